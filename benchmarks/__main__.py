@@ -1,0 +1,33 @@
+"""`python -m benchmarks [what] [--quick] [--rounds N]`"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+
+from benchmarks import history, layers, records, sleeping, throughput
+from benchmarks.report import LATEST
+
+_ALL: dict[str, Callable[..., None]] = {
+    "throughput": throughput.measure,
+    "history": history.measure,
+    "sleeping": sleeping.measure,
+    "records": records.measure,
+    "profile": layers.measure,
+}
+
+
+def main() -> None:
+    """Measure what was asked for."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Measure how fast romancy is.")
+    parser.add_argument("what", nargs="?", default="all", choices=["all", *_ALL], help="one question only")
+    parser.add_argument("--quick", action="store_true", help="little work and one round: for a look while developing")
+    parser.add_argument("--rounds", type=int, help="rounds of throughput and history")
+    given = parser.parse_args()
+    for name in _ALL if given.what == "all" else [given.what]:
+        _ALL[name](quick=given.quick, rounds=given.rounds)
+    print(f"\nWritten to {LATEST}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,33 @@
+"""The loads that the engines are compared under: so many activities in a workflow, so many workflows at once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One load. Every activity adds one to a number."""
+
+    name: str
+    label: str
+    activities: int
+    at_once: int
+    unit: str
+    target: float | None = None
+    """How many times as fast as DBOS romancy should be."""
+
+    @property
+    def weight(self) -> int:
+        """What one workflow counts in this case's unit."""
+        return self.activities if self.unit == "activities" else 1
+
+
+CASES = (
+    Case("twenty", "one activity, 20 at once", 1, 20, "workflows", target=40),
+    Case("two_hundred", "one activity, 200 at once", 1, 200, "workflows"),
+    Case("singly", "one activity, one after another", 1, 1, "workflows", target=6),
+    Case("sequence", "500 activities in a row, one workflow", 500, 1, "activities"),
+    Case("ten", "ten activities, 20 at once", 10, 20, "activities", target=40),
+)
+BY_NAME = {case.name: case for case in CASES}

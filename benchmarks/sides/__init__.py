@@ -1,0 +1,4 @@
+"""What is measured: each module is one process, takes one JSON object as its argument and prints one as its last line.
+
+They are run as `python -m benchmarks.sides.<module>`; `dbos_side` in an environment where romancy is not installed.
+"""

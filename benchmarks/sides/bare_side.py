@@ -1,0 +1,35 @@
+"""SQLite alone: one row for each commit, as durable as ours. What a store without group commit could reach at best."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import sys
+from contextlib import closing
+from time import perf_counter
+from typing import Any
+
+
+def commit_rows(connection: sqlite3.Connection, seconds: float) -> tuple[int, float]:
+    """One INSERT after another, each its own transaction."""
+    rows, begin = 0, perf_counter()
+    while perf_counter() < begin + seconds:
+        connection.execute("INSERT INTO rows (value) VALUES (?)", (b'{"number": 1}',))
+        rows += 1
+    return rows, perf_counter() - begin
+
+
+def measure(database: str, warm_up: float, seconds: float) -> dict[str, Any]:
+    """Commits in a second."""
+    with closing(sqlite3.connect(database, isolation_level=None)) as connection:
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("PRAGMA synchronous = FULL")
+        connection.execute("CREATE TABLE rows (id INTEGER PRIMARY KEY, value BLOB NOT NULL)")
+        commit_rows(connection, warm_up)
+        rows, elapsed = commit_rows(connection, seconds)
+    return {"rate": rows / elapsed, "seconds": elapsed}
+
+
+if __name__ == "__main__":
+    given = json.loads(sys.argv[1])
+    print(json.dumps(measure(given["database"], given["warm_up"], given["seconds"])))

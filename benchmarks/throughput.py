@@ -1,0 +1,113 @@
+"""Throughput, beside DBOS and beside bare one-row commits, measured in turn within one run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from benchmarks import peer
+from benchmarks.cases import CASES, Case
+from benchmarks.child import Figures, folder, run
+from benchmarks.report import Target, figure, judge, save, table
+
+OURS, THEIRS, THEIRS_WAL, BARE = "romancy", "DBOS", "DBOS, WAL", "bare commits"
+Measure = Callable[[str, Case], Figures]
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How long and how often is measured; seconds."""
+
+    rounds: int
+    warm_up: float
+    ours: float
+    theirs: float
+
+
+FULL = Pace(rounds=5, warm_up=0.7, ours=2.0, theirs=3.0)
+QUICK = Pace(rounds=1, warm_up=0.2, ours=0.7, theirs=1.0)
+
+
+def measure(*, quick: bool, rounds: int | None = None) -> None:
+    """Run all cases, print the tables, save the figures."""
+    pace = QUICK if quick else FULL
+    engines = _engines(pace, peer.install())
+    results = {case.name: _measure_case(case, engines, rounds or pace.rounds) for case in CASES}
+    table(
+        f"Throughput: medians of {rounds or pace.rounds} rounds, engines in turn, durable commits on SQLite",
+        ["", "unit", *engines, *(f"× {name}" for name in engines if name != OURS)],
+        [_row(case, results[case.name]) for case in CASES],
+        _notes(results),
+    )
+    targets = [Target(*_target(case, results[case.name])) for case in CASES if case.target and THEIRS in engines]
+    judge(targets)
+    save("throughput", {name: _summary(rates) for name, rates in results.items()}, targets, quick=quick)
+
+
+def _engines(pace: Pace, python: Path | None) -> dict[str, Measure]:
+    ours = {"warm_up": pace.warm_up, "seconds": pace.ours}
+    theirs = {"warm_up": pace.warm_up, "seconds": pace.theirs}
+
+    def romancy(file: str, case: Case) -> Figures:
+        return run("romancy_side", {"database": file, "case": case.name, **ours})
+
+    def dbos(file: str, case: Case, *, wal: bool) -> Figures:
+        assert python is not None
+        return run("dbos_side", {"database": file, "case": case.name, "wal": wal, **theirs}, python)
+
+    def bare(file: str, case: Case) -> Figures:
+        return run("bare_side", {"database": file, **ours})
+
+    peers: dict[str, Measure] = {THEIRS: partial(dbos, wal=False), THEIRS_WAL: partial(dbos, wal=True)}
+    return {OURS: romancy, **(peers if python is not None else {}), BARE: bare}
+
+
+def _measure_case(case: Case, engines: dict[str, Measure], rounds: int) -> dict[str, list[Figures]]:
+    results: dict[str, list[Figures]] = {name: [] for name in engines}
+    for number in range(rounds):
+        names = list(engines)
+        # Each engine comes first, second, ... in its turn: none profits from what the one before it leaves behind.
+        shift = number % len(names)
+        for name in names[shift:] + names[:shift]:
+            with folder() as where:
+                results[name].append(engines[name](str(where / "bench.db"), case))
+        latest = ", ".join(f"{name} {figure(found[-1]['rate'])}" for name, found in results.items())
+        print(f"  {case.label}, round {number + 1}: {latest}", flush=True)
+    return results
+
+
+def _rates(results: Sequence[Figures]) -> list[float]:
+    return [found["rate"] for found in results]
+
+
+def _ratio(results: dict[str, list[Figures]], other: str) -> float:
+    """How many times as fast we are: the median over rounds, since the machine's speed changes between them."""
+    return median(a / b for a, b in zip(_rates(results[OURS]), _rates(results[other]), strict=True))
+
+
+def _row(case: Case, results: dict[str, list[Figures]]) -> list[object]:
+    rates = [median(_rates(found)) for found in results.values()]
+    return [case.label, f"{case.unit}/s", *rates, *(_ratio(results, name) for name in results if name != OURS)]
+
+
+def _target(case: Case, results: dict[str, list[Figures]]) -> tuple[Any, ...]:
+    return f"{case.label}, beside DBOS as it comes", _ratio(results, THEIRS), ">=", case.target, "x"
+
+
+def _summary(results: dict[str, list[Figures]]) -> dict[str, Any]:
+    return {name: {"median": median(_rates(found)), "rounds": found} for name, found in results.items()}
+
+
+def _notes(results: dict[str, dict[str, list[Figures]]]) -> list[str]:
+    first = next(iter(results.values()))
+    notes = ["× is the median of each round's ratio; bare commits are one INSERT for each COMMIT, WAL, synchronous=FULL."]
+    for name in (THEIRS, THEIRS_WAL):
+        if name in first:
+            found = first[name][0]
+            settings = ", ".join(f"{key}={value}" for key, value in found["settings"].items())
+            notes.append(f"{name}: version {found['version']}, found with {settings}, run with synchronous=FULL.")
+    return notes

@@ -1,0 +1,110 @@
+"""Durable execution for Python, without a server.
+
+A workflow orchestrates activities; every result is recorded; after a crash the workflow continues where it was.
+"""
+
+from romancy.app import App
+from romancy.authoring.activity import Activity, activity
+from romancy.authoring.compensation import register_compensation
+from romancy.authoring.context import ActivityContext, WorkflowContext
+from romancy.authoring.durations import Duration
+from romancy.authoring.waits import sleep, sleep_until
+from romancy.authoring.workflow import Workflow, workflow
+from romancy.client import Client
+from romancy.core.futures import Operation
+from romancy.errors import (
+    ActivityError,
+    ActivityIDConflictError,
+    ActivityTimeoutError,
+    ChannelMessageTimeoutError,
+    ChannelModeConflictError,
+    ChannelNotSubscribedError,
+    ConfigurationError,
+    DeterminismViolationError,
+    EventTimeoutError,
+    GroupNotJoinedError,
+    InstanceConflictError,
+    InvalidWorkflowStateError,
+    LeaseLostError,
+    PayloadError,
+    RetryExhaustedError,
+    RomancyError,
+    StoreError,
+    TerminalError,
+    WorkflowCancelledError,
+    WorkflowFailedError,
+    WorkflowIOError,
+    WorkflowNotCancellableError,
+    WorkflowNotFoundError,
+    WorkflowStuckError,
+    WorkflowTerminatedError,
+    WorkflowTimeoutError,
+)
+from romancy.handle import WorkflowHandle
+from romancy.model.instance import (
+    AttemptEntry,
+    Error,
+    HistoryEntry,
+    Instance,
+    JournalLine,
+    Page,
+    WaitingFor,
+    WorkflowResult,
+)
+from romancy.model.policy import RetryPolicy
+from romancy.model.status import Status
+
+__version__ = "0.1.0"
+__all__ = [
+    "Activity",
+    "ActivityContext",
+    "ActivityError",
+    "ActivityIDConflictError",
+    "ActivityTimeoutError",
+    "App",
+    "AttemptEntry",
+    "ChannelMessageTimeoutError",
+    "ChannelModeConflictError",
+    "ChannelNotSubscribedError",
+    "Client",
+    "ConfigurationError",
+    "DeterminismViolationError",
+    "Duration",
+    "Error",
+    "EventTimeoutError",
+    "GroupNotJoinedError",
+    "HistoryEntry",
+    "Instance",
+    "InstanceConflictError",
+    "InvalidWorkflowStateError",
+    "JournalLine",
+    "LeaseLostError",
+    "Operation",
+    "Page",
+    "PayloadError",
+    "RetryExhaustedError",
+    "RetryPolicy",
+    "RomancyError",
+    "Status",
+    "StoreError",
+    "TerminalError",
+    "WaitingFor",
+    "Workflow",
+    "WorkflowCancelledError",
+    "WorkflowContext",
+    "WorkflowFailedError",
+    "WorkflowHandle",
+    "WorkflowIOError",
+    "WorkflowNotCancellableError",
+    "WorkflowNotFoundError",
+    "WorkflowResult",
+    "WorkflowStuckError",
+    "WorkflowTerminatedError",
+    "WorkflowTimeoutError",
+    "__version__",
+    "activity",
+    "register_compensation",
+    "sleep",
+    "sleep_until",
+    "workflow",
+]

@@ -1,0 +1,270 @@
+"""The app: a client with a worker. The composition root."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from typing import Any, Never, ParamSpec, TypeVar, overload
+
+from romancy.authoring.durations import Duration
+from romancy.authoring.fingerprint import source_of
+from romancy.authoring.signatures import refuse_unknown
+from romancy.authoring.workflow import Workflow
+from romancy.client import Client, _check_same
+from romancy.clock import Clock
+from romancy.core import guard, patch
+from romancy.errors import StoreError
+from romancy.handle import WorkflowHandle
+from romancy.ids import Ids
+from romancy.model.instance import Row
+from romancy.model.policy import RetryPolicy
+from romancy.model.status import Status
+from romancy.model.transition import Create, Ending, Existing, RequestKind
+from romancy.worker.alarms import Alarms
+from romancy.worker.finder import Finder
+from romancy.worker.upkeep import Upkeep
+from romancy.worker.worker import Worker, WorkerOptions, python_version
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class App(Client):
+    """Runs workflows in this process, on SQLite unless told otherwise.
+
+    Options not given come from environment variables (`ROMANCY_DATABASE`, `ROMANCY_CACHE_SIZE`, ...), then from the defaults
+    in the reference. Use it as an asynchronous context manager, or call `startup()` and `shutdown()`.
+    """
+
+    _may_start_unknown = False
+
+    def __init__(
+        self,
+        database: str | None = None,
+        *,
+        workflows: Sequence[Workflow[..., Any]] | None = None,
+        service_name: str | None = None,
+        worker_id: str | None = None,
+        default_retry: RetryPolicy | None = None,
+        auto_migrate: bool | None = None,
+        max_concurrent_workflows: int | None = None,
+        max_concurrent_activities: int | None = None,
+        cache_size: int | None = None,
+        heartbeat_interval: Duration | None = None,
+        lease_timeout: Duration | None = None,
+        poll_interval: Duration | None = None,
+        shutdown_timeout: Duration | None = None,
+        instance_retention: Duration | None = None,
+        block_warning: Duration | None = None,
+        refuse_blocking_io: bool | None = None,
+        clock: Clock | None = None,
+        ids: Ids | None = None,
+        **unknown: Never,
+    ) -> None:
+        refuse_unknown("App", unknown, App)
+        given = {
+            "database": database,
+            "service_name": service_name,
+            "worker_id": worker_id,
+            "default_retry": default_retry,
+            "auto_migrate": auto_migrate,
+            "max_concurrent_workflows": max_concurrent_workflows,
+            "max_concurrent_activities": max_concurrent_activities,
+            "cache_size": cache_size,
+            "heartbeat_interval": heartbeat_interval,
+            "lease_timeout": lease_timeout,
+            "poll_interval": poll_interval,
+            "shutdown_timeout": shutdown_timeout,
+            "instance_retention": instance_retention,
+            "block_warning": block_warning,
+            "refuse_blocking_io": refuse_blocking_io,
+        }
+        self._configure(given, workflows, clock, ids)
+        self._worker: Worker | None = None
+        self._finder: Finder | None = None
+        self._upkeep: Upkeep | None = None
+        self._with_heart = True
+        self._reserved = 0
+        self._python = python_version()
+
+    # --- life
+
+    async def _start(self) -> None:
+        patch.install()
+        if self._options["refuse_blocking_io"]:
+            guard.install()
+        self._registry.all()  # two workflows under one name are told before anything is opened
+        await super()._start()
+        try:
+            await self._start_worker()
+        except BaseException:
+            await self.shutdown()
+            raise
+
+    async def _start_worker(self) -> None:
+        assert self._committer is not None
+        self._worker = Worker(
+            self._store,
+            self._committer,
+            self._registry,
+            self._worker_options(),
+            clock=self._clock,
+            ids=self._ids,
+            alarms=self._alarms(),
+            app=self,
+            on_ended=self._ended,
+            **({"crash_point": self._crash_point} if self._crash_point is not None else {}),
+        )
+        self._finder = Finder(self._worker)
+        self._upkeep = Upkeep(self._worker, self._finder)
+        self._worker.on_death = self._revive
+        for workflow in self._registry.all():
+            code = self._registry.code(workflow)
+            source = source_of(workflow.fn)
+            await self._store.save_source(code, workflow.name, workflow.version, source, now=self._clock.now())
+        await self._upkeep.start(heart=self._with_heart)
+        self._finder.start()
+
+    def _alarms(self) -> Alarms:
+        return Alarms(self._clock)
+
+    def _worker_options(self) -> WorkerOptions:
+        options = self._options
+        return WorkerOptions(
+            label=options["worker_id"] or "",
+            service=options["service_name"] or "",
+            max_workflows=options["max_concurrent_workflows"],
+            max_activities=options["max_concurrent_activities"],
+            cache_size=options["cache_size"],
+            heartbeat_interval=options["heartbeat_interval"],
+            lease_timeout=options["lease_timeout"],
+            poll_interval=options["poll_interval"],
+            shutdown_timeout=options["shutdown_timeout"],
+            block_warning=options["block_warning"],
+            instance_retention=options["instance_retention"],
+            default_retry=options["default_retry"],
+        )
+
+    def _revive(self) -> None:
+        if self._worker is not None and self._upkeep is not None:
+            self._worker.spawn(self._upkeep.revive())
+
+    async def shutdown(self) -> None:
+        """Stop claiming, let running activities finish within `shutdown_timeout`, and release the rest at once."""
+        worker, self._worker = self._worker, None
+        if worker is not None:
+            assert self._finder is not None
+            assert self._upkeep is not None
+            worker.stopping = True
+            await self._finder.stop()
+            await worker.stop()
+            await self._upkeep.stop()
+            with contextlib.suppress(StoreError):  # the lease will run out instead
+                await self._store.release(worker.id, now=self._clock.now())
+        await super().shutdown()
+
+    async def _die(self) -> None:
+        """Stop as `kill -9` would: nothing more is written, nothing is released. Who waits for a result goes on waiting."""
+        worker, self._worker = self._worker, None
+        store, self._opened = self._opened, None
+        if store is None:
+            return
+        assert self._committer is not None
+        store.on_foreign_commit = None
+        await self._committer.abandon()
+        if worker is not None:
+            assert self._finder is not None
+            assert self._upkeep is not None
+            await self._finder.stop()
+            await worker.abandon()
+            await self._upkeep.stop()
+        await store.close()
+
+    # --- workflows
+
+    @overload
+    async def start_workflow(self, wf: Workflow[P, R], /, *args: P.args, **kwargs: P.kwargs) -> WorkflowHandle[R]: ...
+    @overload
+    async def start_workflow(self, wf: str, /, *args: Any, **kwargs: Any) -> WorkflowHandle[Any]: ...
+    async def start_workflow(self, wf: Any, /, *args: Any, **kwargs: Any) -> WorkflowHandle[Any]:
+        """Start a workflow; it runs here at once if there is room. As `Client.start_workflow` otherwise."""
+        create, workflow = self._creation(wf, args, kwargs)
+        committer, worker = self._write(), self._worker
+        assert workflow is not None
+        here = worker is not None and worker.room > self._reserved
+        owner = worker.id if worker is not None and here else None
+        self._reserved += here
+        try:
+            answer = await committer.submit(_owned(create, owner, self._python))
+        finally:
+            self._reserved -= here
+        if isinstance(answer, Existing):
+            _check_same(create, answer)
+        elif worker is not None and owner is not None:
+            self._begin(worker, owner, create, workflow)
+        elif self._finder is not None:
+            self._finder.look()
+        return self._handle(create.instance_id, workflow)
+
+    def _begin(self, worker: Worker, owner: str, create: Create, workflow: Workflow[..., Any]) -> None:
+        if worker.id != owner or worker.stopping:
+            return  # the worker changed meanwhile: whoever looks next finds the instance without an owner
+        row = Row(
+            instance_id=create.instance_id,
+            workflow=create.workflow,
+            version=create.version,
+            status=Status.RUNNING,
+            generation=1,
+            round=0,
+            epoch=1,
+            owner=owner,
+            wake_at=None,
+            signal=0,
+            length=0,
+            deadline_at=create.deadline_at,
+            created_at=create.now,
+            started_at=create.now,
+            updated_at=create.now,
+            ended_at=None,
+        )
+        worker.begin(row, workflow, create.input)
+
+    def _runs_here(self, instance_id: str) -> bool:
+        return self._worker is not None and self._worker.runs(instance_id)
+
+    def _ended(self, instance_id: str, status: Status, ending: Ending) -> None:
+        if self._results is not None:
+            self._results.ended(instance_id, status, ending)
+
+    def _heard(self) -> None:
+        super()._heard()
+        if self._finder is not None:
+            self._finder.look()
+
+    def _requested(self, instance_id: str, kind: RequestKind) -> None:
+        worker, finder = self._worker, self._finder
+        if worker is None or finder is None:
+            return
+        if kind is RequestKind.TERMINATE:
+            worker.forget(instance_id)
+            if self._results is not None:
+                self._results.ended(instance_id, Status.TERMINATED, Ending())
+        elif kind is RequestKind.PAUSE and worker.parked(instance_id):
+            worker.forget(instance_id)
+        elif not worker.nudge(instance_id):
+            finder.look()
+
+
+def _owned(create: Create, owner: str | None, python: str) -> Create:
+    return Create(
+        create.instance_id,
+        create.workflow,
+        create.version,
+        create.input,
+        create.digest,
+        create.now,
+        owner,
+        create.deadline_at,
+        create.code,
+        python,
+    )

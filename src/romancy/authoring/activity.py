@@ -1,0 +1,295 @@
+"""`@activity`: a function whose result is recorded."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, Never, ParamSpec, Protocol, cast, final, overload
+
+from typing_extensions import TypeVar
+
+from romancy.authoring.context import ActivityContext, WorkflowContext, run_of
+from romancy.authoring.durations import Duration, optional_micros
+from romancy.authoring.operation import decoder
+from romancy.authoring.signatures import check_context_first, check_types, refuse_unknown
+from romancy.errors import ConfigurationError
+from romancy.model.history import Kind
+from romancy.model.policy import RetryPolicy
+from romancy.serde.payload import CallCodec, result_codec
+
+P = ParamSpec("P")
+R = TypeVar("R")
+C = TypeVar("C", bound=ActivityContext | WorkflowContext)
+F_co = TypeVar("F_co", bound=Callable[..., Any], covariant=True, default=Callable[..., Any])
+
+
+@dataclass(frozen=True, slots=True)
+class ActivityOptions:
+    """How the attempts of an activity are made; times in microseconds."""
+
+    activity_id: str | None = None
+    retry: RetryPolicy | None = None
+    timeout: int | None = None
+    heartbeat_timeout: int | None = None
+    transactional: bool = True
+
+
+@final
+class Compensation:
+    """What undoes an activity: its function, how to call it, and how to try again."""
+
+    def __init__(self, fn: Callable[..., Any], codec: CallCodec, *, wants_result: bool, options: ActivityOptions) -> None:
+        self.fn = fn
+        self.codec = codec
+        self.wants_result = wants_result
+        self.options = options
+        self.is_async = _is_async(fn)
+
+
+@final
+class Activity(Generic[P, R, F_co]):
+    """A function whose result is recorded: called in a workflow, it runs once, on any worker."""
+
+    def __init__(self, fn: F_co, name: str, options: ActivityOptions) -> None:
+        check_context_first(fn, "activity")
+        self._fn = fn
+        self.name = name
+        self.options = options
+        self.is_async = _is_async(fn)
+        self.codec = CallCodec(fn, what=f"activity {name!r}")
+        self.result = result_codec(fn, what=f"result of activity {name!r}")
+        check_types(self.codec, self.result)
+        self.undo: Compensation | None = None
+        self.__doc__ = fn.__doc__
+        self.__name__ = getattr(fn, "__name__", name)
+        self.__module__ = fn.__module__
+        self._decode = decoder(self.result, name, fn.__module__)
+
+    @property
+    def fn(self) -> F_co:
+        """The plain function."""
+        return self._fn
+
+    @property
+    def compensation(self) -> Callable[..., Any] | None:
+        """The function that undoes this activity, if it has one."""
+        return self.undo.fn if self.undo is not None else None
+
+    if TYPE_CHECKING:
+        # Declared as a coroutine function so that checkers find a forgotten await; at run time the call returns an
+        # Operation, a future, issued when called.
+        async def __call__(self, ctx: WorkflowContext, /, *args: P.args, **kwargs: P.kwargs) -> R:
+            """Run the activity as a part of the workflow."""
+            ...
+
+    else:
+
+        def __call__(self, ctx, /, *args, **kwargs):
+            """Run the activity as a part of the workflow."""
+            run = run_of(ctx, f"activity {self.name!r}")
+            raw = self.codec.encode(args, kwargs)
+            return run.operation(
+                Kind.ACTIVITY,
+                self.name,
+                self._decode,
+                op_id=self.options.activity_id,
+                digest=self.codec.digest(raw),
+                input=raw,
+                detail=self,
+                undo=self.undo,
+            )
+
+    def with_options(
+        self,
+        *,
+        activity_id: str | None = None,
+        retry: RetryPolicy | None = None,
+        timeout: Duration | None = None,
+        heartbeat_timeout: Duration | None = None,
+        **unknown: Never,
+    ) -> Activity[P, R, F_co]:
+        """The same activity with other options for this call."""
+        refuse_unknown(f"{self.name}.with_options", unknown, self.with_options)
+        if activity_id is not None and (not isinstance(activity_id, str) or not activity_id):
+            raise ConfigurationError(f"activity_id={activity_id!r}: give a text that is not empty.")
+        given = _options(self.name, retry, timeout, heartbeat_timeout, self.options.transactional)
+        copy = object.__new__(type(self))
+        copy.__dict__.update(self.__dict__)
+        copy.options = ActivityOptions(
+            activity_id=activity_id or self.options.activity_id,
+            retry=given.retry or self.options.retry,
+            timeout=given.timeout or self.options.timeout,
+            heartbeat_timeout=given.heartbeat_timeout or self.options.heartbeat_timeout,
+            transactional=self.options.transactional,
+        )
+        return copy
+
+    @overload
+    def compensate(self, fn: Callable[Concatenate[C, P], Awaitable[Any] | None], /) -> Callable[Concatenate[C, P], Any]: ...
+    @overload
+    def compensate(
+        self, fn: Callable[Concatenate[C, R, P], Awaitable[Any] | None], /
+    ) -> Callable[Concatenate[C, R, P], Any]: ...
+    def compensate(self, fn: Any, /) -> Any:
+        """Name the function that undoes this activity: it takes the same arguments, or the result and the same arguments."""
+        self.undo = compensation_of(fn, self)
+        return fn
+
+    def __repr__(self) -> str:
+        return f"<activity {self.name}>"
+
+
+def compensation_of(fn: Any, undone: Activity[..., Any, Any] | None) -> Compensation:
+    """What `fn` undoes, checked against the activity it undoes."""
+    options = fn.options if isinstance(fn, Activity) else ActivityOptions()
+    plain: Callable[..., Any] = cast(Any, fn).fn if isinstance(fn, Activity) else fn
+    check_context_first(plain, "compensation")
+    codec = CallCodec(plain, what=f"compensation {getattr(plain, '__name__', plain)!r}")
+    if undone is None:
+        return Compensation(plain, codec, wants_result=False, options=options)
+    wants_result = _wants_result(plain, undone)
+    return Compensation(plain, codec, wants_result=wants_result, options=options)
+
+
+def _wants_result(fn: Callable[..., Any], undone: Activity[..., Any, Any]) -> bool:
+    mine = list(inspect.signature(fn).parameters.values())[1:]
+    theirs = list(inspect.signature(undone.fn).parameters.values())[1:]
+    if _accepts(mine, theirs):
+        return False
+    if mine and mine[0].name == "result" and _accepts(mine[1:], theirs):
+        return True
+    wanted = ", ".join(str(parameter) for parameter in theirs)
+    raise ConfigurationError(
+        f"{_name(fn)}{inspect.signature(fn)} cannot compensate activity {undone.name!r}: it must take the context and the "
+        f"same parameters ({wanted}), or the context, `result` and the same parameters."
+    )
+
+
+def _accepts(mine: list[inspect.Parameter], theirs: list[inspect.Parameter]) -> bool:
+    """Whatever the activity was called with, the compensation can be called with."""
+    spread = {parameter.kind for parameter in mine}
+    if not _spread(theirs) <= spread:
+        return False
+    positional, wanted = _positional(mine), _positional(theirs)
+    if [one.name for one in positional[: len(wanted)]] != [one.name for one in wanted[: len(positional)]]:
+        return False
+    if len(positional) < len(wanted) and inspect.Parameter.VAR_POSITIONAL not in spread:
+        return False
+    named = {one.name: one for one in mine if one.kind is inspect.Parameter.KEYWORD_ONLY}
+    for parameter in theirs:
+        missing = parameter.kind is inspect.Parameter.KEYWORD_ONLY and named.pop(parameter.name, None) is None
+        if missing and inspect.Parameter.VAR_KEYWORD not in spread:
+            return False
+    left = [*positional[len(wanted) :], *named.values()]
+    return all(one.default is not inspect.Parameter.empty for one in left)
+
+
+def _positional(parameters: list[inspect.Parameter]) -> list[inspect.Parameter]:
+    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return [parameter for parameter in parameters if parameter.kind in kinds]
+
+
+def _spread(parameters: list[inspect.Parameter]) -> set[Any]:
+    kinds = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    return {parameter.kind for parameter in parameters if parameter.kind in kinds}
+
+
+class ActivityDecorator(Protocol):
+    """What `@activity(...)` with options gives."""
+
+    @overload
+    def __call__(
+        self, fn: Callable[Concatenate[C, P], Coroutine[Any, Any, R]], /
+    ) -> Activity[P, R, Callable[Concatenate[C, P], Coroutine[Any, Any, R]]]: ...
+    @overload
+    def __call__(self, fn: Callable[Concatenate[C, P], R], /) -> Activity[P, R, Callable[Concatenate[C, P], R]]: ...
+
+
+@overload
+def activity(
+    fn: Callable[Concatenate[C, P], Coroutine[Any, Any, R]], /
+) -> Activity[P, R, Callable[Concatenate[C, P], Coroutine[Any, Any, R]]]: ...
+@overload
+def activity(fn: Callable[Concatenate[C, P], R], /) -> Activity[P, R, Callable[Concatenate[C, P], R]]: ...
+@overload
+def activity(
+    *,
+    name: str | None = None,
+    retry: RetryPolicy | None = None,
+    timeout: Duration | None = None,
+    heartbeat_timeout: Duration | None = None,
+    compensation: Callable[Concatenate[C, ...], Any] | None = None,
+    transactional: bool = True,
+) -> ActivityDecorator: ...
+def activity(
+    fn: Any = None,
+    /,
+    *,
+    name: str | None = None,
+    retry: RetryPolicy | None = None,
+    timeout: Duration | None = None,
+    heartbeat_timeout: Duration | None = None,
+    compensation: Any = None,
+    transactional: bool = True,
+    **unknown: Never,
+) -> Any:
+    """Make a function an activity.
+
+    `retry` says how often it is tried; `timeout` bounds one attempt, `heartbeat_timeout` the silence between two calls of
+    `ctx.heartbeat()`; `compensation` undoes it when the workflow fails or is cancelled. `async def`, or plain `def`, which
+    runs in a thread.
+
+    >>> @activity(retry=RetryPolicy.none())
+    ... async def charge(ctx: ActivityContext, amount: int) -> str:
+    ...     return "receipt"
+    """
+    refuse_unknown("activity", unknown, activity)
+
+    def decorate(fn: Any) -> Any:
+        label = _label(name, fn, "activity")
+        made: Activity[..., Any] = Activity(fn, label, _options(label, retry, timeout, heartbeat_timeout, transactional))
+        if compensation is not None:
+            made.undo = compensation_of(compensation, made)
+        return made
+
+    return decorate if fn is None else decorate(fn)
+
+
+def _options(
+    name: str, retry: Any, timeout: Duration | None, heartbeat_timeout: Duration | None, transactional: bool
+) -> ActivityOptions:
+    if retry is not None and not isinstance(retry, RetryPolicy):
+        raise ConfigurationError(
+            f"retry={retry!r} of activity {name!r}: give a RetryPolicy, e.g. RetryPolicy.fixed(3, 1.0)."
+        )
+    if not isinstance(transactional, bool):
+        raise ConfigurationError(f"transactional={transactional!r} of activity {name!r}: give True or False.")
+    return ActivityOptions(
+        retry=retry,
+        timeout=optional_micros(timeout, f"timeout of activity {name!r}"),
+        heartbeat_timeout=optional_micros(heartbeat_timeout, f"heartbeat_timeout of activity {name!r}"),
+        transactional=transactional,
+    )
+
+
+def _label(name: object, fn: Any, what: str) -> str:
+    if not callable(fn):
+        raise ConfigurationError(f"@{what} decorates a function, not {fn!r}. Options go by name: @{what}(name=...).")
+    if name is None:
+        return str(getattr(fn, "__name__", type(fn).__name__))
+    if not isinstance(name, str) or not name:
+        raise ConfigurationError(f"name={name!r} of {what} {_name(fn)}: give a text that is not empty.")
+    return name
+
+
+def _name(fn: Any) -> str:
+    return str(getattr(fn, "__qualname__", fn))
+
+
+def _is_async(fn: Callable[..., Any]) -> bool:
+    """An `async def`, or a `def` annotated to return a coroutine."""
+    if inspect.iscoroutinefunction(fn):
+        return True
+    annotation = getattr(fn, "__annotations__", {}).get("return")
+    return "Coroutine[" in annotation if isinstance(annotation, str) else "Coroutine" in str(annotation)

@@ -1,0 +1,189 @@
+"""The first parameter of every workflow and activity: where it is, and what it may ask."""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Callable, MutableMapping
+from datetime import datetime
+from hashlib import blake2b
+from random import Random
+from typing import TYPE_CHECKING, Any, Generic, final
+
+from typing_extensions import TypeVar
+
+from romancy.clock import to_datetime
+from romancy.core.loop import Run
+from romancy.errors import InvalidWorkflowStateError
+
+if TYPE_CHECKING:
+    from romancy.app import App
+
+_workflow_log = logging.getLogger("romancy.workflow")
+_activity_log = logging.getLogger("romancy.activity")
+
+
+class Context:
+    """What both contexts have."""
+
+    def __init__(
+        self, *, instance_id: str = "", workflow_name: str = "", worker_id: str = "", app: App | None = None
+    ) -> None:
+        self.instance_id = instance_id
+        self.workflow_name = workflow_name
+        self.worker_id = worker_id
+        self._app = app
+
+    @property
+    def app(self) -> App:
+        """The app that runs this."""
+        if self._app is None:
+            raise InvalidWorkflowStateError("This context belongs to no app: it was made by hand, outside a worker.")
+        return self._app
+
+
+@final
+class WorkflowContext(Context):
+    """Given to a workflow as its first argument.
+
+    `now()`, `uuid4()` and `random()` give the same values in every replay.
+    """
+
+    def __init__(
+        self,
+        *,
+        instance_id: str = "",
+        workflow_name: str = "",
+        worker_id: str = "",
+        app: App | None = None,
+        generation: int = 1,
+        run: Run | None = None,
+    ) -> None:
+        super().__init__(instance_id=instance_id, workflow_name=workflow_name, worker_id=worker_id, app=app)
+        self.generation = generation
+        self._run = run
+        self._random: Random | None = None
+        self._uuids: Random | None = None
+        self._log: _ReplayAwareLog | None = None
+
+    @property
+    def is_replaying(self) -> bool:
+        """What happens now has happened before."""
+        return self._run is not None and self._run.replaying
+
+    def now(self) -> datetime:
+        """The time of what the workflow is going on from; aware, the same in every replay."""
+        return to_datetime(run_of(self, "ctx.now()").at)
+
+    def uuid4(self) -> uuid.UUID:
+        """A UUID that is the same in every replay."""
+        if self._uuids is None:
+            self._uuids = self._seeded("uuid4")
+        return uuid.UUID(int=self._uuids.getrandbits(128), version=4)
+
+    def random(self) -> Random:
+        """A source of chance that draws the same in every replay."""
+        if self._random is None:
+            self._random = self._seeded("random")
+        return self._random
+
+    @property
+    def log(self) -> logging.LoggerAdapter[logging.Logger]:
+        """A logger that is silent while replaying."""
+        if self._log is None:
+            self._log = _ReplayAwareLog(self)
+        return self._log
+
+    def _seeded(self, purpose: str) -> Random:
+        seed = blake2b(f"{purpose}:{self.instance_id}:{self.generation}".encode(), digest_size=16).digest()
+        return Random(seed)
+
+
+D = TypeVar("D", default=Any)
+
+
+class Heart(Generic[D]):
+    """How an activity's context reaches the worker: what a heartbeat does, and what the last attempt left."""
+
+    def __init__(self, beat: Callable[[Any], None], last: D) -> None:
+        self.beat = beat
+        self.last = last
+
+
+@final
+class ActivityContext(Context):
+    """Given to an activity as its first argument."""
+
+    def __init__(
+        self,
+        *,
+        instance_id: str = "",
+        workflow_name: str = "",
+        worker_id: str = "",
+        app: App | None = None,
+        activity_id: str = "",
+        attempt: int = 1,
+        idempotency_key: str = "",
+        heart: Heart | None = None,
+    ) -> None:
+        super().__init__(instance_id=instance_id, workflow_name=workflow_name, worker_id=worker_id, app=app)
+        self.activity_id = activity_id
+        self.attempt = attempt
+        self.idempotency_key = idempotency_key
+        self._heart = heart
+
+    def heartbeat(self, details: Any = None) -> None:
+        """Say that the attempt is alive, and leave details for the next one.
+
+        A plain call, from the activity's coroutine or thread. Raises `asyncio.CancelledError` when the attempt was
+        cancelled or has timed out, `LeaseLostError` when another worker has taken the instance over.
+        """
+        if self._heart is not None:
+            self._heart.beat(details)
+
+    @property
+    def last_heartbeat(self) -> Any:
+        """The details of the last heartbeat of an earlier attempt, or None."""
+        return self._heart.last if self._heart is not None else None
+
+    @property
+    def log(self) -> logging.LoggerAdapter[logging.Logger]:
+        """A logger that names the instance and the activity."""
+        return logging.LoggerAdapter(
+            _activity_log,
+            {"instance_id": self.instance_id, "activity_id": self.activity_id, "attempt": self.attempt},
+        )
+
+
+class _ReplayAwareLog(logging.LoggerAdapter[logging.Logger]):
+    def __init__(self, ctx: WorkflowContext) -> None:
+        super().__init__(_workflow_log, {"instance_id": ctx.instance_id, "workflow_name": ctx.workflow_name})
+        self._ctx = ctx
+
+    def isEnabledFor(self, level: int) -> bool:
+        """Not while replaying: it was logged the first time."""
+        return not self._ctx.is_replaying and super().isEnabledFor(level)
+
+    def process(self, msg: Any, kwargs: MutableMapping[str, Any]) -> tuple[Any, MutableMapping[str, Any]]:
+        """Add which instance speaks."""
+        kwargs["extra"] = {**(self.extra or {}), **kwargs.get("extra", {})}
+        return msg, kwargs
+
+
+def run_of(ctx: object, what: str) -> Run:
+    """The run a workflow's context belongs to; anything else is refused with what to do."""
+    if isinstance(ctx, WorkflowContext):
+        if ctx._run is not None:
+            return ctx._run
+        raise InvalidWorkflowStateError(
+            f"{what} was used with a context that belongs to no running workflow. Start the workflow with "
+            "app.start_workflow(...)."
+        )
+    if isinstance(ctx, ActivityContext):
+        raise InvalidWorkflowStateError(
+            f"{what} was used inside an activity. Only a workflow may use it: activities are what a workflow orchestrates."
+        )
+    raise InvalidWorkflowStateError(
+        f"{what} was used without a workflow's context (got {type(ctx).__name__}). Call it inside a workflow and pass the "
+        "context on as the first argument."
+    )

@@ -1,0 +1,41 @@
+"""From a stored instance to an execution that can be started or replayed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from romancy.authoring.context import WorkflowContext
+from romancy.authoring.workflow import Workflow
+from romancy.core.execution import Execution
+from romancy.core.loop import new_run
+from romancy.model.history import Entry, Kind, Role
+
+if TYPE_CHECKING:
+    from romancy.app import App
+
+
+def execution_of(
+    workflow: Workflow[..., Any],
+    *,
+    instance_id: str,
+    generation: int,
+    input: bytes,
+    history: Sequence[Entry] = (),
+    length: int = 0,
+    worker_id: str = "",
+    app: App | None = None,
+) -> Execution:
+    """The execution of one generation, not yet begun. Raises `PayloadError` when the input does not fit the code."""
+    args, kwargs = workflow.codec.decode(input)
+    effects = {one.op: one.digest for one in history if one.kind is Kind.REGISTRATION and one.role is Role.BESIDE}
+    run = new_run(lambda: workflow.fn(ctx, *args, **kwargs), f"{workflow.label} ({instance_id})", effects)
+    ctx = WorkflowContext(
+        instance_id=instance_id,
+        workflow_name=workflow.name,
+        worker_id=worker_id,
+        app=app,
+        generation=generation,
+        run=run,
+    )
+    return Execution(run, history, length=length)

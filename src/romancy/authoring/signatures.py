@@ -1,0 +1,59 @@
+"""What a decorated function must look like, checked when it is decorated."""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from pydantic import PydanticUserError
+
+from romancy.errors import ConfigurationError
+from romancy.serde.payload import CallCodec, ValueCodec
+
+_POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+
+
+def check_context_first(fn: Any, what: str) -> None:
+    """The first parameter is the context."""
+    try:
+        parameters = list(inspect.signature(fn).parameters.values())
+    except (TypeError, ValueError) as error:
+        raise ConfigurationError(f"{fn!r} cannot be a {what}: its parameters cannot be read.") from error
+    name = getattr(fn, "__qualname__", repr(fn))
+    if not parameters or parameters[0].kind not in _POSITIONAL:
+        raise ConfigurationError(f"{what} {name} takes no context: its first parameter must be the context, e.g. `ctx`.")
+    if parameters[0].name in ("self", "cls"):
+        raise ConfigurationError(
+            f"{what} {name} is a method: an object cannot be stored between two runs. Use a function or a static method "
+            "whose first parameter is the context."
+        )
+
+
+def check_types(*codecs: CallCodec | ValueCodec[Any]) -> None:
+    """The types can be stored. One that is not defined yet is left for the first call: it may be defined by then."""
+    for codec in codecs:
+        try:
+            codec.check()
+        except ConfigurationError as error:
+            if not _not_defined_yet(error.__cause__):
+                raise
+
+
+def _not_defined_yet(cause: BaseException | None) -> bool:
+    if isinstance(cause, PydanticUserError):
+        return cause.code == "class-not-fully-defined"
+    # pydantic's placeholder for the schema of a model whose fields name what is not defined yet.
+    return isinstance(cause, NameError | AttributeError) or "MockCoreSchema" in str(cause)
+
+
+def refuse_unknown(what: str, unknown: Mapping[str, object], fn: Callable[..., Any]) -> None:
+    """An option that does not exist is an error that names the nearest that does."""
+    if not unknown:
+        return
+    name = next(iter(unknown))
+    known = [one.name for one in inspect.signature(fn).parameters.values() if one.kind is inspect.Parameter.KEYWORD_ONLY]
+    near = difflib.get_close_matches(name, known, n=1)
+    hint = f" Did you mean {near[0]!r}?" if near else f" There are: {', '.join(known)}."
+    raise ConfigurationError(f"{what}() has no option {name!r}.{hint}")

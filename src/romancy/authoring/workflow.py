@@ -1,0 +1,140 @@
+"""`@workflow`: a function that survives."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Coroutine
+from typing import Any, Concatenate, Generic, Never, ParamSpec, Protocol, TypeVar, final, overload
+
+from romancy.authoring.context import WorkflowContext, run_of
+from romancy.authoring.durations import Duration, optional_micros
+from romancy.authoring.signatures import check_context_first, check_types, refuse_unknown
+from romancy.errors import ConfigurationError
+from romancy.serde.payload import CallCodec, result_codec
+
+P = ParamSpec("P")
+R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
+
+imported: list[Workflow[..., Any]] = []
+"""Every workflow that was decorated in this process: what an app offers that names none."""
+
+
+@final
+class Workflow(Generic[P, R_co]):
+    """A function that survives crashes, restarts and months of waiting."""
+
+    def __init__(
+        self,
+        fn: Callable[Concatenate[WorkflowContext, P], Coroutine[Any, Any, R_co]],
+        *,
+        name: str,
+        version: str = "",
+        event_handler: bool = False,
+        timeout: int | None = None,
+    ) -> None:
+        self._fn = fn
+        self.name = name
+        self.version = version
+        self.event_handler = event_handler
+        self.timeout = timeout
+        self.instance_id: str | None = None
+        self.codec = CallCodec(fn, what=f"workflow {name!r}")
+        self.result = result_codec(fn, what=f"result of workflow {name!r}")
+        check_types(self.codec, self.result)
+        self.__doc__ = fn.__doc__
+        self.__name__ = getattr(fn, "__name__", name)
+        self.__module__ = fn.__module__
+
+    @property
+    def fn(self) -> Callable[Concatenate[WorkflowContext, P], Coroutine[Any, Any, R_co]]:
+        """The plain function."""
+        return self._fn
+
+    async def __call__(self, ctx: WorkflowContext, /, *args: P.args, **kwargs: P.kwargs) -> R_co:
+        """Inside a workflow: run this one inline, as a part of the caller."""
+        run_of(ctx, f"workflow {self.name!r}")
+        return await self._fn(ctx, *args, **kwargs)
+
+    def with_options(self, *, instance_id: str | None = None, **unknown: Never) -> Workflow[P, R_co]:
+        """The same workflow, to be started under an id of the caller's: the same id is the same instance."""
+        refuse_unknown(f"{self.name}.with_options", unknown, self.with_options)
+        if instance_id is not None and (not isinstance(instance_id, str) or not instance_id):
+            raise ConfigurationError(f"instance_id={instance_id!r}: give a text that is not empty.")
+        copy = object.__new__(type(self))
+        copy.__dict__.update(self.__dict__)
+        copy.instance_id = instance_id
+        return copy
+
+    @property
+    def label(self) -> str:
+        """Name and version, as people read them."""
+        return f"{self.name} version {self.version}" if self.version else self.name
+
+    @property
+    def place(self) -> str:
+        """Where the function is defined."""
+        code = getattr(self._fn, "__code__", None)
+        where = f"{code.co_filename}:{code.co_firstlineno}" if code is not None else "?"
+        return f"{self._fn.__module__}.{self._fn.__qualname__} ({where})"
+
+    def __repr__(self) -> str:
+        return f"<workflow {self.label}>"
+
+
+class WorkflowDecorator(Protocol):
+    """What `@workflow(...)` with options gives."""
+
+    def __call__(self, fn: Callable[Concatenate[WorkflowContext, P], Coroutine[Any, Any, R]], /) -> Workflow[P, R]: ...
+
+
+@overload
+def workflow(fn: Callable[Concatenate[WorkflowContext, P], Coroutine[Any, Any, R]], /) -> Workflow[P, R]: ...
+@overload
+def workflow(
+    *,
+    name: str | None = None,
+    event_handler: bool = False,
+    timeout: Duration | None = None,
+    version: str | None = None,
+) -> WorkflowDecorator: ...
+def workflow(
+    fn: Any = None,
+    /,
+    *,
+    name: str | None = None,
+    event_handler: bool = False,
+    timeout: Duration | None = None,
+    version: str | None = None,
+    **unknown: Never,
+) -> Any:
+    """Make an `async def` a workflow.
+
+    `name` is what instances are stored under (default: the function's); `version` tells two of one name apart; `timeout`
+    bounds the time from the first start to the end, waits included.
+
+    >>> @workflow
+    ... async def greet(ctx: WorkflowContext, name: str) -> str:
+    ...     return f"Hello, {name}"
+    """
+    refuse_unknown("workflow", unknown, workflow)
+
+    def decorate(fn: Any) -> Any:
+        if not inspect.iscoroutinefunction(fn):
+            raise ConfigurationError(f"{fn!r} cannot be a workflow: it must be an `async def` function.")
+        check_context_first(fn, "workflow")
+        for option, value in (("name", name), ("version", version)):
+            if value is not None and (not isinstance(value, str) or not value):
+                raise ConfigurationError(f"{option}={value!r} of workflow {fn.__qualname__}: give a text that is not empty.")
+        label = name or fn.__name__
+        made: Workflow[..., Any] = Workflow(
+            fn,
+            name=label,
+            version=version or "",
+            event_handler=event_handler,
+            timeout=optional_micros(timeout, f"timeout of workflow {label!r}"),
+        )
+        imported.append(made)
+        return made
+
+    return decorate if fn is None else decorate(fn)

@@ -1,0 +1,485 @@
+"""The calls of an app without a worker: start workflows, look at instances, steer them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+from types import TracebackType
+from typing import Any, Never, ParamSpec, Self, TypeVar, overload
+
+from romancy.authoring.durations import Duration, micros
+from romancy.authoring.registry import Registry
+from romancy.authoring.signatures import refuse_unknown
+from romancy.authoring.workflow import Workflow
+from romancy.clock import MICROS, Clock, SystemClock, to_micros
+from romancy.core.matching import input_matches
+from romancy.crash import CrashPoint
+from romancy.errors import (
+    ConfigurationError,
+    InstanceConflictError,
+    InvalidWorkflowStateError,
+    WorkflowCancelledError,
+    WorkflowFailedError,
+    WorkflowNotCancellableError,
+    WorkflowNotFoundError,
+    WorkflowTerminatedError,
+    WorkflowTimeoutError,
+)
+from romancy.handle import WorkflowHandle
+from romancy.ids import Ids, RandomIds
+from romancy.model.instance import (
+    AttemptEntry,
+    Error,
+    HistoryEntry,
+    Instance,
+    JournalLine,
+    Page,
+    Query,
+    Stored,
+    WorkflowResult,
+)
+from romancy.model.status import Status
+from romancy.model.transition import Create, Existing, Refused, Request, RequestKind
+from romancy.options import resolve
+from romancy.results import Results
+from romancy.serde.failure import decode_failure
+from romancy.serde.payload import ValueCodec
+from romancy.store.committer import Committer
+from romancy.store.open import open_store
+from romancy.store.port import Store
+from romancy.views import attempt_of, error_of, history_of, instance_of, journal_of, page_position, page_token, value_of
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_SCAN_WINDOW = 200
+_SCAN_LIMIT = 20_000
+"""How many instances one search by input looks at before it gives back a token to go on from."""
+_HISTORY_PAGE = 200
+
+
+class Client:
+    """The same calls as an `App`, without a worker: what it starts runs where an app does.
+
+    >>> client = Client("sqlite:///orders.db")  # async with client: await client.start_workflow(...)
+    """
+
+    def __init__(
+        self,
+        database: str | None = None,
+        *,
+        workflows: Sequence[Workflow[..., Any]] | None = None,
+        auto_migrate: bool | None = None,
+        clock: Clock | None = None,
+        ids: Ids | None = None,
+        **unknown: Never,
+    ) -> None:
+        refuse_unknown("Client", unknown, Client)
+        self._configure({"database": database, "auto_migrate": auto_migrate}, workflows, clock, ids)
+
+    def _configure(
+        self,
+        given: dict[str, Any],
+        workflows: Sequence[Workflow[..., Any]] | None,
+        clock: Clock | None,
+        ids: Ids | None,
+    ) -> None:
+        self._options = resolve(given)
+        self._registry = Registry(workflows)
+        self._clock = clock or SystemClock()
+        self._ids = ids or RandomIds()
+        self._inline = False
+        self._crash_point: CrashPoint | None = None
+        self._opened: Store | None = None
+        self._committer: Committer | None = None
+        self._results: Results | None = None
+        self._starting: asyncio.Lock | None = None
+
+    # --- life
+
+    async def startup(self) -> None:
+        """Connect. Safe to call again while running."""
+        self._starting = self._starting or asyncio.Lock()
+        async with self._starting:
+            if self._opened is None:
+                await self._start()
+
+    async def _start(self) -> None:
+        store = open_store(
+            self._options["database"],
+            clock=self._clock,
+            auto_migrate=self._options["auto_migrate"],
+            threads="inline" if self._inline else "threads",
+            crash=self._crash_point,
+        )
+        await store.open()
+        self._opened = store
+        if self._results is None:
+            self._results = Results(store)
+        self._results.move_to(store)
+        self._committer = Committer(store, on_failure=self._on_committer_failure)
+        self._committer.start()
+        store.on_foreign_commit = self._heard
+
+    def _on_committer_failure(self, error: BaseException) -> None:
+        """The committer ended with an error that is no StoreError."""
+
+    def _heard(self) -> None:
+        if self._results is not None:
+            self._results.hear()
+
+    async def shutdown(self) -> None:
+        """Disconnect. Safe to call twice."""
+        if self._opened is None:
+            return
+        store, self._opened = self._opened, None
+        store.on_foreign_commit = None
+        if self._results is not None:
+            await self._results.stop()
+            self._results = None
+        if self._committer is not None:
+            await self._committer.stop()
+        await store.close()
+
+    async def __aenter__(self) -> Self:
+        await self.startup()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.shutdown()
+
+    @property
+    def _store(self) -> Store:
+        if self._opened is None:
+            name = type(self).__name__
+            raise InvalidWorkflowStateError(
+                f"This {name} is not running: use `async with {name}(...)`, or `await startup()`."
+            )
+        return self._opened
+
+    def _write(self) -> Committer:
+        """The committer of a running app."""
+        assert self._store is not None
+        assert self._committer is not None
+        return self._committer
+
+    # --- workflows
+
+    def register(self, workflow: Workflow[..., Any], /) -> None:
+        """Make a workflow known."""
+        self._registry.add(workflow)
+
+    def get_workflow(self, name: str) -> Workflow[..., Any]:
+        """A workflow by name. Raises `WorkflowNotFoundError`."""
+        return self._registry.resolve(name)
+
+    @overload
+    async def start_workflow(self, wf: Workflow[P, R], /, *args: P.args, **kwargs: P.kwargs) -> WorkflowHandle[R]: ...
+    @overload
+    async def start_workflow(self, wf: str, /, *args: Any, **kwargs: Any) -> WorkflowHandle[Any]: ...
+    async def start_workflow(self, wf: Any, /, *args: Any, **kwargs: Any) -> WorkflowHandle[Any]:
+        """Start a workflow; returns when the instance is durable.
+
+        With `wf.with_options(instance_id=...)` the same id, workflow and arguments give the one instance, also after it
+        ended. Raises `InstanceConflictError` when the id is taken by others, `PayloadError` naming the argument that
+        cannot be stored.
+        """
+        create, workflow = self._creation(wf, args, kwargs)
+        answer = await self._write().submit(create)
+        if isinstance(answer, Existing):
+            _check_same(create, answer)
+        return self._handle(create.instance_id, workflow)
+
+    def _creation(self, wf: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Create, Workflow[..., Any] | None]:
+        now = self._clock.now()
+        try:
+            workflow = self._registry.resolve(wf)
+        except WorkflowNotFoundError:
+            if not isinstance(wf, str) or not self._may_start_unknown:
+                raise
+            return self._creation_by_name(wf, args, kwargs, now), None
+        raw = workflow.codec.encode(args, kwargs)
+        create = Create(
+            instance_id=workflow.instance_id or self._ids.instance_id(now),
+            workflow=workflow.name,
+            version=workflow.version,
+            input=raw,
+            digest=workflow.codec.digest(raw),
+            now=now,
+            deadline_at=now + workflow.timeout if workflow.timeout is not None else None,
+            code=self._registry.code(workflow),
+        )
+        return create, workflow
+
+    _may_start_unknown = True
+    """A client may start workflows whose code is elsewhere."""
+
+    def _creation_by_name(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], now: int) -> Create:
+        if args:
+            raise ConfigurationError(
+                f"Workflow {name!r} is not known here, so its parameters have no order: pass the arguments by name, or give "
+                "the client the workflow (workflows=[...])."
+            )
+        raw = ValueCodec(dict[str, Any], what=f"arguments of workflow {name!r}").encode(kwargs)
+        return Create(self._ids.instance_id(now), name, "", raw, raw[:0], now)
+
+    def _handle(self, instance_id: str, workflow: Workflow[..., Any] | None) -> WorkflowHandle[Any]:
+        return WorkflowHandle(self, instance_id, workflow.result.decode if workflow is not None else value_of)
+
+    def get_handle(self, instance_id: str) -> WorkflowHandle[Any]:
+        """A handle to an instance. Its calls raise `WorkflowNotFoundError` if there is none of that id."""
+        return WorkflowHandle(self, instance_id, value_of)
+
+    # --- looking
+
+    async def get_instance(self, instance_id: str) -> Instance | None:
+        """One instance, or None."""
+        stored = await self._store.get(instance_id)
+        return None if stored is None else instance_of(stored, await self._blocked_reason(stored))
+
+    async def _blocked_reason(self, stored: Stored) -> Error | None:
+        if stored.row.status is not Status.BLOCKED:
+            return None
+        journal = await self._store.journal(stored.row.instance_id)
+        reasons = [line.note.detail for line in journal if line.note.kind == "blocked"]
+        return Error("DeterminismViolationError", reasons[-1]) if reasons else None
+
+    async def get_result(self, instance_id: str) -> WorkflowResult:
+        """Where an instance stands, at once."""
+        stored = await self._require(instance_id)
+        error = await self._blocked_reason(stored) or error_of(stored.error)
+        return WorkflowResult(instance_id, stored.row.status, value_of(stored.output), error)
+
+    async def _require(self, instance_id: str) -> Stored:
+        stored = await self._store.get(instance_id)
+        if stored is None:
+            raise _not_found(instance_id)
+        return stored
+
+    async def list_instances(
+        self,
+        *,
+        status: Status | str | Sequence[Status | str] | None = None,
+        workflow_name: str | None = None,
+        instance_id: str | None = None,
+        created_after: datetime | None = None,
+        created_before: datetime | None = None,
+        input: Mapping[str, Any] | None = None,
+        limit: int = 50,
+        page_token: str | None = None,
+    ) -> Page[Instance]:
+        """Instances, newest first. Name and id match in part; `input` as in `find_instances`."""
+        query = Query(
+            status=_statuses(status),
+            workflow=workflow_name,
+            instance_id=instance_id,
+            created_after=_when("created_after", created_after),
+            created_before=_when("created_before", created_before),
+            before=page_position(page_token) if page_token is not None else None,
+            limit=_limit(limit),
+        )
+        return await (self._page(query) if input is None else self._search(query, _filters(input)))
+
+    async def find_instances(self, input: Mapping[str, Any], **filters: Any) -> Page[Instance]:
+        """Instances whose arguments have these values: `{"customer.id": "c1", "items.0.sku": "x"}`.
+
+        Paths start at a parameter's name, or at a field of the only argument; the other filters are `list_instances`'s. A
+        page may hold fewer instances than asked for, or none, and still have a successor: a search looks at a bounded number
+        of instances at a time.
+        """
+        return await self.list_instances(input=input, **filters)
+
+    async def _page(self, query: Query) -> Page[Instance]:
+        found = await self._store.list(replace(query, limit=query.limit + 1))
+        items = found[: query.limit]
+        token = page_token(items[-1].row.created_at, items[-1].row.instance_id) if len(found) > query.limit else None
+        return Page([instance_of(stored) for stored in items], token)
+
+    async def _search(self, query: Query, wanted: Mapping[str, Any]) -> Page[Instance]:
+        hits: list[Stored] = []
+        before, looked = query.before, 0
+        while looked < _SCAN_LIMIT:
+            found = await self._store.list(replace(query, before=before, limit=_SCAN_WINDOW))
+            for stored in found:
+                looked += 1
+                before = (stored.row.created_at, stored.row.instance_id)
+                if input_matches(value_of(stored.input), wanted):
+                    hits.append(stored)
+                    if len(hits) == query.limit:
+                        return Page([instance_of(hit) for hit in hits], page_token(*before))
+            if len(found) < _SCAN_WINDOW:
+                return Page([instance_of(hit) for hit in hits])
+        assert before is not None
+        return Page([instance_of(hit) for hit in hits], page_token(*before))
+
+    async def history(self, instance_id: str) -> AsyncIterator[HistoryEntry]:
+        """What happened in an instance so far, in order."""
+        row = (await self._require(instance_id)).row
+        after = 0
+        while True:
+            entries = await self._store.history(instance_id, row.generation, after=after, limit=_HISTORY_PAGE)
+            for entry in entries:
+                after = entry.seq
+                yield history_of(entry)
+            if len(entries) < _HISTORY_PAGE:
+                return
+
+    async def get_attempts(self, instance_id: str) -> list[AttemptEntry]:
+        """Attempts of an instance's activities that failed, were cut off, or have been running for a notable time."""
+        row = (await self._require(instance_id)).row
+        return [attempt_of(one) for one in await self._store.attempts(instance_id, row.generation)]
+
+    async def get_journal(self, instance_id: str) -> list[JournalLine]:
+        """Who owned an instance when, cold replays, and what operators asked of it; oldest first."""
+        await self._require(instance_id)
+        return [journal_of(one) for one in await self._store.journal(instance_id)]
+
+    # --- steering
+
+    async def cancel_workflow(self, instance_id: str, reason: str | None = None) -> None:
+        """Ask for cancellation; returns when the request is durable.
+
+        Raises `WorkflowNotCancellableError` after the end, `WorkflowNotFoundError` for an unknown id.
+        """
+        await self._request(instance_id, RequestKind.CANCEL, reason)
+
+    async def pause_workflow(self, instance_id: str, reason: str | None = None) -> None:
+        """Let nothing new start in an instance until it is resumed; running attempts finish."""
+        await self._request(instance_id, RequestKind.PAUSE, reason)
+
+    async def resume_workflow(self, instance_id: str) -> None:
+        """Let a paused instance go on; a blocked one is tried again."""
+        await self._request(instance_id, RequestKind.RESUME, None)
+
+    async def terminate_workflow(self, instance_id: str, reason: str | None = None) -> None:
+        """End an instance at once, without compensation."""
+        await self._request(instance_id, RequestKind.TERMINATE, reason)
+
+    async def retry_workflow(self, instance_id: str) -> None:
+        """Run a failed instance again from the activity that failed; what was compensated runs again."""
+        await self._request(instance_id, RequestKind.RETRY, None)
+
+    async def _request(self, instance_id: str, kind: RequestKind, reason: str | None) -> None:
+        answer = await self._write().submit(Request(instance_id, kind, self._clock.now(), reason))
+        if isinstance(answer, Refused):
+            raise _refusal(instance_id, kind, answer.status)
+        self._requested(instance_id, kind)
+
+    def _requested(self, instance_id: str, kind: RequestKind) -> None:
+        """A request is durable."""
+
+    # --- results
+
+    async def _await_result(self, instance_id: str, timeout: Duration | None) -> bytes:
+        results = self._results
+        assert results is not None
+        future = results.watch(instance_id)
+        try:
+            ended = await self._await_end(instance_id, future, timeout)
+        finally:
+            results.unwatch(instance_id, future)
+        if ended is None:
+            stored = await self._require(instance_id)
+            status, output, error = stored.row.status, stored.output, stored.error
+        else:
+            status, ending = ended
+            output, error = ending.output, ending.error
+        if status is Status.COMPLETED:
+            return output if output is not None else b"null"
+        raise await self._failure(instance_id, status, error)
+
+    async def _await_end(self, instance_id: str, future: asyncio.Future[Any], timeout: Duration | None) -> Any:
+        if not self._runs_here(instance_id) and (await self._require(instance_id)).row.status.ended:
+            return None
+        if timeout is None:
+            return await future
+        seconds = micros(timeout, "The timeout given to result()") / MICROS
+        done, _ = await asyncio.wait({future}, timeout=seconds)
+        if not done:
+            raise TimeoutError(f"{instance_id} has not ended within {seconds:g} s; it goes on.")
+        return future.result()
+
+    def _runs_here(self, instance_id: str) -> bool:
+        """The end of this instance will be heard of in this process."""
+        return False
+
+    async def _failure(self, instance_id: str, status: Status, raw: bytes | None) -> Exception:
+        cause = decode_failure(raw) if raw is not None else None
+        if status is Status.CANCELLED:
+            told = error_of(raw)
+            detail = f": {told.message}" if told is not None and told.message else ""
+            return WorkflowCancelledError(f"{instance_id} was cancelled{detail}.")
+        if status is Status.TERMINATED:
+            return WorkflowTerminatedError(f"{instance_id} was terminated by an operator.")
+        kind = WorkflowTimeoutError if isinstance(cause, WorkflowTimeoutError) else WorkflowFailedError
+        error = kind(f"{instance_id} failed: {type(cause).__name__}: {cause}")
+        error.__cause__ = cause
+        return error
+
+
+def _check_same(create: Create, existing: Existing) -> None:
+    if existing.workflow == create.workflow and existing.digest == create.digest:
+        return
+    what = "other arguments" if existing.workflow == create.workflow else f"workflow {existing.workflow!r}"
+    raise InstanceConflictError(
+        f"The instance id {create.instance_id!r} is taken by {what}. The same id means the same instance: use another id "
+        "for another piece of work."
+    )
+
+
+def _not_found(instance_id: str) -> WorkflowNotFoundError:
+    return WorkflowNotFoundError(f"There is no instance {instance_id!r} in this database.")
+
+
+def _refusal(instance_id: str, kind: RequestKind, status: Status | None) -> Exception:
+    if status is None:
+        return _not_found(instance_id)
+    if kind is RequestKind.CANCEL:
+        why = "it is compensating after a failure" if status is Status.COMPENSATING else f"it is {status.value}"
+        return WorkflowNotCancellableError(f"{instance_id} cannot be cancelled: {why}.")
+    return InvalidWorkflowStateError(f"{instance_id} is {status.value}: {_REFUSALS[kind]}")
+
+
+_REFUSALS = {
+    RequestKind.PAUSE: "only an instance that runs or waits can be paused.",
+    RequestKind.RESUME: "only a paused or blocked instance can be resumed.",
+    RequestKind.TERMINATE: "it has ended already.",
+    RequestKind.RETRY: "only a failed instance can be retried, after its compensation.",
+}
+
+
+def _statuses(status: Status | str | Sequence[Status | str] | None) -> tuple[Status, ...]:
+    if status is None:
+        return ()
+    wanted = (status,) if isinstance(status, str) else tuple(status)
+    try:
+        return tuple(Status(one) for one in wanted)
+    except ValueError as error:
+        raise ConfigurationError(f"status={status!r}: {error}. There are: {', '.join(Status)}.") from error
+
+
+def _when(name: str, when: datetime | None) -> int | None:
+    if when is None:
+        return None
+    if not isinstance(when, datetime) or when.tzinfo is None:
+        raise ConfigurationError(f"{name}={when!r}: give an aware datetime, e.g. datetime.now(UTC).")
+    return to_micros(when)
+
+
+def _limit(limit: int) -> int:
+    if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= 1000:
+        raise ConfigurationError(f"limit={limit!r}: give a whole number from 1 to 1000.")
+    return limit
+
+
+def _filters(wanted: Mapping[str, Any]) -> Mapping[str, Any]:
+    for path, value in wanted.items():
+        if not isinstance(path, str) or not path:
+            raise ConfigurationError(f"{path!r} is no path: give dotted names, e.g. 'customer.id' or 'items.0.sku'.")
+        if value is not None and not isinstance(value, str | int | float | bool):
+            raise ConfigurationError(f"{path!r}: {value!r} cannot be searched for: give a text, number, boolean or None.")
+    return wanted

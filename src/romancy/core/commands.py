@@ -1,0 +1,83 @@
+"""What goes into a run and what comes out of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from romancy.model.history import Entry, Kind, Outcome
+
+
+@dataclass(frozen=True, slots=True)
+class Resolution:
+    """One thing that happened, fed to the run: an operation's outcome, the start, a cancellation, a timeout."""
+
+    kind: Kind
+    op: str
+    at: int
+    outcome: Outcome = Outcome.OK
+    value: bytes | None = None
+
+    @classmethod
+    def of(cls, entry: Entry) -> Resolution:
+        """The resolution an entry of the history stands for."""
+        return cls(entry.kind, entry.op, entry.at, entry.outcome, entry.value)
+
+
+@dataclass(frozen=True, slots=True)
+class Issue:
+    """The code asked for an operation that the shell must carry out or wait for."""
+
+    op: str
+    kind: Kind
+    name: str
+    at: int
+    digest: bytes = b""
+    input: bytes | None = None
+    due: int | None = None
+    detail: Any = None
+    """What the shell needs to carry it out; the core does not look inside."""
+    undo: Any = None
+    """What undoes it, if anything does; the core does not look inside."""
+    site: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Effect:
+    """The code asked for something that is done by being committed."""
+
+    issue: Issue
+    recorded: bool
+    """The history has it already: this is a replay."""
+
+
+@dataclass(frozen=True, slots=True)
+class Withdraw:
+    """The code no longer wants an operation."""
+
+    op: str
+
+
+@dataclass(frozen=True, slots=True)
+class Finish:
+    """The body returned."""
+
+    value: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Fail:
+    """The body raised, timed out, can never go on or never stops."""
+
+    error: BaseException
+
+
+@dataclass(frozen=True, slots=True)
+class Cancelled:
+    """The body was cancelled from outside."""
+
+    reason: str | None
+
+
+Verdict: TypeAlias = Finish | Fail | Cancelled
+Command: TypeAlias = Issue | Effect | Withdraw

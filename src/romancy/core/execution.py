@@ -1,0 +1,308 @@
+"""The books of one instance: what is open, what was recorded, what must be undone.
+
+The shell feeds what happened (`start`, `feed`, `late`, `compensated`) and reads what to do next (`starts`, `withdrawn`,
+`due_timers`, `next_undo`). `take_entries` are the new lines of the history, to be committed before anything is started.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Any
+
+from romancy.core.commands import Cancelled, Command, Effect, Fail, Finish, Issue, Resolution, Verdict, Withdraw
+from romancy.core.loop import Run
+from romancy.errors import DeterminismViolationError
+from romancy.model.history import Entry, Kind, Outcome, Role
+
+
+class Phase(StrEnum):
+    """How far an instance has come."""
+
+    BODY = "body"
+    """The workflow's code runs or waits."""
+    SETTLING = "settling"
+    """The body has ended; attempts that cannot be interrupted have not."""
+    COMPENSATING = "compensating"
+    """What was recorded is being undone."""
+    ENDED = "ended"
+
+
+@dataclass(frozen=True, slots=True)
+class Undo:
+    """One step of the saga's way back."""
+
+    op: str
+    """The operation's own id: what it undoes with `compensate:` in front."""
+    seq: int
+    issue: Issue
+    result: bytes | None
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """An attempt's outcome with what operators want to know of it."""
+
+    outcome: Outcome
+    value: bytes | None
+    attempt: int = 1
+    started_at: int | None = None
+    ended_at: int | None = None
+    worker: str = ""
+    epoch: int = 0
+
+
+class Execution:
+    """One generation of one instance, driven by what happens to it."""
+
+    def __init__(self, run: Run, history: Iterable[Entry] = (), *, length: int = 0) -> None:
+        self.run = run
+        self.seq = length
+        self.starts: list[Issue] = []
+        self.withdrawn: list[str] = []
+        self.lingering: set[str] = set()
+        """Withdrawn operations whose attempt is still running and must end before the instance may."""
+        self._entries: list[Entry] = []
+        self._kept: dict[str, Entry] = {entry.op: entry for entry in history if entry.role is Role.KEPT}
+        self._undoable: dict[str, Issue] = {}
+        self._stack: list[Undo] = []
+        self._undone: set[str] = set()
+        self._effect_seqs: dict[str, int] = {}
+
+    # --- going on
+
+    def start(self, at: int) -> None:
+        """Begin the body."""
+        self._follow(self.run.advance(Resolution(Kind.START, "", at)))
+        self._recall()
+
+    def feed(self, resolution: Resolution, ended: Ended | None = None, *, name: str = "") -> None:
+        """Something happened: record it and let the body go on."""
+        self._feed(resolution, ended, name)
+        self._recall()
+
+    def _feed(self, resolution: Resolution, ended: Ended | None, name: str) -> None:
+        waiting = self.run.pending.get(resolution.op)
+        issue = waiting.issue if waiting is not None else None
+        entry = self._record(resolution, issue, ended, Role.FED, name)
+        commands = self.run.advance(resolution)
+        self._completed(entry, issue)
+        self._follow(commands)
+
+    def late(self, issue: Issue, ended: Ended, at: int) -> None:
+        """An attempt of an operation that the body had withdrawn has ended after all."""
+        self.lingering.discard(issue.op)
+        resolution = Resolution(issue.kind, issue.op, at, ended.outcome, ended.value)
+        self._completed(self._record(resolution, issue, ended, Role.BESIDE, ""), issue)
+
+    def compensated(self, undo: Undo, ended: Ended, at: int, *, name: str = "") -> None:
+        """A step of the way back was taken, or given up."""
+        self._undone.add(undo.op)
+        begun = ended.started_at if ended.started_at is not None else at
+        issue = replace(undo.issue, op=undo.op, kind=Kind.COMPENSATION, name=name or undo.issue.name, at=begun)
+        self._record(Resolution(Kind.COMPENSATION, undo.op, at, ended.outcome, ended.value), issue, ended, Role.BESIDE, "")
+
+    def replay(self, at: int, history: Iterable[Entry]) -> None:
+        """Bring a new run to where the history ends."""
+        run = self.run
+        run.replaying = True
+        history = tuple(history)
+        self._effect_seqs = {entry.op: entry.seq for entry in history if entry.kind is Kind.REGISTRATION}
+        self._undone = {entry.op for entry in history if entry.kind is Kind.COMPENSATION and entry.role is not Role.UNDONE}
+        self._follow(run.advance(Resolution(Kind.START, "", at)))
+        for entry in history:
+            if entry.role is Role.FED:
+                self._refeed(entry)
+            elif entry.role is Role.BESIDE and entry.kind is Kind.ACTIVITY:
+                self._completed(entry, self._undoable.get(entry.op))
+        run.replaying = False
+        self.starts = [issue for issue in self.starts if issue.op in run.pending]
+        self.withdrawn.clear()
+        self._recall()
+
+    def _refeed(self, entry: Entry) -> None:
+        waiting = self.run.pending.get(entry.op)
+        issue = waiting.issue if waiting is not None else None
+        if self.run.verdict is not None:
+            raise DeterminismViolationError(f"recorded: {_describe(entry)}; but the code had ended by then")
+        if entry.kind not in (Kind.CANCEL, Kind.TIMEOUT):
+            _check_fits(entry, issue, self.run)
+        commands = self.run.advance(Resolution.of(entry))
+        self._completed(entry, issue)
+        self._follow(commands)
+
+    def _follow(self, commands: list[Command]) -> None:
+        for command in commands:
+            match command:
+                case Issue():
+                    self._issued(command)
+                case Withdraw(op):
+                    self._withdraw(op)
+                case Effect(issue, recorded):
+                    self._effected(issue, recorded)
+
+    def _issued(self, issue: Issue) -> None:
+        if issue.undo is not None:
+            self._undoable[issue.op] = issue
+        if issue.kind is Kind.ACTIVITY:
+            self.starts.append(issue)
+
+    def _withdraw(self, op: str) -> None:
+        if self.run.replaying:  # what is still wanted is seen when the replay ends; to look each time would be O(n²)
+            return
+        for index, issue in enumerate(self.starts):
+            if issue.op == op:  # asked for and withdrawn in one breath: nothing to stop
+                del self.starts[index]
+                return
+        self.withdrawn.append(op)
+
+    def _effected(self, issue: Issue, recorded: bool) -> None:
+        if recorded:
+            seq = self._effect_seqs[issue.op]
+        else:
+            resolution = Resolution(issue.kind, issue.op, self.run.at)
+            seq = self._record(resolution, issue, None, Role.BESIDE, "").seq
+        if issue.undo is not None:
+            self._stack.append(Undo(f"compensate:{issue.op}", seq, issue, None))
+
+    def _completed(self, entry: Entry, issue: Issue | None) -> None:
+        if issue is None or issue.undo is None:
+            return
+        self._undoable.pop(issue.op, None)
+        if entry.outcome is Outcome.OK and entry.kind is Kind.ACTIVITY:
+            self._stack.append(Undo(f"compensate:{issue.op}", entry.seq, issue, entry.value))
+
+    def _recall(self) -> None:
+        """Answer operations whose results were kept from before a retry of the instance."""
+        while self._kept:
+            issue = next((one for one in self.starts if one.op in self._kept), None)
+            if issue is None:
+                return
+            entry = self._kept.pop(issue.op)
+            if entry.digest != issue.digest:
+                continue
+            self.starts.remove(issue)
+            ended = Ended(
+                entry.outcome, entry.value, entry.attempt, entry.started_at, entry.ended_at, entry.worker, entry.epoch
+            )
+            self._feed(Resolution(issue.kind, issue.op, self.run.at, entry.outcome, entry.value), ended, "")
+
+    def _record(self, resolution: Resolution, issue: Issue | None, ended: Ended | None, role: Role, name: str) -> Entry:
+        self.seq += 1
+        entry = Entry(
+            seq=self.seq,
+            kind=resolution.kind,
+            op=resolution.op,
+            outcome=resolution.outcome,
+            at=resolution.at,
+            name=issue.name if issue is not None else name,
+            role=role,
+            digest=issue.digest if issue is not None else b"",
+            input=issue.input if issue is not None else None,
+            value=resolution.value,
+            attempt=ended.attempt if ended is not None else 0,
+            site=issue.site if issue is not None else "",
+            scheduled_at=issue.at if issue is not None else None,
+            started_at=ended.started_at if ended is not None else None,
+            ended_at=ended.ended_at if ended is not None else None,
+            worker=ended.worker if ended is not None else "",
+            epoch=ended.epoch if ended is not None else 0,
+        )
+        self._entries.append(entry)
+        return entry
+
+    # --- what the shell reads
+
+    @property
+    def has_entries(self) -> bool:
+        """There are new lines of the history."""
+        return bool(self._entries)
+
+    def take_entries(self) -> tuple[Entry, ...]:
+        """The new lines of the history since they were last taken."""
+        entries = tuple(self._entries)
+        self._entries.clear()
+        return entries
+
+    def take_starts(self) -> list[Issue]:
+        """Activities to start once everything before them is durable."""
+        starts, self.starts = self.starts, []
+        return starts
+
+    def take_withdrawn(self) -> list[str]:
+        """Operations the body no longer wants."""
+        withdrawn, self.withdrawn = self.withdrawn, []
+        return withdrawn
+
+    @property
+    def verdict(self) -> Verdict | None:
+        """How the body ended, if it has. A result that could not be stored is a failure."""
+        return self.run.verdict
+
+    def reject_result(self, error: BaseException) -> None:
+        """The body's result cannot be stored: the instance fails with this error instead."""
+        self.run.verdict = Fail(error)
+
+    @property
+    def phase(self) -> Phase:
+        """How far the instance has come."""
+        verdict = self.run.verdict
+        if verdict is None:
+            return Phase.BODY
+        if self.lingering:
+            return Phase.SETTLING
+        if isinstance(verdict, Finish) or self.next_undo() is None:
+            return Phase.ENDED
+        return Phase.COMPENSATING
+
+    def next_undo(self) -> Undo | None:
+        """What to undo next: the last completed first."""
+        stack = self._stack  # in order of completion: entries are recorded in that order, and replayed in it
+        while stack and stack[-1].op in self._undone:
+            stack.pop()
+        return stack[-1] if stack else None
+
+    @property
+    def cancelled(self) -> bool:
+        """The instance ends as cancelled."""
+        return isinstance(self.run.verdict, Cancelled)
+
+    @property
+    def stopping(self) -> bool:
+        """A cancellation or a timeout of the whole instance was fed."""
+        return self.run.stopped
+
+    def next_due(self) -> int | None:
+        """When the next timer is due."""
+        dues = [waiting.issue.due for waiting in self.run.pending.values() if waiting.issue.due is not None]
+        return min(dues, default=None)
+
+    def due_timers(self, now: int) -> list[Issue]:
+        """The timers whose time has come, in order of their time."""
+        issues = [waiting.issue for waiting in self.run.pending.values()]
+        due = [issue for issue in issues if issue.due is not None and issue.due <= now]
+        return sorted(due, key=_by_due)
+
+
+def _by_due(issue: Issue) -> Any:
+    return issue.due
+
+
+def _check_fits(entry: Entry, issue: Issue | None, run: Run) -> None:
+    if issue is None:
+        waits = ", ".join(run.pending) or "nothing"
+        raise DeterminismViolationError(
+            f"recorded: {_describe(entry)}; attempted: the code waits for {waits} instead. Give the instance the code it "
+            "was started with, or start a new version beside it."
+        )
+    if issue.kind is not entry.kind or issue.digest != entry.digest:
+        what = "a different kind of operation" if issue.kind is not entry.kind else "other arguments"
+        raise DeterminismViolationError(
+            f"recorded: {_describe(entry)}; attempted: {issue.kind.value} {issue.op} at {issue.site}, with {what}. Give the "
+            "instance the code it was started with, or start a new version beside it."
+        )
+
+
+def _describe(entry: Entry) -> str:
+    return f"{entry.kind.value} {entry.op} (entry {entry.seq}, asked for at {entry.site or 'an unknown place'})"

@@ -1,0 +1,165 @@
+"""Futures, tasks and timers of a run.
+
+Each hashes by the order it was made in, never by its address: what `asyncio` and users keep in sets is then iterated in
+the same order in every replay. The run's number stands in the high bits, so that the weak sets that asyncio and anyio
+share between all loops do not fill up with equal hashes (creation would cost O(live runs)).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+from collections.abc import Callable, Coroutine, Generator
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from romancy.core.commands import Issue, Resolution
+
+if TYPE_CHECKING:
+    from romancy.core.loop import Run
+
+R_co = TypeVar("R_co", covariant=True)
+
+
+class Evicted(BaseException):
+    """Raised by every durable operation while its run is being evicted. Not an `Exception`: user code lets it pass."""
+
+
+class RunFuture(asyncio.Future[Any]):
+    """What `create_future` makes in a run."""
+
+    def __init__(self, loop: Run) -> None:
+        super().__init__(loop=loop)
+        self._seq = loop.next_seq()
+
+    def __hash__(self) -> int:
+        return self._seq
+
+
+class DeadFuture(asyncio.Future[Any]):
+    """What stands for every future, task and operation while the run is being evicted: awaiting it raises at once.
+
+    Nothing raises before: in `gather(tidy(), charge(ctx))` nobody would then await or close `tidy()`. With `patient` it
+    can be waited for, in vain: code that swallows every refusal must yield some day.
+    """
+
+    def __init__(self, loop: Run, *, patient: bool) -> None:
+        super().__init__(loop=loop)
+        self.patient = patient
+
+    def __await__(self) -> Generator[Any, None, Any]:
+        if self.patient:
+            return super().__await__()
+        raise Evicted
+
+    __iter__ = __await__
+
+    def set_name(self, name: object) -> None:
+        """Asked of it in place of a task."""
+
+    def get_name(self) -> str:
+        """Asked of it in place of a task."""
+        return "evicted"
+
+
+if TYPE_CHECKING:
+    # For a type checker an operation is both: a future (asyncio.wait, cancel, callbacks) and a coroutine (create_task,
+    # TaskGroup). At run time it is a future only: asyncio.wait refuses coroutines, and the run's create_task takes
+    # both.
+    class Operation(asyncio.Future[R_co], Coroutine[Any, Any, R_co]):  # type: ignore[type-var]
+        """A durable operation: issued when called, withdrawn by `cancel()`."""
+
+        issue: Issue
+        decode: Callable[[Resolution], Any]
+
+        def __init__(self, loop: Run, issue: Issue, decode: Callable[[Resolution], Any]) -> None: ...
+        def __await__(self) -> Generator[Any, None, R_co]: ...
+        def send(self, value: Any, /) -> Any: ...
+        def throw(self, *args: Any) -> Any: ...
+        def close(self) -> None: ...
+
+else:
+
+    class Operation(RunFuture):
+        """A durable operation: issued when called, withdrawn by `cancel()`."""
+
+        def __init__(self, loop, issue, decode):
+            super().__init__(loop)
+            self.issue = issue
+            self.decode = decode
+
+        def __class_getitem__(cls, item):
+            return cls
+
+        def cancel(self, msg=None):
+            if not super().cancel(msg):
+                return False
+            self.get_loop().withdraw(self.issue.op)
+            return True
+
+
+class RunTask(asyncio.Task[Any]):
+    """What `create_task` makes in a run."""
+
+    def __init__(
+        self,
+        coro: Coroutine[Any, Any, Any],
+        *,
+        loop: Run,
+        name: str | None,
+        context: contextvars.Context,
+        **options: Any,
+    ) -> None:
+        self._seq = loop.next_seq()
+        self.context = context
+        # CPython's default names count tasks of the whole process: they would differ in every replay.
+        super().__init__(coro, loop=loop, name=name or loop.next_task_name(), context=context, **options)
+
+    def __hash__(self) -> int:
+        return self._seq
+
+
+class Soon:
+    """A callback that is ready to run; slimmer than `asyncio.Handle`."""
+
+    __slots__ = ("args", "callback", "context")
+
+    def __init__(self, callback: Callable[..., object] | None, args: tuple[Any, ...], context: contextvars.Context) -> None:
+        self.callback = callback
+        self.args = args
+        self.context = context
+
+    def cancel(self) -> None:
+        """Do not run it."""
+        self.callback = None
+
+    def cancelled(self) -> bool:
+        """It was told not to run."""
+        return self.callback is None
+
+
+class Timer:
+    """A durable timer; stands in for `asyncio.TimerHandle`."""
+
+    __slots__ = ("_cancelled", "_loop", "_when", "issue", "soon")
+
+    def __init__(self, loop: Run, when: float, issue: Issue, soon: Soon) -> None:
+        self._loop = loop
+        self._when = when
+        self._cancelled = False
+        self.issue = issue
+        self.soon = soon
+
+    def cancel(self) -> None:
+        """Withdraw the timer."""
+        if not self._cancelled:
+            self._cancelled = True
+            self.soon.cancel()
+            self._loop.withdraw(self.issue.op)
+
+    def cancelled(self) -> bool:
+        """It was withdrawn."""
+        return self._cancelled
+
+    def when(self) -> float:
+        """The loop's time at which it is due."""
+        return self._when

@@ -1,0 +1,538 @@
+"""The private, deterministic event loop that runs one workflow.
+
+A `Run` is an asyncio loop that holds nothing but a queue of ready callbacks: no selector, no clock, no threads.
+`advance(resolution)` sets what was resolved, runs callbacks until none is ready and returns what the code asked for.
+Time is the recorded time of the resolution. One resolution, one drain: two results set before one drain would let
+`FIRST_COMPLETED` return both where a replay returns one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import sys
+from asyncio import events, tasks
+from collections import deque
+from collections.abc import Callable, Coroutine
+from types import AsyncGeneratorType
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from romancy.core.commands import Cancelled, Command, Effect, Fail, Finish, Issue, Resolution, Verdict, Withdraw
+from romancy.core.futures import DeadFuture, Evicted, Operation, RunFuture, RunTask, Soon, Timer
+from romancy.core.sites import call_site
+from romancy.errors import (
+    ActivityIDConflictError,
+    DeterminismViolationError,
+    InvalidWorkflowStateError,
+    WorkflowIOError,
+    WorkflowStuckError,
+    WorkflowTimeoutError,
+)
+from romancy.model.history import Kind, Outcome
+
+SPIN_LIMIT = 100_000
+"""Callbacks in one advance after which a body counts as spinning."""
+REFUSAL_LIMIT = 100
+"""How often eviction refuses a body that swallows every refusal before it gives up on it."""
+_MICROS = 1_000_000
+_LAST_SECOND = 253_402_300_799
+"""The end of the year 9999. `asyncio.sleep(math.inf)` is a timer too, and its time must fit a column and a datetime."""
+
+Body = Callable[[], Coroutine[Any, Any, Any]]
+_graveyard: list[object] = []
+
+
+if TYPE_CHECKING:
+    # For a type checker nothing is left abstract; at run time what is not written here refuses, see the end of the file.
+    _Loop = asyncio.SelectorEventLoop
+else:
+    _Loop = asyncio.AbstractEventLoop
+
+
+class Run(_Loop):
+    """One workflow body on its own loop."""
+
+    _made = 0
+
+    def __init__(self, body: Body, label: str, known_effects: dict[str, bytes] | None = None) -> None:
+        Run._made += 1
+        self._seq = (Run._made & 0xFFFFF) << 40
+        self._body = body
+        self._label = label
+        self._known_effects = known_effects or {}
+        self._ready: deque[Soon] = deque()
+        self._now = 0.0
+        self._inside = False
+        self._evicting = False
+        self._refusals = 0
+        self._counts: dict[str, int] = {}
+        self._manual: set[str] = set()
+        self._commands: list[Command] = []
+        self._tasks: list[RunTask] = []
+        self._tasks_limit = 16
+        self._task_names = 0
+        self._generators: list[AsyncGeneratorType[Any, Any]] = []
+        self._generators_limit = 16
+        self._host: tuple[Any, Any, Any] = (None, None, None)
+        self._main: RunTask | None = None
+        self._stop: Resolution | None = None
+        self._closing = False
+        self._closing_generators = False
+        self._violation: DeterminismViolationError | None = None
+        self.pending: dict[str, Operation[Any] | Timer] = {}
+        self.at = 0
+        self.replaying = False
+        self.verdict: Verdict | None = None
+        self.problems: list[str] = []
+
+    # --- what durable functions ask for
+
+    def operation(
+        self,
+        kind: Kind,
+        name: str,
+        decode: Callable[[Resolution], Any],
+        *,
+        op_id: str | None = None,
+        digest: bytes = b"",
+        input: bytes | None = None,
+        due: int | None = None,
+        detail: Any = None,
+        undo: Any = None,
+    ) -> Operation[Any]:
+        """Issue a durable operation; it resolves when its outcome is fed."""
+        if self._evicting:
+            return self._dead_future()  # type: ignore[return-value]
+        self._require_inside(name)
+        op = self._manual_id(op_id) if op_id is not None else self._next_id(name)
+        issue = Issue(op, kind, name, self.at, digest, input, due, detail, undo, call_site(2))
+        operation: Operation[Any] = Operation(self, issue, decode)
+        self.pending[op] = operation
+        self._commands.append(issue)
+        return operation
+
+    def effect(
+        self, kind: Kind, name: str, *, digest: bytes = b"", input: bytes | None = None, undo: Any = None
+    ) -> Operation[None]:
+        """Ask for something that is done by being committed; what the history knows already is not asked for again."""
+        if self._evicting:
+            return self._dead_future()  # type: ignore[return-value]
+        self._require_inside(name)
+        issue = Issue(self._next_id(name), kind, name, self.at, digest, input, None, None, undo, call_site(2))
+        known = self._known_effects.pop(issue.op, None)
+        if known is not None and known != digest:
+            self.violate(f"{issue.op} was recorded with other arguments than the code gives now, at {issue.site}")
+        operation: Operation[None] = Operation(self, issue, lambda resolution: None)
+        operation.set_result(None)
+        self._commands.append(Effect(issue, recorded=known is not None))
+        return operation
+
+    def withdraw(self, op: str) -> None:
+        """The code no longer wants an operation."""
+        if self.pending.pop(op, None) is not None and not self._evicting:
+            self._commands.append(Withdraw(op))
+
+    def violate(self, message: str) -> NoReturn:
+        """Stop: the code does not fit the history. Kept aside too, since user code may catch what is raised here."""
+        self._violation = DeterminismViolationError(message)
+        raise self._violation
+
+    def next_seq(self) -> int:
+        """The place of a new future or task in the order of this run."""
+        self._seq += 1
+        return self._seq
+
+    def next_task_name(self) -> str:
+        """A name for a task that got none."""
+        self._task_names += 1
+        return f"task-{self._task_names}"
+
+    def _require_inside(self, name: str) -> None:
+        if not self._inside:
+            raise InvalidWorkflowStateError(
+                f"{name} was called outside the body of {self._label}: durable operations belong to the workflow whose "
+                "context they are given, while it runs."
+            )
+        if self.verdict is not None:
+            raise InvalidWorkflowStateError(f"{name} was called after {self._label} had ended.")
+
+    def _next_id(self, name: str) -> str:
+        count = self._counts.get(name, 0) + 1
+        self._counts[name] = count
+        op = f"{name}:{count}"
+        if self._manual and op in self._manual:
+            raise _conflict(op, self._label)
+        return op
+
+    def _manual_id(self, op: str) -> str:
+        name, _, number = op.rpartition(":")
+        counted = number.isdecimal() and int(number) <= self._counts.get(name, 0) and str(int(number)) == number
+        if op in self._manual or counted:
+            raise _conflict(op, self._label)
+        self._manual.add(op)
+        return op
+
+    # --- stepping
+
+    def advance(self, resolution: Resolution) -> list[Command]:
+        """Feed one resolution, run until nothing is ready, and say what the code asked for.
+
+        Raises `DeterminismViolationError` when the resolution does not fit the code.
+        """
+        self._commands = []
+        self.at = resolution.at
+        self._now = max(self._now, resolution.at / _MICROS)
+        self._enter()
+        try:
+            self._apply(resolution)
+            self._drain()
+            self._settle()
+        finally:
+            self._leave()
+        if self._violation is not None:
+            raise self._violation
+        return self._commands
+
+    def _apply(self, resolution: Resolution) -> None:
+        kind = resolution.kind
+        if kind is Kind.START:
+            self._main = self.create_task(self._body(), name="main", context=contextvars.Context())
+        elif kind is Kind.CANCEL or kind is Kind.TIMEOUT:
+            self._stop = self._stop or resolution
+            assert self._main is not None
+            self._main.cancel()
+        else:
+            self._resolve(resolution)
+
+    def _resolve(self, resolution: Resolution) -> None:
+        target = self.pending.pop(resolution.op, None)
+        if target is None:
+            raise DeterminismViolationError(f"{resolution.op} is not awaited by the code")
+        if isinstance(target, Timer):
+            self._ready.append(target.soon)
+            self._now = max(self._now, target._when)  # or it could be a rounding error before the time it waited for
+            target._cancelled = True
+            return
+        try:
+            value = target.decode(resolution)
+        except DeterminismViolationError:
+            raise
+        except Exception as error:
+            target.set_exception(error)
+        else:
+            target.set_result(value)
+
+    def _drain(self) -> None:
+        ready = self._ready
+        for _ in range(SPIN_LIMIT):
+            if not ready:
+                return
+            soon = ready.popleft()
+            if soon.callback is None:
+                continue
+            try:
+                soon.context.run(soon.callback, *soon.args)
+            except KeyboardInterrupt:
+                raise
+            except BaseException as error:  # SystemExit too: its task has recorded it, and it must not end the worker
+                self._report("a callback failed", error)
+        ready.clear()
+        self._give_up(f"ran {SPIN_LIMIT} callbacks without waiting for anything (a loop around `await asyncio.sleep(0)`?)")
+
+    def _settle(self) -> None:
+        """See whether the body has ended; if so, end what it left running as `asyncio.run` would."""
+        main = self._main
+        if self.verdict is not None or main is None:
+            return
+        if not main.done():
+            if not self.pending:
+                self._give_up("can never go on: nothing it waits for can happen")
+            return
+        if not self._closing:
+            self._closing = True
+            self._report_unawaited()
+            for task in self.live_tasks():
+                task.cancel()
+            self._drain()
+        if self._at_rest() and not self._closing_generators:
+            self._closing_generators = True
+            for generator in self._parked_generators():
+                _ = self.create_task(generator.aclose(), context=main.context)
+            self._drain()
+        if self._at_rest():
+            self._conclude(self._judge(main))
+
+    def _at_rest(self) -> bool:
+        return self.verdict is None and (not self.pending or not self.live_tasks())
+
+    def _judge(self, main: RunTask) -> Verdict:
+        if self._stop is not None:
+            if self._stop.kind is Kind.TIMEOUT:
+                return Fail(WorkflowTimeoutError(f"{self._label} took longer than its timeout."))
+            return Cancelled(self._stop.value.decode() if self._stop.value is not None else None)
+        if main.cancelled():
+            return Fail(asyncio.CancelledError())
+        error = main.exception()
+        return Finish(main.result()) if error is None else Fail(error)
+
+    def _conclude(self, verdict: Verdict) -> None:
+        self.verdict = verdict
+        self._commands += [Withdraw(op) for op in self.pending]
+        self.pending.clear()
+
+    def _give_up(self, why: str) -> None:
+        where = ", ".join(f"{task.get_name()} at {_place(task)}" for task in self.live_tasks()) or "nothing"
+        self._conclude(Fail(WorkflowStuckError(f"{self._label} {why}. Its tasks: {where}.")))
+
+    def _report_unawaited(self) -> None:
+        for op, waiting in self.pending.items():
+            if isinstance(waiting, Operation) and not waiting._callbacks:
+                self.problems.append(f"{op} was started at {waiting.issue.site} but never awaited")
+
+    def _report(self, message: str, error: BaseException | None) -> None:
+        self.problems.append(f"{message}: {error!r}" if error is not None else message)
+
+    @property
+    def stopped(self) -> bool:
+        """A cancellation or a timeout of the whole run was fed."""
+        return self._stop is not None
+
+    def live_tasks(self) -> list[RunTask]:
+        """The tasks that have not ended, in the order they were made."""
+        self._tasks = [task for task in self._tasks if not task.done()]
+        self._tasks_limit = max(16, 2 * len(self._tasks))
+        return self._tasks
+
+    def _parked_generators(self) -> list[AsyncGeneratorType[Any, Any]]:
+        """The asynchronous generators that were left half-way and wait in no task."""
+        return [one for one in self._generators if one.ag_frame is not None and not one.ag_running]
+
+    def _hold_generator(self, generator: Any) -> None:
+        """Keep it until it has ended: the collector would end it when it likes, in the run or outside."""
+        self._generators.append(generator)
+        if len(self._generators) > self._generators_limit:
+            self._generators = [one for one in self._generators if one.ag_frame is not None]
+            self._generators_limit = max(16, 2 * len(self._generators))
+
+    # --- being the running loop
+
+    def _enter(self) -> None:
+        host = events._get_running_loop()
+        task = None
+        if host is not None:
+            task = tasks.current_task(host)
+            if task is not None:
+                tasks._leave_task(host, task)  # before the loops change places: Python 3.14 insists
+        self._host = (host, task, sys.get_asyncgen_hooks())
+        events._set_running_loop(self)
+        # The host's hooks would finalize the run's generators on the host's loop, whenever the collector likes.
+        sys.set_asyncgen_hooks(self._hold_generator, _ignore)
+        self._inside = True
+
+    def _leave(self) -> None:
+        host, task, hooks = self._host
+        self._host = (None, None, None)
+        self._inside = False
+        sys.set_asyncgen_hooks(*hooks)
+        events._set_running_loop(host)
+        if task is not None:
+            tasks._enter_task(host, task)
+
+    # --- eviction
+
+    def evict(self) -> list[str]:
+        """End every coroutine of the run without letting it do anything durable; what would not end is told.
+
+        Every run must be evicted, finished ones too: a forgotten coroutine is closed by the garbage collector while
+        another run advances, and its `finally` blocks would act there. Children go before parents, each in its own
+        context. An exception is thrown rather than the coroutine closed, because a throw can be repeated and reaches what
+        an asynchronous generator awaits. Synchronous code in `finally` blocks does run.
+        """
+        self._evicting = True
+        self._ready.clear()
+        self._enter()
+        try:
+            complaints = [name for task in reversed(self.live_tasks()) for name in self._end_task(task)]
+            for generator in reversed(self._generators):
+                _end_generator(generator)
+        finally:
+            self._ready.clear()
+            self.pending.clear()
+            self._tasks.clear()
+            self._generators.clear()
+            self._main = None
+            self._leave()
+        return complaints
+
+    def _end_task(self, task: RunTask) -> list[str]:
+        task._log_destroy_pending = False  # type: ignore[attr-defined]
+        coro: Any = task.get_coro()
+        tasks._enter_task(self, task)
+        try:
+            for _ in range(REFUSAL_LIMIT):
+                try:
+                    task.context.run(coro.throw, Evicted())
+                except BaseException:  # it has ended; its own errors while ending change nothing
+                    return []
+        finally:
+            tasks._leave_task(self, task)
+        _graveyard.append(coro)  # never collected: closing it could spin for ever, on any thread
+        return [f"{task.get_name()} of {self._label} does not let itself be ended: it swallows BaseException"]
+
+    def _dead_future(self) -> DeadFuture:
+        """Refuse; but give code that swallows every refusal something to wait for, so that its loop yields to us."""
+        self._refusals += 1
+        return DeadFuture(self, patient=self._refusals > REFUSAL_LIMIT)
+
+    # --- asyncio's side
+
+    def call_soon(  # type: ignore[override]
+        self, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
+    ) -> Soon:
+        """Run a callback in this advance."""
+        soon = Soon(callback, args, context if context is not None else contextvars.copy_context())
+        self._ready.append(soon)
+        return soon
+
+    def call_at(  # type: ignore[override]
+        self, when: float, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
+    ) -> Timer | Soon:
+        """Run a callback when the run's time has come: a durable timer."""
+        if self._evicting:
+            return Soon(None, (), contextvars.Context())
+        if when <= self._now:
+            return self.call_soon(callback, *args, context=context)
+        when = min(when, _LAST_SECOND)
+        due = max(round(when * _MICROS), self.at)
+        issue = Issue(self._next_id("timer"), Kind.TIMER, "timer", self.at, due=due, site=call_site(2))
+        soon = Soon(callback, args, context if context is not None else contextvars.copy_context())
+        timer = Timer(self, when, issue, soon)
+        self.pending[issue.op] = timer
+        self._commands.append(issue)
+        return timer
+
+    def call_later(  # type: ignore[override]
+        self, delay: float, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
+    ) -> Timer | Soon:
+        """Run a callback after a delay: a durable timer."""
+        return self.call_at(self._now + delay, callback, *args, context=context)
+
+    def create_future(self) -> asyncio.Future[Any]:
+        """A future of this run."""
+        if self._evicting:
+            return self._dead_future()
+        return RunFuture(self)
+
+    def create_task(
+        self, coro: Any, *, name: Any = None, context: contextvars.Context | None = None, **options: Any
+    ) -> RunTask:
+        """A task of this run; an operation is taken too, so that `TaskGroup.create_task(charge(ctx))` works."""
+        if self._evicting:
+            if asyncio.iscoroutine(coro):
+                coro.close()
+            return self._dead_future()  # type: ignore[return-value]
+        if asyncio.isfuture(coro):
+            coro = _wait_for(coro)
+        context = context if context is not None else contextvars.copy_context()
+        task = RunTask(coro, loop=self, name=name, context=context, **options)
+        tasks._unregister_task(task)  # asyncio's registry is shared by all loops; the run keeps its own
+        self._tasks.append(task)  # a strong reference: a pending task must not vanish when the collector likes
+        if len(self._tasks) > self._tasks_limit:
+            self.live_tasks()
+        return task
+
+    def time(self) -> float:
+        """The recorded time of the resolution that is being fed, in seconds."""
+        return self._now
+
+    def get_debug(self) -> bool:
+        """Never."""
+        return False
+
+    def is_running(self) -> bool:
+        """Always: it is asked only from inside."""
+        return True
+
+    def is_closed(self) -> bool:
+        """Never."""
+        return False
+
+    def get_task_factory(self) -> None:
+        """None."""
+        return
+
+    def get_exception_handler(self) -> None:
+        """None: what nobody retrieves is reported by the shell."""
+        return
+
+    def default_exception_handler(self, context: dict[str, Any]) -> None:
+        """Keep it for the shell to log."""
+        self.call_exception_handler(context)
+
+    def call_exception_handler(self, context: dict[str, Any]) -> None:
+        """Keep it for the shell to log."""
+        if not self._evicting:
+            self._report(str(context.get("message", "")), context.get("exception"))
+
+
+def new_run(body: Body, label: str, known_effects: dict[str, bytes] | None = None) -> Run:
+    """A run, not yet begun. (Checkers hold `Run` for abstract: its refusals are added by name, below.)"""
+    make: Callable[..., Run] = Run
+    return make(body, label, known_effects)
+
+
+def _conflict(op: str, label: str) -> ActivityIDConflictError:
+    return ActivityIDConflictError(
+        f"The activity id {op!r} is used twice in {label}. Give each call an id of its own, or none: ids are numbered by "
+        "name."
+    )
+
+
+async def _wait_for(future: asyncio.Future[Any]) -> Any:
+    return await future
+
+
+def _ignore(generator: object) -> None:
+    """The run holds its generators itself and ends them at eviction."""
+
+
+def _end_generator(generator: Any) -> None:
+    if generator.ag_frame is None:
+        return
+    ending: Any = generator.athrow(Evicted())
+    try:
+        ending.send(None)
+        for _ in range(REFUSAL_LIMIT):
+            ending.throw(Evicted())
+    except BaseException:  # it has ended, or has yielded a value and will not end
+        pass
+    if generator.ag_frame is not None:
+        _graveyard.append(generator)
+
+
+def _place(task: RunTask) -> str:
+    frame = next(iter(task.get_stack(limit=1)), None)
+    return f"{frame.f_code.co_filename}:{frame.f_lineno}" if frame is not None else "?"
+
+
+def _refusing(name: str) -> Callable[..., NoReturn]:
+    def refuse(self: Run, *args: Any, **kwargs: Any) -> NoReturn:
+        for value in args:
+            if asyncio.iscoroutine(value):
+                value.close()
+        raise WorkflowIOError(
+            f"loop.{name}() was called in {self._label}. A workflow does no I/O, starts no threads or processes and "
+            "does not change its loop: it would not happen again on replay. Move this into an activity."
+        )
+
+    refuse.__name__ = name
+    return refuse
+
+
+# AbstractEventLoop's methods raise a bare NotImplementedError. Every one that a run does not have, in any Python
+# version, says what to do instead.
+for _name in dir(asyncio.AbstractEventLoop):
+    if not _name.startswith("__") and _name not in vars(Run):
+        setattr(Run, _name, _refusing(_name))
+
+__all__ = ["Body", "Evicted", "Operation", "Outcome", "Run"]

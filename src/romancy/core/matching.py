@@ -1,0 +1,62 @@
+"""Whether data has given values at given paths: `{"customer.id": "c1", "items.0.sku": "x"}`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, cast
+
+_MISSING = object()
+
+
+def matches(data: Any, wanted: Mapping[str, Any]) -> bool:
+    """Every path leads to a value equal to the one wanted."""
+    return all(same(find(data, path), value) for path, value in wanted.items())
+
+
+def input_matches(data: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
+    """As `matches`, for the arguments of a workflow: by parameter name, or inside a sole object argument."""
+    values: list[Any] = list(data.values())
+    sole: Any = values[0] if len(values) == 1 else None
+    for path, value in wanted.items():
+        found = find(data, path)
+        if found is _MISSING and isinstance(sole, dict):
+            found = find(sole, path)
+        if not same(found, value):
+            return False
+    return True
+
+
+def find(data: Any, path: str) -> Any:
+    """The value at a dotted path; a number is an index in a list. A key that contains dots is found as a whole too."""
+    if isinstance(data, Mapping) and path in data:
+        return cast(Mapping[str, Any], data)[path]
+    head, dot, rest = path.partition(".")
+    while True:
+        step = _step(data, head)
+        if step is not _MISSING:
+            found = find(step, rest) if dot else step
+            if found is not _MISSING:
+                return found
+        if not dot:
+            return _MISSING
+        more, dot, rest = rest.partition(".")
+        head = f"{head}.{more}"
+
+
+def _step(data: Any, key: str) -> Any:
+    if isinstance(data, Mapping):
+        return cast(Mapping[str, Any], data).get(key, _MISSING)
+    if isinstance(data, list) and key.isdecimal():
+        return _at(data, int(key))
+    return _MISSING
+
+
+def _at(items: list[Any], index: int) -> Any:
+    return items[index] if index < len(items) else _MISSING
+
+
+def same(found: Any, wanted: Any) -> bool:
+    """Equal as JSON is: `true` is not 1, `null` is not missing, 1 is 1.0."""
+    if found is _MISSING or isinstance(found, bool) != isinstance(wanted, bool):
+        return False
+    return bool(found == wanted)

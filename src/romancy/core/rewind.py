@@ -1,0 +1,64 @@
+"""What a retry of a whole instance takes back: a function of its history.
+
+A failed instance that is tried again must not repeat what stands, and must repeat what was undone. There is a cut in
+the history: at the first thing that was compensated, or, when nothing was, at the activity that failed. Before it
+nothing changes. From it on, results that were not compensated are kept, to answer the operation of the same id when the
+code asks for it again; everything else is set aside.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from romancy.model.history import Entry, Kind, Outcome, Role
+
+_PREFIX = "compensate:"
+_LIVE = (Role.FED, Role.BESIDE)
+
+
+@dataclass(frozen=True, slots=True)
+class Rewind:
+    """The entries whose role changes, by `seq`, and whether anything had been compensated."""
+
+    roles: tuple[tuple[int, Role], ...]
+    compensated: bool
+
+
+def rewind(history: Sequence[Entry]) -> Rewind:
+    """Which entries of a failed instance change their role when it is retried."""
+    live = [entry for entry in history if entry.role in _LIVE]
+    undone = {entry.op.removeprefix(_PREFIX) for entry in live if _ran_compensation(entry)}
+    cut = _cut(live, undone)
+    if cut is None:
+        return Rewind((), compensated=bool(undone))
+    roles = ((entry.seq, _role(entry, undone)) for entry in live if entry.seq >= cut)
+    return Rewind(tuple((seq, role) for seq, role in roles if role is not None), compensated=bool(undone))
+
+
+def _ran_compensation(entry: Entry) -> bool:
+    # One that failed may have done half its work: what it belongs to counts as undone too.
+    return entry.kind is Kind.COMPENSATION and entry.outcome in (Outcome.OK, Outcome.ERROR)
+
+
+def _cut(live: Sequence[Entry], undone: set[str]) -> int | None:
+    compensated = [entry.seq for entry in live if entry.op in undone and _can_be_compensated(entry)]
+    if compensated:
+        return min(compensated)
+    failed = [entry.seq for entry in live if _failed(entry)]
+    return max(failed, default=None)
+
+
+def _can_be_compensated(entry: Entry) -> bool:
+    return entry.kind in (Kind.ACTIVITY, Kind.REGISTRATION)
+
+
+def _failed(entry: Entry) -> bool:
+    return entry.kind is Kind.ACTIVITY and entry.role is Role.FED and entry.outcome is Outcome.ERROR
+
+
+def _role(entry: Entry, undone: set[str]) -> Role | None:
+    if entry.kind is Kind.START:
+        return None
+    stands = entry.kind is Kind.ACTIVITY and entry.outcome is Outcome.OK and entry.op not in undone
+    return Role.KEPT if stands else Role.UNDONE

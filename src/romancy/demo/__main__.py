@@ -1,0 +1,115 @@
+"""`python -m romancy.demo`: options, signals, the temporary folder, the exit code."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+import tempfile
+from collections.abc import Generator, Sequence
+from pathlib import Path
+
+from romancy import RomancyError
+from romancy.demo.process import WorkerFault
+from romancy.demo.story import Story
+from romancy.demo.terminal import Colour, Terminal, paint
+
+_BROKEN = 1
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+class Interrupted(Exception):
+    """A signal asked for the end; its number is the argument."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the demonstration; returns 0, 1 if a promise was broken, or 128 and the number of the signal that ended it."""
+    options = _options(arguments)
+    try:
+        return _demonstrate(Terminal(sys.stdout), options.keep, forgetful=options.forgetful)
+    except BrokenPipeError:
+        # Nobody reads any more. Python flushes once again at its end, and must not fail there.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return _BROKEN
+
+
+def _demonstrate(terminal: Terminal, keep: Path | None, *, forgetful: bool) -> int:
+    try:
+        with _folder(keep) as folder:
+            good = asyncio.run(_run(Story(terminal, folder, forgetful=forgetful)))
+    except (WorkerFault, RomancyError) as fault:
+        terminal.line()
+        terminal.line(paint("The demonstration did not work.", Colour.FAILED))
+        terminal.lines(f"{type(fault).__name__}: {fault}".splitlines())
+        return _BROKEN
+    except (Interrupted, KeyboardInterrupt) as interrupt:
+        terminal.line()
+        terminal.line("Interrupted. The worker has been ended, and the files have been removed.")
+        return 128 + (interrupt.args[0] if interrupt.args else signal.SIGINT)
+    _farewell(terminal, folder, kept=keep is not None, good=good)
+    return 0 if good else _BROKEN
+
+
+def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m romancy.demo",
+        description="A worker is killed while it charges a card; another takes over, and nothing is done twice.",
+    )
+    parser.add_argument("--keep", metavar="FOLDER", type=Path, help="leave the database, ledger and logs in this folder")
+    parser.add_argument(
+        "--forgetful", action="store_true", help="the bank ignores idempotency keys: see the double charge be found"
+    )
+    return parser.parse_args(arguments)
+
+
+@contextlib.contextmanager
+def _folder(keep: Path | None) -> Generator[Path]:
+    """Where the files are: a new folder in the one to keep, or one that is removed, whatever happens."""
+    if keep is not None:
+        keep.mkdir(parents=True, exist_ok=True)
+        yield Path(tempfile.mkdtemp(prefix="romancy-demo-", dir=keep)).absolute()
+        return
+    with tempfile.TemporaryDirectory(prefix="romancy-demo-", ignore_cleanup_errors=True) as name:
+        yield Path(name)
+
+
+async def _run(story: Story) -> bool:
+    """Tell the story. A signal cancels it, so that it clears away after itself."""
+    task, loop = asyncio.current_task(), asyncio.get_running_loop()
+    assert task is not None
+    received: list[int] = []
+
+    def interrupt(number: int) -> None:
+        received.append(number)
+        task.cancel()
+
+    for number in _SIGNALS:
+        if signal.getsignal(number) is not signal.SIG_IGN:  # as under nohup
+            loop.add_signal_handler(number, interrupt, number)
+    try:
+        return await story.tell()
+    except asyncio.CancelledError:
+        raise Interrupted(*received) from None
+
+
+def _farewell(terminal: Terminal, folder: Path, *, kept: bool, good: bool) -> None:
+    terminal.line()
+    if not good:
+        terminal.line(paint("A promise was broken: see BROKEN above.", Colour.FAILED))
+        terminal.line()
+    terminal.line(paint("Try next", Colour.STRONG))
+    terminal.line("   python -m inspect romancy.demo.shop  the workflow and its activities")
+    terminal.line("   python -m romancy.demo --keep .      leaves the database and the ledger here")
+    terminal.line("   python -m romancy.demo --forgetful   a bank without keys: found out")
+    terminal.line()
+    terminal.line(paint("Files", Colour.STRONG))
+    terminal.line(f"   {'code':<9}{Path(__file__).parent}")
+    terminal.line(f"   {'database':<9}{folder / 'shop.db'}{'' if kept else '  (removed)'}")
+    terminal.line(f"   {'ledger':<9}{folder / 'ledger.jsonl'}{'' if kept else '  (removed)'}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,92 @@
+"""Holds the ledger of the outside world against what the database recorded: nothing lost, nothing done twice."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from romancy.demo.records import Record
+from romancy.demo.world import Line
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One promise, and whether it was kept: `fault` says what was found instead."""
+
+    promise: str
+    fault: str = ""
+
+
+def check_all(survivor: Record, refused: Record, ledger: Sequence[Line]) -> list[Check]:
+    """Every promise of the demonstration."""
+    return [
+        *_endings(survivor, refused),
+        _once(ledger),
+        _recorded([survivor, refused], ledger),
+        _asked_again(survivor, ledger),
+        _taken_over(survivor),
+        _undone(refused),
+    ]
+
+
+def _endings(survivor: Record, refused: Record) -> Iterator[Check]:
+    for record, wanted in ((survivor, "completed"), (refused, "failed")):
+        status = record.instance.status
+        yield Check(
+            f"{record.instance.instance_id} has {wanted}",
+            "" if status == wanted else f"it is {status}: {record.instance.error}",
+        )
+
+
+def _once(ledger: Iterable[Line]) -> Check:
+    counts = Counter(line.key for line in ledger if line.outcome == "applied")
+    twice = [f"{key} took effect {count} times" for key, count in counts.items() if count > 1]
+    return Check("every effect on the outside world happened once", "; ".join(twice))
+
+
+def _recorded(records: Iterable[Record], ledger: Iterable[Line]) -> Check:
+    """Everything the database holds for done has had its effect, and every effect is recorded."""
+    done = {
+        (record.instance.instance_id, entry.activity_id)
+        for record in records
+        for entry in record.history
+        if entry.kind in ("activity", "compensation") and entry.outcome == "ok"
+    }
+    effects = {(line.order, line.activity_id) for line in ledger if line.outcome == "applied"}
+    faults = [f"{order} {name} is recorded and had no effect" for order, name in sorted(done - effects)]
+    faults += [f"{order} {name} had an effect and is not recorded" for order, name in sorted(effects - done)]
+    return Check("the database and the outside world agree on what was done", "; ".join(faults))
+
+
+def _asked_again(survivor: Record, ledger: Iterable[Line]) -> Check:
+    """Only what was running at the kill was asked for twice, with one key, by two workers."""
+    requests: dict[tuple[str, str], list[Line]] = {}
+    for line in ledger:
+        requests.setdefault((line.order, line.activity_id), []).append(line)
+    killed = (survivor.instance.instance_id, survivor.kill.attempt.op if survivor.kill is not None else "")
+    faults = [
+        f"{order} {name} was asked for {len(lines)} times"
+        for (order, name), lines in requests.items()
+        if len(lines) != (2 if (order, name) == killed else 1)
+    ]
+    again = requests.get(killed, [])
+    if len({line.key for line in again}) > 1:
+        faults.append(f"{killed[1]} was asked for with different keys")
+    if len(again) == 2 and len({line.worker for line in again}) == 1:
+        faults.append(f"{killed[1]} was asked for twice by one worker")
+    return Check("only the interrupted request was sent again, with the same key", "; ".join(faults))
+
+
+def _taken_over(survivor: Record) -> Check:
+    claims = [line.worker for line in survivor.journal if line.note.kind == "claimed"]
+    good = survivor.kill is not None and len(claims) == 2 and claims[0] == survivor.kill.attempt.worker != claims[1]
+    return Check("the order changed hands once, at the kill", "" if good else f"it was claimed by {', '.join(claims)}")
+
+
+def _undone(refused: Record) -> Check:
+    done = [entry.activity_id for entry in refused.history if entry.kind == "activity" and entry.outcome == "ok"]
+    undone = [entry.activity_id for entry in refused.history if entry.kind == "compensation" and entry.outcome == "ok"]
+    wanted = [f"compensate:{name}" for name in reversed(done)]
+    good = undone == wanted and len(undone) > 1
+    return Check("the refused order was undone, last step first", "" if good else f"{undone}, not {wanted}")

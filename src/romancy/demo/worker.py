@@ -1,0 +1,47 @@
+"""The worker process: `python -m romancy.demo.worker DATABASE LABEL`. It works until its standard input ends.
+
+The input is its lifeline: whoever started it holds the other end, and when that process is gone, however it went, the
+operating system closes it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+
+from romancy import App
+from romancy.demo.shop import checkout
+from romancy.demo.world import Told
+
+HEARTBEAT = 0.25
+LEASE = 1.0
+"""Short, so that the demonstration is: the defaults are 5 and 30 seconds."""
+
+
+async def work(database: str, label: str) -> None:
+    """Run the shop's orders."""
+    app = App(
+        database,
+        workflows=[checkout],
+        worker_id=label,
+        heartbeat_interval=HEARTBEAT,
+        lease_timeout=LEASE,
+        shutdown_timeout=5,
+    )
+    async with app:
+        Told(kind="ready", worker=label).say()
+        await _end_of_input()
+
+
+async def _end_of_input() -> None:
+    reader = asyncio.StreamReader()
+    loop = asyncio.get_running_loop()
+    transport, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
+    try:
+        await reader.read()
+    finally:
+        transport.close()
+
+
+if __name__ == "__main__":
+    asyncio.run(work(sys.argv[1], sys.argv[2]))

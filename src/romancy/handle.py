@@ -1,0 +1,48 @@
+"""A handle to one instance."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from romancy.authoring.durations import Duration
+from romancy.model.instance import HistoryEntry
+from romancy.model.status import Status
+
+if TYPE_CHECKING:
+    from romancy.client import Client
+
+R_co = TypeVar("R_co", covariant=True)
+
+
+class WorkflowHandle(Generic[R_co]):
+    """One instance: ask for its result or status, read its history, cancel it."""
+
+    def __init__(self, client: Client, instance_id: str, decode: Callable[[bytes], R_co]) -> None:
+        self._client = client
+        self._decode = decode
+        self.instance_id = instance_id
+
+    async def result(self, timeout: Duration | None = None) -> R_co:
+        """Wait for the end and return the result.
+
+        Raises `WorkflowFailedError` (its cause is the error the workflow failed with), `WorkflowTimeoutError`,
+        `WorkflowCancelledError`, `WorkflowTerminatedError`; `TimeoutError` if the end does not come within `timeout`.
+        """
+        raw = await self._client._await_result(self.instance_id, timeout)
+        return self._decode(raw)
+
+    async def status(self) -> Status:
+        """Where the instance stands."""
+        return (await self._client.get_result(self.instance_id)).status
+
+    async def cancel(self, reason: str | None = None) -> None:
+        """Ask for cancellation; returns when the request is durable."""
+        await self._client.cancel_workflow(self.instance_id, reason)
+
+    def history(self) -> AsyncIterator[HistoryEntry]:
+        """What happened so far, in order."""
+        return self._client.history(self.instance_id)
+
+    def __repr__(self) -> str:
+        return f"<WorkflowHandle {self.instance_id}>"

@@ -1,0 +1,82 @@
+"""What a run remembers: one entry for everything that ever resolved."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum, StrEnum
+
+
+class Kind(StrEnum):
+    """What an entry of the history, or an operation of a run, is about."""
+
+    START = "start"
+    ACTIVITY = "activity"
+    TIMER = "timer"
+    CANCEL = "cancel"
+    TIMEOUT = "timeout"
+    REGISTRATION = "registration"
+    COMPENSATION = "compensation"
+
+
+class Outcome(StrEnum):
+    """How an operation ended."""
+
+    OK = "ok"
+    ERROR = "error"
+    CANCELLED = "cancelled"
+
+
+class Role(IntEnum):
+    """What replay does with an entry."""
+
+    FED = 0
+    """It is a resolution: fed to the run in order of `seq`."""
+    BESIDE = 1
+    """It tells what happened beside the run (an effect, a compensation, an attempt that ended after its withdrawal)."""
+    KEPT = 2
+    """Before a retry of the whole instance: its result answers the operation of the same id when it is asked again."""
+    UNDONE = 3
+    """Before a retry of the whole instance: shown to people, ignored by replay."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One row of an instance's history."""
+
+    seq: int
+    kind: Kind
+    op: str
+    outcome: Outcome
+    at: int
+    name: str = ""
+    role: Role = Role.FED
+    digest: bytes = b""
+    input: bytes | None = None
+    value: bytes | None = None
+    attempt: int = 0
+    site: str = ""
+    scheduled_at: int | None = None
+    started_at: int | None = None
+    ended_at: int | None = None
+    worker: str = ""
+    epoch: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One attempt of an activity that failed (and will be followed by another), or is open for a notable time."""
+
+    op: str
+    attempt: int
+    name: str
+    open: bool
+    worker: str
+    epoch: int
+    site: str
+    scheduled_at: int
+    started_at: int
+    ended_at: int | None = None
+    next_at: int | None = None
+    error: bytes | None = None
+    details: bytes | None = None
+    beat_at: int | None = None

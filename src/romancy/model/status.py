@@ -1,0 +1,41 @@
+"""What an instance can be.
+
+    pending ──► running ◄──► waiting_for_event | waiting_for_message | waiting_for_timer
+                  │  ▲
+                  │  └─ paused (an operator), blocked (the code does not fit)
+                  ├─► completed
+                  ├─► compensating ──► failed | cancelled
+                  └─► terminated (an operator; no compensation)
+
+An archived generation of a workflow that recurred is `recurred`.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class Status(StrEnum):
+    """The status of a workflow instance."""
+
+    PENDING = "pending"
+    RUNNING = "running"
+    WAITING_FOR_EVENT = "waiting_for_event"
+    WAITING_FOR_MESSAGE = "waiting_for_message"
+    WAITING_FOR_TIMER = "waiting_for_timer"
+    COMPENSATING = "compensating"
+    PAUSED = "paused"
+    BLOCKED = "blocked"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+    TERMINATED = "terminated"
+    RECURRED = "recurred"
+
+    @property
+    def ended(self) -> bool:
+        """Nothing more will happen to an instance of this status."""
+        return self in ENDED
+
+
+ENDED = frozenset({Status.COMPLETED, Status.FAILED, Status.CANCELLED, Status.TERMINATED, Status.RECURRED})

@@ -1,0 +1,134 @@
+"""The options of an app: one table, from which arguments, environment variables and the documentation come.
+
+An option is what was passed to `App(...)`, else its environment variable, else its default. A wrong one is a
+`ConfigurationError` that names it, wherever it came from.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from romancy.errors import ConfigurationError
+from romancy.model.policy import RetryPolicy
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One option: its name, its default, how a value is read, and what it means."""
+
+    name: str
+    default: Any
+    read: Callable[[Any], Any]
+    meaning: str
+
+    @property
+    def variable(self) -> str:
+        """The environment variable that sets it."""
+        return f"ROMANCY_{self.name.upper()}"
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str) or not value:
+        raise ValueError("give a text that is not empty")
+    return value
+
+
+def _flag(value: Any) -> bool:
+    if isinstance(value, bool):
+        return value
+    if isinstance(value, str) and value.lower() in _FLAGS:
+        return _FLAGS[value.lower()]
+    raise ValueError("give true or false")
+
+
+_FLAGS = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
+
+
+def _count(least: int) -> Callable[[Any], int]:
+    def read(value: Any) -> int:
+        if isinstance(value, str) and value.strip().isdecimal():
+            value = int(value)
+        if isinstance(value, bool) or not isinstance(value, int) or value < least:
+            raise ValueError(f"give a whole number of at least {least}")
+        return value
+
+    return read
+
+
+def _seconds(least: float) -> Callable[[Any], float]:
+    def read(value: Any) -> float:
+        if isinstance(value, timedelta):
+            value = value.total_seconds()
+        if isinstance(value, str):
+            value = float(value)
+        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value < least:
+            raise ValueError(f"give seconds as a number of at least {least:g}, or a timedelta")
+        return float(value)
+
+    return read
+
+
+def _policy(value: Any) -> RetryPolicy:
+    if not isinstance(value, RetryPolicy):
+        raise ValueError("give a RetryPolicy (it cannot be set by an environment variable)")
+    return value
+
+
+OPTIONS = (
+    Option("database", "sqlite:///romancy.db", _text, "Where instances are stored: a path or a database address."),
+    Option("service_name", None, _text, "The name of the service, shown beside its workers."),
+    Option(
+        "worker_id",
+        None,
+        _text,
+        "A label for this worker; every start adds its own incarnation. Default: the host's name.",
+    ),
+    Option("default_retry", RetryPolicy(), _policy, "How activities are retried that do not say so themselves."),
+    Option("auto_migrate", True, _flag, "Bring the database's schema up to date at start-up."),
+    Option("max_concurrent_workflows", 1000, _count(1), "How many instances run here at once; waiting ones do not count."),
+    Option("max_concurrent_activities", 100, _count(1), "How many attempts of activities run here at once."),
+    Option("cache_size", 1000, _count(0), "How many waiting instances stay in memory, ready to go on without a replay."),
+    Option("heartbeat_interval", 5.0, _seconds(0.01), "Seconds between two signs of life of this worker."),
+    Option("lease_timeout", 30.0, _seconds(0.02), "Seconds of silence after which a worker's instances are taken over."),
+    Option("poll_interval", 1.0, _seconds(0.01), "Seconds between two looks for instances that nobody runs."),
+    Option("shutdown_timeout", 30.0, _seconds(0), "Seconds that running activities get to finish at shutdown."),
+    Option("instance_retention", None, _seconds(0), "Seconds after which ended instances are deleted. Default: never."),
+    Option("block_warning", 1.0, _seconds(0), "Warn when the event loop is blocked for this many seconds; 0 turns it off."),
+    Option(
+        "refuse_blocking_io",
+        False,
+        _flag,
+        "Refuse sockets, files and processes in workflow code (an audit hook; see docs).",
+    ),
+)
+BY_NAME = {option.name: option for option in OPTIONS}
+
+
+def resolve(given: Mapping[str, Any], environment: Mapping[str, str] | None = None) -> dict[str, Any]:
+    """Every option's value: given, from the environment, or the default."""
+    environment = os.environ if environment is None else environment
+    found = {option.name: _value(option, given.get(option.name), environment) for option in OPTIONS}
+    if found["lease_timeout"] <= found["heartbeat_interval"]:
+        raise ConfigurationError(
+            f"lease_timeout={found['lease_timeout']:g} must be longer than heartbeat_interval="
+            f"{found['heartbeat_interval']:g}: a worker would be declared dead between two signs of life."
+        )
+    return found
+
+
+def _value(option: Option, given: Any, environment: Mapping[str, str]) -> Any:
+    value, origin = given, f"{option.name}={given!r}"
+    if value is None and option.variable in environment:
+        value = environment[option.variable]
+        origin = option.variable if option.name == "database" else f"{option.variable}={value!r}"
+    if value is None:
+        return option.default
+    try:
+        return option.read(value)
+    except ValueError as error:
+        raise ConfigurationError(f"{origin}: {error}. {option.meaning}") from error

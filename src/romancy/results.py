@@ -1,0 +1,88 @@
+"""Waiting for instances to end: one shared look at the database for all who wait in this process."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+
+from romancy.errors import StoreError
+from romancy.model.status import Status
+from romancy.model.transition import Ending
+from romancy.store.port import Store
+
+_FALLBACK = 1.0
+"""Seconds after which the database is asked even if nothing was heard."""
+
+
+class Results:
+    """Futures of instances that have not ended."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._waiting: dict[str, list[asyncio.Future[tuple[Status, Ending] | None]]] = {}
+        self._heard = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def awaited(self) -> bool:
+        """Somebody waits for an instance to end."""
+        return bool(self._waiting)
+
+    def move_to(self, store: Store) -> None:
+        """Go on with another connection to the same database."""
+        self._store = store
+        self.hear()
+
+    def watch(self, instance_id: str) -> asyncio.Future[tuple[Status, Ending] | None]:
+        """A future that is done when the instance has ended: with its end if that happened here, else with None."""
+        future: asyncio.Future[tuple[Status, Ending] | None] = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault(instance_id, []).append(future)
+        if self._task is None or self._task.done():
+            self._task = asyncio.get_running_loop().create_task(self._run(), name="romancy-results")
+        return future
+
+    def unwatch(self, instance_id: str, future: asyncio.Future[tuple[Status, Ending] | None]) -> None:
+        """Nobody waits for this future any more."""
+        futures = self._waiting.get(instance_id)
+        if futures is not None and future in futures:
+            futures.remove(future)
+            if not futures:
+                del self._waiting[instance_id]
+
+    def ended(self, instance_id: str, status: Status, ending: Ending) -> None:
+        """An instance has ended in this process."""
+        for future in self._waiting.pop(instance_id, ()):
+            if not future.done():
+                future.set_result((status, ending))
+
+    def hear(self) -> None:
+        """Somebody else has written: look whether anybody's instance has ended."""
+        self._heard.set()
+
+    async def stop(self) -> None:
+        """Stop looking; whoever still waits is told."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait({self._task})
+            self._task = None
+        for futures in self._waiting.values():
+            for future in futures:
+                if not future.done():
+                    future.set_exception(StoreError("The app was shut down before the instance ended."))
+        self._waiting.clear()
+
+    async def _run(self) -> None:
+        while self._waiting:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_FALLBACK):
+                    await self._heard.wait()
+            self._heard.clear()
+            with contextlib.suppress(StoreError):
+                await self._look()
+
+    async def _look(self) -> None:
+        for instance_id, status in (await self._store.statuses(list(self._waiting))).items():
+            if status.ended:
+                for future in self._waiting.pop(instance_id, ()):
+                    if not future.done():
+                        future.set_result(None)

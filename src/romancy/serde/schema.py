@@ -1,0 +1,264 @@
+"""From an annotation to a writer and a reader that agree with each other.
+
+pydantic's defaults are made for web APIs: bytes must be UTF-8, NaN becomes `null`, a set comes out in the order of its
+hashes. None of that is right for a record that another process reads. So the core schema is copied, and in the copy
+
+- `config` says base64 for bytes and keeps NaN, in every model too (a model's own config would win otherwise);
+- sets are written sorted, so that equal values have equal bytes in every process;
+- where the annotation says `Any`, the value must be one that JSON can say: `plain_json` looks before pydantic guesses;
+- a pydantic secret is refused: it would be stored as stars.
+"""
+
+from __future__ import annotations
+
+import types
+from dataclasses import dataclass
+from typing import Any, cast
+
+from pydantic import Secret, SecretBytes, SecretStr, TypeAdapter
+from pydantic_core import CoreSchema, SchemaSerializer, SchemaValidator, core_schema, to_json
+
+# A core schema is a dict that names its "type"; the typed dicts of pydantic_core are too many to be useful here.
+Node = dict[str, Any]
+
+_CONFIG: dict[str, Any] = {"ser_json_bytes": "base64", "val_json_bytes": "base64", "ser_json_inf_nan": "constants"}
+
+# The kinds that have a config of their own. Without one a typed dict is read by the defaults, not by what surrounds it.
+_CONFIGURED = frozenset({"dataclass", "model", "typed-dict"})
+
+# Ways of writing time that lose digits: harmless in an API, wrong in a record.
+_LOSSY_CONFIG = frozenset({"ser_json_temporal", "ser_json_timedelta", "val_temporal_unit"})
+
+# Keys under which the user's own objects lie: a default that looks like a schema is not one.
+_OPAQUE = frozenset({"cls", "context", "default", "expected", "function", "members", "metadata", "ref"})
+
+# The JSON reader gives up at 200 levels; what surrounds an `Any` may need some of them.
+_MAX_DEPTH = 150
+
+_SCALARS = frozenset({str, int, float, bool, type(None)})
+
+
+@dataclass(frozen=True, slots=True)
+class Wire:
+    """A writer and a reader of one type.
+
+    `certain`: whatever the type allows can be written and read, so that reading it back to see may be left out.
+    `ordered`: equal values have equal bytes (False: there are sets, and pydantic-core would not let us sort them).
+    """
+
+    serializer: SchemaSerializer
+    validator: SchemaValidator
+    certain: bool
+    ordered: bool
+
+    def write(self, value: Any) -> bytes:
+        return self.serializer.to_json(value, by_alias=False, round_trip=True, warnings="error")
+
+    def must_try(self, raw: bytes) -> bool:
+        """Whether only reading can tell that this was worth writing. pydantic writes None for any type, silently."""
+        return not self.certain or b"null" in raw
+
+    def read(self, raw: bytes) -> Any:
+        return self.validator.validate_json(raw, by_alias=False, by_name=True)
+
+
+def value_wire(annotation: Any) -> Wire:
+    """The wire of one annotation; raises whatever pydantic raises for a type it does not know."""
+    return _build(_schema_of(annotation))
+
+
+def record_wire(annotations: dict[str, Any], optional: frozenset[str]) -> Wire:
+    """The wire of a dict with these fields: one schema for all of them is a third faster than one each."""
+    nothing: Node = {"items_schema": []}
+    schema = _schema_of(types.GenericAlias(tuple, tuple(annotations.values()))) if annotations else nothing
+    inner: Node = schema["schema"] if schema.get("type") == "definitions" else schema
+    fields = {
+        name: core_schema.typed_dict_field(item, required=name not in optional)
+        for name, item in zip(annotations, inner["items_schema"], strict=True)
+    }
+    record = cast(Node, core_schema.typed_dict_schema(fields))
+    # Wrapped as the tuple was: the definitions of recursive models belong to the whole.
+    return _build({**schema, "schema": record} if inner is not schema else record)
+
+
+def _schema_of(annotation: Any) -> Node:
+    adapter: TypeAdapter[Any] = TypeAdapter(annotation)
+    return cast(Node, adapter.core_schema)
+
+
+# -- building ---------------------------------------------------------------------------------------------------------
+
+
+def _accepts_rebuild() -> bool:
+    """Whether pydantic-core can be told to build models from the schema instead of taking their ready-made parts."""
+    try:
+        cast(Any, SchemaSerializer)(core_schema.any_schema(), _use_prebuilt=False)
+    except TypeError:
+        return False
+    return True
+
+
+# The flag is private. Without it everything works except what the copy changes inside models and dataclasses.
+_REBUILDS = _accepts_rebuild()
+
+
+def _build(schema: Node) -> Wire:
+    rewriter = _Rewriter()
+    copy = cast(CoreSchema, rewriter.copy(schema))
+    config = cast(core_schema.CoreConfig, _CONFIG)
+    flags: dict[str, Any] = {"_use_prebuilt": False} if _REBUILDS else {}
+    return Wire(
+        serializer=cast(Any, SchemaSerializer)(copy, config, **flags),
+        validator=cast(Any, SchemaValidator)(copy, config, **flags),
+        certain=rewriter.certain and _REBUILDS,
+        ordered=_REBUILDS or not rewriter.sets,
+    )
+
+
+class _Rewriter:
+    """Copies a core schema, changing what must change, and notes on the way what it has seen."""
+
+    def __init__(self) -> None:
+        self.certain = True
+        self.sets = False
+
+    def copy(self, value: Any) -> Any:
+        parts: Any = value  # `value` itself would be narrowed to a dict of unknown things
+        if isinstance(value, dict):
+            return self._copy_dict(parts)
+        if isinstance(value, list):
+            return [self.copy(item) for item in parts]
+        if isinstance(value, tuple):  # a choice of a union may be (schema, label)
+            return tuple(self.copy(item) for item in parts)
+        return value
+
+    def _copy_dict(self, node: Node) -> Node:
+        if not isinstance(node.get("type"), str):  # not a node but nodes by name, and a field may be named "type"
+            return {name: self.copy(part) for name, part in node.items()}
+        self.certain = self.certain and is_certain(node)
+        copy = {key: value if key in _OPAQUE or key == "config" else self.copy(value) for key, value in node.items()}
+        if node["type"] in _CONFIGURED:
+            copy["config"] = {k: v for k, v in node.get("config", {}).items() if k not in _LOSSY_CONFIG} | _CONFIG
+        return self._change(copy)
+
+    def _change(self, node: Node) -> Node:
+        if _writes_stars(node):
+            return {**node, "serialization": _calling(_refuse_secret)}
+        match node["type"]:
+            case "set" | "frozenset":
+                self.sets = True
+                return node if "serialization" in node else {**node, "serialization": _sorting(node)}
+            case "dict" if node.get("keys_schema", _ANY)["type"] in ("any", "str"):
+                # For str too: pydantic writes replacement characters for a lone surrogate in a key, silently.
+                return {**node, "keys_schema": {**node.get("keys_schema", _ANY), "serialization": _calling(_text_key)}}
+            case "any" if "serialization" not in node:
+                return {**node, "serialization": _calling(plain_json)}
+            case _:
+                return node
+
+
+_ANY: Node = {"type": "any"}
+
+
+def _calling(function: Any) -> Any:
+    return core_schema.plain_serializer_function_ser_schema(function, when_used="unless-none")
+
+
+def _sorting(node: Node) -> Any:
+    return core_schema.wrap_serializer_function_ser_schema(_sorted, schema=cast(CoreSchema, node))
+
+
+def _sorted(value: Any, handler: Any) -> Any:
+    written: Any = handler(value)
+    # Not a set: the handler has already complained, and the complaint is the better answer.
+    return sorted(written, key=_sort_key) if type(written) in (list, set, frozenset) else written
+
+
+def _sort_key(item: Any) -> bytes:
+    return to_json(item, inf_nan_mode="constants", bytes_mode="base64")
+
+
+def _writes_stars(node: Node) -> bool:
+    function = node.get("serialization", {}).get("function")
+    return getattr(function, "__module__", "") == "pydantic.types" and "secret" in getattr(function, "__name__", "")
+
+
+# -- what JSON can say ------------------------------------------------------------------------------------------------
+
+
+def plain_json(value: Any) -> Any:
+    """Return the value if JSON can say it back; for the places where the annotation says nothing.
+
+    Tuples become lists. Models, dataclasses, dates and the like are left to pydantic: they come back as what JSON has.
+    """
+    _look(value, 0)
+    return value
+
+
+def _look(value: Any, depth: int) -> None:
+    if type(value) in _SCALARS:
+        return
+    if depth > _MAX_DEPTH:
+        raise ValueError(f"it is nested deeper than {_MAX_DEPTH} levels, or contains itself")
+    parts: Any = value
+    if isinstance(value, dict):
+        for key, item in parts.items():
+            _text_key(key)
+            _look(item, depth + 1)
+    elif isinstance(value, list | tuple):
+        for item in parts:
+            _look(item, depth + 1)
+    elif isinstance(value, bytes | bytearray | memoryview):
+        raise ValueError("JSON has no bytes: annotate the parameter as bytes (or the result, if it is one)")
+    elif isinstance(value, set | frozenset):
+        raise ValueError("JSON has no sets: annotate the parameter as set[...] (or the result, if it is one)")
+    elif isinstance(value, SecretStr | SecretBytes | Secret):
+        _refuse_secret(parts)
+
+
+def _text_key(key: Any) -> Any:
+    if not isinstance(key, str):
+        kind = type(key).__name__
+        raise ValueError(f"JSON has only text as keys, not {key!r}: annotate the parameter as dict[{kind}, ...]")
+    if not key.isascii():
+        key.encode()
+    return key
+
+
+def _refuse_secret(value: Any) -> Any:
+    raise ValueError(f"a {type(value).__name__} would be stored as stars: pass a name to look the secret up by")
+
+
+# -- what can surely be read back -------------------------------------------------------------------------------------
+
+# Left out on purpose: decimals (NaN), enums and literals (any object may be a member), dates (a datetime is one),
+# times (odd offsets), typed dicts (missing keys), functions (they may do anything).
+# fmt: off
+_CERTAIN_TYPES = frozenset({
+    "any", "bool", "bytes", "dataclass", "dataclass-args", "dataclass-field", "default", "dict", "float", "int",
+    "list", "model", "model-field", "model-fields", "none", "nullable", "str", "tuple", "typed-dict",
+    "typed-dict-field", "union", "uuid",
+})
+_CERTAIN_KEYS = frozenset({
+    "choices", "cls", "computed_fields", "config", "dataclass_name", "default", "fields", "frozen",
+    "generic_origin", "init", "items_schema", "keys_schema", "kw_only", "metadata", "model_name", "mode", "name",
+    "ref", "required", "root_model", "schema", "serialization_alias", "slots", "type", "validation_alias",
+    "values_schema", "variadic_item_index",
+})
+_CERTAIN_CONFIG = frozenset({
+    "extra_fields_behavior", "from_attributes", "loc_by_alias", "populate_by_name", "serialize_by_alias", "title",
+    "validate_by_alias", "validate_by_name",
+})
+# fmt: on
+
+
+def is_certain(node: Node) -> bool:
+    """Whether this node, its parts aside, can read whatever it has written: known kind, no constraint, no function."""
+    if node["type"] not in _CERTAIN_TYPES or node.get("init") is False:
+        return False
+    if node["type"] == "typed-dict" and "cls" in node:  # the user's; the record of a call has no class
+        return False
+    if node["type"] == "dict" and node.get("keys_schema", _ANY)["type"] not in ("any", "str"):
+        return False
+    said = {key for key, value in node.items() if value}
+    return said <= _CERTAIN_KEYS and set(node.get("config", ())) <= _CERTAIN_CONFIG

@@ -1,0 +1,170 @@
+"""Group commit: everything in the process that is ready to be written now goes into one transaction.
+
+    hosts ── enlist ──┐
+                      ├──► gather ──► store.commit(batch) ──► every answer to its asker
+    calls ── submit ──┘       ▲                                      │
+                              └──── what became ready meanwhile ◄────┘
+
+No delay is added: while one batch is being written, the next gathers. A host is asked for its transition when the writer is
+free, so that everything it did since its last commit is one transition.
+
+When the database itself fails (full, away), callers of `submit` are told at once and decide; transitions are written again,
+in order, until they succeed: what activities did must not be forgotten.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable
+from typing import Protocol
+
+from romancy.errors import StoreError
+from romancy.model.transition import Answer, Transition, Write
+from romancy.store.port import Store
+
+_log = logging.getLogger("romancy.store")
+_FIRST_PAUSE = 0.05
+_LONGEST_PAUSE = 2.0
+
+
+class Source(Protocol):
+    """Something that has a transition to write when it is asked."""
+
+    def take(self) -> Transition | None:
+        """What to write now, if anything."""
+        ...
+
+    def answered(self, answer: Answer | StoreError) -> None:
+        """What became of it."""
+        ...
+
+
+class Committer:
+    """Gathers writes and commits them in batches."""
+
+    def __init__(self, store: Store, *, on_failure: Callable[[BaseException], None] | None = None) -> None:
+        self._store = store
+        self._on_failure = on_failure
+        self._calls: list[tuple[Write, asyncio.Future[Answer]]] = []
+        self._sources: dict[Source, None] = {}
+        self._again: list[tuple[Transition, Source]] = []
+        self._wanted = asyncio.Event()
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._task: asyncio.Task[None] | None = None
+        self.batches = 0
+        self.writes = 0
+
+    def start(self) -> None:
+        """Begin to write."""
+        self._task = asyncio.get_running_loop().create_task(self._run(), name="romancy-committer")
+
+    async def stop(self) -> None:
+        """Write what is left, then end."""
+        if self._task is None:
+            return
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_LONGEST_PAUSE * 2):
+                await self.drained()
+        await self.abandon()
+
+    async def abandon(self) -> None:
+        """End now, leaving what was not written unwritten."""
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+            await asyncio.wait({task})
+        for _, future in self._calls:
+            if not future.done():
+                future.set_exception(StoreError("The app was shut down before this was written."))
+        self._calls.clear()
+
+    async def drained(self) -> None:
+        """Wait until nothing is left to write."""
+        while self._wanted.is_set() or not self._idle.is_set():
+            await self._idle.wait()
+            await asyncio.sleep(0)
+
+    @property
+    def idle(self) -> bool:
+        """Nothing is being written and nothing is ready to be."""
+        return self._idle.is_set() and not self._wanted.is_set()
+
+    def submit(self, write: Write) -> asyncio.Future[Answer]:
+        """Write something with the next batch; the future is done when it is durable."""
+        if self._task is None or self._task.done():
+            raise StoreError("This app is not running: use `async with app`, or `await app.startup()`.")
+        future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        self._calls.append((write, future))
+        self._wanted.set()
+        return future
+
+    def enlist(self, source: Source) -> None:
+        """Ask a source for its transition when the next batch gathers."""
+        self._sources[source] = None
+        self._wanted.set()
+
+    async def _run(self) -> None:
+        pause = _FIRST_PAUSE
+        while True:
+            await self._wanted.wait()
+            self._wanted.clear()
+            self._idle.clear()
+            try:
+                await self._flush()
+                pause = _FIRST_PAUSE
+            except StoreError as error:
+                _log.warning("could not write to the database, will try again: %s", error)
+                await asyncio.sleep(pause)
+                pause = min(pause * 2, _LONGEST_PAUSE)
+                self._wanted.set()
+            except Exception as error:
+                _log.exception("the committer failed")
+                if self._on_failure is not None:
+                    self._on_failure(error)
+                raise
+            except BaseException as error:
+                if self._on_failure is not None and not isinstance(error, asyncio.CancelledError):
+                    self._on_failure(error)
+                    return
+                raise
+            finally:
+                self._idle.set()
+
+    async def _flush(self) -> None:
+        calls, self._calls = self._calls, []
+        sources, self._sources = self._sources, {}
+        pairs = self._again + [(made, source) for source in sources if (made := source.take()) is not None]
+        self._again = []
+        batch: list[Write] = [write for write, _ in calls]
+        batch += [transition for transition, _ in pairs]
+        if not batch:
+            return
+        try:
+            answers = await self._store.commit(batch)
+        except StoreError as error:
+            self._again = pairs
+            for _, future in calls:
+                if not future.done():
+                    future.set_exception(error)
+            if pairs:
+                raise
+            return
+        except BaseException:
+            for _, future in calls:
+                if not future.done():
+                    future.set_exception(StoreError("It is not known whether this was written: the process was stopped."))
+            raise
+        self.batches += 1
+        self.writes += len(batch)
+        for (_, future), answer in zip(calls, answers, strict=False):
+            if future.done():
+                continue
+            if isinstance(answer, StoreError):
+                future.set_exception(answer)
+            else:
+                future.set_result(answer)
+        for (_, source), answer in zip(pairs, answers[len(calls) :], strict=True):
+            source.answered(answer)

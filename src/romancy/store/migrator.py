@@ -1,0 +1,78 @@
+"""Numbered SQL files, in dbmate's format, and which of them a database still needs.
+
+A file is `0001_what_it_does.sql` and begins its statements with `-- migrate:up`. There is no way down: a release that
+follows another must run on the schema of both. A dialect applies what `pending` names, under a lock of its own, and
+records it in the table `romancy_migrations(version, name, applied_at)`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from importlib.resources import files
+
+from romancy.errors import StoreError
+
+_FILE = re.compile(r"(\d+)_(\w+)\.sql")
+_UP = "-- migrate:up"
+_PIECE = re.compile(r"--[^\n]*|'(?:[^']|'')*'|\"[^\"]*\"|;|[^-'\";]+|-", re.DOTALL)
+"""What a statement is made of: comments, quoted text, its end, and anything else."""
+
+
+@dataclass(frozen=True, slots=True)
+class Migration:
+    """One numbered file."""
+
+    version: int
+    name: str
+    statements: tuple[str, ...]
+
+
+def read_migrations(package: str) -> tuple[Migration, ...]:
+    """The migrations a package holds, by number."""
+    found = (_read(entry.name, entry.read_text("utf-8")) for entry in files(package).iterdir() if _FILE.match(entry.name))
+    return tuple(sorted(found, key=lambda migration: migration.version))
+
+
+def pending(known: Sequence[Migration], applied: Sequence[tuple[int, str]], database: str) -> tuple[Migration, ...]:
+    """What `database` still needs; raises `StoreError` if it has been changed by a newer release than this one."""
+    newest = max((one.version for one in known), default=0)
+    ahead = [f"{version:04}_{name}" for version, name in applied if version > newest]
+    if ahead:
+        raise StoreError(
+            f"The database {database} was changed by a newer release of romancy (migration {ahead[-1]}; this release "
+            f"knows up to {newest:04}). Upgrade romancy, or use another database."
+        )
+    done = {version for version, _ in applied}
+    return tuple(one for one in known if one.version not in done)
+
+
+def refuse_behind(missing: Sequence[Migration], database: str) -> StoreError:
+    """What to say when the schema is behind and must not be changed."""
+    names = ", ".join(f"{one.version:04}_{one.name}" for one in missing)
+    return StoreError(
+        f"The schema of the database {database} is behind this release of romancy: it lacks {names}. "
+        f"Set auto_migrate=True, or apply the missing migrations before the start."
+    )
+
+
+def split(script: str) -> Iterator[str]:
+    """The statements of a script, without comments. Bodies of triggers are not understood; we have none."""
+    statement: list[str] = []
+    for piece in _PIECE.findall(script):
+        if piece == ";":
+            yield "".join(statement).strip()
+            statement.clear()
+        elif not piece.startswith("--"):
+            statement.append(piece)
+    if rest := "".join(statement).strip():
+        yield rest
+
+
+def _read(file_name: str, text: str) -> Migration:
+    match = _FILE.fullmatch(file_name)
+    head, mark, script = text.partition(_UP)
+    if match is None or not mark or head.strip():
+        raise StoreError(f"The migration {file_name} is not in order: name it 0001_name.sql and begin it with {_UP!r}.")
+    return Migration(int(match[1]), match[2], tuple(split(script)))

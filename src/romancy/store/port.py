@@ -1,0 +1,181 @@
+"""The store's port: coarse verbs on frozen records.
+
+Rules every store keeps:
+
+- A call that returns has committed. Nothing is answered before.
+- A batch is one transaction. A write that cannot be made (old epoch, wrong state, data the database refuses) is answered
+  alone; its neighbours commit.
+- `now` is always given by the caller and is the database's time in microseconds (`Store.now`), so that tests own the clock.
+- Failures of the database itself are `StoreError`; `retryable` says whether the same call may succeed later.
+"""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from romancy.errors import StoreError
+from romancy.model.history import Attempt, Entry
+from romancy.model.instance import Loaded, Mail, Query, Row, Stored, WorkerRow
+from romancy.model.status import Status
+from romancy.model.transition import Answer, Note, Write
+
+
+@dataclass(frozen=True, slots=True)
+class Runnable:
+    """A workflow this process can run: name, version and the fingerprint of its code."""
+
+    workflow: str
+    version: str
+    code: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class JournalEntry:
+    """A line of an instance's journal: who owned it when, cold replays, operators' deeds."""
+
+    at: int
+    note: Note
+    worker: str
+    epoch: int
+
+
+class Pulse(Protocol):
+    """A worker's heartbeat, on a connection of its own; called from a thread of its own."""
+
+    def beat(self, now: int) -> bool:
+        """Renew the worker's life. False: the worker was declared dead, its row is gone."""
+        ...
+
+    def close(self) -> None:
+        """Let the connection go."""
+        ...
+
+
+class Store(Protocol):
+    """What the engine asks of a database."""
+
+    @property
+    def on_foreign_commit(self) -> Callable[[], None] | None:
+        """Called on the event loop when another process (or connection) has written: look for work."""
+        ...
+
+    @on_foreign_commit.setter
+    def on_foreign_commit(self, call: Callable[[], None] | None) -> None: ...
+
+    def now(self) -> int:
+        """The database's time in microseconds."""
+        ...
+
+    async def open(self) -> None:
+        """Connect, and bring the schema up to date (or check that it is)."""
+        ...
+
+    async def close(self) -> None:
+        """Finish what is queued and disconnect. Safe to call twice."""
+        ...
+
+    # --- writing
+    async def commit(self, batch: Sequence[Write]) -> list[Answer | StoreError]:
+        """Write a batch in one transaction; one answer for each write, in order."""
+        ...
+
+    async def claim(
+        self,
+        worker: str,
+        runnable: Sequence[Runnable],
+        *,
+        now: int,
+        limit: int,
+        ids: Sequence[str] | None = None,
+        blocked: bool = False,
+    ) -> list[Row]:
+        """Take up to `limit` unowned instances that are due, oldest first, raising their epochs; only `ids` if given.
+
+        With `blocked`, take instances that other code than ours could not run instead.
+        """
+        ...
+
+    async def release(self, worker: str, *, now: int) -> int:
+        """Give back everything the worker owns, at once claimable, and strike the worker off."""
+        ...
+
+    async def sweep(self, dead: Sequence[tuple[str, int]], *, now: int, limit: int) -> int:
+        """Free up to `limit` instances of workers whose heartbeat still is the one given; strike off the empty ones."""
+        ...
+
+    async def strand(self, kinds: Sequence[Runnable], *, due_before: int, now: int, limit: int) -> int:
+        """Block up to `limit` instances of kinds that nobody can run and that have been due since before a time."""
+        ...
+
+    async def enlist(self, worker: WorkerRow) -> None:
+        """Record a worker's incarnation."""
+        ...
+
+    async def save_source(self, code: str, workflow: str, version: str, source: str, *, now: int) -> None:
+        """Keep a workflow's source, once for each fingerprint."""
+        ...
+
+    async def prune(self, *, ended_before: int, limit: int) -> int:
+        """Delete up to `limit` instances that ended before a time, with everything of theirs."""
+        ...
+
+    # --- reading, for the engine
+    async def load(self, instance_id: str) -> Loaded | None:
+        """Everything a cold replay needs; the history in one query."""
+        ...
+
+    async def inbox(self, instance_id: str) -> tuple[int, tuple[Mail, ...]]:
+        """What has arrived for an instance, oldest first, and the signal counter it belongs to."""
+        ...
+
+    async def arrivals(self, worker: str) -> list[str]:
+        """The worker's instances for which something arrived that they have not seen."""
+        ...
+
+    async def upcoming(self, runnable: Sequence[Runnable], *, until: int, limit: int) -> list[tuple[str, int]]:
+        """Unowned instances and when they are due, up to a time, soonest first."""
+        ...
+
+    async def kinds_waiting(self) -> builtins.list[tuple[str, str]]:
+        """Each workflow and version that unowned instances wait for."""
+        ...
+
+    async def workers(self) -> list[WorkerRow]:
+        """Every worker that has not been struck off."""
+        ...
+
+    async def statuses(self, ids: Sequence[str]) -> dict[str, Status]:
+        """The status of each instance that exists."""
+        ...
+
+    def pulse(self, worker: str) -> Pulse:
+        """The worker's heartbeat."""
+        ...
+
+    # --- reading, for people
+    async def get(self, instance_id: str) -> Stored | None:
+        """One instance with its payloads."""
+        ...
+
+    async def list(self, query: Query) -> builtins.list[Stored]:
+        """Instances, newest first."""
+        ...
+
+    async def history(self, instance_id: str, generation: int, *, after: int, limit: int) -> builtins.list[Entry]:
+        """Entries of one generation with `seq` above `after`, in order."""
+        ...
+
+    async def attempts(self, instance_id: str, generation: int) -> builtins.list[Attempt]:
+        """Failed and open attempts of one generation, by operation and number."""
+        ...
+
+    async def journal(self, instance_id: str) -> builtins.list[JournalEntry]:
+        """Who owned the instance when, cold replays, operators' deeds; oldest first."""
+        ...
+
+    async def source(self, code: str) -> str | None:
+        """The source of a workflow by its fingerprint."""
+        ...

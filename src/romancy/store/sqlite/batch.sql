@@ -1,0 +1,128 @@
+-- What a batch of writes says. Reads come back as one JSON value, and rows go in many at a time: Python lets go of its
+-- global lock at every row it steps over, and a busy event loop may keep it for milliseconds each time.
+
+-- name: look
+-- The hot rows of a batch's instances, before anything is decided.
+SELECT json_group_array(json_array(
+    i.id, i.status, i.generation, i.round, i.epoch, i.owner, i.wake_at, i.signal, i.signal_seen, i.length,
+    i.cancel_requested_at, i.deadline_at, i.retrying_since, i.blocked_by, i.fingerprint, i.started_at, i.updated_at,
+    i.ended_at))
+FROM json_each(?) AS wanted CROSS JOIN romancy_instances AS i ON i.id = wanted.value
+
+-- name: existing
+-- What is known of an instance whose id somebody wants to use again.
+SELECT workflow, version, digest FROM romancy_instances WHERE id = ?
+
+-- name: add_instances (many)
+-- New instances.
+INSERT INTO romancy_instances (
+    id, workflow, version, status, generation, round, epoch, owner, wake_at, signal, signal_seen, length, deadline_at,
+    fingerprint, created_at, started_at, updated_at, code, python, digest)
+VALUES (?, ?, ?, ?, 1, 0, ?, ?, ?, 0, 0, 0, ?, '', ?, ?, ?, ?, ?, ?)
+
+-- name: add_payloads (many)
+-- The arguments of new instances.
+INSERT INTO romancy_payloads (instance_id, generation, input) VALUES (?, 1, ?)
+
+-- name: step (many)
+-- An instance went on under the same owner and in the same status: no index changes.
+WITH new (id, epoch, length, signal_seen, updated_at, wake_at, retrying_since) AS (
+    VALUES (?, ?, ?, ?, ?, ?, ?))
+UPDATE romancy_instances SET
+    epoch = new.epoch, length = new.length, signal_seen = new.signal_seen, updated_at = new.updated_at,
+    wake_at = new.wake_at, retrying_since = new.retrying_since
+FROM new WHERE romancy_instances.id = new.id
+
+-- name: move (many)
+-- An instance changed its status or its owner.
+WITH new (id, status, generation, round, epoch, owner, wake_at, signal, signal_seen, length, cancel_requested_at,
+          deadline_at, retrying_since, blocked_by, fingerprint, started_at, updated_at, ended_at) AS (
+    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?))
+UPDATE romancy_instances SET
+    status = new.status, generation = new.generation, round = new.round, epoch = new.epoch, owner = new.owner,
+    wake_at = new.wake_at, signal = new.signal, signal_seen = new.signal_seen, length = new.length,
+    cancel_requested_at = new.cancel_requested_at, deadline_at = new.deadline_at,
+    retrying_since = new.retrying_since, blocked_by = new.blocked_by, fingerprint = new.fingerprint,
+    started_at = new.started_at, updated_at = new.updated_at, ended_at = new.ended_at
+FROM new WHERE romancy_instances.id = new.id
+
+-- name: set_results (many)
+-- What instances ended with; NULL for both when they start again.
+WITH new (instance_id, generation, output, error) AS (VALUES (?, ?, ?, ?))
+UPDATE romancy_payloads SET output = new.output, error = new.error
+FROM new WHERE romancy_payloads.instance_id = new.instance_id AND romancy_payloads.generation = new.generation
+
+-- name: add_history (many)
+-- What resolved.
+INSERT INTO romancy_history (
+    instance_id, generation, seq, kind, op, outcome, at, name, role, digest, input, value, attempt, site, scheduled_at,
+    started_at, ended_at, worker, epoch)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+
+-- name: put_attempts (many)
+-- Attempts that failed, or are open for a notable time.
+INSERT OR REPLACE INTO romancy_attempts (
+    instance_id, generation, op, attempt, name, open, worker, epoch, site, scheduled_at, started_at, ended_at, next_at,
+    error, details, beat_at)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+
+-- name: put_waits (many)
+-- What instances wait for.
+INSERT OR REPLACE INTO romancy_waits (instance_id, op, kind, since, due, key, subject, "match", site)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
+
+-- name: add_mails (many)
+-- What arrived for instances.
+INSERT INTO romancy_inbox (instance_id, kind, op, body, at) VALUES (?, ?, ?, ?, ?)
+
+-- name: add_notes (many)
+-- Lines of journals.
+INSERT INTO romancy_journal (instance_id, at, kind, detail, worker, epoch) VALUES (?, ?, ?, ?, ?, ?)
+
+-- name: close_attempts
+-- Operations are over: their open attempts are history now.
+DELETE FROM romancy_attempts WHERE open = 1 AND (instance_id, generation, op) IN (
+    SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]'), json_extract(value, '$[2]') FROM json_each(?))
+
+-- name: withdraw_waits
+-- Waits that were met or given up.
+DELETE FROM romancy_waits WHERE (instance_id, op) IN (
+    SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]') FROM json_each(?))
+
+-- name: consume_mails
+-- Mails that a run has used; only its own.
+DELETE FROM romancy_inbox WHERE (id, instance_id) IN (
+    SELECT json_extract(value, '$[1]'), json_extract(value, '$[0]') FROM json_each(?))
+
+-- name: clear_waits
+-- Instances that ended wait for nothing.
+DELETE FROM romancy_waits WHERE instance_id IN (SELECT value FROM json_each(?))
+
+-- name: clear_inbox
+-- Instances that ended get nothing.
+DELETE FROM romancy_inbox WHERE instance_id IN (SELECT value FROM json_each(?))
+
+-- name: clear_open_attempts
+-- Instances that ended run nothing.
+DELETE FROM romancy_attempts WHERE open = 1 AND instance_id IN (SELECT value FROM json_each(?))
+
+-- name: count_mails
+-- Whether a request of a kind lies in the inbox already.
+SELECT count(*) FROM romancy_inbox WHERE instance_id = ? AND kind = ?
+
+-- name: take_back_mails
+-- A request that no run has seen is taken back.
+DELETE FROM romancy_inbox WHERE instance_id = ? AND kind = ?
+
+-- name: outline
+-- The history of a generation without its payloads.
+SELECT seq, kind, op, outcome, at, name, role FROM romancy_history
+WHERE instance_id = ? AND generation = ? ORDER BY seq
+
+-- name: set_role
+-- A retry of the whole instance sets an entry aside.
+UPDATE romancy_history SET role = ? WHERE instance_id = ? AND generation = ? AND seq = ?
+
+-- name: forget_attempts
+-- A retry of the whole instance counts attempts from one again.
+DELETE FROM romancy_attempts WHERE instance_id = ? AND generation = ?

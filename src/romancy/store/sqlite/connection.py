@@ -1,0 +1,122 @@
+"""Connections: how one is opened, and how a transaction is run until the database is not busy."""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import TypeVar
+
+from romancy.clock import monotonic
+from romancy.errors import StoreError
+from romancy.store.sqlite.failures import is_busy, translate
+
+T = TypeVar("T")
+Crash = Callable[[str], None]
+"""A hook of tests: called around each COMMIT; raises to simulate the death of the process there."""
+
+MEMORY = ":memory:"
+OLDEST = (3, 33, 0)
+_PATIENCE = 60.0
+"""Seconds until a busy database is an error."""
+_BUSY_TIMEOUT = 1_000
+"""Milliseconds SQLite itself waits for a lock before it tells us; we ask again until our patience ends."""
+
+_PRAGMAS = (
+    f"PRAGMA busy_timeout = {_BUSY_TIMEOUT}",
+    "PRAGMA journal_mode = WAL",
+    "PRAGMA synchronous = FULL",
+    "PRAGMA foreign_keys = OFF",
+    "PRAGMA temp_store = MEMORY",
+    "PRAGMA cache_size = -32768",
+    # A checkpoint copies the log into the file and syncs both: every 8 MB instead of every 4. A log that once grew
+    # larger (a long read kept it from being reused) is cut back to 64 MB.
+    "PRAGMA wal_autocheckpoint = 2000",
+    "PRAGMA journal_size_limit = 67108864",
+)
+
+
+def connect(path: str, *, read_only: bool = False) -> sqlite3.Connection:
+    """An open connection in the modes this store needs. Raises `StoreError`."""
+    _require_version()
+    try:
+        return patiently(lambda: _connect(path, read_only), path)
+    except sqlite3.Error as error:
+        raise translate(error, path) from error
+
+
+def patiently(attempt: Callable[[], T], path: str) -> T:
+    """Repeat an attempt while the database is busy; after a minute, `StoreError`. Other errors of the driver pass."""
+    deadline = monotonic() + _PATIENCE
+    pause = 0.001
+    while True:
+        try:
+            return attempt()
+        except sqlite3.OperationalError as error:
+            if not is_busy(error):
+                raise
+            if monotonic() > deadline:
+                raise translate(error, path) from error
+        # SQLite does not wait for every kind of lock (a change of journal mode, a recovery of the log): so do we.
+        time.sleep(pause)
+        pause = min(2 * pause, 0.05)
+
+
+def write(connection: sqlite3.Connection, work: Callable[[sqlite3.Cursor], T], crash: Crash | None, point: str) -> T:
+    """One transaction: all of `work`, or nothing. Errors of the driver pass, except that nobody sees a busy BEGIN."""
+    cursor = connection.cursor()
+    cursor.execute("BEGIN IMMEDIATE")
+    try:
+        result = work(cursor)
+        if crash is not None:
+            crash(f"{point}.before")
+        cursor.execute("COMMIT")
+    except BaseException:
+        # Some errors (a full disk, an I/O error) have rolled back already.
+        if connection.in_transaction:
+            with suppress(sqlite3.Error):
+                cursor.execute("ROLLBACK")
+        raise
+    finally:
+        cursor.close()
+    if crash is not None:
+        crash(f"{point}.after")
+    return result
+
+
+def read(connection: sqlite3.Connection, work: Callable[[sqlite3.Cursor], T]) -> T:
+    """All of `work` on one snapshot."""
+    cursor = connection.cursor()
+    cursor.execute("BEGIN")
+    try:
+        return work(cursor)
+    finally:
+        cursor.close()
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+
+
+def data_version(connection: sqlite3.Connection) -> int:
+    """A number that changes when another connection has committed."""
+    return int(connection.execute("PRAGMA data_version").fetchone()[0])
+
+
+def _connect(path: str, read_only: bool) -> sqlite3.Connection:
+    # Connections are handed from thread to thread (opened in one, closed in another), never used by two at once.
+    connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, cached_statements=512)
+    try:
+        for pragma in _PRAGMAS:
+            connection.execute(pragma).fetchall()
+        if read_only:
+            connection.execute("PRAGMA query_only = ON")
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _require_version() -> None:
+    if sqlite3.sqlite_version_info < OLDEST:
+        needed = ".".join(map(str, OLDEST))
+        raise StoreError(f"This Python has SQLite {sqlite3.sqlite_version}; romancy needs {needed} or newer.")

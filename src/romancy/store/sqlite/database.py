@@ -1,0 +1,190 @@
+"""One database: its connections, the lanes their work is done in, and who else writes to it."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import threading
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Literal, TypeVar
+
+from romancy.store.migrator import read_migrations, refuse_behind
+from romancy.store.port import Pulse
+from romancy.store.sqlite.connection import MEMORY, Crash, connect, data_version, patiently, read, write
+from romancy.store.sqlite.failures import BAD_DATA, not_open, translate
+from romancy.store.sqlite.lanes import Inline, Lane, Threaded, on_loop
+from romancy.store.sqlite.pulse import FilePulse, SharedPulse
+from romancy.store.sqlite.schema import MIGRATIONS, prepare
+
+T = TypeVar("T")
+Work = Callable[[sqlite3.Cursor], T]
+Threads = Literal["threads", "inline"]
+
+_LOOK_EVERY = 0.05
+"""Seconds between two looks at whether another process has written."""
+
+
+@dataclass(slots=True)
+class _Session:
+    """What is there while the database is open. In memory there is one connection and one lane for everything."""
+
+    loop: asyncio.AbstractEventLoop
+    writing: Lane
+    reading: Lane
+    writer: sqlite3.Connection
+    reader: sqlite3.Connection
+    seen_version: int
+
+
+class Database:
+    """Runs transactions and reads, each in its lane; translates the driver's errors."""
+
+    def __init__(self, path: str, threads: Threads, crash: Crash | None) -> None:
+        self.path = path
+        self._threads = threads
+        self._hook = crash
+        self._session: _Session | None = None
+        self._killed = False
+        self._in_memory = path == MEMORY
+        # In memory a heartbeat shares the connection: it must not fall into the middle of a transaction.
+        self._lock: AbstractContextManager[object] = threading.Lock() if self._in_memory else nullcontext()
+        self._foreign: Callable[[], None] | None = None
+        self._foreign_pending = False
+
+    async def open(self, *, auto_migrate: bool, now: int) -> None:
+        """Connect and prepare the schema."""
+        if self._session is not None:
+            return
+        writing = self._lane("writer")
+        reading = writing if self._in_memory else self._lane("reader")
+        try:
+            writer, reader, version = await writing.run(partial(self._connect, auto_migrate, now))
+        except BaseException:
+            await _close_lanes(writing, reading)
+            raise
+        loop = asyncio.get_running_loop()
+        self._session = _Session(loop, writing, reading, writer, reader, version)
+        self.watch(self._foreign)
+
+    async def close(self) -> None:
+        """Finish what is queued and disconnect. Safe to call twice."""
+        session, self._session = self._session, None
+        if session is None:
+            return
+        await _close_lanes(session.writing, session.reading)
+        session.reader.close()
+        session.writer.close()
+
+    async def write(self, work: Work[T], *, point: str = "commit", rescue: Work[T] | None = None) -> T:
+        """One transaction. If its data is refused and there is a `rescue`, another with that instead."""
+        session = self._opened()
+        return await session.writing.run(partial(self._transact, session.writer, work, point, rescue))
+
+    async def read(self, work: Work[T]) -> T:
+        """Reads of one snapshot."""
+        session = self._opened()
+        return await session.reading.run(partial(self._look_up, session.reader, work))
+
+    def pulse(self, worker: str) -> Pulse:
+        """A worker's heartbeat."""
+        if self._in_memory:
+            return SharedPulse(self._opened().writer, self._lock, worker)
+        return FilePulse(self.path, worker)
+
+    @property
+    def foreign(self) -> Callable[[], None] | None:
+        """What is called when another connection has written."""
+        return self._foreign
+
+    def watch(self, foreign: Callable[[], None] | None) -> None:
+        """Call `foreign` on the event loop when another connection has written; None: do not look any more."""
+        self._foreign = foreign
+        if self._session is not None and not self._in_memory:
+            self._session.writing.watch(None if foreign is None else self.check_foreign, _LOOK_EVERY)
+
+    def check_foreign(self) -> None:
+        """Look whether another connection has written since the last look. In the writer's lane, or inline."""
+        session = self._session
+        if session is None or self._foreign is None:
+            return
+        try:
+            version = data_version(session.writer)
+        except sqlite3.Error:
+            return  # The next look will tell. A database that is broken is reported to whoever uses it.
+        if version != session.seen_version:
+            session.seen_version = version
+            self._announce(session)
+
+    def _announce(self, session: _Session) -> None:
+        if self._threads == "inline":
+            self._tell_foreign()
+        elif not self._foreign_pending:
+            self._foreign_pending = True
+            on_loop(session.loop, self._tell_foreign)
+
+    def _tell_foreign(self) -> None:
+        self._foreign_pending = False
+        if self._foreign is not None:
+            self._foreign()
+
+    def _lane(self, name: str) -> Lane:
+        return Inline() if self._threads == "inline" else Threaded(f"romancy-sqlite-{name}")
+
+    def _opened(self) -> _Session:
+        if self._session is None or self._killed:
+            raise not_open(self.path)
+        return self._session
+
+    def _connect(self, auto_migrate: bool, now: int) -> tuple[sqlite3.Connection, sqlite3.Connection, int]:
+        if not auto_migrate and not Path(self.path).exists():
+            # Looking would create the file.
+            raise refuse_behind(read_migrations(MIGRATIONS), self.path)
+        writer = connect(self.path)
+        try:
+            prepare(writer, self.path, auto_migrate=auto_migrate, now=now)
+            version = patiently(partial(data_version, writer), self.path)
+            return writer, writer if self._in_memory else connect(self.path, read_only=True), version
+        except BaseException as error:
+            writer.close()
+            if isinstance(error, sqlite3.Error):
+                raise translate(error, self.path) from error
+            raise
+
+    def _transact(self, writer: sqlite3.Connection, work: Work[T], point: str, rescue: Work[T] | None) -> T:
+        try:
+            return self._patiently(partial(write, writer, work, self._crash if self._hook else None, point))
+        except BAD_DATA as error:
+            if rescue is None:
+                raise translate(error, self.path) from error
+        except sqlite3.Error as error:
+            raise translate(error, self.path) from error
+        return self._transact(writer, rescue, point, None)
+
+    def _look_up(self, reader: sqlite3.Connection, work: Work[T]) -> T:
+        try:
+            return self._patiently(partial(read, reader, work))
+        except (sqlite3.Error, *BAD_DATA) as error:
+            raise translate(error, self.path) from error
+
+    def _patiently(self, attempt: Callable[[], T]) -> T:
+        if self._killed:
+            raise not_open(self.path)
+        with self._lock:
+            return patiently(attempt, self.path)
+
+    def _crash(self, point: str) -> None:
+        assert self._hook is not None
+        try:
+            self._hook(point)
+        except BaseException:
+            self._killed = True
+            raise
+
+
+async def _close_lanes(*lanes: Lane) -> None:
+    for lane in lanes:
+        await lane.close()

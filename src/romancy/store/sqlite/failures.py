@@ -1,0 +1,82 @@
+"""The driver's errors, translated once."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+from romancy.errors import StoreError
+
+BAD_DATA = (
+    sqlite3.IntegrityError,
+    sqlite3.DataError,
+    sqlite3.InterfaceError,
+    sqlite3.ProgrammingError,
+    OverflowError,
+    ValueError,
+    TypeError,
+)
+"""What the driver raises for data it cannot store; `ValueError` covers text that is not Unicode (lone surrogates)."""
+
+# PROTOCOL: several processes began or ended to use the log at the same moment.
+_BUSY = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL})
+
+_SAYINGS: dict[int, tuple[str, bool]] = {
+    sqlite3.SQLITE_FULL: ("is full: there is no room left on its disk. Make room; the call can then be repeated", True),
+    sqlite3.SQLITE_BUSY: ("is locked by another process for too long. Find the process that holds it", True),
+    sqlite3.SQLITE_LOCKED: ("is locked by another connection for too long. Find what holds it", True),
+    sqlite3.SQLITE_PROTOCOL: ("is opened and closed by too many processes at once. Try again", True),
+    sqlite3.SQLITE_IOERR: ("could not be read or written by the operating system. Look at the disk", True),
+    sqlite3.SQLITE_CORRUPT: ("is damaged. Restore it from a backup, or recover it with `sqlite3 FILE .recover`", False),
+    sqlite3.SQLITE_NOTADB: ("is not a SQLite database. Give another path, or move the file away", False),
+    sqlite3.SQLITE_READONLY: ("cannot be written. Allow this process to write the file and its folder", False),
+    sqlite3.SQLITE_PERM: ("may not be opened. Allow this process to read and write the file and its folder", False),
+    sqlite3.SQLITE_AUTH: ("may not be opened. Allow this process to read and write the file and its folder", False),
+    sqlite3.SQLITE_CANTOPEN: ("cannot be opened", False),
+    sqlite3.SQLITE_NOMEM: ("needs more memory than there is", True),
+    sqlite3.SQLITE_TOOBIG: ("was given a value that is larger than SQLite can store", False),
+}
+
+
+def is_busy(error: sqlite3.Error) -> bool:
+    """Another connection is in the way: the same will work later."""
+    return _primary(error) in _BUSY
+
+
+def translate(error: BaseException, path: str) -> StoreError:
+    """The `StoreError` for an error of the driver, with the error as its cause."""
+    saying, retryable = _SAYINGS.get(_primary(error), ("refused", False))
+    if _primary(error) == sqlite3.SQLITE_CANTOPEN:
+        saying = _cannot_open(path)
+    return _store_error(f"The database {path} {saying}. ({error})", error, retryable=retryable)
+
+
+def bad_write(error: BaseException, path: str, what: str) -> StoreError:
+    """The `StoreError` for one write whose data the database refuses."""
+    return _store_error(f"The database {path} cannot store {what}: {error}. Nothing of it was written.", error)
+
+
+def not_open(path: str) -> StoreError:
+    """What a store says that is closed, not opened yet, or was killed by a crash point."""
+    return StoreError(f"The store of the database {path} is not open. Open it first, and do not use it after its close.")
+
+
+def _store_error(text: str, cause: BaseException, *, retryable: bool = False) -> StoreError:
+    error = StoreError(text)
+    error.retryable = retryable
+    error.__cause__ = cause
+    return error
+
+
+def _primary(error: BaseException) -> int:
+    # The low byte of SQLite's extended codes is the plain one.
+    return int(getattr(error, "sqlite_errorcode", 0) or 0) & 0xFF
+
+
+def _cannot_open(path: str) -> str:
+    file = Path(path)
+    if file.is_dir():
+        return "is a folder. Give the path of a file"
+    if not file.parent.is_dir():
+        return f"cannot be opened: there is no folder {file.parent}. Create the folder first"
+    return "cannot be opened. Allow this process to read and write the file and its folder"

@@ -1,0 +1,140 @@
+"""Where the database's work is done: a thread with a queue, or right here.
+
+A lane does one job after the other. `Threaded` lanes keep the event loop free while the disk is slow; `Inline` lanes do
+each job in the caller's thread, so that a test decides every interleaving.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from queue import Empty, SimpleQueue
+from typing import Any, Protocol, TypeVar
+
+from romancy.clock import monotonic
+
+T = TypeVar("T")
+Idle = Callable[[], None]
+
+
+class Lane(Protocol):
+    """Does jobs in order."""
+
+    async def run(self, job: Callable[[], T]) -> T:
+        """Do a job; its result, or its error, is the caller's."""
+        ...
+
+    def watch(self, idle: Idle | None, every: float) -> None:
+        """Call `idle` in the lane about so often, between jobs; None: no more."""
+        ...
+
+    async def close(self) -> None:
+        """Finish what is queued. Safe to call twice."""
+        ...
+
+
+class Inline:
+    """Does each job at once, in the caller's thread. Nothing happens between jobs."""
+
+    async def run(self, job: Callable[[], T]) -> T:
+        """Do a job now."""
+        return job()
+
+    def watch(self, idle: Idle | None, every: float) -> None:
+        """Nothing: an inline lane does nothing unasked."""
+
+    async def close(self) -> None:
+        """Nothing is ever queued."""
+
+
+class Threaded:
+    """One thread and its queue."""
+
+    def __init__(self, name: str) -> None:
+        self._queue: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self._idle: tuple[Idle, float] | None = None
+        self._next_idle = 0.0
+        self._closed = False
+        self._thread = threading.Thread(target=self._work, name=name, daemon=True)
+        self._thread.start()
+
+    async def run(self, job: Callable[[], T]) -> T:
+        """Queue a job and wait for its result. A caller that is cancelled meanwhile does not undo the job."""
+        if self._closed:
+            raise RuntimeError("This lane is closed.")
+        return await self._submit(job)
+
+    def watch(self, idle: Idle | None, every: float) -> None:
+        """Call `idle` in the thread about so often, between jobs; None: no more."""
+        self._idle = None if idle is None else (idle, every)
+        self._queue.put(_nothing)  # The thread may sleep without a limit: let it look again.
+
+    async def close(self) -> None:
+        """Finish what is queued and end the thread. Safe to call twice."""
+        if self._closed:
+            return
+        self._closed = True
+        last = self._submit(_nothing)
+        self._queue.put(None)
+        await last
+        self._thread.join()  # It has answered its last job: this is over at once.
+
+    def _submit(self, job: Callable[[], T]) -> asyncio.Future[T]:
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[T] = loop.create_future()
+        self._queue.put(lambda: _do(job, future, loop))
+        return future
+
+    def _work(self) -> None:
+        while True:
+            job = self._take()
+            if job is None:
+                return
+            job()
+            # A caller's result must not live until the next job comes.
+            del job
+            self._maybe_idle()
+
+    def _take(self) -> Callable[[], None] | None:
+        try:
+            return self._queue.get(timeout=None if self._idle is None else self._idle[1])
+        except Empty:
+            return _nothing
+
+    def _maybe_idle(self) -> None:
+        idle = self._idle
+        if idle is not None and (now := monotonic()) >= self._next_idle:
+            self._next_idle = now + idle[1] / 2
+            idle[0]()
+
+
+def _nothing() -> None:
+    pass
+
+
+def _do(job: Callable[[], T], future: asyncio.Future[T], loop: asyncio.AbstractEventLoop) -> None:
+    try:
+        result = job()
+    except BaseException as error:  # also what a crash point raises: it is the caller's
+        on_loop(loop, _fail, future, error)
+    else:
+        on_loop(loop, _succeed, future, result)
+
+
+def on_loop(loop: asyncio.AbstractEventLoop, call: Callable[..., None], *args: Any) -> None:
+    """Call on the event loop from any thread; a loop that is gone wants no answers."""
+    try:
+        loop.call_soon_threadsafe(call, *args)
+    except RuntimeError:
+        return
+
+
+def _succeed(future: asyncio.Future[T], result: T) -> None:
+    if not future.done():
+        future.set_result(result)
+
+
+def _fail(future: asyncio.Future[Any], error: BaseException) -> None:
+    if not future.done():
+        future.set_exception(error)

@@ -1,0 +1,161 @@
+"""What a batch has read and what it is going to write.
+
+A ledger lives for one transaction. It reads the hot rows of all instances at once; deciders change the `State`s and add
+rows; `flush` writes everything with a handful of statements, however many writes there were.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from operator import attrgetter
+from typing import Any
+
+from romancy.model.history import Attempt, Entry
+from romancy.model.status import ENDED
+from romancy.model.transition import Note, Wait
+from romancy.store.sqlite.keys import as_json, fetch
+from romancy.store.sqlite.statements import many, one
+
+
+@dataclass(slots=True)
+class State:
+    """The hot row of an instance while it is being decided on, in the order of the statement `look`."""
+
+    id: str
+    status: str
+    generation: int = 1
+    round: int = 0
+    epoch: int = 0
+    owner: str | None = None
+    wake_at: int | None = None
+    signal: int = 0
+    signal_seen: int = 0
+    length: int = 0
+    cancel_requested_at: int | None = None
+    deadline_at: int | None = None
+    retrying_since: int | None = None
+    blocked_by: str | None = None
+    fingerprint: str = ""
+    started_at: int | None = None
+    updated_at: int = 0
+    ended_at: int | None = None
+
+    @property
+    def ended(self) -> bool:
+        """Nothing more will happen to it."""
+        return self.status in ENDED
+
+
+_ENTRY = attrgetter(
+    "seq", "kind", "op", "outcome", "at", "name", "role", "digest", "input", "value", "attempt", "site",
+    "scheduled_at", "started_at", "ended_at", "worker", "epoch",
+)  # fmt: skip
+_ATTEMPT = attrgetter(
+    "op", "attempt", "name", "open", "worker", "epoch", "site", "scheduled_at", "started_at", "ended_at", "next_at",
+    "error", "details", "beat_at",
+)  # fmt: skip
+_WAIT = attrgetter("op", "kind", "since", "due", "key", "subject", "match", "site")
+_STEP = attrgetter("id", "epoch", "length", "signal_seen", "updated_at", "wake_at", "retrying_since")
+_MOVE = attrgetter(*State.__slots__)
+
+_INSERTS = (
+    "add_instances",
+    "add_payloads",
+    "set_results",
+    "add_history",
+    "put_attempts",
+    "put_waits",
+    "add_mails",
+    "add_notes",
+)
+_DELETES = ("close_attempts", "withdraw_waits", "consume_mails", "clear_waits", "clear_inbox", "clear_open_attempts")
+
+
+class Ledger:
+    """The reading and writing of one transaction."""
+
+    def __init__(self, cursor: sqlite3.Cursor, ids: Iterable[str]) -> None:
+        self.cursor = cursor
+        self.states = {row[0]: State(*row) for row in fetch(cursor, "look", (as_json(ids),))}
+        self._steps: list[State] = []
+        self._moves: list[State] = []
+        self._rows: dict[str, list[Sequence[Any]]] = {}
+        self._gone: dict[str, list[Any]] = {}
+
+    def step(self, state: State) -> None:
+        """The instance went on under the same owner and in the same status."""
+        self._steps.append(state)
+
+    def move(self, state: State) -> None:
+        """Anything of the instance's hot row may have changed."""
+        self._moves.append(state)
+
+    def create(self, state: State, row: Sequence[Any], payload: bytes) -> None:
+        """There is a new instance."""
+        self.states[state.id] = state
+        self._add("add_instances", row)
+        self._add("add_payloads", (state.id, payload))
+
+    def set_results(self, state: State, output: bytes | None, error: bytes | None) -> None:
+        """What the instance ended with."""
+        self._add("set_results", (state.id, state.generation, output, error))
+
+    def add_history(self, state: State, entries: Iterable[Entry]) -> None:
+        """What resolved."""
+        head = (state.id, state.generation)
+        self._rows.setdefault("add_history", []).extend([head + _ENTRY(entry) for entry in entries])
+
+    def put_attempts(self, state: State, attempts: Iterable[Attempt]) -> None:
+        """Attempts that failed or are open."""
+        head = (state.id, state.generation)
+        self._rows.setdefault("put_attempts", []).extend([head + _ATTEMPT(attempt) for attempt in attempts])
+
+    def put_waits(self, state: State, waits: Iterable[Wait]) -> None:
+        """What the instance waits for."""
+        self._rows.setdefault("put_waits", []).extend([(state.id, *_WAIT(wait)) for wait in waits])
+
+    def add_mail(self, state: State, kind: str, body: bytes | None, at: int) -> None:
+        """Something arrived for the instance."""
+        self._add("add_mails", (state.id, kind, "", body, at))
+
+    def add_note(self, state: State, note: Note, worker: str, at: int) -> None:
+        """A line of the instance's journal."""
+        self._add("add_notes", (state.id, at, note.kind, note.detail, worker, state.epoch))
+
+    def close_attempts(self, state: State, ops: Iterable[str]) -> None:
+        """Operations whose open attempts are over."""
+        self._gone.setdefault("close_attempts", []).extend([(state.id, state.generation, op) for op in ops])
+
+    def withdraw_waits(self, state: State, ops: Iterable[str]) -> None:
+        """Waits that were met or given up."""
+        self._gone.setdefault("withdraw_waits", []).extend([(state.id, op) for op in ops])
+
+    def consume_mails(self, state: State, mails: Iterable[int]) -> None:
+        """Mails the run has used."""
+        self._gone.setdefault("consume_mails", []).extend([(state.id, mail) for mail in mails])
+
+    def clear(self, state: State) -> None:
+        """The instance ended: it waits for nothing, gets nothing and runs nothing."""
+        for name in ("clear_waits", "clear_inbox", "clear_open_attempts"):
+            self._gone.setdefault(name, []).append(state.id)
+
+    def flush(self) -> None:
+        """Write everything gathered so far."""
+        # Before the rows: a transition may replace a wait or an attempt by one of the same operation.
+        for name in _DELETES:
+            if keys := self._gone.pop(name, None):
+                self.cursor.execute(one(name), (as_json(keys),))
+        if self._steps:
+            many("step").run(self.cursor, [_STEP(state) for state in self._steps])
+        if self._moves:
+            many("move").run(self.cursor, [_MOVE(state) for state in self._moves])
+        for name in _INSERTS:
+            if rows := self._rows.pop(name, None):
+                many(name).run(self.cursor, rows)
+        self._steps.clear()
+        self._moves.clear()
+
+    def _add(self, name: str, row: Sequence[Any]) -> None:
+        self._rows.setdefault(name, []).append(row)

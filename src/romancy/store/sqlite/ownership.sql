@@ -1,0 +1,111 @@
+-- Who owns what: claims, releases, dead workers, and what is thrown away.
+
+-- name: due
+-- Unowned instances of each given kind that are due by a time, soonest first, so many of each kind.
+SELECT json_group_array(json_array(i.id, i.workflow, i.version, i.wake_at))
+FROM json_each(:kinds) AS kind CROSS JOIN romancy_instances AS i ON i.id IN (
+    SELECT id FROM romancy_instances
+    WHERE workflow = json_extract(kind.value, '$[0]') AND version = json_extract(kind.value, '$[1]')
+        AND owner IS NULL AND wake_at IS NOT NULL AND wake_at <= :now
+    ORDER BY wake_at LIMIT :limit)
+
+-- name: due_of
+-- Those of the given instances that are unowned and due.
+SELECT json_group_array(json_array(i.id, i.workflow, i.version, i.wake_at))
+FROM json_each(?) AS wanted CROSS JOIN romancy_instances AS i ON i.id = wanted.value
+WHERE i.owner IS NULL AND i.wake_at <= ?
+
+-- name: blocked
+-- Unowned instances of each given kind that other code than ours could not run, so many of each kind.
+SELECT json_group_array(json_array(i.id, i.workflow, i.version, i.updated_at))
+FROM json_each(:kinds) AS kind CROSS JOIN romancy_instances AS i ON i.id IN (
+    SELECT id FROM romancy_instances
+    WHERE workflow = json_extract(kind.value, '$[0]') AND version = json_extract(kind.value, '$[1]')
+        AND status = 'blocked' AND owner IS NULL AND blocked_by IS NOT json_extract(kind.value, '$[2]')
+    LIMIT :limit)
+
+-- name: take
+-- Instances get a new owner and a new epoch.
+UPDATE romancy_instances SET
+    owner = :worker, epoch = epoch + 1, updated_at = :now, started_at = coalesce(started_at, :now),
+    status = CASE WHEN status IN ('pending', 'blocked') THEN 'running' ELSE status END
+WHERE id IN (SELECT value FROM json_each(:ids))
+
+-- name: strand
+-- Nobody can run these instances: they are set aside until somebody can.
+UPDATE romancy_instances SET status = 'blocked', wake_at = NULL, blocked_by = '', updated_at = :now
+WHERE id IN (SELECT value FROM json_each(:ids))
+
+-- name: note_each
+-- One line in the journal of each given instance, with its owner and epoch.
+INSERT INTO romancy_journal (instance_id, at, kind, detail, worker, epoch)
+SELECT id, :now, :kind, :detail, coalesce(owner, ''), epoch FROM romancy_instances WHERE id IN (SELECT value FROM json_each(:ids))
+
+-- name: rows
+-- The hot rows of the given instances, in the given order.
+SELECT json_group_array(json_array(
+    i.id, i.workflow, i.version, i.status, i.generation, i.round, i.epoch, i.owner, i.wake_at, i.signal, i.length,
+    i.deadline_at, i.created_at, i.started_at, i.updated_at, i.ended_at, i.retrying_since, i.code, i.python,
+    i.blocked_by))
+FROM json_each(?) AS wanted CROSS JOIN romancy_instances AS i ON i.id = wanted.value
+
+-- name: free
+-- Instances lose their owner and are claimable at once; their old owner's writes are refused from now on.
+UPDATE romancy_instances SET owner = NULL, epoch = epoch + 1, wake_at = :now, updated_at = :now
+WHERE id IN (SELECT value FROM json_each(:ids))
+
+-- name: owned
+-- So many of the instances a worker owns (-1: all).
+SELECT json_group_array(id) FROM (SELECT id FROM romancy_instances WHERE owner = ? LIMIT ?)
+
+-- name: orphans
+-- So many of the instances whose owner is no worker any more.
+SELECT json_group_array(id) FROM (
+    SELECT id FROM romancy_instances
+    WHERE owner IS NOT NULL AND owner NOT IN (SELECT id FROM romancy_workers) LIMIT ?)
+
+-- name: enlist
+-- A worker begins.
+INSERT OR REPLACE INTO romancy_workers (id, label, service, host, pid, python, kinds, started_at, beat_at)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
+
+-- name: heartbeat
+-- When a worker last gave a sign of life.
+SELECT beat_at FROM romancy_workers WHERE id = ?
+
+-- name: beat
+-- A worker gives a sign of life.
+UPDATE romancy_workers SET beat_at = ? WHERE id = ?
+
+-- name: strike
+-- A worker is gone.
+DELETE FROM romancy_workers WHERE id = ?
+
+-- name: save_source
+-- A workflow's source, once for each fingerprint.
+INSERT OR IGNORE INTO romancy_sources (code, workflow, version, source, saved_at) VALUES (?, ?, ?, ?, ?)
+
+-- name: prunable
+-- So many instances that ended before a time, the oldest first.
+SELECT json_group_array(id) FROM (
+    SELECT id FROM romancy_instances WHERE ended_at IS NOT NULL AND ended_at < ? ORDER BY ended_at LIMIT ?)
+
+-- name: prune_instances
+-- Ended instances go ...
+DELETE FROM romancy_instances WHERE id IN (SELECT value FROM json_each(?))
+
+-- name: prune_payloads
+-- ... with their payloads,
+DELETE FROM romancy_payloads WHERE instance_id IN (SELECT value FROM json_each(?))
+
+-- name: prune_history
+-- their history,
+DELETE FROM romancy_history WHERE instance_id IN (SELECT value FROM json_each(?))
+
+-- name: prune_attempts
+-- their attempts
+DELETE FROM romancy_attempts WHERE instance_id IN (SELECT value FROM json_each(?))
+
+-- name: prune_journal
+-- and their journal. (Waits and inbox went when they ended.)
+DELETE FROM romancy_journal WHERE instance_id IN (SELECT value FROM json_each(?))

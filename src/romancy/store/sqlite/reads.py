@@ -1,0 +1,148 @@
+"""What the engine and people read. Each function reads one snapshot."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from typing import Any
+
+from romancy.model.history import Attempt, Entry
+from romancy.model.instance import Loaded, Mail, Query, Stored, WorkerRow
+from romancy.model.status import Status
+from romancy.model.transition import Wait
+from romancy.store.port import JournalEntry, Runnable
+from romancy.store.sqlite.keys import as_json, fetch, kinds_as_json
+from romancy.store.sqlite.rows import (
+    ROW_WIDTH,
+    attempt_of,
+    entry_of,
+    journal_entry_of,
+    mail_of,
+    row_of,
+    status_of,
+    wait_of,
+    worker_of,
+)
+from romancy.store.sqlite.statements import one
+
+_ENDLESS = 2**63 - 1
+_ALL = -1
+
+
+def load(cursor: sqlite3.Cursor, instance_id: str) -> Loaded | None:
+    """Everything a cold replay needs."""
+    line = cursor.execute(one("get_row"), (instance_id,)).fetchone()
+    if line is None:
+        return None
+    row = row_of(line)
+    return Loaded(
+        row,
+        line[ROW_WIDTH] or b"",
+        tuple(history(cursor, instance_id, row.generation, after=_ALL, limit=_ALL)),
+        tuple(attempts(cursor, instance_id, row.generation)),
+        tuple(wait.op for wait in _waits(cursor, [instance_id]).get(instance_id, ())),
+        _mails(cursor, instance_id),
+    )
+
+
+def inbox(cursor: sqlite3.Cursor, instance_id: str) -> tuple[int, tuple[Mail, ...]]:
+    """What has arrived, and the counter it belongs to."""
+    line = cursor.execute(one("signal_of"), (instance_id,)).fetchone()
+    return (0 if line is None else line[0]), _mails(cursor, instance_id)
+
+
+def arrivals(cursor: sqlite3.Cursor, worker: str) -> list[str]:
+    """The worker's instances with something unseen."""
+    found: list[str] = fetch(cursor, "arrivals", (worker,))
+    return found
+
+
+def upcoming(cursor: sqlite3.Cursor, runnable: Sequence[Runnable], *, until: int, limit: int) -> list[tuple[str, int]]:
+    """Unowned instances and when they are due."""
+    values = {"kinds": kinds_as_json(runnable), "until": until, "limit": limit}
+    return cursor.execute(one("upcoming"), values).fetchall()
+
+
+def kinds_waiting(cursor: sqlite3.Cursor) -> list[tuple[str, str]]:
+    """Each workflow and version that unowned instances wait for."""
+    return [(workflow, version) for workflow, version in fetch(cursor, "kinds_waiting", ())]
+
+
+def workers(cursor: sqlite3.Cursor) -> list[WorkerRow]:
+    """Every worker that has not been struck off."""
+    return [worker_of(line) for line in cursor.execute(one("all_workers"))]
+
+
+def statuses(cursor: sqlite3.Cursor, ids: Sequence[str]) -> dict[str, Status]:
+    """The status of each instance that exists."""
+    return {instance_id: status_of(word) for instance_id, word in fetch(cursor, "statuses_of", (as_json(ids),))}
+
+
+def get(cursor: sqlite3.Cursor, instance_id: str) -> Stored | None:
+    """One instance with its payloads."""
+    lines = cursor.execute(one("get_row"), (instance_id,)).fetchall()
+    return _stored(cursor, lines)[0] if lines else None
+
+
+def list_rows(cursor: sqlite3.Cursor, query: Query) -> list[Stored]:
+    """Instances, newest first."""
+    created, instance_id = _start(query)
+    values = {
+        "created": created,
+        "id": instance_id,
+        "after": query.created_after or 0,
+        "workflow": query.workflow,
+        "instance": query.instance_id,
+        "limit": query.limit,
+        "status": as_json(set(query.status)),
+    }
+    name = "list_rows_by_status" if query.status else "list_rows"
+    return _stored(cursor, cursor.execute(one(name), values).fetchall())
+
+
+def history(cursor: sqlite3.Cursor, instance_id: str, generation: int, *, after: int, limit: int) -> list[Entry]:
+    """Entries of one generation, in order."""
+    return [entry_of(line) for line in cursor.execute(one("history_of"), (instance_id, generation, after, limit))]
+
+
+def attempts(cursor: sqlite3.Cursor, instance_id: str, generation: int) -> list[Attempt]:
+    """Failed and open attempts of one generation."""
+    return [attempt_of(line) for line in cursor.execute(one("attempts_of"), (instance_id, generation))]
+
+
+def journal(cursor: sqlite3.Cursor, instance_id: str) -> list[JournalEntry]:
+    """An instance's journal, oldest first."""
+    return [journal_entry_of(line) for line in cursor.execute(one("journal_of"), (instance_id,))]
+
+
+def source(cursor: sqlite3.Cursor, code: str) -> str | None:
+    """The source of a workflow."""
+    line = cursor.execute(one("source_of"), (code,)).fetchone()
+    return None if line is None else line[0]
+
+
+def _start(query: Query) -> tuple[int, str]:
+    """The key the list continues below. No id is below the empty one, so `created_before` itself is left out."""
+    bound = (_ENDLESS if query.created_before is None else query.created_before, "")
+    return bound if query.before is None else min(bound, query.before)
+
+
+def _stored(cursor: sqlite3.Cursor, lines: Sequence[Sequence[Any]]) -> list[Stored]:
+    waits = _waits(cursor, [line[0] for line in lines])
+    return [_with_payloads(line, tuple(waits.get(line[0], ()))) for line in lines]
+
+
+def _with_payloads(line: Sequence[Any], waits: tuple[Wait, ...]) -> Stored:
+    given, output, error = line[ROW_WIDTH:]
+    return Stored(row_of(line), given or b"", output, error, waits)
+
+
+def _waits(cursor: sqlite3.Cursor, ids: Sequence[str]) -> dict[str, list[Wait]]:
+    found: dict[str, list[Wait]] = {}
+    for instance_id, *line in cursor.execute(one("waits_of"), (as_json(ids),)):
+        found.setdefault(instance_id, []).append(wait_of(line))
+    return found
+
+
+def _mails(cursor: sqlite3.Cursor, instance_id: str) -> tuple[Mail, ...]:
+    return tuple(mail_of(line) for line in cursor.execute(one("inbox_of"), (instance_id,)))

@@ -1,0 +1,104 @@
+-- What the engine and people read. On a connection that cannot write.
+
+-- name: get_row
+-- One instance with its payloads.
+SELECT i.id, i.workflow, i.version, i.status, i.generation, i.round, i.epoch, i.owner, i.wake_at, i.signal, i.length,
+    i.deadline_at, i.created_at, i.started_at, i.updated_at, i.ended_at, i.retrying_since, i.code, i.python,
+    i.blocked_by, p.input, p.output, p.error
+FROM romancy_instances AS i
+LEFT JOIN romancy_payloads AS p ON p.instance_id = i.id AND p.generation = i.generation
+WHERE i.id = ?
+
+-- name: list_rows
+-- Instances, newest first.
+SELECT i.id, i.workflow, i.version, i.status, i.generation, i.round, i.epoch, i.owner, i.wake_at, i.signal, i.length,
+    i.deadline_at, i.created_at, i.started_at, i.updated_at, i.ended_at, i.retrying_since, i.code, i.python,
+    i.blocked_by, p.input, p.output, p.error
+FROM romancy_instances AS i
+LEFT JOIN romancy_payloads AS p ON p.instance_id = i.id AND p.generation = i.generation
+WHERE (i.created_at, i.id) < (:created, :id) AND i.created_at >= :after
+    AND (:workflow IS NULL OR instr(i.workflow, :workflow)) AND (:instance IS NULL OR instr(i.id, :instance))
+ORDER BY i.created_at DESC, i.id DESC LIMIT :limit
+
+-- name: list_rows_by_status
+-- Instances of the given statuses, newest first; the newest of each status are found by index, then merged.
+SELECT i.id, i.workflow, i.version, i.status, i.generation, i.round, i.epoch, i.owner, i.wake_at, i.signal, i.length,
+    i.deadline_at, i.created_at, i.started_at, i.updated_at, i.ended_at, i.retrying_since, i.code, i.python,
+    i.blocked_by, p.input, p.output, p.error
+FROM json_each(:status) AS wanted
+CROSS JOIN romancy_instances AS i ON i.id IN (
+    SELECT id FROM romancy_instances
+    WHERE status = wanted.value AND (created_at, id) < (:created, :id) AND created_at >= :after
+        AND (:workflow IS NULL OR instr(workflow, :workflow)) AND (:instance IS NULL OR instr(id, :instance))
+    ORDER BY created_at DESC, id DESC LIMIT :limit)
+LEFT JOIN romancy_payloads AS p ON p.instance_id = i.id AND p.generation = i.generation
+ORDER BY i.created_at DESC, i.id DESC LIMIT :limit
+
+-- name: waits_of
+-- What the given instances wait for, oldest first.
+SELECT instance_id, op, kind, since, due, key, subject, "match", site FROM romancy_waits
+WHERE instance_id IN (SELECT value FROM json_each(?)) ORDER BY instance_id, since, op
+
+-- name: history_of
+-- Entries of one generation above a seq, in order.
+SELECT seq, kind, op, outcome, at, name, role, digest, input, value, attempt, site, scheduled_at, started_at, ended_at,
+    worker, epoch
+FROM romancy_history WHERE instance_id = ? AND generation = ? AND seq > ? ORDER BY seq LIMIT ?
+
+-- name: attempts_of
+-- Attempts of one generation.
+SELECT op, attempt, name, open, worker, epoch, site, scheduled_at, started_at, ended_at, next_at, error, details,
+    beat_at
+FROM romancy_attempts WHERE instance_id = ? AND generation = ? ORDER BY op, attempt
+
+-- name: inbox_of
+-- What has arrived for an instance, oldest first.
+SELECT id, kind, op, body, at FROM romancy_inbox WHERE instance_id = ? ORDER BY id
+
+-- name: signal_of
+-- How much has arrived for an instance.
+SELECT signal FROM romancy_instances WHERE id = ?
+
+-- name: arrivals
+-- A worker's instances for which something arrived that they have not seen.
+SELECT json_group_array(id) FROM romancy_instances WHERE owner = ? AND signal <> signal_seen
+
+-- name: upcoming
+-- Unowned instances of each given kind and when they are due, soonest first.
+SELECT i.id, i.wake_at
+FROM json_each(:kinds) AS kind CROSS JOIN romancy_instances AS i ON i.id IN (
+    SELECT id FROM romancy_instances
+    WHERE workflow = json_extract(kind.value, '$[0]') AND version = json_extract(kind.value, '$[1]')
+        AND owner IS NULL AND wake_at IS NOT NULL AND wake_at <= :until
+    ORDER BY wake_at LIMIT :limit)
+ORDER BY i.wake_at, i.id LIMIT :limit
+
+-- name: kinds_waiting
+-- Each workflow and version that unowned instances wait for: from one to the next in the index, however many there are.
+WITH RECURSIVE kinds (workflow, version) AS (
+    SELECT * FROM (
+        SELECT workflow, version FROM romancy_instances WHERE owner IS NULL AND wake_at IS NOT NULL
+        ORDER BY workflow, version LIMIT 1)
+    UNION ALL
+    SELECT i.workflow, i.version FROM kinds CROSS JOIN romancy_instances AS i ON i.id = (
+        SELECT id FROM romancy_instances
+        WHERE owner IS NULL AND wake_at IS NOT NULL AND (workflow, version) > (kinds.workflow, kinds.version)
+        ORDER BY workflow, version LIMIT 1))
+SELECT json_group_array(json_array(workflow, version)) FROM kinds
+
+-- name: all_workers
+-- Every worker that has not been struck off.
+SELECT id, label, service, host, pid, python, kinds, started_at, beat_at FROM romancy_workers ORDER BY started_at, id
+
+-- name: statuses_of
+-- The status of each of the given instances.
+SELECT json_group_array(json_array(i.id, i.status))
+FROM json_each(?) AS wanted CROSS JOIN romancy_instances AS i ON i.id = wanted.value
+
+-- name: journal_of
+-- An instance's journal, oldest first.
+SELECT at, kind, detail, worker, epoch FROM romancy_journal WHERE instance_id = ? ORDER BY id
+
+-- name: source_of
+-- The source of a workflow by its fingerprint.
+SELECT source FROM romancy_sources WHERE code = ?

@@ -1,0 +1,121 @@
+"""What somebody outside asks of an instance: decided on its hot row under the write lock."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+from romancy.core.rewind import rewind
+from romancy.model.history import Entry, Kind, Outcome, Role
+from romancy.model.status import Status
+from romancy.model.transition import Answer, Applied, Note, Refused, Request, RequestKind
+from romancy.store.sqlite.ledger import Ledger, State
+from romancy.store.sqlite.statements import one
+
+
+def request(ledger: Ledger, write: Request) -> Answer:
+    """Do what was asked, if the instance is in a state for it."""
+    state = ledger.states.get(write.instance_id)
+    if state is None:
+        return Refused()
+    if state.ended and write.kind is not RequestKind.RETRY:
+        return Refused(Status(state.status))
+    return _DEEDS[write.kind](ledger, state, write)
+
+
+def _cancel(ledger: Ledger, state: State, write: Request) -> Answer:
+    if state.cancel_requested_at is not None:
+        return Applied(state.signal)
+    if state.status == Status.COMPENSATING:
+        return Refused(Status.COMPENSATING)
+    state.cancel_requested_at = write.now
+    _post(ledger, state, write)
+    if state.owner is None and state.status != Status.BLOCKED:
+        state.wake_at = write.now
+        if state.status == Status.PAUSED:
+            state.status = Status.PENDING
+    return _done(ledger, state, write)
+
+
+def _pause(ledger: Ledger, state: State, write: Request) -> Answer:
+    if state.status == Status.PAUSED:
+        return Applied(state.signal)
+    if state.owner is not None:
+        if _mails(ledger, state, RequestKind.PAUSE):
+            return Applied(state.signal)
+        _post(ledger, state, write)
+        return _done(ledger, state, write)
+    if state.status == Status.BLOCKED:
+        return Refused(Status.BLOCKED)
+    state.status, state.wake_at = Status.PAUSED, None
+    return _done(ledger, state, write)
+
+
+def _resume(ledger: Ledger, state: State, write: Request) -> Answer:
+    # A pause may lie unseen in the inbox of an owned instance, or of one whose owner died: it must not outlive this.
+    taken_back = ledger.cursor.execute(one("take_back_mails"), (state.id, RequestKind.PAUSE)).rowcount
+    if state.owner is None and state.status in (Status.PAUSED, Status.BLOCKED):
+        state.status, state.wake_at, state.blocked_by = Status.PENDING, write.now, None
+    elif not taken_back:
+        return Refused(Status(state.status))
+    return _done(ledger, state, write)
+
+
+def _terminate(ledger: Ledger, state: State, write: Request) -> Answer:
+    state.status, state.owner, state.wake_at, state.ended_at = Status.TERMINATED, None, None, write.now
+    state.epoch += 1
+    ledger.clear(state)
+    return _done(ledger, state, write)
+
+
+def _retry(ledger: Ledger, state: State, write: Request) -> Answer:
+    if state.status != Status.FAILED:
+        return Refused(Status(state.status))
+    if _set_aside(ledger, state):
+        state.round += 1
+    ledger.set_results(state, None, None)
+    if state.deadline_at is not None and state.deadline_at <= write.now:
+        state.deadline_at = None
+    state.status, state.wake_at, state.ended_at, state.fingerprint = Status.PENDING, write.now, None, ""
+    state.cancel_requested_at = state.retrying_since = None
+    state.epoch += 1
+    return _done(ledger, state, write)
+
+
+_DEEDS: dict[RequestKind, Callable[[Ledger, State, Request], Answer]] = {
+    RequestKind.CANCEL: _cancel,
+    RequestKind.PAUSE: _pause,
+    RequestKind.RESUME: _resume,
+    RequestKind.TERMINATE: _terminate,
+    RequestKind.RETRY: _retry,
+}
+
+
+def _set_aside(ledger: Ledger, state: State) -> bool:
+    """Give the entries of a failed instance their new roles; whether anything had been compensated."""
+    rows = ledger.cursor.execute(one("outline"), (state.id, state.generation)).fetchall()
+    verdict = rewind([_outlined(*row) for row in rows])
+    for seq, role in verdict.roles:
+        ledger.cursor.execute(one("set_role"), (role, state.id, state.generation, seq))
+    ledger.cursor.execute(one("forget_attempts"), (state.id, state.generation))
+    return verdict.compensated
+
+
+def _outlined(seq: int, kind: str, op: str, outcome: str, at: int, name: str, role: int) -> Entry:
+    return Entry(seq, Kind(kind), op, Outcome(outcome), at, name, Role(role))
+
+
+def _post(ledger: Ledger, state: State, write: Request) -> None:
+    ledger.add_mail(state, write.kind, json.dumps(write.reason).encode(), write.now)
+    state.signal += 1
+
+
+def _mails(ledger: Ledger, state: State, kind: RequestKind) -> int:
+    return int(ledger.cursor.execute(one("count_mails"), (state.id, kind)).fetchone()[0])
+
+
+def _done(ledger: Ledger, state: State, write: Request) -> Answer:
+    state.updated_at = write.now
+    ledger.move(state)
+    ledger.add_note(state, Note(write.kind, write.reason or ""), write.by, write.now)
+    return Applied(state.signal)

@@ -1,0 +1,48 @@
+"""Bringing a file's schema up to date, or checking that it is."""
+
+from __future__ import annotations
+
+import sqlite3
+
+from romancy.store.migrator import Migration, pending, read_migrations, refuse_behind
+from romancy.store.sqlite.connection import patiently, write
+
+MIGRATIONS = "romancy.store.sqlite.migrations"
+
+_BOOKS = """
+CREATE TABLE IF NOT EXISTS romancy_migrations (
+    version INTEGER NOT NULL PRIMARY KEY, name TEXT NOT NULL, applied_at INTEGER NOT NULL)
+"""
+_HAS_BOOKS = "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = 'romancy_migrations'"
+_APPLIED = "SELECT version, name FROM romancy_migrations ORDER BY version"
+_RECORD = "INSERT INTO romancy_migrations (version, name, applied_at) VALUES (?, ?, ?)"
+
+
+def prepare(connection: sqlite3.Connection, path: str, *, auto_migrate: bool, now: int) -> None:
+    """Apply what is missing, once whoever else starts at the same time; raises `StoreError` if that cannot be."""
+    known = read_migrations(MIGRATIONS)
+    missing = pending(known, patiently(lambda: _applied(connection), path), path)
+    if not missing:
+        return
+    if not auto_migrate:
+        raise refuse_behind(missing, path)
+
+    def migrate(cursor: sqlite3.Cursor) -> None:
+        # Asked again under the lock: another process may have been faster.
+        for migration in pending(known, _applied(connection), path):
+            _apply(cursor, migration, now)
+
+    patiently(lambda: write(connection, migrate, None, "migrate"), path)
+
+
+def _applied(connection: sqlite3.Connection) -> list[tuple[int, str]]:
+    if not connection.execute(_HAS_BOOKS).fetchone()[0]:
+        return []
+    return connection.execute(_APPLIED).fetchall()
+
+
+def _apply(cursor: sqlite3.Cursor, migration: Migration, now: int) -> None:
+    cursor.execute(_BOOKS)
+    for statement in migration.statements:
+        cursor.execute(statement)
+    cursor.execute(_RECORD, (migration.version, migration.name, now))

@@ -1,0 +1,25 @@
+"""For tests of workflows: virtual time, forced replay, named crash points, replay of stored histories.
+
+    async with TestEnvironment(workflows=[checkout]) as env:
+        handle = await env.app.start_workflow(checkout, order)
+        assert await handle.result() == ...          # a year of sleeping passes at once
+
+`env.advance(...)` moves the clock by hand; `env.crash_at("commit.after")` lets the process die there once, and a new worker
+takes over; `replay_history(...)` checks code against a recorded history. The pytest plugin's fixture `romancy_env` is an
+environment for everything that was imported: `async with romancy_env as env`.
+"""
+
+from romancy.crash import POINTS, SimulatedCrash
+from romancy.testing.environment import TestEnvironment, VirtualClock
+from romancy.testing.histories import RecordedHistory, Replayed, record_history, replay_history
+
+__all__ = [
+    "POINTS",
+    "RecordedHistory",
+    "Replayed",
+    "SimulatedCrash",
+    "TestEnvironment",
+    "VirtualClock",
+    "record_history",
+    "replay_history",
+]

@@ -1,0 +1,34 @@
+"""The conformance suite of the store's port: what every database must do alike.
+
+Import the classes into a test module that has two fixtures: `store`, an open store on an empty database, and
+`make_store`, an async function that opens one more store on the same database (skip there if that cannot be). With
+pytest-asyncio in auto mode the suite then runs as it is.
+
+    from romancy.testing.conformance import *
+
+Time is a plain number here: every test is a short dated story.
+"""
+
+from romancy.testing.conformance.batches import TestBatches
+from romancy.testing.conformance.builders import MakeStore
+from romancy.testing.conformance.claims import TestClaims
+from romancy.testing.conformance.creation import TestCreation
+from romancy.testing.conformance.reading import TestReading
+from romancy.testing.conformance.requests import TestRequests
+from romancy.testing.conformance.retries import TestRetries
+from romancy.testing.conformance.sharing import TestSharing
+from romancy.testing.conformance.transitions import TestTransitions
+from romancy.testing.conformance.upkeep import TestUpkeep
+
+__all__ = [
+    "MakeStore",
+    "TestBatches",
+    "TestClaims",
+    "TestCreation",
+    "TestReading",
+    "TestRequests",
+    "TestRetries",
+    "TestSharing",
+    "TestTransitions",
+    "TestUpkeep",
+]

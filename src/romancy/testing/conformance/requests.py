@@ -1,0 +1,169 @@
+"""Cancel, pause, resume and terminate."""
+
+from __future__ import annotations
+
+import pytest
+
+from romancy.model.status import Status
+from romancy.model.transition import Applied, Note, Refused, RequestKind, Wait, WaitKind
+from romancy.store.port import JournalEntry, Store
+from romancy.testing.conformance.builders import (
+    ME,
+    ORDER,
+    OTHER,
+    attempt,
+    create,
+    deeds,
+    ending,
+    request,
+    row,
+    started,
+    transition,
+    write,
+)
+
+CANCEL, PAUSE, RESUME, TERMINATE = RequestKind.CANCEL, RequestKind.PAUSE, RequestKind.RESUME, RequestKind.TERMINATE
+
+
+class TestRequests:
+    """What somebody outside asks is done at once, or lies in the inbox of the run that owns the instance."""
+
+    @pytest.mark.parametrize("kind", list(RequestKind))
+    async def test_an_unknown_instance_is_refused(self, store: Store, kind: RequestKind) -> None:
+        assert await write(store, request(kind, "nobody")) == [Refused(None)]
+        assert await store.journal("nobody") == []
+
+    @pytest.mark.parametrize("kind", [CANCEL, PAUSE, RESUME, TERMINATE])
+    async def test_an_ended_instance_refuses(self, store: Store, kind: RequestKind) -> None:
+        await started(store, "a")
+        await write(store, ending(status=Status.FAILED))
+        assert await write(store, request(kind)) == [Refused(Status.FAILED)]
+        assert await deeds(store) == []
+
+    async def test_a_request_is_noted_with_its_reason(self, store: Store) -> None:
+        await started(store, "a")
+        await write(store, request(CANCEL, now=50, reason="customer left"))
+        assert await store.journal("a") == [JournalEntry(50, Note("cancel", "customer left"), "operator", 1)]
+
+    # --- cancel
+
+    async def test_cancelling_an_owned_instance_sends_mail(self, store: Store) -> None:
+        await started(store, "a")
+        assert await write(store, request(CANCEL, now=50, reason="late")) == [Applied(signal=1)]
+        signal, (mail,) = await store.inbox("a")
+        assert (signal, mail.kind, mail.op, mail.body, mail.at) == (1, "cancel", "", b'"late"', 50)
+        one = await row(store)
+        assert (one.owner, one.status) == (ME, Status.RUNNING)
+        assert await store.arrivals(ME) == ["a"]
+
+    async def test_cancelling_twice_is_cancelling_once(self, store: Store) -> None:
+        await started(store, "a")
+        assert await write(store, request(CANCEL), request(CANCEL)) == [Applied(signal=1), Applied(signal=1)]
+        assert len((await store.inbox("a"))[1]) == 1
+        assert await deeds(store) == ["cancel"]
+
+    async def test_cancelling_a_waiting_instance_makes_it_due(self, store: Store) -> None:
+        await started(store, "a")
+        await write(store, transition(status=Status.WAITING_FOR_EVENT, hold=False))
+        await write(store, request(CANCEL, now=50))
+        one = await row(store)
+        assert (one.status, one.wake_at) == (Status.WAITING_FOR_EVENT, 50)
+
+    async def test_cancelling_a_paused_instance_resumes_it(self, store: Store) -> None:
+        await write(store, create(owner=None), request(PAUSE))
+        await write(store, request(CANCEL, now=60))
+        one = await row(store)
+        assert (one.status, one.wake_at) == (Status.PENDING, 60)
+
+    async def test_cancelling_a_blocked_instance_waits_for_code(self, store: Store) -> None:
+        await _blocked(store)
+        assert await write(store, request(CANCEL)) == [Applied(signal=1)]
+        one = await row(store)
+        assert (one.status, one.wake_at) == (Status.BLOCKED, None)
+
+    async def test_what_compensates_by_itself_cannot_be_cancelled(self, store: Store) -> None:
+        await started(store, "a")
+        await write(store, transition(status=Status.COMPENSATING))
+        assert await write(store, request(CANCEL)) == [Refused(Status.COMPENSATING)]
+        assert await store.inbox("a") == (0, ())
+
+    async def test_what_compensates_because_of_a_cancel_is_cancelled_already(self, store: Store) -> None:
+        await started(store, "a")
+        await write(store, request(CANCEL), transition(status=Status.COMPENSATING, seen=1))
+        assert await write(store, request(CANCEL)) == [Applied(signal=1)]
+
+    # --- pause and resume
+
+    async def test_pausing_an_unowned_instance_takes_it_out(self, store: Store) -> None:
+        await write(store, create(owner=None))
+        assert await write(store, request(PAUSE), request(PAUSE)) == [Applied(), Applied()]
+        one = await row(store)
+        assert (one.status, one.wake_at) == (Status.PAUSED, None)
+        assert await store.claim(OTHER, [ORDER], now=99, limit=5) == []
+        assert await deeds(store) == ["pause"]
+
+    async def test_pausing_an_owned_instance_sends_mail_once(self, store: Store) -> None:
+        await started(store, "a")
+        assert await write(store, request(PAUSE), request(PAUSE)) == [Applied(1), Applied(1)]
+        signal, mails = await store.inbox("a")
+        assert (signal, [mail.kind for mail in mails]) == (1, ["pause"])
+        assert (await row(store)).status is Status.RUNNING
+
+    async def test_a_blocked_instance_cannot_be_paused(self, store: Store) -> None:
+        await _blocked(store)
+        assert await write(store, request(PAUSE)) == [Refused(Status.BLOCKED)]
+
+    async def test_resuming_makes_it_due(self, store: Store) -> None:
+        await write(store, create(owner=None), request(PAUSE))
+        assert await write(store, request(RESUME, now=70)) == [Applied()]
+        one = await row(store)
+        assert (one.status, one.wake_at) == (Status.PENDING, 70)
+        assert await deeds(store) == ["pause", "resume"]
+
+    async def test_resuming_a_blocked_instance_tries_the_same_code_again(self, store: Store) -> None:
+        await _blocked(store)
+        assert await write(store, request(RESUME, now=70)) == [Applied()]
+        one = await row(store)
+        assert (one.status, one.wake_at, one.blocked_by) == (Status.PENDING, 70, None)
+
+    async def test_resuming_takes_an_unseen_pause_back(self, store: Store) -> None:
+        await started(store, "a")
+        assert await write(store, request(PAUSE), request(RESUME)) == [Applied(1), Applied(1)]
+        assert (await store.inbox("a"))[1] == ()
+
+    async def test_a_pause_whose_owner_died_does_not_outlive_the_resume(self, store: Store) -> None:
+        await started(store, "a")
+        await write(store, request(PAUSE))
+        await store.release(ME, now=60)
+        assert await write(store, request(PAUSE), request(RESUME)) == [Applied(1), Applied(1)]
+        assert (await store.inbox("a"))[1] == ()
+        assert (await row(store)).status is Status.PENDING
+
+    @pytest.mark.parametrize("owner", [ME, None])
+    async def test_there_is_nothing_to_resume(self, store: Store, owner: str | None) -> None:
+        await write(store, create(owner=owner))
+        status = Status.RUNNING if owner else Status.PENDING
+        assert await write(store, request(RESUME)) == [Refused(status)]
+        assert await deeds(store) == []
+
+    # --- terminate
+
+    async def test_terminating_ends_it_and_fences_its_run(self, store: Store) -> None:
+        await started(store, "a")
+        wait = Wait("timer:1", WaitKind.TIMER, since=20, due=99)
+        await write(store, transition(waits=(wait,), attempts=(attempt(),)), request(CANCEL))
+        assert await write(store, request(TERMINATE, now=80, reason="enough")) == [Applied(signal=1)]
+        stored = await store.get("a")
+        assert stored is not None
+        one = stored.row
+        assert (one.status, one.owner, one.wake_at, one.ended_at, one.epoch) == (Status.TERMINATED, None, None, 80, 2)
+        assert (stored.output, stored.error, stored.waits) == (None, None, ())
+        assert (await store.inbox("a"))[1] == ()
+        assert await store.attempts("a", 1) == []
+        assert await write(store, transition()) == [Refused(Status.TERMINATED)]
+        assert (await store.journal("a"))[-1].note == Note("terminate", "enough")
+
+
+async def _blocked(store: Store) -> None:
+    await started(store, "a")
+    await write(store, transition(status=Status.BLOCKED, hold=False, blocked_by="code-1"))

@@ -1,0 +1,275 @@
+"""An app for tests: virtual time, forced replay after every step, named crash points."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import tempfile
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from romancy.app import App
+from romancy.authoring.durations import Duration, micros
+from romancy.authoring.workflow import Workflow
+from romancy.clock import to_datetime, to_micros
+from romancy.core import guard
+from romancy.crash import POINTS, SimulatedCrash
+from romancy.errors import ConfigurationError, DeterminismViolationError, InvalidWorkflowStateError
+from romancy.testing.histories import RecordedHistory, record_history, replay_history
+from romancy.worker.alarms import Alarms
+from romancy.worker.host import Host
+from romancy.worker.worker import WorkerOptions
+
+_BEGINNING = datetime(2030, 1, 1, tzinfo=UTC)
+_FOR_EVER = 1e9
+_QUIET_ROUNDS = 3
+"""How many rounds of the event loop must pass without work before the app counts as settled."""
+_PATIENT_ROUNDS = 50
+"""As many rounds of a millisecond while activities run: one that does nothing for so long waits, and time may pass."""
+
+
+class VirtualClock:
+    """A clock that stands until it is moved."""
+
+    def __init__(self, start: datetime = _BEGINNING) -> None:
+        self._now = to_micros(start)
+
+    def now(self) -> int:
+        """Microseconds since 1970, UTC."""
+        return self._now
+
+    def move_to(self, when: int) -> None:
+        """Move on; never back."""
+        self._now = max(self._now, when)
+
+
+class _VirtualAlarms(Alarms):
+    """Alarms that ring when the environment moves the clock."""
+
+    def _arm(self) -> None:
+        """Nothing to tell the event loop."""
+
+
+class _TestApp(App):
+    """An app on a virtual clock, with its store in the caller's thread and no heart."""
+
+    def __init__(self, environment: TestEnvironment, database: str, **options: Any) -> None:
+        super().__init__(database, clock=environment.clock, **options)
+        self._environment = environment
+        self._inline = True
+        self._with_heart = False
+        self._crash_point = environment._reached
+
+    def _alarms(self) -> Alarms:
+        return _VirtualAlarms(self._clock)
+
+    def _worker_options(self) -> WorkerOptions:
+        return replace(super()._worker_options(), horizon=_FOR_EVER, block_warning=0.0)
+
+    async def shutdown(self) -> None:
+        """Stop; a start that fails because the process dies in it leaves as little behind as any other crash."""
+        await (self._die() if self._environment._crashed.is_set() else super().shutdown())
+
+    async def _start_worker(self) -> None:
+        # Whoever ran on this database before is dead: the environment runs one process at a time.
+        dead = [(row.id, row.beat_at) for row in await self._store.workers()]
+        await self._store.sweep(dead, now=self._clock.now(), limit=1_000_000)
+        await super()._start_worker()
+        assert self._worker is not None
+        if self._environment.replay_always:
+            self._worker.on_committed = self._environment._check_replay
+
+
+class TestEnvironment:
+    """Runs workflows on a virtual clock.
+
+    Time passes at once, and only while somebody awaits a result, or by `advance`. Activities run in real time; one that does
+    nothing for 50 milliseconds counts as waiting, so that its timeout can come. `replay_always` drops every waiting
+    instance from memory and replays each history after every commit, to find code that is not deterministic. Blocking I/O in
+    workflow code is refused.
+    """
+
+    __test__ = False  # not a class of tests, whatever its name says to pytest
+
+    def __init__(
+        self,
+        database: str | None = None,
+        *,
+        workflows: Sequence[Workflow[..., Any]] | None = None,
+        start: datetime = _BEGINNING,
+        replay_always: bool = False,
+        **options: Any,
+    ) -> None:
+        guard.install()
+        self.clock = VirtualClock(start)
+        self.replay_always = replay_always
+        self.reached: list[str] = []
+        """Every crash point that was passed, in order."""
+        self.crashes = 0
+        self.violations: list[str] = []
+        """What `replay_always` found."""
+        self._folder: tempfile.TemporaryDirectory[str] | None = None
+        self._crashed = asyncio.Event()
+        self._plan: list[tuple[str, int]] = []
+        self._keeper: asyncio.Task[None] | None = None
+        self._dying = False
+        if database is None:
+            self._folder = tempfile.TemporaryDirectory(prefix="romancy-test-")
+            database = str(Path(self._folder.name) / "test.db")
+        if replay_always:
+            options.setdefault("cache_size", 0)
+        self.app: App = _TestApp(self, database, workflows=workflows, **options)
+
+    # --- life
+
+    async def __aenter__(self) -> Self:
+        await self.app.startup()
+        self._keeper = asyncio.get_running_loop().create_task(self._keep(), name="romancy-timekeeper")
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._keeper is not None:
+            self._keeper.cancel()
+            await asyncio.wait({self._keeper})
+        self._plan.clear()
+        self._crashed.clear()
+        await self.app.shutdown()
+        if self._folder is not None:
+            self._folder.cleanup()
+        if self.violations and error is None:
+            raise DeterminismViolationError("; ".join(self.violations))
+
+    async def restart(self) -> None:
+        """Let the process die, as `kill -9` would, and start another on the same database."""
+        self._dying = True
+        try:
+            await self.app._die()
+        finally:
+            self._dying = False
+        self.crashes += 1
+        self._crashed.clear()
+        try:
+            await self.app.startup()
+        except SimulatedCrash:  # it died again while it started
+            await self.restart()
+
+    # --- time
+
+    def now(self) -> datetime:
+        """The environment's time."""
+        return to_datetime(self.clock.now())
+
+    async def advance(self, duration: Duration) -> None:
+        """Let time pass: everything that falls due in it happens, in order."""
+        until = self.clock.now() + micros(duration, "The duration given to advance()")
+        await self.settle()
+        while (due := self._alarms.next_due()) is not None and due <= until:
+            await self._ring(due)
+        self.clock.move_to(until)
+
+    async def settle(self) -> None:
+        """Wait until nothing more happens by itself: every instance has ended, waits, or runs an activity that does."""
+        while not await self._settled():
+            await asyncio.sleep(0.001)  # the timekeeper brings up another process
+
+    async def _settled(self) -> bool:
+        """As `settle`; False as soon as the process has died."""
+        quiet, passed = 0, -1
+        while quiet < (_PATIENT_ROUNDS if self._worker_busy() else _QUIET_ROUNDS):
+            await asyncio.sleep(0.001 if self._worker_busy() else 0)
+            if self._crashed.is_set():
+                return False
+            quiet = quiet + 1 if self._quiet() and passed == len(self.reached) else 0
+            passed = len(self.reached)
+        return True
+
+    async def _ring(self, due: int) -> None:
+        self.clock.move_to(due)
+        self._alarms.fire()
+        await self.settle()
+
+    @property
+    def _alarms(self) -> Alarms:
+        worker = self.app._worker
+        if worker is None:
+            raise InvalidWorkflowStateError("The environment is not running: use `async with TestEnvironment(...)`.")
+        return worker.alarms
+
+    def _quiet(self) -> bool:
+        worker, finder = self.app._worker, self.app._finder
+        return worker is not None and finder is not None and worker.still and finder.idle and not self._crashed.is_set()
+
+    def _worker_busy(self) -> bool:
+        worker = self.app._worker
+        return worker is None or bool(worker.attempts) or worker.slots.waiting
+
+    async def _keep(self) -> None:
+        """Pass time while somebody waits for a result, and bring up another process after a crash."""
+        while True:
+            if self._crashed.is_set():
+                await self.restart()
+            results, worker = self.app._results, self.app._worker
+            if results is None or worker is None or not results.awaited:
+                await asyncio.sleep(0.001)
+                continue
+            settled = await self._settled()
+            due = worker.alarms.next_due()
+            if settled and due is not None and results.awaited and self._quiet():
+                self.clock.move_to(due)
+                worker.alarms.fire()
+            else:
+                await asyncio.sleep(0.001)
+
+    # --- crashes
+
+    def crash_at(self, point: str, nth: int = 1) -> None:
+        """Let the process die when it passes `point` for the nth time from now on. A new one takes over."""
+        if point not in POINTS:
+            raise ConfigurationError(f"There is no crash point {point!r}. There are: {', '.join(POINTS)}.")
+        self._plan.append((point, self.reached.count(point) + nth))
+
+    def crash_at_step(self, number: int) -> None:
+        """Let the process die when it passes its nth crash point of any name from now on."""
+        self._plan.append(("", len(self.reached) + number))
+
+    def _reached(self, point: str) -> None:
+        if self._dying or self._crashed.is_set():
+            raise SimulatedCrash(point)
+        self.reached.append(point)
+        passed = {(point, self.reached.count(point)), ("", len(self.reached))}
+        if passed & set(self._plan):
+            self._crashed.set()
+            raise SimulatedCrash(point)
+
+    # --- replay
+
+    async def history(self, instance_id: str) -> RecordedHistory:
+        """The recorded history of an instance."""
+        return await record_history(self.app, instance_id)
+
+    def _check_replay(self, host: Host) -> None:
+        assert self.app._worker is not None
+        self.app._worker.spawn(self._replay(host))
+
+    async def _replay(self, host: Host) -> None:
+        history = await record_history(self.app, host.instance_id)
+        live = host.execution
+        if host.gone or live.has_entries or live.seq != max((entry.seq for entry in history.entries), default=0):
+            return  # it has gone on meanwhile; the next commit is checked
+        with contextlib.suppress(SimulatedCrash):
+            try:
+                replayed = replay_history(host.workflow, history)
+            except DeterminismViolationError as error:
+                self.violations.append(f"{host.instance_id}: {error}")
+                return
+            if replayed.pending != tuple(live.run.pending):
+                self.violations.append(
+                    f"{host.instance_id}: live, the code waits for {list(live.run.pending)}; replayed, for "
+                    f"{list(replayed.pending)}"
+                )

@@ -1,0 +1,106 @@
+"""Recorded histories: taken from a database, kept beside the tests, replayed by new code."""
+
+from __future__ import annotations
+
+import base64
+import json
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from romancy.authoring.running import execution_of
+from romancy.authoring.workflow import Workflow
+from romancy.client import Client
+from romancy.core import patch
+from romancy.core.commands import Verdict
+from romancy.errors import DeterminismViolationError, WorkflowNotFoundError
+from romancy.model.history import Entry, Kind, Outcome, Role
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedHistory:
+    """What replay needs of one instance."""
+
+    workflow: str
+    version: str
+    instance_id: str
+    generation: int
+    created_at: int
+    input: bytes
+    entries: tuple[Entry, ...]
+
+    def to_json(self) -> str:
+        """As text, to be kept in a file."""
+        return json.dumps({**asdict(self), "format": 1}, default=_plain, indent=1)
+
+    @classmethod
+    def from_json(cls, text: str) -> RecordedHistory:
+        """From the text `to_json` gave."""
+        data: dict[str, Any] = json.loads(text)
+        data.pop("format", None)
+        entries = tuple(_entry(one) for one in data.pop("entries"))
+        data["input"] = _bytes(data["input"]) or b"{}"
+        return cls(**data, entries=entries)
+
+
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    """Where code stands at the end of a history."""
+
+    pending: tuple[str, ...]
+    """What it waits for."""
+    verdict: Verdict | None
+    """How it ended, if it has."""
+
+
+async def record_history(client: Client, instance_id: str) -> RecordedHistory:
+    """The history of an instance, for `replay_history`. Raises `WorkflowNotFoundError`."""
+    loaded = await client._store.load(instance_id)
+    if loaded is None:
+        raise WorkflowNotFoundError(f"There is no instance {instance_id!r} in this database.")
+    row = loaded.row
+    return RecordedHistory(
+        row.workflow, row.version, row.instance_id, row.generation, row.created_at, loaded.input, loaded.history
+    )
+
+
+def replay_history(workflow: Workflow[..., Any], history: RecordedHistory) -> Replayed:
+    """Replay a history with this code. Raises `DeterminismViolationError` when the code does not fit it."""
+    patch.install()
+    if workflow.name != history.workflow:
+        raise DeterminismViolationError(f"recorded: a history of {history.workflow!r}; attempted: {workflow!r}")
+    execution = execution_of(
+        workflow,
+        instance_id=history.instance_id,
+        generation=history.generation,
+        input=history.input,
+        history=history.entries,
+        length=max((entry.seq for entry in history.entries), default=0),
+    )
+    try:
+        execution.replay(history.created_at, history.entries)
+        return Replayed(tuple(execution.run.pending), execution.verdict)
+    finally:
+        execution.run.evict()
+
+
+def _plain(value: object) -> Any:
+    if isinstance(value, bytes):
+        return {"base64": base64.b64encode(value).decode()}
+    raise TypeError(f"{type(value).__name__} in a history")
+
+
+def _bytes(value: Any) -> bytes | None:
+    return None if value is None else base64.b64decode(value["base64"])
+
+
+def _entry(data: dict[str, Any]) -> Entry:
+    entry = Entry(**data)
+    return replace(
+        entry,
+        kind=Kind(data["kind"]),
+        outcome=Outcome(data["outcome"]),
+        role=Role(data["role"]),
+        digest=_bytes(data["digest"]) or b"",
+        input=_bytes(data["input"]),
+        value=_bytes(data["value"]),
+    )

@@ -1,0 +1,138 @@
+"""What users and operators read, made from what the store keeps."""
+
+from __future__ import annotations
+
+import base64
+import json
+from datetime import datetime
+from typing import Any
+
+from romancy.clock import to_datetime
+from romancy.errors import ConfigurationError
+from romancy.model.history import Attempt, Entry, Outcome, Role
+from romancy.model.instance import AttemptEntry, Error, HistoryEntry, Instance, JournalLine, Stored, WaitingFor
+from romancy.model.transition import Wait
+from romancy.serde.failure import describe_failure
+from romancy.store.port import JournalEntry
+
+
+def value_of(raw: bytes | None) -> Any:
+    """A stored payload as plain JSON."""
+    return None if raw is None else json.loads(raw)
+
+
+def error_of(raw: bytes | None) -> Error | None:
+    """A stored failure."""
+    if raw is None:
+        return None
+    info = describe_failure(raw)
+    return Error(info.type, info.message, info.trace)
+
+
+def instance_of(stored: Stored, error: Error | None = None) -> Instance:
+    """An instance."""
+    row = stored.row
+    return Instance(
+        instance_id=row.instance_id,
+        workflow_name=row.workflow,
+        version=row.version or None,
+        status=row.status,
+        generation=row.generation,
+        continued_from=row.generation - 1 if row.generation > 1 else None,
+        input=value_of(stored.input),
+        output=value_of(stored.output),
+        error=error or error_of(stored.error),
+        waiting_for=tuple(waiting_of(wait) for wait in stored.waits),
+        worker_id=row.owner,
+        created_at=to_datetime(row.created_at),
+        started_at=_time(row.started_at),
+        updated_at=to_datetime(row.updated_at),
+        ended_at=_time(row.ended_at),
+    )
+
+
+def waiting_of(wait: Wait) -> WaitingFor:
+    """One thing an instance waits for."""
+    return WaitingFor(
+        kind=wait.kind.value,
+        key=wait.key or wait.op.rpartition(":")[0] or wait.op,
+        since=to_datetime(wait.since),
+        due=_time(wait.due),
+        activity_id=wait.op,
+        subject=wait.subject,
+        match=value_of(wait.match),
+    )
+
+
+def history_of(entry: Entry) -> HistoryEntry:
+    """One thing that happened."""
+    failed = entry.outcome is Outcome.ERROR
+    return HistoryEntry(
+        seq=entry.seq,
+        kind=entry.kind.value,
+        activity_id=entry.op,
+        name=entry.name,
+        outcome=entry.outcome.value,
+        attempt=entry.attempt,
+        input=value_of(entry.input),
+        result=None if failed else _plain(entry),
+        error=error_of(entry.value) if failed else None,
+        worker_id=entry.worker,
+        at=to_datetime(entry.at),
+        scheduled_at=_time(entry.scheduled_at),
+        started_at=_time(entry.started_at),
+        ended_at=_time(entry.ended_at),
+        epoch=entry.epoch,
+        site=entry.site,
+        replayed=entry.role is Role.FED,
+    )
+
+
+def attempt_of(row: Attempt) -> AttemptEntry:
+    """One attempt."""
+    return AttemptEntry(
+        activity_id=row.op,
+        name=row.name,
+        attempt=row.attempt,
+        open=row.open,
+        error=error_of(row.error),
+        worker_id=row.worker,
+        epoch=row.epoch,
+        scheduled_at=to_datetime(row.scheduled_at),
+        started_at=to_datetime(row.started_at),
+        ended_at=_time(row.ended_at),
+        next_at=_time(row.next_at),
+        heartbeat_at=_time(row.beat_at),
+        site=row.site,
+    )
+
+
+def journal_of(entry: JournalEntry) -> JournalLine:
+    """One line of a journal."""
+    return JournalLine(to_datetime(entry.at), entry.note.kind, entry.note.detail, entry.worker, entry.epoch)
+
+
+def _plain(entry: Entry) -> Any:
+    if entry.kind == "cancel":
+        return entry.value.decode() if entry.value is not None else None
+    return value_of(entry.value)
+
+
+def _time(micros: int | None) -> datetime | None:
+    return None if micros is None else to_datetime(micros)
+
+
+def page_token(created_at: int, instance_id: str) -> str:
+    """Where a page ends, as a token."""
+    return base64.urlsafe_b64encode(f"{created_at}:{instance_id}".encode()).decode()
+
+
+def page_position(token: str) -> tuple[int, str]:
+    """What `page_token` made; anything else is refused."""
+    try:
+        created_at, _, instance_id = base64.b64decode(token, altchars=b"-_", validate=True).decode().partition(":")
+        return int(created_at), instance_id
+    except (ValueError, TypeError) as error:
+        raise ConfigurationError(
+            f"page_token={token!r} is none: pass the next_page_token of the page before, unchanged."
+        ) from error

@@ -1,0 +1,86 @@
+"""What is due when: callbacks at times of the engine's clock, one timer of the event loop for all of them."""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import itertools
+from collections.abc import Callable
+
+from romancy.clock import MICROS, Clock
+
+_LONGEST_NAP = 5.0
+"""Seconds after which the clock is read again even if nothing is due: it may have been set."""
+
+
+class Alarm:
+    """One callback at one time."""
+
+    __slots__ = ("callback", "due")
+
+    def __init__(self, due: int, callback: Callable[[], None]) -> None:
+        self.due = due
+        self.callback: Callable[[], None] | None = callback
+
+    def cancel(self) -> None:
+        """Do not call."""
+        self.callback = None
+
+
+class Alarms:
+    """A heap of alarms."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._heap: list[tuple[int, int, Alarm]] = []
+        self._order = itertools.count()
+        self._handle: asyncio.TimerHandle | None = None
+        self._armed: int | None = None
+        self._closed = False
+
+    def at(self, due: int, callback: Callable[[], None]) -> Alarm:
+        """Call back when the clock shows `due`; soon, if that is past."""
+        alarm = Alarm(due, callback)
+        heapq.heappush(self._heap, (due, next(self._order), alarm))
+        if self._armed is None or due < self._armed:
+            self._arm()
+        return alarm
+
+    def next_due(self) -> int | None:
+        """When the next alarm is due."""
+        heap = self._heap
+        while heap and heap[0][2].callback is None:
+            heapq.heappop(heap)
+        return heap[0][0] if heap else None
+
+    def fire(self) -> None:
+        """Call every alarm that is due, in order of time."""
+        self._handle = None
+        self._armed = None
+        now = self._clock.now()
+        while (due := self.next_due()) is not None and due <= now:
+            alarm = heapq.heappop(self._heap)[2]
+            callback, alarm.callback = alarm.callback, None
+            if callback is not None:
+                callback()
+        self._arm()
+
+    def close(self) -> None:
+        """Forget everything."""
+        self._closed = True
+        self._heap.clear()
+        if self._handle is not None:
+            self._handle.cancel()
+
+    def _arm(self) -> None:
+        """Have the event loop call `fire` in time."""
+        if self._handle is not None:
+            self._handle.cancel()
+            self._handle = None
+        self._armed = None
+        due = self.next_due()
+        if due is None or self._closed:
+            return
+        self._armed = due
+        delay = min(max(due - self._clock.now(), 0) / MICROS, _LONGEST_NAP)
+        self._handle = asyncio.get_running_loop().call_later(delay, self.fire)

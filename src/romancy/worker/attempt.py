@@ -1,0 +1,296 @@
+"""One attempt of an activity or a compensation: call the user's function, bound its time, tell how it ended.
+
+    waiting for a slot ──► running ──► ended(value | error)
+                              ├─ timed out, silent too long: cancelled, ends with ActivityTimeoutError
+                              └─ withdrawn: cancelled, ends as cancelled
+
+A plain `def` runs in a thread, which cannot be interrupted: when it is timed out or withdrawn the attempt ends at once and
+its outcome is discarded, but its slot stays taken, and the next attempt waits for the thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from romancy.authoring.activity import Activity, ActivityOptions, Compensation
+from romancy.authoring.context import ActivityContext, Heart
+from romancy.clock import MICROS
+from romancy.core.commands import Issue
+from romancy.core.execution import Undo
+from romancy.crash import SimulatedCrash
+from romancy.errors import ActivityTimeoutError, LeaseLostError
+from romancy.model.history import Attempt as AttemptRow
+from romancy.model.history import Kind
+from romancy.serde.tagged import decode_data, encode_data
+from romancy.worker.alarms import Alarm
+
+if TYPE_CHECKING:
+    from romancy.worker.host import Host
+
+BEAT_SPACING = 1 * MICROS
+"""Heartbeat details are written at once, then at most this often."""
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What an attempt is of: an activity, or a step of the way back."""
+
+    issue: Issue
+    undo: Undo | None = None
+
+    @property
+    def op(self) -> str:
+        """The id it is recorded under."""
+        return self.undo.op if self.undo is not None else self.issue.op
+
+    @property
+    def options(self) -> ActivityOptions:
+        """How attempts are made."""
+        options: ActivityOptions = self._called.options
+        return options
+
+    @property
+    def name(self) -> str:
+        """What people call it: the activity, or the function that undoes it."""
+        return self.issue.name if self.undo is None else str(getattr(self._called.fn, "__name__", self.issue.name))
+
+    @property
+    def is_async(self) -> bool:
+        """Runs on the event loop, and can be interrupted."""
+        return bool(self._called.is_async)
+
+    @property
+    def module(self) -> str:
+        """Where the function is defined: exception classes are looked for there too."""
+        return str(self._called.fn.__module__)
+
+    @property
+    def _called(self) -> Activity[..., Any, Any] | Compensation:
+        called: Activity[..., Any, Any] | Compensation = self.issue.detail if self.undo is None else self.issue.undo
+        return called
+
+    def bind(self) -> Callable[..., Any]:
+        """The function with its decoded arguments; only the context is missing."""
+        raw = self.issue.input or b"{}"
+        if self.undo is None:
+            args, kwargs = self.issue.detail.codec.decode(raw)
+            return _call(self.issue.detail.fn, args, kwargs)
+        compensation: Compensation = self.issue.undo
+        if self.issue.kind is Kind.REGISTRATION:
+            args, kwargs = compensation.codec.decode(raw)
+        else:
+            args, kwargs = self.issue.detail.codec.decode(raw)
+        if compensation.wants_result:
+            args = (self.issue.detail.result.decode(self.undo.result or b"null"), *args)
+        return _call(compensation.fn, args, kwargs)
+
+    def encode(self, value: Any) -> bytes:
+        """The result as it is recorded. What a compensation returns is nobody's."""
+        return b"null" if self.undo is not None else self.issue.detail.result.encode(value)
+
+
+def _call(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Callable[..., Any]:
+    def call(ctx: ActivityContext) -> Any:
+        return fn(ctx, *args, **kwargs)
+
+    return call
+
+
+class Attempt:
+    """One attempt, from waiting for a slot to its end."""
+
+    def __init__(
+        self, host: Host, work: Work, number: int, details: bytes | None, thread: asyncio.Future[Any] | None
+    ) -> None:
+        self.host = host
+        self.work = work
+        self.number = number
+        self.details = details
+        self.thread = thread
+        """The thread of an earlier attempt that is still running; later, of this one."""
+        self.started_at = 0
+        self.noted = False
+        """There is a row of this attempt while it is open."""
+        self.withdrawn = False
+        self._worker = host.worker
+        self._expired: str | None = None
+        self._alarm: Alarm | None = None
+        self._beat_at = 0
+        self._beat_written = -BEAT_SPACING
+        self.task = asyncio.get_running_loop().create_task(self._run())
+        self.task.add_done_callback(self._task_ended)
+
+    @property
+    def interruptible(self) -> bool:
+        """Cancelling it ends it."""
+        return self.work.is_async or self.started_at == 0
+
+    def withdraw(self) -> None:
+        """Nobody wants the outcome any more."""
+        if not self.withdrawn:
+            self.withdrawn = True
+            self.task.cancel()
+
+    def abandon(self) -> None:
+        """End without a word: the worker goes, or has lost the instance."""
+        self._worker.attempts.discard(self)
+        self._disarm()
+        self.task.cancel()
+
+    # --- running
+
+    async def _run(self) -> None:
+        worker = self._worker
+        try:
+            await worker.slots.acquire()
+        except asyncio.CancelledError as cancelled:
+            self.host.attempt_ended(self, None, cancelled)
+            return
+        worker.attempts.add(self)
+        try:
+            value, error = await self._call_guarded()
+        finally:
+            worker.attempts.discard(self)
+            if self.thread is None or self.thread.done():
+                worker.slots.release()
+            else:
+                self.thread.add_done_callback(lambda _: worker.slots.release())
+        self.host.attempt_ended(self, value, error)
+
+    def _task_ended(self, task: asyncio.Task[None]) -> None:
+        """A task that is cancelled before its first step never runs a line: then this is told here."""
+        if task.cancelled():
+            self.host.attempt_ended(self, None, asyncio.CancelledError())
+
+    async def _call_guarded(self) -> tuple[bytes | None, BaseException | None]:
+        worker = self._worker
+        try:
+            if self.thread is not None:
+                await asyncio.wait({self.thread})
+                self.thread = None
+            worker.crash_point("activity.before")
+            self.started_at = self._beat_at = worker.clock.now()
+            self._arm()
+            value = await self._call()
+            raw = self.work.encode(value)
+            worker.crash_point("activity.after")
+            return raw, None
+        except (KeyboardInterrupt, SimulatedCrash):
+            raise
+        except asyncio.CancelledError as error:
+            return None, self._why_cancelled(error)
+        except BaseException as error:  # SystemExit too: an activity must not end its worker
+            return None, error
+        finally:
+            self._disarm()
+
+    async def _call(self) -> Any:
+        call = functools.partial(self.work.bind(), self._context())
+        if self.work.is_async:
+            return await call()
+        loop = asyncio.get_running_loop()
+        context = contextvars.copy_context()
+        self.thread = loop.run_in_executor(self._worker.threads, context.run, call)
+        # Shielded: cancelling the attempt must not cancel the future of a thread that goes on.
+        return await asyncio.shield(self.thread)
+
+    def _why_cancelled(self, error: asyncio.CancelledError) -> BaseException:
+        if self.thread is not None and not self.thread.done():
+            self.thread.add_done_callback(_retrieve)
+        return ActivityTimeoutError(self._expired) if self._expired is not None and not self.withdrawn else error
+
+    def _context(self) -> ActivityContext:
+        host = self.host
+        last = decode_data(self.details) if self.details is not None else None
+        return ActivityContext(
+            instance_id=host.instance_id,
+            workflow_name=host.workflow.name,
+            worker_id=self._worker.id,
+            app=self._worker.app,
+            activity_id=self.work.op,
+            attempt=self.number,
+            idempotency_key=host.idempotency_key(self.work.op),
+            heart=Heart(self._heartbeat, last),
+        )
+
+    # --- time
+
+    def _arm(self) -> None:
+        options = self.work.options
+        dues: list[int] = []
+        if options.timeout is not None:
+            dues.append(self.started_at + options.timeout)
+        if options.heartbeat_timeout is not None:
+            dues.append(self._beat_at + options.heartbeat_timeout)
+        if dues:
+            self._alarm = self._worker.alarms.at(min(dues), self._due)
+
+    def _disarm(self) -> None:
+        if self._alarm is not None:
+            self._alarm.cancel()
+            self._alarm = None
+
+    def _due(self) -> None:
+        now, options = self._worker.clock.now(), self.work.options
+        if options.timeout is not None and now >= self.started_at + options.timeout:
+            self._expire(f"took longer than its timeout of {options.timeout / MICROS:g} s")
+        elif options.heartbeat_timeout is not None and now >= self._beat_at + options.heartbeat_timeout:
+            self._expire(f"gave no heartbeat for {options.heartbeat_timeout / MICROS:g} s")
+        else:
+            self._arm()
+
+    def _expire(self, why: str) -> None:
+        self._expired = f"Attempt {self.number} of {self.work.op} in {self.host.instance_id} {why}."
+        self.task.cancel()
+
+    # --- heartbeats
+
+    def _heartbeat(self, details: Any) -> None:
+        """Called by the user's code, on the event loop or in a thread."""
+        if self.host.gone:
+            raise LeaseLostError(f"{self.host.instance_id} was taken over by another worker: this attempt is void.")
+        if self.withdrawn or self._expired is not None:
+            raise asyncio.CancelledError(self._expired or f"{self.work.op} was cancelled")
+        if details is not None:
+            self.details = encode_data(details)
+        self._beat_at = self._worker.clock.now()
+        if details is not None and self._beat_at - self._beat_written >= BEAT_SPACING:
+            self._beat_written = self._beat_at
+            self._worker.loop.call_soon_threadsafe(self.note)
+
+    def note(self) -> None:
+        """Write a row that shows this attempt while it is open."""
+        self.host.note_attempt(self)
+
+    def row(
+        self, *, open: bool, ended_at: int | None = None, next_at: int | None = None, error: bytes | None = None
+    ) -> AttemptRow:
+        """What the store keeps of this attempt."""
+        issue = self.work.issue
+        return AttemptRow(
+            op=self.work.op,
+            attempt=self.number,
+            name=self.work.name,
+            open=open,
+            worker=self._worker.id,
+            epoch=self.host.epoch,
+            site=issue.site,
+            scheduled_at=issue.at,
+            started_at=self.started_at,
+            ended_at=ended_at,
+            next_at=next_at,
+            error=error,
+            details=self.details,
+            beat_at=self._beat_at,
+        )
+
+
+def _retrieve(thread: asyncio.Future[Any]) -> None:
+    """The outcome of a thread nobody waits for any more is discarded, without a complaint."""
+    if not thread.cancelled():
+        thread.exception()

@@ -1,0 +1,130 @@
+"""Finds instances that are due and that nobody runs, and claims them.
+
+Instances that were started or parked here are known here: their own alarms wake them. The finder is for the others: started
+by a client, left by a worker that died or shut down, replayed after eviction. It looks when the store says that somebody
+else has written, when the next instance it has seen is due, and every `poll_interval` in any case.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+
+from romancy.clock import MICROS
+from romancy.errors import StoreError
+from romancy.worker.alarms import Alarm
+from romancy.worker.worker import Worker
+
+_log = logging.getLogger("romancy.worker")
+_HORIZON = 2
+"""How many poll intervals ahead the finder looks for what will be due."""
+_BATCH = 100
+"""How many instances one claim takes at most."""
+
+
+class Finder:
+    """Looks for work and claims it."""
+
+    def __init__(self, worker: Worker) -> None:
+        self._worker = worker
+        self._wanted = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._alarm: Alarm | None = None
+        self._busy = False
+        worker.on_evicted = self.expect
+        self.looked_at = 0
+        """When the last look succeeded: a worker that has not looked for long is deaf."""
+
+    def start(self) -> None:
+        """Begin to look."""
+        self._wanted.set()
+        self._task = asyncio.get_running_loop().create_task(self._run(), name="romancy-finder")
+
+    async def stop(self) -> None:
+        """Stop looking."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait({self._task})
+            self._task = None
+
+    def look(self) -> None:
+        """Look as soon as possible."""
+        self._wanted.set()
+
+    @property
+    def idle(self) -> bool:
+        """Not looking, and not asked to."""
+        return not self._busy and not self._wanted.is_set()
+
+    async def _run(self) -> None:
+        worker = self._worker
+        while True:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(worker.options.poll_interval):  # wait_for of 3.11 may swallow a cancellation
+                    await self._wanted.wait()
+            self._wanted.clear()
+            self._busy = True
+            try:
+                await self._look()
+                self.looked_at = worker.clock.now()
+            except StoreError as error:
+                _log.warning("could not look for work, will try again: %s", error)
+                await asyncio.sleep(worker.options.poll_interval)
+            finally:
+                self._busy = False
+
+    async def _look(self) -> None:
+        worker = self._worker
+        for instance_id in await worker.store.arrivals(worker.id):
+            worker.nudge(instance_id)
+        while (room := worker.room) > 0:
+            due, next_at = await self._find()
+            if not due:
+                if next_at is not None:
+                    self.expect(next_at)
+                return
+            if not await self._claim(due[: min(room, _BATCH)]):
+                return  # somebody else was quicker
+
+    async def _find(self) -> tuple[list[str], int | None]:
+        """The ids of unowned instances that are due and not expected here, and when the next one is."""
+        worker = self._worker
+        now = worker.clock.now()
+        horizon = worker.options.horizon or worker.options.poll_interval * _HORIZON
+        until = now + round(horizon * MICROS)
+        limit = _BATCH
+        while True:
+            found = await worker.store.upcoming(worker.registry.runnable(), until=until, limit=limit)
+            others = [(id, at) for id, at in found if not worker.expects(id, at)]
+            due = [id for id, at in others if at <= now]
+            if due or others or len(found) < limit:
+                return due, min((at for _, at in others if at > now), default=None)
+            limit *= 4  # all of them ours: look behind them
+
+    async def _claim(self, ids: list[str]) -> int:
+        worker = self._worker
+        now = worker.clock.now()
+        rows = await worker.store.claim(worker.id, worker.registry.runnable(), now=now, limit=len(ids), ids=ids)
+        for row in rows:
+            await worker.resume(row)
+        return len(rows)
+
+    async def claim_blocked(self) -> None:
+        """Take instances that other code than ours could not run."""
+        worker = self._worker
+        if worker.room:
+            now, limit = worker.clock.now(), min(worker.room, _BATCH)
+            runnable = worker.registry.runnable()
+            for row in await worker.store.claim(worker.id, runnable, now=now, limit=limit, blocked=True):
+                await worker.resume(row)
+
+    def expect(self, due: int) -> None:
+        """Somebody is due at that time: look then, at the latest."""
+        if self._alarm is None or self._alarm.callback is None or due < self._alarm.due:
+            self._set_alarm(due)
+
+    def _set_alarm(self, due: int | None) -> None:
+        if self._alarm is not None:
+            self._alarm.cancel()
+        self._alarm = self._worker.alarms.at(due, self.look) if due is not None else None

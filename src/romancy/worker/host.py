@@ -1,0 +1,571 @@
+"""One instance on this worker: what happens is fed to its execution, what that asks for is written, then carried out.
+
+    something happened ──► execution.feed ──► progress ──► committer asks take() ──► COMMIT ──► answered
+                                                 ▲                                                 │
+                                                 │          start attempts, park, end, or go on ◄──┘
+                                                 └── attempts end, alarms ring, mail comes
+
+Nothing is started before everything it follows from is durable. A parked host owns nothing: its next transition is a claim
+as well, made under the epoch it knows, and is refused if anybody else was quicker.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from romancy.authoring.workflow import Workflow
+from romancy.clock import MICROS
+from romancy.core.commands import Cancelled, Fail, Finish, Issue, Resolution
+from romancy.core.execution import Ended, Execution, Phase
+from romancy.core.retry import retryable
+from romancy.errors import DeterminismViolationError, PayloadError, RetryExhaustedError, StoreError, TerminalError
+from romancy.model.history import Attempt as AttemptRow
+from romancy.model.history import Kind, Outcome
+from romancy.model.instance import Mail, Row
+from romancy.model.status import Status
+from romancy.model.transition import Answer, Applied, Beat, Ending, Note, Transition, Wait, WaitKind
+from romancy.serde.failure import describe_failure, encode_failure, is_terminal
+from romancy.worker.alarms import Alarm
+from romancy.worker.attempt import Attempt, Work
+from romancy.worker.retries import Backoff, Retries
+
+if TYPE_CHECKING:
+    from romancy.worker.worker import Worker
+
+_log = logging.getLogger("romancy.worker")
+
+SHORT_BACKOFF = 1 * MICROS
+"""A back-off up to this long is waited for with the instance in hand; a longer one releases it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """What does not change while a host lives."""
+
+    instance_id: str
+    generation: int
+    round: int
+    deadline_at: int | None
+
+
+class Host:
+    """One instance that this worker runs, or has parked."""
+
+    def __init__(
+        self,
+        worker: Worker,
+        workflow: Workflow[..., Any],
+        identity: Identity,
+        execution: Execution,
+        *,
+        epoch: int,
+        seen: int,
+    ) -> None:
+        self.worker = worker
+        self.workflow = workflow
+        self.instance_id = identity.instance_id
+        self.identity = identity
+        self.execution = execution
+        self.epoch = epoch
+        self.seen = seen
+        self.owned = True
+        self.gone = False
+        """The instance has ended or belongs to somebody else: nothing this host does matters any more."""
+        self._writing: Transition | None = None
+        self._attempts: dict[str, Attempt] = {}
+        self._retries = Retries()
+        self._starts: list[Issue] = []
+        self._launching: list[Issue] = []
+        self._rows: list[AttemptRow] = []
+        self._closed: list[str] = []
+        self._consumed: list[int] = []
+        self._notes: list[Note] = []
+        self._stored_waits: dict[str, int | None] = {}
+        self._alarm: Alarm | None = None
+        self._alarm_due: int | None = None
+        self._ending: Ending | None = None
+        self._pausing = False
+        self._reading_mail = False
+        self._mail_again = False
+
+    # --- what happens
+
+    def begin(self, at: int) -> None:
+        """The instance was created here: start its body."""
+        self.execution.start(at)
+        self.progress()
+
+    def restore(self, attempts: tuple[AttemptRow, ...], waits: tuple[str, ...]) -> None:
+        """The instance was claimed and replayed: take over what its last owner left."""
+        self._stored_waits = dict.fromkeys(waits, -1)
+        self._rows += self._retries.restore(attempts, self.worker.clock.now())
+        if self.execution.seq:
+            self._notes.append(Note("replayed", f"{self.execution.seq} entries"))
+
+    def wake(self) -> None:
+        """Something may be due: timers, back-offs, the workflow's deadline."""
+        self._alarm = None
+        self._alarm_due = None
+        if self.gone or self._writing is not None:
+            return
+        now, execution = self._now(), self.execution
+        if self._past_deadline(now):
+            self._feed(Resolution(Kind.TIMEOUT, "timeout", now), name="timeout")
+        for issue in execution.due_timers(now):
+            if issue.op in execution.run.pending:
+                self._feed(Resolution(Kind.TIMER, issue.op, self._now()))
+        if self.owned or execution.has_entries or self._consumed or self._pausing or self._busy():
+            self.progress()
+        else:
+            self._arm()  # nothing is due after all
+
+    def _past_deadline(self, now: int) -> bool:
+        deadline = self._deadline()
+        return deadline is not None and deadline <= now and self.execution.verdict is None
+
+    def _feed(self, resolution: Resolution, ended: Ended | None = None, *, name: str = "") -> None:
+        """Let the body go on. Code that does not fit its history blocks the instance; it does not fail it."""
+        if self.gone:
+            return
+        if ended is None:
+            ended = Ended(resolution.outcome, resolution.value, 0, worker=self.worker.id, epoch=self.epoch)
+        try:
+            self.execution.feed(resolution, ended, name=name)
+        except DeterminismViolationError as error:
+            self.worker.block(self, str(error))
+
+    def fits(self, row: Row) -> bool:
+        """The parked run stands where the claimed row says: it can go on without a replay."""
+        return (
+            not self.owned
+            and self._writing is None
+            and row.epoch == self.epoch + 1
+            and row.generation == self.identity.generation
+            and row.length == self.execution.seq
+        )
+
+    def claimed(self, epoch: int) -> None:
+        """A parked host owns its instance again."""
+        self.epoch = epoch
+        self.owned = True
+        self.check_mail()
+
+    def as_row(self) -> Row:
+        """What the store would say of the instance, as far as a host knows."""
+        identity = self.identity
+        return Row(
+            instance_id=identity.instance_id,
+            workflow=self.workflow.name,
+            version=self.workflow.version,
+            status=Status.RUNNING,
+            generation=identity.generation,
+            round=identity.round,
+            epoch=self.epoch,
+            owner=self.worker.id,
+            wake_at=None,
+            signal=self.seen,
+            length=self.execution.seq,
+            deadline_at=identity.deadline_at,
+            created_at=0,
+            started_at=None,
+            updated_at=0,
+            ended_at=None,
+        )
+
+    def check_mail(self) -> None:
+        """Something may have arrived: read the inbox."""
+        if self.gone:
+            return
+        if self._reading_mail or self._writing is not None:
+            self._mail_again = True
+            return
+        self._reading_mail = True
+        self.worker.spawn(self._read_mail())
+
+    async def _read_mail(self) -> None:
+        self._mail_again = False
+        try:
+            seen, mails = await self.worker.store.inbox(self.instance_id)
+        finally:
+            self._reading_mail = False
+        if self.gone:
+            return
+        if self._writing is not None:
+            self._mail_again = True
+            return
+        self.take_mail(seen, mails)
+        self.wake()
+
+    def take_mail(self, seen: int, mails: tuple[Mail, ...]) -> None:
+        """Feed what arrived; the next transition says that it was seen."""
+        self.seen = seen
+        for mail in mails:
+            if mail.id in self._consumed:
+                continue
+            self._consumed.append(mail.id)
+            if mail.kind == "cancel":
+                self._cancel(mail)
+            elif mail.kind == "pause":
+                self._pausing = True
+
+    def _cancel(self, mail: Mail) -> None:
+        execution = self.execution
+        if execution.verdict is None and not execution.stopping:
+            reason = _reason(mail.body)
+            self._feed(Resolution(Kind.CANCEL, "cancel", self._now(), Outcome.OK, reason), name="cancel")
+
+    def attempt_ended(self, attempt: Attempt, value: bytes | None, error: BaseException | None) -> None:
+        """An attempt has ended, one way or another."""
+        work = attempt.work
+        if self._attempts.get(work.op) is not attempt or self.gone:
+            return
+        del self._attempts[work.op]
+        if attempt.noted:
+            self._closed.append(work.op)
+        if error is None:
+            self._settle(attempt, Outcome.OK, value)
+        elif attempt.withdrawn:
+            self._settle(attempt, Outcome.CANCELLED, None)
+        elif self.worker.stopping and isinstance(error, asyncio.CancelledError):
+            return  # the worker goes: whoever takes over runs it again
+        elif not self._try_again(attempt, error):
+            self._settle(attempt, Outcome.ERROR, encode_failure(self._final_error(attempt, error)))
+        self.progress()
+
+    def _settle(self, attempt: Attempt, outcome: Outcome, value: bytes | None) -> None:
+        work, now = attempt.work, self._now()
+        started = attempt.started_at or None
+        ended = Ended(outcome, value, attempt.number, started, self.worker.clock.now(), self.worker.id, self.epoch)
+        if work.undo is not None:
+            self.execution.compensated(work.undo, ended, now, name=work.name)
+        elif work.op in self.execution.run.pending and outcome is not Outcome.CANCELLED:
+            self._feed(Resolution(work.issue.kind, work.op, now, outcome, value), ended)
+        else:
+            self.execution.late(work.issue, ended, now)
+
+    def _try_again(self, attempt: Attempt, error: BaseException) -> bool:
+        work = attempt.work
+        if work.undo is None and work.op not in self.execution.run.pending:
+            return False
+        policy = work.options.retry or self.worker.default_retry
+        if not retryable(policy, _as_exception(error), terminal=is_terminal(error)):
+            return False
+        now = self.worker.clock.now()
+        row = self._retries.fail(attempt, error, policy, self.idempotency_key(work.op), now)
+        if row is not None:
+            self._rows.append(row)
+        return row is not None
+
+    def _final_error(self, attempt: Attempt, error: BaseException) -> BaseException:
+        """What the workflow sees: the error itself where trying again is useless, else that the attempts are used up."""
+        policy = attempt.work.options.retry or self.worker.default_retry
+        if isinstance(error, TerminalError | PayloadError):
+            return error
+        if is_terminal(error):
+            return _caused(TerminalError(str(error)), error)
+        if not retryable(policy, _as_exception(error), terminal=False):
+            return error
+        tries = self._retries.tries(attempt.work.op) + 1
+        text = f"{attempt.work.op} failed {tries} time{'s' * (tries > 1)}; the last error: {error!r}"
+        return _caused(RetryExhaustedError(text, tries), error)
+
+    # --- what follows from it
+
+    def progress(self) -> None:
+        """Stop what was withdrawn, judge the end, and write or start what is next."""
+        if self.gone:
+            return
+        execution = self.execution
+        if execution.run.problems:
+            self._report_problems()
+        for op in execution.take_withdrawn():
+            self._withdraw(op)
+        self._starts += execution.take_starts()
+        if execution.verdict is not None and self._ending is None:
+            self._judge()
+        if self._writing is not None:
+            return
+        if self._must_write():
+            if not self.owned:
+                self.worker.unpark(self)
+            self.worker.committer.enlist(self)
+        else:
+            self._launch(self._starts)
+            self._starts = []
+
+    def _must_write(self) -> bool:
+        return (
+            not self.owned
+            or self.execution.has_entries
+            or self.execution.verdict is not None
+            or bool(self._rows or self._closed or self._consumed)
+            or self._pausing
+            or not self._busy()
+        )
+
+    def _busy(self) -> bool:
+        """Something runs, or is about to: the instance stays in hand."""
+        if self._attempts or self._starts or self.execution.lingering:
+            return True
+        return self._retries.due_by(self.worker.clock.now() + SHORT_BACKOFF)
+
+    def _withdraw(self, op: str) -> None:
+        self._retries.waiting.pop(op, None)
+        attempt = self._attempts.get(op)
+        if attempt is None:
+            return
+        execution = self.execution
+        ended = execution.verdict is not None
+        self.execution.lingering.add(op)
+        if attempt.started_at and execution.stopping:
+            return  # it finishes, is recorded and compensated; one that still waits for its slot does not begin
+        if ended and not attempt.interruptible:
+            attempt.withdrawn = True  # its next heartbeat says so; what it returns in spite of that is recorded
+            return
+        attempt.withdraw()
+
+    def _judge(self) -> None:
+        """The body has ended: encode how. A result that cannot be stored fails the instance."""
+        execution = self.execution
+        verdict = execution.verdict
+        if isinstance(verdict, Finish):
+            try:
+                self._ending = Ending(output=self.workflow.result.encode(verdict.value))
+                return
+            except PayloadError as error:
+                execution.reject_result(error)
+                verdict = execution.verdict
+        if isinstance(verdict, Fail):
+            raw = encode_failure(verdict.error)
+            self._ending = Ending(error=raw, fingerprint=describe_failure(raw).fingerprint)
+        elif isinstance(verdict, Cancelled):
+            reason = () if verdict.reason is None else (verdict.reason,)
+            raw = encode_failure(asyncio.CancelledError(*reason))
+            self._ending = Ending(error=raw)
+
+    def _report_problems(self) -> None:
+        for problem in self.execution.run.problems:
+            _log.warning("%s of %s: %s", self.instance_id, self.workflow.label, problem)
+        self.execution.run.problems.clear()
+
+    # --- writing
+
+    def take(self) -> Transition | None:
+        """What the instance did since its last commit, if anything."""
+        if self.gone or self._writing is not None:
+            return None
+        execution, now = self.execution, self.worker.clock.now()
+        phase = execution.phase
+        ended = phase is Phase.ENDED and not self._attempts
+        paused = self._pausing and not self._attempts and not ended
+        compensating = phase is Phase.COMPENSATING
+        hold = not ended and not paused and (self._busy() or (compensating and not self._retries.waiting))
+        self._launching, self._starts = self._starts, []
+        waits, withdrawn = self._waits(keep=not hold and not ended and not paused)
+        self._writing = Transition(
+            instance_id=self.instance_id,
+            generation=self.identity.generation,
+            worker=self.worker.id,
+            epoch=self.epoch,
+            new_epoch=self.epoch if self.owned else self.epoch + 1,
+            status=self._status(ended=ended, paused=paused, compensating=compensating, hold=hold),
+            now=now,
+            hold=hold,
+            seen=self.seen,
+            wake_at=None if ended or paused else self.next_due(),
+            history=execution.take_entries(),
+            attempts=tuple(self._rows),
+            closed=tuple(self._closed),
+            waits=waits,
+            withdrawn=withdrawn,
+            consumed=tuple(self._consumed),
+            ending=self._ending if ended else None,
+            notes=tuple(self._notes),
+            retrying_since=self._retries.since(),
+        )
+        self._rows.clear()
+        self._closed.clear()
+        self._notes.clear()
+        return self._writing
+
+    def _status(self, *, ended: bool, paused: bool, compensating: bool, hold: bool) -> Status:
+        if ended:
+            return _ENDINGS[type(self.execution.verdict)]
+        if paused:
+            return Status.PAUSED
+        if compensating:
+            return Status.COMPENSATING
+        return Status.RUNNING if hold else Status.WAITING_FOR_TIMER
+
+    def _waits(self, *, keep: bool) -> tuple[tuple[Wait, ...], tuple[str, ...]]:
+        """The waits to write and to strike off. While the instance is in hand none are added: its owner knows them."""
+        if not keep and not self._stored_waits:
+            return (), ()
+        current = self._current_waits()
+        stored = self._stored_waits
+        stale = tuple(op for op in stored if op not in current)
+        new = tuple(wait for op, wait in current.items() if stored.get(op, 0) != wait.due) if keep else ()
+        for op in stale:
+            del stored[op]
+        stored.update({wait.op: wait.due for wait in new})
+        return new, stale
+
+    def _current_waits(self) -> dict[str, Wait]:
+        found: dict[str, Wait] = {}
+        for op, waiting in self.execution.run.pending.items():
+            issue = waiting.issue
+            if issue.kind is Kind.TIMER:
+                found[op] = Wait(op, WaitKind.TIMER, issue.at, issue.due, site=issue.site)
+        for op, backoff in self._retries.waiting.items():
+            site = backoff.work.issue.site
+            found[op] = Wait(op, WaitKind.RETRY, backoff.work.issue.at, backoff.next_at, site=site)
+        return found
+
+    def next_due(self) -> int | None:
+        """When this instance must go on by itself."""
+        dues = [backoff.next_at for backoff in self._retries.waiting.values()]
+        if self.execution.verdict is None:
+            dues += [due for due in (self.execution.next_due(), self._deadline()) if due is not None]
+        return min(dues, default=None)
+
+    def _deadline(self) -> int | None:
+        return None if self.execution.stopping else self.identity.deadline_at
+
+    def answered(self, answer: Answer | StoreError) -> None:
+        """The transition is durable, or was refused."""
+        transition, self._writing = self._writing, None
+        if self.gone or transition is None:
+            return
+        if isinstance(answer, StoreError):
+            self.worker.block(self, f"its state cannot be stored: {answer}")
+            return
+        if not isinstance(answer, Applied):
+            self.worker.lost(self)
+            return
+        self.epoch = transition.new_epoch
+        self.owned = answer.held
+        self._consumed = [one for one in self._consumed if one not in transition.consumed]
+        if self.worker.on_committed is not None:
+            self.worker.on_committed(self)
+        if transition.ending is not None:
+            self.worker.ended(self, transition.status, transition.ending)
+            return
+        if transition.status is Status.PAUSED and not answer.held:
+            self.worker.drop(self)
+            return
+        launching, self._launching = self._launching, []
+        if answer.held:
+            self._launch(launching)
+        if answer.signal != self.seen or self._mail_again:
+            self.check_mail()
+        if not answer.held:
+            self.worker.park(self)
+            self._arm()
+            return
+        self._after_answer()
+
+    def _after_answer(self) -> None:
+        # Not while something is unwritten: the next step of the way back may follow from it.
+        if self.execution.phase is Phase.COMPENSATING and not self._pausing and not self.execution.has_entries:
+            self._compensate_next()
+        if self._reading_mail:
+            return  # mail decides how it goes on
+        if self.execution.has_entries or self._starts or self._rows or self._closed or not self._busy():
+            self.progress()
+        else:
+            self._arm()
+
+    def note_attempt(self, attempt: Attempt) -> None:
+        """Show an attempt while it is open; what is known of one that has ended must not be overwritten."""
+        if not self.gone and self._attempts.get(attempt.work.op) is attempt:
+            attempt.noted = True
+            write = Beat(self.instance_id, self.identity.generation, self.epoch, attempt.row(open=True))
+            self.worker.note(self, write)
+
+    # --- carrying out
+
+    def _launch(self, issues: list[Issue]) -> None:
+        if not self.worker.stopping and not self._pausing:
+            for issue in issues:
+                if issue.op in self.execution.run.pending:
+                    self._start(Work(issue))
+            self._start_due_backoffs()
+        self._arm()
+
+    def _compensate_next(self) -> None:
+        undo = self.execution.next_undo()
+        if undo is not None and undo.op not in self._attempts and undo.op not in self._retries.waiting:
+            self._start(Work(undo.issue, undo))
+
+    def _start(self, work: Work) -> None:
+        """Start an activity: its first attempt, or the one its last owner's failures lead to."""
+        if self.worker.stopping:
+            return
+        due = self._retries.due_at(work.op)
+        if due is not None and due > self.worker.clock.now():
+            self._retries.waiting[work.op] = Backoff(work, due)
+        else:
+            self._attempt(work)
+
+    def _start_due_backoffs(self) -> None:
+        for backoff in self._retries.take_due(self.worker.clock.now()):
+            self._attempt(backoff.work, backoff.thread)
+
+    def _attempt(self, work: Work, thread: asyncio.Future[Any] | None = None) -> None:
+        number, details = self._retries.number(work.op), self._retries.details(work.op)
+        self._attempts[work.op] = Attempt(self, work, number, details, thread)
+
+    def _arm(self) -> None:
+        if self.gone:
+            return
+        due = self.next_due()
+        if due == self._alarm_due:
+            return
+        if self._alarm is not None:
+            self._alarm.cancel()
+        self._alarm_due = due
+        self._alarm = self.worker.alarms.at(due, self.wake) if due is not None else None
+
+    def _now(self) -> int:
+        """The time of a new resolution: never before the run's own time."""
+        return max(self.worker.clock.now(), self.execution.run.at)
+
+    def idempotency_key(self, op: str) -> str:
+        """The same over attempts and recovery; another after the operation was compensated and runs again."""
+        identity = self.identity
+        key = f"{identity.instance_id}:{identity.generation}:{op}"
+        return f"{key}:{identity.round}" if identity.round else key
+
+    def discard(self) -> None:
+        """Let everything go: attempts end without a word, the run is evicted."""
+        self.gone = True
+        if self._alarm is not None:
+            self._alarm.cancel()
+        for attempt in self._attempts.values():
+            attempt.abandon()
+        self._attempts.clear()
+        for complaint in self.execution.run.evict():
+            _log.warning("%s: %s", self.instance_id, complaint)
+
+
+_ENDINGS: dict[type, Status] = {Finish: Status.COMPLETED, Fail: Status.FAILED, Cancelled: Status.CANCELLED}
+
+
+def _reason(body: bytes | None) -> bytes | None:
+    """The reason in a cancellation's mail (JSON), as the run keeps it."""
+    reason = json.loads(body) if body is not None else None
+    return reason.encode() if isinstance(reason, str) else None
+
+
+def _as_exception(error: BaseException) -> BaseException:
+    """An activity that ends itself with CancelledError or SystemExit has failed like any other."""
+    return error if isinstance(error, Exception) else RuntimeError(repr(error))
+
+
+def _caused(error: BaseException, cause: BaseException) -> BaseException:
+    error.__cause__ = cause
+    return error

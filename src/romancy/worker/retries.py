@@ -1,0 +1,95 @@
+"""Between two attempts: what failed or was cut off, and what waits for its next attempt.
+
+Attempts are numbered on over crashes: one that was cut off with its worker keeps its number and its row, but it is no
+failure of the activity, so the retry policy does not count it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from romancy.core.retry import next_attempt_at
+from romancy.errors import LeaseLostError
+from romancy.model.history import Attempt as AttemptRow
+from romancy.model.policy import RetryPolicy
+from romancy.serde.failure import encode_failure
+from romancy.worker.attempt import Attempt, Work
+
+
+@dataclass(slots=True)
+class Backoff:
+    """An operation between two attempts."""
+
+    work: Work
+    next_at: int
+    thread: asyncio.Future[Any] | None = None
+    """The thread of the last attempt, if it still runs."""
+
+
+class Retries:
+    """The earlier attempts of one instance's operations."""
+
+    def __init__(self) -> None:
+        self._before: dict[str, list[AttemptRow]] = {}
+        self.waiting: dict[str, Backoff] = {}
+
+    def restore(self, rows: Iterable[AttemptRow], now: int) -> list[AttemptRow]:
+        """Take over what an earlier owner left. An attempt that was open is cut off: its row, to be written again."""
+        cut: list[AttemptRow] = []
+        for row in rows:
+            if row.open:
+                lost = LeaseLostError(f"The worker {row.worker} was lost during this attempt.")
+                row = replace(row, open=False, ended_at=now, error=encode_failure(lost))
+                cut.append(row)
+            self._before.setdefault(row.op, []).append(row)
+        return cut
+
+    def number(self, op: str) -> int:
+        """The number of the next attempt."""
+        before = self._before.get(op)
+        return before[-1].attempt + 1 if before else 1
+
+    def details(self, op: str) -> bytes | None:
+        """What the last heartbeat of an earlier attempt left."""
+        return next((row.details for row in reversed(self._before.get(op, ())) if row.details is not None), None)
+
+    def due_at(self, op: str) -> int | None:
+        """When the next attempt may start, if an earlier one failed."""
+        failed = [row.next_at for row in self._before.get(op, ()) if row.next_at is not None]
+        return failed[-1] if failed else None
+
+    def tries(self, op: str) -> int:
+        """How many attempts have failed."""
+        return sum(row.next_at is not None for row in self._before.get(op, ()))
+
+    def fail(self, attempt: Attempt, error: BaseException, policy: RetryPolicy, key: str, now: int) -> AttemptRow | None:
+        """An attempt failed: the row to write if another follows, None if the policy is used up."""
+        op = attempt.work.op
+        before = self._before.setdefault(op, [])
+        first_at = before[0].started_at if before else attempt.started_at
+        next_at = next_attempt_at(policy, attempt=self.tries(op) + 1, first_at=first_at, now=now, key=key)
+        if next_at is None:
+            return None
+        row = attempt.row(open=False, ended_at=now, next_at=next_at, error=encode_failure(error))
+        before.append(row)
+        thread = attempt.thread if attempt.thread is not None and not attempt.thread.done() else None
+        self.waiting[op] = Backoff(attempt.work, next_at, thread)
+        return row
+
+    def take_due(self, now: int) -> list[Backoff]:
+        """What need not wait any longer."""
+        due = [backoff for backoff in self.waiting.values() if backoff.next_at <= now]
+        for backoff in due:
+            del self.waiting[backoff.work.op]
+        return due
+
+    def due_by(self, when: int) -> bool:
+        """Something is due by that time."""
+        return any(backoff.next_at <= when for backoff in self.waiting.values())
+
+    def since(self) -> int | None:
+        """Since when the instance has been retrying something."""
+        return min((self._before[op][0].started_at for op in self.waiting), default=None)

@@ -1,0 +1,42 @@
+"""How many attempts run at once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+
+
+class Slots:
+    """A counter with a queue: first come, first served. Cheaper than a semaphore when there is room."""
+
+    def __init__(self, limit: int) -> None:
+        self.free = limit
+        self._queue: deque[asyncio.Future[None]] = deque()
+
+    @property
+    def waiting(self) -> bool:
+        """Somebody stands in the queue."""
+        return bool(self._queue)
+
+    async def acquire(self) -> None:
+        """Take a slot, waiting for one if need be."""
+        if self.free > 0:
+            self.free -= 1
+            return
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._queue.append(turn)
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if turn.done() and not turn.cancelled():
+                self.release()  # the slot came together with the cancellation: pass it on
+            raise
+
+    def release(self) -> None:
+        """Give a slot to the next in the queue, or back."""
+        while self._queue:
+            turn = self._queue.popleft()
+            if not turn.done():
+                turn.set_result(None)
+                return
+        self.free += 1

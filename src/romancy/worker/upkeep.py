@@ -1,0 +1,243 @@
+"""What a worker does beside running instances: it beats, sweeps after the dead, watches its own loop, and deletes the old.
+
+The heart beats from a thread of its own, so that a blocked event loop is not a dead worker. A worker is suspected when its
+last beat is older than the lease, and declared dead when an interval later it still has not beaten, while this worker has:
+on SQLite everybody's beats stop while somebody holds the write lock, and the first to get it must not bury the rest.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import platform
+import socket
+import sys
+import threading
+import traceback
+from typing import TYPE_CHECKING
+
+from romancy.clock import MICROS
+from romancy.errors import StoreError
+from romancy.model.instance import WorkerRow
+from romancy.store.port import Runnable
+from romancy.worker.finder import Finder
+from romancy.worker.worker import Worker
+
+if TYPE_CHECKING:
+    from romancy.store.port import Pulse
+
+_log = logging.getLogger("romancy.worker")
+_SWEEP_LIMIT = 100
+_PRUNE_LIMIT = 100
+_NOTABLE = 2 * MICROS
+"""An attempt that has run this long gets a row, so that operators see it."""
+
+
+class Heart:
+    """Beats from a thread, and notices when the event loop does not go round."""
+
+    def __init__(self, worker: Worker, pulse: Pulse) -> None:
+        self._worker = worker
+        self._pulse = pulse
+        self._loop_thread = threading.get_ident()
+        self._stop = threading.Event()
+        self._seen = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="romancy-heart", daemon=True)
+        self.beats = 0
+
+    def start(self) -> None:
+        """Begin to beat."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Stop beating."""
+        self._stop.set()
+        self._thread.join(timeout=5)
+
+    def _run(self) -> None:
+        interval = self._worker.options.heartbeat_interval
+        warning = self._worker.options.block_warning
+        tick = min(interval, warning / 2) if warning else interval
+        since_beat, blocked = 0.0, 0.0
+        self._ping()
+        while not self._stop.wait(tick):
+            since_beat += tick
+            if since_beat >= interval:
+                since_beat = 0.0
+                self._beat()
+            blocked = 0.0 if self._seen.is_set() else blocked + tick
+            if warning and blocked >= warning:
+                self._warn(blocked)
+                blocked = -30.0  # once for one blockade, and again if it goes on
+            if self._seen.is_set():
+                self._ping()
+        self._pulse.close()
+
+    def _beat(self) -> None:
+        try:
+            alive = self._pulse.beat(self._worker.clock.now())
+        except StoreError as error:
+            _log.warning("the heartbeat could not be written: %s", error)
+            return
+        self.beats += 1
+        if not alive and not self._stop.is_set():
+            self._call(self._worker_died)
+
+    def _worker_died(self) -> None:
+        if not self._worker.stopping:
+            self._worker.on_death()
+
+    def _ping(self) -> None:
+        self._seen.clear()
+        self._call(self._seen.set)
+
+    def _call(self, callback: object) -> None:
+        try:
+            self._worker.loop.call_soon_threadsafe(callback)  # type: ignore[arg-type]
+        except RuntimeError:  # the loop is closed: the process is on its way out
+            self._stop.set()
+
+    def _warn(self, seconds: float) -> None:
+        frame = sys._current_frames().get(self._loop_thread)
+        stack = "".join(traceback.format_stack(frame)) if frame is not None else ""
+        _log.warning(
+            "the event loop has been blocked for %.1f s. Something calls blocking code on it; a plain `def` activity runs "
+            "in a thread instead. The loop is here:\n%s",
+            seconds,
+            stack,
+        )
+
+
+class Upkeep:
+    """The worker's housekeeping."""
+
+    def __init__(self, worker: Worker, finder: Finder) -> None:
+        self._worker = worker
+        self._finder = finder
+        self._heart: Heart | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._suspects: dict[str, int] = {}
+        self._beats = 0
+
+    async def start(self, *, heart: bool = True) -> None:
+        """Report for duty and begin."""
+        await self.enlist()
+        if heart:
+            self._start_heart()
+            self._task = asyncio.get_running_loop().create_task(self._run(), name="romancy-upkeep")
+
+    async def enlist(self) -> None:
+        """Record this incarnation, and the source of what it runs."""
+        worker = self._worker
+        now = worker.clock.now()
+        await worker.store.enlist(worker_row(worker, now))
+
+    def _start_heart(self) -> None:
+        self._heart = Heart(self._worker, self._worker.store.pulse(self._worker.id))
+        self._heart.start()
+
+    async def stop(self) -> None:
+        """Stop, heart last: what is still being written must not be swept meanwhile."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait({self._task})
+            self._task = None
+        if self._heart is not None:
+            heart, self._heart = self._heart, None
+            await asyncio.to_thread(heart.stop)
+
+    async def revive(self) -> None:
+        """Start over as a new incarnation."""
+        self._worker.lose_everything()
+        await self.enlist()
+        if self._heart is not None:
+            heart = self._heart
+            await asyncio.to_thread(heart.stop)
+            self._start_heart()
+        self._finder.look()
+
+    async def _run(self) -> None:
+        interval = self._worker.options.heartbeat_interval
+        since = interval
+        while True:
+            if since >= interval:
+                since = 0.0
+                await self.round()
+            self.note_attempts()
+            await asyncio.sleep(min(interval, 1.0))
+            since += min(interval, 1.0)
+
+    async def round(self) -> None:
+        """One round: bury the dead, try blocked instances with our code, delete the old."""
+        try:
+            await self.sweep()
+            await self._finder.claim_blocked()
+            await self.strand()
+            await self._prune()
+        except StoreError as error:
+            _log.warning("the upkeep could not reach the database, will try again: %s", error)
+
+    async def sweep(self) -> int:
+        """Free the instances of workers that are dead beyond doubt."""
+        worker = self._worker
+        now = worker.clock.now()
+        rows = await worker.store.workers()
+        lease = round(worker.options.lease_timeout * MICROS)
+        stale = {row.id: row.beat_at for row in rows if row.beat_at + lease < now and row.id != worker.id}
+        dead = [(id, beat) for id, beat in stale.items() if self._suspects.get(id) == beat and self._have_beaten()]
+        self._suspects = stale
+        self._beats = self._heart.beats if self._heart is not None else 0
+        freed = await worker.store.sweep(dead, now=now, limit=_SWEEP_LIMIT)
+        if freed:
+            _log.warning("freed %d instances of dead workers: %s", freed, ", ".join(id for id, _ in dead) or "unknown")
+            self._finder.look()
+        return freed
+
+    async def strand(self) -> int:
+        """Block instances that have been due for a lease and whose workflow no worker knows: people should see them."""
+        worker = self._worker
+        waiting = set(await worker.store.kinds_waiting())
+        for row in await worker.store.workers() if waiting else ():
+            waiting -= {(workflow, version) for workflow, version in json.loads(row.kinds)}
+        if not waiting:
+            return 0
+        kinds = [Runnable(workflow, version) for workflow, version in sorted(waiting)]
+        now = worker.clock.now()
+        due_before = now - round(worker.options.lease_timeout * MICROS)
+        return await worker.store.strand(kinds, due_before=due_before, now=now, limit=_SWEEP_LIMIT)
+
+    def _have_beaten(self) -> bool:
+        """Our own heart has beaten since the last round: the database lets beats through."""
+        return self._heart is None or self._heart.beats > self._beats
+
+    def note_attempts(self) -> None:
+        """Show attempts that have been running for a notable time."""
+        now = self._worker.clock.now()
+        for attempt in self._worker.attempts:
+            if not attempt.noted and attempt.started_at and now - attempt.started_at >= _NOTABLE:
+                attempt.note()
+
+    async def _prune(self) -> None:
+        retention = self._worker.options.instance_retention
+        if retention is not None:
+            before = self._worker.clock.now() - round(retention * MICROS)
+            while await self._worker.store.prune(ended_before=before, limit=_PRUNE_LIMIT) == _PRUNE_LIMIT:
+                await asyncio.sleep(0)
+
+
+def worker_row(worker: Worker, now: int) -> WorkerRow:
+    """The row of this incarnation."""
+    kinds = [[one.workflow, one.version] for one in worker.registry.runnable()]
+    return WorkerRow(
+        id=worker.id,
+        label=worker.options.label,
+        service=worker.options.service,
+        host=socket.gethostname(),
+        pid=os.getpid(),
+        python=platform.python_version(),
+        kinds=json.dumps(kinds),
+        started_at=now,
+        beat_at=now,
+    )

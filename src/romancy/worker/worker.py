@@ -1,0 +1,365 @@
+"""The worker: the hosts of this process, the warm cache, and what ties them to the store."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import platform
+import socket
+from collections import OrderedDict
+from collections.abc import Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from romancy.authoring.registry import Registry
+from romancy.authoring.running import execution_of
+from romancy.authoring.workflow import Workflow
+from romancy.clock import Clock
+from romancy.crash import CrashPoint, SimulatedCrash, nowhere
+from romancy.errors import DeterminismViolationError, PayloadError, StoreError
+from romancy.ids import Ids
+from romancy.model.history import Entry
+from romancy.model.instance import Loaded, Row
+from romancy.model.policy import RetryPolicy
+from romancy.model.status import Status
+from romancy.model.transition import Answer, Beat, Ending, Note, Refused, Transition
+from romancy.store.committer import Committer
+from romancy.store.port import Store
+from romancy.worker.alarms import Alarms
+from romancy.worker.attempt import Attempt
+from romancy.worker.host import Host, Identity
+from romancy.worker.slots import Slots
+
+if TYPE_CHECKING:
+    from romancy.app import App
+
+_log = logging.getLogger("romancy.worker")
+OnEnded = Callable[[str, Status, Ending], None]
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerOptions:
+    """How a worker works; times in seconds."""
+
+    label: str = ""
+    service: str = ""
+    max_workflows: int = 1000
+    max_activities: int = 100
+    cache_size: int = 1000
+    heartbeat_interval: float = 5.0
+    lease_timeout: float = 30.0
+    poll_interval: float = 1.0
+    shutdown_timeout: float = 30.0
+    block_warning: float = 1.0
+    instance_retention: float | None = None
+    horizon: float | None = None
+    """How far ahead to look for what will be due; default: two poll intervals."""
+    default_retry: RetryPolicy = field(default_factory=RetryPolicy)
+
+
+class Worker:
+    """Runs instances in this process."""
+
+    def __init__(
+        self,
+        store: Store,
+        committer: Committer,
+        registry: Registry,
+        options: WorkerOptions,
+        *,
+        clock: Clock,
+        ids: Ids,
+        alarms: Alarms,
+        app: App | None = None,
+        on_ended: OnEnded | None = None,
+        crash_point: CrashPoint = nowhere,
+    ) -> None:
+        self.store = store
+        self.committer = committer
+        self.registry = registry
+        self.options = options
+        self.clock = clock
+        self.alarms = alarms
+        self.app = app
+        self.loop = asyncio.get_running_loop()
+        self.default_retry = options.default_retry
+        self.slots = Slots(options.max_activities)
+        self.attempts: set[Attempt] = set()
+        self.stopping = False
+        self.on_death: Callable[[], None] = self.lose_everything
+        """What to do when this incarnation was declared dead."""
+        self.on_committed: Callable[[Host], None] | None = None
+        """Called after every commit of a host; tests check replay here."""
+        self.on_evicted: Callable[[int], None] = _ignore
+        """Called with the time at which an instance is due that is no longer known here."""
+        self.replays = 0
+        """How many runs were replayed cold."""
+        self._crash_point = crash_point
+        self._ids = ids
+        self._on_ended = on_ended
+        self._hosts: dict[str, Host] = {}
+        self._parked: OrderedDict[str, Host] = OrderedDict()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._threads: ThreadPoolExecutor | None = None
+        self.id = ""
+        self.rename()
+
+    def rename(self) -> None:
+        """Become a new incarnation: nothing written under the old name counts any more."""
+        self.id = f"{self.options.label or socket.gethostname()}/{self._ids.incarnation()}"
+
+    @property
+    def threads(self) -> ThreadPoolExecutor:
+        """Where plain `def` activities run; made when the first one does."""
+        if self._threads is None:
+            self._threads = ThreadPoolExecutor(self.options.max_activities, thread_name_prefix="romancy-activity")
+        return self._threads
+
+    @property
+    def room(self) -> int:
+        """How many more instances may run here."""
+        return 0 if self.stopping else max(self.options.max_workflows - len(self._hosts), 0)
+
+    @property
+    def still(self) -> bool:
+        """Nothing is being read or written: only attempts, time or the outside can bring something about."""
+        return not self._tasks and self.committer.idle
+
+    def expects(self, instance_id: str, due: int) -> bool:
+        """The instance runs here, or is parked here and its own alarm rings then: nobody need claim it.
+
+        A parked one that is due at another time has been changed from outside (a cancellation by another process).
+        """
+        parked = self._parked.get(instance_id)
+        return instance_id in self._hosts or (parked is not None and parked.next_due() == due)
+
+    def runs(self, instance_id: str) -> bool:
+        """The instance runs or is parked here."""
+        return instance_id in self._hosts or instance_id in self._parked
+
+    def parked(self, instance_id: str) -> bool:
+        """The instance is parked here."""
+        return instance_id in self._parked
+
+    def crash_point(self, point: str) -> None:
+        """Where a test may let the process die."""
+        self._crash_point(point)
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        """Do something beside; its failure is logged."""
+        task = self.loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._spawned_ended)
+
+    def _spawned_ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None and not isinstance(error, SimulatedCrash):
+            _log.error("a task of the worker failed", exc_info=error)
+
+    # --- instances come
+
+    def begin(self, row: Row, workflow: Workflow[..., Any], input: bytes) -> None:
+        """Run an instance that was just created here."""
+        host = self._host(row, workflow, input, (), 0)
+        self._hosts[row.instance_id] = host
+        host.begin(row.created_at)
+
+    async def resume(self, row: Row) -> None:
+        """Run an instance that was just claimed: warm where it stood, or replayed."""
+        parked = self._parked.pop(row.instance_id, None)
+        if parked is not None and parked.fits(row):
+            self._hosts[row.instance_id] = parked
+            parked.claimed(row.epoch)
+            return
+        if parked is not None:
+            parked.discard()
+        loaded = await self.store.load(row.instance_id)
+        if loaded is not None and loaded.row.epoch == row.epoch and loaded.row.owner == self.id:
+            self._resume_cold(loaded)
+
+    def _resume_cold(self, loaded: Loaded) -> None:
+        row = loaded.row
+        workflow = self.registry.find(row.workflow, row.version)
+        if workflow is None:  # claimed by name a moment ago
+            return
+        self.replays += 1
+        try:
+            host = self._host(row, workflow, loaded.input, loaded.history, row.signal)
+        except PayloadError as error:
+            self._write_blocked(row, f"its input no longer fits: {error}")
+            return
+        self._hosts[row.instance_id] = host
+        try:
+            host.execution.replay(row.created_at, loaded.history)
+        except DeterminismViolationError as error:
+            self.block(host, str(error))
+            return
+        host.restore(loaded.attempts, loaded.waits)
+        host.take_mail(row.signal, loaded.inbox)
+        host.wake()
+
+    def _host(self, row: Row, workflow: Workflow[..., Any], input: bytes, history: tuple[Entry, ...], seen: int) -> Host:
+        execution = execution_of(
+            workflow,
+            instance_id=row.instance_id,
+            generation=row.generation,
+            input=input,
+            history=history,
+            length=row.length,
+            worker_id=self.id,
+            app=self.app,
+        )
+        identity = Identity(row.instance_id, row.generation, row.round, row.deadline_at)
+        return Host(self, workflow, identity, execution, epoch=row.epoch, seen=seen)
+
+    def nudge(self, instance_id: str) -> bool:
+        """Something arrived for an instance: if it is here, let it look."""
+        host = self._hosts.get(instance_id) or self._parked.get(instance_id)
+        if host is None:
+            return False
+        host.check_mail()
+        return True
+
+    # --- instances wait and go
+
+    def park(self, host: Host) -> None:
+        """A host that owns nothing any more stays warm for a while."""
+        self._hosts.pop(host.instance_id, None)
+        self._parked[host.instance_id] = host
+        self._parked.move_to_end(host.instance_id)
+        while len(self._parked) > self.options.cache_size:
+            _, oldest = self._parked.popitem(last=False)
+            due = oldest.next_due()
+            oldest.discard()
+            if due is not None:
+                self.on_evicted(due)
+
+    def unpark(self, host: Host) -> None:
+        """A parked host goes on: it counts as running from now on."""
+        if self._parked.pop(host.instance_id, None) is not None:
+            self._hosts[host.instance_id] = host
+
+    def ended(self, host: Host, status: Status, ending: Ending) -> None:
+        """An instance has ended, durably."""
+        self.drop(host)
+        if self._on_ended is not None:
+            self._on_ended(host.instance_id, status, ending)
+
+    def drop(self, host: Host) -> None:
+        """Forget a host."""
+        for where in (self._hosts, self._parked):
+            if where.get(host.instance_id) is host:
+                del where[host.instance_id]
+        host.discard()
+
+    def forget(self, instance_id: str) -> None:
+        """Forget an instance that somebody outside has ended."""
+        host = self._hosts.get(instance_id) or self._parked.get(instance_id)
+        if host is not None:
+            self.drop(host)
+
+    def lost(self, host: Host) -> None:
+        """A write was refused: the instance belongs to somebody else, or has been ended."""
+        _log.info("%s is no longer ours: its epoch was not %d", host.instance_id, host.epoch)
+        self.drop(host)
+        self.on_evicted(self.clock.now())
+
+    def block(self, host: Host, reason: str) -> None:
+        """The code does not fit the instance: set it aside until other code comes."""
+        row = host.as_row()
+        self.drop(host)
+        self._write_blocked(row, reason)
+
+    def _write_blocked(self, row: Row, reason: str) -> None:
+        _log.error("%s is blocked: %s", row.instance_id, reason)
+        workflow = self.registry.find(row.workflow, row.version)
+        code = self.registry.code(workflow) if workflow is not None else ""
+        transition = Transition(
+            instance_id=row.instance_id,
+            generation=row.generation,
+            worker=self.id,
+            epoch=row.epoch,
+            new_epoch=row.epoch,
+            status=Status.BLOCKED,
+            now=self.clock.now(),
+            hold=False,
+            seen=row.signal,
+            notes=(Note("blocked", reason),),
+            blocked_by=code,
+        )
+        self.committer.enlist(_Once(transition))
+
+    def note(self, host: Host, write: Beat) -> None:
+        """Write an open attempt's row; if that is refused, the instance is not ours."""
+        with contextlib.suppress(StoreError):  # submitted now: the end of the attempt must be written after it
+            self.spawn(self._note(host, write, self.committer.submit(write)))
+
+    async def _note(self, host: Host, write: Beat, written: asyncio.Future[Answer]) -> None:
+        try:
+            answer = await written
+        except StoreError:
+            return  # a beat that was not written is no harm: the next one is
+        if isinstance(answer, Refused) and not host.gone and host.epoch == write.epoch:
+            self.lost(host)
+
+    # --- the end
+
+    def lose_everything(self) -> None:
+        """This incarnation was declared dead: what it holds belongs to others."""
+        _log.warning("worker %s was declared dead (was the machine asleep?): starting over under a new name", self.id)
+        for host in [*self._hosts.values(), *self._parked.values()]:
+            self.drop(host)
+        self.rename()
+
+    async def stop(self) -> None:
+        """Let attempts finish within the limit, write what they did, and let the rest go."""
+        self.stopping = True
+        deadline = self.loop.time() + self.options.shutdown_timeout
+        while self.attempts and (left := deadline - self.loop.time()) > 0:
+            await asyncio.wait({attempt.task for attempt in self.attempts}, timeout=left)
+            await asyncio.sleep(0)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(max(deadline - self.loop.time(), 1.0)):
+                await self.committer.drained()
+        await self.abandon()
+
+    async def abandon(self) -> None:
+        """Let everything go at once."""
+        self.stopping = True
+        tasks = [attempt.task for attempt in self.attempts] + list(self._tasks)
+        for host in [*self._hosts.values(), *self._parked.values()]:
+            self.drop(host)
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks, timeout=1)
+        self.alarms.close()
+        if self._threads is not None:
+            self._threads.shutdown(wait=False, cancel_futures=True)
+
+
+class _Once:
+    """A transition that belongs to no host any more."""
+
+    def __init__(self, transition: Transition) -> None:
+        self._transition = transition
+
+    def take(self) -> Transition:
+        return self._transition
+
+    def answered(self, answer: object) -> None:
+        """Refused: somebody else has it, and will see for himself."""
+
+
+def _ignore(due: int) -> None:
+    """Nobody wants to know."""
+
+
+def python_version() -> str:
+    """The version of Python that instances are started with; replay may differ between versions."""
+    return platform.python_version()
+
+
+__all__ = ["OnEnded", "Worker", "WorkerOptions", "python_version"]

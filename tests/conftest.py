@@ -1,0 +1,17 @@
+"""For all tests: how long property tests search, and a database file for tests that start several apps on one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+settings.register_profile("romancy", deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("romancy")
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> str:
+    """The path of a database that does not exist yet."""
+    return str(tmp_path / "romancy.db")

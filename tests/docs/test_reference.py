@@ -1,0 +1,166 @@
+"""The reference is complete: what the code has, the pages name, with the same defaults."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import inspect
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import romancy
+from romancy import ActivityContext, App, Client, HistoryEntry, Instance, RetryPolicy, Status, WaitingFor, WorkflowContext
+from romancy import errors as error_module
+from romancy.authoring.activity import activity
+from romancy.authoring.workflow import workflow
+from romancy.core.guard import _REFUSED
+from romancy.model.history import Kind, Outcome
+from romancy.options import OPTIONS
+from romancy.testing import POINTS, TestEnvironment
+from tests.docs.pages import DOCS, ROOT, anchors_of, headings_of, name_of, pages, prose_of, table_of
+
+REFERENCE = DOCS / "reference"
+EXPLANATION = DOCS / "explanation"
+ERRORS = [one for one in vars(error_module).values() if isinstance(one, type) and one.__module__ == error_module.__name__]
+
+
+def default_text(default: Any) -> str:
+    return repr(default) if not isinstance(default, float) else f"{default:g}"
+
+
+def test_every_option_is_in_the_table_with_its_default_and_variable() -> None:
+    rows = {row[0]: row for row in table_of(REFERENCE / "options.md", "Table")}
+    assert list(rows) == [option.name for option in OPTIONS]
+    for option in OPTIONS:
+        _, default, variable, _ = rows[option.name]
+        assert variable == (option.variable if option.name != "default_retry" else "none")
+        assert default == default_text(option.default)
+
+
+def test_every_argument_of_an_app_is_documented() -> None:
+    text = prose_of(REFERENCE / "options.md")
+    for name in inspect.signature(App).parameters:
+        assert name == "unknown" or f"`{name}`" in text
+
+
+@pytest.mark.parametrize("error", ERRORS, ids=lambda error: error.__name__)
+def test_every_error_has_a_section(error: type) -> None:
+    assert error.__name__ in headings_of(REFERENCE / "errors.md")
+
+
+def test_the_errors_page_has_no_other_sections() -> None:
+    sections = {heading for heading in headings_of(REFERENCE / "errors.md") if heading.endswith("Error")}
+    assert sections == {error.__name__ for error in ERRORS}
+
+
+def test_every_status_is_in_the_table() -> None:
+    rows = {row[0]: row[1] for row in table_of(REFERENCE / "statuses.md", "Table")}
+    assert rows == {status.value: "yes" if status.ended else "no" for status in Status}
+
+
+def fields(cls: Any) -> list[str]:
+    return [field.name for field in dataclasses.fields(cls)]
+
+
+@pytest.mark.parametrize("record", [Instance, WaitingFor, HistoryEntry], ids=lambda record: record.__name__)
+def test_every_field_is_in_its_table(record: type) -> None:
+    rows = table_of(REFERENCE / "instances-and-history.md", record.__name__)
+    assert [row[0] for row in rows] == fields(record)
+
+
+def test_every_kind_and_outcome_is_documented() -> None:
+    page = REFERENCE / "instances-and-history.md"
+    assert {row[0] for row in table_of(page, "Kinds")} == {kind.value for kind in Kind} - {"start"}  # never recorded
+    assert {row[0] for row in table_of(page, "Outcomes")} == {outcome.value for outcome in Outcome}
+
+
+@pytest.mark.parametrize(("section", "function"), [("@workflow", workflow), ("@activity", activity)])
+def test_every_option_of_a_decorator_is_documented(section: str, function: Callable[..., Any]) -> None:
+    rows = {row[0]: row[1] for row in table_of(REFERENCE / "decorators.md", section)}
+    parameters = inspect.signature(function).parameters.values()
+    expected = {one.name: repr(one.default) for one in parameters if one.kind is inspect.Parameter.KEYWORD_ONLY}
+    assert rows == expected
+
+
+def test_every_field_of_a_retry_policy_is_documented() -> None:
+    rows = {row[0]: row[1] for row in table_of(REFERENCE / "decorators.md", "RetryPolicy")}
+    defaults = {field.name: field.default for field in dataclasses.fields(RetryPolicy)}
+    assert list(rows) == list(defaults)
+    for name, default in defaults.items():
+        assert rows[name] == ("(Exception,)" if name == "retryable" else repr(default))
+
+
+def public(cls: type) -> set[str]:
+    """The public names of a class, and the attributes its objects get."""
+    source = inspect.getsource(cls.__init__)
+    given = set(re.findall(r"self\.([a-z]\w*)", source))
+    return {name for base in cls.__mro__[:-1] for name in vars(base) if not name.startswith("_")} | given
+
+
+@pytest.mark.parametrize("context", [WorkflowContext, ActivityContext], ids=lambda context: context.__name__)
+def test_every_attribute_of_a_context_is_documented(context: type) -> None:
+    rows = {row[0].partition("(")[0] for row in table_of(REFERENCE / "contexts.md", context.__name__)}
+    assert rows == public(context) | {"instance_id", "workflow_name", "worker_id"}
+
+
+def test_every_call_of_an_app_is_documented() -> None:
+    text = prose_of(REFERENCE / "app-and-client.md")
+    for name in public(Client) | public(App):
+        assert f"`{name}(" in text, name
+
+
+def test_every_crash_point_is_documented_and_explained() -> None:
+    for page in (REFERENCE / "testing.md", EXPLANATION / "what-happens-when.md"):
+        assert [row[0] for row in table_of(page, "Crash points")] == list(POINTS)
+
+
+def test_everything_a_test_environment_offers_is_documented() -> None:
+    text = prose_of(REFERENCE / "testing.md")
+    for name in public(TestEnvironment):
+        assert f"`{name}" in text, name
+
+
+def test_every_public_name_is_somewhere() -> None:
+    text = "".join(page.read_text(encoding="utf-8") for page in pages())
+    for name in romancy.__all__:
+        assert re.search(rf"\b{re.escape(name)}\b", text), name
+
+
+def test_refused_audit_events_are_listed() -> None:
+    text = prose_of(EXPLANATION / "determinism.md")
+    for event in _REFUSED:
+        assert f"`{event}`" in text, event
+
+
+def test_the_tests_named_in_the_guarantees_exist() -> None:
+    named = re.findall(r"`(tests/[\w/]+\.py|src/[\w/]+\.py)::(\w+)`", prose_of(EXPLANATION / "guarantees.md"))
+    assert len(named) > 10
+    for path, test in named:
+        assert test in functions_of(ROOT / path), f"{path}::{test}"
+
+
+def functions_of(path: Path) -> set[str]:
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    return {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
+
+
+@pytest.mark.parametrize(
+    "word",
+    "activity attempt batch claim commit compensation determinism epoch generation heartbeat history incarnation instance "
+    "journal lease operation park replay run status timer transition wait wake worker workflow".split(),
+)
+def test_the_glossary_has_the_words(word: str) -> None:
+    assert word in anchors_of(DOCS / "glossary.md")
+
+
+def test_pages_are_plain() -> None:
+    for page in pages():
+        if page.is_relative_to(DOCS):
+            text = page.read_text(encoding="utf-8")
+            odd = {character for character in text if ord(character) > 0x2500}
+            assert not odd, f"{name_of(page)}: {odd}"
+            assert text.startswith("# "), name_of(page)

@@ -1,0 +1,254 @@
+"""Runs a program without a crash, then with one at every point, and tells what is wrong.
+
+Commits take a few turns of the event loop here, as they do on a disk: what happens meanwhile is a part of what is tested.
+With an order, activities finish when a scheduler lets them, one or several at a time, and time may pass while they run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+import tempfile
+from collections.abc import AsyncIterator, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+from tests.property.crashes.programs import Node, interpret, is_exact
+from tests.property.crashes.world import Ended, World
+
+from romancy import (
+    InvalidWorkflowStateError,
+    StoreError,
+    WorkflowCancelledError,
+    WorkflowFailedError,
+    WorkflowNotCancellableError,
+    WorkflowNotFoundError,
+)
+from romancy.clock import SystemClock
+from romancy.model.transition import Write
+from romancy.store.open import open_store
+from romancy.store.port import Store
+from romancy.store.sqlite.store import SqliteStore
+from romancy.testing import TestEnvironment
+
+_LIMIT = 30.0
+"""Seconds until an instance that does not end is called stuck."""
+_MEMORY = Path("/dev/shm")  # simulated crashes lose nothing the kernel has, so the disk is not needed
+
+
+class Divergence(AssertionError):
+    """The engine did what it must not."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """How one instance is run."""
+
+    name: str
+    order: int | None = None
+    """The seed of the scheduler; None: activities finish at once."""
+    crashes: tuple[int, ...] = ()
+    """Crash at these points, counted from the start and, after the first, from the crash before."""
+    cancel: int | None = None
+    """Cancel the instance after so many activities were let go."""
+    takeover: int | None = None
+    """Have another worker take over, ours going on as a zombie, after so many activities were let go."""
+
+
+def check(program: Node, order: int, *, most: int = 24) -> None:
+    """Try a program in many ways. Raises `Divergence`."""
+    asyncio.run(_check(program, order, most))
+
+
+async def _check(program: Node, order: int, most: int) -> None:
+    chance = random.Random(order)
+    with _folder() as folder, _slow_commits(chance):
+        async with _laboratory(folder / "crashes.db", chance) as laboratory:
+            first, points = await laboratory.run(program, Case("without a crash"))
+            for crashes in _sample(chance, points, most):
+                ended, _ = await laboratory.run(program, Case(f"crash at {crashes}", crashes=crashes))
+                _compare(program, first, ended, f"crash at {crashes}")
+            await _try_orders(laboratory, program, chance, first, most // 2)
+
+
+async def _try_orders(laboratory: Laboratory, program: Node, chance: random.Random, first: Ended, most: int) -> None:
+    for number in range(most):
+        order, cancel = chance.randrange(2**32), chance.choice([None, None, chance.randrange(6)])
+        calm = Case(f"order {order}", order, cancel=cancel)
+        ended, points = await laboratory.run(program, calm)
+        if cancel is None:
+            _compare(program, first, ended, calm.name)
+        if number % 3 == 0:
+            case = Case(f"order {order}, taken over", order, takeover=chance.randrange(4))
+        else:
+            crashes = (chance.randrange(points) + 1, *([chance.randrange(points) + 1] if number % 3 == 1 else []))
+            case = Case(f"order {order}, cancel {cancel}, crash at {crashes}", order, crashes, cancel)
+        ended, _ = await laboratory.run(program, case)
+        if case.cancel is None:
+            _compare(program, first, ended, case.name)
+
+
+def _sample(chance: random.Random, points: int, most: int) -> Sequence[tuple[int, ...]]:
+    every = [(point,) for point in range(1, points + 1)]
+    return every if len(every) <= most else sorted(chance.sample(every, most))
+
+
+def _compare(program: Node, first: Ended, other: Ended, name: str) -> None:
+    if is_exact(program) and first != other:
+        raise Divergence(f"{name}: ended as {other}; without a crash as {first}")
+
+
+class Laboratory:
+    """An environment that many instances of a program run in, one after another."""
+
+    def __init__(self, environment: TestEnvironment, path: Path, store: Store, chance: random.Random) -> None:
+        self._environment = environment
+        self._path = path
+        self._store = store
+        self._chance = chance
+        self._count = 0
+
+    async def run(self, program: Node, case: Case) -> tuple[Ended, int]:
+        """Run a program to its end: how it ended, and how many crash points it passed."""
+        environment = self._environment
+        self._count += 1
+        world = World(f"{self._count}", self._store, interpret, gated=case.order is not None)
+        before = len(environment.reached)
+        for index, crash in enumerate(case.crashes):
+            environment.crash_at_step(sum(case.crashes[:index]) + crash)
+        scheduler = asyncio.create_task(self._schedule(world, case))
+        try:
+            async with asyncio.timeout(_LIMIT):
+                await self._start_and_wait(world.instance_id, program)
+            ended = await world.check_end()
+        except TimeoutError:
+            stored = await self._store.get(world.instance_id)
+            raise Divergence(f"{case.name}: stuck: {stored}; {world.faults}") from None
+        finally:
+            environment._plan.clear()
+            scheduler.cancel()
+            await asyncio.wait({scheduler})
+            world.close()
+        if not scheduler.cancelled() and scheduler.exception() is not None:
+            raise Divergence(f"{case.name}: the scheduler failed") from scheduler.exception()
+        if world.faults:
+            raise Divergence(f"{case.name}: {'; '.join(world.faults)}")
+        if not case.crashes and case.takeover is None:
+            self._check_once(world, case)
+        return ended, len(environment.reached) - before
+
+    def _check_once(self, world: World, case: Case) -> None:
+        ran = [(effect.op, effect.attempt) for effect in world.effects]
+        if len(ran) != len(set(ran)):
+            raise Divergence(f"{case.name}: ran twice without a crash: {ran}")
+
+    async def _start_and_wait(self, instance_id: str, program: Node) -> None:
+        workflow = interpret.with_options(instance_id=instance_id)
+        while True:
+            try:
+                handle = await self._environment.app.start_workflow(workflow, program)
+                break
+            except (StoreError, InvalidWorkflowStateError):  # the process died meanwhile: ask its successor
+                await asyncio.sleep(0.001)
+        with contextlib.suppress(WorkflowFailedError, WorkflowCancelledError):
+            await handle.result()
+
+    # --- who finishes when
+
+    async def _schedule(self, world: World, case: Case) -> None:
+        if case.order is None:
+            return
+        chance = random.Random(case.order)
+        zombies: list[asyncio.Future[None]] = []
+        for count in range(10_000):
+            if count == case.cancel:
+                await self._cancel(world.instance_id)
+            while not world.waiting:
+                world.arrived.clear()
+                await world.arrived.wait()
+            if count == case.takeover:
+                zombies = list(world.waiting)
+                world.waiting.clear()
+                await self._take_over(chance)
+                continue
+            for _ in range(chance.randrange(6)):
+                await asyncio.sleep(0)
+            if chance.random() < 0.15:
+                self._pass_time()
+            if zombies and chance.random() < 0.3:
+                _let_go(zombies, chance)
+            _let_go(world.waiting, chance)
+            if chance.random() < 0.2:
+                _let_go(world.waiting, chance)
+
+    def _pass_time(self) -> None:
+        """Let the next alarm ring although activities run."""
+        worker = self._environment.app._worker
+        due = worker.alarms.next_due() if worker is not None else None
+        if worker is not None and due is not None:
+            self._environment.clock.move_to(due)
+            worker.alarms.fire()
+
+    async def _cancel(self, instance_id: str) -> None:
+        while True:
+            try:
+                await self._environment.app.cancel_workflow(instance_id, "enough")
+                return
+            except WorkflowNotCancellableError:
+                return
+            except (StoreError, InvalidWorkflowStateError, WorkflowNotFoundError):
+                await asyncio.sleep(0.001)
+
+    async def _take_over(self, chance: random.Random) -> None:
+        """Free the instance behind its owner's back, as those do who hold the owner for dead."""
+        environment = self._environment
+        now = environment.clock.now()
+        dead = [(row.id, row.beat_at) for row in await self._store.workers()]
+        await self._store.sweep(dead, now=now, limit=1_000)
+        for _ in range(chance.randrange(5)):
+            await asyncio.sleep(0)
+        assert environment.app._upkeep is not None
+        await environment.app._upkeep.revive()
+
+
+def _let_go(waiting: list[asyncio.Future[None]], chance: random.Random) -> None:
+    if waiting:
+        leave = waiting.pop(chance.randrange(len(waiting)))
+        if not leave.done():
+            leave.set_result(None)
+
+
+@contextlib.contextmanager
+def _folder() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="romancy-crashes-", dir=_MEMORY if _MEMORY.is_dir() else None) as name:
+        yield Path(name)
+
+
+@contextlib.asynccontextmanager
+async def _laboratory(path: Path, chance: random.Random) -> AsyncIterator[Laboratory]:
+    async with TestEnvironment(str(path), workflows=[interpret]) as environment:
+        store = open_store(str(path), clock=SystemClock(), threads="inline")
+        await store.open()
+        try:
+            yield Laboratory(environment, path, store, chance)
+        finally:
+            await store.close()
+
+
+@contextlib.contextmanager
+def _slow_commits(chance: random.Random) -> Iterator[None]:
+    original = SqliteStore.commit
+
+    async def commit(self: SqliteStore, batch: Sequence[Write]) -> Any:
+        for _ in range(chance.randrange(3)):
+            await asyncio.sleep(0)
+        answers = await original(self, batch)
+        for _ in range(chance.randrange(3)):
+            await asyncio.sleep(0)
+        return answers
+
+    with mock.patch.object(SqliteStore, "commit", commit):
+        yield

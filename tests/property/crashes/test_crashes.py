@@ -1,0 +1,15 @@
+"""Replay is a function of the history: whatever the crash and the order of completion, nothing is lost or done twice."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.property.crashes.driver import check
+from tests.property.crashes.programs import Node, programs
+from tests.property.settings import examples, unhurried
+
+
+@unhurried(examples(30))
+@given(programs, st.integers(0, 2**32))
+def test_any_program_survives_any_crash(program: Node, order: int) -> None:
+    check(program, order)

@@ -1,0 +1,55 @@
+"""Stores on SQLite, in every way they can run."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Literal
+
+import pytest
+
+from romancy.clock import SystemClock
+from romancy.store.open import open_store
+from romancy.store.port import Store
+
+# Before its first import: its bare asserts are to tell what they compared.
+pytest.register_assert_rewrite("romancy.testing.conformance")
+
+WAYS = ["file", "file inline", "memory"]
+Open = Callable[[], Store]
+MakeStore = Callable[[], Awaitable[Store]]
+
+
+@pytest.fixture(params=WAYS)
+def new_store(request: pytest.FixtureRequest, tmp_path: Path) -> Open:
+    """Makes stores, not opened yet, on one database."""
+    way: str = request.param
+    threads: Literal["threads", "inline"] = "inline" if "inline" in way else "threads"
+    address = ":memory:" if way == "memory" else str(tmp_path / "test.db")
+    return lambda: open_store(address, clock=SystemClock(), threads=threads)
+
+
+@pytest.fixture
+async def store(new_store: Open) -> AsyncIterator[Store]:
+    """An open store on an empty database."""
+    one = new_store()
+    await one.open()
+    yield one
+    await one.close()
+
+
+@pytest.fixture
+async def make_store(request: pytest.FixtureRequest, new_store: Open, store: Store) -> AsyncIterator[MakeStore]:
+    """Opens one more store on the same database."""
+    if request.node.callspec.params["new_store"] == "memory":
+        pytest.skip("a database in memory has one store")
+    opened: list[Store] = []
+
+    async def make() -> Store:
+        opened.append(new_store())
+        await opened[-1].open()
+        return opened[-1]
+
+    yield make
+    for one in opened:
+        await one.close()

@@ -1,0 +1,110 @@
+"""A process that claims and writes with all its might: hammer.py DATABASE WORKER RIVAL LENGTH SEED.
+
+It takes instances from its rival as if that had died, so that both become zombies again and again. At the end it prints
+how many entries were acknowledged and how many transitions refused.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import sys
+
+from romancy.clock import SystemClock
+from romancy.errors import StoreError
+from romancy.model.history import Entry, Kind, Outcome
+from romancy.model.instance import Query, Row
+from romancy.model.status import Status
+from romancy.model.transition import Applied, Ending, Transition
+from romancy.store.open import open_store
+from romancy.store.port import Runnable, Store
+
+KINDS = [Runnable("order", "1"), Runnable("mail", "1")]
+
+
+class Hammer:
+    """One worker."""
+
+    def __init__(self, store: Store, worker: str, rival: str, length: int, chance: random.Random) -> None:
+        self.store = store
+        self.worker = worker
+        self.rival = rival
+        self.length = length
+        self.chance = chance
+        self.owned: dict[str, tuple[int, int]] = {}
+        self.acknowledged = 0
+        self.refused = 0
+
+    async def run(self) -> None:
+        """Work until everything has ended."""
+        turn = 0
+        while not await self._all_ended():
+            turn += 1
+            for row in await self.store.claim(self.worker, KINDS, now=self.store.now(), limit=8):
+                self.owned[row.instance_id] = (row.epoch, await self._length(row))
+            await self._write()
+            if turn % 3 == 0:
+                # No worker is enlisted: whatever the rival owns belongs to nobody. So does what we own.
+                await self.store.sweep([(self.rival, 0)], now=self.store.now(), limit=5)
+
+    async def _length(self, row: Row) -> int:
+        assert row.owner == self.worker
+        loaded = await self.store.load(row.instance_id)
+        assert loaded is not None
+        assert loaded.row.length == len(loaded.history)
+        return row.length
+
+    async def _write(self) -> None:
+        batch = [self._step(one, epoch, length) for one, (epoch, length) in self.owned.items()]
+        for write, answer in zip(batch, await self.store.commit(batch), strict=True):
+            assert not isinstance(answer, StoreError), answer
+            self.owned.pop(write.instance_id)
+            if not isinstance(answer, Applied):
+                self.refused += 1
+                continue
+            self.acknowledged += len(write.history)
+            if answer.held:
+                self.owned[write.instance_id] = (write.new_epoch, write.history[-1].seq)
+
+    def _step(self, instance_id: str, epoch: int, length: int) -> Transition:
+        now = self.store.now()
+        seqs = range(length + 1, length + 1 + self.chance.randint(1, 2))
+        history = tuple(
+            Entry(seq, Kind.ACTIVITY, f"op-{seq}", Outcome.OK, now, worker=self.worker, epoch=epoch) for seq in seqs
+        )
+        ends = seqs[-1] >= self.length
+        return Transition(
+            instance_id,
+            generation=1,
+            worker=self.worker,
+            epoch=epoch,
+            new_epoch=epoch,
+            status=Status.COMPLETED if ends else Status.RUNNING,
+            now=now,
+            hold=not ends and self.chance.random() < 0.6,
+            seen=0,
+            wake_at=now,
+            history=history,
+            ending=Ending(output=b"done") if ends else None,
+        )
+
+    async def _all_ended(self) -> bool:
+        return not await self.store.list(Query(status=(Status.PENDING, Status.RUNNING), limit=1))
+
+
+async def main(database: str, worker: str, rival: str, length: int, seed: int) -> None:
+    """Hammer and report."""
+    store = open_store(database, clock=SystemClock())
+    await store.open()
+    sys.stdin.readline()  # Both begin at once.
+    hammer = Hammer(store, worker, rival, length, random.Random(seed))
+    try:
+        await hammer.run()
+    finally:
+        await store.close()
+    print(json.dumps({"acknowledged": hammer.acknowledged, "refused": hammer.refused}))
+
+
+if __name__ == "__main__":
+    asyncio.run(main(sys.argv[1], sys.argv[2], sys.argv[3], int(sys.argv[4]), int(sys.argv[5])))

@@ -1,0 +1,368 @@
+"""Wrong on purpose. `test_typing.py` asks that the checkers report the marked lines and no others.
+
+E: both checkers report the line. E-mypy, E-pyright: only that one can, and the reason says why. Lines without a mark
+are right, or wrong in a way that no checker can see: those stand at the end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections.abc import Awaitable
+from datetime import date, datetime
+
+from tests.typing.right_calls import (
+    Order,
+    Receipt,
+    Warehouse,
+    charge,
+    charge_eu,
+    checkout,
+    containers,
+    either,
+    only_names,
+    ping,
+    print_label,
+    release,
+    shipping,
+    spread,
+    weigh,
+)
+
+from romancy import (
+    Activity,
+    ActivityContext,
+    App,
+    Client,
+    Operation,
+    RetryPolicy,
+    WorkflowContext,
+    WorkflowHandle,
+    activity,
+    register_compensation,
+    sleep,
+    sleep_until,
+    workflow,
+)
+
+# --- decorating activities
+
+
+class Shop:
+    @activity  # E a method: the first parameter is no context
+    async def method(self, ctx: ActivityContext, number: int) -> int:
+        return number
+
+    @activity  # E a class method, the same
+    @classmethod
+    async def of_class(cls, ctx: ActivityContext, number: int) -> int:
+        return number
+
+
+@activity  # E no context
+async def no_context(order: Order) -> Receipt:
+    return Receipt(1)
+
+
+@activity  # E no parameter at all
+async def no_parameter() -> Receipt:
+    return Receipt(1)
+
+
+@activity()  # E no context, with the parentheses
+def no_context_either(order: Order) -> Receipt:
+    return Receipt(1)
+
+
+@activity  # E the context can only be given by name
+async def context_by_name(*, ctx: ActivityContext) -> Receipt:
+    return Receipt(1)
+
+
+@activity(retires=3)  # E no such option
+async def unknown_option(ctx: ActivityContext) -> None: ...
+
+
+@activity(retry=3)  # E a number is no policy
+async def retry_number(ctx: ActivityContext) -> None: ...
+
+
+@activity(timeout="5s")  # E a text is no duration
+async def timeout_text(ctx: ActivityContext) -> None: ...
+
+
+@activity(heartbeat_timeout=datetime(2030, 1, 1))  # E a time is no duration
+async def heartbeat_time(ctx: ActivityContext) -> None: ...
+
+
+@activity(transactional="no")  # E a text is no flag
+async def transactional_text(ctx: ActivityContext) -> None: ...
+
+
+@activity("charge")  # E options go by name
+async def name_by_position(ctx: ActivityContext) -> None: ...
+
+
+@activity(name=3)  # E a number is no name
+async def name_number(ctx: ActivityContext) -> None: ...
+
+
+@activity
+async def uses_session(ctx: WorkflowContext) -> int:
+    return ctx.attempt  # E a workflow's context has no attempt
+
+
+@activity
+async def calls_another(ctx: ActivityContext, order: Order) -> Receipt:
+    await sleep(ctx, 1)  # E durable functions need a workflow's context
+    return await charge(ctx, order)  # E an activity in an activity
+
+
+# --- compensations
+
+
+def undo_without_context() -> None: ...
+async def undo_with_text(ctx: ActivityContext, order: str, *, tip: int = 0) -> None: ...
+async def undo_without_arguments(ctx: ActivityContext) -> None: ...
+async def undo_without_tip(ctx: ActivityContext, order: Order) -> None: ...
+async def undo_with_more(ctx: ActivityContext, order: Order, more: int, *, tip: int = 0) -> None: ...
+async def undo_other_result(ctx: ActivityContext, result: str, order: Order, *, tip: int = 0) -> None: ...
+async def undo_result_last(ctx: ActivityContext, order: Order, result: Receipt, *, tip: int = 0) -> None: ...
+async def undo_other_name(ctx: ActivityContext, o: Order, *, tip: int = 0) -> None: ...
+def undo_with_value(ctx: ActivityContext, order: Order, *, tip: int = 0) -> int:
+    return 3
+
+
+charge.compensate(undo_without_context)  # E no context
+charge.compensate(undo_with_text)  # E another type
+charge.compensate(undo_without_arguments)  # E an argument is missing
+charge.compensate(undo_without_tip)  # E a keyword is missing
+charge.compensate(undo_with_more)  # E an argument nobody gives
+charge.compensate(undo_other_result)  # E the result has another type
+charge.compensate(undo_result_last)  # E the result comes first
+charge.compensate(undo_other_name)  # E a caller may give `order` by name
+charge.compensate(undo_with_value)  # E what it returns would be lost
+charge.compensate(3)  # E no function
+
+
+@activity(compensation=lambda: None)  # E no context
+async def lambda_without_context(ctx: ActivityContext) -> None: ...
+
+
+@activity(compensation=undo_without_context)  # E the same
+async def function_without_context(ctx: ActivityContext) -> None: ...
+
+
+@activity(compensation="release")  # E a name is no function
+async def compensation_by_name(ctx: ActivityContext) -> None: ...
+
+
+# --- decorating workflows
+
+
+@workflow  # E a workflow is an `async def`
+def not_async(ctx: WorkflowContext) -> int:
+    return 1
+
+
+@workflow  # E an activity's context
+async def wrong_context(ctx: ActivityContext) -> int:
+    return 1
+
+
+@workflow  # E no context
+async def workflow_without_context(order: Order) -> int:
+    return 1
+
+
+@workflow(nmae="x")  # E no such option
+async def misspelt(ctx: WorkflowContext) -> int:
+    return 1
+
+
+@workflow(version=2)  # E versions are texts
+async def version_number(ctx: WorkflowContext) -> int:
+    return 1
+
+
+@workflow(timeout="1h")  # E a text is no duration
+async def workflow_timeout_text(ctx: WorkflowContext) -> int:
+    return 1
+
+
+@workflow(event_handler=None)  # E a flag
+async def handler_none(ctx: WorkflowContext) -> int:
+    return 1
+
+
+@workflow()  # E a workflow is an `async def`, with the parentheses too
+def not_async_either(ctx: WorkflowContext) -> int:
+    return 1
+
+
+# --- calling
+
+
+@workflow
+async def calling(ctx: WorkflowContext, order: Order) -> int:
+    await charge(order)  # E no context
+    await charge(ctx)  # E no order
+    await charge(ctx, "order")  # E a text is no order
+    await charge(ctx, order, 3)  # E `tip` goes by name
+    await charge(ctx, order, tpi=3)  # E no such parameter
+    await charge(ctx, order, tip="3")  # E a text is no tip
+    await charge(ctx, order, order=order)  # E given twice
+    await charge(ctx=ctx, order=order)  # E the context goes by position
+    await print_label(ctx, 1)  # E a `def` is checked as well
+    await weigh()  # E neither context nor order
+    await ping(ctx, order)  # E takes nothing
+    await only_names(ctx, "Main St")  # E goes by name
+    await only_names(ctx, number=3)  # E `street` is missing
+    await spread(ctx, "1")  # E a text among the numbers
+    await spread(ctx, 1, by=2)  # E a number among the texts
+    await containers(ctx, [3], {}, ("a", None))  # E a list of numbers
+    await Warehouse.pick(ctx, 3)  # E static methods are checked
+    await either(App(), 3)  # E an app is no context
+    await functools.partial(charge, ctx)("order")  # E partial calls are checked
+    await shipping(order.id)  # E an inline workflow needs the context
+    await shipping(ctx, order)  # E and its arguments
+    return "done"  # E the workflow's own result
+
+
+@workflow
+async def with_options(ctx: WorkflowContext, order: Order) -> None:
+    await charge.with_options(activity_id=1)(ctx, order)  # E ids are texts
+    await charge.with_options(activity_id="x")(ctx, 1)  # E the arguments are still checked
+    await charge.with_options(activityid="x")(ctx, order)  # E no such option
+    await charge.with_options(retry=3)(ctx, order)  # E a number is no policy
+    await charge.with_options(timeout="3")(ctx, order)  # E a text is no duration
+    charge.with_options("charge:eu")  # E options go by name
+    charge.with_options(name="x")  # E the name belongs to the activity
+
+
+@workflow
+async def results(ctx: WorkflowContext, order: Order) -> None:
+    text: str = await charge(ctx, order)  # E a receipt is no text
+    receipt: Receipt = charge(ctx, order)  # E not awaited
+    charge(ctx, order).total  # E not awaited
+    charge(ctx, order)  # E not awaited
+    shipping(ctx, order.id)  # E not awaited
+    register_compensation(ctx, release, order)  # E not awaited
+    sleep(ctx, 3)  # E-mypy not awaited; pyright looks at `async def` functions only
+    labels: list[str] = await print_label(ctx, order)  # E bytes are no text
+    (await charge(ctx, order)).nothing  # E a receipt has no such field
+    two: tuple[Receipt, Receipt] = await asyncio.gather(charge(ctx, order))  # E one is not two
+    both: tuple[Receipt, str] = await asyncio.gather(charge(ctx, order), either(ctx, 1))  # E an int is no text
+    task: asyncio.Task[str] = asyncio.create_task(charge(ctx, order))  # E a receipt is no text
+    slept: int = await sleep(ctx, 1)  # E nothing comes of sleeping
+    nap: Operation[int] = sleep(ctx, 1)  # E the same
+    number: int = await asyncio.wait_for(charge(ctx, order), 3)  # E a receipt is no number
+    await asyncio.wait({charge(ctx, order)})  # E as with any coroutine: make a task of it first
+
+
+@workflow
+async def waits(ctx: WorkflowContext, order: Order) -> None:
+    await sleep(60)  # E no context
+    await sleep(ctx)  # E no duration
+    await sleep(ctx, "60")  # E a text is no duration
+    await sleep(ctx, None)  # E nothing is no duration
+    await sleep(ctx, 3, "short")  # E the id goes by name
+    await sleep(ctx, 3, sleep_id=3)  # E ids are texts
+    await sleep_until(ctx, 3)  # E a number is no time
+    await sleep_until(ctx, date(2030, 1, 1))  # E a day is no time
+    await sleep_until(datetime(2030, 1, 1))  # E no context
+    await register_compensation(ctx, release)  # E no order
+    await register_compensation(ctx, release, "order")  # E a text is no order
+    await register_compensation(ctx, release, order, tip="3")  # E a text is no tip
+    await register_compensation(ctx, undo_without_context)  # E no context
+    await register_compensation(release, order)  # E no workflow's context
+    ctx.heartbeat()  # E only activities have one
+    ctx.instance  # E no such attribute
+    ctx.uuid()  # E it is called uuid4
+
+
+# --- apps, clients, handles, policies
+
+
+async def starting(app: App, client: Client, order: Order) -> None:
+    await app.start_workflow(checkout)  # E no order
+    await app.start_workflow(checkout, 3)  # E a number is no order
+    await app.start_workflow(checkout, order, 3)  # E a number is no flag
+    await app.start_workflow(checkout, order, expres=True)  # E no such parameter
+    await app.start_workflow(checkout, order, instance_id="x")  # E that is with_options's
+    await app.start_workflow(charge, order)  # E an activity
+    await app.start_workflow(checkout.fn, order)  # E a plain function
+    await app.start_workflow(checkout.with_options(instance_id=3), order)  # E ids are texts
+    await app.start_workflow(checkout.with_options(instance_id="x"), 3)  # E the arguments are still checked
+    checkout.with_options(instanceid="x")  # E no such option
+    checkout.with_options("order-42")  # E options go by name
+    await client.start_workflow(shipping, order)  # E the same calls, checked the same
+    text: WorkflowHandle[str] = await app.start_workflow(checkout, order)  # E a receipt is no text
+    handle = await app.start_workflow(checkout, order)
+    number: int = await handle.result()  # E a receipt is no number
+    await handle.result("3")  # E a text is no duration
+    await handle.cancel(3)  # E reasons are texts
+    handle.result()  # E not awaited
+    app.start_workflow(checkout, order)  # E not awaited
+    async for entry in handle.history():
+        entry.nothing  # E no such field
+
+
+async def looking(app: App) -> None:
+    app.register(charge)  # E an activity
+    app.register("checkout")  # E a name
+    (await app.get_instance("x")).status  # E there may be none
+    await app.get_instance(3)  # E ids are texts
+    await app.list_instances(state="failed")  # E no such filter
+    await app.list_instances(status=3)  # E no status
+    await app.list_instances(created_after="yesterday")  # E a text is no time
+    await app.list_instances(limit="10")  # E a text is no number
+    await app.find_instances("customer.id")  # E paths and values
+    await app.cancel_workflow()  # E which one?
+    (await app.list_instances()).items[0].nothing  # E no such field
+
+
+def making() -> None:
+    App(3)  # E no database
+    App("orders.db", workflow=[checkout])  # E no such option
+    App("orders.db", workflows=checkout)  # E a list
+    App("orders.db", workflows=[charge])  # E an activity
+    App("orders.db", default_retry=3)  # E a number is no policy
+    App("orders.db", lease_timeout="30s")  # E a text is no duration
+    App("orders.db", [checkout])  # E options go by name
+    Client("orders.db", worker_id="one")  # E a client has no worker
+    RetryPolicy(attempts=3)  # E no such field
+    RetryPolicy(max_attempts="3")  # E a text is no number
+    RetryPolicy(retryable=(ValueError("x"),))  # E classes, not errors
+    RetryPolicy.fixed(3)  # E no interval
+    RetryPolicy.none().max_attempts = 3  # E frozen
+    RetryPolicy.exponential(3, 1.0, 10.0, 2.0)  # E one too many
+
+
+async def plain(order: Order) -> None:
+    print_label.fn(ActivityContext())  # E no order
+    await print_label.fn(ActivityContext(), order)  # E a `def` gives its value at once
+    await charge.fn(WorkflowContext(), order)  # E an activity's context
+    await charge.fn(order)  # E no context
+    charge.fn = charge_eu.fn  # E read only
+    wrong: Activity[[int], Receipt] = charge  # E other parameters
+    await checkout.fn(ActivityContext(), order)  # E a workflow's context
+
+
+# --- what no checker sees: told when decorated, or when called
+
+
+@activity(compensation=undo_with_text)
+async def compensated(ctx: ActivityContext, order: Order, *, tip: int = 0) -> None: ...
+
+
+@activity
+def returns_awaitable(ctx: ActivityContext, number: int) -> Awaitable[int]:
+    return either.fn(ctx, number)
+
+
+async def unseen(ctx: WorkflowContext, app: App) -> None:
+    await sleep_until(ctx, datetime(2030, 1, 1))  # naive
+    await sleep(ctx, -1)
+    await app.start_workflow("chekout", 3)  # any name, any arguments
+    await app.find_instances({"customer.id": "c1"}, state="failed")

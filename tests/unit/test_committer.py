@@ -1,0 +1,141 @@
+"""Group commit: who is told what, and when."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from typing import Any, cast
+
+import pytest
+
+from romancy.errors import StoreError
+from romancy.model.status import Status
+from romancy.model.transition import Answer, Applied, Create, Refused, Transition, Write
+from romancy.store.committer import Committer
+from romancy.store.port import Store
+
+
+class SlowStore:
+    """Writes a batch when it is told to."""
+
+    def __init__(self) -> None:
+        self.batches: list[list[Write]] = []
+        self.gate = asyncio.Semaphore(0)
+        self.failures: list[BaseException] = []
+        self.answers: dict[str, Answer | StoreError] = {}
+
+    async def commit(self, batch: Sequence[Write]) -> list[Answer | StoreError]:
+        self.batches.append(list(batch))
+        await self.gate.acquire()
+        if self.failures:
+            raise self.failures.pop(0)
+        return [self.answers.get(cast(Any, write).instance_id, Applied()) for write in batch]
+
+
+class Source:
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.answers: list[Any] = []
+        self.answered_once = asyncio.Event()
+
+    def take(self) -> Transition:
+        return Transition(self.name, 1, "w", 1, 1, Status.RUNNING, 0, True, 0)
+
+    def answered(self, answer: Any) -> None:
+        self.answers.append(answer)
+        self.answered_once.set()
+
+
+def create(name: str) -> Create:
+    return Create(name, "wf", "", b"{}", b"", 0)
+
+
+@pytest.fixture
+async def store() -> SlowStore:
+    return SlowStore()
+
+
+@pytest.fixture
+async def committer(store: SlowStore) -> AsyncIterator[Committer]:
+    committer = Committer(cast(Store, store))
+    committer.start()
+    yield committer
+    await committer.abandon()
+
+
+async def rounds(number: int = 5) -> None:
+    for _ in range(number):
+        await asyncio.sleep(0)
+
+
+async def test_what_becomes_ready_while_a_batch_is_written_goes_into_the_next(
+    store: SlowStore, committer: Committer
+) -> None:
+    first = committer.submit(create("a"))
+    await rounds()
+    others = [committer.submit(create(name)) for name in "bcd"]
+    source = Source("run")
+    committer.enlist(source)
+    await rounds()
+    assert not first.done()
+
+    store.gate.release()
+    await first
+    store.gate.release()
+    await asyncio.gather(*others)
+
+    assert [len(batch) for batch in store.batches] == [1, 4]
+    assert source.answers == [Applied()]
+
+
+async def test_nothing_is_acknowledged_before_the_commit(store: SlowStore, committer: Committer) -> None:
+    future = committer.submit(create("a"))
+    await rounds(20)
+    assert store.batches
+    assert not future.done()
+    store.gate.release()
+    assert await future == Applied()
+
+
+async def test_one_bad_write_is_told_alone(store: SlowStore, committer: Committer) -> None:
+    store.answers = {"bad": StoreError("too large"), "old": Refused(Status.COMPLETED)}
+    bad, old, good = (committer.submit(create(name)) for name in ("bad", "old", "good"))
+    store.gate.release()
+
+    assert await good == Applied()
+    assert await old == Refused(Status.COMPLETED)
+    with pytest.raises(StoreError, match="too large"):
+        await bad
+
+
+async def test_when_the_database_fails_callers_are_told_and_transitions_are_written_again(
+    store: SlowStore, committer: Committer, caplog: pytest.LogCaptureFixture
+) -> None:
+    store.failures = [StoreError("the disk is full"), StoreError("the disk is full")]
+    source = Source("run")
+    committer.enlist(source)
+    future = committer.submit(create("a"))
+    for _ in range(3):
+        store.gate.release()
+
+    with pytest.raises(StoreError, match="the disk is full"):
+        await future
+    await source.answered_once.wait()
+
+    assert source.answers == [Applied()]
+    assert [[cast(Any, write).instance_id for write in batch] for batch in store.batches] == [["a", "run"], ["run"], ["run"]]
+    assert "will try again" in caplog.text
+
+
+async def test_a_committer_that_is_abandoned_tells_who_waits(store: SlowStore, committer: Committer) -> None:
+    written = committer.submit(create("a"))
+    await rounds()
+    queued = committer.submit(create("b"))
+
+    await committer.abandon()
+
+    for future in (written, queued):
+        with pytest.raises(StoreError):
+            await future
+    with pytest.raises(StoreError, match="not running"):
+        committer.submit(create("c"))

@@ -1,0 +1,413 @@
+"""The books of an instance: what is started, what answers from before a retry, what is undone and in which order."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterable, Iterator
+from typing import Any
+
+import pytest
+
+from romancy.core import patch
+from romancy.core.commands import Fail, Finish, Resolution
+from romancy.core.execution import Ended, Execution, Phase
+from romancy.core.loop import Run
+from romancy.errors import DeterminismViolationError
+from romancy.model.history import Entry, Kind, Outcome, Role
+
+Body = Callable[[Run], Coroutine[Any, Any, Any]]
+SECOND = 1_000_000
+
+
+@pytest.fixture(autouse=True)
+def _patched() -> Iterator[None]:
+    patch.install()
+    yield
+    patch.uninstall()
+
+
+class Story:
+    """An instance in a test: its execution, and the history as a store would keep it."""
+
+    def __init__(self, body: Body, history: Iterable[Entry] = ()) -> None:
+        self.history = list(history)
+        known = {entry.op: entry.digest for entry in self.history if entry.kind is Kind.REGISTRATION}
+        self.run = Run(lambda: body(self.run), "story", known)
+        self.books = Execution(self.run, self.history, length=len(self.history))
+        self.at = 0
+
+    def start(self) -> list[str]:
+        self.books.start(self.at)
+        return self.started()
+
+    def replay(self) -> list[str]:
+        self.books.replay(0, self.history)
+        return [issue.op for issue in self.books.starts]
+
+    def started(self) -> list[str]:
+        self.history += self.books.take_entries()
+        return [issue.op for issue in self.books.take_starts()]
+
+    def ok(self, op: str, value: str = "") -> list[str]:
+        return self._end(op, Outcome.OK, value)
+
+    def error(self, op: str, value: str = "") -> list[str]:
+        return self._end(op, Outcome.ERROR, value)
+
+    def _end(self, op: str, outcome: Outcome, value: str) -> list[str]:
+        self.at += SECOND
+        ended = Ended(outcome, value.encode())
+        self.books.feed(Resolution(Kind.ACTIVITY, op, self.at, outcome, ended.value), ended)
+        return self.started()
+
+    def undo_all(self) -> list[str]:
+        undone: list[str] = []
+        while (undo := self.books.next_undo()) is not None:
+            undone.append(undo.op)
+            self.books.compensated(undo, Ended(Outcome.OK, None), self.at)
+        self.history += self.books.take_entries()
+        return undone
+
+
+def act(run: Run, name: str, *, digest: str = "", undo: str | None = None) -> Any:
+    return run.operation(Kind.ACTIVITY, name, decode, digest=digest.encode(), undo=undo)
+
+
+def register(run: Run, name: str, *, digest: str = "") -> Any:
+    return run.effect(Kind.REGISTRATION, name, digest=digest.encode(), undo=f"undo {name}")
+
+
+def decode(resolution: Resolution) -> str:
+    text = (resolution.value or b"").decode()
+    if resolution.outcome is Outcome.ERROR:
+        raise ValueError(text)
+    return text
+
+
+# --- compensation
+
+
+async def trip(run: Run) -> None:
+    """Three bookings at once, then a registration, then the failure."""
+    await asyncio.gather(*(act(run, name, undo=f"cancel {name}") for name in ("flight", "hotel", "car")))
+    await register(run, "guide")
+    await act(run, "pay")
+
+
+def failed_trip() -> Story:
+    story = Story(trip)
+    assert story.start() == ["flight:1", "hotel:1", "car:1"]
+    story.ok("hotel:1")
+    story.ok("car:1")
+    assert story.ok("flight:1") == ["pay:1"]
+    story.error("pay:1", "declined")
+    assert isinstance(story.books.verdict, Fail)
+    return story
+
+
+ORDER = ["compensate:guide:1", "compensate:flight:1", "compensate:car:1", "compensate:hotel:1"]
+
+
+def test_the_last_completed_is_undone_first() -> None:
+    story = failed_trip()
+    assert story.books.phase is Phase.COMPENSATING
+    assert story.undo_all() == ORDER
+    assert story.books.next_undo() is None
+
+
+@pytest.mark.parametrize("taken", range(5))
+def test_the_way_back_goes_on_after_a_replay(taken: int) -> None:
+    story = failed_trip()
+    for _ in range(taken):
+        undo = story.books.next_undo()
+        assert undo is not None
+        story.books.compensated(undo, Ended(Outcome.OK, None), story.at)
+    again = Story(trip, [*story.history, *story.books.take_entries()])
+    assert again.replay() == []
+    assert again.undo_all() == ORDER[taken:]
+
+
+def test_what_failed_is_not_undone() -> None:
+    story = Story(trip)
+    story.start()
+    story.ok("hotel:1")
+    story.error("flight:1", "full")
+    assert story.undo_all() == ["compensate:hotel:1"]
+
+
+def test_a_finished_instance_undoes_nothing() -> None:
+    story = Story(trip)
+    story.start()
+    for op in ("flight:1", "hotel:1", "car:1", "pay:1"):
+        story.ok(op)
+    assert isinstance(story.books.verdict, Finish)
+    assert story.books.phase is Phase.ENDED
+
+
+def test_the_result_is_given_to_what_undoes_it() -> None:
+    story = Story(trip)
+    story.start()
+    story.ok("hotel:1", "room 7")
+    undo = story.books.next_undo()
+    assert undo is not None
+    assert (undo.op, undo.result, undo.issue.undo) == ("compensate:hotel:1", b"room 7", "cancel hotel")
+
+
+def late_hotel() -> Story:
+    """The hotel's attempt could not be stopped, and succeeded after the body had failed."""
+    story = Story(trip)
+    story.books.start(0)
+    issues = {issue.op: issue for issue in story.books.take_starts()}
+    story.ok("car:1")
+    story.error("flight:1", "full")
+    assert set(story.books.take_withdrawn()) == {"hotel:1"}
+    story.books.lingering.add("hotel:1")
+    assert story.books.phase is Phase.SETTLING
+    story.books.late(issues["hotel:1"], Ended(Outcome.OK, b"room 7"), story.at)
+    story.history += story.books.take_entries()
+    return story
+
+
+def test_a_late_success_is_recorded_beside_the_run_and_undone_first() -> None:
+    story = late_hotel()
+    assert (story.history[-1].op, story.history[-1].role) == ("hotel:1", Role.BESIDE)
+    again = Story(trip, story.history)
+    again.replay()
+    assert again.undo_all() == story.undo_all() == ["compensate:hotel:1", "compensate:car:1"]
+
+
+def test_a_registration_is_recorded_once() -> None:
+    story = failed_trip()
+    registrations = [entry for entry in story.history if entry.kind is Kind.REGISTRATION]
+    assert [(entry.op, entry.role) for entry in registrations] == [("guide:1", Role.BESIDE)]
+    again = Story(trip, story.history)
+    again.replay()
+    assert again.books.take_entries() == ()
+
+
+# --- what is started
+
+
+def test_asked_for_and_withdrawn_in_one_breath_is_never_started() -> None:
+    async def body(run: Run) -> None:
+        act(run, "a").cancel()
+        await act(run, "b")
+
+    story = Story(body)
+    assert story.start() == ["b:1"]
+    assert story.books.take_withdrawn() == []
+
+
+def test_withdrawn_later_is_told() -> None:
+    async def body(run: Run) -> None:
+        await asyncio.wait([act(run, "a"), act(run, "b")], return_when=asyncio.FIRST_COMPLETED)
+
+    story = Story(body)
+    assert story.start() == ["a:1", "b:1"]
+    story.ok("b:1")
+    assert story.books.take_withdrawn() == ["a:1"]
+
+
+def test_after_a_replay_exactly_what_is_open_is_started() -> None:
+    async def body(run: Run) -> None:
+        await asyncio.gather(act(run, "a"), act(run, "b"), asyncio.wait_for(act(run, "c"), 5))
+
+    story = Story(body)
+    story.start()
+    story.ok("b:1")
+    again = Story(body, story.history)
+    assert again.replay() == ["a:1", "c:1"]
+    assert again.books.take_withdrawn() == []
+    assert again.books.next_due() == 5 * SECOND
+    assert [issue.op for issue in again.books.due_timers(5 * SECOND)] == ["timer:1"]
+    assert again.books.due_timers(5 * SECOND - 1) == []
+
+
+# --- results kept from before a retry
+
+
+def kept(op: str, value: str, digest: str = "", seq: int = 1) -> Entry:
+    return Entry(
+        seq=seq,
+        kind=Kind.ACTIVITY,
+        op=op,
+        outcome=Outcome.OK,
+        at=0,
+        name=op.partition(":")[0],
+        role=Role.KEPT,
+        digest=digest.encode(),
+        value=value.encode(),
+        attempt=3,
+        worker="before",
+    )
+
+
+def test_kept_results_answer_in_the_order_they_are_asked_for() -> None:
+    async def body(run: Run) -> list[str]:
+        first = await act(run, "b")
+        return [first, await act(run, "new"), *await asyncio.gather(act(run, "a"), act(run, "c"))]
+
+    before = [kept("a:1", "A", seq=1), kept("b:1", "B", seq=2)]
+    story = Story(body, before)
+    story.replay()
+    assert story.started() == ["new:1"]
+    assert story.ok("new:1", "N") == ["c:1"]
+    story.ok("c:1", "C")
+    assert story.books.verdict == Finish(["B", "N", "A", "C"])
+    recorded = [entry for entry in story.history if entry.role is Role.FED]
+    assert [entry.op for entry in recorded] == ["b:1", "new:1", "a:1", "c:1"]
+    assert (recorded[0].attempt, recorded[0].worker) == (3, "before")
+
+    again = Story(body, story.history)
+    assert again.replay() == []
+    assert again.books.verdict == story.books.verdict
+
+
+def test_a_kept_result_is_undone_like_any_other() -> None:
+    async def body(run: Run) -> None:
+        await act(run, "a", undo="undo a")
+        await act(run, "b")
+
+    story = Story(body, [kept("a:1", "A")])
+    story.replay()
+    assert story.started() == ["b:1"]
+    story.error("b:1")
+    assert story.undo_all() == ["compensate:a:1"]
+
+
+def test_a_kept_result_of_other_arguments_answers_nothing() -> None:
+    async def body(run: Run) -> str:
+        await asyncio.gather(act(run, "a", digest="new"), act(run, "b"))
+        return "done"
+
+    story = Story(body, [kept("a:1", "A", digest="old")])
+    story.replay()
+    assert story.started() == ["a:1", "b:1"]
+
+
+def test_thousands_of_kept_results_are_recalled() -> None:
+    async def body(run: Run) -> int:
+        return sum([int(await act(run, "a")) for _ in range(3_000)])
+
+    story = Story(body, [kept(f"a:{n}", "1", seq=n) for n in range(1, 3_001)])
+    story.replay()
+    assert story.books.verdict == Finish(3_000)
+
+
+# --- code that no longer fits
+
+
+async def two(run: Run) -> None:
+    await act(run, "charge", digest="7 euros")
+    await register(run, "note", digest="n")
+    await act(run, "ship")
+    await act(run, "thank")
+
+
+def recorded(body: Body, *ops: str) -> list[Entry]:
+    story = Story(body)
+    story.start()
+    for op in ops:
+        story.ok(op)
+    return story.history
+
+
+def violation(body: Body, history: list[Entry]) -> str:
+    story = Story(body, history)
+    with pytest.raises(DeterminismViolationError) as caught:
+        story.replay()
+    story.run.evict()
+    return str(caught.value)
+
+
+HISTORY = recorded(two, "charge:1", "ship:1")
+
+
+def test_the_same_code_fits() -> None:
+    assert Story(two, HISTORY).replay() == ["thank:1"]
+
+
+def test_an_operation_that_is_gone_is_named_with_what_the_code_does_instead() -> None:
+    async def other(run: Run) -> None:
+        await act(run, "bill")
+
+    message = violation(other, HISTORY)
+    assert "activity charge:1 (entry 1" in message
+    assert "asked for at tests.unit.test_execution:" in message
+    assert "waits for bill:1 instead" in message
+
+
+def test_another_kind_of_operation_under_the_same_id_is_named() -> None:
+    async def other(run: Run) -> None:
+        await run.operation(Kind.TIMER, "charge", decode, digest=b"7 euros", due=9)
+
+    message = violation(other, HISTORY)
+    assert "recorded: activity charge:1" in message
+    assert "attempted: timer charge:1" in message
+    assert "a different kind of operation" in message
+
+
+def test_other_arguments_are_named_with_their_line() -> None:
+    async def other(run: Run) -> None:
+        await act(run, "charge", digest="8 euros")
+
+    message = violation(other, HISTORY)
+    assert "attempted: activity charge:1 at tests.unit.test_execution:" in message
+    assert "with other arguments" in message
+
+
+def test_code_that_ends_too_early_is_named() -> None:
+    async def other(run: Run) -> None:
+        await act(run, "charge", digest="7 euros")
+        await register(run, "note", digest="n")
+
+    message = violation(other, HISTORY)
+    assert "activity ship:1" in message
+    assert "the code had ended by then" in message
+
+
+def test_an_effect_with_other_arguments_is_named_even_if_the_code_swallows_it() -> None:
+    async def other(run: Run) -> None:
+        await act(run, "charge", digest="7 euros")
+        try:
+            await register(run, "note", digest="other")
+        except Exception:
+            await act(run, "ship")
+
+    message = violation(other, HISTORY)
+    assert "note:1 was recorded with other arguments" in message
+    assert "test_execution:" in message
+
+
+def test_new_operations_beside_the_recorded_ones_are_simply_started() -> None:
+    async def more(run: Run) -> None:
+        await act(run, "charge", digest="7 euros")
+        await register(run, "note", digest="n")
+        await register(run, "letter", digest="l")
+        await asyncio.gather(act(run, "ship"), act(run, "insure"))
+        await act(run, "thank")
+
+    story = Story(more, HISTORY)
+    assert story.replay() == ["insure:1"]
+    assert [entry.op for entry in story.books.take_entries()] == ["letter:1"]
+
+
+def test_a_run_that_was_cancelled_is_cancelled_again() -> None:
+    story = Story(trip)
+    story.start()
+    story.ok("car:1")
+    story.books.feed(Resolution(Kind.CANCEL, "", 3 * SECOND, value=b"by hand"), name="cancel")
+    assert story.books.cancelled
+    assert story.books.stopping
+    story.started()
+    again = Story(trip, story.history)
+    assert again.replay() == []
+    assert again.books.cancelled
+    assert again.undo_all() == ["compensate:car:1"]
+
+
+def test_a_result_that_cannot_be_stored_fails_the_instance() -> None:
+    story = failed_trip()
+    story.books.reject_result(TypeError("no"))
+    assert isinstance(story.books.verdict, Fail)
+    assert str(story.books.verdict.error) == "no"

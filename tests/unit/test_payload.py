@@ -1,0 +1,194 @@
+"""Values of annotated types to JSON bytes and back."""
+
+from __future__ import annotations
+
+from datetime import date, datetime
+from decimal import Decimal
+from typing import Annotated, Any, Literal
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import BaseModel, Field, SecretStr, field_validator
+from tests.unit.payload_values import ALL_BYTES, NOON, ROUND_TRIPS, Box, Colour, Line, Movie, Order, Tree, same
+
+from romancy.errors import ConfigurationError, PayloadError
+from romancy.serde import ValueCodec
+from romancy.serde.schema import value_wire
+
+
+@pytest.mark.parametrize(("annotation", "value"), ROUND_TRIPS, ids=lambda v: repr(v)[:50])
+def test_what_is_written_is_read_back_equal_and_of_one_type(annotation: Any, value: Any) -> None:
+    codec = ValueCodec(annotation, what="the value")
+    raw, seen = codec.roundtrip(value)
+    assert same(seen, value), (raw, seen)
+    assert codec.encode(seen) == codec.encode(value) == raw, "the second generation is written as the first"
+    raw.decode("utf-8")
+
+
+def test_the_table_is_worth_its_name() -> None:
+    assert len(ROUND_TRIPS) > 100
+    assert not same(Line(sku="a", blob=b"1"), Line(sku="a", blob=b"2"))
+    assert not same([1], (1,))
+    assert not same({"a": 0.0}, {"a": -0.0})
+
+
+REFUSED: list[tuple[Any, Any, str]] = [
+    (int, "5", "expected int, got str"),
+    (int, 5.5, "expected int, got float"),
+    (int, None, "expected int, got NoneType"),
+    (str, None, "expected str, got NoneType"),
+    (str, b"x", "expected str, got bytes"),
+    (str, "\ud800", "surrogates not allowed"),
+    (list[str], ["ok", "a\udfff"], "surrogates not allowed"),
+    (Line, Line(sku="\ud800"), "surrogates not allowed"),
+    (dict[str, int], {"\ud800": 1}, "surrogates not allowed"),
+    (dict[str, Any], {"a": {"\ud800": 1}}, "surrogates not allowed"),
+    (dict[str, int], {1: 1}, "only text as keys"),
+    (Any, "\ud800", "surrogates not allowed"),
+    (Any, {"a": ["\ud800"]}, "surrogates not allowed"),
+    (None, 3, "expected None, got int"),
+    (list[int], [1, "x"], "input_value='x'"),
+    (list[int], (1, 2), "got tuple"),
+    (tuple[int, int], (1,), "too few items"),
+    (Order, {"id": 1}, "expected Order, got dict"),
+    (Order, Line(sku="x"), "expected Order, got Line"),
+    (Movie, {}, "title: Field required"),
+    (Literal["a"], "b", "expected Literal['a'], got str"),
+    (Colour, "red", "expected Colour, got str"),
+    (datetime, "2024-01-01", "expected datetime, got str"),
+    (date, NOON, "expected date, got datetime"),
+    (Annotated[int, Field(gt=3)], 3, "greater than 3"),
+    (Annotated[str, Field(max_length=1)], "ab", "at most 1 character"),
+    (Decimal, Decimal("NaN"), "finite"),
+    (dict[tuple[int, int], int], {(1, 2): 3}, "cannot be stored"),
+    (SecretStr, SecretStr("s"), "stored as stars"),
+    (Any, SecretStr("s"), "stored as stars"),
+    (Any, {1: 2}, "annotate the parameter as dict[int, ...]"),
+    (dict, {1: 2}, "annotate the parameter as dict[int, ...]"),
+    (dict[str, Any], {"a": {(1,): 2}}, "annotate the parameter as dict[tuple, ...]"),
+    (Any, b"x", "annotate the parameter as bytes"),
+    (Any, {"a": [b"x"]}, "annotate the parameter as bytes"),
+    (Any, {1, 2}, "annotate the parameter as set[...]"),
+    (Any, object(), "unknown type"),
+    (Any, [lambda: 0], "unknown type"),
+    (Any, int, "unknown type"),
+]
+
+
+@pytest.mark.parametrize(("annotation", "value", "words"), REFUSED, ids=lambda v: repr(v)[:40])
+def test_what_cannot_be_read_back_is_refused_when_written(annotation: Any, value: Any, words: str) -> None:
+    codec = ValueCodec(annotation, what="result of activity 'charge'")
+    for write in (codec.encode, codec.roundtrip):
+        with pytest.raises(PayloadError) as caught:
+            write(value)
+        assert "result of activity 'charge' cannot be stored" in str(caught.value)
+        assert words in str(caught.value)
+
+
+def test_a_validator_that_raises_anything_is_a_payload_error() -> None:
+    class Moody(BaseModel):
+        a: int
+
+        @field_validator("a")
+        @classmethod
+        def never(cls, value: int) -> int:
+            raise RuntimeError("not today")
+
+    moody = Moody.model_construct(a=1)
+    with pytest.raises(PayloadError, match="not today"):
+        ValueCodec(Moody, what="it").encode(moody)
+    with pytest.raises(PayloadError, match="not today"):
+        ValueCodec(Moody, what="it").decode(b'{"a":1}')
+
+
+def test_a_value_that_contains_itself_is_refused() -> None:
+    loop: list[Any] = []
+    loop.append(loop)
+    with pytest.raises(PayloadError, match="contains itself"):
+        ValueCodec(Any, what="it").encode(loop)
+
+
+@pytest.mark.parametrize("depth", [149, 250])
+def test_nesting_is_either_stored_or_refused(depth: int) -> None:
+    value: list[Any] = []
+    for _ in range(depth):
+        value = [value]
+    codec = ValueCodec(Any, what="it")
+    if depth < 150:
+        assert codec.decode(codec.encode(value)) == value
+    else:
+        with pytest.raises(PayloadError, match="nested deeper"):
+            codec.encode(value)
+
+
+def test_stored_data_of_another_shape_names_the_path() -> None:
+    codec = ValueCodec(Order, what="result of activity 'load'")
+    with pytest.raises(PayloadError, match=r"result of activity 'load' cannot be read as Order: lines\.0\.sku: Field"):
+        codec.decode(b'{"id":1,"lines":[{}]}')
+    with pytest.raises(PayloadError, match="Invalid JSON"):
+        codec.decode(b"{")
+
+
+def test_without_annotation_tuples_come_back_as_lists_and_models_as_dicts() -> None:
+    codec = ValueCodec(Any, what="it")
+    assert codec.roundtrip((1, (2,)))[1] == [1, [2]]
+    assert codec.roundtrip({"a": Line(sku="x")})[1] == {"a": Line(sku="x").model_dump(mode="json")}
+    assert codec.roundtrip(NOON)[1] == NOON.isoformat()
+
+
+def test_a_type_that_pydantic_does_not_know_is_a_configuration_error() -> None:
+    class Opaque: ...
+
+    with pytest.raises(ConfigurationError, match=r"the result is annotated .*Opaque, which pydantic cannot store"):
+        ValueCodec(Opaque, what="the result").check()
+
+
+def test_ten_megabytes() -> None:
+    text, blob = "x" * 10_000_000, ALL_BYTES * 40_000
+    assert ValueCodec(str, what="it").roundtrip(text)[1] == text
+    assert ValueCodec(Line, what="it").roundtrip(Line(sku="x", blob=blob))[1].blob == blob
+
+
+def test_plain_types_are_not_read_back_needlessly_and_others_are() -> None:
+    assert value_wire(dict[str, list[int | None]]).certain
+    assert value_wire(Box[bytes]).certain
+    assert not any(value_wire(t).certain for t in (Decimal, Colour, Annotated[int, Field(gt=1)], Movie, set[int], Tree))
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(st.characters(exclude_categories=["Cs"])),
+    lambda inner: (
+        st.lists(inner, max_size=4) | st.dictionaries(st.text(st.characters(exclude_categories=["Cs"])), inner)
+    ),
+    max_leaves=20,
+)
+
+
+@given(JSON)
+def test_any_json_round_trips_without_annotation(value: Any) -> None:
+    assert same(ValueCodec(Any, what="it").roundtrip(value)[1], value)
+
+
+@given(
+    st.builds(
+        Tree,
+        blob=st.binary(),
+        weight=st.floats(),
+        children=st.lists(st.builds(Tree, blob=st.binary(), weight=st.floats()), max_size=3),
+    )
+)
+def test_any_bytes_and_floats_round_trip_in_models(tree: Tree) -> None:
+    assert same(ValueCodec(Tree, what="it").roundtrip(tree)[1], tree)
+
+
+@given(st.text(st.characters()))
+def test_text_is_stored_exactly_or_refused(text: str) -> None:
+    codec = ValueCodec(str, what="it")
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        with pytest.raises(PayloadError):
+            codec.encode(text)
+    else:
+        assert codec.roundtrip(text)[1] == text

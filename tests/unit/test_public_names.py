@@ -1,0 +1,78 @@
+"""The public names are chosen, not found: a new one is added here on purpose."""
+
+from __future__ import annotations
+
+import romancy
+
+PUBLIC = [
+    "Activity",
+    "ActivityContext",
+    "ActivityError",
+    "ActivityIDConflictError",
+    "ActivityTimeoutError",
+    "App",
+    "AttemptEntry",
+    "ChannelMessageTimeoutError",
+    "ChannelModeConflictError",
+    "ChannelNotSubscribedError",
+    "Client",
+    "ConfigurationError",
+    "DeterminismViolationError",
+    "Duration",
+    "Error",
+    "EventTimeoutError",
+    "GroupNotJoinedError",
+    "HistoryEntry",
+    "Instance",
+    "InstanceConflictError",
+    "InvalidWorkflowStateError",
+    "JournalLine",
+    "LeaseLostError",
+    "Operation",
+    "Page",
+    "PayloadError",
+    "RetryExhaustedError",
+    "RetryPolicy",
+    "RomancyError",
+    "Status",
+    "StoreError",
+    "TerminalError",
+    "WaitingFor",
+    "Workflow",
+    "WorkflowCancelledError",
+    "WorkflowContext",
+    "WorkflowFailedError",
+    "WorkflowHandle",
+    "WorkflowIOError",
+    "WorkflowNotCancellableError",
+    "WorkflowNotFoundError",
+    "WorkflowResult",
+    "WorkflowStuckError",
+    "WorkflowTerminatedError",
+    "WorkflowTimeoutError",
+    "__version__",
+    "activity",
+    "register_compensation",
+    "sleep",
+    "sleep_until",
+    "workflow",
+]
+
+
+def test_the_public_names_are_these() -> None:
+    assert sorted(romancy.__all__) == PUBLIC
+
+
+def test_they_are_listed_in_order_and_once() -> None:
+    assert romancy.__all__ == sorted(set(romancy.__all__))
+
+
+def test_every_one_can_be_imported() -> None:
+    found: dict[str, object] = {}
+    exec("from romancy import *", found)
+    assert not set(PUBLIC) - set(found)
+
+
+def test_every_one_says_what_it_is() -> None:
+    silent = [name for name in PUBLIC if callable(getattr(romancy, name)) and not getattr(romancy, name).__doc__]
+    assert silent == []

@@ -1,0 +1,108 @@
+"""The small parts of a worker: alarms and slots; time, ids and page tokens."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from datetime import UTC, datetime
+
+import pytest
+
+from romancy import ConfigurationError
+from romancy.clock import SystemClock, to_datetime, to_micros
+from romancy.ids import RandomIds
+from romancy.testing import VirtualClock
+from romancy.views import page_position, page_token
+from romancy.worker.alarms import Alarms
+from romancy.worker.slots import Slots
+
+
+class HandAlarms(Alarms):
+    def _arm(self) -> None:
+        """Rung by hand."""
+
+
+def test_alarms_ring_in_order_of_their_time_and_only_when_due() -> None:
+    clock = VirtualClock()
+    alarms, rung = HandAlarms(clock), list[str]()
+    start = clock.now()
+    for name, due in (("c", 30), ("a", 10), ("b", 20), ("b2", 20)):
+        alarms.at(start + due, lambda name=name: rung.append(name))
+    alarms.at(start + 15, lambda: rung.append("cancelled")).cancel()
+
+    clock.move_to(start + 20)
+    alarms.fire()
+
+    assert rung == ["a", "b", "b2"]
+    assert alarms.next_due() == start + 30
+
+
+def test_an_alarm_set_by_an_alarm_rings_in_the_same_round_if_it_is_due() -> None:
+    clock = VirtualClock()
+    alarms, rung = HandAlarms(clock), list[str]()
+    alarms.at(clock.now(), lambda: alarms.at(clock.now(), lambda: rung.append("second")) and None)
+
+    alarms.fire()
+
+    assert rung == ["second"]
+
+
+async def test_real_alarms_ring_by_themselves_soonest_first() -> None:
+    clock, rung = SystemClock(), list[str]()
+    alarms, done = Alarms(clock), asyncio.Event()
+    alarms.at(clock.now() + 20_000, lambda: rung.append("late"))
+    alarms.at(clock.now() + 20_001, done.set)
+    alarms.at(clock.now() - 5, lambda: rung.append("past"))
+
+    await done.wait()
+
+    assert rung == ["past", "late"]
+    alarms.close()
+
+
+async def test_slots_go_to_those_who_came_first() -> None:
+    slots, order = Slots(1), list[int]()
+
+    async def hold(number: int) -> None:
+        await slots.acquire()
+        order.append(number)
+        await asyncio.sleep(0)
+        slots.release()
+
+    await asyncio.gather(*[hold(number) for number in range(5)])
+
+    assert order == [0, 1, 2, 3, 4]
+    assert slots.free == 1
+
+
+async def test_a_slot_that_comes_together_with_a_cancellation_is_passed_on() -> None:
+    slots = Slots(1)
+    await slots.acquire()
+    waiting = asyncio.ensure_future(slots.acquire())
+    await asyncio.sleep(0)
+
+    slots.release()
+    waiting.cancel()
+    await asyncio.wait({waiting})
+
+    assert slots.free == 1
+
+
+def test_instance_ids_are_uuids_in_order_of_time() -> None:
+    ids = RandomIds()
+    made = [uuid.UUID(ids.instance_id(moment * 1_000_000)) for moment in range(1_700_000_000, 1_700_000_010)]
+
+    assert all(one.version == 7 for one in made)
+    assert made == sorted(made)
+    assert len({ids.incarnation() for _ in range(100)}) == 100
+
+
+def test_times_survive_the_way_to_the_engine_and_back_exactly() -> None:
+    moment = datetime(2031, 5, 6, 7, 8, 9, 123456, tzinfo=UTC)
+    assert to_datetime(to_micros(moment)) == moment
+
+
+def test_page_tokens_carry_any_id() -> None:
+    assert page_position(page_token(17, "a:b/ç")) == (17, "a:b/ç")
+    with pytest.raises(ConfigurationError, match="page_token='nonsense'"):
+        page_position("nonsense")
