@@ -14,6 +14,7 @@ from romancy.authoring.registry import Registry
 from romancy.authoring.signatures import refuse_unknown
 from romancy.authoring.workflow import Workflow
 from romancy.clock import MICROS, Clock, SystemClock, to_micros
+from romancy.core.loop import Run
 from romancy.core.matching import input_matches
 from romancy.crash import CrashPoint
 from romancy.errors import (
@@ -22,6 +23,7 @@ from romancy.errors import (
     InvalidWorkflowStateError,
     WorkflowCancelledError,
     WorkflowFailedError,
+    WorkflowIOError,
     WorkflowNotCancellableError,
     WorkflowNotFoundError,
     WorkflowTerminatedError,
@@ -154,6 +156,11 @@ class Client:
 
     @property
     def _store(self) -> Store:
+        if isinstance(asyncio._get_running_loop(), Run):
+            raise WorkflowIOError(
+                "Workflow code called the app. It would be called again on every replay, and its answer could be another one: "
+                "move this into an activity."
+            )
         if self._opened is None:
             name = type(self).__name__
             raise InvalidWorkflowStateError(
@@ -239,7 +246,10 @@ class Client:
     async def get_instance(self, instance_id: str) -> Instance | None:
         """One instance, or None."""
         stored = await self._store.get(instance_id)
-        return None if stored is None else instance_of(stored, await self._blocked_reason(stored))
+        return None if stored is None else (await self._views([stored]))[0]
+
+    async def _views(self, found: Sequence[Stored]) -> list[Instance]:
+        return [instance_of(stored, await self._blocked_reason(stored)) for stored in found]
 
     async def _blocked_reason(self, stored: Stored) -> Error | None:
         if stored.row.status is not Status.BLOCKED:
@@ -297,7 +307,7 @@ class Client:
         found = await self._store.list(replace(query, limit=query.limit + 1))
         items = found[: query.limit]
         token = page_token(items[-1].row.created_at, items[-1].row.instance_id) if len(found) > query.limit else None
-        return Page([instance_of(stored) for stored in items], token)
+        return Page(await self._views(items), token)
 
     async def _search(self, query: Query, wanted: Mapping[str, Any]) -> Page[Instance]:
         hits: list[Stored] = []
@@ -310,11 +320,11 @@ class Client:
                 if input_matches(value_of(stored.input), wanted):
                     hits.append(stored)
                     if len(hits) == query.limit:
-                        return Page([instance_of(hit) for hit in hits], page_token(*before))
+                        return Page(await self._views(hits), page_token(*before))
             if len(found) < _SCAN_WINDOW:
-                return Page([instance_of(hit) for hit in hits])
+                return Page(await self._views(hits))
         assert before is not None
-        return Page([instance_of(hit) for hit in hits], page_token(*before))
+        return Page(await self._views(hits), page_token(*before))
 
     async def history(self, instance_id: str) -> AsyncIterator[HistoryEntry]:
         """What happened in an instance so far, in order."""
@@ -375,6 +385,7 @@ class Client:
     # --- results
 
     async def _await_result(self, instance_id: str, timeout: Duration | None) -> bytes:
+        assert self._store is not None  # says so if this does not run
         results = self._results
         assert results is not None
         future = results.watch(instance_id)
@@ -409,14 +420,15 @@ class Client:
 
     async def _failure(self, instance_id: str, status: Status, raw: bytes | None) -> Exception:
         cause = decode_failure(raw) if raw is not None else None
+        told = error_of(raw)
         if status is Status.CANCELLED:
-            told = error_of(raw)
             detail = f": {told.message}" if told is not None and told.message else ""
             return WorkflowCancelledError(f"{instance_id} was cancelled{detail}.")
         if status is Status.TERMINATED:
             return WorkflowTerminatedError(f"{instance_id} was terminated by an operator.")
         kind = WorkflowTimeoutError if isinstance(cause, WorkflowTimeoutError) else WorkflowFailedError
-        error = kind(f"{instance_id} failed: {type(cause).__name__}: {cause}")
+        message = told.message if told is not None else ""
+        error = kind(f"{instance_id} failed: {type(cause).__name__}: {message}")
         error.__cause__ = cause
         return error
 

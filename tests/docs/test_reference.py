@@ -11,9 +11,22 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.docs.pages import DOCS, ROOT, anchors_of, headings_of, name_of, pages, prose_of, table_of
 
 import romancy
-from romancy import ActivityContext, App, Client, HistoryEntry, Instance, RetryPolicy, Status, WaitingFor, WorkflowContext
+from romancy import (
+    ActivityContext,
+    App,
+    AttemptEntry,
+    Client,
+    HistoryEntry,
+    Instance,
+    JournalLine,
+    RetryPolicy,
+    Status,
+    WaitingFor,
+    WorkflowContext,
+)
 from romancy import errors as error_module
 from romancy.authoring.activity import activity
 from romancy.authoring.workflow import workflow
@@ -21,11 +34,19 @@ from romancy.core.guard import _REFUSED
 from romancy.model.history import Kind, Outcome
 from romancy.options import OPTIONS
 from romancy.testing import POINTS, TestEnvironment
-from tests.docs.pages import DOCS, ROOT, anchors_of, headings_of, name_of, pages, prose_of, table_of
 
 REFERENCE = DOCS / "reference"
 EXPLANATION = DOCS / "explanation"
 ERRORS = [one for one in vars(error_module).values() if isinstance(one, type) and one.__module__ == error_module.__name__]
+
+RECORDS = [Instance, WaitingFor, HistoryEntry, AttemptEntry, JournalLine]
+WORDS = re.findall(
+    r"\w+",
+    """
+    activity attempt batch claim commit compensation determinism epoch generation heartbeat history incarnation instance
+    journal lease operation park replay run status timer transition wait wake worker workflow
+    """,
+)
 
 
 def default_text(default: Any) -> str:
@@ -66,7 +87,9 @@ def fields(cls: Any) -> list[str]:
     return [field.name for field in dataclasses.fields(cls)]
 
 
-@pytest.mark.parametrize("record", [Instance, WaitingFor, HistoryEntry], ids=lambda record: record.__name__)
+@pytest.mark.parametrize(
+    "record", [Instance, WaitingFor, HistoryEntry, AttemptEntry, JournalLine], ids=lambda record: record.__name__
+)
 def test_every_field_is_in_its_table(record: type) -> None:
     rows = table_of(REFERENCE / "instances-and-history.md", record.__name__)
     assert [row[0] for row in rows] == fields(record)
@@ -96,8 +119,7 @@ def test_every_field_of_a_retry_policy_is_documented() -> None:
 
 def public(cls: type) -> set[str]:
     """The public names of a class, and the attributes its objects get."""
-    source = inspect.getsource(cls.__init__)
-    given = set(re.findall(r"self\.([a-z]\w*)", source))
+    given = set(re.findall(r"self\.([a-z]\w*)(?:: .+)? = ", inspect.getsource(cls)))
     return {name for base in cls.__mro__[:-1] for name in vars(base) if not name.startswith("_")} | given
 
 
@@ -148,11 +170,7 @@ def functions_of(path: Path) -> set[str]:
     return {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
 
 
-@pytest.mark.parametrize(
-    "word",
-    "activity attempt batch claim commit compensation determinism epoch generation heartbeat history incarnation instance "
-    "journal lease operation park replay run status timer transition wait wake worker workflow".split(),
-)
+@pytest.mark.parametrize("word", WORDS)
 def test_the_glossary_has_the_words(word: str) -> None:
     assert word in anchors_of(DOCS / "glossary.md")
 

@@ -5,15 +5,17 @@ from __future__ import annotations
 import itertools
 import subprocess
 import sys
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-
 from tests.docs.pages import ROOT, anchors_of, blocks_of, links_of, name_of, pages
 
 PATIENCE = 30
 RUNNER = Path(__file__).with_name("pages.py")
 WITH_CODE = [page for page in pages() if any(block.language == "python" for block in blocks_of(page))]
+FOLDER = ROOT / "examples"
 EXAMPLES = {
     "simple.py": ["Hello, Ada!", "completed"],
     "retry.py": ["attempt 1 fails", "attempt 3 succeeds", "gave up after 2 attempts"],
@@ -24,12 +26,23 @@ EXAMPLES = {
 }
 
 
-def run(command: list[str], folder: Path) -> str:
-    """What a program that ends well prints."""
+@pytest.fixture(scope="session")
+def programs(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[Path, Future[str]]]:
+    """What every page and example that a selected test wants prints. Four run at a time: mostly they wait."""
+    items = [item for item in request.session.items if isinstance(item, pytest.Function)]
+    params = [item.callspec.params["program"] for item in items if "programs" in item.fixturenames]
+    wanted = {program for program in params if isinstance(program, Path)}
+    with ThreadPoolExecutor(4) as pool:
+        yield {program: pool.submit(run, program, tmp_path_factory.mktemp(program.stem)) for program in sorted(wanted)}
+
+
+def run(program: Path, folder: Path) -> str:
+    """What a page or a script that ends well prints."""
+    command = [str(RUNNER), str(program)] if program.suffix == ".md" else [str(program)]
     done = subprocess.run(
         [sys.executable, "-W", "error", *command], cwd=folder, capture_output=True, text=True, timeout=PATIENCE, check=False
     )
-    assert done.returncode == 0, f"{' '.join(command)} ended with {done.returncode}:\n{done.stdout}\n{done.stderr}"
+    assert done.returncode == 0, f"{name_of(program)} ended with {done.returncode}:\n{done.stdout}\n{done.stderr}"
     return done.stdout
 
 
@@ -53,12 +66,12 @@ def fits(wanted: str, line: str) -> bool:
     return True
 
 
-@pytest.mark.parametrize("page", WITH_CODE, ids=name_of)
-def test_a_page_runs_and_prints_what_it_says(page: Path, tmp_path: Path) -> None:
-    printed = run([str(RUNNER), str(page)], tmp_path)
-    expected = [block.text.splitlines() for block in blocks_of(page) if block.language == "text"]
+@pytest.mark.parametrize("program", WITH_CODE, ids=name_of)
+def test_a_page_runs_and_prints_what_it_says(program: Path, programs: dict[Path, Future[str]]) -> None:
+    printed = programs[program].result()
+    expected = [block.text.splitlines() for block in blocks_of(program) if block.language == "text"]
     wanted = missing([line for line in itertools.chain(*expected) if line.strip()], printed)
-    assert wanted is None, f"{name_of(page)} says that it prints {wanted!r}. It printed:\n{printed}"
+    assert wanted is None, f"{name_of(program)} says that it prints {wanted!r}. It printed:\n{printed}"
 
 
 @pytest.mark.parametrize("page", pages(), ids=name_of)
@@ -93,19 +106,19 @@ def test_blocks_have_a_language() -> None:
 
 
 def test_every_example_is_expected() -> None:
-    assert {path.name for path in (ROOT / "examples").glob("*.py")} == set(EXAMPLES)
+    assert {path.name for path in FOLDER.glob("*.py")} == set(EXAMPLES)
 
 
-@pytest.mark.parametrize("name", EXAMPLES)
-def test_an_example_runs_to_its_end(name: str, tmp_path: Path) -> None:
-    printed = run([str(ROOT / "examples" / name)], tmp_path)
-    wanted = missing(EXAMPLES[name], printed)
-    assert wanted is None, f"{name} did not print {wanted!r}. It printed:\n{printed}"
+@pytest.mark.parametrize("program", [FOLDER / name for name in EXAMPLES], ids=name_of)
+def test_an_example_runs_to_its_end(program: Path, programs: dict[Path, Future[str]]) -> None:
+    printed = programs[program].result()
+    wanted = missing(EXAMPLES[program.name], printed)
+    assert wanted is None, f"{name_of(program)} did not print {wanted!r}. It printed:\n{printed}"
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_an_example_is_short_and_says_what_it_shows(name: str) -> None:
-    text = (ROOT / "examples" / name).read_text(encoding="utf-8")
+    text = (FOLDER / name).read_text(encoding="utf-8")
     assert text.startswith('"""')
     assert len(text.splitlines()) < 60
 

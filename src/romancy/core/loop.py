@@ -350,6 +350,10 @@ class Run(_Loop):
         """
         self._evicting = True
         self._ready.clear()
+        if not self.live_tasks() and not self._generators:
+            self.pending.clear()
+            self._main = None
+            return []  # the common case: it has ended, and left nothing running
         self._enter()
         try:
             complaints = [name for task in reversed(self.live_tasks()) for name in self._end_task(task)]

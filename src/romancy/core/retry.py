@@ -31,6 +31,8 @@ def next_attempt_at(policy: RetryPolicy, *, attempt: int, first_at: int, now: in
 
 
 def _interval(policy: RetryPolicy, attempt: int, key: str) -> float:
+    if not policy.initial_interval:
+        return 0.0
     try:
         interval = min(policy.initial_interval * policy.multiplier ** (attempt - 1), policy.max_interval)
     except OverflowError:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from romancy.errors import ConfigurationError
 
@@ -66,7 +66,8 @@ class RetryPolicy:
 
 
 def _require(name: str, value: object, *, at_least: float, at_most: float = math.inf) -> None:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not at_least <= value <= at_most:
+    number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    if not number or not at_least <= cast(float, value) <= at_most:
         bounds = f"from {at_least:g} to {at_most:g}" if at_most != math.inf else f"of at least {at_least:g}"
         raise ConfigurationError(f"RetryPolicy({name}={value!r}): give a number {bounds}.")
 

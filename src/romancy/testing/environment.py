@@ -80,6 +80,8 @@ class _TestApp(App):
         await self._store.sweep(dead, now=self._clock.now(), limit=1_000_000)
         await super()._start_worker()
         assert self._worker is not None
+        if self._finder is not None:
+            await self._finder.claim_blocked()  # as the first round of a worker's upkeep does
         if self._environment.replay_always:
             self._worker.on_committed = self._environment._check_replay
 

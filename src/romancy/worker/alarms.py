@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import heapq
 import itertools
+import logging
 from collections.abc import Callable
 
 from romancy.clock import MICROS, Clock
 
+_log = logging.getLogger("romancy.worker")
 _LONGEST_NAP = 5.0
 """Seconds after which the clock is read again even if nothing is due: it may have been set."""
 
@@ -62,7 +64,7 @@ class Alarms:
             alarm = heapq.heappop(self._heap)[2]
             callback, alarm.callback = alarm.callback, None
             if callback is not None:
-                callback()
+                _ring(callback)
         self._arm()
 
     def close(self) -> None:
@@ -84,3 +86,11 @@ class Alarms:
         self._armed = due
         delay = min(max(due - self._clock.now(), 0) / MICROS, _LONGEST_NAP)
         self._handle = asyncio.get_running_loop().call_later(delay, self.fire)
+
+
+def _ring(callback: Callable[[], None]) -> None:
+    """Call back; what goes wrong for one must not keep the others asleep."""
+    try:
+        callback()
+    except Exception:
+        _log.exception("an alarm failed")

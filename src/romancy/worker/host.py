@@ -89,6 +89,8 @@ class Host:
         self._alarm_due: int | None = None
         self._ending: Ending | None = None
         self._pausing = False
+        self._held_back: list[Issue] = []
+        """What a pause keeps from being started, should it be taken back."""
         self._reading_mail = False
         self._mail_again = False
 
@@ -203,14 +205,22 @@ class Host:
     def take_mail(self, seen: int, mails: tuple[Mail, ...]) -> None:
         """Feed what arrived; the next transition says that it was seen."""
         self.seen = seen
+        pauses: list[int] = []
         for mail in mails:
             if mail.id in self._consumed:
+                continue
+            if mail.kind == "pause":
+                # It stays where it is until somebody takes it back: used up earlier, it would not outlive a crash.
+                pauses.append(mail.id)
                 continue
             self._consumed.append(mail.id)
             if mail.kind == "cancel":
                 self._cancel(mail)
-            elif mail.kind == "pause":
-                self._pausing = True
+                self._consumed += pauses
+                pauses.clear()
+        self._pausing = bool(pauses)
+        if not self._pausing:
+            self._starts, self._held_back = self._held_back + self._starts, []
 
     def _cancel(self, mail: Mail) -> None:
         execution = self.execution
@@ -266,11 +276,11 @@ class Host:
         if isinstance(error, TerminalError | PayloadError):
             return error
         if is_terminal(error):
-            return _caused(TerminalError(str(error)), error)
+            return _caused(TerminalError(describe_failure(encode_failure(error)).message), error)
         if not retryable(policy, _as_exception(error), terminal=False):
             return error
         tries = self._retries.tries(attempt.work.op) + 1
-        text = f"{attempt.work.op} failed {tries} time{'s' * (tries > 1)}; the last error: {error!r}"
+        text = f"{attempt.work.op} failed {tries} time{'s' * (tries > 1)}; the last error: {_told(error)}"
         return _caused(RetryExhaustedError(text, tries), error)
 
     # --- what follows from it
@@ -458,10 +468,12 @@ class Host:
             self.worker.drop(self)
             return
         launching, self._launching = self._launching, []
-        if answer.held:
-            self._launch(launching)
-        if answer.signal != self.seen or self._mail_again:
+        unread = answer.signal != self.seen or self._mail_again
+        if unread:  # first what arrived: it may be a cancellation or a pause, after which nothing new starts
+            self._held_back += launching
             self.check_mail()
+        elif answer.held:
+            self._launch(launching)
         if not answer.held:
             self.worker.park(self)
             self._arm()
@@ -489,7 +501,9 @@ class Host:
     # --- carrying out
 
     def _launch(self, issues: list[Issue]) -> None:
-        if not self.worker.stopping and not self._pausing:
+        if self._pausing:
+            self._held_back += issues
+        elif not self.worker.stopping:
             for issue in issues:
                 if issue.op in self.execution.run.pending:
                     self._start(Work(issue))
@@ -512,8 +526,9 @@ class Host:
             self._attempt(work)
 
     def _start_due_backoffs(self) -> None:
-        for backoff in self._retries.take_due(self.worker.clock.now()):
-            self._attempt(backoff.work, backoff.thread)
+        if self._retries.waiting:
+            for backoff in self._retries.take_due(self.worker.clock.now()):
+                self._attempt(backoff.work, backoff.thread)
 
     def _attempt(self, work: Work, thread: asyncio.Future[Any] | None = None) -> None:
         number, details = self._retries.number(work.op), self._retries.details(work.op)
@@ -564,6 +579,14 @@ def _reason(body: bytes | None) -> bytes | None:
 def _as_exception(error: BaseException) -> BaseException:
     """An activity that ends itself with CancelledError or SystemExit has failed like any other."""
     return error if isinstance(error, Exception) else RuntimeError(repr(error))
+
+
+def _told(error: BaseException) -> str:
+    """An error as text, whatever its own `__repr__` does."""
+    try:
+        return repr(error)
+    except Exception:
+        return type(error).__qualname__
 
 
 def _caused(error: BaseException, cause: BaseException) -> BaseException:

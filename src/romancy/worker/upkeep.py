@@ -77,13 +77,22 @@ class Heart:
 
     def _beat(self) -> None:
         try:
-            alive = self._pulse.beat(self._worker.clock.now())
+            alive = self._renew()
         except StoreError as error:
             _log.warning("the heartbeat could not be written: %s", error)
             return
         self.beats += 1
         if not alive and not self._stop.is_set():
             self._call(self._worker_died)
+
+    def _renew(self) -> bool:
+        """One beat. One that had to wait for the database is old when it is written: then another follows at once."""
+        interval = round(self._worker.options.heartbeat_interval * MICROS)
+        while True:
+            now = self._worker.clock.now()
+            alive = self._pulse.beat(now)
+            if not alive or self._stop.is_set() or self._worker.clock.now() - now < interval:
+                return alive
 
     def _worker_died(self) -> None:
         if not self._worker.stopping:
@@ -120,6 +129,7 @@ class Upkeep:
         self._task: asyncio.Task[None] | None = None
         self._suspects: dict[str, int] = {}
         self._beats = 0
+        self._reviving = False
 
     async def start(self, *, heart: bool = True) -> None:
         """Report for duty and begin."""
@@ -149,13 +159,18 @@ class Upkeep:
             await asyncio.to_thread(heart.stop)
 
     async def revive(self) -> None:
-        """Start over as a new incarnation."""
-        self._worker.lose_everything()
-        await self.enlist()
-        if self._heart is not None:
-            heart = self._heart
-            await asyncio.to_thread(heart.stop)
-            self._start_heart()
+        """Start over as a new incarnation. If that fails, the next beat of the old heart asks again."""
+        if self._reviving:  # the old heart goes on until it is replaced, and asks at every beat
+            return
+        self._reviving = True
+        try:
+            self._worker.lose_everything()
+            await self.enlist()
+            if self._heart is not None:
+                await asyncio.to_thread(self._heart.stop)
+                self._start_heart()
+        finally:
+            self._reviving = False
         self._finder.look()
 
     async def _run(self) -> None:

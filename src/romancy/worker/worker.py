@@ -10,7 +10,7 @@ import socket
 from collections import OrderedDict
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from romancy.authoring.registry import Registry
@@ -24,7 +24,7 @@ from romancy.model.history import Entry
 from romancy.model.instance import Loaded, Row
 from romancy.model.policy import RetryPolicy
 from romancy.model.status import Status
-from romancy.model.transition import Answer, Beat, Ending, Note, Refused, Transition
+from romancy.model.transition import Answer, Applied, Beat, Ending, Note, Refused, Transition
 from romancy.store.committer import Committer
 from romancy.store.port import Store
 from romancy.worker.alarms import Alarms
@@ -289,7 +289,7 @@ class Worker:
             notes=(Note("blocked", reason),),
             blocked_by=code,
         )
-        self.committer.enlist(_Once(transition))
+        self.committer.enlist(_Block(self.committer, transition))
 
     def note(self, host: Host, write: Beat) -> None:
         """Write an open attempt's row; if that is refused, the instance is not ours."""
@@ -340,17 +340,21 @@ class Worker:
             self._threads.shutdown(wait=False, cancel_futures=True)
 
 
-class _Once:
-    """A transition that belongs to no host any more."""
+class _Block:
+    """The transition that blocks an instance; it belongs to no host any more."""
 
-    def __init__(self, transition: Transition) -> None:
+    def __init__(self, committer: Committer, transition: Transition) -> None:
+        self._committer = committer
         self._transition = transition
 
     def take(self) -> Transition:
         return self._transition
 
     def answered(self, answer: object) -> None:
-        """Refused: somebody else has it, and will see for himself."""
+        """Refused: somebody else has it, and will see for himself. Kept because something arrived: that waits as well."""
+        if isinstance(answer, Applied) and answer.held:
+            self._transition = replace(self._transition, seen=answer.signal, notes=())
+            self._committer.enlist(self)
 
 
 def _ignore(due: int) -> None:

@@ -1,0 +1,43 @@
+"""Retries: an activity that works at the third attempt, and one that never does."""
+
+import asyncio
+
+from romancy import ActivityContext, App, RetryExhaustedError, RetryPolicy, WorkflowContext, activity, workflow
+
+
+@activity(retry=RetryPolicy.exponential(5, initial=0.05, maximum=1.0))
+async def fetch(ctx: ActivityContext) -> str:
+    """Fail twice, then answer."""
+    if ctx.attempt < 3:
+        print(f"attempt {ctx.attempt} fails")
+        raise ConnectionError("no answer")
+    print(f"attempt {ctx.attempt} succeeds")
+    return "content"
+
+
+@activity(retry=RetryPolicy.fixed(2, 0.05))
+async def unreachable(ctx: ActivityContext) -> str:
+    """Never answer."""
+    raise ConnectionError("nobody there")
+
+
+@workflow
+async def collect(ctx: WorkflowContext) -> str:
+    """Use what answers, and do without what does not."""
+    content = await fetch(ctx)
+    try:
+        content += await unreachable(ctx)
+    except RetryExhaustedError as error:
+        print(f"gave up after {error.attempts} attempts: {error.__cause__}")
+    return content
+
+
+async def main() -> None:
+    """Run one instance."""
+    async with App("sqlite:///retry.db") as app:
+        handle = await app.start_workflow(collect)
+        print("result:", await handle.result())
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

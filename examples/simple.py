@@ -1,0 +1,31 @@
+"""The smallest workflow: one activity, one result, and the record of it."""
+
+import asyncio
+
+from romancy import ActivityContext, App, WorkflowContext, activity, workflow
+
+
+@activity
+async def greet(ctx: ActivityContext, name: str) -> str:
+    """Do the work: here it could call a web service."""
+    return f"Hello, {name}!"
+
+
+@workflow
+async def welcome(ctx: WorkflowContext, name: str) -> str:
+    """Decide what is done."""
+    return await greet(ctx, name)
+
+
+async def main() -> None:
+    """Start one instance, wait for it, and look at it."""
+    async with App("sqlite:///simple.db") as app:
+        handle = await app.start_workflow(welcome, "Ada")
+        print(await handle.result())
+        print(await handle.status())
+        async for entry in handle.history():
+            print(entry.seq, entry.activity_id, entry.result)
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

@@ -1,0 +1,89 @@
+"""Two workers under load, each killed again and again: every order comes out right."""
+
+from __future__ import annotations
+
+import random
+import time
+from pathlib import Path
+
+import pytest
+from tests.chaos import orders
+from tests.chaos.processes import (
+    HISTORY_WITH_GAPS,
+    LEFT_BEHIND,
+    RECORDED_TWICE,
+    WITHOUT_WAKE_SOURCE,
+    Worker,
+    Workers,
+    rows,
+    until,
+)
+
+from romancy import Client
+
+pytestmark = [pytest.mark.chaos, pytest.mark.slow]
+
+ORDERS = 300
+KILLING = 12.0
+"""Seconds during which workers are killed."""
+
+
+@pytest.mark.timeout(150)
+async def test_killed_workers_lose_nothing_and_repeat_nothing(tmp_path: Path) -> None:
+    chance = random.Random(20)
+    killed: set[int] = set()
+    with Workers(tmp_path) as workers:
+        running = [workers.start(), workers.start()]
+        async with Client(str(tmp_path / "chaos.db"), workflows=orders.WORKFLOWS) as client:
+            for number in range(ORDERS):
+                await client.start_workflow(orders.order.with_options(instance_id=f"order-{number}"), number)
+            await _kill_at_random(workers, running, chance, killed, tmp_path)
+            await until(lambda: _unfinished(tmp_path) == 0, f"every order ends:\n{workers.texts()[-3000:]}")
+            for number in range(ORDERS):
+                result = await client.get_result(f"order-{number}")
+                wanted = orders.expected(number)
+                assert result.status == ("failed" if wanted is None else "completed"), (result, workers.texts()[-3000:])
+                assert result.output == wanted
+    assert len(killed) >= 3
+    lines = orders.read(tmp_path / "ledger")
+    assert list(orders.faults_of(lines, killed=killed)) == []
+    _check_effects(tmp_path, lines)
+    for query in (RECORDED_TWICE, HISTORY_WITH_GAPS, LEFT_BEHIND, WITHOUT_WAKE_SOURCE):
+        assert rows(tmp_path, query) == []
+    assert "database is locked" not in workers.texts()
+    assert "Traceback" not in workers.texts()
+
+
+async def _kill_at_random(
+    workers: Workers, running: list[Worker], chance: random.Random, killed: set[int], folder: Path
+) -> None:
+    end = time.monotonic() + KILLING
+    while time.monotonic() < end and _unfinished(folder):
+        seen = len(orders.read(folder / "ledger"))
+        more = chance.randrange(1, 150)
+        await until(lambda: len(orders.read(folder / "ledger")) >= seen + more or not _unfinished(folder), "effects go on")  # noqa: B023
+        victim = chance.randrange(len(running))
+        running[victim].kill()
+        killed.add(running[victim].pid)
+        assert rows(folder, WITHOUT_WAKE_SOURCE) == []
+        running[victim] = workers.start()
+
+
+def _unfinished(folder: Path) -> int:
+    found: int = rows(folder, "SELECT count(*) FROM romancy_instances WHERE ended_at IS NULL")[0][0]
+    return found
+
+
+def _check_effects(folder: Path, lines: list[orders.Line]) -> None:
+    """What is recorded as done was done, in that attempt."""
+    done = {(line.instance, line.op, line.attempt) for line in lines if line.what == "done"}
+    recorded = rows(
+        folder,
+        "SELECT instance_id, op, attempt FROM romancy_history WHERE kind IN ('activity', 'compensation') AND outcome = 'ok'",
+    )
+    assert set(recorded) <= done
+    failed = [number for number in range(ORDERS) if orders.expected(number) is None]
+    undone = rows(folder, "SELECT instance_id, op FROM romancy_history WHERE kind = 'compensation' ORDER BY instance_id, seq")
+    wanted = [(f"order-{number}", op) for number in failed for op in ("compensate:reserve:2", "compensate:reserve:1")]
+    assert sorted(undone) == sorted(wanted)
+    assert [one for one in undone if one[0] == "order-5"] == [one for one in wanted if one[0] == "order-5"]

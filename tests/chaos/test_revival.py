@@ -1,0 +1,120 @@
+"""A worker that was declared dead starts over once, whatever goes wrong meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import threading
+import time
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.chaos.processes import until
+
+from romancy import ActivityContext, App, StoreError, WorkflowContext, activity, workflow
+from romancy.model.instance import WorkerRow
+from romancy.worker.upkeep import Heart
+from romancy.worker.worker import Worker
+
+pytestmark = pytest.mark.chaos
+
+
+@activity
+async def add_one(ctx: ActivityContext, number: int) -> int:
+    return number + 1
+
+
+@workflow
+async def count(ctx: WorkflowContext, number: int) -> int:
+    return await add_one(ctx, number)
+
+
+def _app(path: Path) -> App:
+    return App(str(path), workflows=[count], heartbeat_interval=0.05, lease_timeout=0.5, poll_interval=0.05)
+
+
+def _execute(path: Path, sql: str) -> list[tuple[Any, ...]]:
+    with closing(sqlite3.connect(path, isolation_level=None, timeout=30)) as connection:
+        return connection.execute(sql).fetchall()
+
+
+def _hearts() -> int:
+    return sum(thread.name == "romancy-heart" for thread in threading.enumerate())
+
+
+async def test_a_revival_that_takes_long_happens_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "test.db"
+    async with _app(path) as app:
+        store, upkeep, worker = app._store, app._upkeep, app._worker
+        assert upkeep is not None
+        assert worker is not None
+        heart, old_name = upkeep._heart, worker.id
+        assert heart is not None
+        enlist = store.enlist
+
+        async def slowly(row: WorkerRow) -> None:
+            beats = heart.beats
+            await until(lambda: heart.beats > beats + 2, "the old heart beats on")
+            await enlist(row)
+
+        monkeypatch.setattr(store, "enlist", slowly)
+        _execute(path, "DELETE FROM romancy_workers")
+        await until(lambda: upkeep._heart is not heart, "there is a new heart")
+        await until(lambda: _hearts() == 1, "the old one has stopped")
+        assert _execute(path, "SELECT id FROM romancy_workers") == [(worker.id,)]
+        assert worker.id != old_name
+        handle = await app.start_workflow(count, 1)
+        assert await handle.result(timeout=30) == 2
+    assert _hearts() == 0
+
+
+async def test_a_revival_that_fails_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "test.db"
+    async with _app(path) as app:
+        store, worker = app._store, app._worker
+        assert worker is not None
+        enlist, failures = store.enlist, iter(range(2))
+
+        async def at_the_third_time(row: WorkerRow) -> None:
+            if next(failures, None) is not None:
+                raise StoreError("away")
+            await enlist(row)
+
+        monkeypatch.setattr(store, "enlist", at_the_third_time)
+        _execute(path, "DELETE FROM romancy_workers")
+        await until(lambda: len(_execute(path, "SELECT id FROM romancy_workers")) == 1, "it is enlisted at last")
+        handle = await app.start_workflow(count, 1)
+        assert await handle.result(timeout=30) == 2
+
+
+class _SlowPulse:
+    """A database that lets the first beat wait."""
+
+    def __init__(self) -> None:
+        self.ages: list[int] = []
+        self.now: Callable[[], int] = lambda: 0
+
+    def beat(self, now: int) -> bool:
+        if not self.ages:
+            time.sleep(0.2)
+        self.ages.append(self.now() - now)
+        return True
+
+    def close(self) -> None:
+        pass
+
+
+async def test_a_beat_that_had_to_wait_is_followed_by_another_at_once(tmp_path: Path) -> None:
+    async with App(str(tmp_path / "test.db"), workflows=[count], heartbeat_interval=0.1) as app:
+        worker: Worker | None = app._worker
+        assert worker is not None
+        pulse = _SlowPulse()
+        pulse.now = worker.clock.now
+        heart = Heart(worker, pulse)
+        await asyncio.to_thread(heart._beat)
+        assert len(pulse.ages) >= 2
+        assert pulse.ages[0] >= 100_000
+        assert pulse.ages[-1] < 100_000

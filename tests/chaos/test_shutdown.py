@@ -1,0 +1,218 @@
+"""Apps come and go: nothing leaks, and what one leaves the next takes up at once."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import threading
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from romancy import ActivityContext, App, StoreError, WorkflowContext, activity, sleep, workflow
+
+pytestmark = [pytest.mark.chaos, pytest.mark.timeout(90)]
+
+
+@dataclass
+class Stage:
+    """What the activities of a test have done, and whether they may finish."""
+
+    begun: list[str] = field(default_factory=list)
+    ended: list[str] = field(default_factory=list)
+    leave: asyncio.Event = field(default_factory=asyncio.Event)
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def sees(self, count: int) -> None:
+        """Until so many activities have begun."""
+        async with asyncio.timeout(30):
+            while len(self.begun) < count:
+                self.changed.clear()
+                await self.changed.wait()
+
+
+stage = Stage()
+
+
+@pytest.fixture(autouse=True)
+def new_stage() -> None:
+    stage.__init__()  # type: ignore[misc]
+
+
+@activity
+async def act(ctx: ActivityContext, number: int) -> int:
+    stage.begun.append(ctx.idempotency_key)
+    stage.changed.set()
+    await stage.leave.wait()
+    stage.ended.append(ctx.idempotency_key)
+    return number
+
+
+@activity
+def act_in_thread(ctx: ActivityContext, number: int) -> int:
+    return number
+
+
+
+
+@workflow
+async def steps(ctx: WorkflowContext, number: int) -> int:
+    first = await act(ctx, number)
+    await sleep(ctx, 0.01)
+    return first + await act_in_thread(ctx, number) + await act(ctx, number)
+
+
+@workflow
+async def nap(ctx: WorkflowContext, seconds: float) -> str:
+    await sleep(ctx, seconds)
+    return "awake"
+
+
+WORKFLOWS = [steps, nap]
+
+
+@asynccontextmanager
+async def running(path: Path, **options: float) -> AsyncIterator[App]:
+    """An app that never takes over from the dead: a lease of an hour."""
+    app = App(
+        str(path),
+        workflows=WORKFLOWS,
+        heartbeat_interval=0.1,
+        lease_timeout=3600,
+        poll_interval=0.1,
+        **options,  # type: ignore[arg-type]
+    )
+    async with app:
+        yield app
+
+
+@dataclass(frozen=True)
+class Belongings:
+    """What this process holds."""
+
+    threads: int
+    tasks: int
+    files: list[str]
+
+
+def belongings() -> Belongings:
+    gc.collect()
+    names = os.listdir("/proc/self/fd") if os.path.isdir("/proc/self/fd") else []
+    targets: list[str] = []
+    for name in names:
+        try:
+            targets.append(os.readlink(f"/proc/self/fd/{name}"))
+        except OSError:
+            continue
+    files = sorted(target for target in targets if target.startswith("/") and "test.db" in target)
+    return Belongings(threading.active_count(), len(asyncio.all_tasks()), files)
+
+
+async def test_nothing_leaks_when_apps_come_and_go(tmp_path: Path) -> None:
+    stage.leave.set()
+    async with running(tmp_path / "first.db") as app:  # what is made once in a process
+        await (await app.start_workflow(steps, 1)).result(timeout=30)
+    before = belongings()
+    for round in range(15):
+        async with running(tmp_path / "test.db", cache_size=round % 3) as app:
+            handles = await asyncio.gather(*(app.start_workflow(steps, number) for number in range(5)))
+            await app.start_workflow(nap, 3600)
+            if round % 2:
+                await asyncio.gather(*(handle.result(timeout=30) for handle in handles))
+    assert belongings() == before
+
+
+async def test_nothing_leaks_when_a_start_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with running(tmp_path / "first.db"):
+        pass
+    before = belongings()
+
+    async def refuse(self: object, *args: object, **values: object) -> None:
+        raise StoreError("no")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("romancy.store.sqlite.store.SqliteStore.enlist", refuse)
+        for _ in range(5):
+            with pytest.raises(StoreError):
+                async with running(tmp_path / "test.db"):
+                    pass
+    (tmp_path / "folder.db").mkdir()
+    for _ in range(5):
+        with pytest.raises(StoreError):
+            async with running(tmp_path / "folder.db"):
+                pass
+    assert belongings() == before
+
+
+async def test_shutdown_under_load_hands_everything_over(tmp_path: Path) -> None:
+    async with running(tmp_path / "test.db") as first:
+        stage.leave.set()
+        handles = await asyncio.gather(*(first.start_workflow(steps, number) for number in range(100)))
+        ids = [handle.instance_id for handle in handles]
+        await stage.sees(50)
+    begun = len(stage.begun)
+    async with running(tmp_path / "test.db") as second:
+        results = await asyncio.gather(*(second.get_handle(id).result(timeout=60) for id in ids))
+    assert results == [3 * number for number in range(100)]
+    assert begun < 200  # there was something to hand over
+    assert sorted(stage.ended) == sorted(set(stage.ended))  # what had begun could finish: nothing ran twice
+
+
+async def test_running_activities_finish_before_a_shutdown_ends(tmp_path: Path) -> None:
+    async with running(tmp_path / "test.db") as first:
+        handle = await first.start_workflow(steps, 1)
+        await stage.sees(1)
+        asyncio.get_running_loop().call_later(0.1, stage.leave.set)
+    assert len(stage.ended) == 1
+    async with running(tmp_path / "test.db") as second:
+        assert await second.get_handle(handle.instance_id).result(timeout=30) == 3
+    assert len(stage.begun) == 2
+
+
+async def test_activities_that_do_not_finish_in_time_run_again_elsewhere(tmp_path: Path) -> None:
+    async with running(tmp_path / "test.db", shutdown_timeout=0) as first:
+        handle = await first.start_workflow(steps, 1)
+        await stage.sees(1)
+    assert stage.ended == []
+    stage.leave.set()
+    async with running(tmp_path / "test.db") as second:
+        assert await second.get_handle(handle.instance_id).result(timeout=30) == 3
+    assert stage.begun[0] == stage.begun[1]
+    assert len(stage.begun) == 3
+
+
+async def test_attempts_that_wait_for_a_slot_do_not_begin_in_a_shutdown(tmp_path: Path) -> None:
+    async with running(tmp_path / "test.db", max_concurrent_activities=1) as first:
+        handles = await asyncio.gather(*(first.start_workflow(steps, number) for number in range(5)))
+        await stage.sees(1)
+        asyncio.get_running_loop().call_later(0.1, stage.leave.set)
+    assert len(stage.begun) == 1
+    async with running(tmp_path / "test.db") as second:
+        results = [await second.get_handle(handle.instance_id).result(timeout=30) for handle in handles]
+    assert results == [3 * number for number in range(5)]
+    assert len(stage.begun) == 10
+
+
+async def test_who_waits_for_a_result_is_told_of_the_shutdown(tmp_path: Path) -> None:
+    async with running(tmp_path / "test.db") as app:
+        handle = await app.start_workflow(nap, 3600)
+        waiting = asyncio.create_task(handle.result())
+        await asyncio.sleep(0)
+    with pytest.raises(StoreError, match="shut down"):
+        await waiting
+
+
+async def test_stopping_twice_and_starting_again_is_fine(tmp_path: Path) -> None:
+    app = App(str(tmp_path / "test.db"), workflows=WORKFLOWS)
+    stage.leave.set()
+    for number in range(3):
+        await app.startup()
+        await app.startup()
+        handle = await app.start_workflow(steps, number)
+        assert await handle.result(timeout=30) == 3 * number
+        await app.shutdown()
+        await app.shutdown()

@@ -1,0 +1,214 @@
+"""What things cost, by counting: commits, statements, replays, instances in memory."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from romancy import ActivityContext, App, WorkflowContext, activity, sleep, workflow
+from romancy.store.sqlite import connection
+from romancy.worker.host import Host
+from romancy.worker.worker import Worker
+
+
+@activity
+async def add_one(ctx: ActivityContext, number: int) -> int:
+    return number + 1
+
+
+@workflow
+async def one_step(ctx: WorkflowContext, number: int) -> int:
+    return await add_one(ctx, number)
+
+
+@workflow
+async def sleeper(ctx: WorkflowContext, naps: int) -> int:
+    number = await add_one(ctx, 0)
+    for _ in range(naps):
+        await sleep(ctx, 0.01)
+    return number
+
+
+@workflow
+async def many_steps(ctx: WorkflowContext, steps: int) -> int:
+    number = 0
+    for _ in range(steps):
+        number = await add_one(ctx, number)
+    return number
+
+
+@workflow
+async def steps_then_nap(ctx: WorkflowContext, steps: int) -> int:
+    number = 0
+    for _ in range(steps):
+        number = await add_one(ctx, number)
+    await sleep(ctx, 0.01)
+    return await add_one(ctx, number)
+
+
+WORKFLOWS = [one_step, sleeper, many_steps, steps_then_nap]
+
+
+class Counter:
+    """Every statement that any connection of this process has executed."""
+
+    def __init__(self) -> None:
+        self.statements: list[str] = []
+
+    def clear(self) -> None:
+        """Count from here."""
+        self.statements.clear()
+
+    @property
+    def commits(self) -> int:
+        """Transactions that were committed."""
+        return sum(statement == "COMMIT" for statement in self.statements)
+
+    def count(self, text: str) -> int:
+        """Statements with this in them."""
+        return sum(text in statement for statement in self.statements)
+
+
+@pytest.fixture
+def counter(monkeypatch: pytest.MonkeyPatch) -> Counter:
+    counter = Counter()
+    connect: Callable[[str, bool], sqlite3.Connection] = connection._connect
+
+    def counted(path: str, read_only: bool) -> sqlite3.Connection:
+        opened = connect(path, read_only)
+        opened.set_trace_callback(counter.statements.append)
+        return opened
+
+    monkeypatch.setattr(connection, "_connect", counted)
+    return counter
+
+
+@pytest.fixture
+def quiet(tmp_path: Path) -> App:
+    """An app whose housekeeping does not fall into what is counted."""
+    return App(str(tmp_path / "test.db"), workflows=WORKFLOWS, heartbeat_interval=600, lease_timeout=3600, poll_interval=600)
+
+
+def worker_of(app: App) -> Worker:
+    assert app._worker is not None
+    return app._worker
+
+
+async def settle(app: App) -> None:
+    """Until the housekeeping of the start is over."""
+    finder = app._finder
+    assert finder is not None
+    while not (finder.idle and finder.looked_at and worker_of(app).still):
+        await asyncio.sleep(0.005)
+    await app._store.workers()  # behind whatever the lanes still do
+
+
+async def commits_of(app: App, counter: Counter, name: str, argument: int) -> int:
+    await settle(app)
+    counter.clear()
+    handle = await app.start_workflow(name, argument)
+    await handle.result(timeout=30)
+    return counter.commits
+
+
+async def test_one_activity_is_two_commits(quiet: App, counter: Counter) -> None:
+    async with quiet as app:
+        assert await commits_of(app, counter, "one_step", 1) <= 2
+
+
+async def test_a_sleep_is_one_commit_more(quiet: App, counter: Counter) -> None:
+    async with quiet as app:
+        assert await commits_of(app, counter, "sleeper", 1) <= 3
+        assert await commits_of(app, counter, "sleeper", 5) <= 7
+        assert worker_of(app).replays == 0
+
+
+async def test_a_warm_run_is_not_replayed_and_reads_nothing(quiet: App, counter: Counter) -> None:
+    async with quiet as app:
+        await commits_of(app, counter, "sleeper", 10)
+        assert worker_of(app).replays == 0
+        assert counter.count("FROM romancy_history") == 0
+
+
+async def test_a_cold_run_reads_its_history_with_one_query(tmp_path: Path, counter: Counter) -> None:
+    app = App(str(tmp_path / "test.db"), workflows=WORKFLOWS, cache_size=0, heartbeat_interval=600, lease_timeout=3600)
+    async with app:
+        assert await commits_of(app, counter, "steps_then_nap", 100) <= 104  # the start, each result, a claim, the end
+        assert worker_of(app).replays == 1
+        assert counter.count("FROM romancy_history") == 1
+
+
+async def test_the_cost_of_a_step_does_not_grow(quiet: App, counter: Counter) -> None:
+    async with quiet as app:
+        await commits_of(app, counter, "many_steps", 20)
+        few = len(counter.statements)
+        await commits_of(app, counter, "many_steps", 220)
+        many = len(counter.statements)
+        await commits_of(app, counter, "many_steps", 420)
+        assert len(counter.statements) - many <= (many - few) * 1.1
+        assert (many - few) / 200 <= 8
+
+
+async def test_concurrent_starts_share_commits(quiet: App, counter: Counter) -> None:
+    async with quiet as app:
+        await settle(app)
+        counter.clear()
+        handles = await asyncio.gather(*(app.start_workflow(one_step, number) for number in range(200)))
+        assert sorted(await asyncio.gather(*(handle.result(timeout=30) for handle in handles))) == list(range(1, 201))
+        assert counter.commits <= 40
+
+
+WRITES = ("INSERT", "UPDATE", "DELETE", "REPLACE")
+BEAT = "UPDATE romancy_workers SET beat_at"
+
+
+async def test_an_idle_app_looks_and_beats_and_nothing_else(tmp_path: Path, counter: Counter) -> None:
+    path = str(tmp_path / "test.db")
+    async with App(path, workflows=WORKFLOWS, heartbeat_interval=0.1, lease_timeout=10, poll_interval=0.1) as app:
+        handle = await app.start_workflow(sleeper, 1)
+        await handle.result(timeout=30)
+        await settle(app)
+        heart = app._upkeep._heart if app._upkeep is not None else None
+        assert heart is not None
+        counter.clear()
+        first = heart.beats
+        while heart.beats < first + 10:
+            await asyncio.sleep(0.02)
+        statements, beats = list(counter.statements), heart.beats - first + 1
+    writes = [statement for statement in statements if any(word in statement for word in WRITES)]
+    assert [statement for statement in writes if not statement.startswith(BEAT)] == []
+    assert len(writes) <= beats
+    assert not [statement for statement in statements if "romancy_history" in statement or "romancy_payloads" in statement]
+    looks = [statement for statement in statements if not statement.startswith("PRAGMA data_version")]
+    # A beat, a sweep, a look at the blocked, and looks for work: one each interval, and one when somebody has written.
+    assert len(looks) <= 40 * beats
+
+
+async def test_the_cache_is_bounded_and_the_evicted_go_on(tmp_path: Path) -> None:
+    app = App(str(tmp_path / "test.db"), workflows=WORKFLOWS, cache_size=10, poll_interval=0.1)
+    parked: list[int] = []
+    async with app:
+        worker = worker_of(app)
+        worker.on_committed = lambda host: parked.append(len(worker._parked))
+        handles = await asyncio.gather(*(app.start_workflow(sleeper, 3) for _ in range(60)))
+        assert await asyncio.gather(*(handle.result(timeout=60) for handle in handles)) == [1] * 60
+        assert max(parked) <= 10
+        assert worker.replays > 0
+        assert not worker._hosts
+        assert not worker._parked
+
+
+async def test_ended_and_evicted_instances_leave_nothing_in_memory(tmp_path: Path) -> None:
+    async with App(str(tmp_path / "test.db"), workflows=WORKFLOWS, cache_size=5, poll_interval=0.1) as app:
+        handles = await asyncio.gather(*(app.start_workflow(sleeper, 2) for _ in range(40)))
+        await asyncio.gather(*(handle.result(timeout=60) for handle in handles))
+        worker = worker_of(app)
+        await settle(app)
+        gc.collect()
+        assert not [one for one in gc.get_objects() if isinstance(one, Host) and one.worker is worker]
+        assert len(worker.alarms._heap) <= 200
