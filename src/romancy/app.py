@@ -23,7 +23,7 @@ from romancy.model.transition import Create, Ending, Existing, RequestKind
 from romancy.worker.alarms import Alarms
 from romancy.worker.finder import Finder
 from romancy.worker.upkeep import Upkeep
-from romancy.worker.worker import Worker, WorkerOptions, python_version
+from romancy.worker.worker import Worker, WorkerOptions
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -85,7 +85,6 @@ class App(Client):
         self._upkeep: Upkeep | None = None
         self._with_heart = True
         self._reserved = 0
-        self._python = python_version()
 
     # --- life
 
@@ -98,7 +97,7 @@ class App(Client):
         try:
             await self._start_worker()
         except BaseException:
-            await self.shutdown()
+            await self._stop()
             raise
 
     async def _start_worker(self) -> None:
@@ -151,6 +150,9 @@ class App(Client):
 
     async def shutdown(self) -> None:
         """Stop claiming, let running activities finish within `shutdown_timeout`, and release the rest at once."""
+        await super().shutdown()
+
+    async def _stop(self) -> None:
         worker, self._worker = self._worker, None
         if worker is not None:
             assert self._finder is not None
@@ -161,7 +163,7 @@ class App(Client):
             await self._upkeep.stop()
             with contextlib.suppress(StoreError):  # the lease will run out instead
                 await self._store.release(worker.id, now=self._clock.now())
-        await super().shutdown()
+        await super()._stop()
 
     async def _die(self) -> None:
         """Stop as `kill -9` would: nothing more is written, nothing is released. Who waits for a result goes on waiting."""
@@ -188,14 +190,14 @@ class App(Client):
     async def start_workflow(self, wf: str, /, *args: Any, **kwargs: Any) -> WorkflowHandle[Any]: ...
     async def start_workflow(self, wf: Any, /, *args: Any, **kwargs: Any) -> WorkflowHandle[Any]:
         """Start a workflow; it runs here at once if there is room. As `Client.start_workflow` otherwise."""
-        create, workflow = self._creation(wf, args, kwargs)
         committer, worker = self._write(), self._worker
-        assert workflow is not None
         here = worker is not None and worker.room > self._reserved
         owner = worker.id if worker is not None and here else None
+        create, workflow = self._creation(wf, args, kwargs, owner)
+        assert workflow is not None
         self._reserved += here
         try:
-            answer = await committer.submit(_owned(create, owner, self._python))
+            answer = await committer.submit(create)
         finally:
             self._reserved -= here
         if isinstance(answer, Existing):
@@ -253,18 +255,3 @@ class App(Client):
             worker.forget(instance_id)
         elif not worker.nudge(instance_id):
             finder.look()
-
-
-def _owned(create: Create, owner: str | None, python: str) -> Create:
-    return Create(
-        create.instance_id,
-        create.workflow,
-        create.version,
-        create.input,
-        create.digest,
-        create.now,
-        owner,
-        create.deadline_at,
-        create.code,
-        python,
-    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import platform
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
@@ -56,6 +57,8 @@ from romancy.views import attempt_of, error_of, history_of, instance_of, journal
 P = ParamSpec("P")
 R = TypeVar("R")
 
+_PYTHON = platform.python_version()
+"""Recorded with every instance: replay may differ between versions of Python."""
 _SCAN_WINDOW = 200
 _SCAN_LIMIT = 20_000
 """How many instances one search by input looks at before it gives back a token to go on from."""
@@ -97,14 +100,14 @@ class Client:
         self._opened: Store | None = None
         self._committer: Committer | None = None
         self._results: Results | None = None
-        self._starting: asyncio.Lock | None = None
+        self._changing: asyncio.Lock | None = None
 
     # --- life
 
     async def startup(self) -> None:
         """Connect. Safe to call again while running."""
-        self._starting = self._starting or asyncio.Lock()
-        async with self._starting:
+        self._changing = self._changing or asyncio.Lock()
+        async with self._changing:
             if self._opened is None:
                 await self._start()
 
@@ -134,6 +137,11 @@ class Client:
 
     async def shutdown(self) -> None:
         """Disconnect. Safe to call twice."""
+        self._changing = self._changing or asyncio.Lock()
+        async with self._changing:
+            await self._stop()
+
+    async def _stop(self) -> None:
         if self._opened is None:
             return
         store, self._opened = self._opened, None
@@ -158,8 +166,8 @@ class Client:
     def _store(self) -> Store:
         if isinstance(asyncio._get_running_loop(), Run):
             raise WorkflowIOError(
-                "Workflow code called the app. It would be called again on every replay, and its answer could be another one: "
-                "move this into an activity."
+                "Workflow code called the app. It would do so again on every replay, and could get another answer: move "
+                "this into an activity."
             )
         if self._opened is None:
             name = type(self).__name__
@@ -201,7 +209,9 @@ class Client:
             _check_same(create, answer)
         return self._handle(create.instance_id, workflow)
 
-    def _creation(self, wf: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Create, Workflow[..., Any] | None]:
+    def _creation(
+        self, wf: Any, args: tuple[Any, ...], kwargs: dict[str, Any], owner: str | None = None
+    ) -> tuple[Create, Workflow[..., Any] | None]:
         now = self._clock.now()
         try:
             workflow = self._registry.resolve(wf)
@@ -217,8 +227,10 @@ class Client:
             input=raw,
             digest=workflow.codec.digest(raw),
             now=now,
+            owner=owner,
             deadline_at=now + workflow.timeout if workflow.timeout is not None else None,
             code=self._registry.code(workflow),
+            python=_PYTHON,
         )
         return create, workflow
 
@@ -427,8 +439,8 @@ class Client:
         if status is Status.TERMINATED:
             return WorkflowTerminatedError(f"{instance_id} was terminated by an operator.")
         kind = WorkflowTimeoutError if isinstance(cause, WorkflowTimeoutError) else WorkflowFailedError
-        message = told.message if told is not None else ""
-        error = kind(f"{instance_id} failed: {type(cause).__name__}: {message}")
+        what = f": {told.type.rpartition('.')[2]}: {told.message}" if told is not None else ""
+        error = kind(f"{instance_id} failed{what}")
         error.__cause__ = cause
         return error
 

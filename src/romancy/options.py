@@ -65,12 +65,19 @@ def _seconds(least: float) -> Callable[[Any], float]:
         if isinstance(value, timedelta):
             value = value.total_seconds()
         if isinstance(value, str):
-            value = float(value)
+            value = _number(value)
         if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value < least:
             raise ValueError(f"give seconds as a number of at least {least:g}, or a timedelta")
         return float(value)
 
     return read
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan  # no number either: refused with the sentence for all that is none
 
 
 def _policy(value: Any) -> RetryPolicy:

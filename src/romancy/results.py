@@ -81,8 +81,11 @@ class Results:
                 await self._look()
 
     async def _look(self) -> None:
-        for instance_id, status in (await self._store.statuses(list(self._waiting))).items():
-            if status.ended:
+        ids = list(self._waiting)
+        statuses = await self._store.statuses(ids)
+        for instance_id in ids:
+            status = statuses.get(instance_id)
+            if status is None or status.ended:  # none: it has ended and was deleted since
                 for future in self._waiting.pop(instance_id, ()):
                     if not future.done():
                         future.set_result(None)

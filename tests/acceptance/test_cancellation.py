@@ -75,7 +75,7 @@ async def test_a_sleeping_instance_is_cancelled_at_once() -> None:
 
 
 async def test_a_sleeping_instance_is_cancelled_by_another_process(database: str) -> None:
-    async with App(database, workflows=[nap]) as app, Client(database) as other:
+    async with App(database, workflows=[nap]) as app, Client(database, workflows=[]) as other:
         handle = await app.start_workflow(nap)
         while await handle.status() is not Status.WAITING_FOR_TIMER:
             await asyncio.sleep(0)
@@ -96,7 +96,7 @@ async def test_a_running_instance_is_cancelled_by_another_process(database: str)
         await work(ctx)
         await sleep(ctx, 3600)
 
-    async with App(database, workflows=[job]) as app, Client(database) as other:
+    async with App(database, workflows=[job]) as app, Client(database, workflows=[]) as other:
         handle = await app.start_workflow(job)
         await running.wait()
         await other.cancel_workflow(handle.instance_id)
@@ -342,7 +342,7 @@ async def test_inside_asyncio_timeout_cancels_the_activity_which_is_neither_retr
 
 async def test_a_completion_that_came_before_the_inner_cancellation_stands() -> None:
     undone: list[str] = []
-    running, finish = asyncio.Event(), asyncio.Event()
+    running = asyncio.Event()
 
     @activity
     async def stubborn(ctx: ActivityContext) -> str:

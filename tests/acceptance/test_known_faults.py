@@ -411,6 +411,8 @@ async def test_resuming_a_long_history_takes_a_handful_of_statements() -> None:
         session.reader.set_trace_callback(statements.append)
         session.writer.set_trace_callback(statements.append)
         assert await handle.result() == sum(range(300))
+        session.reader.set_trace_callback(None)
+        assert [entry.seq async for entry in handle.history()] == list(range(1, 302))
         assert env.app._worker is not None
         assert env.app._worker.replays == 1
     assert len(statements) < 60, statements
@@ -436,7 +438,7 @@ async def test_inputs_are_found_by_boolean_and_by_index_and_keyword_arguments_ar
     async def ship(ctx: WorkflowContext, items: list[dict[str, str]], express: bool) -> None: ...
 
     @workflow
-    async def free_form(ctx: WorkflowContext, **fields: int) -> dict[str, int]:
+    async def free_form(ctx: WorkflowContext, /, **fields: int) -> dict[str, int]:
         return fields
 
     async with TestEnvironment(workflows=[ship, free_form]) as env:
@@ -460,7 +462,7 @@ async def test_instances_of_unknown_workflows_at_the_head_of_the_queue_do_not_st
     async def known(ctx: WorkflowContext) -> str:
         return "ran"
 
-    async with Client(database) as elsewhere:
+    async with Client(database, workflows=[]) as elsewhere:
         strangers = [await elsewhere.start_workflow("strange", number=number) for number in range(150)]
     async with TestEnvironment(database, workflows=[known], max_concurrent_workflows=2) as env:
         assert await asyncio.wait_for((await env.app.start_workflow(known)).result(), 10) == "ran"

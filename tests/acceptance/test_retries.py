@@ -274,7 +274,14 @@ async def test_errors_are_the_same_live_and_on_replay() -> None:
                 await fail(ctx, how)
             except RetryExhaustedError as error:
                 cause = error.__cause__
-                told += [str(error), error.attempts, type(cause), str(cause), vars(cause), repr(cause.__cause__ if cause else 0)]
+                told += [
+                    str(error),
+                    error.attempts,
+                    type(cause),
+                    str(cause),
+                    vars(cause),
+                    repr(cause.__cause__ if cause else 0),
+                ]
         seen.append(told)
         await sleep(ctx, 60)
 
@@ -403,3 +410,18 @@ async def test_an_activity_that_raises_system_exit_or_cancels_itself_fails_like_
         for how in ("exit", "cancel"):
             handle = await env.app.start_workflow(job, how)
             assert await asyncio.wait_for(handle.result(), 10) == "ActivityError"
+
+
+async def test_a_sync_activity_that_raises_stop_iteration_fails_like_any_other() -> None:
+    @activity(retry=RetryPolicy.none())
+    def empty(ctx: ActivityContext) -> int:
+        nothing: list[int] = []
+        return next(iter(nothing))
+
+    @workflow
+    async def job(ctx: WorkflowContext) -> int:
+        return await empty(ctx)
+
+    async with TestEnvironment(workflows=[job], shutdown_timeout=0) as env:
+        with pytest.raises(WorkflowFailedError, match="StopIteration"):
+            await asyncio.wait_for((await env.app.start_workflow(job)).result(), 10)

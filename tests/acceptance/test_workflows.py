@@ -182,7 +182,12 @@ async def test_a_workflow_called_in_a_workflow_runs_inline_and_an_activity_may_s
 
 async def test_every_kind_of_value_arrives_as_its_own_type() -> None:
     order = Order(
-        uuid.UUID(int=5), [Item(sku="\0x", data=b"\xff\x00")], datetime(2030, 1, 1, tzinfo=UTC), ("a", "b"), None, [Colour.RED]
+        uuid.UUID(int=5),
+        [Item(sku="\0x", data=b"\xff\x00")],
+        datetime(2030, 1, 1, tzinfo=UTC),
+        ("a", "b"),
+        None,
+        [Colour.RED],
     )
     values: list[Any] = [order, (1, b"\x80"), {"k": [Decimal("1.10")]}, math.inf, {"x": 1.5, "y": 2.0}, Colour.RED]
 

@@ -1,7 +1,7 @@
 """The workflows that the chaos tests run, each effect a line in a ledger file.
 
-The ledger is what the world saw: one line when an attempt begins, one when it has had its effect. It lies beside the database,
-and lines are appended with one write each, so that a killed process leaves no half of one.
+The ledger is what the world saw: one line when an attempt begins, one when it has had its effect. It lies beside the
+database, and lines are appended with one write each, so that a killed process leaves no half of one.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
-from romancy import ActivityContext, LeaseLostError, RetryPolicy, WorkflowContext, activity, sleep, workflow
+from romancy import ActivityContext, LeaseLostError, RetryPolicy, Workflow, WorkflowContext, activity, sleep, workflow
 
 LEDGER = "ROMANCY_TEST_LEDGER"
 GATE = "ROMANCY_TEST_GATE"
@@ -120,7 +121,10 @@ async def hold(ctx: ActivityContext, number: int) -> str:
         while not gate_is_open():
             await asyncio.sleep(0.02)
             ctx.heartbeat()
-    except (LeaseLostError, asyncio.CancelledError):  # whichever comes first: cancelled at the await, or told by the heartbeat
+    except (
+        LeaseLostError,
+        asyncio.CancelledError,
+    ):  # whichever comes first: cancelled at the await, or told by the heartbeat
         write(ctx, "lost")
         raise
     write(ctx, "done")
@@ -172,7 +176,7 @@ async def blocking(ctx: WorkflowContext, seconds: float) -> str:
     return await block(ctx, seconds)
 
 
-WORKFLOWS = [order, job, blocking]
+WORKFLOWS: list[Workflow[..., Any]] = [order, job, blocking]
 
 
 # --- what must hold

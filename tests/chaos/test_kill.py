@@ -83,7 +83,9 @@ def _check_effects(folder: Path, lines: list[orders.Line]) -> None:
     )
     assert set(recorded) <= done
     failed = [number for number in range(ORDERS) if orders.expected(number) is None]
-    undone = rows(folder, "SELECT instance_id, op FROM romancy_history WHERE kind = 'compensation' ORDER BY instance_id, seq")
+    undone = rows(
+        folder, "SELECT instance_id, op FROM romancy_history WHERE kind = 'compensation' ORDER BY instance_id, seq"
+    )
     wanted = [(f"order-{number}", op) for number in failed for op in ("compensate:reserve:2", "compensate:reserve:1")]
     assert sorted(undone) == sorted(wanted)
     assert [one for one in undone if one[0] == "order-5"] == [one for one in wanted if one[0] == "order-5"]

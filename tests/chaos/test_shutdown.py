@@ -10,10 +10,11 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from romancy import ActivityContext, App, StoreError, WorkflowContext, activity, sleep, workflow
+from romancy import ActivityContext, App, StoreError, Workflow, WorkflowContext, activity, sleep, workflow
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(90)]
 
@@ -57,8 +58,6 @@ def act_in_thread(ctx: ActivityContext, number: int) -> int:
     return number
 
 
-
-
 @workflow
 async def steps(ctx: WorkflowContext, number: int) -> int:
     first = await act(ctx, number)
@@ -72,7 +71,7 @@ async def nap(ctx: WorkflowContext, seconds: float) -> str:
     return "awake"
 
 
-WORKFLOWS = [steps, nap]
+WORKFLOWS: list[Workflow[..., Any]] = [steps, nap]
 
 
 @asynccontextmanager

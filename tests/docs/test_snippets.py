@@ -74,6 +74,15 @@ def test_a_page_runs_and_prints_what_it_says(program: Path, programs: dict[Path,
     assert wanted is None, f"{name_of(program)} says that it prints {wanted!r}. It printed:\n{printed}"
 
 
+def test_the_pytest_plugin_works_as_the_page_says(tmp_path: Path) -> None:
+    for block in blocks_of(ROOT / "docs" / "how-to" / "test-workflows.md"):
+        if block.file is not None:
+            (tmp_path / block.file).write_text(block.text, encoding="utf-8")
+    command = [sys.executable, "-m", "pytest", "-q", "-o", "asyncio_mode=auto", "-p", "no:cacheprovider", "--rootdir", "."]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE, check=False)
+    assert "1 passed" in done.stdout, done.stdout
+
+
 @pytest.mark.parametrize("page", pages(), ids=name_of)
 def test_links_lead_somewhere(page: Path) -> None:
     for link in links_of(page):

@@ -7,10 +7,11 @@ import gc
 import sqlite3
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from romancy import ActivityContext, App, WorkflowContext, activity, sleep, workflow
+from romancy import ActivityContext, App, Workflow, WorkflowContext, activity, sleep, workflow
 from romancy.store.sqlite import connection
 from romancy.worker.host import Host
 from romancy.worker.worker import Worker
@@ -51,7 +52,7 @@ async def steps_then_nap(ctx: WorkflowContext, steps: int) -> int:
     return await add_one(ctx, number)
 
 
-WORKFLOWS = [one_step, sleeper, many_steps, steps_then_nap]
+WORKFLOWS: list[Workflow[..., Any]] = [one_step, sleeper, many_steps, steps_then_nap]
 
 
 class Counter:

@@ -64,7 +64,8 @@ async def test_slots_go_to_those_who_came_first() -> None:
     slots, order = Slots(1), list[int]()
 
     async def hold(number: int) -> None:
-        await slots.acquire()
+        if not slots.take():
+            await slots.wait()
         order.append(number)
         await asyncio.sleep(0)
         slots.release()
@@ -77,8 +78,9 @@ async def test_slots_go_to_those_who_came_first() -> None:
 
 async def test_a_slot_that_comes_together_with_a_cancellation_is_passed_on() -> None:
     slots = Slots(1)
-    await slots.acquire()
-    waiting = asyncio.ensure_future(slots.acquire())
+    assert slots.take()
+    assert not slots.take()
+    waiting = asyncio.ensure_future(slots.wait())
     await asyncio.sleep(0)
 
     slots.release()

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Callable, MutableMapping
+from collections.abc import MutableMapping
 from datetime import datetime
 from hashlib import blake2b
 from random import Random
-from typing import TYPE_CHECKING, Any, Generic, final
-
-from typing_extensions import TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, final
 
 from romancy.clock import to_datetime
 from romancy.core.loop import Run
@@ -99,15 +97,13 @@ class WorkflowContext(Context):
         return Random(seed)
 
 
-D = TypeVar("D", default=Any)
-
-
-class Heart(Generic[D]):
+class Heart(Protocol):
     """How an activity's context reaches the worker: what a heartbeat does, and what the last attempt left."""
 
-    def __init__(self, beat: Callable[[Any], None], last: D) -> None:
-        self.beat = beat
-        self.last = last
+    @property
+    def last(self) -> Any: ...
+
+    def beat(self, details: Any) -> None: ...
 
 
 @final

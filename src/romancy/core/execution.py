@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Any
+from operator import itemgetter
 
 from romancy.core.commands import Cancelled, Command, Effect, Fail, Finish, Issue, Resolution, Verdict, Withdraw
 from romancy.core.loop import Run
@@ -191,23 +191,23 @@ class Execution:
     def _record(self, resolution: Resolution, issue: Issue | None, ended: Ended | None, role: Role, name: str) -> Entry:
         self.seq += 1
         entry = Entry(
-            seq=self.seq,
-            kind=resolution.kind,
-            op=resolution.op,
-            outcome=resolution.outcome,
-            at=resolution.at,
-            name=issue.name if issue is not None else name,
-            role=role,
-            digest=issue.digest if issue is not None else b"",
-            input=issue.input if issue is not None else None,
-            value=resolution.value,
-            attempt=ended.attempt if ended is not None else 0,
-            site=issue.site if issue is not None else "",
-            scheduled_at=issue.at if issue is not None else None,
-            started_at=ended.started_at if ended is not None else None,
-            ended_at=ended.ended_at if ended is not None else None,
-            worker=ended.worker if ended is not None else "",
-            epoch=ended.epoch if ended is not None else 0,
+            self.seq,
+            resolution.kind,
+            resolution.op,
+            resolution.outcome,
+            resolution.at,
+            name if issue is None else issue.name,
+            role,
+            b"" if issue is None else issue.digest,
+            None if issue is None else issue.input,
+            resolution.value,
+            0 if ended is None else ended.attempt,
+            "" if issue is None else issue.site,
+            None if issue is None else issue.at,
+            None if ended is None else ended.started_at,
+            None if ended is None else ended.ended_at,
+            "" if ended is None else ended.worker,
+            0 if ended is None else ended.epoch,
         )
         self._entries.append(entry)
         return entry
@@ -275,18 +275,15 @@ class Execution:
 
     def next_due(self) -> int | None:
         """When the next timer is due."""
-        dues = [waiting.issue.due for waiting in self.run.pending.values() if waiting.issue.due is not None]
-        return min(dues, default=None)
+        due = self.run.due
+        return min(due.values()) if due else None
 
     def due_timers(self, now: int) -> list[Issue]:
         """The timers whose time has come, in order of their time."""
-        issues = [waiting.issue for waiting in self.run.pending.values()]
-        due = [issue for issue in issues if issue.due is not None and issue.due <= now]
-        return sorted(due, key=_by_due)
-
-
-def _by_due(issue: Issue) -> Any:
-    return issue.due
+        run = self.run
+        due = [(op, due) for op, due in run.due.items() if due <= now]
+        due.sort(key=itemgetter(1))  # stable: those of one time in the order they were asked for
+        return [run.pending[op].issue for op, _ in due]
 
 
 def _check_fits(entry: Entry, issue: Issue | None, run: Run) -> None:

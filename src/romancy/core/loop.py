@@ -80,6 +80,8 @@ class Run(_Loop):
         self._closing_generators = False
         self._violation: DeterminismViolationError | None = None
         self.pending: dict[str, Operation[Any] | Timer] = {}
+        self.due: dict[str, int] = {}
+        """When those of the pending operations are due that time resolves."""
         self.at = 0
         self.replaying = False
         self.verdict: Verdict | None = None
@@ -108,6 +110,8 @@ class Run(_Loop):
         issue = Issue(op, kind, name, self.at, digest, input, due, detail, undo, call_site(2))
         operation: Operation[Any] = Operation(self, issue, decode)
         self.pending[op] = operation
+        if due is not None:
+            self.due[op] = due
         self._commands.append(issue)
         return operation
 
@@ -130,6 +134,7 @@ class Run(_Loop):
     def withdraw(self, op: str) -> None:
         """The code no longer wants an operation."""
         if self.pending.pop(op, None) is not None and not self._evicting:
+            self.due.pop(op, None)
             self._commands.append(Withdraw(op))
 
     def violate(self, message: str) -> NoReturn:
@@ -206,6 +211,7 @@ class Run(_Loop):
 
     def _resolve(self, resolution: Resolution) -> None:
         target = self.pending.pop(resolution.op, None)
+        self.due.pop(resolution.op, None)
         if target is None:
             raise DeterminismViolationError(f"{resolution.op} is not awaited by the code")
         if isinstance(target, Timer):
@@ -279,6 +285,7 @@ class Run(_Loop):
         self.verdict = verdict
         self._commands += [Withdraw(op) for op in self.pending]
         self.pending.clear()
+        self.due.clear()
 
     def _give_up(self, why: str) -> None:
         where = ", ".join(f"{task.get_name()} at {_place(task)}" for task in self.live_tasks()) or "nothing"
@@ -412,6 +419,7 @@ class Run(_Loop):
         soon = Soon(callback, args, context if context is not None else contextvars.copy_context())
         timer = Timer(self, when, issue, soon)
         self.pending[issue.op] = timer
+        self.due[issue.op] = due
         self._commands.append(issue)
         return timer
 

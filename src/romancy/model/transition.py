@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from romancy.model.history import Attempt, Entry
 from romancy.model.status import Status
@@ -54,9 +54,8 @@ class Note:
     detail: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Transition:
-    """What one run did since its last commit."""
+class Transition(NamedTuple):
+    """What one run did since its last commit. (A named tuple for speed, as `Entry` is.)"""
 
     instance_id: str
     generation: int

@@ -90,7 +90,7 @@ class ValueCodec(Generic[T]):
     def _write(self, value: T) -> bytes:
         wire = self._wire
         try:
-            return wire.write(value)
+            return wire.write_value(value)
         except Exception as error:
             raise self._refusal(value, error) from error
 
@@ -194,7 +194,7 @@ class CallCodec:
         values = self._shape.bind(None, *args, **kwargs)
         wire = self._wire
         try:
-            return wire.write(values), values
+            return wire.write_record(values), values
         except Exception as error:
             raise self._refusal(values, error) from error
 

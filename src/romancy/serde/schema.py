@@ -37,6 +37,8 @@ _MAX_DEPTH = 150
 
 _SCALARS = frozenset({str, int, float, bool, type(None)})
 
+_FAST: tuple[Any, ...] = (str, int, float, bool)  # a tuple: annotations need not be hashable
+
 
 @dataclass(frozen=True, slots=True)
 class Wire:
@@ -44,15 +46,28 @@ class Wire:
 
     `certain`: whatever the type allows can be written and read, so that reading it back to see may be left out.
     `ordered`: equal values have equal bytes (False: there are sets, and pydantic-core would not let us sort them).
+    `scalars`: the exact types of the fields where all are numbers, texts or flags. Values of just these types cannot be
+    wrong, and pydantic's own check of that (`warnings`) costs more than all the rest of writing them.
     """
 
     serializer: SchemaSerializer
     validator: SchemaValidator
     certain: bool
     ordered: bool
+    scalars: tuple[type, ...] | None = None
 
     def write(self, value: Any) -> bytes:
         return self.serializer.to_json(value, by_alias=False, round_trip=True, warnings="error")
+
+    def write_record(self, values: dict[str, Any]) -> bytes:
+        if tuple(map(type, values.values())) == self.scalars:
+            return self.serializer.to_json(values)
+        return self.write(values)
+
+    def write_value(self, value: Any) -> bytes:
+        if self.scalars is not None and type(value) is self.scalars[0]:
+            return self.serializer.to_json(value)
+        return self.write(value)
 
     def must_try(self, raw: bytes) -> bool:
         """Whether only reading can tell that this was worth writing. pydantic writes None for any type, silently."""
@@ -64,7 +79,7 @@ class Wire:
 
 def value_wire(annotation: Any) -> Wire:
     """The wire of one annotation; raises whatever pydantic raises for a type it does not know."""
-    return _build(_schema_of(annotation))
+    return _build(_schema_of(annotation), (annotation,))
 
 
 def record_wire(annotations: dict[str, Any], optional: frozenset[str]) -> Wire:
@@ -78,7 +93,8 @@ def record_wire(annotations: dict[str, Any], optional: frozenset[str]) -> Wire:
     }
     record = cast(Node, core_schema.typed_dict_schema(fields))
     # Wrapped as the tuple was: the definitions of recursive models belong to the whole.
-    return _build({**schema, "schema": record} if inner is not schema else record)
+    whole = {**schema, "schema": record} if inner is not schema else record
+    return _build(whole, tuple(annotations.values()))
 
 
 def _schema_of(annotation: Any) -> Node:
@@ -102,7 +118,7 @@ def _accepts_rebuild() -> bool:
 _REBUILDS = _accepts_rebuild()
 
 
-def _build(schema: Node) -> Wire:
+def _build(schema: Node, annotations: tuple[Any, ...]) -> Wire:
     rewriter = _Rewriter()
     copy = cast(CoreSchema, rewriter.copy(schema))
     config = cast(core_schema.CoreConfig, _CONFIG)
@@ -112,6 +128,7 @@ def _build(schema: Node) -> Wire:
         validator=cast(Any, SchemaValidator)(copy, config, **flags),
         certain=rewriter.certain and _REBUILDS,
         ordered=_REBUILDS or not rewriter.sets,
+        scalars=annotations if annotations and all(one in _FAST for one in annotations) else None,
     )
 
 

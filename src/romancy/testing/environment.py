@@ -70,9 +70,9 @@ class _TestApp(App):
     def _worker_options(self) -> WorkerOptions:
         return replace(super()._worker_options(), horizon=_FOR_EVER, block_warning=0.0)
 
-    async def shutdown(self) -> None:
-        """Stop; a start that fails because the process dies in it leaves as little behind as any other crash."""
-        await (self._die() if self._environment._crashed.is_set() else super().shutdown())
+    async def _stop(self) -> None:
+        # A start that fails because the process dies in it is a crash as well: who waits for a result goes on waiting.
+        await (self._die() if self._environment._crashed.is_set() else super()._stop())
 
     async def _start_worker(self) -> None:
         # Whoever ran on this database before is dead: the environment runs one process at a time.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from romancy.authoring.running import execution_of
@@ -30,7 +30,8 @@ class RecordedHistory:
 
     def to_json(self) -> str:
         """As text, to be kept in a file."""
-        return json.dumps({**asdict(self), "format": 1}, default=_plain, indent=1)
+        entries = [entry._asdict() for entry in self.entries]
+        return json.dumps({**asdict(self), "entries": entries, "format": 1}, default=_plain, indent=1)
 
     @classmethod
     def from_json(cls, text: str) -> RecordedHistory:
@@ -94,9 +95,7 @@ def _bytes(value: Any) -> bytes | None:
 
 
 def _entry(data: dict[str, Any]) -> Entry:
-    entry = Entry(**data)
-    return replace(
-        entry,
+    return Entry(**data)._replace(
         kind=Kind(data["kind"]),
         outcome=Outcome(data["outcome"]),
         role=Role(data["role"]),

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from romancy.authoring.activity import Activity, ActivityOptions, Compensation
-from romancy.authoring.context import ActivityContext, Heart
+from romancy.authoring.context import ActivityContext
 from romancy.clock import MICROS
 from romancy.core.commands import Issue
 from romancy.core.execution import Undo
@@ -74,12 +74,11 @@ class Work:
         called: Activity[..., Any, Any] | Compensation = self.issue.detail if self.undo is None else self.issue.undo
         return called
 
-    def bind(self) -> Callable[..., Any]:
-        """The function with its decoded arguments; only the context is missing."""
+    def bind(self) -> tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]:
+        """The function and its decoded arguments; only the context is missing."""
         raw = self.issue.input or b"{}"
         if self.undo is None:
-            args, kwargs = self.issue.detail.codec.decode(raw)
-            return _call(self.issue.detail.fn, args, kwargs)
+            return self.issue.detail.fn, *self.issue.detail.codec.decode(raw)
         compensation: Compensation = self.issue.undo
         if self.issue.kind is Kind.REGISTRATION:
             args, kwargs = compensation.codec.decode(raw)
@@ -87,18 +86,11 @@ class Work:
             args, kwargs = self.issue.detail.codec.decode(raw)
         if compensation.wants_result:
             args = (self.issue.detail.result.decode(self.undo.result or b"null"), *args)
-        return _call(compensation.fn, args, kwargs)
+        return compensation.fn, args, kwargs
 
     def encode(self, value: Any) -> bytes:
         """The result as it is recorded. What a compensation returns is nobody's."""
         return b"null" if self.undo is not None else self.issue.detail.result.encode(value)
-
-
-def _call(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Callable[..., Any]:
-    def call(ctx: ActivityContext) -> Any:
-        return fn(ctx, *args, **kwargs)
-
-    return call
 
 
 class Attempt:
@@ -111,6 +103,7 @@ class Attempt:
         self.work = work
         self.number = number
         self.details = details
+        self._left = details
         self.thread = thread
         """The thread of an earlier attempt that is still running; later, of this one."""
         self.started_at = 0
@@ -122,8 +115,8 @@ class Attempt:
         self._alarm: Alarm | None = None
         self._beat_at = 0
         self._beat_written = -BEAT_SPACING
-        self.task = asyncio.get_running_loop().create_task(self._run())
-        self.task.add_done_callback(self._task_ended)
+        self._begun = False
+        self.task = host.worker.loop.create_task(self._run())
 
     @property
     def interruptible(self) -> bool:
@@ -135,6 +128,8 @@ class Attempt:
         if not self.withdrawn:
             self.withdrawn = True
             self.task.cancel()
+            if not self._begun:  # a task that is cancelled before its first step never runs a line
+                self._worker.loop.call_soon(self.host.attempt_ended, self, None, asyncio.CancelledError())
 
     def abandon(self) -> None:
         """End without a word: the worker goes, or has lost the instance."""
@@ -146,10 +141,15 @@ class Attempt:
 
     async def _run(self) -> None:
         worker = self._worker
-        try:
-            await worker.slots.acquire()
-        except asyncio.CancelledError as cancelled:
-            self.host.attempt_ended(self, None, cancelled)
+        self._begun = True
+        if not worker.slots.take():
+            try:
+                await worker.slots.wait()
+            except asyncio.CancelledError as cancelled:
+                self.host.attempt_ended(self, None, cancelled)
+                return
+        if worker.stopping:  # its turn came too late: whoever takes the instance over runs it
+            worker.slots.release()
             return
         worker.attempts.add(self)
         try:
@@ -161,11 +161,6 @@ class Attempt:
             else:
                 self.thread.add_done_callback(lambda _: worker.slots.release())
         self.host.attempt_ended(self, value, error)
-
-    def _task_ended(self, task: asyncio.Task[None]) -> None:
-        """A task that is cancelled before its first step never runs a line: then this is told here."""
-        if task.cancelled():
-            self.host.attempt_ended(self, None, asyncio.CancelledError())
 
     async def _call_guarded(self) -> tuple[bytes | None, BaseException | None]:
         worker = self._worker
@@ -190,12 +185,12 @@ class Attempt:
             self._disarm()
 
     async def _call(self) -> Any:
-        call = functools.partial(self.work.bind(), self._context())
+        fn, args, kwargs = self.work.bind()
+        ctx = self._context()
         if self.work.is_async:
-            return await call()
-        loop = asyncio.get_running_loop()
-        context = contextvars.copy_context()
-        self.thread = loop.run_in_executor(self._worker.threads, context.run, call)
+            return await fn(ctx, *args, **kwargs)
+        call = functools.partial(contextvars.copy_context().run, fn, ctx, *args, **kwargs)
+        self.thread = self._worker.loop.run_in_executor(self._worker.threads, _in_thread, call)
         # Shielded: cancelling the attempt must not cancel the future of a thread that goes on.
         return await asyncio.shield(self.thread)
 
@@ -206,7 +201,6 @@ class Attempt:
 
     def _context(self) -> ActivityContext:
         host = self.host
-        last = decode_data(self.details) if self.details is not None else None
         return ActivityContext(
             instance_id=host.instance_id,
             workflow_name=host.workflow.name,
@@ -215,7 +209,7 @@ class Attempt:
             activity_id=self.work.op,
             attempt=self.number,
             idempotency_key=host.idempotency_key(self.work.op),
-            heart=Heart(self._heartbeat, last),
+            heart=self,
         )
 
     # --- time
@@ -250,7 +244,12 @@ class Attempt:
 
     # --- heartbeats
 
-    def _heartbeat(self, details: Any) -> None:
+    @property
+    def last(self) -> Any:
+        """The details the last heartbeat of an earlier attempt left."""
+        return decode_data(self._left) if self._left is not None else None
+
+    def beat(self, details: Any) -> None:
         """Called by the user's code, on the event loop or in a thread."""
         if self.host.gone:
             raise LeaseLostError(f"{self.host.instance_id} was taken over by another worker: this attempt is void.")
@@ -294,3 +293,11 @@ def _retrieve(thread: asyncio.Future[Any]) -> None:
     """The outcome of a thread nobody waits for any more is discarded, without a complaint."""
     if not thread.cancelled():
         thread.exception()
+
+
+def _in_thread(call: Callable[[], Any]) -> Any:
+    """Call, as a coroutine would: a StopIteration cannot pass through a future, and the attempt would never end."""
+    try:
+        return call()
+    except StopIteration as error:
+        raise RuntimeError("the activity raised StopIteration") from error

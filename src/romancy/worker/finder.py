@@ -13,6 +13,7 @@ import logging
 
 from romancy.clock import MICROS
 from romancy.errors import StoreError
+from romancy.model.instance import Row
 from romancy.worker.alarms import Alarm
 from romancy.worker.worker import Worker
 
@@ -32,7 +33,10 @@ class Finder:
         self._task: asyncio.Task[None] | None = None
         self._alarm: Alarm | None = None
         self._busy = False
+        self._claimed: list[Row] = []
+        """What is ours and could not be loaded yet."""
         worker.on_evicted = self.expect
+        worker.on_room = self.look
         self.looked_at = 0
         """When the last look succeeded: a worker that has not looked for long is deaf."""
 
@@ -71,11 +75,15 @@ class Finder:
             except StoreError as error:
                 _log.warning("could not look for work, will try again: %s", error)
                 await asyncio.sleep(worker.options.poll_interval)
+            except Exception:  # a worker that no longer looks seems healthy and is deaf
+                _log.exception("looking for work failed, will try again")
+                await asyncio.sleep(worker.options.poll_interval)
             finally:
                 self._busy = False
 
     async def _look(self) -> None:
         worker = self._worker
+        await self._resume([])
         for instance_id in await worker.store.arrivals(worker.id):
             worker.nudge(instance_id)
         while (room := worker.room) > 0:
@@ -106,9 +114,18 @@ class Finder:
         worker = self._worker
         now = worker.clock.now()
         rows = await worker.store.claim(worker.id, worker.registry.runnable(), now=now, limit=len(ids), ids=ids)
-        for row in rows:
-            await worker.resume(row)
+        await self._resume(rows)
         return len(rows)
+
+    async def _resume(self, rows: list[Row]) -> None:
+        """Run what was claimed. What cannot be loaded now is ours all the same: it is tried again with the next look."""
+        rows, self._claimed = self._claimed + rows, []
+        for row in rows:
+            try:
+                await self._worker.resume(row)
+            except StoreError as error:
+                _log.warning("could not load %s, will try again: %s", row.instance_id, error)
+                self._claimed.append(row)
 
     async def claim_blocked(self) -> None:
         """Take instances that other code than ours could not run."""
@@ -116,8 +133,7 @@ class Finder:
         if worker.room:
             now, limit = worker.clock.now(), min(worker.room, _BATCH)
             runnable = worker.registry.runnable()
-            for row in await worker.store.claim(worker.id, runnable, now=now, limit=limit, blocked=True):
-                await worker.resume(row)
+            await self._resume(await worker.store.claim(worker.id, runnable, now=now, limit=limit, blocked=True))
 
     def expect(self, due: int) -> None:
         """Somebody is due at that time: look then, at the latest."""

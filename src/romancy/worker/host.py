@@ -93,6 +93,8 @@ class Host:
         """What a pause keeps from being started, should it be taken back."""
         self._reading_mail = False
         self._mail_again = False
+        self._left = False
+        """Something was not started because the worker goes: the instance stays in hand until the worker releases it."""
 
     # --- what happens
 
@@ -124,6 +126,11 @@ class Host:
             self.progress()
         else:
             self._arm()  # nothing is due after all
+
+    def _rung(self) -> None:
+        """The alarm rang. A parked instance goes on when there is room for it."""
+        if self.owned or self.worker.admits(self):
+            self.wake()
 
     def _past_deadline(self, now: int) -> bool:
         deadline = self._deadline()
@@ -241,7 +248,8 @@ class Host:
         elif attempt.withdrawn:
             self._settle(attempt, Outcome.CANCELLED, None)
         elif self.worker.stopping and isinstance(error, asyncio.CancelledError):
-            return  # the worker goes: whoever takes over runs it again
+            self._left = True  # whoever takes over runs it again
+            return
         elif not self._try_again(attempt, error):
             self._settle(attempt, Outcome.ERROR, encode_failure(self._final_error(attempt, error)))
         self.progress()
@@ -319,7 +327,7 @@ class Host:
 
     def _busy(self) -> bool:
         """Something runs, or is about to: the instance stays in hand."""
-        if self._attempts or self._starts or self.execution.lingering:
+        if self._attempts or self._starts or self.execution.lingering or self._left:
             return True
         return self._retries.due_by(self.worker.clock.now() + SHORT_BACKOFF)
 
@@ -437,10 +445,13 @@ class Host:
 
     def next_due(self) -> int | None:
         """When this instance must go on by itself."""
-        dues = [backoff.next_at for backoff in self._retries.waiting.values()]
+        dues = [backoff.next_at for backoff in self._retries.waiting.values()] if self._retries.waiting else []
         if self.execution.verdict is None:
-            dues += [due for due in (self.execution.next_due(), self._deadline()) if due is not None]
-        return min(dues, default=None)
+            if (timer := self.execution.next_due()) is not None:
+                dues.append(timer)
+            if (deadline := self._deadline()) is not None:
+                dues.append(deadline)
+        return min(dues) if dues else None
 
     def _deadline(self) -> int | None:
         return None if self.execution.stopping else self.identity.deadline_at
@@ -503,7 +514,9 @@ class Host:
     def _launch(self, issues: list[Issue]) -> None:
         if self._pausing:
             self._held_back += issues
-        elif not self.worker.stopping:
+        elif self.worker.stopping:
+            self._left = self._left or bool(issues)
+        else:
             for issue in issues:
                 if issue.op in self.execution.run.pending:
                     self._start(Work(issue))
@@ -518,6 +531,7 @@ class Host:
     def _start(self, work: Work) -> None:
         """Start an activity: its first attempt, or the one its last owner's failures lead to."""
         if self.worker.stopping:
+            self._left = True
             return
         due = self._retries.due_at(work.op)
         if due is not None and due > self.worker.clock.now():
@@ -526,7 +540,7 @@ class Host:
             self._attempt(work)
 
     def _start_due_backoffs(self) -> None:
-        if self._retries.waiting:
+        if self._retries.waiting and not self._rows:  # an attempt follows from the failure before it: that is written first
             for backoff in self._retries.take_due(self.worker.clock.now()):
                 self._attempt(backoff.work, backoff.thread)
 
@@ -543,7 +557,7 @@ class Host:
         if self._alarm is not None:
             self._alarm.cancel()
         self._alarm_due = due
-        self._alarm = self.worker.alarms.at(due, self.wake) if due is not None else None
+        self._alarm = self.worker.alarms.at(due, self._rung) if due is not None else None
 
     def _now(self) -> int:
         """The time of a new resolution: never before the run's own time."""

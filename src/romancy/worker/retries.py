@@ -92,4 +92,4 @@ class Retries:
 
     def since(self) -> int | None:
         """Since when the instance has been retrying something."""
-        return min((self._before[op][0].started_at for op in self.waiting), default=None)
+        return min([self._before[op][0].started_at for op in self.waiting]) if self.waiting else None

@@ -18,11 +18,15 @@ class Slots:
         """Somebody stands in the queue."""
         return bool(self._queue)
 
-    async def acquire(self) -> None:
-        """Take a slot, waiting for one if need be."""
+    def take(self) -> bool:
+        """Take a slot if one is free."""
         if self.free > 0:
             self.free -= 1
-            return
+            return True
+        return False
+
+    async def wait(self) -> None:
+        """Wait for a slot; it is taken then."""
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._queue.append(turn)
         try:

@@ -193,6 +193,8 @@ class Upkeep:
             await self._prune()
         except StoreError as error:
             _log.warning("the upkeep could not reach the database, will try again: %s", error)
+        except Exception:  # a worker that no longer sweeps seems healthy and lets the dead lie
+            _log.exception("the upkeep failed, will try again")
 
     async def sweep(self) -> int:
         """Free the instances of workers that are dead beyond doubt."""

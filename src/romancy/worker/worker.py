@@ -5,12 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import platform
 import socket
 from collections import OrderedDict
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from romancy.authoring.registry import Registry
@@ -92,6 +91,8 @@ class Worker:
         """What to do when this incarnation was declared dead."""
         self.on_committed: Callable[[Host], None] | None = None
         """Called after every commit of a host; tests check replay here."""
+        self.on_room: Callable[[], None] = _do_nothing
+        """Called when there is room for an instance again."""
         self.on_evicted: Callable[[int], None] = _ignore
         """Called with the time at which an instance is due that is no longer known here."""
         self.replays = 0
@@ -101,6 +102,8 @@ class Worker:
         self._on_ended = on_ended
         self._hosts: dict[str, Host] = {}
         self._parked: OrderedDict[str, Host] = OrderedDict()
+        self._queue: dict[str, Host] = {}
+        """Parked instances that are due and for which there was no room."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._threads: ThreadPoolExecutor | None = None
         self.id = ""
@@ -167,7 +170,10 @@ class Worker:
         host.begin(row.created_at)
 
     async def resume(self, row: Row) -> None:
-        """Run an instance that was just claimed: warm where it stood, or replayed."""
+        """Run an instance that was just claimed: warm where it stood, or replayed.
+
+        Raises `StoreError` when it cannot be loaded now: it stays ours, and the call is to be repeated.
+        """
         parked = self._parked.pop(row.instance_id, None)
         if parked is not None and parked.fits(row):
             self._hosts[row.instance_id] = parked
@@ -175,9 +181,15 @@ class Worker:
             return
         if parked is not None:
             parked.discard()
-        loaded = await self.store.load(row.instance_id)
-        if loaded is not None and loaded.row.epoch == row.epoch and loaded.row.owner == self.id:
-            self._resume_cold(loaded)
+        try:
+            loaded = await self.store.load(row.instance_id)
+            if loaded is not None and loaded.row.epoch == row.epoch and loaded.row.owner == self.id:
+                self._resume_cold(loaded)
+        except StoreError:
+            raise
+        except Exception as error:  # written by newer code, or damaged: that must not keep the worker from the others
+            self.forget(row.instance_id)
+            self._write_blocked(row, f"it cannot be read: {error!r}")
 
     def _resume_cold(self, loaded: Loaded) -> None:
         row = loaded.row
@@ -224,6 +236,27 @@ class Worker:
 
     # --- instances wait and go
 
+    def admits(self, host: Host) -> bool:
+        """There is room for a parked instance that is due; otherwise it is called when there is."""
+        if self.room or host.gone:
+            return True
+        self._queue[host.instance_id] = host
+        return False
+
+    def _left(self) -> None:
+        """An instance has left. If there was no room before, others may wait for it: parked here, or known to nobody."""
+        if self._queue:
+            self.loop.call_soon(self._call_next)
+        elif len(self._hosts) == self.options.max_workflows - 1:
+            self.on_room()
+
+    def _call_next(self) -> None:
+        """Let instances go on for which there was no room."""
+        while self._queue and self.room:
+            host = self._queue.pop(next(iter(self._queue)))
+            if not host.owned:
+                host.wake()
+
     def park(self, host: Host) -> None:
         """A host that owns nothing any more stays warm for a while."""
         self._hosts.pop(host.instance_id, None)
@@ -235,6 +268,7 @@ class Worker:
             oldest.discard()
             if due is not None:
                 self.on_evicted(due)
+        self._left()
 
     def unpark(self, host: Host) -> None:
         """A parked host goes on: it counts as running from now on."""
@@ -253,6 +287,7 @@ class Worker:
             if where.get(host.instance_id) is host:
                 del where[host.instance_id]
         host.discard()
+        self._left()
 
     def forget(self, instance_id: str) -> None:
         """Forget an instance that somebody outside has ended."""
@@ -353,7 +388,7 @@ class _Block:
     def answered(self, answer: object) -> None:
         """Refused: somebody else has it, and will see for himself. Kept because something arrived: that waits as well."""
         if isinstance(answer, Applied) and answer.held:
-            self._transition = replace(self._transition, seen=answer.signal, notes=())
+            self._transition = self._transition._replace(seen=answer.signal, notes=())
             self._committer.enlist(self)
 
 
@@ -361,9 +396,5 @@ def _ignore(due: int) -> None:
     """Nobody wants to know."""
 
 
-def python_version() -> str:
-    """The version of Python that instances are started with; replay may differ between versions."""
-    return platform.python_version()
-
-
-__all__ = ["OnEnded", "Worker", "WorkerOptions", "python_version"]
+def _do_nothing() -> None:
+    """Nobody waits."""

@@ -1,6 +1,7 @@
 """Runs a program without a crash, then with one at every point, and tells what is wrong.
 
-Commits take a few turns of the event loop here, as they do on a disk: what happens meanwhile is a part of what is tested.
+Commits take a few turns of the event loop here, as they do on a disk, and some fail and are repeated: what happens meanwhile
+is a part of what is tested.
 With an order, activities finish when a scheduler lets them, one or several at a time, and time may pass while they run.
 """
 
@@ -29,13 +30,16 @@ from romancy import (
 )
 from romancy.clock import SystemClock
 from romancy.model.transition import Write
+from romancy.store import committer
 from romancy.store.open import open_store
 from romancy.store.port import Store
 from romancy.store.sqlite.store import SqliteStore
 from romancy.testing import TestEnvironment
 
-_LIMIT = 30.0
+_LIMIT = 20.0
 """Seconds until an instance that does not end is called stuck."""
+_STORMS = 0.03
+"""How often a commit fails and must be repeated."""
 _MEMORY = Path("/dev/shm")  # simulated crashes lose nothing the kernel has, so the disk is not needed
 
 
@@ -58,24 +62,24 @@ class Case:
     """Have another worker take over, ours going on as a zombie, after so many activities were let go."""
 
 
-def check(program: Node, order: int, *, most: int = 24) -> None:
-    """Try a program in many ways. Raises `Divergence`."""
-    asyncio.run(_check(program, order, most))
+def check(program: Node, order: int, *, crashes: int = 24, orders: int = 12) -> None:
+    """Try a program with so many crashes (or at every point), then in so many orders. Raises `Divergence`."""
+    asyncio.run(_check(program, order, crashes, orders))
 
 
-async def _check(program: Node, order: int, most: int) -> None:
+async def _check(program: Node, order: int, crashes: int, orders: int) -> None:
     chance = random.Random(order)
     with _folder() as folder, _slow_commits(chance):
         async with _laboratory(folder / "crashes.db", chance) as laboratory:
             first, points = await laboratory.run(program, Case("without a crash"))
-            for crashes in _sample(chance, points, most):
-                ended, _ = await laboratory.run(program, Case(f"crash at {crashes}", crashes=crashes))
-                _compare(program, first, ended, f"crash at {crashes}")
-            await _try_orders(laboratory, program, chance, first, most // 2)
+            for crash in _sample(chance, points, crashes):
+                ended, _ = await laboratory.run(program, Case(f"crash at {crash}", crashes=crash))
+                _compare(program, first, ended, f"crash at {crash}")
+            await _try_orders(laboratory, program, chance, first, orders)
 
 
-async def _try_orders(laboratory: Laboratory, program: Node, chance: random.Random, first: Ended, most: int) -> None:
-    for number in range(most):
+async def _try_orders(laboratory: Laboratory, program: Node, chance: random.Random, first: Ended, orders: int) -> None:
+    for number in range(orders):
         order, cancel = chance.randrange(2**32), chance.choice([None, None, chance.randrange(6)])
         calm = Case(f"order {order}", order, cancel=cancel)
         ended, points = await laboratory.run(program, calm)
@@ -147,10 +151,10 @@ class Laboratory:
 
     async def _start_and_wait(self, instance_id: str, program: Node) -> None:
         workflow = interpret.with_options(instance_id=instance_id)
-        while True:
+        handle = None
+        while handle is None:
             try:
                 handle = await self._environment.app.start_workflow(workflow, program)
-                break
             except (StoreError, InvalidWorkflowStateError):  # the process died meanwhile: ask its successor
                 await asyncio.sleep(0.001)
         with contextlib.suppress(WorkflowFailedError, WorkflowCancelledError):
@@ -229,7 +233,8 @@ def _folder() -> Iterator[Path]:
 
 @contextlib.asynccontextmanager
 async def _laboratory(path: Path, chance: random.Random) -> AsyncIterator[Laboratory]:
-    async with TestEnvironment(str(path), workflows=[interpret]) as environment:
+    cache_size = chance.choice([0, 1, 1000])  # without a cache, whatever waits is replayed
+    async with TestEnvironment(str(path), workflows=[interpret], cache_size=cache_size) as environment:
         store = open_store(str(path), clock=SystemClock(), threads="inline")
         await store.open()
         try:
@@ -245,10 +250,12 @@ def _slow_commits(chance: random.Random) -> Iterator[None]:
     async def commit(self: SqliteStore, batch: Sequence[Write]) -> Any:
         for _ in range(chance.randrange(3)):
             await asyncio.sleep(0)
+        if chance.random() < _STORMS:
+            raise StoreError("the disk is full for a moment")
         answers = await original(self, batch)
         for _ in range(chance.randrange(3)):
             await asyncio.sleep(0)
         return answers
 
-    with mock.patch.object(SqliteStore, "commit", commit):
+    with mock.patch.object(SqliteStore, "commit", commit), mock.patch.object(committer, "_FIRST_PAUSE", 0.0):
         yield

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from hypothesis import given
+from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from tests.property.crashes.driver import check
 from tests.property.crashes.programs import Node, programs
 from tests.property.settings import examples, unhurried
 
 
-@unhurried(examples(30))
+# Not shrunk: a program that gets stuck takes its time, and smaller ones are as hard to read.
+@settings(unhurried(examples(80)), phases=[Phase.generate])
 @given(programs, st.integers(0, 2**32))
 def test_any_program_survives_any_crash(program: Node, order: int) -> None:
     check(program, order)

@@ -13,20 +13,26 @@ from tests.property.crashes import driver
 from tests.property.crashes.programs import Node, programs
 from tests.property.settings import unhurried
 
+from romancy.core.commands import Resolution
 from romancy.core.execution import Execution, Undo
-from romancy.model.history import Attempt, Entry, Kind
+from romancy.model.history import Attempt, Entry
 from romancy.model.transition import Answer, Applied, Transition, Write
 from romancy.store.sqlite import transitions
-from romancy.store.sqlite.ledger import Ledger
+from romancy.store.sqlite.ledger import Ledger, State
 from romancy.store.sqlite.store import SqliteStore
 from romancy.worker.host import Host
 
 Plant = pytest.MonkeyPatch
 
 
-def found(monkeypatch: Plant, attempts: int = 60) -> str | None:
+@pytest.fixture(autouse=True)
+def _impatient(monkeypatch: Plant) -> None:
+    """What a planted fault leaves stuck is stuck at once."""
+    monkeypatch.setattr(driver, "_LIMIT", 1.5)
+
+
+def found(*, attempts: int = 100, crashes: int = 8, orders: int = 6) -> str | None:
     """The first divergence that the property finds, if it finds one."""
-    monkeypatch.setattr(driver, "_LIMIT", 3.0)
     divergences: list[str] = []
 
     @seed(1)
@@ -36,7 +42,7 @@ def found(monkeypatch: Plant, attempts: int = 60) -> str | None:
         # Not left to hypothesis: it would run the program again, and again in smaller pieces.
         if not divergences:
             try:
-                driver.check(program, order)
+                driver.check(program, order, crashes=crashes, orders=orders)
             except driver.Divergence as divergence:
                 divergences.append(str(divergence))
 
@@ -44,14 +50,18 @@ def found(monkeypatch: Plant, attempts: int = 60) -> str | None:
     return divergences[0] if divergences else None
 
 
+def test_without_a_fault_nothing_is_found() -> None:
+    assert found(attempts=3) is None
+
+
 def test_a_history_row_that_is_dropped_is_found(monkeypatch: Plant) -> None:
     original = Ledger.add_history
 
-    def forgetful(self: Ledger, state: Any, entries: Sequence[Entry]) -> None:
+    def forgetful(self: Ledger, state: State, entries: Sequence[Entry]) -> None:
         original(self, state, [entry for entry in entries if entry.seq != 2])
 
     monkeypatch.setattr(Ledger, "add_history", forgetful)
-    assert found(monkeypatch)
+    assert found()
 
 
 def test_an_acknowledgement_before_the_commit_is_found(monkeypatch: Plant) -> None:
@@ -72,7 +82,7 @@ def test_an_acknowledgement_before_the_commit_is_found(monkeypatch: Plant) -> No
         return answers
 
     monkeypatch.setattr(SqliteStore, "commit", hasty)
-    assert found(monkeypatch)
+    assert found()
 
 
 def test_a_start_before_its_cause_is_durable_is_found(monkeypatch: Plant) -> None:
@@ -85,22 +95,22 @@ def test_a_start_before_its_cause_is_durable_is_found(monkeypatch: Plant) -> Non
         return transition
 
     monkeypatch.setattr(Host, "take", eager)
-    assert found(monkeypatch)
+    assert found()
 
 
 def test_epochs_that_are_ignored_are_found(monkeypatch: Plant) -> None:
     monkeypatch.setattr(transitions, "_may_write", lambda state, write: not state.ended)
-    assert found(monkeypatch)
+    assert found(crashes=0)
 
 
 def test_owners_without_epochs_are_found(monkeypatch: Plant) -> None:
     """A worker that lost an instance and got it again must not write what it did before."""
 
-    def same_process(state: Any, write: Transition) -> bool:
+    def same_process(state: State, write: Transition) -> bool:
         return not state.ended and (state.owner is None or state.owner.split("/")[0] == write.worker.split("/")[0])
 
     monkeypatch.setattr(transitions, "_may_write", same_process)
-    assert found(monkeypatch)
+    assert found(crashes=0)
 
 
 def test_compensation_in_the_wrong_order_is_found(monkeypatch: Plant) -> None:
@@ -109,7 +119,7 @@ def test_compensation_in_the_wrong_order_is_found(monkeypatch: Plant) -> None:
         return left[0] if left else None
 
     monkeypatch.setattr(Execution, "next_undo", first_completed)
-    assert found(monkeypatch)
+    assert found()
 
 
 def test_a_compensation_that_replay_forgets_is_found(monkeypatch: Plant) -> None:
@@ -120,41 +130,38 @@ def test_a_compensation_that_replay_forgets_is_found(monkeypatch: Plant) -> None
         self._undone.clear()
 
     monkeypatch.setattr(Execution, "replay", forgetful)
-    assert found(monkeypatch)
+    assert found()
 
 
 def test_a_failed_attempt_that_is_forgotten_is_found(monkeypatch: Plant) -> None:
-    def forgetful(self: Ledger, state: Any, attempts: Sequence[Attempt]) -> None:
+    def forgetful(self: Ledger, state: State, attempts: Sequence[Attempt]) -> None:
         """Writes none."""
 
     monkeypatch.setattr(Ledger, "put_attempts", forgetful)
-    assert found(monkeypatch)
+    assert found()
 
 
 def test_a_wake_that_is_lost_is_found(monkeypatch: Plant) -> None:
-    original = Host.take
+    original = transitions._advance
 
-    def sleepy(self: Host) -> Transition | None:
-        transition = original(self)
-        if transition is not None and not transition.hold and transition.ending is None:
-            object.__setattr__(transition, "wake_at", None)
-        return transition
+    def sleepy(state: State, write: Transition) -> None:
+        original(state, write)
+        if not write.hold:
+            state.wake_at = None
 
-    monkeypatch.setattr(Host, "take", sleepy)
-    assert found(monkeypatch)
+    monkeypatch.setattr(transitions, "_advance", sleepy)
+    assert found()
 
 
-def test_a_result_that_depends_on_the_process_is_found(monkeypatch: Plant) -> None:
-    original = Execution._refeed
+def test_a_result_that_replay_changes_is_found(monkeypatch: Plant) -> None:
+    original = Resolution.of
 
-    def other(self: Execution, entry: Entry) -> None:
-        """Replay swaps what two activities returned."""
-        if entry.kind is Kind.ACTIVITY and entry.value == b"30":
-            object.__setattr__(entry, "value", b"40")
-        original(self, entry)
+    def other(entry: Entry) -> Resolution:
+        fed = original(entry)
+        return Resolution(fed.kind, fed.op, fed.at, fed.outcome, b"40") if fed.value == b"30" else fed
 
-    monkeypatch.setattr(Execution, "_refeed", other)
-    assert found(monkeypatch)
+    monkeypatch.setattr(Resolution, "of", other)
+    assert found()
 
 
 def test_a_withdrawn_attempt_that_never_reports_is_found(monkeypatch: Plant) -> None:
@@ -165,4 +172,4 @@ def test_a_withdrawn_attempt_that_never_reports_is_found(monkeypatch: Plant) -> 
             original(self, attempt, value, error)
 
     monkeypatch.setattr(Host, "attempt_ended", silent)
-    assert found(monkeypatch)
+    assert found()

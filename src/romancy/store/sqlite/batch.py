@@ -9,19 +9,40 @@ from romancy.errors import StoreError
 from romancy.model.transition import Answer, Beat, Create, Request, Transition, Write
 from romancy.store.sqlite.failures import BAD_DATA, bad_write
 from romancy.store.sqlite.ledger import Ledger
+from romancy.store.sqlite.quick import Quick
 from romancy.store.sqlite.requests import request
 from romancy.store.sqlite.transitions import beat, create, transition
 
 
 def write_whole(cursor: sqlite3.Cursor, batch: Sequence[Write]) -> list[Answer | StoreError]:
     """All writes at once. Raises what the driver raises if one of them cannot be stored."""
+    quick = Quick(cursor)
+    answers: dict[int, Answer] = {}
+    late: list[int] = []
+    delayed: set[str] = set()
+    for index, write in enumerate(batch):
+        # A write whose predecessor goes the long way must not overtake it.
+        answer = None if write.instance_id in delayed else quick.write(write)
+        if answer is None:
+            late.append(index)
+            delayed.add(write.instance_id)
+        else:
+            answers[index] = answer
+    quick.flush()
+    if late:
+        answers |= zip(late, _write_deliberately(cursor, [batch[index] for index in late]), strict=True)
+    return [answers[index] for index in range(len(batch))]
+
+
+def _write_deliberately(cursor: sqlite3.Cursor, batch: Sequence[Write]) -> list[Answer]:
+    """Read everything the writes hang on, decide, and write the result with few statements."""
     ledger = Ledger(cursor, {write.instance_id: None for write in batch})
-    answers: list[Answer | None] = [None] * len(batch)
+    answers: dict[int, Answer] = {}
     for layer in layers(batch):
         for index in layer:
             answers[index] = _decide(ledger, batch[index])
         ledger.flush()
-    return [answer for answer in answers if answer is not None]
+    return [answers[index] for index in range(len(batch))]
 
 
 def write_singly(cursor: sqlite3.Cursor, batch: Sequence[Write], path: str) -> list[Answer | StoreError]:

@@ -1,6 +1,25 @@
 -- What a batch of writes says. Reads come back as one JSON value, and rows go in many at a time: Python lets go of its
 -- global lock at every row it steps over, and a busy event loop may keep it for milliseconds each time.
 
+-- name: quick_create
+-- A new instance, unless its id is taken.
+INSERT OR IGNORE INTO romancy_instances (
+    id, workflow, version, status, generation, round, epoch, owner, wake_at, signal, signal_seen, length, deadline_at,
+    fingerprint, created_at, started_at, updated_at, code, python, digest)
+VALUES (?, ?, ?, ?, 1, 0, ?, ?, ?, 0, 0, 0, ?, '', ?, ?, ?, ?, ?, ?)
+
+-- name: quick_step
+-- A run went on under the same epoch and in the same status, and nothing has arrived for it: no index changes.
+UPDATE romancy_instances SET length = length + ?, updated_at = ?, wake_at = ?, retrying_since = ?
+WHERE id = ? AND generation = ? AND epoch = ? AND owner = ? AND signal = ? AND signal_seen = signal AND status = ?
+
+-- name: quick_end
+-- A run ended, and nothing had ever arrived for it.
+UPDATE romancy_instances SET
+    status = ?, length = length + ?, updated_at = ?, ended_at = ?, fingerprint = ?, owner = NULL, wake_at = NULL,
+    retrying_since = NULL
+WHERE id = ? AND generation = ? AND epoch = ? AND owner = ? AND signal = ? AND signal_seen = signal
+
 -- name: look
 -- The hot rows of a batch's instances, before anything is decided.
 SELECT json_group_array(json_array(

@@ -48,10 +48,6 @@ class State:
         return self.status in ENDED
 
 
-_ENTRY = attrgetter(
-    "seq", "kind", "op", "outcome", "at", "name", "role", "digest", "input", "value", "attempt", "site",
-    "scheduled_at", "started_at", "ended_at", "worker", "epoch",
-)  # fmt: skip
 _ATTEMPT = attrgetter(
     "op", "attempt", "name", "open", "worker", "epoch", "site", "scheduled_at", "started_at", "ended_at", "next_at",
     "error", "details", "beat_at",
@@ -105,7 +101,7 @@ class Ledger:
     def add_history(self, state: State, entries: Iterable[Entry]) -> None:
         """What resolved."""
         head = (state.id, state.generation)
-        self._rows.setdefault("add_history", []).extend([head + _ENTRY(entry) for entry in entries])
+        self._rows.setdefault("add_history", []).extend([head + entry for entry in entries])
 
     def put_attempts(self, state: State, attempts: Iterable[Attempt]) -> None:
         """Attempts that failed or are open."""

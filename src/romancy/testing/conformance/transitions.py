@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from romancy.model.history import Kind, Outcome, Role
@@ -220,4 +218,4 @@ class TestTransitions:
 
 def _with_rows(bare: Transition) -> Transition:
     """The same transition with a row for every table."""
-    return replace(bare, history=(entry(1),), attempts=(attempt(),), waits=(WAIT,), notes=(Note("cold"),))
+    return bare._replace(history=(entry(1),), attempts=(attempt(),), waits=(WAIT,), notes=(Note("cold"),))

@@ -1,0 +1,105 @@
+"""Every option: as an argument, as an environment variable, and wrong."""
+
+import inspect
+import math
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from romancy import App, Client, ConfigurationError, RetryPolicy, activity, workflow
+from romancy.options import OPTIONS
+
+RIGHT: dict[str, tuple[Any, str | None, Any]] = {
+    # as an argument, as a variable, as it is understood
+    "database": ("a.db", "a.db", "a.db"),
+    "service_name": ("shop", "shop", "shop"),
+    "worker_id": ("w1", "w1", "w1"),
+    "default_retry": (RetryPolicy.none(), None, RetryPolicy.none()),
+    "auto_migrate": (False, "off", False),
+    "max_concurrent_workflows": (7, "7", 7),
+    "max_concurrent_activities": (7, "7", 7),
+    "cache_size": (0, "0", 0),
+    "heartbeat_interval": (timedelta(seconds=2), "2", 2.0),
+    "lease_timeout": (60, "60.0", 60.0),
+    "poll_interval": (0.5, "0.5", 0.5),
+    "shutdown_timeout": (0, "0", 0.0),
+    "instance_retention": (timedelta(days=1), "86400", 86400.0),
+    "block_warning": (0, "0", 0.0),
+    "refuse_blocking_io": (True, "true", True),
+}
+WRONG: dict[str, list[Any]] = {
+    "database": ["", 5, "oracle://x"],
+    "service_name": ["", 5],
+    "worker_id": ["", b"w"],
+    "default_retry": [3, "default"],
+    "auto_migrate": ["perhaps", 1],
+    "max_concurrent_workflows": [0, -1, 1.5, True, "many"],
+    "max_concurrent_activities": [0, "1.5"],
+    "cache_size": [-1, "-1", True],
+    "heartbeat_interval": [0, -1, math.nan, "soon", timedelta(0)],
+    "lease_timeout": [0, math.inf, "x", 5],
+    "poll_interval": [0, "never"],
+    "shutdown_timeout": [-1, "", "x"],
+    "instance_retention": [-1, "a day"],
+    "block_warning": [-1, math.inf],
+    "refuse_blocking_io": ["maybe", 2],
+}
+NAMES = [option.name for option in OPTIONS]
+
+
+def test_the_table_is_the_signature() -> None:
+    parameters = inspect.signature(App).parameters
+    mine = {"workflows", "clock", "ids", "unknown"}
+    assert set(NAMES) == set(parameters) - mine
+    assert set(RIGHT) == set(WRONG) == set(NAMES)
+    assert all(option.meaning.endswith((".", ")")) or "." in option.meaning for option in OPTIONS)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_an_option_is_an_argument_or_a_variable_and_the_argument_wins(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    argument, variable, understood = RIGHT[name]
+    assert App(**{name: argument}, workflows=[])._options[name] == understood
+    if variable is None:
+        return
+    monkeypatch.setenv(f"ROMANCY_{name.upper()}", variable)
+    assert App(workflows=[])._options[name] == understood
+    if name not in ("database", "auto_migrate"):
+        other = next(option.default for option in OPTIONS if option.name == name)
+        if other is not None:
+            assert App(**{name: other}, workflows=[])._options[name] == other
+
+
+@pytest.mark.parametrize(("name", "value"), [(name, value) for name, values in WRONG.items() for value in values])
+async def test_a_wrong_value_is_an_error_that_names_the_option(
+    name: str, value: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(ConfigurationError) as raised:
+        async with App(**{name: value}, workflows=[]):
+            pass
+    sentence = str(raised.value)
+    assert name in sentence or name == "database"
+    assert sentence[-1] in ".)"
+    assert "could not convert" not in sentence
+    if isinstance(value, str) and name != "database":
+        monkeypatch.setenv(f"ROMANCY_{name.upper()}", value)
+        with pytest.raises(ConfigurationError, match=f"ROMANCY_{name.upper()}"):
+            App(workflows=[])
+
+
+def test_an_unknown_option_is_an_error_with_a_guess() -> None:
+    for call, name in (
+        (lambda: App(max_concurrent_workflow=3), "max_concurrent_workflows"),  # type: ignore[arg-type]
+        (lambda: Client(database="x.db", auto_migration=True), "auto_migrate"),  # type: ignore[arg-type]
+        (lambda: workflow(time_out=3), "timeout"),  # type: ignore[call-overload]
+        (lambda: activity(retries=3), "retry"),  # type: ignore[call-overload]
+    ):
+        with pytest.raises(ConfigurationError, match=f"Did you mean '{name}'"):
+            call()
+
+
+async def test_a_password_in_a_wrong_address_is_not_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ROMANCY_DATABASE", "oracle://me:secret@host/db")
+    with pytest.raises(ConfigurationError) as raised:
+        await App(workflows=[]).startup()
+    assert "secret" not in str(raised.value)

@@ -1,0 +1,410 @@
+"""Apps and clients on one file: starting, handing over, shutting down."""
+
+import asyncio
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from romancy import (
+    ActivityContext,
+    App,
+    Client,
+    InvalidWorkflowStateError,
+    LeaseLostError,
+    RetryPolicy,
+    Status,
+    StoreError,
+    WorkflowContext,
+    WorkflowFailedError,
+    WorkflowNotFoundError,
+    WorkflowTerminatedError,
+    activity,
+    sleep,
+    workflow,
+)
+from romancy.errors import RomancyError
+from romancy.testing import TestEnvironment
+
+ELSEWHERE = """
+import asyncio, sys
+from romancy import App, Client, WorkflowContext, WorkflowFailedError, activity, ActivityContext, workflow
+
+class DeclinedError(Exception):
+    pass
+
+@activity
+async def double(ctx: ActivityContext, n: int) -> int:
+    return 2 * n
+
+@workflow
+async def doubled(ctx: WorkflowContext, n: int) -> int:
+    if n < 0:
+        raise DeclinedError("negative")
+    return await double(ctx, n)
+
+async def start(path):
+    async with Client(path, workflows=[doubled]) as client:
+        handle = await client.start_workflow(doubled.with_options(instance_id="from-elsewhere"), 21)
+        print(await handle.result(timeout=20), flush=True)
+
+async def serve(path):
+    async with App(path, workflows=[doubled]):
+        print("serving", flush=True)
+        await asyncio.to_thread(sys.stdin.readline)
+
+asyncio.run(globals()[sys.argv[1]](sys.argv[2]))
+"""
+
+
+async def elsewhere(tmp_path: Path, deed: str, database: str) -> asyncio.subprocess.Process:
+    """Another process."""
+    script = tmp_path / "elsewhere.py"
+    script.write_text(ELSEWHERE)
+    pipe = asyncio.subprocess.PIPE
+    return await asyncio.create_subprocess_exec(sys.executable, str(script), deed, database, stdin=pipe, stdout=pipe)
+
+
+async def test_a_client_in_another_process_starts_what_this_app_runs(tmp_path: Path, database: str) -> None:
+    @activity
+    async def double(ctx: ActivityContext, n: int) -> int:
+        return 2 * n
+
+    @workflow
+    async def doubled(ctx: WorkflowContext, n: int) -> int:
+        return await double(ctx, n)
+
+    async with App(database, workflows=[doubled]) as app:
+        other = await elsewhere(tmp_path, "start", database)
+        told, _ = await other.communicate()
+        assert told.strip() == b"42"
+        assert await app.get_handle("from-elsewhere").result() == 42
+
+
+async def test_an_app_in_another_process_runs_what_this_client_starts(tmp_path: Path, database: str) -> None:
+    other = await elsewhere(tmp_path, "serve", database)
+    assert other.stdout is not None
+    assert await other.stdout.readline() == b"serving\n"
+    async with Client(database, workflows=[]) as client:
+        handle = await client.start_workflow("doubled", n=4)
+        assert await handle.result(timeout=20) == 8
+        failing = await client.start_workflow("doubled", n=-1)
+        with pytest.raises(WorkflowFailedError, match="negative") as failed:
+            await failing.result(timeout=20)
+        assert "DeclinedError" in str(failed.value.__cause__)
+    await other.communicate(b"\n")
+    assert other.returncode == 0
+
+
+@workflow
+async def nap(ctx: WorkflowContext) -> str:
+    await sleep(ctx, 3600)
+    return "rested"
+
+
+class Blocked:
+    """A workflow of one activity that waits until it is let go."""
+
+    def __init__(self, **options: Any) -> None:
+        self.running, self.finish = asyncio.Event(), asyncio.Event()
+        self.began: list[str] = []
+
+        @activity(**options)
+        async def work(ctx: ActivityContext, name: str) -> str:
+            self.began.append(name)
+            self.running.set()
+            await self.finish.wait()
+            return f"{name} done"
+
+        @workflow
+        async def job(ctx: WorkflowContext, name: str = "it") -> str:
+            return await work(ctx, name)
+
+        self.workflow = job
+
+
+async def test_result_times_out_and_the_instance_goes_on(database: str) -> None:
+    blocked = Blocked()
+    async with App(database, workflows=[blocked.workflow]) as app:
+        handle = await app.start_workflow(blocked.workflow)
+        await blocked.running.wait()
+        with pytest.raises(TimeoutError, match=r"has not ended within 0\.01 s; it goes on"):
+            await handle.result(timeout=0.01)
+        with pytest.raises(RomancyError):
+            await handle.result(timeout=-1)
+        blocked.finish.set()
+        assert await handle.result(timeout=10) == "it done"
+
+
+async def test_shutdown_waits_for_running_activities(database: str) -> None:
+    blocked = Blocked()
+    app = App(database, workflows=[blocked.workflow])
+    await app.startup()
+    handle = await app.start_workflow(blocked.workflow)
+    await blocked.running.wait()
+    ending = asyncio.create_task(app.shutdown())
+    await asyncio.sleep(0)
+    blocked.finish.set()
+    await ending
+    async with Client(database, workflows=[]) as client:
+        assert await client.get_handle(handle.instance_id).result() == "it done"
+
+
+async def test_shutdown_starts_no_activity_that_waits_for_a_slot(database: str) -> None:
+    blocked = Blocked()
+    async with App(database, workflows=[blocked.workflow], max_concurrent_activities=1) as app:
+        await app.start_workflow(blocked.workflow, "first")
+        await blocked.running.wait()
+        second = await app.start_workflow(blocked.workflow, "second")
+        assert app._worker is not None
+        while not app._worker.slots.waiting:
+            await asyncio.sleep(0)
+        ending = asyncio.create_task(app.shutdown())
+        await asyncio.sleep(0)
+        blocked.finish.set()
+        await ending
+    assert blocked.began == ["first"]
+    async with App(database, workflows=[blocked.workflow]) as app:
+        assert await app.get_handle(second.instance_id).result(timeout=10) == "second done"
+
+
+async def test_shutdown_hands_over_at_once(database: str) -> None:
+    blocked = Blocked()
+    first = App(database, workflows=[blocked.workflow], shutdown_timeout=0, lease_timeout=3600)
+    async with App(database, workflows=[blocked.workflow], lease_timeout=3600) as second:
+        await first.startup()
+        handle = await first.start_workflow(blocked.workflow)
+        await blocked.running.wait()
+        await first.shutdown()
+        blocked.finish.set()
+        assert await second.get_handle(handle.instance_id).result(timeout=10) == "it done"
+        lines = await second._store.journal(handle.instance_id)
+        assert [line.note.kind for line in lines][:2] == ["released", "claimed"]
+    assert blocked.began == ["it", "it"]
+
+
+async def test_who_waits_for_a_result_is_told_when_the_app_shuts_down(database: str) -> None:
+    app = App(database, workflows=[nap])
+    await app.startup()
+    handle = await app.start_workflow(nap)
+    waiting = asyncio.create_task(handle.result())
+    while app._results is not None and not app._results.awaited:
+        await asyncio.sleep(0)
+    await app.shutdown()
+    with pytest.raises(StoreError, match="shut down"):
+        await waiting
+
+
+async def test_starting_and_stopping_twice_and_again(database: str) -> None:
+    app = App(database, workflows=[nap])
+    await asyncio.gather(app.startup(), app.startup())
+    await app.startup()
+    await asyncio.gather(app.shutdown(), app.shutdown())
+    await app.shutdown()
+    async with app:
+        handle = await app.start_workflow(nap)
+        assert await handle.status() in (Status.RUNNING, Status.WAITING_FOR_TIMER)
+    assert not [one for one in threading.enumerate() if one.name.startswith("romancy")]
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("kind", [App, Client])
+async def test_use_without_a_start_says_what_to_do(database: str, kind: type[Client], when: str) -> None:
+    one = kind(database, workflows=[nap])
+    if when == "after":
+        async with one:
+            pass
+    handle = one.get_handle("x")
+    for call in (
+        one.start_workflow(nap),
+        one.get_instance("x"),
+        one.list_instances(),
+        one.cancel_workflow("x"),
+        handle.result(),
+    ):
+        with pytest.raises(InvalidWorkflowStateError, match=f"This {kind.__name__} is not running: use `async with"):
+            await call
+
+
+async def test_no_more_instances_run_than_allowed_and_all_of_them_get_their_turn() -> None:
+    running, most = 0, 0
+
+    @activity
+    async def work(ctx: ActivityContext) -> None:
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        await asyncio.sleep(0)
+        running -= 1
+
+    @workflow
+    async def job(ctx: WorkflowContext) -> None:
+        await work(ctx)
+        await sleep(ctx, 60)  # all of them are due together
+        await work(ctx)
+
+    async with TestEnvironment(workflows=[job], max_concurrent_workflows=2) as env:
+        handles = [await env.app.start_workflow(job) for _ in range(12)]
+        await asyncio.wait_for(asyncio.gather(*(handle.result() for handle in handles)), 20)
+    assert most <= 2
+
+
+async def test_what_found_no_room_is_run_as_soon_as_there_is_some(database: str) -> None:
+    @activity
+    async def work(ctx: ActivityContext) -> None:
+        await asyncio.sleep(0)
+
+    @workflow
+    async def job(ctx: WorkflowContext) -> None:
+        await work(ctx)
+
+    async with App(database, workflows=[job], max_concurrent_workflows=1, poll_interval=3600) as app:
+        handles = [await app.start_workflow(job) for _ in range(10)]
+        await asyncio.gather(*(handle.result(timeout=10) for handle in handles))
+
+
+async def test_no_more_attempts_run_than_allowed(database: str) -> None:
+    lock = threading.Lock()
+    running, most = 0, 0
+
+    @activity
+    def work(ctx: ActivityContext, n: int) -> int:
+        nonlocal running, most
+        with lock:
+            running += 1
+            most = max(most, running)
+        threading.Event().wait(0.002)
+        with lock:
+            running -= 1
+        return n
+
+    @workflow
+    async def job(ctx: WorkflowContext) -> int:
+        return sum(await asyncio.gather(*(work(ctx, n) for n in range(20))))
+
+    async with App(database, workflows=[job], max_concurrent_activities=3) as app:
+        assert await (await app.start_workflow(job)).result(timeout=20) == sum(range(20))
+    assert most == 3
+
+
+async def test_a_worker_that_was_declared_dead_starts_over_and_its_instance_is_finished_by_another(database: str) -> None:
+    blocked = Blocked(retry=RetryPolicy.none())
+    async with App(database, workflows=[blocked.workflow], heartbeat_interval=0.02) as first:
+        handle = await first.start_workflow(blocked.workflow)
+        await blocked.running.wait()
+        async with App(database, workflows=[blocked.workflow]) as second:
+            assert first._worker is not None
+            old = first._worker.id
+            freed = 0
+            while not freed:  # it beats all the time: it may have done so in between
+                (row,) = [row for row in await second._store.workers() if row.id == old]
+                freed = await second._store.sweep([(old, row.beat_at)], now=second._clock.now(), limit=10)
+            while first._worker.id == old:
+                await asyncio.sleep(0)
+            blocked.finish.set()
+            assert await handle.result(timeout=10) == "it done"
+            entries = [entry async for entry in handle.history()]
+    assert len(entries) == 1
+    assert entries[0].worker_id != old
+    assert entries[0].epoch > 1
+
+
+async def test_a_heartbeat_tells_an_attempt_that_its_instance_was_taken_over(database: str) -> None:
+    beating, told = threading.Event(), threading.Event()
+    raised: list[BaseException] = []
+
+    @activity
+    def work(ctx: ActivityContext) -> str:
+        if beating.is_set():
+            return "by another"
+        beating.set()
+        number = 0
+        while not told.wait(0.01):
+            number += 1
+            try:
+                ctx.heartbeat(number)
+            except BaseException as error:
+                raised.append(error)
+                told.set()
+        return "by the first"
+
+    @workflow
+    async def job(ctx: WorkflowContext) -> str:
+        return await work(ctx)
+
+    async with App(database, workflows=[job]) as first, Client(database, workflows=[]) as other:
+        handle = await first.start_workflow(job)
+        try:
+            await asyncio.to_thread(beating.wait, 10)
+            assert first._worker is not None
+            old = first._worker.id
+            (row,) = await other._store.workers()
+            assert await other._store.sweep([(old, row.beat_at)], now=other._clock.now(), limit=10) == 1
+            await asyncio.to_thread(told.wait, 10)
+        finally:
+            told.set()
+        assert await handle.result(timeout=10) == "by another"
+    assert [type(error) for error in raised] == [LeaseLostError]
+
+
+async def test_a_blocked_event_loop_is_warned_about_with_the_culprits_stack(
+    database: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    @activity
+    async def blocking(ctx: ActivityContext) -> None:
+        time.sleep(0.5)  # noqa: ASYNC251 - the fault itself
+
+    @workflow
+    async def job(ctx: WorkflowContext) -> None:
+        await blocking(ctx)
+
+    async with App(database, workflows=[job], block_warning=0.1) as app:
+        await (await app.start_workflow(job)).result(timeout=10)
+    (record,) = [record for record in caplog.records if "blocked for" in record.getMessage()]
+    assert "time.sleep(0.5)" in record.getMessage()
+
+
+async def test_in_memory_everything_works_but_the_end_of_the_process() -> None:
+    @activity
+    async def add(ctx: ActivityContext, n: int) -> int:
+        return n + 1
+
+    @workflow
+    async def job(ctx: WorkflowContext) -> int:
+        n = await add(ctx, 1)
+        await sleep(ctx, 0.01)
+        return await add(ctx, n)
+
+    async with App(":memory:", workflows=[job], cache_size=0) as app:
+        handles = [await app.start_workflow(job) for _ in range(10)]
+        assert await asyncio.gather(*(handle.result(timeout=10) for handle in handles)) == [3] * 10
+        assert len((await app.list_instances(status="completed")).items) == 10
+
+
+async def test_ended_instances_are_deleted_after_their_retention(database: str) -> None:
+    @workflow
+    async def job(ctx: WorkflowContext) -> None: ...
+
+    async with App(database, workflows=[job, nap], instance_retention=0, heartbeat_interval=0.02) as app:
+        for _ in range(5):
+            await app.start_workflow(job)
+        staying = await app.start_workflow(nap)
+        async with asyncio.timeout(10):
+            while len((await app.list_instances()).items) > 1:
+                await asyncio.sleep(0)
+        assert [one.instance_id for one in (await app.list_instances()).items] == [staying.instance_id]
+
+
+async def test_who_waits_for_an_instance_that_was_deleted_is_told(database: str) -> None:
+    async with Client(database, workflows=[nap]) as client, App(database, workflows=[]) as app:
+        handle = await client.start_workflow(nap)
+        waiting = asyncio.create_task(handle.result(timeout=10))
+        while client._results is not None and not client._results.awaited:
+            await asyncio.sleep(0)
+        await app.terminate_workflow(handle.instance_id)
+        await app._store.prune(ended_before=app._clock.now() + 1, limit=10)
+        with pytest.raises((WorkflowNotFoundError, WorkflowTerminatedError)):
+            await waiting
