@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import Sequence
 from typing import Any, Never, ParamSpec, TypeVar, overload
@@ -19,7 +20,7 @@ from romancy.ids import Ids
 from romancy.model.instance import Row
 from romancy.model.policy import RetryPolicy
 from romancy.model.status import Status
-from romancy.model.transition import Create, Ending, Existing, RequestKind
+from romancy.model.transition import Answer, Create, Ending, Existing, RequestKind
 from romancy.worker.alarms import Alarms
 from romancy.worker.finder import Finder
 from romancy.worker.upkeep import Upkeep
@@ -195,18 +196,25 @@ class App(Client):
         owner = worker.id if worker is not None and here else None
         create, workflow = self._creation(wf, args, kwargs, owner)
         assert workflow is not None
+        written = committer.submit(create)
         self._reserved += here
-        try:
-            answer = await committer.submit(create)
-        finally:
-            self._reserved -= here
+        # Not after the await: a caller that is cancelled meanwhile would leave an instance that is ours and never begins.
+        written.add_done_callback(lambda written: self._created(written, create, workflow, worker if here else None))
+        answer = await asyncio.shield(written)
         if isinstance(answer, Existing):
             _check_same(create, answer)
-        elif worker is not None and owner is not None:
-            self._begin(worker, owner, create, workflow)
+        return self._handle(create.instance_id, workflow)
+
+    def _created(
+        self, written: asyncio.Future[Answer], create: Create, workflow: Workflow[..., Any], worker: Worker | None
+    ) -> None:
+        self._reserved -= worker is not None
+        if written.cancelled() or written.exception() is not None or isinstance(written.result(), Existing):
+            return
+        if worker is not None and create.owner is not None:
+            self._begin(worker, create.owner, create, workflow)
         elif self._finder is not None:
             self._finder.look()
-        return self._handle(create.instance_id, workflow)
 
     def _begin(self, worker: Worker, owner: str, create: Create, workflow: Workflow[..., Any]) -> None:
         if worker.id != owner or worker.stopping:

@@ -250,8 +250,17 @@ class Client:
         return WorkflowHandle(self, instance_id, workflow.result.decode if workflow is not None else value_of)
 
     def get_handle(self, instance_id: str) -> WorkflowHandle[Any]:
-        """A handle to an instance. Its calls raise `WorkflowNotFoundError` if there is none of that id."""
-        return WorkflowHandle(self, instance_id, value_of)
+        """A handle to an instance. Its calls raise `WorkflowNotFoundError` if there is none of that id.
+
+        The result is of the workflow's type where the workflow is known here, else plain JSON.
+        """
+        return WorkflowHandle(self, instance_id, None)
+
+    async def _decode_result(self, instance_id: str, raw: bytes) -> Any:
+        row = (await self._require(instance_id)).row
+        self._registry.refresh()
+        workflow = self._registry.find(row.workflow, row.version)
+        return value_of(raw) if workflow is None else workflow.result.decode(raw)
 
     # --- looking
 
@@ -268,7 +277,7 @@ class Client:
             return None
         journal = await self._store.journal(stored.row.instance_id)
         reasons = [line.note.detail for line in journal if line.note.kind == "blocked"]
-        return Error("DeterminismViolationError", reasons[-1]) if reasons else None
+        return Error("Blocked", reasons[-1]) if reasons else None
 
     async def get_result(self, instance_id: str) -> WorkflowResult:
         """Where an instance stands, at once."""

@@ -18,7 +18,7 @@ R_co = TypeVar("R_co", covariant=True)
 class WorkflowHandle(Generic[R_co]):
     """One instance: ask for its result or status, read its history, cancel it."""
 
-    def __init__(self, client: Client, instance_id: str, decode: Callable[[bytes], R_co]) -> None:
+    def __init__(self, client: Client, instance_id: str, decode: Callable[[bytes], R_co] | None) -> None:
         self._client = client
         self._decode = decode
         self.instance_id = instance_id
@@ -30,7 +30,10 @@ class WorkflowHandle(Generic[R_co]):
         `WorkflowCancelledError`, `WorkflowTerminatedError`; `TimeoutError` if the end does not come within `timeout`.
         """
         raw = await self._client._await_result(self.instance_id, timeout)
-        return self._decode(raw)
+        if self._decode is not None:
+            return self._decode(raw)
+        result: R_co = await self._client._decode_result(self.instance_id, raw)
+        return result
 
     async def status(self) -> Status:
         """Where the instance stands."""

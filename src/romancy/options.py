@@ -110,7 +110,7 @@ OPTIONS = (
         "refuse_blocking_io",
         False,
         _flag,
-        "Refuse sockets, files and processes in workflow code (an audit hook; see docs).",
+        "Refuse sockets, processes and threads in workflow code (by an audit hook).",
     ),
 )
 BY_NAME = {option.name: option for option in OPTIONS}

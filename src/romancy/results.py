@@ -55,6 +55,12 @@ class Results:
             if not future.done():
                 future.set_result((status, ending))
 
+    def fail(self, instance_id: str, error: Exception) -> None:
+        """Who waits for this instance waits in vain."""
+        for future in self._waiting.pop(instance_id, ()):
+            if not future.done():
+                future.set_exception(error)
+
     def hear(self) -> None:
         """Somebody else has written: look whether anybody's instance has ended."""
         self._heard.set()

@@ -134,3 +134,18 @@ def _status(path: Path, instance_id: str) -> str:
     with closing(sqlite3.connect(path, timeout=30)) as connection:
         query = "SELECT status FROM romancy_instances WHERE id = ?"
         return str(connection.execute(query, (instance_id,)).fetchone()[0])
+
+
+async def test_a_start_whose_caller_goes_away_runs_all_the_same(tmp_path: Path) -> None:
+    async with _app(tmp_path / "test.db") as app:
+        starts = [
+            asyncio.create_task(app.start_workflow(add_two.with_options(instance_id=f"n{number}"), number))
+            for number in range(20)
+        ]
+        for turns, start in enumerate(starts):
+            for _ in range(turns % 4):
+                await asyncio.sleep(0)
+            start.cancel()
+        await asyncio.wait(starts)
+        await _start(app, 20)  # the same again: whoever was cancelled may ask again
+        assert await _results(app, list(range(20))) == [number + 2 for number in range(20)]

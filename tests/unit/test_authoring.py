@@ -541,11 +541,21 @@ def test_the_same_function_may_be_defined_again() -> None:
         return romancy.workflow(again)
 
     old, new = cell(), cell()
-    registry = Registry([old, new])
+    registry = Registry(None)
     assert registry.resolve("again") is new
     assert registry.all() == [new]
     with pytest.raises(WorkflowNotFoundError, match="not registered"):
         registry.resolve(old)
+
+
+def test_two_functions_of_one_factory_are_two_workflows() -> None:
+    def made() -> Workflow[..., Any]:
+        async def same(ctx: WorkflowContext) -> None: ...
+
+        return romancy.workflow(same)
+
+    with pytest.raises(ConfigurationError, match="Two workflows are called 'same'"):
+        Registry([made(), made()])
 
 
 def test_one_workflow_may_be_registered_twice_and_with_options() -> None:

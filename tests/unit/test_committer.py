@@ -138,4 +138,4 @@ async def test_a_committer_that_is_abandoned_tells_who_waits(store: SlowStore, c
         with pytest.raises(StoreError):
             await future
     with pytest.raises(StoreError, match="not running"):
-        committer.submit(create("c"))
+        await committer.submit(create("c"))

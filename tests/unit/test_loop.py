@@ -461,9 +461,11 @@ def test_a_generator_left_half_way_is_closed_at_the_end_of_the_run(play: Play) -
 
 
 def test_a_generator_that_will_not_be_closed_does_not_keep_the_run(play: Play) -> None:
+    forever = [True]
+
     async def body(run: Run) -> str:
         async def generate() -> AsyncIterator[int]:
-            while True:
+            while forever:
                 with contextlib.suppress(GeneratorExit):
                     yield 1
 
@@ -474,6 +476,7 @@ def test_a_generator_that_will_not_be_closed_does_not_keep_the_run(play: Play) -
     player = play(body)
     player.start()
     assert player.result == "done"
+    forever.clear()  # it is kept until the interpreter ends: then it may
 
 
 def test_generators_that_have_ended_are_not_kept(play: Play) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import uuid
 from datetime import UTC, datetime
+from functools import partial
 
 import pytest
 
@@ -27,8 +28,8 @@ def test_alarms_ring_in_order_of_their_time_and_only_when_due() -> None:
     alarms, rung = HandAlarms(clock), list[str]()
     start = clock.now()
     for name, due in (("c", 30), ("a", 10), ("b", 20), ("b2", 20)):
-        alarms.at(start + due, lambda name=name: rung.append(name))
-    alarms.at(start + 15, lambda: rung.append("cancelled")).cancel()
+        alarms.at(start + due, partial(rung.append, name))
+    alarms.at(start + 15, partial(rung.append, "cancelled")).cancel()
 
     clock.move_to(start + 20)
     alarms.fire()
@@ -40,7 +41,11 @@ def test_alarms_ring_in_order_of_their_time_and_only_when_due() -> None:
 def test_an_alarm_set_by_an_alarm_rings_in_the_same_round_if_it_is_due() -> None:
     clock = VirtualClock()
     alarms, rung = HandAlarms(clock), list[str]()
-    alarms.at(clock.now(), lambda: alarms.at(clock.now(), lambda: rung.append("second")) and None)
+
+    def first() -> None:
+        alarms.at(clock.now(), partial(rung.append, "second"))
+
+    alarms.at(clock.now(), first)
 
     alarms.fire()
 

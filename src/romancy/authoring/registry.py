@@ -31,10 +31,10 @@ class Registry:
         self._explicit = True
         self._put(workflow)
 
-    def _put(self, workflow: AnyWorkflow) -> None:
+    def _put(self, workflow: AnyWorkflow, *, anew: bool = False) -> None:
         key = (workflow.name, workflow.version)
         other = self._known.get(key)
-        if other is not None and other.fn is not workflow.fn and not _redefined(other, workflow):
+        if other is not None and other.fn is not workflow.fn and not (anew and _redefined(other, workflow)):
             raise ConfigurationError(
                 f"Two workflows are called {workflow.label!r}: {other.place} and {workflow.place}. Give one of them another "
                 "name=, or a version=."
@@ -46,7 +46,7 @@ class Registry:
         """Take in what was imported since, when no workflow was named explicitly."""
         if not self._explicit:
             for workflow in imported[self._imported :]:
-                self._put(workflow)
+                self._put(workflow, anew=True)
             self._imported = len(imported)
 
     def find(self, name: str, version: str) -> AnyWorkflow | None:

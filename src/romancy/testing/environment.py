@@ -80,6 +80,7 @@ class _TestApp(App):
         await self._store.sweep(dead, now=self._clock.now(), limit=1_000_000)
         await super()._start_worker()
         assert self._worker is not None
+        self._worker.on_blocked = self._environment._blocked
         if self._finder is not None:
             await self._finder.claim_blocked()  # as the first round of a worker's upkeep does
         if self._environment.replay_always:
@@ -254,6 +255,13 @@ class TestEnvironment:
     async def history(self, instance_id: str) -> RecordedHistory:
         """The recorded history of an instance."""
         return await record_history(self.app, instance_id)
+
+    def _blocked(self, instance_id: str, reason: str) -> None:
+        """In an app it would wait for other code; who awaits the result in a test would wait for ever."""
+        if self.replay_always:
+            self.violations.append(f"{instance_id}: {reason}")
+        if self.app._results is not None:
+            self.app._results.fail(instance_id, DeterminismViolationError(f"{instance_id} is blocked: {reason}"))
 
     def _check_replay(self, host: Host) -> None:
         assert self.app._worker is not None

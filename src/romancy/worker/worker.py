@@ -95,6 +95,8 @@ class Worker:
         """Called when there is room for an instance again."""
         self.on_evicted: Callable[[int], None] = _ignore
         """Called with the time at which an instance is due that is no longer known here."""
+        self.on_blocked: Callable[[str, str], None] | None = None
+        """Called with an instance's id and the reason when the code does not fit it."""
         self.replays = 0
         """How many runs were replayed cold."""
         self._crash_point = crash_point
@@ -309,6 +311,8 @@ class Worker:
 
     def _write_blocked(self, row: Row, reason: str) -> None:
         _log.error("%s is blocked: %s", row.instance_id, reason)
+        if self.on_blocked is not None:
+            self.on_blocked(row.instance_id, reason)
         workflow = self.registry.find(row.workflow, row.version)
         code = self.registry.code(workflow) if workflow is not None else ""
         transition = Transition(
