@@ -124,12 +124,9 @@ class Client:
         if self._results is None:
             self._results = Results(store)
         self._results.move_to(store)
-        self._committer = Committer(store, on_failure=self._on_committer_failure)
+        self._committer = Committer(store)
         self._committer.start()
         store.on_foreign_commit = self._heard
-
-    def _on_committer_failure(self, error: BaseException) -> None:
-        """The committer ended with an error that is no StoreError."""
 
     def _heard(self) -> None:
         if self._results is not None:

@@ -17,8 +17,11 @@ from romancy.store.port import JournalEntry
 
 
 def value_of(raw: bytes | None) -> Any:
-    """A stored payload as plain JSON."""
-    return None if raw is None else json.loads(raw)
+    """A stored payload as plain JSON. One that is damaged is shown as it is: it must not hide its neighbours."""
+    try:
+        return None if raw is None else json.loads(raw)
+    except ValueError:
+        return repr(raw)
 
 
 def error_of(raw: bytes | None) -> Error | None:
@@ -26,7 +29,8 @@ def error_of(raw: bytes | None) -> Error | None:
     if raw is None:
         return None
     info = describe_failure(raw)
-    return Error(info.type, info.message, info.trace)
+    cause = f"\nCaused by:\n{info.cause.trace}" if info.cause is not None and info.cause.trace else ""
+    return Error(info.type, info.message, info.trace + cause)
 
 
 def instance_of(stored: Stored, error: Error | None = None) -> Instance:

@@ -338,7 +338,6 @@ async def test_another_process_pauses_and_resumes(database: str) -> None:
         assert await handle.result(timeout=10) == "done"
 
 
-@pytest.mark.xfail(reason="taking a pause back tells its owner nothing: the store raises no signal", strict=True)
 async def test_another_process_takes_back_its_pause_before_the_attempt_has_finished(database: str) -> None:
     gate = Gate()
     async with TestEnvironment(database, workflows=[gate.workflow]) as env, Client(database, workflows=[]) as other:

@@ -19,9 +19,7 @@ from romancy.serde import decode_failure, describe_failure, encode_failure, is_t
 
 def state(exc: BaseException) -> dict[str, Any]:
     """Everything the class has, by whatever means, as text: NaN is not equal to itself."""
-    names = {
-        n for n in dir(exc) if not n.startswith("__") and n not in ("add_note", "with_traceback", "obj", "exceptions")
-    }
+    names = {n for n in dir(exc) if not n.startswith("__") and n not in ("add_note", "with_traceback", "obj", "exceptions")}
     found = {name: getattr(exc, name, "<unset>") for name in names}
     return {name: repr(value) for name, value in found.items() if not callable(value)}
 

@@ -465,9 +465,12 @@ def test_a_generator_that_will_not_be_closed_does_not_keep_the_run(play: Play) -
 
     async def body(run: Run) -> str:
         async def generate() -> AsyncIterator[int]:
-            while forever:
-                with contextlib.suppress(GeneratorExit):
+            while True:
+                try:
                     yield 1
+                except GeneratorExit:
+                    if not forever:
+                        raise
 
         async for _ in generate():
             break

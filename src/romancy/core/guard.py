@@ -50,8 +50,10 @@ def install() -> None:
         sys.addaudithook(_audit)
 
 
-def _audit(event: str, args: tuple[Any, ...]) -> None:
-    if event in _REFUSED and isinstance(events._get_running_loop(), Run):
+def _audit(
+    event: str, args: tuple[Any, ...], refused: Any = _REFUSED, running: Any = events._get_running_loop, run: Any = Run
+) -> None:  # everything it needs is bound here: it outlives the module's names at the end of the process
+    if event in refused and isinstance(running(), run):
         raise WorkflowIOError(
             f"Workflow code did something blocking ({event}). A workflow does no I/O and starts nothing: it would not "
             "happen again on replay, and it holds up every other instance. Move this into an activity."

@@ -81,7 +81,9 @@ class Transition(NamedTuple):
     notes: tuple[Note, ...] = ()
     retrying_since: int | None = None
     blocked_by: str | None = None
-    """The fingerprint of the code that does not fit."""
+    """The fingerprints of the code that does not fit, separated by commas."""
+    length: int | None = None
+    """How long the history must be before this: a transition that was committed already is refused, not written twice."""
 
 
 @dataclass(frozen=True, slots=True)

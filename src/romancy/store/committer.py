@@ -17,9 +17,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable
 from typing import Protocol
 
+from romancy.crash import SimulatedCrash
 from romancy.errors import StoreError
 from romancy.model.transition import Answer, Transition, Write
 from romancy.store.port import Store
@@ -44,9 +44,8 @@ class Source(Protocol):
 class Committer:
     """Gathers writes and commits them in batches."""
 
-    def __init__(self, store: Store, *, on_failure: Callable[[BaseException], None] | None = None) -> None:
+    def __init__(self, store: Store) -> None:
         self._store = store
-        self._on_failure = on_failure
         self._calls: list[tuple[Write, asyncio.Future[Answer]]] = []
         self._sources: dict[Source, None] = {}
         self._again: list[tuple[Transition, Source]] = []
@@ -120,23 +119,15 @@ class Committer:
                 await asyncio.sleep(pause)
                 pause = min(pause * 2, _LONGEST_PAUSE)
                 self._wanted.set()
-            except Exception as error:
-                _log.exception("the committer failed")
-                if self._on_failure is not None:
-                    self._on_failure(error)
-                raise
-            except BaseException as error:
-                if self._on_failure is not None and not isinstance(error, asyncio.CancelledError):
-                    self._on_failure(error)
-                    return
-                raise
+            except SimulatedCrash:
+                return
             finally:
                 self._idle.set()
 
     async def _flush(self) -> None:
         calls, self._calls = self._calls, []
         sources, self._sources = self._sources, {}
-        pairs = self._again + [(made, source) for source in sources if (made := source.take()) is not None]
+        pairs = self._again + [(made, source) for source in sources if (made := _take(source)) is not None]
         self._again = []
         batch: list[Write] = [write for write, _ in calls]
         batch += [transition for transition, _ in pairs]
@@ -167,4 +158,20 @@ class Committer:
             else:
                 future.set_result(answer)
         for (_, source), answer in zip(pairs, answers[len(calls) :], strict=True):
-            source.answered(answer)
+            _tell(source, answer)
+
+
+def _take(source: Source) -> Transition | None:
+    """One source that fails must not silence the others."""
+    try:
+        return source.take()
+    except Exception:
+        _log.exception("an instance could not say what to write")
+        return None
+
+
+def _tell(source: Source, answer: Answer | StoreError) -> None:
+    try:
+        source.answered(answer)
+    except Exception:
+        _log.exception("an instance could not go on after its commit")

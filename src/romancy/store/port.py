@@ -135,6 +135,10 @@ class Store(Protocol):
         """The worker's instances for which something arrived that they have not seen."""
         ...
 
+    async def owned(self, worker: str) -> builtins.list[str]:
+        """The instances a worker owns."""
+        ...
+
     async def upcoming(self, runnable: Sequence[Runnable], *, until: int, limit: int) -> list[tuple[str, int]]:
         """Unowned instances and when they are due, up to a time, soonest first."""
         ...

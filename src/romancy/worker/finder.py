@@ -32,6 +32,7 @@ class Finder:
         self._wanted = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._alarm: Alarm | None = None
+        self._missing: set[str] = set()
         self._busy = False
         self._claimed: list[Row] = []
         """What is ours and could not be loaded yet."""
@@ -126,6 +127,19 @@ class Finder:
             except StoreError as error:
                 _log.warning("could not load %s, will try again: %s", row.instance_id, error)
                 self._claimed.append(row)
+
+    async def adopt(self) -> None:
+        """Run instances that the store says are ours and that nobody runs here.
+
+        There are some when a commit was made although the database answered with an error: its writer went by the error.
+        Only what was missing at the last call too: one that was created or claimed just now may be on its way.
+        """
+        worker = self._worker
+        missing = {id for id in await worker.store.owned(worker.id) if not worker.runs(id)}
+        for instance_id in sorted(missing & self._missing):
+            _log.warning("%s is ours, but nobody runs it: taking it up again", instance_id)
+            await worker.take_up(instance_id)
+        self._missing = missing
 
     async def claim_blocked(self) -> None:
         """Take instances that other code than ours could not run."""

@@ -50,6 +50,7 @@ class Identity:
     generation: int
     round: int
     deadline_at: int | None
+    blocked_by: str | None = None
 
 
 class Host:
@@ -183,6 +184,7 @@ class Host:
             started_at=None,
             updated_at=0,
             ended_at=None,
+            blocked_by=identity.blocked_by,
         )
 
     def check_mail(self) -> None:
@@ -383,6 +385,8 @@ class Host:
         compensating = phase is Phase.COMPENSATING
         hold = not ended and not paused and (self._busy() or (compensating and not self._retries.waiting))
         self._launching, self._starts = self._starts, []
+        history = execution.take_entries()
+        before = execution.seq - len(history)
         waits, withdrawn = self._waits(keep=not hold and not ended and not paused)
         self._writing = Transition(
             instance_id=self.instance_id,
@@ -395,7 +399,7 @@ class Host:
             hold=hold,
             seen=self.seen,
             wake_at=None if ended or paused else self.next_due(),
-            history=execution.take_entries(),
+            history=history,
             attempts=tuple(self._rows),
             closed=tuple(self._closed),
             waits=waits,
@@ -404,6 +408,7 @@ class Host:
             ending=self._ending if ended else None,
             notes=tuple(self._notes),
             retrying_since=self._retries.since(),
+            length=before,
         )
         self._rows.clear()
         self._closed.clear()

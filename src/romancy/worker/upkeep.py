@@ -189,6 +189,7 @@ class Upkeep:
         try:
             await self.sweep()
             await self._finder.claim_blocked()
+            await self._finder.adopt()
             await self.strand()
             await self._prune()
         except StoreError as error:

@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("romancy.worker")
 OnEnded = Callable[[str, Status, Ending], None]
+_CODES_REMEMBERED = 8
+"""So many fingerprints of code that did not fit are kept with an instance: workers of old code must not try in turn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,6 +195,12 @@ class Worker:
             self.forget(row.instance_id)
             self._write_blocked(row, f"it cannot be read: {error!r}")
 
+    async def take_up(self, instance_id: str) -> None:
+        """Run an instance that is ours according to the store."""
+        loaded = await self.store.load(instance_id)
+        if loaded is not None and loaded.row.owner == self.id and not self.runs(instance_id):
+            await self.resume(loaded.row)
+
     def _resume_cold(self, loaded: Loaded) -> None:
         row = loaded.row
         workflow = self.registry.find(row.workflow, row.version)
@@ -225,7 +233,7 @@ class Worker:
             worker_id=self.id,
             app=self.app,
         )
-        identity = Identity(row.instance_id, row.generation, row.round, row.deadline_at)
+        identity = Identity(row.instance_id, row.generation, row.round, row.deadline_at, row.blocked_by)
         return Host(self, workflow, identity, execution, epoch=row.epoch, seen=seen)
 
     def nudge(self, instance_id: str) -> bool:
@@ -326,7 +334,7 @@ class Worker:
             hold=False,
             seen=row.signal,
             notes=(Note("blocked", reason),),
-            blocked_by=code,
+            blocked_by=",".join([*(row.blocked_by or "").split(","), code][-_CODES_REMEMBERED:]),
         )
         self.committer.enlist(_Block(self.committer, transition))
 

@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import random
 import tempfile
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from tests.property.crashes.programs import Node, interpret, is_exact
 from tests.property.crashes.world import Ended, World
 
 from romancy import (
+    DeterminismViolationError,
     InvalidWorkflowStateError,
     StoreError,
     WorkflowCancelledError,
@@ -29,6 +30,8 @@ from romancy import (
     WorkflowNotFoundError,
 )
 from romancy.clock import SystemClock
+from romancy.model.instance import Loaded
+from romancy.model.status import Status
 from romancy.model.transition import Write
 from romancy.store import committer
 from romancy.store.open import open_store
@@ -36,7 +39,7 @@ from romancy.store.port import Store
 from romancy.store.sqlite.store import SqliteStore
 from romancy.testing import TestEnvironment
 
-_LIMIT = 20.0
+_LIMIT = 10.0
 """Seconds until an instance that does not end is called stuck."""
 _STORMS = 0.03
 """How often a commit fails and must be repeated."""
@@ -58,16 +61,18 @@ class Case:
     """Crash at these points, counted from the start and, after the first, from the crash before."""
     cancel: int | None = None
     """Cancel the instance after so many activities were let go."""
+    pause: int | None = None
+    """Pause the instance after so many activities were let go, and resume it soon after."""
     takeover: int | None = None
     """Have another worker take over, ours going on as a zombie, after so many activities were let go."""
 
 
-def check(program: Node, order: int, *, crashes: int = 24, orders: int = 12) -> None:
+def check(program: Node, order: int, *, crashes: int = 24, orders: int = 12, pauses: bool = False) -> None:
     """Try a program with so many crashes (or at every point), then in so many orders. Raises `Divergence`."""
-    asyncio.run(_check(program, order, crashes, orders))
+    asyncio.run(_check(program, order, crashes, orders, pauses))
 
 
-async def _check(program: Node, order: int, crashes: int, orders: int) -> None:
+async def _check(program: Node, order: int, crashes: int, orders: int, pauses: bool) -> None:
     chance = random.Random(order)
     with _folder() as folder, _slow_commits(chance):
         async with _laboratory(folder / "crashes.db", chance) as laboratory:
@@ -75,13 +80,16 @@ async def _check(program: Node, order: int, crashes: int, orders: int) -> None:
             for crash in _sample(chance, points, crashes):
                 ended, _ = await laboratory.run(program, Case(f"crash at {crash}", crashes=crash))
                 _compare(program, first, ended, f"crash at {crash}")
-            await _try_orders(laboratory, program, chance, first, orders)
+            await _try_orders(laboratory, program, chance, first, orders, pauses)
 
 
-async def _try_orders(laboratory: Laboratory, program: Node, chance: random.Random, first: Ended, orders: int) -> None:
+async def _try_orders(
+    laboratory: Laboratory, program: Node, chance: random.Random, first: Ended, orders: int, pauses: bool
+) -> None:
     for number in range(orders):
         order, cancel = chance.randrange(2**32), chance.choice([None, None, chance.randrange(6)])
-        calm = Case(f"order {order}", order, cancel=cancel)
+        pause = chance.choice([None, chance.randrange(6)]) if pauses else None
+        calm = Case(f"order {order}, cancel {cancel}, pause {pause}", order, cancel=cancel, pause=pause)
         ended, points = await laboratory.run(program, calm)
         if cancel is None:
             _compare(program, first, ended, calm.name)
@@ -89,7 +97,7 @@ async def _try_orders(laboratory: Laboratory, program: Node, chance: random.Rand
             case = Case(f"order {order}, taken over", order, takeover=chance.randrange(4))
         else:
             crashes = (chance.randrange(points) + 1, *([chance.randrange(points) + 1] if number % 3 == 1 else []))
-            case = Case(f"order {order}, cancel {cancel}, crash at {crashes}", order, crashes, cancel)
+            case = Case(f"{calm.name}, crash at {crashes}", order, crashes, cancel, pause)
         ended, _ = await laboratory.run(program, case)
         if case.cancel is None:
             _compare(program, first, ended, case.name)
@@ -128,6 +136,8 @@ class Laboratory:
             async with asyncio.timeout(_LIMIT):
                 await self._start_and_wait(world.instance_id, program)
             ended = await world.check_end()
+        except DeterminismViolationError as error:
+            raise Divergence(f"{case.name}: blocked: {error}") from error
         except TimeoutError:
             stored = await self._store.get(world.instance_id)
             raise Divergence(f"{case.name}: stuck: {stored}; {world.faults}") from None
@@ -170,6 +180,8 @@ class Laboratory:
         for count in range(10_000):
             if count == case.cancel:
                 await self._cancel(world.instance_id)
+            if count == case.pause:
+                await self._pause(world.instance_id, chance)
             while not world.waiting:
                 world.arrived.clear()
                 await world.arrived.wait()
@@ -206,6 +218,27 @@ class Laboratory:
             except (StoreError, InvalidWorkflowStateError, WorkflowNotFoundError):
                 await asyncio.sleep(0.001)
 
+    async def _pause(self, instance_id: str, chance: random.Random) -> None:
+        app = self._environment.app
+        await self._persist(instance_id, lambda: app.pause_workflow(instance_id), lambda loaded: loaded.row.status.ended)
+        for _ in range(chance.randrange(8)):
+            await asyncio.sleep(0)
+        await self._persist(instance_id, lambda: app.resume_workflow(instance_id), _is_not_paused)
+
+    async def _persist(
+        self, instance_id: str, ask: Callable[[], Awaitable[None]], needless: Callable[[Loaded], bool]
+    ) -> None:
+        """Ask until the answer is yes, or it is seen that there is nothing to ask for."""
+        while True:
+            try:
+                await ask()
+                return
+            except (StoreError, InvalidWorkflowStateError, WorkflowNotFoundError):
+                await asyncio.sleep(0.001)
+            loaded = await self._store.load(instance_id)
+            if loaded is not None and needless(loaded):
+                return
+
     async def _take_over(self, chance: random.Random) -> None:
         """Free the instance behind its owner's back, as those do who hold the owner for dead."""
         environment = self._environment
@@ -216,6 +249,10 @@ class Laboratory:
             await asyncio.sleep(0)
         assert environment.app._upkeep is not None
         await environment.app._upkeep.revive()
+
+
+def _is_not_paused(loaded: Loaded) -> bool:
+    return loaded.row.status is not Status.PAUSED and not any(mail.kind == "pause" for mail in loaded.inbox)
 
 
 def _let_go(waiting: list[asyncio.Future[None]], chance: random.Random) -> None:

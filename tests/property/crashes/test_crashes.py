@@ -14,3 +14,9 @@ from tests.property.settings import examples, unhurried
 @given(programs, st.integers(0, 2**32))
 def test_any_program_survives_any_crash(program: Node, order: int) -> None:
     check(program, order)
+
+
+@settings(unhurried(examples(10)), phases=[Phase.generate])
+@given(programs, st.integers(0, 2**32))
+def test_any_program_survives_a_pause(program: Node, order: int) -> None:
+    check(program, order, crashes=0, pauses=True)

@@ -11,14 +11,15 @@ VALUES (?, ?, ?, ?, 1, 0, ?, ?, ?, 0, 0, 0, ?, '', ?, ?, ?, ?, ?, ?)
 -- name: quick_step
 -- A run went on under the same epoch and in the same status, and nothing has arrived for it: no index changes.
 UPDATE romancy_instances SET length = length + ?, updated_at = ?, wake_at = ?, retrying_since = ?
-WHERE id = ? AND generation = ? AND epoch = ? AND owner = ? AND signal = ? AND signal_seen = signal AND status = ?
+WHERE id = ? AND generation = ? AND epoch = ? AND length = ? AND owner = ? AND signal = ? AND signal_seen = signal
+    AND status = ?
 
 -- name: quick_end
 -- A run ended, and nothing had ever arrived for it.
 UPDATE romancy_instances SET
     status = ?, length = length + ?, updated_at = ?, ended_at = ?, fingerprint = ?, owner = NULL, wake_at = NULL,
     retrying_since = NULL
-WHERE id = ? AND generation = ? AND epoch = ? AND owner = ? AND signal = ? AND signal_seen = signal
+WHERE id = ? AND generation = ? AND epoch = ? AND length = ? AND owner = ? AND signal = ? AND signal_seen = signal
 
 -- name: look
 -- The hot rows of a batch's instances, before anything is decided.

@@ -21,7 +21,8 @@ SELECT json_group_array(json_array(i.id, i.workflow, i.version, i.updated_at))
 FROM json_each(:kinds) AS kind CROSS JOIN romancy_instances AS i ON i.id IN (
     SELECT id FROM romancy_instances
     WHERE workflow = json_extract(kind.value, '$[0]') AND version = json_extract(kind.value, '$[1]')
-        AND status = 'blocked' AND owner IS NULL AND blocked_by IS NOT json_extract(kind.value, '$[2]')
+        AND status = 'blocked' AND owner IS NULL
+        AND NOT instr(',' || coalesce(blocked_by, '') || ',', ',' || json_extract(kind.value, '$[2]') || ',')
     LIMIT :limit)
 
 -- name: take

@@ -44,7 +44,7 @@ class Quick:
 
     def _transition(self, write: Transition) -> Applied | None:
         extras = write.attempts or write.closed or write.waits or write.withdrawn or write.consumed or write.notes
-        if extras or write.new_epoch != write.epoch or write.blocked_by is not None:
+        if extras or write.new_epoch != write.epoch or write.blocked_by is not None or write.length is None:
             return None
         if write.ending is not None:
             done = write.seen == 0 and self._end(write)
@@ -96,4 +96,4 @@ class Quick:
 
 
 def _fence(write: Transition) -> tuple[Any, ...]:
-    return write.instance_id, write.generation, write.epoch, write.worker, write.seen
+    return write.instance_id, write.generation, write.epoch, write.length, write.worker, write.seen

@@ -57,6 +57,12 @@ def arrivals(cursor: sqlite3.Cursor, worker: str) -> list[str]:
     return found
 
 
+def owned(cursor: sqlite3.Cursor, worker: str) -> list[str]:
+    """The instances a worker owns."""
+    found: list[str] = fetch(cursor, "owned", (worker, -1))
+    return found
+
+
 def upcoming(cursor: sqlite3.Cursor, runnable: Sequence[Runnable], *, until: int, limit: int) -> list[tuple[str, int]]:
     """Unowned instances and when they are due."""
     values = {"kinds": kinds_as_json(runnable), "until": until, "limit": limit}

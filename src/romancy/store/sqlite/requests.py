@@ -54,6 +54,8 @@ def _pause(ledger: Ledger, state: State, write: Request) -> Answer:
 def _resume(ledger: Ledger, state: State, write: Request) -> Answer:
     # A pause may lie unseen in the inbox of an owned instance, or of one whose owner died: it must not outlive this.
     taken_back = ledger.cursor.execute(one("take_back_mails"), (state.id, RequestKind.PAUSE)).rowcount
+    if taken_back and state.owner is not None:
+        state.signal += 1  # the owner may be about to release it as paused: it must look again
     if state.owner is None and state.status in (Status.PAUSED, Status.BLOCKED):
         state.status, state.wake_at, state.blocked_by = Status.PENDING, write.now, None
     elif not taken_back:

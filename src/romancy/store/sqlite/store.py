@@ -138,6 +138,10 @@ class SqliteStore:
         """The worker's instances for which something arrived that they have not seen."""
         return await self._database.read(partial(reads.arrivals, worker=worker))
 
+    async def owned(self, worker: str) -> builtins.list[str]:
+        """The instances a worker owns."""
+        return await self._database.read(partial(reads.owned, worker=worker))
+
     async def upcoming(self, runnable: Sequence[Runnable], *, until: int, limit: int) -> builtins.list[tuple[str, int]]:
         """Unowned instances and when they are due, up to a time, soonest first."""
         return await self._database.read(partial(reads.upcoming, runnable=runnable, until=until, limit=limit))

@@ -61,6 +61,8 @@ def beat(ledger: Ledger, write: Beat) -> Answer:
 def _may_write(state: State, write: Transition) -> bool:
     if state.generation != write.generation or state.epoch != write.epoch or state.ended:
         return False
+    if write.length is not None and state.length != write.length:
+        return False
     if state.owner is None:
         # A warm run goes on without a claim of its own: not when an operator has paused the instance meanwhile.
         return write.new_epoch > write.epoch and state.status not in _AT_REST

@@ -30,6 +30,14 @@ EVENT = Wait("event:1", WaitKind.EVENT, 20, None, "paid", "o-1", b'{"n":1}', "ap
 class TestTransitions:
     """A transition is written under the epoch it names, whole or not at all."""
 
+    async def test_one_that_was_committed_already_is_refused(self, store: Store) -> None:
+        await started(store, "a")
+        step = transition("a", history=(entry(1),), length=0)
+        assert await write(store, step) == [Applied(0, held=True)]
+        assert await write(store, step) == [Refused(Status.RUNNING)]
+        assert await write(store, ending("a", history=(entry(2),), length=0)) == [Refused(Status.RUNNING)]
+        assert (await row(store, "a")).length == 1
+
     async def test_a_step_keeps_the_owner(self, store: Store) -> None:
         await started(store, "a")
         step = transition(now=20, history=(entry(1), entry(2)), retrying_since=7, wake_at=55)
