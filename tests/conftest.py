@@ -7,8 +7,16 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from romancy.core import patch
+
 settings.register_profile("romancy", deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("romancy")
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _patched() -> None:
+    """As in a process whose first App has started: for good, whatever the order of the tests."""
+    patch.install()
 
 
 @pytest.fixture

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, Never, ParamSpec, TypeVar, overload
 
 from romancy.authoring.durations import Duration
@@ -17,10 +17,9 @@ from romancy.core import guard, patch
 from romancy.errors import StoreError
 from romancy.handle import WorkflowHandle
 from romancy.ids import Ids
-from romancy.model.instance import Row
 from romancy.model.policy import RetryPolicy
 from romancy.model.status import Status
-from romancy.model.transition import Answer, Create, Ending, Existing, RequestKind
+from romancy.model.transition import Answer, Applied, Create, Ending, Existing, RequestKind
 from romancy.worker.alarms import Alarms
 from romancy.worker.finder import Finder
 from romancy.worker.upkeep import Upkeep
@@ -196,48 +195,26 @@ class App(Client):
         owner = worker.id if worker is not None and here else None
         create, workflow = self._creation(wf, args, kwargs, owner)
         assert workflow is not None
-        written = committer.submit(create)
+        # Begun by the answer, not after the await: a caller that goes away meanwhile must not leave it ours and never begun.
+        written = committer.submit(create, partial(self._created, create, workflow, worker if here else None))
         self._reserved += here
-        # Not after the await: a caller that is cancelled meanwhile would leave an instance that is ours and never begins.
-        written.add_done_callback(lambda written: self._created(written, create, workflow, worker if here else None))
-        answer = await asyncio.shield(written)
+        answer = await written
         if isinstance(answer, Existing):
             _check_same(create, answer)
         return self._handle(create.instance_id, workflow)
 
     def _created(
-        self, written: asyncio.Future[Answer], create: Create, workflow: Workflow[..., Any], worker: Worker | None
+        self, create: Create, workflow: Workflow[..., Any], worker: Worker | None, answer: Answer | StoreError
     ) -> None:
         self._reserved -= worker is not None
-        if written.cancelled() or written.exception() is not None or isinstance(written.result(), Existing):
+        if not isinstance(answer, Applied):
             return
-        if worker is not None and create.owner is not None:
-            self._begin(worker, create.owner, create, workflow)
-        elif self._finder is not None:
-            self._finder.look()
-
-    def _begin(self, worker: Worker, owner: str, create: Create, workflow: Workflow[..., Any]) -> None:
-        if worker.id != owner or worker.stopping:
-            return  # the worker changed meanwhile: whoever looks next finds the instance without an owner
-        row = Row(
-            instance_id=create.instance_id,
-            workflow=create.workflow,
-            version=create.version,
-            status=Status.RUNNING,
-            generation=1,
-            round=0,
-            epoch=1,
-            owner=owner,
-            wake_at=None,
-            signal=0,
-            length=0,
-            deadline_at=create.deadline_at,
-            created_at=create.now,
-            started_at=create.now,
-            updated_at=create.now,
-            ended_at=None,
-        )
-        worker.begin(row, workflow, create.input)
+        if worker is None:
+            if self._finder is not None:
+                self._finder.look()
+        elif worker.id == create.owner and not worker.stopping:
+            worker.begin(create, workflow)
+        # else the worker changed meanwhile: whoever looks next finds the instance without an owner
 
     def _runs_here(self, instance_id: str) -> bool:
         return self._worker is not None and self._worker.runs(instance_id)

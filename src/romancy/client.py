@@ -161,17 +161,14 @@ class Client:
 
     @property
     def _store(self) -> Store:
-        if isinstance(asyncio._get_running_loop(), Run):
-            raise WorkflowIOError(
-                "Workflow code called the app. It would do so again on every replay, and could get another answer: move "
-                "this into an activity."
-            )
+        _refuse_in_workflow()
         if self._opened is None:
-            name = type(self).__name__
-            raise InvalidWorkflowStateError(
-                f"This {name} is not running: use `async with {name}(...)`, or `await startup()`."
-            )
+            raise self._not_running()
         return self._opened
+
+    def _not_running(self) -> InvalidWorkflowStateError:
+        name = type(self).__name__.lstrip("_")
+        return InvalidWorkflowStateError(f"This {name} is not running: use `async with {name}(...)`, or `await startup()`.")
 
     def _write(self) -> Committer:
         """The committer of a running app."""
@@ -403,9 +400,10 @@ class Client:
     # --- results
 
     async def _await_result(self, instance_id: str, timeout: Duration | None) -> bytes:
-        assert self._store is not None  # says so if this does not run
+        _refuse_in_workflow()
         results = self._results
-        assert results is not None
+        if results is None:
+            raise self._not_running()
         future = results.watch(instance_id)
         try:
             ended = await self._await_end(instance_id, future, timeout)
@@ -422,7 +420,10 @@ class Client:
         raise await self._failure(instance_id, status, error)
 
     async def _await_end(self, instance_id: str, future: asyncio.Future[Any], timeout: Duration | None) -> Any:
-        if not self._runs_here(instance_id) and (await self._require(instance_id)).row.status.ended:
+        # Not while a test restarts it: then the future is answered by the first look afterwards.
+        restarting = self._opened is None
+        here = restarting or self._runs_here(instance_id)
+        if not here and (await self._require(instance_id)).row.status.ended:
             return None
         if timeout is None:
             return await future
@@ -449,6 +450,14 @@ class Client:
         error = kind(f"{instance_id} failed{what}")
         error.__cause__ = cause
         return error
+
+
+def _refuse_in_workflow() -> None:
+    if isinstance(asyncio._get_running_loop(), Run):
+        raise WorkflowIOError(
+            "Workflow code called the app. It would do so again on every replay, and could get another answer: move this "
+            "into an activity."
+        )
 
 
 def _check_same(create: Create, existing: Existing) -> None:

@@ -23,11 +23,9 @@ class RandomIds:
 
     def instance_id(self, now: int) -> str:
         """A UUIDv7: 48 bits of milliseconds, then chance."""
-        value = (now // 1000) << 80 | int.from_bytes(os.urandom(10), "big")
-        value = value & ~(0xF << 76) | 0x7 << 76
-        value = value & ~(0x3 << 62) | 0x2 << 62
-        text = f"{value:032x}"
-        return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
+        time, chance = f"{now // 1000:012x}", os.urandom(10).hex()
+        variant = "89ab"[int(chance[3], 16) & 3]
+        return f"{time[:8]}-{time[8:]}-7{chance[:3]}-{variant}{chance[4:7]}-{chance[7:19]}"
 
     def incarnation(self) -> str:
         """Eight characters of chance."""

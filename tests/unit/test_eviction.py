@@ -14,7 +14,6 @@ from typing import Any
 import anyio
 import pytest
 
-from romancy.core import patch
 from romancy.core.commands import Resolution
 from romancy.core.loop import Run
 from romancy.model.history import Kind
@@ -23,13 +22,6 @@ Log = list[str]
 Shape = Callable[[Run, Log], Coroutine[Any, Any, Any]]
 SHAPES: dict[str, tuple[Shape, Log]] = {}
 token_variable: contextvars.ContextVar[int] = contextvars.ContextVar("token_variable")
-
-
-@pytest.fixture(autouse=True)
-def _patched() -> Iterator[None]:
-    patch.install()
-    yield
-    patch.uninstall()
 
 
 @pytest.fixture

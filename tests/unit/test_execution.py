@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable, Iterator
+from collections.abc import Callable, Coroutine, Iterable
 from typing import Any
 
 import pytest
 
-from romancy.core import patch
 from romancy.core.commands import Fail, Finish, Resolution
 from romancy.core.execution import Ended, Execution, Phase
 from romancy.core.loop import Run
@@ -17,13 +16,6 @@ from romancy.model.history import Entry, Kind, Outcome, Role
 
 Body = Callable[[Run], Coroutine[Any, Any, Any]]
 SECOND = 1_000_000
-
-
-@pytest.fixture(autouse=True)
-def _patched() -> Iterator[None]:
-    patch.install()
-    yield
-    patch.uninstall()
 
 
 class Story:

@@ -15,7 +15,6 @@ from typing import Any
 import anyio
 import pytest
 
-from romancy.core import patch
 from romancy.core.commands import Cancelled, Command, Effect, Fail, Finish, Issue, Resolution, Withdraw
 from romancy.core.loop import Run
 from romancy.errors import (
@@ -30,13 +29,6 @@ from romancy.model.history import Kind, Outcome
 
 Body = Callable[[Run], Coroutine[Any, Any, Any]]
 SECOND = 1_000_000
-
-
-@pytest.fixture(autouse=True)
-def _patched() -> Iterator[None]:
-    patch.install()
-    yield
-    patch.uninstall()
 
 
 class Player:

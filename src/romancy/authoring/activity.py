@@ -89,15 +89,9 @@ class Activity(Generic[P, R, F_co]):
             """Run the activity as a part of the workflow."""
             run = run_of(ctx, f"activity {self.name!r}")
             raw = self.codec.encode(args, kwargs)
+            digest = self.codec.digest(raw)
             return run.operation(
-                Kind.ACTIVITY,
-                self.name,
-                self._decode,
-                op_id=self.options.activity_id,
-                digest=self.codec.digest(raw),
-                input=raw,
-                detail=self,
-                undo=self.undo,
+                Kind.ACTIVITY, self.name, self._decode, self.options.activity_id, digest, raw, None, self, self.undo
             )
 
     def with_options(

@@ -24,13 +24,10 @@ _activity_log = logging.getLogger("romancy.activity")
 class Context:
     """What both contexts have."""
 
-    def __init__(
-        self, *, instance_id: str = "", workflow_name: str = "", worker_id: str = "", app: App | None = None
-    ) -> None:
-        self.instance_id = instance_id
-        self.workflow_name = workflow_name
-        self.worker_id = worker_id
-        self._app = app
+    instance_id: str
+    workflow_name: str
+    worker_id: str
+    _app: App | None
 
     @property
     def app(self) -> App:
@@ -57,7 +54,10 @@ class WorkflowContext(Context):
         generation: int = 1,
         run: Run | None = None,
     ) -> None:
-        super().__init__(instance_id=instance_id, workflow_name=workflow_name, worker_id=worker_id, app=app)
+        self.instance_id = instance_id
+        self.workflow_name = workflow_name
+        self.worker_id = worker_id
+        self._app = app
         self.generation = generation
         self._run = run
         self._random: Random | None = None
@@ -122,7 +122,10 @@ class ActivityContext(Context):
         idempotency_key: str = "",
         heart: Heart | None = None,
     ) -> None:
-        super().__init__(instance_id=instance_id, workflow_name=workflow_name, worker_id=worker_id, app=app)
+        self.instance_id = instance_id
+        self.workflow_name = workflow_name
+        self.worker_id = worker_id
+        self._app = app
         self.activity_id = activity_id
         self.attempt = attempt
         self.idempotency_key = idempotency_key

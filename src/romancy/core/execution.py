@@ -7,11 +7,12 @@ The shell feeds what happened (`start`, `feed`, `late`, `compensated`) and reads
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 from operator import itemgetter
+from typing import NamedTuple
 
-from romancy.core.commands import Cancelled, Command, Effect, Fail, Finish, Issue, Resolution, Verdict, Withdraw
+from romancy.core.commands import Cancelled, Command, Fail, Finish, Issue, Resolution, Verdict, Withdraw
 from romancy.core.loop import Run
 from romancy.errors import DeterminismViolationError
 from romancy.model.history import Entry, Kind, Outcome, Role
@@ -40,8 +41,7 @@ class Undo:
     result: bytes | None
 
 
-@dataclass(frozen=True, slots=True)
-class Ended:
+class Ended(NamedTuple):
     """An attempt's outcome with what operators want to know of it."""
 
     outcome: Outcome
@@ -100,7 +100,7 @@ class Execution:
         """A step of the way back was taken, or given up."""
         self._undone.add(undo.op)
         begun = ended.started_at if ended.started_at is not None else at
-        issue = replace(undo.issue, op=undo.op, kind=Kind.COMPENSATION, name=name or undo.issue.name, at=begun)
+        issue = undo.issue._replace(op=undo.op, kind=Kind.COMPENSATION, name=name or undo.issue.name, at=begun)
         self._record(Resolution(Kind.COMPENSATION, undo.op, at, ended.outcome, ended.value), issue, ended, Role.BESIDE, "")
 
     def replay(self, at: int, history: Iterable[Entry]) -> None:
@@ -134,13 +134,12 @@ class Execution:
 
     def _follow(self, commands: list[Command]) -> None:
         for command in commands:
-            match command:
-                case Issue():
-                    self._issued(command)
-                case Withdraw(op):
-                    self._withdraw(op)
-                case Effect(issue, recorded):
-                    self._effected(issue, recorded)
+            if isinstance(command, Issue):
+                self._issued(command)
+            elif isinstance(command, Withdraw):
+                self._withdraw(command.op)
+            else:
+                self._effected(command.issue, command.recorded)
 
     def _issued(self, issue: Issue) -> None:
         if issue.undo is not None:

@@ -83,7 +83,8 @@ else:
         """A durable operation: issued when called, withdrawn by `cancel()`."""
 
         def __init__(self, loop, issue, decode):
-            super().__init__(loop)
+            asyncio.Future.__init__(self, loop=loop)
+            self._seq = loop.next_seq()
             self.issue = issue
             self.decode = decode
 

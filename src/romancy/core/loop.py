@@ -94,7 +94,6 @@ class Run(_Loop):
         kind: Kind,
         name: str,
         decode: Callable[[Resolution], Any],
-        *,
         op_id: str | None = None,
         digest: bytes = b"",
         input: bytes | None = None,
@@ -107,7 +106,7 @@ class Run(_Loop):
             return self._dead_future()  # type: ignore[return-value]
         self._require_inside(name)
         op = self._manual_id(op_id) if op_id is not None else self._next_id(name)
-        issue = Issue(op, kind, name, self.at, digest, input, due, detail, undo, call_site(2))
+        issue = Issue(op, kind, name, self.at, digest, input, due, detail, undo, call_site(3))
         operation: Operation[Any] = Operation(self, issue, decode)
         self.pending[op] = operation
         if due is not None:
@@ -356,6 +355,7 @@ class Run(_Loop):
         an asynchronous generator awaits. Synchronous code in `finally` blocks does run.
         """
         self._evicting = True
+        self._body = _gone  # its context knows the run: without the circle nothing waits for the collector
         self._ready.clear()
         if not self.live_tasks() and not self._generators:
             self.pending.clear()
@@ -498,6 +498,10 @@ def _conflict(op: str, label: str) -> ActivityIDConflictError:
         f"The activity id {op!r} is used twice in {label}. Give each call an id of its own, or none: ids are numbered by "
         "name."
     )
+
+
+async def _gone() -> None:
+    """The body of a run that was evicted."""
 
 
 async def _wait_for(future: asyncio.Future[Any]) -> Any:

@@ -13,7 +13,11 @@ _KNOWN_LIMIT = 10_000
 
 def call_site(depth: int) -> str:
     """The place of the nearest caller that is the user's, `depth` frames up or further."""
-    frame: FrameType | None = sys._getframe(depth)
+    caller = sys._getframe(depth)
+    site = _known.get((caller.f_code, caller.f_lasti))
+    if site is not None:
+        return site  # the common case: only the user's own places are known
+    frame: FrameType | None = caller
     while frame is not None and _is_inside(frame):
         frame = frame.f_back
     if frame is None:

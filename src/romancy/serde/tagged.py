@@ -48,6 +48,18 @@ def _write_timedelta(value: timedelta) -> list[int]:
     return [value.days, value.seconds, value.microseconds]
 
 
+def _write_moment(value: datetime | time) -> str | list[Any]:
+    return [value.isoformat(), value.fold] if value.fold else value.isoformat()
+
+
+def _read_datetime(value: str | list[Any]) -> datetime:
+    return datetime.fromisoformat(value) if isinstance(value, str) else _read_datetime(value[0]).replace(fold=value[1])
+
+
+def _read_time(value: str | list[Any]) -> time:
+    return time.fromisoformat(value) if isinstance(value, str) else _read_time(value[0]).replace(fold=value[1])
+
+
 def _read_bytearray(text: str) -> bytearray:
     return bytearray(base64.b64decode(text))
 
@@ -65,9 +77,9 @@ _FORMS: dict[type[Any], _Form] = {
     bytearray: _Form(_write_bytes, _read_bytearray),
     complex: _Form(_write_complex, _read_complex),
     date: _Form(date.isoformat, date.fromisoformat),
-    datetime: _Form(datetime.isoformat, datetime.fromisoformat),
+    datetime: _Form(_write_moment, _read_datetime),
     Decimal: _Form(str, Decimal),
-    time: _Form(time.isoformat, time.fromisoformat),
+    time: _Form(_write_moment, _read_time),
     timedelta: _Form(_write_timedelta, _read_timedelta),
     UUID: _Form(str, UUID),
 }

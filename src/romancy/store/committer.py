@@ -17,7 +17,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from typing import Protocol
+from collections.abc import Callable
+from typing import Protocol, TypeAlias
 
 from romancy.crash import SimulatedCrash
 from romancy.errors import StoreError
@@ -27,6 +28,9 @@ from romancy.store.port import Store
 _log = logging.getLogger("romancy.store")
 _FIRST_PAUSE = 0.05
 _LONGEST_PAUSE = 2.0
+
+
+Then: TypeAlias = Callable[[Answer | StoreError], None]
 
 
 class Source(Protocol):
@@ -46,7 +50,7 @@ class Committer:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._calls: list[tuple[Write, asyncio.Future[Answer]]] = []
+        self._calls: list[_Call] = []
         self._sources: dict[Source, None] = {}
         self._again: list[tuple[Transition, Source]] = []
         self._wanted = asyncio.Event()
@@ -75,9 +79,8 @@ class Committer:
         if task is not None:
             task.cancel()
             await asyncio.wait({task})
-        for _, future in self._calls:
-            if not future.done():
-                future.set_exception(StoreError("The app was shut down before this was written."))
+        for call in self._calls:
+            call.answer(StoreError("The app was shut down before this was written."))
         self._calls.clear()
 
     async def drained(self) -> None:
@@ -91,12 +94,15 @@ class Committer:
         """Nothing is being written and nothing is ready to be."""
         return self._idle.is_set() and not self._wanted.is_set()
 
-    def submit(self, write: Write) -> asyncio.Future[Answer]:
-        """Write something with the next batch; the future is done when it is durable."""
+    def submit(self, write: Write, then: Then | None = None) -> asyncio.Future[Answer]:
+        """Write something with the next batch; the future is done when it is durable.
+
+        `then` is called with the answer even if whoever awaits the future has gone away meanwhile.
+        """
         if self._task is None or self._task.done():
             raise StoreError("This app is not running: use `async with app`, or `await app.startup()`.")
         future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
-        self._calls.append((write, future))
+        self._calls.append(_Call(write, future, then))
         self._wanted.set()
         return future
 
@@ -129,7 +135,7 @@ class Committer:
         sources, self._sources = self._sources, {}
         pairs = self._again + [(made, source) for source in sources if (made := _take(source)) is not None]
         self._again = []
-        batch: list[Write] = [write for write, _ in calls]
+        batch: list[Write] = [call.write for call in calls]
         batch += [transition for transition, _ in pairs]
         if not batch:
             return
@@ -137,28 +143,45 @@ class Committer:
             answers = await self._store.commit(batch)
         except StoreError as error:
             self._again = pairs
-            for _, future in calls:
-                if not future.done():
-                    future.set_exception(error)
+            for call in calls:
+                call.answer(error)
             if pairs:
                 raise
             return
         except BaseException:
-            for _, future in calls:
-                if not future.done():
-                    future.set_exception(StoreError("It is not known whether this was written: the process was stopped."))
+            for call in calls:
+                call.answer(StoreError("It is not known whether this was written: the process was stopped."))
             raise
         self.batches += 1
         self.writes += len(batch)
-        for (_, future), answer in zip(calls, answers, strict=False):
-            if future.done():
-                continue
-            if isinstance(answer, StoreError):
-                future.set_exception(answer)
-            else:
-                future.set_result(answer)
+        for call, answer in zip(calls, answers, strict=False):
+            call.answer(answer)
         for (_, source), answer in zip(pairs, answers[len(calls) :], strict=True):
             _tell(source, answer)
+
+
+class _Call:
+    """A write that somebody waits for."""
+
+    __slots__ = ("_future", "_then", "write")
+
+    def __init__(self, write: Write, future: asyncio.Future[Answer], then: Then | None) -> None:
+        self.write = write
+        self._future = future
+        self._then = then
+
+    def answer(self, answer: Answer | StoreError) -> None:
+        if self._then is not None:
+            try:
+                self._then(answer)
+            except Exception:
+                _log.exception("what should have followed a write failed")
+        if self._future.done():
+            return
+        if isinstance(answer, StoreError):
+            self._future.set_exception(answer)
+        else:
+            self._future.set_result(answer)
 
 
 def _take(source: Source) -> Transition | None:

@@ -14,7 +14,6 @@ import asyncio
 import contextvars
 import functools
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from romancy.authoring.activity import Activity, ActivityOptions, Compensation
@@ -36,17 +35,16 @@ BEAT_SPACING = 1 * MICROS
 """Heartbeat details are written at once, then at most this often."""
 
 
-@dataclass(frozen=True, slots=True)
 class Work:
     """What an attempt is of: an activity, or a step of the way back."""
 
-    issue: Issue
-    undo: Undo | None = None
+    __slots__ = ("issue", "op", "undo")
 
-    @property
-    def op(self) -> str:
+    def __init__(self, issue: Issue, undo: Undo | None = None) -> None:
+        self.issue = issue
+        self.undo = undo
+        self.op = undo.op if undo is not None else issue.op
         """The id it is recorded under."""
-        return self.undo.op if self.undo is not None else self.issue.op
 
     @property
     def options(self) -> ActivityOptions:

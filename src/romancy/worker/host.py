@@ -15,7 +15,7 @@ import asyncio
 import json
 import logging
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from romancy.authoring.workflow import Workflow
 from romancy.clock import MICROS
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from romancy.worker.worker import Worker
 
 _log = logging.getLogger("romancy.worker")
+T = TypeVar("T")
 
 SHORT_BACKOFF = 1 * MICROS
 """A back-off up to this long is waited for with the instance in hand; a longer one releases it."""
@@ -302,9 +303,11 @@ class Host:
         execution = self.execution
         if execution.run.problems:
             self._report_problems()
-        for op in execution.take_withdrawn():
-            self._withdraw(op)
-        self._starts += execution.take_starts()
+        if execution.withdrawn:
+            for op in execution.take_withdrawn():
+                self._withdraw(op)
+        if execution.starts:
+            self._starts += execution.take_starts()
         if execution.verdict is not None and self._ending is None:
             self._judge()
         if self._writing is not None:
@@ -316,6 +319,7 @@ class Host:
         else:
             self._launch(self._starts)
             self._starts = []
+            self._arm()
 
     def _must_write(self) -> bool:
         return (
@@ -389,30 +393,27 @@ class Host:
         before = execution.seq - len(history)
         waits, withdrawn = self._waits(keep=not hold and not ended and not paused)
         self._writing = Transition(
-            instance_id=self.instance_id,
-            generation=self.identity.generation,
-            worker=self.worker.id,
-            epoch=self.epoch,
-            new_epoch=self.epoch if self.owned else self.epoch + 1,
-            status=self._status(ended=ended, paused=paused, compensating=compensating, hold=hold),
-            now=now,
-            hold=hold,
-            seen=self.seen,
+            self.instance_id,
+            self.identity.generation,
+            self.worker.id,
+            self.epoch,
+            self.epoch if self.owned else self.epoch + 1,
+            self._status(ended=ended, paused=paused, compensating=compensating, hold=hold),
+            now,
+            hold,
+            self.seen,
             wake_at=None if ended or paused else self.next_due(),
             history=history,
-            attempts=tuple(self._rows),
-            closed=tuple(self._closed),
+            attempts=_taken(self._rows),
+            closed=_taken(self._closed),
             waits=waits,
             withdrawn=withdrawn,
             consumed=tuple(self._consumed),
             ending=self._ending if ended else None,
-            notes=tuple(self._notes),
+            notes=_taken(self._notes),
             retrying_since=self._retries.since(),
             length=before,
         )
-        self._rows.clear()
-        self._closed.clear()
-        self._notes.clear()
         return self._writing
 
     def _status(self, *, ended: bool, paused: bool, compensating: bool, hold: bool) -> Status:
@@ -474,7 +475,8 @@ class Host:
             return
         self.epoch = transition.new_epoch
         self.owned = answer.held
-        self._consumed = [one for one in self._consumed if one not in transition.consumed]
+        if transition.consumed:
+            self._consumed = [one for one in self._consumed if one not in transition.consumed]
         if self.worker.on_committed is not None:
             self.worker.on_committed(self)
         if transition.ending is not None:
@@ -526,7 +528,6 @@ class Host:
                 if issue.op in self.execution.run.pending:
                     self._start(Work(issue))
             self._start_due_backoffs()
-        self._arm()
 
     def _compensate_next(self) -> None:
         undo = self.execution.next_undo()
@@ -587,6 +588,15 @@ class Host:
 
 
 _ENDINGS: dict[type, Status] = {Finish: Status.COMPLETED, Fail: Status.FAILED, Cancelled: Status.CANCELLED}
+
+
+def _taken(items: list[T]) -> tuple[T, ...]:
+    """What has gathered in a list, which is empty afterwards."""
+    if not items:
+        return ()
+    taken = tuple(items)
+    items.clear()
+    return taken
 
 
 def _reason(body: bytes | None) -> bytes | None:

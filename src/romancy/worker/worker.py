@@ -23,7 +23,7 @@ from romancy.model.history import Entry
 from romancy.model.instance import Loaded, Row
 from romancy.model.policy import RetryPolicy
 from romancy.model.status import Status
-from romancy.model.transition import Answer, Applied, Beat, Ending, Note, Refused, Transition
+from romancy.model.transition import Answer, Applied, Beat, Create, Ending, Note, Refused, Transition
 from romancy.store.committer import Committer
 from romancy.store.port import Store
 from romancy.worker.alarms import Alarms
@@ -167,11 +167,12 @@ class Worker:
 
     # --- instances come
 
-    def begin(self, row: Row, workflow: Workflow[..., Any], input: bytes) -> None:
+    def begin(self, create: Create, workflow: Workflow[..., Any]) -> None:
         """Run an instance that was just created here."""
-        host = self._host(row, workflow, input, (), 0)
-        self._hosts[row.instance_id] = host
-        host.begin(row.created_at)
+        identity = Identity(create.instance_id, 1, 0, create.deadline_at)
+        host = self._host(identity, workflow, create.input, epoch=1)
+        self._hosts[create.instance_id] = host
+        host.begin(create.now)
 
     async def resume(self, row: Row) -> None:
         """Run an instance that was just claimed: warm where it stood, or replayed.
@@ -208,7 +209,10 @@ class Worker:
             return
         self.replays += 1
         try:
-            host = self._host(row, workflow, loaded.input, loaded.history, row.signal)
+            identity = Identity(row.instance_id, row.generation, row.round, row.deadline_at, row.blocked_by)
+            host = self._host(
+                identity, workflow, loaded.input, loaded.history, length=row.length, epoch=row.epoch, seen=row.signal
+            )
         except PayloadError as error:
             self._write_blocked(row, f"its input no longer fits: {error}")
             return
@@ -222,19 +226,28 @@ class Worker:
         host.take_mail(row.signal, loaded.inbox)
         host.wake()
 
-    def _host(self, row: Row, workflow: Workflow[..., Any], input: bytes, history: tuple[Entry, ...], seen: int) -> Host:
+    def _host(
+        self,
+        identity: Identity,
+        workflow: Workflow[..., Any],
+        input: bytes,
+        history: tuple[Entry, ...] = (),
+        *,
+        length: int = 0,
+        epoch: int,
+        seen: int = 0,
+    ) -> Host:
         execution = execution_of(
             workflow,
-            instance_id=row.instance_id,
-            generation=row.generation,
+            instance_id=identity.instance_id,
+            generation=identity.generation,
             input=input,
             history=history,
-            length=row.length,
+            length=length,
             worker_id=self.id,
             app=self.app,
         )
-        identity = Identity(row.instance_id, row.generation, row.round, row.deadline_at, row.blocked_by)
-        return Host(self, workflow, identity, execution, epoch=row.epoch, seen=seen)
+        return Host(self, workflow, identity, execution, epoch=epoch, seen=seen)
 
     def nudge(self, instance_id: str) -> bool:
         """Something arrived for an instance: if it is here, let it look."""

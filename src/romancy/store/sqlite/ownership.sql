@@ -52,7 +52,9 @@ FROM json_each(?) AS wanted CROSS JOIN romancy_instances AS i ON i.id = wanted.v
 
 -- name: free
 -- Instances lose their owner and are claimable at once; their old owner's writes are refused from now on.
-UPDATE romancy_instances SET owner = NULL, epoch = epoch + 1, wake_at = :now, updated_at = :now
+UPDATE romancy_instances SET
+    owner = NULL, epoch = epoch + 1, wake_at = :now, updated_at = :now,
+    status = CASE WHEN status = 'running' THEN 'pending' ELSE status END
 WHERE id IN (SELECT value FROM json_each(:ids))
 
 -- name: owned

@@ -90,6 +90,11 @@ def get(cursor: sqlite3.Cursor, instance_id: str) -> Stored | None:
     return _stored(cursor, lines)[0] if lines else None
 
 
+_LISTS = {Status.RUNNING: "list_running", Status.COMPLETED: "list_completed"}
+_CREATED_AT = 12
+"""Where in a row of these statements the time of creation stands."""
+
+
 def list_rows(cursor: sqlite3.Cursor, query: Query) -> list[Stored]:
     """Instances, newest first."""
     created, instance_id = _start(query)
@@ -100,10 +105,16 @@ def list_rows(cursor: sqlite3.Cursor, query: Query) -> list[Stored]:
         "workflow": query.workflow,
         "instance": query.instance_id,
         "limit": query.limit,
-        "status": as_json(set(query.status)),
     }
-    name = "list_rows_by_status" if query.status else "list_rows"
-    return _stored(cursor, cursor.execute(one(name), values).fetchall())
+    if not query.status:
+        return _stored(cursor, cursor.execute(one("list_rows"), values).fetchall())
+    lines = [
+        line
+        for status in sorted(set(query.status))
+        for line in cursor.execute(one(_LISTS.get(status, "list_of_status")), {**values, "status": status})
+    ]
+    lines.sort(key=lambda line: (line[_CREATED_AT], line[0]), reverse=True)
+    return _stored(cursor, lines[: query.limit])
 
 
 def history(cursor: sqlite3.Cursor, instance_id: str, generation: int, *, after: int, limit: int) -> list[Entry]:

@@ -20,18 +20,38 @@ WHERE (i.created_at, i.id) < (:created, :id) AND i.created_at >= :after
     AND (:workflow IS NULL OR instr(i.workflow, :workflow)) AND (:instance IS NULL OR instr(i.id, :instance))
 ORDER BY i.created_at DESC, i.id DESC LIMIT :limit
 
--- name: list_rows_by_status
--- Instances of the given statuses, newest first; the newest of each status are found by index, then merged.
+-- name: list_of_status
+-- Instances of one status that has an index, newest first.
 SELECT i.id, i.workflow, i.version, i.status, i.generation, i.round, i.epoch, i.owner, i.wake_at, i.signal, i.length,
     i.deadline_at, i.created_at, i.started_at, i.updated_at, i.ended_at, i.retrying_since, i.code, i.python,
     i.blocked_by, p.input, p.output, p.error
-FROM json_each(:status) AS wanted
-CROSS JOIN romancy_instances AS i ON i.id IN (
-    SELECT id FROM romancy_instances
-    WHERE status = wanted.value AND (created_at, id) < (:created, :id) AND created_at >= :after
-        AND (:workflow IS NULL OR instr(workflow, :workflow)) AND (:instance IS NULL OR instr(id, :instance))
-    ORDER BY created_at DESC, id DESC LIMIT :limit)
+FROM romancy_instances AS i
 LEFT JOIN romancy_payloads AS p ON p.instance_id = i.id AND p.generation = i.generation
+WHERE i.status = :status AND i.status NOT IN ('running', 'completed')
+    AND (i.created_at, i.id) < (:created, :id) AND i.created_at >= :after
+    AND (:workflow IS NULL OR instr(i.workflow, :workflow)) AND (:instance IS NULL OR instr(i.id, :instance))
+ORDER BY i.created_at DESC, i.id DESC LIMIT :limit
+
+-- name: list_running
+-- Instances that run, newest first: they are the owned ones.
+SELECT i.id, i.workflow, i.version, i.status, i.generation, i.round, i.epoch, i.owner, i.wake_at, i.signal, i.length,
+    i.deadline_at, i.created_at, i.started_at, i.updated_at, i.ended_at, i.retrying_since, i.code, i.python,
+    i.blocked_by, p.input, p.output, p.error
+FROM romancy_instances AS i INDEXED BY romancy_instances_owned
+LEFT JOIN romancy_payloads AS p ON p.instance_id = i.id AND p.generation = i.generation
+WHERE i.owner IS NOT NULL AND i.status = 'running' AND (i.created_at, i.id) < (:created, :id) AND i.created_at >= :after
+    AND (:workflow IS NULL OR instr(i.workflow, :workflow)) AND (:instance IS NULL OR instr(i.id, :instance))
+ORDER BY i.created_at DESC, i.id DESC LIMIT :limit
+
+-- name: list_completed
+-- Instances that have completed, newest first: most of all there are.
+SELECT i.id, i.workflow, i.version, i.status, i.generation, i.round, i.epoch, i.owner, i.wake_at, i.signal, i.length,
+    i.deadline_at, i.created_at, i.started_at, i.updated_at, i.ended_at, i.retrying_since, i.code, i.python,
+    i.blocked_by, p.input, p.output, p.error
+FROM romancy_instances AS i
+LEFT JOIN romancy_payloads AS p ON p.instance_id = i.id AND p.generation = i.generation
+WHERE i.status = 'completed' AND (i.created_at, i.id) < (:created, :id) AND i.created_at >= :after
+    AND (:workflow IS NULL OR instr(i.workflow, :workflow)) AND (:instance IS NULL OR instr(i.id, :instance))
 ORDER BY i.created_at DESC, i.id DESC LIMIT :limit
 
 -- name: waits_of

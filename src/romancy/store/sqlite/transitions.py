@@ -102,7 +102,8 @@ def _settle(ledger: Ledger, state: State, write: Transition) -> None:
         state.owner = write.worker
         state.status = write.status if write.status is Status.COMPENSATING else Status.RUNNING
     else:
-        state.owner, state.status = None, write.status
+        # Running instances are the owned ones: lists find them by that.
+        state.owner, state.status = None, Status.PENDING if write.status is Status.RUNNING else write.status
         if write.status in _AT_REST:
             state.wake_at = None
     ledger.move(state)

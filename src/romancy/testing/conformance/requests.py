@@ -128,7 +128,7 @@ class TestRequests:
 
     async def test_resuming_takes_an_unseen_pause_back(self, store: Store) -> None:
         await started(store, "a")
-        assert await write(store, request(PAUSE), request(RESUME)) == [Applied(1), Applied(1)]
+        assert await write(store, request(PAUSE), request(RESUME)) == [Applied(1), Applied(2)]
         assert (await store.inbox("a"))[1] == ()
 
     async def test_a_pause_whose_owner_died_does_not_outlive_the_resume(self, store: Store) -> None:

@@ -73,10 +73,10 @@ class TestUpkeep:
         await store.enlist(worker())
         assert await store.release(ME, now=30) == 2
         one = await row(store)
-        assert (one.owner, one.epoch, one.wake_at, one.status) == (None, 2, 30, Status.RUNNING)
+        assert (one.owner, one.epoch, one.wake_at, one.status) == (None, 2, 30, Status.PENDING)
         assert (await store.journal("a"))[-1] == JournalEntry(30, Note("released"), ME, 1)
         assert (await row(store, "c")).owner == OTHER
-        assert await write(store, transition()) == [Refused(Status.RUNNING)]
+        assert await write(store, transition()) == [Refused(Status.PENDING)]
         (claimed,) = await store.claim(OTHER, [ORDER], now=30, limit=1, ids=["a"])
         assert claimed.signal == 1
         assert await store.arrivals(OTHER) == ["a"]
