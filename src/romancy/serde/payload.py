@@ -207,6 +207,8 @@ class CallCodec:
 
     def _spread(self, values: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         shape = self._shape
+        if len(values) == len(shape.positional) == len(shape.parameters):
+            return tuple(values.values()), {}  # the common case: the reader gives them in the order of declaration
         if len(values) < len(shape.parameters):
             values = {**shape.defaults, **values}
         args = tuple([values[name] for name in shape.positional])

@@ -38,39 +38,21 @@ BEAT_SPACING = 1 * MICROS
 class Work:
     """What an attempt is of: an activity, or a step of the way back."""
 
-    __slots__ = ("issue", "op", "undo")
+    __slots__ = ("called", "issue", "op", "options", "undo")
 
     def __init__(self, issue: Issue, undo: Undo | None = None) -> None:
         self.issue = issue
         self.undo = undo
-        self.op = undo.op if undo is not None else issue.op
+        self.op = issue.op if undo is None else undo.op
         """The id it is recorded under."""
-
-    @property
-    def options(self) -> ActivityOptions:
+        self.called: Activity[..., Any, Any] | Compensation = issue.detail if undo is None else issue.undo
+        self.options: ActivityOptions = self.called.options
         """How attempts are made."""
-        options: ActivityOptions = self._called.options
-        return options
 
     @property
     def name(self) -> str:
         """What people call it: the activity, or the function that undoes it."""
-        return self.issue.name if self.undo is None else str(getattr(self._called.fn, "__name__", self.issue.name))
-
-    @property
-    def is_async(self) -> bool:
-        """Runs on the event loop, and can be interrupted."""
-        return bool(self._called.is_async)
-
-    @property
-    def module(self) -> str:
-        """Where the function is defined: exception classes are looked for there too."""
-        return str(self._called.fn.__module__)
-
-    @property
-    def _called(self) -> Activity[..., Any, Any] | Compensation:
-        called: Activity[..., Any, Any] | Compensation = self.issue.detail if self.undo is None else self.issue.undo
-        return called
+        return self.issue.name if self.undo is None else str(getattr(self.called.fn, "__name__", self.issue.name))
 
     def bind(self) -> tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]:
         """The function and its decoded arguments; only the context is missing."""
@@ -119,7 +101,7 @@ class Attempt:
     @property
     def interruptible(self) -> bool:
         """Cancelling it ends it."""
-        return self.work.is_async or self.started_at == 0
+        return self.work.called.is_async or self.started_at == 0
 
     def withdraw(self) -> None:
         """Nobody wants the outcome any more."""
@@ -185,7 +167,7 @@ class Attempt:
     async def _call(self) -> Any:
         fn, args, kwargs = self.work.bind()
         ctx = self._context()
-        if self.work.is_async:
+        if self.work.called.is_async:
             return await fn(ctx, *args, **kwargs)
         call = functools.partial(contextvars.copy_context().run, fn, ctx, *args, **kwargs)
         self.thread = self._worker.loop.run_in_executor(self._worker.threads, _in_thread, call)
@@ -214,6 +196,8 @@ class Attempt:
 
     def _arm(self) -> None:
         options = self.work.options
+        if options.timeout is None and options.heartbeat_timeout is None:
+            return
         dues: list[int] = []
         if options.timeout is not None:
             dues.append(self.started_at + options.timeout)

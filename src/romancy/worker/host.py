@@ -21,17 +21,17 @@ from romancy.authoring.workflow import Workflow
 from romancy.clock import MICROS
 from romancy.core.commands import Cancelled, Fail, Finish, Issue, Resolution
 from romancy.core.execution import Ended, Execution, Phase
-from romancy.core.retry import retryable
-from romancy.errors import DeterminismViolationError, PayloadError, RetryExhaustedError, StoreError, TerminalError
+from romancy.errors import DeterminismViolationError, PayloadError, StoreError
 from romancy.model.history import Attempt as AttemptRow
 from romancy.model.history import Kind, Outcome
 from romancy.model.instance import Mail, Row
 from romancy.model.status import Status
-from romancy.model.transition import Answer, Applied, Beat, Ending, Note, Transition, Wait, WaitKind
-from romancy.serde.failure import describe_failure, encode_failure, is_terminal
+from romancy.model.transition import Answer, Applied, Beat, Ending, Note, Transition, Wait
+from romancy.serde.failure import describe_failure, encode_failure
 from romancy.worker.alarms import Alarm
 from romancy.worker.attempt import Attempt, Work
 from romancy.worker.retries import Backoff, Retries
+from romancy.worker.waits import StoredWaits, current_waits
 
 if TYPE_CHECKING:
     from romancy.worker.worker import Worker
@@ -86,7 +86,7 @@ class Host:
         self._closed: list[str] = []
         self._consumed: list[int] = []
         self._notes: list[Note] = []
-        self._stored_waits: dict[str, int | None] = {}
+        self._stored_waits = StoredWaits()
         self._alarm: Alarm | None = None
         self._alarm_due: int | None = None
         self._ending: Ending | None = None
@@ -107,7 +107,7 @@ class Host:
 
     def restore(self, attempts: tuple[AttemptRow, ...], waits: tuple[str, ...]) -> None:
         """The instance was claimed and replayed: take over what its last owner left."""
-        self._stored_waits = dict.fromkeys(waits, -1)
+        self._stored_waits.restore(waits)
         self._rows += self._retries.restore(attempts, self.worker.clock.now())
         if self.execution.seq:
             self._notes.append(Note("replayed", f"{self.execution.seq} entries"))
@@ -273,8 +273,6 @@ class Host:
         if work.undo is None and work.op not in self.execution.run.pending:
             return False
         policy = work.options.retry or self.worker.default_retry
-        if not retryable(policy, _as_exception(error), terminal=is_terminal(error)):
-            return False
         now = self.worker.clock.now()
         row = self._retries.fail(attempt, error, policy, self.idempotency_key(work.op), now)
         if row is not None:
@@ -282,17 +280,8 @@ class Host:
         return row is not None
 
     def _final_error(self, attempt: Attempt, error: BaseException) -> BaseException:
-        """What the workflow sees: the error itself where trying again is useless, else that the attempts are used up."""
         policy = attempt.work.options.retry or self.worker.default_retry
-        if isinstance(error, TerminalError | PayloadError):
-            return error
-        if is_terminal(error):
-            return _caused(TerminalError(describe_failure(encode_failure(error)).message), error)
-        if not retryable(policy, _as_exception(error), terminal=False):
-            return error
-        tries = self._retries.tries(attempt.work.op) + 1
-        text = f"{attempt.work.op} failed {tries} time{'s' * (tries > 1)}; the last error: {_told(error)}"
-        return _caused(RetryExhaustedError(text, tries), error)
+        return self._retries.final_error(attempt.work.op, error, policy)
 
     # --- what follows from it
 
@@ -391,7 +380,12 @@ class Host:
         self._launching, self._starts = self._starts, []
         history = execution.take_entries()
         before = execution.seq - len(history)
-        waits, withdrawn = self._waits(keep=not hold and not ended and not paused)
+        releasing = not hold and not ended and not paused
+        waits: tuple[Wait, ...] = ()
+        withdrawn: tuple[str, ...] = ()
+        if releasing or self._stored_waits:
+            current = current_waits(execution.run, self._retries)
+            waits, withdrawn = self._stored_waits.change(current, add=releasing)
         self._writing = Transition(
             self.instance_id,
             self.identity.generation,
@@ -424,30 +418,6 @@ class Host:
         if compensating:
             return Status.COMPENSATING
         return Status.RUNNING if hold else Status.WAITING_FOR_TIMER
-
-    def _waits(self, *, keep: bool) -> tuple[tuple[Wait, ...], tuple[str, ...]]:
-        """The waits to write and to strike off. While the instance is in hand none are added: its owner knows them."""
-        if not keep and not self._stored_waits:
-            return (), ()
-        current = self._current_waits()
-        stored = self._stored_waits
-        stale = tuple(op for op in stored if op not in current)
-        new = tuple(wait for op, wait in current.items() if stored.get(op, 0) != wait.due) if keep else ()
-        for op in stale:
-            del stored[op]
-        stored.update({wait.op: wait.due for wait in new})
-        return new, stale
-
-    def _current_waits(self) -> dict[str, Wait]:
-        found: dict[str, Wait] = {}
-        for op, waiting in self.execution.run.pending.items():
-            issue = waiting.issue
-            if issue.kind is Kind.TIMER:
-                found[op] = Wait(op, WaitKind.TIMER, issue.at, issue.due, site=issue.site)
-        for op, backoff in self._retries.waiting.items():
-            site = backoff.work.issue.site
-            found[op] = Wait(op, WaitKind.RETRY, backoff.work.issue.at, backoff.next_at, site=site)
-        return found
 
     def next_due(self) -> int | None:
         """When this instance must go on by itself."""
@@ -603,21 +573,3 @@ def _reason(body: bytes | None) -> bytes | None:
     """The reason in a cancellation's mail (JSON), as the run keeps it."""
     reason = json.loads(body) if body is not None else None
     return reason.encode() if isinstance(reason, str) else None
-
-
-def _as_exception(error: BaseException) -> BaseException:
-    """An activity that ends itself with CancelledError or SystemExit has failed like any other."""
-    return error if isinstance(error, Exception) else RuntimeError(repr(error))
-
-
-def _told(error: BaseException) -> str:
-    """An error as text, whatever its own `__repr__` does."""
-    try:
-        return repr(error)
-    except Exception:
-        return type(error).__qualname__
-
-
-def _caused(error: BaseException, cause: BaseException) -> BaseException:
-    error.__cause__ = cause
-    return error

@@ -11,11 +11,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from romancy.core.retry import next_attempt_at
-from romancy.errors import LeaseLostError
+from romancy.core.retry import next_attempt_at, retryable
+from romancy.errors import LeaseLostError, PayloadError, RetryExhaustedError, TerminalError
 from romancy.model.history import Attempt as AttemptRow
 from romancy.model.policy import RetryPolicy
-from romancy.serde.failure import encode_failure
+from romancy.serde.failure import describe_failure, encode_failure, is_terminal
 from romancy.worker.attempt import Attempt, Work
 
 
@@ -54,10 +54,14 @@ class Retries:
 
     def details(self, op: str) -> bytes | None:
         """What the last heartbeat of an earlier attempt left."""
+        if not self._before:
+            return None
         return next((row.details for row in reversed(self._before.get(op, ())) if row.details is not None), None)
 
     def due_at(self, op: str) -> int | None:
         """When the next attempt may start, if an earlier one failed."""
+        if not self._before:
+            return None
         failed = [row.next_at for row in self._before.get(op, ()) if row.next_at is not None]
         return failed[-1] if failed else None
 
@@ -66,8 +70,10 @@ class Retries:
         return sum(row.next_at is not None for row in self._before.get(op, ()))
 
     def fail(self, attempt: Attempt, error: BaseException, policy: RetryPolicy, key: str, now: int) -> AttemptRow | None:
-        """An attempt failed: the row to write if another follows, None if the policy is used up."""
+        """An attempt failed: the row to write if another follows, None if the policy allows none."""
         op = attempt.work.op
+        if not retryable(policy, _as_exception(error), terminal=is_terminal(error)):
+            return None
         before = self._before.setdefault(op, [])
         first_at = before[0].started_at if before else attempt.started_at
         next_at = next_attempt_at(policy, attempt=self.tries(op) + 1, first_at=first_at, now=now, key=key)
@@ -78,6 +84,18 @@ class Retries:
         thread = attempt.thread if attempt.thread is not None and not attempt.thread.done() else None
         self.waiting[op] = Backoff(attempt.work, next_at, thread)
         return row
+
+    def final_error(self, op: str, error: BaseException, policy: RetryPolicy) -> BaseException:
+        """What the workflow sees: the error itself where trying again is useless, else that the attempts are used up."""
+        if isinstance(error, TerminalError | PayloadError):
+            return error
+        if is_terminal(error):
+            return _caused(TerminalError(describe_failure(encode_failure(error)).message), error)
+        if not retryable(policy, _as_exception(error), terminal=False):
+            return error
+        tries = self.tries(op) + 1
+        text = f"{op} failed {tries} time{'s' * (tries > 1)}; the last error: {_told(error)}"
+        return _caused(RetryExhaustedError(text, tries), error)
 
     def take_due(self, now: int) -> list[Backoff]:
         """What need not wait any longer."""
@@ -93,3 +111,21 @@ class Retries:
     def since(self) -> int | None:
         """Since when the instance has been retrying something."""
         return min([self._before[op][0].started_at for op in self.waiting]) if self.waiting else None
+
+
+def _as_exception(error: BaseException) -> BaseException:
+    """An activity that ends itself with CancelledError or SystemExit has failed like any other."""
+    return error if isinstance(error, Exception) else RuntimeError(repr(error))
+
+
+def _told(error: BaseException) -> str:
+    """An error as text, whatever its own `__repr__` does."""
+    try:
+        return repr(error)
+    except Exception:
+        return type(error).__qualname__
+
+
+def _caused(error: BaseException, cause: BaseException) -> BaseException:
+    error.__cause__ = cause
+    return error

@@ -1,5 +1,5 @@
--- What a batch of writes says. Reads come back as one JSON value, and rows go in many at a time: Python lets go of its
--- global lock at every row it steps over, and a busy event loop may keep it for milliseconds each time.
+-- What a batch of writes says. Reads come back as one JSON value: Python lets go of its global lock at every row it steps
+-- over, and a busy event loop may keep it for milliseconds each time.
 
 -- name: quick_create
 -- A new instance, unless its id is taken.
@@ -9,10 +9,11 @@ INSERT OR IGNORE INTO romancy_instances (
 VALUES (?, ?, ?, ?, 1, 0, ?, ?, ?, 0, 0, 0, ?, '', ?, ?, ?, ?, ?, ?)
 
 -- name: quick_step
--- A run went on under the same epoch and in the same status, and nothing has arrived for it: no index changes.
-UPDATE romancy_instances SET length = length + ?, updated_at = ?, wake_at = ?, retrying_since = ?
+-- A run went on under the same epoch and in the same status, with no timer, and nothing has arrived for it: no index has
+-- anything to do with the columns that change, and SQLite need not look at any.
+UPDATE romancy_instances SET length = length + ?, updated_at = ?
 WHERE id = ? AND generation = ? AND epoch = ? AND length = ? AND owner = ? AND signal = ? AND signal_seen = signal
-    AND status = ?
+    AND status = ? AND wake_at IS NULL AND retrying_since IS NULL
 
 -- name: quick_end
 -- A run ended, and nothing had ever arrived for it.
@@ -33,69 +34,59 @@ FROM json_each(?) AS wanted CROSS JOIN romancy_instances AS i ON i.id = wanted.v
 -- What is known of an instance whose id somebody wants to use again.
 SELECT workflow, version, digest FROM romancy_instances WHERE id = ?
 
--- name: add_instances (many)
+-- name: add_instances
 -- New instances.
 INSERT INTO romancy_instances (
     id, workflow, version, status, generation, round, epoch, owner, wake_at, signal, signal_seen, length, deadline_at,
     fingerprint, created_at, started_at, updated_at, code, python, digest)
 VALUES (?, ?, ?, ?, 1, 0, ?, ?, ?, 0, 0, 0, ?, '', ?, ?, ?, ?, ?, ?)
 
--- name: add_payloads (many)
+-- name: add_payloads
 -- The arguments of new instances.
 INSERT INTO romancy_payloads (instance_id, generation, input) VALUES (?, 1, ?)
 
--- name: step (many)
+-- name: step
 -- An instance went on under the same owner and in the same status: no index changes.
-WITH new (id, epoch, length, signal_seen, updated_at, wake_at, retrying_since) AS (
-    VALUES (?, ?, ?, ?, ?, ?, ?))
 UPDATE romancy_instances SET
-    epoch = new.epoch, length = new.length, signal_seen = new.signal_seen, updated_at = new.updated_at,
-    wake_at = new.wake_at, retrying_since = new.retrying_since
-FROM new WHERE romancy_instances.id = new.id
+    epoch = ?, length = ?, signal_seen = ?, updated_at = ?, wake_at = ?, retrying_since = ?
+WHERE id = ?
 
--- name: move (many)
+-- name: move
 -- An instance changed its status or its owner.
-WITH new (id, status, generation, round, epoch, owner, wake_at, signal, signal_seen, length, cancel_requested_at,
-          deadline_at, retrying_since, blocked_by, fingerprint, started_at, updated_at, ended_at) AS (
-    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?))
 UPDATE romancy_instances SET
-    status = new.status, generation = new.generation, round = new.round, epoch = new.epoch, owner = new.owner,
-    wake_at = new.wake_at, signal = new.signal, signal_seen = new.signal_seen, length = new.length,
-    cancel_requested_at = new.cancel_requested_at, deadline_at = new.deadline_at,
-    retrying_since = new.retrying_since, blocked_by = new.blocked_by, fingerprint = new.fingerprint,
-    started_at = new.started_at, updated_at = new.updated_at, ended_at = new.ended_at
-FROM new WHERE romancy_instances.id = new.id
+    status = ?, generation = ?, round = ?, epoch = ?, owner = ?, wake_at = ?, signal = ?, signal_seen = ?, length = ?,
+    cancel_requested_at = ?, deadline_at = ?, retrying_since = ?, blocked_by = ?, fingerprint = ?, started_at = ?,
+    updated_at = ?, ended_at = ?
+WHERE id = ?
 
--- name: set_results (many)
+-- name: set_results
 -- What instances ended with; NULL for both when they start again.
-WITH new (instance_id, generation, output, error) AS (VALUES (?, ?, ?, ?))
-UPDATE romancy_payloads SET output = new.output, error = new.error
-FROM new WHERE romancy_payloads.instance_id = new.instance_id AND romancy_payloads.generation = new.generation
+UPDATE romancy_payloads SET output = ?, error = ? WHERE instance_id = ? AND generation = ?
 
--- name: add_history (many)
+-- name: add_history
 -- What resolved.
 INSERT INTO romancy_history (
     instance_id, generation, seq, kind, op, outcome, at, name, role, digest, input, value, attempt, site, scheduled_at,
     started_at, ended_at, worker, epoch)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 
--- name: put_attempts (many)
+-- name: put_attempts
 -- Attempts that failed, or are open for a notable time.
 INSERT OR REPLACE INTO romancy_attempts (
     instance_id, generation, op, attempt, name, open, worker, epoch, site, scheduled_at, started_at, ended_at, next_at,
     error, details, beat_at)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 
--- name: put_waits (many)
+-- name: put_waits
 -- What instances wait for.
 INSERT OR REPLACE INTO romancy_waits (instance_id, op, kind, since, due, key, subject, "match", site)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
 
--- name: add_mails (many)
+-- name: add_mails
 -- What arrived for instances.
 INSERT INTO romancy_inbox (instance_id, kind, op, body, at) VALUES (?, ?, ?, ?, ?)
 
--- name: add_notes (many)
+-- name: add_notes
 -- Lines of journals.
 INSERT INTO romancy_journal (instance_id, at, kind, detail, worker, epoch) VALUES (?, ?, ?, ?, ?, ?)
 

@@ -16,7 +16,7 @@ from romancy.model.history import Attempt, Entry
 from romancy.model.status import ENDED
 from romancy.model.transition import Note, Wait
 from romancy.store.sqlite.keys import as_json, fetch
-from romancy.store.sqlite.statements import many, one
+from romancy.store.sqlite.statements import one
 
 
 @dataclass(slots=True)
@@ -53,8 +53,8 @@ _ATTEMPT = attrgetter(
     "error", "details", "beat_at",
 )  # fmt: skip
 _WAIT = attrgetter("op", "kind", "since", "due", "key", "subject", "match", "site")
-_STEP = attrgetter("id", "epoch", "length", "signal_seen", "updated_at", "wake_at", "retrying_since")
-_MOVE = attrgetter(*State.__slots__)
+_STEP = attrgetter("epoch", "length", "signal_seen", "updated_at", "wake_at", "retrying_since", "id")
+_MOVE = attrgetter(*State.__slots__[1:], "id")
 
 _INSERTS = (
     "add_instances",
@@ -96,7 +96,7 @@ class Ledger:
 
     def set_results(self, state: State, output: bytes | None, error: bytes | None) -> None:
         """What the instance ended with."""
-        self._add("set_results", (state.id, state.generation, output, error))
+        self._add("set_results", (output, error, state.id, state.generation))
 
     def add_history(self, state: State, entries: Iterable[Entry]) -> None:
         """What resolved."""
@@ -144,12 +144,12 @@ class Ledger:
             if keys := self._gone.pop(name, None):
                 self.cursor.execute(one(name), (as_json(keys),))
         if self._steps:
-            many("step").run(self.cursor, [_STEP(state) for state in self._steps])
+            self.cursor.executemany(one("step"), [_STEP(state) for state in self._steps])
         if self._moves:
-            many("move").run(self.cursor, [_MOVE(state) for state in self._moves])
+            self.cursor.executemany(one("move"), [_MOVE(state) for state in self._moves])
         for name in _INSERTS:
             if rows := self._rows.pop(name, None):
-                many(name).run(self.cursor, rows)
+                self.cursor.executemany(one(name), rows)
         self._steps.clear()
         self._moves.clear()
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from romancy.model.status import Status
 from romancy.model.transition import Applied, Create, Transition, Write
-from romancy.store.sqlite.statements import many, one
+from romancy.store.sqlite.statements import one
 
 
 class Quick:
@@ -40,7 +40,7 @@ class Quick:
             ("add_history", self._history),
         ):
             if rows:
-                many(name).run(self._cursor, rows)
+                self._cursor.executemany(one(name), rows)
 
     def _transition(self, write: Transition) -> Applied | None:
         extras = write.attempts or write.closed or write.waits or write.withdrawn or write.consumed or write.notes
@@ -49,7 +49,7 @@ class Quick:
         if write.ending is not None:
             done = write.seen == 0 and self._end(write)
         else:
-            done = write.hold and self._step(write)
+            done = write.hold and write.wake_at is None and write.retrying_since is None and self._step(write)
         if not done:
             return None
         head = (write.instance_id, write.generation)
@@ -57,7 +57,7 @@ class Quick:
         return Applied(write.seen, write.ending is None)
 
     def _step(self, write: Transition) -> bool:
-        values = (len(write.history), write.now, write.wake_at, write.retrying_since, *_fence(write), write.status)
+        values = (len(write.history), write.now, *_fence(write), write.status)
         return self._cursor.execute(one("quick_step"), values).rowcount == 1
 
     def _end(self, write: Transition) -> bool:
@@ -66,7 +66,7 @@ class Quick:
         values = (write.status, len(write.history), write.now, write.now, ending.fingerprint, *_fence(write))
         if self._cursor.execute(one("quick_end"), values).rowcount != 1:
             return False
-        self._results.append((write.instance_id, write.generation, ending.output, ending.error))
+        self._results.append((ending.output, ending.error, write.instance_id, write.generation))
         return True
 
     def _create(self, write: Create) -> Applied | None:
