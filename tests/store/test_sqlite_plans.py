@@ -46,7 +46,7 @@ def test_no_table_is_scanned(connection: sqlite3.Connection, name: str) -> None:
         ("list_running", "romancy_instances_owned"),
         ("list_completed", "romancy_instances_created (created_at>? AND (created_at,id)<(?,?))"),
         ("kinds_waiting", "romancy_instances_claimable"),
-        ("quick_step", "PRIMARY KEY (id=?)"),
+        ("quick_check", "PRIMARY KEY (id=?)"),
         ("quick_end", "PRIMARY KEY (id=?)"),
         ("prunable", "romancy_instances_ended (ended_at"),
         ("get_row", "PRIMARY KEY (id=?)"),
@@ -90,7 +90,7 @@ def _fill(connection: sqlite3.Connection) -> None:
     rows = [(f"i{n}", n) for n in range(2000)]
     connection.executemany(
         "INSERT INTO romancy_instances (id, workflow, version, status, generation, round, epoch, signal, signal_seen,"
-        " length, fingerprint, created_at, updated_at, ended_at, code, python, digest)"
-        " VALUES (?, 'order', '', 'completed', 1, 0, 1, 0, 0, 0, '', ?, 1, 1, '', '', x'')",
+        " fingerprint, created_at, updated_at, ended_at, code, python, digest)"
+        " VALUES (?, 'order', '', 'completed', 1, 0, 1, 0, 0, '', ?, 1, 1, '', '', x'')",
         rows,
     )

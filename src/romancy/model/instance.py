@@ -29,7 +29,7 @@ class Row:
     wake_at: int | None
     signal: int
     length: int
-    """The highest `seq` of the current generation's history."""
+    """The highest `seq` of the current generation's history; 0 in what people read."""
     deadline_at: int | None
     created_at: int
     started_at: int | None

@@ -136,8 +136,7 @@ class Beat:
 Write: TypeAlias = Transition | Create | Request | Beat
 
 
-@dataclass(frozen=True, slots=True)
-class Applied:
+class Applied(NamedTuple):
     """The write is durable. `signal` is the instance's counter now; `held` whether the writer owns it still."""
 
     signal: int = 0

@@ -258,9 +258,9 @@ class Host:
         self.progress()
 
     def _settle(self, attempt: Attempt, outcome: Outcome, value: bytes | None) -> None:
-        work, now = attempt.work, self._now()
-        started = attempt.started_at or None
-        ended = Ended(outcome, value, attempt.number, started, self.worker.clock.now(), self.worker.id, self.epoch)
+        work, clock = attempt.work, self.worker.clock.now()
+        now = max(clock, self.execution.run.at)
+        ended = Ended(outcome, value, attempt.number, attempt.started_at or None, clock, self.worker.id, self.epoch)
         if work.undo is not None:
             self.execution.compensated(work.undo, ended, now, name=work.name)
         elif work.op in self.execution.run.pending and outcome is not Outcome.CANCELLED:

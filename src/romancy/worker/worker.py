@@ -101,7 +101,8 @@ class Worker:
         """Called with an instance's id and the reason when the code does not fit it."""
         self.replays = 0
         """How many runs were replayed cold."""
-        self._crash_point = crash_point
+        self.crash_point = crash_point
+        """Where a test may let the process die."""
         self._ids = ids
         self._on_ended = on_ended
         self._hosts: dict[str, Host] = {}
@@ -149,10 +150,6 @@ class Worker:
     def parked(self, instance_id: str) -> bool:
         """The instance is parked here."""
         return instance_id in self._parked
-
-    def crash_point(self, point: str) -> None:
-        """Where a test may let the process die."""
-        self._crash_point(point)
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
         """Do something beside; its failure is logged."""

@@ -4,28 +4,31 @@
 -- name: quick_create
 -- A new instance, unless its id is taken.
 INSERT OR IGNORE INTO romancy_instances (
-    id, workflow, version, status, generation, round, epoch, owner, wake_at, signal, signal_seen, length, deadline_at,
+    id, workflow, version, status, generation, round, epoch, owner, wake_at, signal, signal_seen, deadline_at,
     fingerprint, created_at, started_at, updated_at, code, python, digest)
-VALUES (?, ?, ?, ?, 1, 0, ?, ?, ?, 0, 0, 0, ?, '', ?, ?, ?, ?, ?, ?)
+VALUES (?, ?, ?, ?, 1, 0, ?, ?, ?, 0, 0, ?, '', ?, ?, ?, ?, ?, ?)
 
--- name: quick_step
--- A run went on under the same epoch and in the same status, with no timer, and nothing has arrived for it: no index has
--- anything to do with the columns that change, and SQLite need not look at any.
-UPDATE romancy_instances SET length = length + ?, updated_at = ?
-WHERE id = ? AND generation = ? AND epoch = ? AND length = ? AND owner = ? AND signal = ? AND signal_seen = signal
-    AND status = ? AND wake_at IS NULL AND retrying_since IS NULL
+-- name: quick_check
+-- A run goes on under the same epoch and in the same status, with no timer, and nothing has arrived for it: then its hot row
+-- stays as it is, and only the history grows. Not if that has this step already.
+SELECT 1 FROM romancy_instances AS i
+WHERE i.id = ? AND i.generation = ? AND i.epoch = ? AND i.owner = ? AND i.signal = ? AND i.signal_seen = i.signal
+    AND i.status = ? AND i.wake_at IS NULL AND i.retrying_since IS NULL AND NOT EXISTS (
+        SELECT 1 FROM romancy_history AS h WHERE h.instance_id = i.id AND h.generation = i.generation AND h.seq > ?)
 
 -- name: quick_end
 -- A run ended, and nothing had ever arrived for it.
-UPDATE romancy_instances SET
-    status = ?, length = length + ?, updated_at = ?, ended_at = ?, fingerprint = ?, owner = NULL, wake_at = NULL,
-    retrying_since = NULL
-WHERE id = ? AND generation = ? AND epoch = ? AND length = ? AND owner = ? AND signal = ? AND signal_seen = signal
+UPDATE romancy_instances AS i SET
+    status = ?, updated_at = ?, ended_at = ?, fingerprint = ?, owner = NULL, wake_at = NULL, retrying_since = NULL
+WHERE i.id = ? AND i.generation = ? AND i.epoch = ? AND i.owner = ? AND i.signal = ? AND i.signal_seen = i.signal
+    AND NOT EXISTS (
+        SELECT 1 FROM romancy_history AS h WHERE h.instance_id = i.id AND h.generation = i.generation AND h.seq > ?)
 
 -- name: look
 -- The hot rows of a batch's instances, before anything is decided.
 SELECT json_group_array(json_array(
-    i.id, i.status, i.generation, i.round, i.epoch, i.owner, i.wake_at, i.signal, i.signal_seen, i.length,
+    i.id, i.status, i.generation, i.round, i.epoch, i.owner, i.wake_at, i.signal, i.signal_seen, coalesce((
+        SELECT max(h.seq) FROM romancy_history AS h WHERE h.instance_id = i.id AND h.generation = i.generation), 0),
     i.cancel_requested_at, i.deadline_at, i.retrying_since, i.blocked_by, i.fingerprint, i.started_at, i.updated_at,
     i.ended_at))
 FROM json_each(?) AS wanted CROSS JOIN romancy_instances AS i ON i.id = wanted.value
@@ -37,9 +40,9 @@ SELECT workflow, version, digest FROM romancy_instances WHERE id = ?
 -- name: add_instances
 -- New instances.
 INSERT INTO romancy_instances (
-    id, workflow, version, status, generation, round, epoch, owner, wake_at, signal, signal_seen, length, deadline_at,
+    id, workflow, version, status, generation, round, epoch, owner, wake_at, signal, signal_seen, deadline_at,
     fingerprint, created_at, started_at, updated_at, code, python, digest)
-VALUES (?, ?, ?, ?, 1, 0, ?, ?, ?, 0, 0, 0, ?, '', ?, ?, ?, ?, ?, ?)
+VALUES (?, ?, ?, ?, 1, 0, ?, ?, ?, 0, 0, ?, '', ?, ?, ?, ?, ?, ?)
 
 -- name: add_payloads
 -- The arguments of new instances.
@@ -48,13 +51,13 @@ INSERT INTO romancy_payloads (instance_id, generation, input) VALUES (?, 1, ?)
 -- name: step
 -- An instance went on under the same owner and in the same status: no index changes.
 UPDATE romancy_instances SET
-    epoch = ?, length = ?, signal_seen = ?, updated_at = ?, wake_at = ?, retrying_since = ?
+    epoch = ?, signal_seen = ?, updated_at = ?, wake_at = ?, retrying_since = ?
 WHERE id = ?
 
 -- name: move
 -- An instance changed its status or its owner.
 UPDATE romancy_instances SET
-    status = ?, generation = ?, round = ?, epoch = ?, owner = ?, wake_at = ?, signal = ?, signal_seen = ?, length = ?,
+    status = ?, generation = ?, round = ?, epoch = ?, owner = ?, wake_at = ?, signal = ?, signal_seen = ?,
     cancel_requested_at = ?, deadline_at = ?, retrying_since = ?, blocked_by = ?, fingerprint = ?, started_at = ?,
     updated_at = ?, ended_at = ?
 WHERE id = ?

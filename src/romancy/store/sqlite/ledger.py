@@ -33,6 +33,7 @@ class State:
     signal: int = 0
     signal_seen: int = 0
     length: int = 0
+    """Not a column: what the history says."""
     cancel_requested_at: int | None = None
     deadline_at: int | None = None
     retrying_since: int | None = None
@@ -53,8 +54,8 @@ _ATTEMPT = attrgetter(
     "error", "details", "beat_at",
 )  # fmt: skip
 _WAIT = attrgetter("op", "kind", "since", "due", "key", "subject", "match", "site")
-_STEP = attrgetter("epoch", "length", "signal_seen", "updated_at", "wake_at", "retrying_since", "id")
-_MOVE = attrgetter(*State.__slots__[1:], "id")
+_STEP = attrgetter("epoch", "signal_seen", "updated_at", "wake_at", "retrying_since", "id")
+_MOVE = attrgetter(*[name for name in State.__slots__ if name not in ("id", "length")], "id")
 
 _INSERTS = (
     "add_instances",

@@ -45,7 +45,8 @@ SELECT id, :now, :kind, :detail, coalesce(owner, ''), epoch FROM romancy_instanc
 -- name: rows
 -- The hot rows of the given instances, in the given order.
 SELECT json_group_array(json_array(
-    i.id, i.workflow, i.version, i.status, i.generation, i.round, i.epoch, i.owner, i.wake_at, i.signal, i.length,
+    i.id, i.workflow, i.version, i.status, i.generation, i.round, i.epoch, i.owner, i.wake_at, i.signal, coalesce((
+        SELECT max(h.seq) FROM romancy_history AS h WHERE h.instance_id = i.id AND h.generation = i.generation), 0),
     i.deadline_at, i.created_at, i.started_at, i.updated_at, i.ended_at, i.retrying_since, i.code, i.python,
     i.blocked_by))
 FROM json_each(?) AS wanted CROSS JOIN romancy_instances AS i ON i.id = wanted.value

@@ -1,6 +1,6 @@
 """The short way: what most writes of a batch do takes one statement each, decided by its WHERE.
 
-A new instance, a step of a run that stays in hand, an end with nothing left to clear. The statement changes no row when
+A new instance, a step of a run that stays in hand, an end with nothing left to clear. The statement finds no row when
 anything is out of the ordinary (the id is taken, the epoch old, something arrived): then the write goes the long way, which
 looks first and can say why. Measured on a quiet machine, per write in a batch of 20: 27 µs this way, 34 the other.
 """
@@ -57,13 +57,13 @@ class Quick:
         return Applied(write.seen, write.ending is None)
 
     def _step(self, write: Transition) -> bool:
-        values = (len(write.history), write.now, *_fence(write), write.status)
-        return self._cursor.execute(one("quick_step"), values).rowcount == 1
+        values = (*_fence(write), write.status, write.length)
+        return self._cursor.execute(one("quick_check"), values).fetchone() is not None
 
     def _end(self, write: Transition) -> bool:
         ending = write.ending
         assert ending is not None
-        values = (write.status, len(write.history), write.now, write.now, ending.fingerprint, *_fence(write))
+        values = (write.status, write.now, write.now, ending.fingerprint, *_fence(write), write.length)
         if self._cursor.execute(one("quick_end"), values).rowcount != 1:
             return False
         self._results.append((ending.output, ending.error, write.instance_id, write.generation))
@@ -96,4 +96,4 @@ class Quick:
 
 
 def _fence(write: Transition) -> tuple[Any, ...]:
-    return write.instance_id, write.generation, write.epoch, write.length, write.worker, write.seen
+    return write.instance_id, write.generation, write.epoch, write.worker, write.seen

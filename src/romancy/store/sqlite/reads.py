@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from romancy.model.history import Attempt, Entry
@@ -35,10 +36,11 @@ def load(cursor: sqlite3.Cursor, instance_id: str) -> Loaded | None:
     if line is None:
         return None
     row = row_of(line)
+    entries = tuple(history(cursor, instance_id, row.generation, after=_ALL, limit=_ALL))
     return Loaded(
-        row,
+        replace(row, length=entries[-1].seq if entries else 0),
         line[ROW_WIDTH] or b"",
-        tuple(history(cursor, instance_id, row.generation, after=_ALL, limit=_ALL)),
+        entries,
         tuple(attempts(cursor, instance_id, row.generation)),
         tuple(wait.op for wait in _waits(cursor, [instance_id]).get(instance_id, ())),
         _mails(cursor, instance_id),

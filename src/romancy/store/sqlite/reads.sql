@@ -2,7 +2,7 @@
 
 -- name: get_row
 -- One instance with its payloads.
-SELECT i.id, i.workflow, i.version, i.status, i.generation, i.round, i.epoch, i.owner, i.wake_at, i.signal, i.length,
+SELECT i.id, i.workflow, i.version, i.status, i.generation, i.round, i.epoch, i.owner, i.wake_at, i.signal, 0,
     i.deadline_at, i.created_at, i.started_at, i.updated_at, i.ended_at, i.retrying_since, i.code, i.python,
     i.blocked_by, p.input, p.output, p.error
 FROM romancy_instances AS i
@@ -11,7 +11,7 @@ WHERE i.id = ?
 
 -- name: list_rows
 -- Instances, newest first.
-SELECT i.id, i.workflow, i.version, i.status, i.generation, i.round, i.epoch, i.owner, i.wake_at, i.signal, i.length,
+SELECT i.id, i.workflow, i.version, i.status, i.generation, i.round, i.epoch, i.owner, i.wake_at, i.signal, 0,
     i.deadline_at, i.created_at, i.started_at, i.updated_at, i.ended_at, i.retrying_since, i.code, i.python,
     i.blocked_by, p.input, p.output, p.error
 FROM romancy_instances AS i
@@ -22,7 +22,7 @@ ORDER BY i.created_at DESC, i.id DESC LIMIT :limit
 
 -- name: list_of_status
 -- Instances of one status that has an index, newest first.
-SELECT i.id, i.workflow, i.version, i.status, i.generation, i.round, i.epoch, i.owner, i.wake_at, i.signal, i.length,
+SELECT i.id, i.workflow, i.version, i.status, i.generation, i.round, i.epoch, i.owner, i.wake_at, i.signal, 0,
     i.deadline_at, i.created_at, i.started_at, i.updated_at, i.ended_at, i.retrying_since, i.code, i.python,
     i.blocked_by, p.input, p.output, p.error
 FROM romancy_instances AS i
@@ -34,7 +34,7 @@ ORDER BY i.created_at DESC, i.id DESC LIMIT :limit
 
 -- name: list_running
 -- Instances that run, newest first: they are the owned ones.
-SELECT i.id, i.workflow, i.version, i.status, i.generation, i.round, i.epoch, i.owner, i.wake_at, i.signal, i.length,
+SELECT i.id, i.workflow, i.version, i.status, i.generation, i.round, i.epoch, i.owner, i.wake_at, i.signal, 0,
     i.deadline_at, i.created_at, i.started_at, i.updated_at, i.ended_at, i.retrying_since, i.code, i.python,
     i.blocked_by, p.input, p.output, p.error
 FROM romancy_instances AS i INDEXED BY romancy_instances_owned
@@ -45,7 +45,7 @@ ORDER BY i.created_at DESC, i.id DESC LIMIT :limit
 
 -- name: list_completed
 -- Instances that have completed, newest first: most of all there are.
-SELECT i.id, i.workflow, i.version, i.status, i.generation, i.round, i.epoch, i.owner, i.wake_at, i.signal, i.length,
+SELECT i.id, i.workflow, i.version, i.status, i.generation, i.round, i.epoch, i.owner, i.wake_at, i.signal, 0,
     i.deadline_at, i.created_at, i.started_at, i.updated_at, i.ended_at, i.retrying_since, i.code, i.python,
     i.blocked_by, p.input, p.output, p.error
 FROM romancy_instances AS i

@@ -81,9 +81,9 @@ async def started(store: Store, *ids: str) -> None:
 
 async def row(store: Store, instance_id: str = "a") -> Row:
     """The hot row of an instance that exists."""
-    stored = await store.get(instance_id)
-    assert stored is not None
-    return stored.row
+    loaded = await store.load(instance_id)
+    assert loaded is not None
+    return loaded.row
 
 
 async def deeds(store: Store, instance_id: str = "a") -> list[str]:

@@ -3,7 +3,8 @@
 -- Times are microseconds since 1970, UTC. Payloads are bytes as `romancy.serde` wrote them.
 -- No foreign keys: every writer is this library, and the checks would cost a lookup for each row of the hot path.
 
--- The hot row of an instance. It changes at every step, so it stays small: payloads lie beside it.
+-- The hot row of an instance: it changes with the status, the owner or what is due, and not with a plain step. How long the
+-- history is, the history says. Payloads lie beside it.
 -- claimable  <=>  owner IS NULL AND wake_at <= now. Paused, blocked and ended instances have no wake_at.
 CREATE TABLE romancy_instances (
     id                  TEXT    NOT NULL PRIMARY KEY,
@@ -17,7 +18,6 @@ CREATE TABLE romancy_instances (
     wake_at             INTEGER,
     signal              INTEGER NOT NULL,            -- counts what arrived
     signal_seen         INTEGER NOT NULL,            -- ... and how much of it the run knew when it last wrote
-    length              INTEGER NOT NULL,            -- the highest seq of this generation's history
     cancel_requested_at INTEGER,
     deadline_at         INTEGER,
     retrying_since      INTEGER,
