@@ -130,9 +130,9 @@ RECORDED_TWICE = """
     WHERE role <> 3 GROUP BY instance_id, generation, op HAVING count(*) > 1
 """
 HISTORY_WITH_GAPS = """
-    SELECT i.id, i.length, count(h.seq), max(h.seq) FROM romancy_instances AS i
+    SELECT i.id, count(h.seq), max(h.seq) FROM romancy_instances AS i
     LEFT JOIN romancy_history AS h ON h.instance_id = i.id AND h.generation = i.generation
-    GROUP BY i.id HAVING i.length <> count(h.seq) OR coalesce(max(h.seq), 0) <> count(h.seq)
+    GROUP BY i.id HAVING coalesce(max(h.seq), 0) <> count(h.seq)
 """
 LEFT_BEHIND = """
     SELECT instance_id, 'wait' FROM romancy_waits UNION ALL SELECT instance_id, 'mail' FROM romancy_inbox

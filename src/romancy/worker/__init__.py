@@ -3,6 +3,8 @@
     worker     owns hosts, parks waiting ones, shuts down
       host       one instance: feeds its execution, starts attempts, hands transitions to the committer
       attempt    one attempt of an activity or a compensation
+      retries    what failed or was cut off, and what waits for its next attempt
+      waits      what the store shows of waiting instances
       alarms     what is due when, in memory
       finder     finds instances that are due and unowned, and claims them
       upkeep     heartbeat, sweep of dead workers, watchdog, retention
