@@ -96,7 +96,7 @@ class Attempt:
         self._beat_at = 0
         self._beat_written = -BEAT_SPACING
         self._begun = False
-        self.task = host.worker.loop.create_task(self._run())
+        self.task = host.worker.loop.create_task(self._run(), name=work.op)
 
     @property
     def interruptible(self) -> bool:
