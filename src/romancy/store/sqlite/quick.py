@@ -2,7 +2,7 @@
 
 A new instance, a step of a run that stays in hand, an end with nothing left to clear. The statement finds no row when
 anything is out of the ordinary (the id is taken, the epoch old, something arrived): then the write goes the long way, which
-looks first and can say why. Measured on a quiet machine, per write in a batch of 20: 27 µs this way, 34 the other.
+looks first and can say why.
 """
 
 from __future__ import annotations
