@@ -5,9 +5,13 @@ A workflow orchestrates activities; every result is recorded; after a crash the 
 
 from romancy.app import App
 from romancy.authoring.activity import Activity, activity
+from romancy.authoring.channels import publish, receive, send_to, subscribe, unsubscribe
 from romancy.authoring.compensation import register_compensation
 from romancy.authoring.context import ActivityContext, WorkflowContext
 from romancy.authoring.durations import Duration
+from romancy.authoring.events import send_event, wait_event
+from romancy.authoring.groups import get_group_members, join_group, leave_group, send_to_group
+from romancy.authoring.recurrence import recur
 from romancy.authoring.waits import sleep, sleep_until
 from romancy.authoring.workflow import Workflow, workflow
 from romancy.client import Client
@@ -53,9 +57,11 @@ from romancy.model.instance import (
 )
 from romancy.model.policy import RetryPolicy
 from romancy.model.status import Status
+from romancy.model.talk import AcceptedEvent, ChannelMode, ReceivedEvent, ReceivedMessage
 
 __version__ = "0.1.0"
 __all__ = [
+    "AcceptedEvent",
     "Activity",
     "ActivityContext",
     "ActivityError",
@@ -64,6 +70,7 @@ __all__ = [
     "App",
     "AttemptEntry",
     "ChannelMessageTimeoutError",
+    "ChannelMode",
     "ChannelModeConflictError",
     "ChannelNotSubscribedError",
     "Client",
@@ -82,6 +89,8 @@ __all__ = [
     "Operation",
     "Page",
     "PayloadError",
+    "ReceivedEvent",
+    "ReceivedMessage",
     "RetryExhaustedError",
     "RetryPolicy",
     "RomancyError",
@@ -103,8 +112,20 @@ __all__ = [
     "WorkflowTimeoutError",
     "__version__",
     "activity",
+    "get_group_members",
+    "join_group",
+    "leave_group",
+    "publish",
+    "receive",
+    "recur",
     "register_compensation",
+    "send_event",
+    "send_to",
+    "send_to_group",
     "sleep",
     "sleep_until",
+    "subscribe",
+    "unsubscribe",
+    "wait_event",
     "workflow",
 ]

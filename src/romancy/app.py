@@ -7,9 +7,11 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any, Never, ParamSpec, TypeVar, overload
 
+from romancy.auth import AuthOption
 from romancy.authoring.durations import Duration
 from romancy.authoring.fingerprint import source_of
 from romancy.authoring.signatures import refuse_unknown
+from romancy.authoring.starting import starts_of
 from romancy.authoring.workflow import Workflow
 from romancy.client import Client, _check_same
 from romancy.clock import Clock
@@ -17,9 +19,12 @@ from romancy.core import guard, patch
 from romancy.errors import StoreError
 from romancy.handle import WorkflowHandle
 from romancy.ids import Ids
+from romancy.ingress.entrance import open_http
+from romancy.ingress.types import ASGIApp, HTTPSettings, Receive, Scope, Send
 from romancy.model.policy import RetryPolicy
 from romancy.model.status import Status
-from romancy.model.transition import Answer, Applied, Create, Ending, Existing, RequestKind
+from romancy.model.talk import Event
+from romancy.model.transition import Accepted, Answer, Applied, Create, Ending, Existing, RequestKind
 from romancy.worker.alarms import Alarms
 from romancy.worker.finder import Finder
 from romancy.worker.upkeep import Upkeep
@@ -55,6 +60,12 @@ class App(Client):
         poll_interval: Duration | None = None,
         shutdown_timeout: Duration | None = None,
         instance_retention: Duration | None = None,
+        event_retention: Duration | None = None,
+        message_retention: Duration | None = None,
+        archive_history: bool | None = None,
+        auth: AuthOption | None = None,
+        max_body_size: int | None = None,
+        request_timeout: Duration | None = None,
         block_warning: Duration | None = None,
         refuse_blocking_io: bool | None = None,
         clock: Clock | None = None,
@@ -76,6 +87,12 @@ class App(Client):
             "poll_interval": poll_interval,
             "shutdown_timeout": shutdown_timeout,
             "instance_retention": instance_retention,
+            "event_retention": event_retention,
+            "message_retention": message_retention,
+            "archive_history": archive_history,
+            "auth": auth,
+            "max_body_size": max_body_size,
+            "request_timeout": request_timeout,
             "block_warning": block_warning,
             "refuse_blocking_io": refuse_blocking_io,
         }
@@ -85,6 +102,25 @@ class App(Client):
         self._upkeep: Upkeep | None = None
         self._with_heart = True
         self._reserved = 0
+        self._http: ASGIApp | None = None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve as an ASGI application: events in, health out. Needs `romancy[http]`."""
+        if self._http is None:
+            options = self._options
+            settings = HTTPSettings(options["max_body_size"], options["request_timeout"], options["auth"])
+            self._http = open_http(self, settings, self._clock)
+        await self._http(scope, receive, send)
+
+    async def ready(self) -> str | None:
+        """None while this app can do its work; otherwise why it cannot."""
+        if self._opened is None or self._worker is None or self._finder is None:
+            return "the app is not running"
+        try:
+            await self._opened.workers()
+        except StoreError as error:
+            return f"the database cannot be reached: {error}"
+        return self._finder.stalled()
 
     # --- life
 
@@ -141,6 +177,9 @@ class App(Client):
             shutdown_timeout=options["shutdown_timeout"],
             block_warning=options["block_warning"],
             instance_retention=options["instance_retention"],
+            event_retention=options["event_retention"],
+            message_retention=options["message_retention"],
+            archive_history=options["archive_history"],
             default_retry=options["default_retry"],
         )
 
@@ -215,6 +254,15 @@ class App(Client):
         elif worker.id == create.owner and not worker.stopping:
             worker.begin(create, workflow)
         # else the worker changed meanwhile: whoever looks next finds the instance without an owner
+
+    def _starts_of(self, event: Event, now: int) -> tuple[Create, ...]:
+        worker = self._worker
+        owner = worker.id if worker is not None and worker.room > self._reserved else None
+        return starts_of(self._registry, event, self._ids, now=now, owner=owner)
+
+    def _said(self, starts: tuple[tuple[Create, ...], ...], answer: Answer | StoreError) -> None:
+        if self._worker is not None and isinstance(answer, Applied | Accepted):
+            self._worker.spread(answer, [create for creates in starts for create in creates])
 
     def _runs_here(self, instance_id: str) -> bool:
         return self._worker is not None and self._worker.runs(instance_id)

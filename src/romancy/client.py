@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import platform
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
+from functools import partial
 from types import TracebackType
 from typing import Any, Never, ParamSpec, Self, TypeVar, overload
 
+from romancy.authoring.channels import new_message
 from romancy.authoring.durations import Duration, micros
+from romancy.authoring.events import new_event, rfc3339
 from romancy.authoring.registry import Registry
 from romancy.authoring.signatures import refuse_unknown
+from romancy.authoring.starting import creation, starts_of
 from romancy.authoring.workflow import Workflow
 from romancy.clock import MICROS, Clock, SystemClock, to_micros
 from romancy.core.loop import Run
@@ -22,6 +25,7 @@ from romancy.errors import (
     ConfigurationError,
     InstanceConflictError,
     InvalidWorkflowStateError,
+    StoreError,
     WorkflowCancelledError,
     WorkflowFailedError,
     WorkflowIOError,
@@ -29,6 +33,7 @@ from romancy.errors import (
     WorkflowNotFoundError,
     WorkflowTerminatedError,
     WorkflowTimeoutError,
+    no_recipient,
 )
 from romancy.handle import WorkflowHandle
 from romancy.ids import Ids, RandomIds
@@ -44,7 +49,8 @@ from romancy.model.instance import (
     WorkflowResult,
 )
 from romancy.model.status import Status
-from romancy.model.transition import Create, Existing, Refused, Request, RequestKind
+from romancy.model.talk import AcceptedEvent, Event, Message, Publish, SendTo, SendToGroup, UndeliverableEvent
+from romancy.model.transition import Accept, Accepted, Answer, Create, Existing, Post, Refused, Request, RequestKind
 from romancy.options import resolve
 from romancy.results import Results
 from romancy.serde.failure import decode_failure
@@ -52,13 +58,21 @@ from romancy.serde.payload import ValueCodec
 from romancy.store.committer import Committer
 from romancy.store.open import open_store
 from romancy.store.port import Store
-from romancy.views import attempt_of, error_of, history_of, instance_of, journal_of, page_position, page_token, value_of
+from romancy.views import (
+    attempt_of,
+    error_of,
+    history_of,
+    instance_of,
+    journal_of,
+    page_position,
+    token_of,
+    undeliverable_of,
+    value_of,
+)
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
-_PYTHON = platform.python_version()
-"""Recorded with every instance: replay may differ between versions of Python."""
 _SCAN_WINDOW = 200
 _SCAN_LIMIT = 20_000
 """How many instances one search by input looks at before it gives back a token to go on from."""
@@ -214,19 +228,7 @@ class Client:
                 raise
             return self._creation_by_name(wf, args, kwargs, now), None
         raw = workflow.codec.encode(args, kwargs)
-        create = Create(
-            instance_id=workflow.instance_id or self._ids.instance_id(now),
-            workflow=workflow.name,
-            version=workflow.version,
-            input=raw,
-            digest=workflow.codec.digest(raw),
-            now=now,
-            owner=owner,
-            deadline_at=now + workflow.timeout if workflow.timeout is not None else None,
-            code=self._registry.code(workflow),
-            python=_PYTHON,
-        )
-        return create, workflow
+        return creation(self._registry, workflow, raw, self._ids, now=now, owner=owner), workflow
 
     _may_start_unknown = True
     """A client may start workflows whose code is elsewhere."""
@@ -256,11 +258,87 @@ class Client:
         workflow = self._registry.find(row.workflow, row.version)
         return value_of(raw) if workflow is None else workflow.result.decode(raw)
 
+    # --- talking
+
+    async def send_event(
+        self,
+        type: str,
+        source: str,
+        data: Any = None,
+        *,
+        subject: str | None = None,
+        event_id: str | None = None,
+        content_type: str | None = None,
+        extensions: Mapping[str, str | int | bool] | None = None,
+    ) -> AcceptedEvent:
+        """Send an event to the workflows that wait for it, now or later; returns when it is durable.
+
+        The same source and `event_id` again is a duplicate and does nothing. An event with the extension
+        `romancyinstanceid` is for that instance alone.
+        """
+        event = new_event(
+            type, source, data, subject=subject, event_id=event_id, content_type=content_type, extensions=extensions
+        )
+        now = self._clock.now()
+        named = replace(event, id=event.id or self._ids.instance_id(now), time=rfc3339(now))
+        return (await self.accept_events([named]))[0]
+
+    async def accept_events(self, events: Sequence[Event]) -> list[AcceptedEvent]:
+        """Accept events, all of them or none; returns when they are durable and those who wait for them are called."""
+        now = self._clock.now()
+        starts = tuple(self._starts_of(event, now) for event in events)
+        written = self._write().submit(Accept(tuple(events), now, starts), partial(self._said, starts))
+        answer = await written
+        assert isinstance(answer, Accepted)
+        return list(answer.events)
+
+    def _starts_of(self, event: Event, now: int) -> tuple[Create, ...]:
+        return starts_of(self._registry, event, self._ids, now=now, owner=None)
+
+    def _said(self, starts: tuple[tuple[Create, ...], ...], answer: Answer | StoreError) -> None:
+        """Something was said, durably: whoever it called may be here."""
+
+    async def publish(self, channel: str, data: Any, *, metadata: Mapping[str, Any] | None = None) -> str:
+        """Publish a message to a channel; returns its id when it is durable."""
+        return await self._post(Publish(self._message(channel, data, metadata)))
+
+    async def send_to(self, instance_id: str, channel: str, data: Any, *, metadata: Mapping[str, Any] | None = None) -> str:
+        """Send a message to one instance; returns its id when it is durable.
+
+        Raises `WorkflowNotFoundError` for an unknown id, `InvalidWorkflowStateError` for an instance that has ended.
+        """
+        return await self._post(SendTo(self._message(channel, data, metadata), instance_id))
+
+    async def send_to_group(self, name: str, channel: str, data: Any, *, metadata: Mapping[str, Any] | None = None) -> str:
+        """Send a message to each member of a group; returns its id when it is durable."""
+        return await self._post(SendToGroup(self._message(channel, data, metadata), name))
+
+    async def get_group_members(self, name: str) -> list[str]:
+        """The ids of a group's members, in the order they joined."""
+        return await self._store.members(name)
+
+    def _message(self, channel: str, data: Any, metadata: Mapping[str, Any] | None) -> Message:
+        return replace(new_message(channel, data, metadata=metadata), id=self._ids.instance_id(self._clock.now()))
+
+    async def _post(self, deed: Publish | SendTo | SendToGroup) -> str:
+        answer = await self._write().submit(Post(deed, self._clock.now()), partial(self._said, ()))
+        if isinstance(answer, Refused):
+            assert isinstance(deed, SendTo)
+            raise no_recipient(deed.target, answer.status)
+        return deed.message.id
+
+    async def list_undeliverable_events(self, *, limit: int = 50, page_token: str | None = None) -> Page[UndeliverableEvent]:
+        """Events addressed to instances that do not exist or have ended without taking them; oldest first."""
+        after = page_position(page_token)[0] if page_token is not None else 0
+        found = await self._store.undeliverable(after=after, limit=_limit(limit) + 1)
+        items = [undeliverable_of(at, raw) for _, at, raw in found[:limit]]
+        return Page(items, token_of(found[limit - 1][0], "") if len(found) > limit else None)
+
     # --- looking
 
-    async def get_instance(self, instance_id: str) -> Instance | None:
-        """One instance, or None."""
-        stored = await self._store.get(instance_id)
+    async def get_instance(self, instance_id: str, *, generation: int | None = None) -> Instance | None:
+        """One instance, as it is or as it was in an earlier generation; None if there is no such."""
+        stored = await self._store.get(instance_id, generation)
         return None if stored is None else (await self._views([stored]))[0]
 
     async def _views(self, found: Sequence[Stored]) -> list[Instance]:
@@ -321,7 +399,7 @@ class Client:
     async def _page(self, query: Query) -> Page[Instance]:
         found = await self._store.list(replace(query, limit=query.limit + 1))
         items = found[: query.limit]
-        token = page_token(items[-1].row.created_at, items[-1].row.instance_id) if len(found) > query.limit else None
+        token = token_of(items[-1].row.created_at, items[-1].row.instance_id) if len(found) > query.limit else None
         return Page(await self._views(items), token)
 
     async def _search(self, query: Query, wanted: Mapping[str, Any]) -> Page[Instance]:
@@ -335,18 +413,19 @@ class Client:
                 if input_matches(value_of(stored.input), wanted):
                     hits.append(stored)
                     if len(hits) == query.limit:
-                        return Page(await self._views(hits), page_token(*before))
+                        return Page(await self._views(hits), token_of(*before))
             if len(found) < _SCAN_WINDOW:
                 return Page(await self._views(hits))
         assert before is not None
-        return Page(await self._views(hits), page_token(*before))
+        return Page(await self._views(hits), token_of(*before))
 
-    async def history(self, instance_id: str) -> AsyncIterator[HistoryEntry]:
-        """What happened in an instance so far, in order."""
+    async def history(self, instance_id: str, *, generation: int | None = None) -> AsyncIterator[HistoryEntry]:
+        """What happened in an instance so far, in order: in its generation now, or in an archived one."""
         row = (await self._require(instance_id)).row
+        number = row.generation if generation is None else generation
         after = 0
         while True:
-            entries = await self._store.history(instance_id, row.generation, after=after, limit=_HISTORY_PAGE)
+            entries = await self._store.history(instance_id, number, after=after, limit=_HISTORY_PAGE)
             for entry in entries:
                 after = entry.seq
                 yield history_of(entry)

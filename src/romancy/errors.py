@@ -150,3 +150,10 @@ class ChannelNotSubscribedError(RomancyError):
 
 class GroupNotJoinedError(RomancyError):
     """The instance is not a member of the group."""
+
+
+def no_recipient(instance_id: str, status: str | None) -> RomancyError:
+    """Why nothing can be sent to an instance: it does not exist (`status` is None), or it has ended."""
+    if status is None:
+        return WorkflowNotFoundError(f"There is no instance {instance_id!r} to send to in this database.")
+    return InvalidWorkflowStateError(f"{instance_id} is {status}: it can receive nothing any more.")

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
+from romancy.auth import read_auth
 from romancy.errors import ConfigurationError
 from romancy.model.policy import RetryPolicy
 
@@ -105,6 +106,11 @@ OPTIONS = (
     Option("poll_interval", 1.0, _seconds(0.01), "Seconds between two looks for instances that nobody runs."),
     Option("shutdown_timeout", 30.0, _seconds(0), "Seconds that running activities get to finish at shutdown."),
     Option("instance_retention", None, _seconds(0), "Seconds after which ended instances are deleted. Default: never."),
+    Option(
+        "event_retention", 604800.0, _seconds(1), "Seconds for which events are kept for workflows that wait for them later."
+    ),
+    Option("message_retention", 604800.0, _seconds(1), "Seconds for which a message is kept that nobody takes."),
+    Option("archive_history", True, _flag, "Keep the history of the generations of a workflow that recurs."),
     Option("block_warning", 1.0, _seconds(0), "Warn when the event loop is blocked for this many seconds; 0 turns it off."),
     Option(
         "refuse_blocking_io",
@@ -112,7 +118,20 @@ OPTIONS = (
         _flag,
         "Refuse sockets, processes and threads in workflow code (by an audit hook).",
     ),
+    Option(
+        "auth",
+        None,
+        read_auth,
+        "Who may call over HTTP: tokens or a function; in the variable `role:token`, separated by commas. Default: events "
+        "from anybody, the rest from this machine.",
+    ),
+    Option("max_body_size", 16 * 1024 * 1024, _count(1), "The largest request body in bytes that is read over HTTP."),
+    Option(
+        "request_timeout", 30.0, _seconds(0.01), "Seconds in which a request's headers, and then its body, must have come."
+    ),
 )
+_SECRETS = frozenset({"database", "auth"})
+"""Options whose values may hold passwords or tokens: errors do not show them."""
 BY_NAME = {option.name: option for option in OPTIONS}
 
 
@@ -129,10 +148,11 @@ def resolve(given: Mapping[str, Any], environment: Mapping[str, str] | None = No
 
 
 def _value(option: Option, given: Any, environment: Mapping[str, str]) -> Any:
-    value, origin = given, f"{option.name}={given!r}"
+    secret = option.name in _SECRETS
+    value, origin = given, option.name if secret else f"{option.name}={given!r}"
     if value is None and option.variable in environment:
         value = environment[option.variable]
-        origin = option.variable if option.name == "database" else f"{option.variable}={value!r}"
+        origin = option.variable if secret else f"{option.variable}={value!r}"
     if value is None:
         return option.default
     try:

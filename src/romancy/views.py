@@ -11,8 +11,10 @@ from romancy.clock import to_datetime
 from romancy.errors import ConfigurationError
 from romancy.model.history import Attempt, Entry, Outcome, Role
 from romancy.model.instance import AttemptEntry, Error, HistoryEntry, Instance, JournalLine, Stored, WaitingFor
+from romancy.model.talk import TARGET, UndeliverableEvent
 from romancy.model.transition import Wait
 from romancy.serde.failure import describe_failure
+from romancy.serde.talk import received_event
 from romancy.store.port import JournalEntry
 
 
@@ -116,6 +118,12 @@ def journal_of(entry: JournalEntry) -> JournalLine:
     return JournalLine(to_datetime(entry.at), entry.note.kind, entry.note.detail, entry.worker, entry.epoch)
 
 
+def undeliverable_of(accepted_at: int, raw: bytes) -> UndeliverableEvent:
+    """An event that nobody can take."""
+    event = received_event(raw)
+    return UndeliverableEvent(str(event.extensions[TARGET]), event, to_datetime(accepted_at))
+
+
 def _plain(entry: Entry) -> Any:
     if entry.kind == "cancel":
         return entry.value.decode() if entry.value is not None else None
@@ -126,13 +134,13 @@ def _time(micros: int | None) -> datetime | None:
     return None if micros is None else to_datetime(micros)
 
 
-def page_token(created_at: int, instance_id: str) -> str:
+def token_of(created_at: int, instance_id: str) -> str:
     """Where a page ends, as a token."""
     return base64.urlsafe_b64encode(f"{created_at}:{instance_id}".encode()).decode()
 
 
 def page_position(token: str) -> tuple[int, str]:
-    """What `page_token` made; anything else is refused."""
+    """What `token_of` made; anything else is refused."""
     try:
         created_at, _, instance_id = base64.b64decode(token, altchars=b"-_", validate=True).decode().partition(":")
         return int(created_at), instance_id

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from romancy import App, Client, ConfigurationError, RetryPolicy, activity, workflow
+from romancy.auth import Token, Tokens
 from romancy.options import OPTIONS
 
 RIGHT: dict[str, tuple[Any, str | None, Any]] = {
@@ -25,6 +26,12 @@ RIGHT: dict[str, tuple[Any, str | None, Any]] = {
     "poll_interval": (0.5, "0.5", 0.5),
     "shutdown_timeout": (0, "0", 0.0),
     "instance_retention": (timedelta(days=1), "86400", 86400.0),
+    "event_retention": (timedelta(days=1), "86400", 86400.0),
+    "message_retention": (3600, "3600", 3600.0),
+    "archive_history": (False, "no", False),
+    "auth": ([Token("s3cret", role="read")], "read:s3cret", Tokens((Token("s3cret", role="read"),))),
+    "max_body_size": (1000, "1000", 1000),
+    "request_timeout": (5, "5", 5.0),
     "block_warning": (0, "0", 0.0),
     "refuse_blocking_io": (True, "true", True),
 }
@@ -42,6 +49,12 @@ WRONG: dict[str, list[Any]] = {
     "poll_interval": [0, "never"],
     "shutdown_timeout": [-1, "", "x"],
     "instance_retention": [-1, "a day"],
+    "event_retention": [0, -1, "a week"],
+    "message_retention": [0, math.nan],
+    "archive_history": ["perhaps", 2],
+    "auth": ["s3cret", [5], 5],
+    "max_body_size": [0, "1 MB"],
+    "request_timeout": [0, "long"],
     "block_warning": [-1, math.inf],
     "refuse_blocking_io": ["maybe", 2],
 }

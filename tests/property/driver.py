@@ -14,7 +14,7 @@ from typing import Any
 
 from tests.property.programs import Failure, Node, describe
 
-from romancy.core.commands import Cancelled, Command, Effect, Fail, Finish, Issue, Resolution
+from romancy.core.commands import Cancelled, Command, Effect, Fail, Finish, Issue, Recur, Resolution
 from romancy.core.execution import Ended, Execution
 from romancy.core.loop import Run
 from romancy.model.history import Entry, Kind, Outcome, Role
@@ -137,6 +137,8 @@ def verdict_of(run: Run) -> object:
             return ["fail", describe(error)]
         case Cancelled(reason):
             return ["cancelled", reason]
+        case Recur(given):
+            return ["recur", given.decode()]
 
 
 def prepare(program: Node, history: list[Entry], run_class: type[Recorder], world_class: type[InRun] = InRun) -> Played:

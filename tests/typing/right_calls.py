@@ -10,7 +10,7 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import Enum
-from typing import Any, assert_type
+from typing import Any, Literal, assert_type
 
 from pydantic import BaseModel
 from typing_extensions import TypedDict
@@ -19,12 +19,15 @@ from romancy import (
     Activity,
     ActivityContext,
     App,
+    ChannelMode,
     Client,
     Duration,
     HistoryEntry,
     Instance,
     Operation,
     Page,
+    ReceivedEvent,
+    ReceivedMessage,
     RetryPolicy,
     Status,
     TerminalError,
@@ -33,9 +36,21 @@ from romancy import (
     WorkflowHandle,
     WorkflowResult,
     activity,
+    get_group_members,
+    join_group,
+    leave_group,
+    publish,
+    receive,
+    recur,
     register_compensation,
+    send_event,
+    send_to,
+    send_to_group,
     sleep,
     sleep_until,
+    subscribe,
+    unsubscribe,
+    wait_event,
     workflow,
 )
 
@@ -320,6 +335,59 @@ async def by_hand(ctx: WorkflowContext, order: Order) -> None:
     await register_compensation(ctx, release, order=order)
     await register_compensation(ctx, undo_reserve.fn, order)
     await register_compensation(ctx, undo_reserve, order)
+
+
+# --- talking
+
+
+@workflow(event_handler=True)
+async def listening(ctx: WorkflowContext, order: Order) -> Receipt:
+    paid = assert_type(wait_event(ctx, "order.paid", model=Order), Operation[ReceivedEvent[Order]])
+    assert_type((await paid).data, Order)
+    assert_type((await paid).time, datetime | None)
+    plain = await wait_event(ctx, "order.paid", timeout=timedelta(days=3), subject=order.id, event_id="the-payment")
+    assert_type(plain, ReceivedEvent[Any])
+    assert_type(await wait_event(ctx, "t", match={"a.b": 1, "c": None, "d": True, "e": "x", "f": 1.5}), ReceivedEvent[Any])
+    assert_type(await wait_event(ctx, "t", model=bytes), ReceivedEvent[bytes])
+    assert_type(await wait_event(ctx, "t", model=list[Order]), ReceivedEvent[list[Order]])
+    assert_type((await wait_event(ctx, "t", model=Address)).data, Address)
+    either_of: Order | Receipt = (await wait_event(ctx, "t", model=Order | Receipt)).data
+    word: Literal["a", "b"] = (await wait_event(ctx, "t", model=Literal["a", "b"])).data
+    got = await receive(ctx, "orders", model=Order, timeout=1.5)
+    assert_type(got, ReceivedMessage[Order])
+    assert_type(got.data, Order)
+    assert_type(got.sender_instance_id, str | None)
+    assert_type(await receive(ctx, "orders"), ReceivedMessage[Any])
+
+    await asyncio.wait({wait_event(ctx, "t", model=Order), sleep(ctx, 3)}, return_when=asyncio.FIRST_COMPLETED)
+    both = await asyncio.gather(receive(ctx, "a", model=Order), wait_event(ctx, "t", model=Receipt))
+    assert_type(both, tuple[ReceivedMessage[Order], ReceivedEvent[Receipt]])
+
+    assert_type(await subscribe(ctx, "orders"), None)
+    await subscribe(ctx, "orders", mode="competing")
+    await subscribe(ctx, "orders", ChannelMode.DIRECT)
+    await unsubscribe(ctx, "orders")
+    await publish(ctx, "orders", order, metadata={"why": ["because"]})
+    await send_to(ctx, "order-43", "orders", b"bytes")
+    await send_event(ctx, "order.paid", "/shop", order, subject=order.id, extensions={"a": 1, "b": "x", "c": True})
+    await send_event(ctx, "order.paid", "/shop", event_id="e-1", content_type="application/json")
+    await join_group(ctx, "riders")
+    assert_type(await get_group_members(ctx, "riders"), list[str])
+    await send_to_group(ctx, "riders", "orders", [1, 2])
+    await leave_group(ctx, "riders")
+    if got.data.id == "1":
+        await listening.recur(ctx, order)
+    if got.data.id == "2":
+        await recur(ctx, order)
+    await ctx.recur(order)  # nothing follows it: a result is not missed
+
+
+@activity
+async def telling(ctx: ActivityContext, order: Order) -> None:
+    await send_event(ctx, "order.paid", "/shop", {"id": order.id})
+    await publish(ctx, "orders", order)
+    await send_to(ctx, "order-43", "orders", order)
+    await send_to_group(ctx, "riders", "orders", order)
 
 
 # --- outside

@@ -39,9 +39,18 @@ from romancy import (
     WorkflowContext,
     WorkflowHandle,
     activity,
+    get_group_members,
+    join_group,
+    publish,
+    receive,
     register_compensation,
+    send_event,
+    send_to,
+    send_to_group,
     sleep,
     sleep_until,
+    subscribe,
+    wait_event,
     workflow,
 )
 
@@ -281,6 +290,59 @@ async def waits(ctx: WorkflowContext, order: Order) -> None:
     ctx.uuid()  # E it is called uuid4
 
 
+# --- talking
+
+
+@workflow
+async def talking(ctx: WorkflowContext, order: Order) -> None:
+    await wait_event("order.paid")  # E no context
+    await wait_event(ctx)  # E no type
+    await wait_event(ctx, "t", 3)  # E the timeout goes by name
+    await wait_event(ctx, "t", timeout="3")  # E a text is no duration
+    await wait_event(ctx, "t", subject=3)  # E subjects are texts
+    await wait_event(ctx, "t", match=[3])  # E paths and values
+    await wait_event(ctx, "t", match={"a": [3]})  # E a list is no value
+    await wait_event(ctx, "t", typ=Order)  # E no such option
+    text: str = (await wait_event(ctx, "t", model=Order)).data  # E an order is no text
+    (await wait_event(ctx, "t", model=Order)).nothing  # E no such field
+    (await wait_event(ctx, "t", model=Order)).data.nothing  # E nor in the model
+    wait_event(ctx, "t", model=Order).data  # E not awaited
+    number: int = (await receive(ctx, "c", model=str)).data  # E a text is no number
+    await receive(ctx, "c", subject="x")  # E messages have none
+    await receive(ctx, 3)  # E channels are texts
+    await subscribe(ctx, "c", "everybody")  # E no such mode
+    await subscribe(ctx, "c", 3)  # E no mode
+    await publish(ctx, "c")  # E no data
+    await publish(ctx, "c", 1, {"a": 1})  # E metadata goes by name
+    await publish(ctx, "c", 1, metadata=[1])  # E names and values
+    await send_to(ctx, "c", 1)  # E to whom?
+    await send_to_group(ctx, "g", 1)  # E on which channel?
+    await send_event(ctx, "t")  # E from where?
+    await send_event(ctx, "t", "/s", extensions={"a": 1.5})  # E a fraction is no extension
+    await send_event(ctx, "t", "/s", local="no")  # E a flag
+    await join_group(ctx)  # E which one?
+    members: list[int] = await get_group_members(ctx, "g")  # E ids are texts
+    await checkout.recur(ctx)  # E no order
+
+
+@workflow
+async def recurring(ctx: WorkflowContext, order: Order) -> None:
+    await checkout.recur(ctx, "order")  # E a text is no order
+
+
+@workflow
+async def recurring_without_waiting(ctx: WorkflowContext, order: Order) -> None:
+    ctx.recur(order)  # E not awaited
+
+
+@activity
+async def waits_in_an_activity(ctx: ActivityContext) -> None:
+    await wait_event(ctx, "t")  # E only a workflow waits
+    await receive(ctx, "c")  # E the same
+    await subscribe(ctx, "c")  # E or subscribes
+    await join_group(ctx, "g")  # E or joins
+
+
 # --- apps, clients, handles, policies
 
 
@@ -364,5 +426,7 @@ def returns_awaitable(ctx: ActivityContext, number: int) -> Awaitable[int]:
 async def unseen(ctx: WorkflowContext, app: App) -> None:
     await sleep_until(ctx, datetime(2030, 1, 1))  # naive
     await sleep(ctx, -1)
+    await wait_event(ctx, "t", model="Order")  # the name of a type, not the type
     await app.start_workflow("chekout", 3)  # any name, any arguments
     await app.find_instances({"customer.id": "c1"}, state="failed")
+    await ctx.recur(3)  # any arguments; `checkout.recur` is checked

@@ -13,6 +13,7 @@ from romancy.core.execution import Ended, Execution, Phase
 from romancy.core.loop import Run
 from romancy.errors import DeterminismViolationError
 from romancy.model.history import Entry, Kind, Outcome, Role
+from romancy.model.talk import JoinGroup
 
 Body = Callable[[Run], Coroutine[Any, Any, Any]]
 SECOND = 1_000_000
@@ -200,6 +201,19 @@ def test_withdrawn_later_is_told() -> None:
     assert story.books.take_withdrawn() == ["a:1"]
 
 
+def test_nothing_is_asked_twice_and_nothing_done_twice() -> None:
+    async def body(run: Run) -> None:
+        await run.effect(Kind.JOIN_GROUP, "join_group", detail=JoinGroup("riders"))
+        await run.operation(Kind.SUBSCRIBE, "subscribe", decode, detail="a question")
+
+    story = Story(body)
+    story.books.start(0)
+    assert story.books.take_deeds() == [("join_group:1", JoinGroup("riders"))]
+    assert [issue.detail for issue in story.books.take_asks()] == ["a question"]
+    assert (story.books.take_deeds(), story.books.take_asks()) == ([], [])
+    assert story.started() == []
+
+
 def test_after_a_replay_exactly_what_is_open_is_started() -> None:
     async def body(run: Run) -> None:
         await asyncio.gather(act(run, "a"), act(run, "b"), asyncio.wait_for(act(run, "c"), 5))
@@ -211,8 +225,8 @@ def test_after_a_replay_exactly_what_is_open_is_started() -> None:
     assert again.replay() == ["a:1", "c:1"]
     assert again.books.take_withdrawn() == []
     assert again.books.next_due() == 5 * SECOND
-    assert [issue.op for issue in again.books.due_timers(5 * SECOND)] == ["timer:1"]
-    assert again.books.due_timers(5 * SECOND - 1) == []
+    assert [issue.op for issue in again.books.due_issues(5 * SECOND)] == ["timer:1"]
+    assert again.books.due_issues(5 * SECOND - 1) == []
 
 
 # --- results kept from before a retry

@@ -15,7 +15,7 @@ from typing import Any
 import anyio
 import pytest
 
-from romancy.core.commands import Cancelled, Command, Effect, Fail, Finish, Issue, Resolution, Withdraw
+from romancy.core.commands import Cancelled, Command, Effect, Fail, Finish, Issue, Recur, Resolution, Withdraw
 from romancy.core.loop import Run
 from romancy.errors import (
     ActivityIDConflictError,
@@ -355,6 +355,60 @@ def test_an_error_while_being_cancelled_still_ends_as_cancelled(play: Play) -> N
     player.start()
     player.cancel("enough")
     assert player.run.verdict == Cancelled("enough")
+
+
+def test_a_body_that_recurs_cleans_up_and_says_with_what(play: Play) -> None:
+    async def body(run: Run) -> None:
+        try:
+            run.recur(b"next")
+        finally:
+            await act(run, "tidy")
+
+    player = play(body)
+    assert player.start() == ["tidy:1"]
+    assert player.run.verdict is None
+    player.ok("tidy:1")
+    assert player.run.verdict == Recur(b"next")
+
+
+def test_the_last_request_to_recur_counts(play: Play) -> None:
+    async def body(run: Run) -> None:
+        try:
+            run.recur(b"one")
+        finally:
+            run.recur(b"two")
+
+    player = play(body)
+    player.start()
+    assert player.run.verdict == Recur(b"two")
+
+
+def test_recurring_outside_the_main_line_is_refused(play: Play) -> None:
+    async def beside(run: Run) -> None:
+        run.recur(b"next")
+
+    async def body(run: Run) -> str:
+        await asyncio.gather(beside(run))
+        return "unreachable"
+
+    player = play(body)
+    player.start()
+    assert isinstance(player.failure, InvalidWorkflowStateError)
+    with pytest.raises(InvalidWorkflowStateError, match="outside the body"):
+        player.run.recur(b"next")
+
+
+def test_an_evicted_body_does_not_recur(play: Play) -> None:
+    async def body(run: Run) -> None:
+        try:
+            await act(run)
+        finally:
+            run.recur(b"next")
+
+    player = play(body)
+    player.start()
+    assert player.run.evict() == []
+    assert player.run.verdict is None
 
 
 def test_a_run_that_takes_too_long_fails_after_cleaning_up(play: Play) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import romancy
 
 PUBLIC = [
+    "AcceptedEvent",
     "Activity",
     "ActivityContext",
     "ActivityError",
@@ -13,6 +14,7 @@ PUBLIC = [
     "App",
     "AttemptEntry",
     "ChannelMessageTimeoutError",
+    "ChannelMode",
     "ChannelModeConflictError",
     "ChannelNotSubscribedError",
     "Client",
@@ -31,6 +33,8 @@ PUBLIC = [
     "Operation",
     "Page",
     "PayloadError",
+    "ReceivedEvent",
+    "ReceivedMessage",
     "RetryExhaustedError",
     "RetryPolicy",
     "RomancyError",
@@ -52,9 +56,21 @@ PUBLIC = [
     "WorkflowTimeoutError",
     "__version__",
     "activity",
+    "get_group_members",
+    "join_group",
+    "leave_group",
+    "publish",
+    "receive",
+    "recur",
     "register_compensation",
+    "send_event",
+    "send_to",
+    "send_to_group",
     "sleep",
     "sleep_until",
+    "subscribe",
+    "unsubscribe",
+    "wait_event",
     "workflow",
 ]
 

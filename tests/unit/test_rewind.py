@@ -6,8 +6,8 @@ from itertools import product
 
 import pytest
 
-from romancy.core.rewind import Rewind, rewind
-from romancy.model.history import Entry, Kind, Outcome, Role
+from romancy.core.rewind import Bonds, Rewind, bonds, rewind
+from romancy.model.history import ASKS, EFFECTS, Entry, Kind, Outcome, Role
 
 OK, ERROR, CANCELLED = Outcome.OK, Outcome.ERROR, Outcome.CANCELLED
 FED, BESIDE, KEPT, UNDONE = Role.FED, Role.BESIDE, Role.KEPT, Role.UNDONE
@@ -51,6 +51,24 @@ def test_a_failure_beside_the_run_is_no_cut() -> None:
 def test_what_follows_the_cut_and_is_no_result_is_set_aside(kind: Kind) -> None:
     story = [other(1, kind), activity(2, ERROR), other(3, kind), activity(4, CANCELLED)]
     assert rewind(story) == Rewind(((2, UNDONE), (3, UNDONE), (4, UNDONE)), compensated=False)
+
+
+@pytest.mark.parametrize("kind", sorted(ASKS))
+def test_answers_of_the_store_are_kept(kind: Kind) -> None:
+    story = [other(1, kind), activity(2, ERROR), other(3, kind), activity(4, CANCELLED), other(5, kind)]
+    assert rewind(story) == Rewind(((2, UNDONE), (3, KEPT), (4, UNDONE), (5, KEPT)), compensated=False)
+
+
+@pytest.mark.parametrize("kind", sorted(EFFECTS - {Kind.REGISTRATION}))
+def test_what_was_said_is_kept(kind: Kind) -> None:
+    story = [other(1, kind, role=BESIDE), activity(2, ERROR), other(3, kind, role=BESIDE)]
+    assert rewind(story) == Rewind(((2, UNDONE), (3, KEPT)), compensated=False)
+
+
+@pytest.mark.parametrize("kind", sorted(ASKS))
+def test_an_ask_that_failed_is_asked_again(kind: Kind) -> None:
+    story = [activity(1, ERROR), activity(2), other(3, kind, outcome=ERROR)]
+    assert rewind(story) == Rewind(((3, UNDONE),), compensated=False)
 
 
 def test_results_that_were_not_compensated_are_kept() -> None:
@@ -142,3 +160,24 @@ def _undo_first(seq: int, before: list[Entry]) -> Entry:
 
 def _with_roles(story: list[Entry], roles: dict[int, Role]) -> list[Entry]:
     return [Entry(e.seq, e.kind, e.op, e.outcome, e.at, role=roles.get(e.seq, e.role)) for e in story]
+
+
+def bond(seq: int, kind: Kind, asked: str, *, outcome: Outcome = OK, role: Role = FED) -> Entry:
+    return Entry(seq, kind, f"op-{seq}", outcome, seq, role=role, input=asked.encode())
+
+
+def test_what_an_instance_belongs_to_follows_from_its_history() -> None:
+    story = [
+        bond(1, Kind.SUBSCRIBE, '{"channel":"a","mode":"broadcast"}'),
+        bond(2, Kind.SUBSCRIBE, '{"channel":"b","mode":"direct"}', role=KEPT),
+        bond(3, Kind.SUBSCRIBE, '{"channel":"c","mode":"broadcast"}', outcome=ERROR),
+        bond(4, Kind.SUBSCRIBE, '{"channel":"d","mode":"broadcast"}'),
+        bond(5, Kind.UNSUBSCRIBE, '{"channel":"d"}', role=BESIDE),
+        bond(6, Kind.UNSUBSCRIBE, '{"channel":"a"}', role=UNDONE),
+        bond(7, Kind.JOIN_GROUP, '{"group":"x"}', role=BESIDE),
+        bond(8, Kind.JOIN_GROUP, '{"group":"y"}', role=KEPT),
+        bond(9, Kind.LEAVE_GROUP, '{"group":"x"}'),
+        activity(10),
+    ]
+    assert bonds(story) == Bonds({"a": "broadcast", "b": "direct"}, ("y",))
+    assert bonds([]) == Bonds({}, ())

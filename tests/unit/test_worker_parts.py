@@ -13,7 +13,7 @@ from romancy import ConfigurationError
 from romancy.clock import SystemClock, to_datetime, to_micros
 from romancy.ids import RandomIds
 from romancy.testing import VirtualClock
-from romancy.views import page_position, page_token
+from romancy.views import page_position, token_of
 from romancy.worker.alarms import Alarms
 from romancy.worker.slots import Slots
 
@@ -110,6 +110,6 @@ def test_times_survive_the_way_to_the_engine_and_back_exactly() -> None:
 
 
 def test_page_tokens_carry_any_id() -> None:
-    assert page_position(page_token(17, "a:b/ç")) == (17, "a:b/ç")
+    assert page_position(token_of(17, "a:b/ç")) == (17, "a:b/ç")
     with pytest.raises(ConfigurationError, match="page_token='nonsense'"):
         page_position("nonsense")

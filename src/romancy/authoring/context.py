@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import MutableMapping
+from collections.abc import Awaitable, Callable, MutableMapping
 from datetime import datetime
 from hashlib import blake2b
 from random import Random
-from typing import TYPE_CHECKING, Any, Protocol, final
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol, final
 
 from romancy.clock import to_datetime
 from romancy.core.loop import Run
 from romancy.errors import InvalidWorkflowStateError
+from romancy.model.talk import Deed
 
 if TYPE_CHECKING:
     from romancy.app import App
+    from romancy.authoring.workflow import Workflow
 
 _workflow_log = logging.getLogger("romancy.workflow")
 _activity_log = logging.getLogger("romancy.activity")
@@ -53,6 +55,7 @@ class WorkflowContext(Context):
         app: App | None = None,
         generation: int = 1,
         run: Run | None = None,
+        workflow: Workflow[..., Any] | None = None,
     ) -> None:
         self.instance_id = instance_id
         self.workflow_name = workflow_name
@@ -60,6 +63,7 @@ class WorkflowContext(Context):
         self._app = app
         self.generation = generation
         self._run = run
+        self._workflow = workflow
         self._random: Random | None = None
         self._uuids: Random | None = None
         self._log: _ReplayAwareLog | None = None
@@ -92,6 +96,18 @@ class WorkflowContext(Context):
             self._log = _ReplayAwareLog(self)
         return self._log
 
+    async def recur(self, *args: Any, **kwargs: Any) -> NoReturn:
+        """Begin anew with these arguments: the same instance, its next generation, a fresh history.
+
+        Subscriptions, memberships and what was not read yet carry over; compensations do not. Only from the workflow's own
+        body, with no activity in flight, else `InvalidWorkflowStateError`. `checkout.recur(ctx, ...)` does the same, and
+        type checkers look at its arguments.
+        """
+        run = run_of(self, "ctx.recur()")
+        if self._workflow is None:
+            raise InvalidWorkflowStateError("ctx.recur() was used with a context that belongs to no workflow.")
+        run.recur(self._workflow.codec.encode(args, kwargs))
+
     def _seeded(self, purpose: str) -> Random:
         seed = blake2b(f"{purpose}:{self.instance_id}:{self.generation}".encode(), digest_size=16).digest()
         return Random(seed)
@@ -121,6 +137,7 @@ class ActivityContext(Context):
         attempt: int = 1,
         idempotency_key: str = "",
         heart: Heart | None = None,
+        sender: Callable[[Deed], Awaitable[Any]] | None = None,
     ) -> None:
         self.instance_id = instance_id
         self.workflow_name = workflow_name
@@ -130,6 +147,10 @@ class ActivityContext(Context):
         self.attempt = attempt
         self.idempotency_key = idempotency_key
         self._heart = heart
+        self._sender = sender
+        """Sends at once; without it, what is said is a part of the attempt's commit."""
+        self._deeds: list[Deed] = []
+        """What was said, in order. Appended to from the activity's thread, if it has one."""
 
     def heartbeat(self, details: Any = None) -> None:
         """Say that the attempt is alive, and leave details for the next one.

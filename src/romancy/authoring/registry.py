@@ -71,6 +71,12 @@ class Registry:
         names = ", ".join(sorted({name for name, _ in self._known})) or "none"
         raise WorkflowNotFoundError(f"No workflow is called {wanted!r}. Known here: {names}.")
 
+    def handlers(self, event_type: str) -> list[AnyWorkflow]:
+        """The workflow that an event of this type starts, if one does: of several versions the one registered last."""
+        self.refresh()
+        found = [one for (name, _), one in self._known.items() if name == event_type and one.event_handler]
+        return found[-1:]
+
     def code(self, workflow: AnyWorkflow) -> str:
         """The fingerprint of the workflow's code, worked out once."""
         key = (workflow.name, workflow.version)

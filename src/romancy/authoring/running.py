@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from romancy.authoring.context import WorkflowContext
 from romancy.authoring.workflow import Workflow
-from romancy.core.execution import Execution
+from romancy.core.execution import Execution, is_effect
 from romancy.core.loop import new_run
-from romancy.model.history import Entry, Kind, Role
+from romancy.model.history import Entry
 
 if TYPE_CHECKING:
     from romancy.app import App
@@ -28,7 +28,7 @@ def execution_of(
 ) -> Execution:
     """The execution of one generation, not yet begun. Raises `PayloadError` when the input does not fit the code."""
     args, kwargs = workflow.codec.decode(input)
-    effects = {one.op: one.digest for one in history if one.kind is Kind.REGISTRATION and one.role is Role.BESIDE}
+    effects = {one.op: one.digest for one in history if is_effect(one)}
     run = new_run(lambda: workflow.fn(ctx, *args, **kwargs), f"{workflow.label} ({instance_id})", effects)
     ctx = WorkflowContext(
         instance_id=instance_id,
@@ -37,5 +37,6 @@ def execution_of(
         app=app,
         generation=generation,
         run=run,
+        workflow=workflow,
     )
     return Execution(run, history, length=length)

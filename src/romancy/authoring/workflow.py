@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Coroutine
-from typing import Any, Concatenate, Generic, Never, ParamSpec, Protocol, TypeVar, final, overload
+from typing import Any, Concatenate, Generic, Never, NoReturn, ParamSpec, Protocol, TypeVar, final, overload
 
 from romancy.authoring.context import WorkflowContext, run_of
 from romancy.authoring.durations import Duration, optional_micros
 from romancy.authoring.signatures import check_context_first, check_types, refuse_unknown
-from romancy.errors import ConfigurationError
+from romancy.errors import ConfigurationError, InvalidWorkflowStateError
 from romancy.serde.payload import CallCodec, result_codec
 
 P = ParamSpec("P")
@@ -55,6 +55,17 @@ class Workflow(Generic[P, R_co]):
         """Inside a workflow: run this one inline, as a part of the caller."""
         run_of(ctx, f"workflow {self.name!r}")
         return await self._fn(ctx, *args, **kwargs)
+
+    async def recur(self, ctx: WorkflowContext, /, *args: P.args, **kwargs: P.kwargs) -> NoReturn:
+        """Inside this workflow: begin anew with these arguments, as `ctx.recur` does."""
+        run_of(ctx, f"{self.name}.recur()")
+        own = ctx._workflow
+        if own is not None and (own.name, own.version) != (self.name, self.version):
+            raise InvalidWorkflowStateError(
+                f"{self.name}.recur() was called in {ctx.instance_id}, which is an instance of {own.label}: only that can "
+                f"begin anew. Use {own.name}.recur(ctx, ...) or ctx.recur(...); to run {self.name}, start it."
+            )
+        await ctx.recur(*args, **kwargs)
 
     def with_options(self, *, instance_id: str | None = None, **unknown: Never) -> Workflow[P, R_co]:
         """The same workflow, to be started under an id of the caller's: the same id is the same instance."""

@@ -34,7 +34,7 @@ class Issue(NamedTuple):
     input: bytes | None = None
     due: int | None = None
     detail: Any = None
-    """What the shell needs to carry it out; the core does not look inside."""
+    """What the shell needs to carry it out: an activity, a deed, a question. The core does not look inside."""
     undo: Any = None
     """What undoes it, if anything does; the core does not look inside."""
     site: str = ""
@@ -77,5 +77,12 @@ class Cancelled:
     reason: str | None
 
 
-Verdict: TypeAlias = Finish | Fail | Cancelled
+@dataclass(frozen=True, slots=True)
+class Recur:
+    """The body asked to begin anew, as the next generation, with this input."""
+
+    input: bytes
+
+
+Verdict: TypeAlias = Finish | Fail | Cancelled | Recur
 Command: TypeAlias = Issue | Effect | Withdraw

@@ -1,7 +1,8 @@
 """The books of one instance: what is open, what was recorded, what must be undone.
 
-The shell feeds what happened (`start`, `feed`, `late`, `compensated`) and reads what to do next (`starts`, `withdrawn`,
-`due_timers`, `next_undo`). `take_entries` are the new lines of the history, to be committed before anything is started.
+The shell feeds what happened (`start`, `feed`, `settled`, `late`, `compensated`) and reads what to do next (`starts`,
+`asks`, `deeds`, `withdrawn`, `due_issues`, `next_undo`). `take_entries` are the new lines of the history, to be committed
+before anything is started, and together with the deeds.
 """
 
 from __future__ import annotations
@@ -9,13 +10,17 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import chain
 from operator import itemgetter
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
-from romancy.core.commands import Cancelled, Command, Fail, Finish, Issue, Resolution, Verdict, Withdraw
+from romancy.core.commands import Cancelled, Command, Fail, Finish, Issue, Recur, Resolution, Verdict, Withdraw
 from romancy.core.loop import Run
 from romancy.errors import DeterminismViolationError
-from romancy.model.history import Entry, Kind, Outcome, Role
+from romancy.model.history import ASKS, EFFECTS, Entry, Kind, Outcome, Role
+from romancy.model.talk import Deed, Reply
+
+_TALKING = ASKS | EFFECTS - {Kind.REGISTRATION}
 
 
 class Phase(StrEnum):
@@ -60,10 +65,17 @@ class Execution:
         self.run = run
         self.seq = length
         self.starts: list[Issue] = []
+        self.asks: list[Issue] = []
+        self.deeds: list[tuple[str, Deed]] = []
+        self.talked = False
+        """The run has said or asked something: at its end there may be something to clear."""
         self.withdrawn: list[str] = []
         self.lingering: set[str] = set()
         """Withdrawn operations whose attempt is still running and must end before the instance may."""
         self._entries: list[Entry] = []
+        self._asking: set[str] = set()
+        self._unasked: set[str] = set()
+        """Asks that the body withdrew on an answer: one of the same commit may answer them in vain."""
         self._kept: dict[str, Entry] = {entry.op: entry for entry in history if entry.role is Role.KEPT}
         self._undoable: dict[str, Issue] = {}
         self._stack: list[Undo] = []
@@ -75,6 +87,7 @@ class Execution:
     def start(self, at: int) -> None:
         """Begin the body."""
         self._follow(self.run.advance(Resolution(Kind.START, "", at)))
+        self._unasked.clear()
         self._recall()
 
     def feed(self, resolution: Resolution, ended: Ended | None = None, *, name: str = "") -> None:
@@ -89,6 +102,31 @@ class Execution:
         commands = self.run.advance(resolution)
         self._completed(entry, issue)
         self._follow(commands)
+        self._unasked.clear()
+
+    def settled(self, *replies: Reply) -> None:
+        """The store has decided asks, all in one commit, and recorded its answers: let the body go on.
+
+        Their places in the history are taken before the body moves: what it does now comes after all of them, as it will
+        in a replay. An ask that the body withdraws because of an answer before it is not answered.
+        """
+        for reply in replies:
+            self.seq += 1
+            if reply.seq != self.seq:
+                raise AssertionError(f"{reply.op} was recorded as entry {reply.seq}, where entry {self.seq} was to come")
+        for reply in replies:
+            self._answer(reply)
+        self._unasked.clear()
+        self._recall()
+
+    def _answer(self, reply: Reply) -> None:
+        waiting = self.run.pending.get(reply.op)
+        if waiting is None and reply.op in self._unasked:
+            return
+        if waiting is None:
+            raise AssertionError(f"{reply.op} was answered, but nobody had asked")
+        self._asking.discard(reply.op)
+        self._follow(self.run.advance(Resolution(waiting.issue.kind, reply.op, reply.at, reply.outcome, reply.value)))
 
     def late(self, issue: Issue, ended: Ended, at: int) -> None:
         """An attempt of an operation that the body had withdrawn has ended after all."""
@@ -108,9 +146,11 @@ class Execution:
         run = self.run
         run.replaying = True
         history = tuple(history)
-        self._effect_seqs = {entry.op: entry.seq for entry in history if entry.kind is Kind.REGISTRATION}
+        self._effect_seqs = {entry.op: entry.seq for entry in history if is_effect(entry)}
+        self.talked = any(entry.kind in _TALKING for entry in history)
         self._undone = {entry.op for entry in history if entry.kind is Kind.COMPENSATION and entry.role is not Role.UNDONE}
         self._follow(run.advance(Resolution(Kind.START, "", at)))
+        self._unasked.clear()
         for entry in history:
             if entry.role is Role.FED:
                 self._refeed(entry)
@@ -118,19 +158,26 @@ class Execution:
                 self._completed(entry, self._undoable.get(entry.op))
         run.replaying = False
         self.starts = [issue for issue in self.starts if issue.op in run.pending]
+        self.asks = [issue for issue in self.asks if issue.op in run.pending]
         self.withdrawn.clear()
+        self._unasked.clear()
         self._recall()
 
     def _refeed(self, entry: Entry) -> None:
+        if entry.op in self._unasked:  # answered in one commit with what made the body withdraw it
+            return
         waiting = self.run.pending.get(entry.op)
         issue = waiting.issue if waiting is not None else None
         if self.run.verdict is not None:
             raise DeterminismViolationError(f"recorded: {_describe(entry)}; but the code had ended by then")
         if entry.kind not in (Kind.CANCEL, Kind.TIMEOUT):
             _check_fits(entry, issue, self.run)
+            self._asking.discard(entry.op)
         commands = self.run.advance(Resolution.of(entry))
         self._completed(entry, issue)
         self._follow(commands)
+        if entry.kind not in ASKS:  # nothing is being asked while anything else is fed
+            self._unasked.clear()
 
     def _follow(self, commands: list[Command]) -> None:
         for command in commands:
@@ -146,22 +193,37 @@ class Execution:
             self._undoable[issue.op] = issue
         if issue.kind is Kind.ACTIVITY:
             self.starts.append(issue)
+        elif issue.kind in ASKS:
+            self.talked = True
+            self.asks.append(issue)
+            self._asking.add(issue.op)
 
     def _withdraw(self, op: str) -> None:
+        asked = op in self._asking
+        if asked:
+            self._asking.discard(op)
+            self._unasked.add(op)
         if self.run.replaying:  # what is still wanted is seen when the replay ends; to look each time would be O(n²)
             return
-        for index, issue in enumerate(self.starts):
+        new = self.asks if asked else self.starts
+        for index, issue in enumerate(new):
             if issue.op == op:  # asked for and withdrawn in one breath: nothing to stop
-                del self.starts[index]
+                del new[index]
                 return
         self.withdrawn.append(op)
 
     def _effected(self, issue: Issue, recorded: bool) -> None:
+        if issue.kind is not Kind.REGISTRATION:
+            self.talked = True
         if recorded:
             seq = self._effect_seqs[issue.op]
         else:
+            # Done before a retry of the instance: recorded again, so that this round is checked too, but not done.
+            done = self._was_kept(issue)
             resolution = Resolution(issue.kind, issue.op, self.run.at)
             seq = self._record(resolution, issue, None, Role.BESIDE, "").seq
+            if issue.detail is not None and done is None:
+                self.deeds.append((issue.op, cast(Deed, issue.detail)))
         if issue.undo is not None:
             self._stack.append(Undo(f"compensate:{issue.op}", seq, issue, None))
 
@@ -175,17 +237,27 @@ class Execution:
     def _recall(self) -> None:
         """Answer operations whose results were kept from before a retry of the instance."""
         while self._kept:
-            issue = next((one for one in self.starts if one.op in self._kept), None)
+            issue = next((one for one in chain(self.starts, self.asks) if one.op in self._kept), None)
             if issue is None:
                 return
-            entry = self._kept.pop(issue.op)
-            if entry.digest != issue.digest:
+            entry = self._was_kept(issue)
+            if entry is None:
                 continue
-            self.starts.remove(issue)
+            if issue.kind in ASKS:
+                self.asks.remove(issue)
+                self._asking.discard(issue.op)
+            else:
+                self.starts.remove(issue)
             ended = Ended(
                 entry.outcome, entry.value, entry.attempt, entry.started_at, entry.ended_at, entry.worker, entry.epoch
             )
             self._feed(Resolution(issue.kind, issue.op, self.run.at, entry.outcome, entry.value), ended, "")
+
+    def _was_kept(self, issue: Issue) -> Entry | None:
+        """What was kept for an operation, if it is asked for as it was then; it is asked for once."""
+        entry = self._kept.pop(issue.op, None)
+        fits = entry is not None and entry.kind is issue.kind and entry.digest == issue.digest
+        return entry if fits else None
 
     def _record(self, resolution: Resolution, issue: Issue | None, ended: Ended | None, role: Role, name: str) -> Entry:
         self.seq += 1
@@ -229,6 +301,16 @@ class Execution:
         starts, self.starts = self.starts, []
         return starts
 
+    def take_asks(self) -> list[Issue]:
+        """What the store is to decide, in the order it was asked."""
+        asks, self.asks = self.asks, []
+        return asks
+
+    def take_deeds(self) -> list[tuple[str, Deed]]:
+        """What is to be done in the commit of the entries that record it, with its operations."""
+        deeds, self.deeds = self.deeds, []
+        return deeds
+
     def take_withdrawn(self) -> list[str]:
         """Operations the body no longer wants."""
         withdrawn, self.withdrawn = self.withdrawn, []
@@ -251,7 +333,7 @@ class Execution:
             return Phase.BODY
         if self.lingering:
             return Phase.SETTLING
-        if isinstance(verdict, Finish) or self.next_undo() is None:
+        if isinstance(verdict, Finish | Recur) or self.next_undo() is None:
             return Phase.ENDED
         return Phase.COMPENSATING
 
@@ -273,16 +355,21 @@ class Execution:
         return self.run.stopped
 
     def next_due(self) -> int | None:
-        """When the next timer is due."""
+        """When the next timer, or the end of a wait's patience, is due."""
         due = self.run.due
         return min(due.values()) if due else None
 
-    def due_timers(self, now: int) -> list[Issue]:
-        """The timers whose time has come, in order of their time."""
+    def due_issues(self, now: int) -> list[Issue]:
+        """The timers and waits whose time has come, in order of their time."""
         run = self.run
         due = [(op, due) for op, due in run.due.items() if due <= now]
         due.sort(key=itemgetter(1))  # stable: those of one time in the order they were asked for
         return [run.pending[op].issue for op, _ in due]
+
+
+def is_effect(entry: Entry) -> bool:
+    """The entry tells of something that was done by being committed."""
+    return entry.kind in EFFECTS and entry.role is Role.BESIDE
 
 
 def _check_fits(entry: Entry, issue: Issue | None, run: Run) -> None:

@@ -24,6 +24,10 @@ class Evicted(BaseException):
     """Raised by every durable operation while its run is being evicted. Not an `Exception`: user code lets it pass."""
 
 
+class Recurring(BaseException):
+    """Ends a body that recurs, its `finally` blocks included. Not an `Exception`: user code lets it pass."""
+
+
 class RunFuture(asyncio.Future[Any]):
     """What `create_future` makes in a run."""
 

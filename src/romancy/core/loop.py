@@ -17,8 +17,8 @@ from collections.abc import Callable, Coroutine
 from types import AsyncGeneratorType
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from romancy.core.commands import Cancelled, Command, Effect, Fail, Finish, Issue, Resolution, Verdict, Withdraw
-from romancy.core.futures import DeadFuture, Evicted, Operation, RunFuture, RunTask, Soon, Timer
+from romancy.core.commands import Cancelled, Command, Effect, Fail, Finish, Issue, Recur, Resolution, Verdict, Withdraw
+from romancy.core.futures import DeadFuture, Evicted, Operation, Recurring, RunFuture, RunTask, Soon, Timer
 from romancy.core.sites import call_site
 from romancy.errors import (
     ActivityIDConflictError,
@@ -76,6 +76,7 @@ class Run(_Loop):
         self._host: tuple[Any, Any, Any] = (None, None, None)
         self._main: RunTask | None = None
         self._stop: Resolution | None = None
+        self._recurrence: bytes | None = None
         self._closing = False
         self._closing_generators = False
         self._violation: DeterminismViolationError | None = None
@@ -106,6 +107,8 @@ class Run(_Loop):
             return self._dead_future()  # type: ignore[return-value]
         self._require_inside(name)
         op = self._manual_id(op_id) if op_id is not None else self._next_id(name)
+        if due is not None:
+            due = min(due, _LAST_SECOND * _MICROS)
         issue = Issue(op, kind, name, self.at, digest, input, due, detail, undo, call_site(3))
         operation: Operation[Any] = Operation(self, issue, decode)
         self.pending[op] = operation
@@ -115,13 +118,20 @@ class Run(_Loop):
         return operation
 
     def effect(
-        self, kind: Kind, name: str, *, digest: bytes = b"", input: bytes | None = None, undo: Any = None
+        self,
+        kind: Kind,
+        name: str,
+        *,
+        digest: bytes = b"",
+        input: bytes | None = None,
+        detail: Any = None,
+        undo: Any = None,
     ) -> Operation[None]:
         """Ask for something that is done by being committed; what the history knows already is not asked for again."""
         if self._evicting:
             return self._dead_future()  # type: ignore[return-value]
         self._require_inside(name)
-        issue = Issue(self._next_id(name), kind, name, self.at, digest, input, None, None, undo, call_site(2))
+        issue = Issue(self._next_id(name), kind, name, self.at, digest, input, None, detail, undo, call_site(2))
         known = self._known_effects.pop(issue.op, None)
         if known is not None and known != digest:
             self.violate(f"{issue.op} was recorded with other arguments than the code gives now, at {issue.site}")
@@ -135,6 +145,25 @@ class Run(_Loop):
         if self.pending.pop(op, None) is not None and not self._evicting:
             self.due.pop(op, None)
             self._commands.append(Withdraw(op))
+
+    def recur(self, input: bytes) -> NoReturn:
+        """End the body, to begin anew with this input. Whatever the body does with what is raised here, it recurs."""
+        if self._evicting:
+            raise Evicted
+        self._require_inside("recur()")
+        if tasks.current_task(self) is not self._main:
+            raise InvalidWorkflowStateError(
+                f"recur() was called in a task beside the main line of {self._label}. Let that task return, and recur from "
+                "the workflow's own body."
+            )
+        flying = [op for op, waiting in self.pending.items() if waiting.issue.kind is Kind.ACTIVITY]
+        if flying:
+            raise InvalidWorkflowStateError(
+                f"recur() was called in {self._label} while {', '.join(flying)} had not ended: what came of it would "
+                "belong to no generation. Await it, or cancel it, before recur()."
+            )
+        self._recurrence = input
+        raise Recurring
 
     def violate(self, message: str) -> NoReturn:
         """Stop: the code does not fit the history. Kept aside too, since user code may catch what is raised here."""
@@ -275,6 +304,9 @@ class Run(_Loop):
             if self._stop.kind is Kind.TIMEOUT:
                 return Fail(WorkflowTimeoutError(f"{self._label} took longer than its timeout."))
             return Cancelled(self._stop.value.decode() if self._stop.value is not None else None)
+        if self._recurrence is not None:
+            self._report_lost(main)
+            return Recur(self._recurrence)
         if main.cancelled():
             return Fail(asyncio.CancelledError())
         error = main.exception()
@@ -294,6 +326,13 @@ class Run(_Loop):
         for op, waiting in self.pending.items():
             if isinstance(waiting, Operation) and not waiting._callbacks:
                 self.problems.append(f"{op} was started at {waiting.issue.site} but never awaited")
+
+    def _report_lost(self, main: RunTask) -> None:
+        """What a body raised while it was recurring is nobody's: it is told, at least."""
+        error = None if main.cancelled() else main.exception()
+        lost = error.split(Recurring)[1] if isinstance(error, BaseExceptionGroup) else error
+        if lost is not None and not isinstance(lost, Recurring):
+            self._report("the body failed while it was recurring", lost)
 
     def _report(self, message: str, error: BaseException | None) -> None:
         self.problems.append(f"{message}: {error!r}" if error is not None else message)

@@ -1,18 +1,24 @@
 """What a retry of a whole instance takes back: a function of its history.
 
 A failed instance that is tried again must not repeat what stands, and must repeat what was undone. There is a cut in
-the history: at the first thing that was compensated, or, when nothing was, at the activity that failed. Before it
-nothing changes. From it on, results that were not compensated are kept, to answer the operation of the same id when the
-code asks for it again; everything else is set aside.
+the history: at the first thing that was compensated, or, when nothing was, at the activity that failed (or the wait that
+was in vain). Before it nothing changes. From it on, results that were not compensated are kept, to answer the operation of
+the same id when the code asks for it again. So are the answers of the store: what was consumed is gone. So is what was
+said: nobody hears it twice. Everything else is set aside.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from romancy.model.history import Entry, Kind, Outcome, Role
+from romancy.model.history import ASKS, EFFECTS, Entry, Kind, Outcome, Role
 
+_FALLIBLE = ASKS | {Kind.ACTIVITY}
+_LASTING = _FALLIBLE | EFFECTS - {Kind.REGISTRATION}
+"""What is done once, whatever becomes of the instance."""
+_BINDING = frozenset({Kind.SUBSCRIBE, Kind.UNSUBSCRIBE, Kind.JOIN_GROUP, Kind.LEAVE_GROUP})
 _PREFIX = "compensate:"
 _LIVE = (Role.FED, Role.BESIDE)
 
@@ -54,11 +60,39 @@ def _can_be_compensated(entry: Entry) -> bool:
 
 
 def _failed(entry: Entry) -> bool:
-    return entry.kind is Kind.ACTIVITY and entry.role is Role.FED and entry.outcome is Outcome.ERROR
+    return entry.kind in _FALLIBLE and entry.role is Role.FED and entry.outcome is Outcome.ERROR
 
 
 def _role(entry: Entry, undone: set[str]) -> Role | None:
     if entry.kind is Kind.START:
         return None
-    stands = entry.kind is Kind.ACTIVITY and entry.outcome is Outcome.OK and entry.op not in undone
+    stands = entry.kind in _LASTING and entry.outcome is Outcome.OK and entry.op not in undone
     return Role.KEPT if stands else Role.UNDONE
+
+
+@dataclass(frozen=True, slots=True)
+class Bonds:
+    """What an instance belonged to: the mode of each channel it had subscribed to, and its groups."""
+
+    channels: Mapping[str, str]
+    groups: tuple[str, ...]
+
+
+def bonds(history: Sequence[Entry]) -> Bonds:
+    """What an instance belonged to when it ended, to be put back when it is retried: nothing of it is asked for again."""
+    channels: dict[str, str] = {}
+    groups: dict[str, None] = {}
+    for entry in history:
+        if entry.kind not in _BINDING or entry.outcome is not Outcome.OK or entry.role is Role.UNDONE:
+            continue
+        asked: dict[str, str] = json.loads(entry.input or b"{}")
+        match entry.kind:
+            case Kind.SUBSCRIBE:
+                channels[asked["channel"]] = asked["mode"]
+            case Kind.UNSUBSCRIBE:
+                channels.pop(asked["channel"], None)
+            case Kind.JOIN_GROUP:
+                groups[asked["group"]] = None
+            case _:
+                groups.pop(asked["group"], None)
+    return Bonds(channels, tuple(groups))

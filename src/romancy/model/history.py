@@ -17,6 +17,27 @@ class Kind(StrEnum):
     TIMEOUT = "timeout"
     REGISTRATION = "registration"
     COMPENSATION = "compensation"
+    EVENT = "event"
+    MESSAGE = "message"
+    SEND_EVENT = "send_event"
+    PUBLISH = "publish"
+    SEND_TO = "send_to"
+    SEND_TO_GROUP = "send_to_group"
+    SUBSCRIBE = "subscribe"
+    UNSUBSCRIBE = "unsubscribe"
+    JOIN_GROUP = "join_group"
+    LEAVE_GROUP = "leave_group"
+    MEMBERS = "members"
+
+
+WAITS = frozenset({Kind.EVENT, Kind.MESSAGE})
+"""What is asked of the store until it has an answer."""
+ASKS = WAITS | {Kind.SEND_TO, Kind.SUBSCRIBE, Kind.LEAVE_GROUP, Kind.MEMBERS}
+"""What the store decides and records in one commit."""
+EFFECTS = frozenset(
+    {Kind.REGISTRATION, Kind.SEND_EVENT, Kind.PUBLISH, Kind.SEND_TO_GROUP, Kind.UNSUBSCRIBE, Kind.JOIN_GROUP}
+)
+"""What is done by being committed."""
 
 
 class Outcome(StrEnum):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from romancy.model.history import Attempt, Entry
 from romancy.model.status import Status
@@ -52,6 +52,16 @@ class Mail:
     at: int
 
 
+class Inbox(NamedTuple):
+    """What has arrived for an instance."""
+
+    signal: int
+    """The counter it belongs to."""
+    mails: tuple[Mail, ...]
+    called: tuple[str, ...]
+    """The waits for which something has come."""
+
+
 @dataclass(frozen=True, slots=True)
 class Loaded:
     """Everything a cold replay needs."""
@@ -62,6 +72,8 @@ class Loaded:
     attempts: tuple[Attempt, ...]
     waits: tuple[str, ...]
     inbox: tuple[Mail, ...]
+    begun_at: int
+    """When the generation began."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from typing import NamedTuple, TypeAlias
 
 from romancy.model.history import Attempt, Entry
 from romancy.model.status import Status
+from romancy.model.talk import AcceptedEvent, Ask, Deed, Event, Publish, Reply, SendTo, SendToGroup
 
 
 class WaitKind(StrEnum):
@@ -54,6 +55,14 @@ class Note:
     detail: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Recurrence:
+    """The next generation of an instance: its input, and whether what was is kept."""
+
+    input: bytes
+    archive: bool = True
+
+
 class Transition(NamedTuple):
     """What one run did since its last commit. (A named tuple for speed, as `Entry` is.)"""
 
@@ -84,6 +93,13 @@ class Transition(NamedTuple):
     """The fingerprints of the code that does not fit, separated by commas."""
     length: int | None = None
     """How long the history must be before this: a transition that was committed already is refused, not written twice."""
+    deeds: tuple[Deed, ...] = ()
+    """What the run and its activities have said, in order; done before anything is asked."""
+    asks: tuple[Ask, ...] = ()
+    """What the store is to decide and to record, in order."""
+    bound: bool = False
+    """At its end there may be subscriptions, memberships or consumed events to clear."""
+    recur: Recurrence | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +116,26 @@ class Create:
     deadline_at: int | None = None
     code: str = ""
     python: str = ""
+    ending: Ending | None = None
+    """It failed before it began: its arguments do not fit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Accept:
+    """Events from outside: all of them or none. Each may start instances of workflows that handle it."""
+
+    events: tuple[Event, ...]
+    now: int
+    starts: tuple[tuple[Create, ...], ...] = ()
+    """For each event the instances it starts, unless it is a duplicate."""
+
+
+@dataclass(frozen=True, slots=True)
+class Post:
+    """A message from outside."""
+
+    deed: Publish | SendTo | SendToGroup
+    now: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +169,9 @@ class Beat:
     attempt: Attempt
 
 
-Write: TypeAlias = Transition | Create | Request | Beat
+Own: TypeAlias = Transition | Create | Request | Beat
+"""What is written about one instance."""
+Write: TypeAlias = Own | Accept | Post
 
 
 class Applied(NamedTuple):
@@ -141,6 +179,21 @@ class Applied(NamedTuple):
 
     signal: int = 0
     held: bool = False
+    replies: tuple[Reply, ...] = ()
+    """What the store decided of what was asked."""
+    woken: tuple[str, ...] = ()
+    """Instances for which something arrived by this write."""
+    started: tuple[str, ...] = ()
+    """Instances that this write started."""
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """The events are durable, and those who waited for them are called."""
+
+    events: tuple[AcceptedEvent, ...]
+    woken: tuple[str, ...] = ()
+    started: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,4 +214,4 @@ class Existing:
     status: Status
 
 
-Answer: TypeAlias = Applied | Refused | Existing
+Answer: TypeAlias = Applied | Accepted | Refused | Existing

@@ -3,6 +3,8 @@
     payload     ValueCodec, CallCodec: values of annotated types, as JSON
       schema      how a type is written so that it can be read
       signature   what a function takes and gives
+    talk        events and messages, in the JSON format of CloudEvents
+      foreign     JSON that others wrote, read as they wrote it
     failure     exceptions: the same type, message and attributes, or an ActivityError
       rebuild     an exception without its __init__
       tagged      values without annotations, as JSON with tags
@@ -10,7 +12,7 @@
 
 A value is decoded as soon as it is encoded, and everybody sees the decoded one: live and replay cannot differ.
 
-Imports `romancy.errors` and nothing else of romancy. No clock, no log, no database; a failure's traceback text and the
+Of romancy it imports `model` and what stands below. No clock, no log, no database; a failure's traceback text and the
 classes a record names are all it takes from outside.
 """
 

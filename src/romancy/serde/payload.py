@@ -141,6 +141,34 @@ class CallCodec:
         """The names of the parameters, the context's left out."""
         return tuple(p.name for p in self._shape.parameters)
 
+    @property
+    def annotations(self) -> dict[str, Any]:
+        """The type of what is stored for each parameter; of those that can be named, so not of `*args`."""
+        return {name: one for name, one in self._annotations.items() if name != self._shape.star}
+
+    @property
+    def optional(self) -> frozenset[str]:
+        """The parameters that a call may leave out."""
+        return frozenset(self._shape.defaults)
+
+    @property
+    def takes_more(self) -> bool:
+        """There are `*args` or `**kwargs`."""
+        return self._shape.star is not None or self._shape.double_star is not None
+
+    def gather(self, named: dict[str, Any]) -> dict[str, Any]:
+        """Arguments by name, those that go into `**kwargs` put there."""
+        double_star = self._shape.double_star
+        if double_star is None:
+            return named
+        own = set(self._shape.positional) | set(self._shape.keyword)
+        rest = {name: value for name, value in named.items() if name not in own}
+        return {name: value for name, value in named.items() if name in own} | {double_star: rest}
+
+    def encode_named(self, values: dict[str, Any]) -> bytes:
+        """The call with these values by parameter, in the order of declaration; what may be left out may be missing."""
+        return self.encode(*self._spread(values))
+
     def check(self) -> None:
         """Raise ConfigurationError if an annotation cannot be resolved or does not say how to store a value."""
         _ = self._wire
@@ -174,7 +202,7 @@ class CallCodec:
 
     def digest(self, raw: bytes) -> bytes:
         """Eight bytes that tell calls apart, the same in every process for equal arguments."""
-        return hashlib.blake2b(raw if self._wire.ordered else _without_order(raw), digest_size=8).digest()
+        return hashlib.blake2b(raw if self._wire.ordered else without_order(raw), digest_size=8).digest()
 
     @cached_property
     def _wire(self) -> Wire:
@@ -270,7 +298,7 @@ def _unwrapped(line: str) -> str:
     return _CALLED.sub("", line)
 
 
-def _without_order(raw: bytes) -> bytes:
+def without_order(raw: bytes) -> bytes:
     """The JSON with every list sorted: weaker, but the only way when sets could not be written sorted."""
 
     def settle(value: Any) -> Any:

@@ -18,7 +18,7 @@ from typing import Protocol
 
 from romancy.errors import StoreError
 from romancy.model.history import Attempt, Entry
-from romancy.model.instance import Loaded, Mail, Query, Row, Stored, WorkerRow
+from romancy.model.instance import Inbox, Loaded, Query, Row, Stored, WorkerRow
 from romancy.model.status import Status
 from romancy.model.transition import Answer, Note, Write
 
@@ -122,12 +122,16 @@ class Store(Protocol):
         """Delete up to `limit` instances that ended before a time, with everything of theirs."""
         ...
 
+    async def forget(self, *, events_before: int, messages_before: int, limit: int) -> int:
+        """Delete up to `limit` events accepted, and as many unclaimed messages written, before a time; the larger count."""
+        ...
+
     # --- reading, for the engine
     async def load(self, instance_id: str) -> Loaded | None:
         """Everything a cold replay needs; the history in one query."""
         ...
 
-    async def inbox(self, instance_id: str) -> tuple[int, tuple[Mail, ...]]:
+    async def inbox(self, instance_id: str) -> Inbox:
         """What has arrived for an instance, oldest first, and the signal counter it belongs to."""
         ...
 
@@ -160,8 +164,16 @@ class Store(Protocol):
         ...
 
     # --- reading, for people
-    async def get(self, instance_id: str) -> Stored | None:
-        """One instance with its payloads."""
+    async def get(self, instance_id: str, generation: int | None = None) -> Stored | None:
+        """One instance with its payloads, as it is or as it was in an archived generation."""
+        ...
+
+    async def members(self, group: str) -> builtins.list[str]:
+        """Who is in a group, in the order they joined."""
+        ...
+
+    async def undeliverable(self, *, after: int, limit: int) -> builtins.list[tuple[int, int, bytes]]:
+        """Addressed events whose instance does not exist or has ended: place, time and the event itself; oldest first."""
         ...
 
     async def list(self, query: Query) -> builtins.list[Stored]:

@@ -13,11 +13,13 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import functools
-from collections.abc import Callable
+import threading
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from romancy.authoring.activity import Activity, ActivityOptions, Compensation
 from romancy.authoring.context import ActivityContext
+from romancy.authoring.talking import Said
 from romancy.clock import MICROS
 from romancy.core.commands import Issue
 from romancy.core.execution import Undo
@@ -25,8 +27,10 @@ from romancy.crash import SimulatedCrash
 from romancy.errors import ActivityTimeoutError, LeaseLostError
 from romancy.model.history import Attempt as AttemptRow
 from romancy.model.history import Kind
+from romancy.model.talk import Deed
 from romancy.serde.tagged import decode_data, encode_data
 from romancy.worker.alarms import Alarm
+from romancy.worker.talk import identified
 
 if TYPE_CHECKING:
     from romancy.worker.host import Host
@@ -90,7 +94,10 @@ class Attempt:
         self.noted = False
         """There is a row of this attempt while it is open."""
         self.withdrawn = False
+        self.deeds: Sequence[Deed] = ()
+        """What the function has said; it is done in the commit of its result, or not at all."""
         self._worker = host.worker
+        self._sent = 0
         self._expired: str | None = None
         self._alarm: Alarm | None = None
         self._beat_at = 0
@@ -181,7 +188,7 @@ class Attempt:
 
     def _context(self) -> ActivityContext:
         host = self.host
-        return ActivityContext(
+        ctx = ActivityContext(
             instance_id=host.instance_id,
             workflow_name=host.workflow.name,
             worker_id=self._worker.id,
@@ -190,7 +197,21 @@ class Attempt:
             attempt=self.number,
             idempotency_key=host.idempotency_key(self.work.op),
             heart=self,
+            sender=None if self.work.options.transactional else self._send_now,
         )
+        self.deeds = ctx._deeds
+        return ctx
+
+    def _send_now(self, deed: Deed) -> Awaitable[Any]:
+        """For an activity without a transaction: what it says does not wait for its result."""
+        self._sent += 1
+        key = f"{self.host.idempotency_key(self.work.op)}:{self._sent}"
+        sending = self._worker.send(identified(deed, key, self.host.instance_id, self._worker.clock.now()))
+        if threading.get_ident() == self._worker.thread:
+            return self._worker.loop.create_task(sending)
+        sent = asyncio.run_coroutine_threadsafe(sending, self._worker.loop)
+        sent.result()
+        return Said()
 
     # --- time
 

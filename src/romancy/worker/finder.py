@@ -20,6 +20,8 @@ from romancy.worker.worker import Worker
 _log = logging.getLogger("romancy.worker")
 _HORIZON = 2
 """How many poll intervals ahead the finder looks for what will be due."""
+_DEAF = 10.0
+"""Seconds beyond three poll intervals after which a worker that did not look for work counts as deaf."""
 _BATCH = 100
 """How many instances one claim takes at most."""
 
@@ -56,6 +58,14 @@ class Finder:
     def look(self) -> None:
         """Look as soon as possible."""
         self._wanted.set()
+
+    def stalled(self) -> str | None:
+        """Why no work is being found, if none is."""
+        if self.looked_at == 0:
+            return "this worker has not looked for work yet"
+        silent = (self._worker.clock.now() - self.looked_at) / MICROS
+        limit = _DEAF + 3 * self._worker.options.poll_interval
+        return f"this worker has not looked for work for {silent:.0f} s" if silent > limit else None
 
     @property
     def idle(self) -> bool:

@@ -19,25 +19,28 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from romancy.authoring.workflow import Workflow
 from romancy.clock import MICROS
-from romancy.core.commands import Cancelled, Fail, Finish, Issue, Resolution
+from romancy.core.commands import Cancelled, Fail, Finish, Issue, Recur, Resolution
 from romancy.core.execution import Ended, Execution, Phase
 from romancy.errors import DeterminismViolationError, PayloadError, StoreError
+from romancy.model.history import WAITS, Entry, Kind, Outcome
 from romancy.model.history import Attempt as AttemptRow
-from romancy.model.history import Kind, Outcome
 from romancy.model.instance import Mail, Row
 from romancy.model.status import Status
-from romancy.model.transition import Answer, Applied, Beat, Ending, Note, Transition, Wait
+from romancy.model.talk import Ask, Deed, Reply, SendEvent, SendTo
+from romancy.model.transition import Answer, Applied, Beat, Ending, Note, Recurrence, Transition, Wait
 from romancy.serde.failure import describe_failure, encode_failure
 from romancy.worker.alarms import Alarm
 from romancy.worker.attempt import Attempt, Work
 from romancy.worker.retries import Backoff, Retries
-from romancy.worker.waits import StoredWaits, current_waits
+from romancy.worker.talk import identified
+from romancy.worker.waits import StoredWaits, waiting_status
 
 if TYPE_CHECKING:
     from romancy.worker.worker import Worker
 
 _log = logging.getLogger("romancy.worker")
 T = TypeVar("T")
+D = TypeVar("D", bound=Deed)
 
 SHORT_BACKOFF = 1 * MICROS
 """A back-off up to this long is waited for with the instance in hand; a longer one releases it."""
@@ -86,6 +89,11 @@ class Host:
         self._closed: list[str] = []
         self._consumed: list[int] = []
         self._notes: list[Note] = []
+        self._asks: dict[str, Issue] = {}
+        """What to ask the store with the next transition."""
+        self._deeds: list[Deed] = []
+        self._ended: list[tuple[Attempt, bytes | None, BaseException | None]] = []
+        """Attempts that ended while the store was being asked: its answers come first in the history."""
         self._stored_waits = StoredWaits()
         self._alarm: Alarm | None = None
         self._alarm_due: int | None = None
@@ -118,21 +126,42 @@ class Host:
         self._alarm_due = None
         if self.gone or self._writing is not None:
             return
+        if self._mail_again:
+            self.check_mail()
+            return
         now, execution = self._now(), self.execution
         if self._past_deadline(now):
             self._feed(Resolution(Kind.TIMEOUT, "timeout", now), name="timeout")
-        for issue in execution.due_timers(now):
-            if issue.op in execution.run.pending:
-                self._feed(Resolution(Kind.TIMER, issue.op, self._now()))
-        if self.owned or execution.has_entries or self._consumed or self._pausing or self._busy():
+        self._time_out(now)
+        if self.owned or execution.has_entries or self._asks or self._consumed or self._pausing or self._busy():
             self.progress()
         else:
             self._arm()  # nothing is due after all
+
+    def _time_out(self, now: int) -> None:
+        """Let timers go off, in order. A wait that is due is asked for once more: the store knows what came in time.
+
+        What is due after it comes after it: the alarm rings again when it is answered.
+        """
+        for issue in self.execution.due_issues(now):
+            if issue.kind in WAITS:
+                self._asks[issue.op] = issue
+            elif self._asks:
+                return
+            elif issue.op in self.execution.run.pending:
+                self._feed(Resolution(Kind.TIMER, issue.op, self._now()))
 
     def _rung(self) -> None:
         """The alarm rang. A parked instance goes on when there is room for it."""
         if self.owned or self.worker.admits(self):
             self.wake()
+
+    def nudge(self) -> None:
+        """Something arrived. A parked instance looks when there is room for it."""
+        if self.owned or self.worker.admits(self):
+            self.check_mail()
+        else:
+            self._mail_again = True
 
     def _past_deadline(self, now: int) -> bool:
         deadline = self._deadline()
@@ -201,7 +230,7 @@ class Host:
     async def _read_mail(self) -> None:
         self._mail_again = False
         try:
-            seen, mails = await self.worker.store.inbox(self.instance_id)
+            inbox = await self.worker.store.inbox(self.instance_id)
         finally:
             self._reading_mail = False
         if self.gone:
@@ -209,8 +238,15 @@ class Host:
         if self._writing is not None:
             self._mail_again = True
             return
-        self.take_mail(seen, mails)
+        for op in inbox.called:
+            self._ask_again(op)
+        self.take_mail(inbox.signal, inbox.mails)
         self.wake()
+
+    def _ask_again(self, op: str) -> None:
+        waiting = self.execution.run.pending.get(op)
+        if waiting is not None:
+            self._asks[op] = waiting.issue
 
     def take_mail(self, seen: int, mails: tuple[Mail, ...]) -> None:
         """Feed what arrived; the next transition says that it was seen."""
@@ -243,6 +279,9 @@ class Host:
         work = attempt.work
         if self._attempts.get(work.op) is not attempt or self.gone:
             return
+        if self._writing is not None and self._writing.asks:
+            self._ended.append((attempt, value, error))
+            return
         del self._attempts[work.op]
         if attempt.noted:
             self._closed.append(work.op)
@@ -261,6 +300,9 @@ class Host:
         work, clock = attempt.work, self.worker.clock.now()
         now = max(clock, self.execution.run.at)
         ended = Ended(outcome, value, attempt.number, attempt.started_at or None, clock, self.worker.id, self.epoch)
+        if outcome is Outcome.OK and attempt.deeds:
+            key = self.idempotency_key(work.op)
+            self._deeds += [self._identified(f"{key}:{n}", deed) for n, deed in enumerate(attempt.deeds, 1)]
         if work.undo is not None:
             self.execution.compensated(work.undo, ended, now, name=work.name)
         elif work.op in self.execution.run.pending and outcome is not Outcome.CANCELLED:
@@ -297,6 +339,8 @@ class Host:
                 self._withdraw(op)
         if execution.starts:
             self._starts += execution.take_starts()
+        if execution.asks or execution.deeds:
+            self._take_talk()
         if execution.verdict is not None and self._ending is None:
             self._judge()
         if self._writing is not None:
@@ -310,12 +354,19 @@ class Host:
             self._starts = []
             self._arm()
 
+    def _take_talk(self) -> None:
+        self._asks.update({issue.op: issue for issue in self.execution.take_asks()})
+        self._deeds += [self._identified(self.idempotency_key(op), deed) for op, deed in self.execution.take_deeds()]
+
+    def _identified(self, key: str, deed: D) -> D:
+        return identified(deed, key, self.instance_id, self.worker.clock.now())
+
     def _must_write(self) -> bool:
         return (
             not self.owned
             or self.execution.has_entries
             or self.execution.verdict is not None
-            or bool(self._rows or self._closed or self._consumed)
+            or bool(self._rows or self._closed or self._consumed or self._asks or self._deeds)
             or self._pausing
             or not self._busy()
         )
@@ -345,6 +396,8 @@ class Host:
         """The body has ended: encode how. A result that cannot be stored fails the instance."""
         execution = self.execution
         verdict = execution.verdict
+        if isinstance(verdict, Recur):
+            return
         if isinstance(verdict, Finish):
             try:
                 self._ending = Ending(output=self.workflow.result.encode(verdict.value))
@@ -374,18 +427,22 @@ class Host:
         execution, now = self.execution, self.worker.clock.now()
         phase = execution.phase
         ended = phase is Phase.ENDED and not self._attempts
-        paused = self._pausing and not self._attempts and not ended
+        recur = self._recurrence() if ended else None
+        ended = ended and recur is None
+        paused = self._pausing and not self._attempts and not ended and recur is None
         compensating = phase is Phase.COMPENSATING
-        hold = not ended and not paused and (self._busy() or (compensating and not self._retries.waiting))
+        hold = recur is not None
+        if not hold and not ended and not paused:
+            hold = self._busy() or (compensating and not self._retries.waiting)
         self._launching, self._starts = self._starts, []
         history = execution.take_entries()
         before = execution.seq - len(history)
         releasing = not hold and not ended and not paused
         waits: tuple[Wait, ...] = ()
         withdrawn: tuple[str, ...] = ()
+        asks = self._take_asks(now) if self._asks and not (ended or paused or recur) else ()
         if releasing or self._stored_waits:
-            current = current_waits(execution.run, self._retries)
-            waits, withdrawn = self._stored_waits.change(current, add=releasing)
+            waits, withdrawn = self._stored_waits.change(execution.run, self._retries, add=releasing)
         self._writing = Transition(
             self.instance_id,
             self.identity.generation,
@@ -407,8 +464,44 @@ class Host:
             notes=_taken(self._notes),
             retrying_since=self._retries.since(),
             length=before,
+            deeds=tuple([self.worker.with_starts(deed) for deed in _taken(self._deeds)]),
+            asks=asks,
+            bound=execution.talked or self.identity.generation > 1,
+            recur=recur,
         )
         return self._writing
+
+    def _recurrence(self) -> Recurrence | None:
+        verdict = self.execution.verdict
+        return Recurrence(verdict.input, self.worker.options.archive_history) if isinstance(verdict, Recur) else None
+
+    def _take_asks(self, now: int) -> tuple[Ask, ...]:
+        pending = self.execution.run.pending
+        wanted = [issue for op, issue in self._asks.items() if op in pending]
+        self._asks.clear()
+        self._stored_waits.asked(issue.op for issue in wanted if issue.kind in WAITS)
+        at = max(now, self.execution.run.at)
+        return tuple([self._ask(issue, at) for issue in wanted])
+
+    def _ask(self, issue: Issue, at: int) -> Ask:
+        entry = Entry(
+            0,
+            issue.kind,
+            issue.op,
+            Outcome.OK,
+            at,
+            name=issue.name,
+            digest=issue.digest,
+            input=issue.input,
+            site=issue.site,
+            scheduled_at=issue.at,
+            worker=self.worker.id,
+            epoch=self.epoch if self.owned else self.epoch + 1,
+        )
+        question = issue.detail
+        if isinstance(question, SendTo):
+            question = self._identified(self.idempotency_key(issue.op), question)
+        return Ask(entry, question, issue.due)
 
     def _status(self, *, ended: bool, paused: bool, compensating: bool, hold: bool) -> Status:
         if ended:
@@ -417,7 +510,7 @@ class Host:
             return Status.PAUSED
         if compensating:
             return Status.COMPENSATING
-        return Status.RUNNING if hold else Status.WAITING_FOR_TIMER
+        return Status.RUNNING if hold else waiting_status(self.execution.run)
 
     def next_due(self) -> int | None:
         """When this instance must go on by itself."""
@@ -449,6 +542,12 @@ class Host:
             self._consumed = [one for one in self._consumed if one not in transition.consumed]
         if self.worker.on_committed is not None:
             self.worker.on_committed(self)
+        if answer.woken or answer.started:
+            starts = [start for deed in transition.deeds if isinstance(deed, SendEvent) for start in deed.starts]
+            self.worker.spread(answer, starts)
+        if transition.recur is not None:
+            self.worker.turn_over(self, transition.recur.input, transition.now, unread=answer.signal != self.seen)
+            return
         if transition.ending is not None:
             self.worker.ended(self, transition.status, transition.ending)
             return
@@ -456,6 +555,10 @@ class Host:
             self.worker.drop(self)
             return
         launching, self._launching = self._launching, []
+        if answer.replies:
+            self._settle_asks(transition.asks, answer.replies)
+            if self.gone:
+                return
         unread = answer.signal != self.seen or self._mail_again
         if unread:  # first what arrived: it may be a cancellation or a pause, after which nothing new starts
             self._held_back += launching
@@ -465,8 +568,28 @@ class Host:
         if not answer.held:
             self.worker.park(self)
             self._arm()
+        else:
+            self._after_answer()
+        self._catch_up()
+
+    def _settle_asks(self, asks: tuple[Ask, ...], replies: tuple[Reply, ...]) -> None:
+        """Let the body go on with the store's answers. What was asked behind the first of them is asked again."""
+        self._stored_waits.answered(reply.op for reply in replies)
+        try:
+            self.execution.settled(*replies)
+        except DeterminismViolationError as error:
+            self.worker.block(self, str(error))
             return
-        self._after_answer()
+        answered = {reply.op for reply in replies}
+        for ask in asks:
+            if ask.entry.op not in answered:
+                self._ask_again(ask.entry.op)
+
+    def _catch_up(self) -> None:
+        """Attempts that ended while the store was asked count now."""
+        ended, self._ended = self._ended, []
+        for attempt, value, error in ended:
+            self.attempt_ended(attempt, value, error)
 
     def _after_answer(self) -> None:
         # Not while something is unwritten: the next step of the way back may follow from it.
@@ -474,10 +597,17 @@ class Host:
             self._compensate_next()
         if self._reading_mail:
             return  # mail decides how it goes on
-        if self.execution.has_entries or self._starts or self._rows or self._closed or not self._busy():
+        if self._unwritten() or not self._busy():
             self.progress()
         else:
             self._arm()
+
+    def _unwritten(self) -> bool:
+        """There is something to write, or to take from the execution."""
+        execution = self.execution
+        if execution.has_entries or execution.asks or execution.deeds or execution.starts:
+            return True
+        return bool(self._starts or self._rows or self._closed or self._asks or self._deeds)
 
     def note_attempt(self, attempt: Attempt) -> None:
         """Show an attempt while it is open; what is known of one that has ended must not be overwritten."""
@@ -553,6 +683,7 @@ class Host:
         for attempt in self._attempts.values():
             attempt.abandon()
         self._attempts.clear()
+        self._ended.clear()
         for complaint in self.execution.run.evict():
             _log.warning("%s: %s", self.instance_id, complaint)
 

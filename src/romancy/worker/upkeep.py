@@ -238,11 +238,21 @@ class Upkeep:
                 attempt.note()
 
     async def _prune(self) -> None:
-        retention = self._worker.options.instance_retention
-        if retention is not None:
-            before = self._worker.clock.now() - round(retention * MICROS)
-            while await self._worker.store.prune(ended_before=before, limit=_PRUNE_LIMIT) == _PRUNE_LIMIT:
+        """Delete what is older than promised, a little at a time."""
+        options, store, now = self._worker.options, self._worker.store, self._worker.clock.now()
+        if options.instance_retention is not None:
+            before = now - round(options.instance_retention * MICROS)
+            while await store.prune(ended_before=before, limit=_PRUNE_LIMIT) == _PRUNE_LIMIT:
                 await asyncio.sleep(0)
+        events_before = now - round(options.event_retention * MICROS)
+        messages_before = now - round(options.message_retention * MICROS)
+        while await self._forget(events_before, messages_before) == _PRUNE_LIMIT:
+            await asyncio.sleep(0)
+
+    async def _forget(self, events_before: int, messages_before: int) -> int:
+        return await self._worker.store.forget(
+            events_before=events_before, messages_before=messages_before, limit=_PRUNE_LIMIT
+        )
 
 
 def worker_row(worker: Worker, now: int) -> WorkerRow:

@@ -1,4 +1,4 @@
-"""What an instance waits for, as the store shows it to people while nobody has the instance in hand."""
+"""What an instance waits for, as the store knows it."""
 
 from __future__ import annotations
 
@@ -6,36 +6,62 @@ from collections.abc import Iterable
 
 from romancy.core.loop import Run
 from romancy.model.history import Kind
+from romancy.model.status import Status
 from romancy.model.transition import Wait, WaitKind
 from romancy.worker.retries import Retries
 
 
 class StoredWaits:
-    """Which waits the store has, and what to change about them."""
+    """Which waits the store has, and what to change about them.
+
+    Timers and back-offs are there for people to see while nobody has the instance in hand. Waits for events and messages are
+    registered by the store itself, when it is asked and has nothing.
+    """
 
     def __init__(self) -> None:
-        self._stored: dict[str, int | None] = {}
+        self._shown: dict[str, int | None] = {}
+        self._asked: set[str] = set()
 
     def __bool__(self) -> bool:
-        return bool(self._stored)
+        return bool(self._shown or self._asked)
 
     def restore(self, ops: Iterable[str]) -> None:
-        """The store has these; when they were due is not known any more."""
-        self._stored = dict.fromkeys(ops, -1)
+        """The store has these; what they are and when they were due is not known any more."""
+        self._shown = dict.fromkeys(ops, -1)
 
-    def change(self, current: dict[str, Wait], *, add: bool) -> tuple[tuple[Wait, ...], tuple[str, ...]]:
+    def asked(self, ops: Iterable[str]) -> None:
+        """The store is being asked for these."""
+        for op in ops:
+            self._asked.add(op)
+            self._shown.pop(op, None)
+
+    def answered(self, ops: Iterable[str]) -> None:
+        """The store has answered these: they wait no more."""
+        self._asked.difference_update(ops)
+
+    def change(self, run: Run, retries: Retries, *, add: bool) -> tuple[tuple[Wait, ...], tuple[str, ...]]:
         """The waits to write and to strike off. While the instance is in hand none are added: its owner knows them."""
-        stored = self._stored
-        stale = tuple(op for op in stored if op not in current)
-        new = tuple(wait for op, wait in current.items() if stored.get(op, 0) != wait.due) if add else ()
+        shown, current = self._shown, _current(run, retries)
+        stale = [op for op in shown if op not in current]
+        stale += [op for op in self._asked if op not in run.pending]
+        new = tuple(wait for op, wait in current.items() if shown.get(op, 0) != wait.due) if add else ()
         for op in stale:
-            del stored[op]
-        stored.update({wait.op: wait.due for wait in new})
-        return new, stale
+            shown.pop(op, None)
+            self._asked.discard(op)
+        shown.update({wait.op: wait.due for wait in new})
+        return new, tuple(stale)
 
 
-def current_waits(run: Run, retries: Retries) -> dict[str, Wait]:
-    """What the instance waits for now: timers, and attempts to come."""
+def waiting_status(run: Run) -> Status:
+    """What an instance is while nobody has it in hand: an event goes before a message, a message before a timer."""
+    kinds = {waiting.issue.kind for waiting in run.pending.values()}
+    if Kind.EVENT in kinds:
+        return Status.WAITING_FOR_EVENT
+    return Status.WAITING_FOR_MESSAGE if Kind.MESSAGE in kinds else Status.WAITING_FOR_TIMER
+
+
+def _current(run: Run, retries: Retries) -> dict[str, Wait]:
+    """Timers, and attempts to come."""
     found: dict[str, Wait] = {}
     for op, waiting in run.pending.items():
         issue = waiting.issue

@@ -6,24 +6,39 @@ import asyncio
 import contextlib
 import logging
 import socket
+import threading
 from collections import OrderedDict
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Collection, Coroutine, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from romancy.authoring.registry import Registry
 from romancy.authoring.running import execution_of
+from romancy.authoring.starting import starts_of
 from romancy.authoring.workflow import Workflow
 from romancy.clock import Clock
 from romancy.crash import CrashPoint, SimulatedCrash, nowhere
-from romancy.errors import DeterminismViolationError, PayloadError, StoreError
+from romancy.errors import DeterminismViolationError, PayloadError, StoreError, no_recipient
 from romancy.ids import Ids
 from romancy.model.history import Entry
 from romancy.model.instance import Loaded, Row
 from romancy.model.policy import RetryPolicy
 from romancy.model.status import Status
-from romancy.model.transition import Answer, Applied, Beat, Create, Ending, Note, Refused, Transition
+from romancy.model.talk import Deed, Publish, SendEvent, SendTo, SendToGroup
+from romancy.model.transition import (
+    Accept,
+    Accepted,
+    Answer,
+    Applied,
+    Beat,
+    Create,
+    Ending,
+    Note,
+    Post,
+    Refused,
+    Transition,
+)
 from romancy.store.committer import Committer
 from romancy.store.port import Store
 from romancy.worker.alarms import Alarms
@@ -55,6 +70,9 @@ class WorkerOptions:
     shutdown_timeout: float = 30.0
     block_warning: float = 1.0
     instance_retention: float | None = None
+    event_retention: float = 7 * 86400.0
+    message_retention: float = 7 * 86400.0
+    archive_history: bool = True
     horizon: float | None = None
     """How far ahead to look for what will be due; default: two poll intervals."""
     default_retry: RetryPolicy = field(default_factory=RetryPolicy)
@@ -85,6 +103,7 @@ class Worker:
         self.alarms = alarms
         self.app = app
         self.loop = asyncio.get_running_loop()
+        self.thread = threading.get_ident()
         self.default_retry = options.default_retry
         self.slots = Slots(options.max_activities)
         self.attempts: set[Attempt] = set()
@@ -215,7 +234,7 @@ class Worker:
             return
         self._hosts[row.instance_id] = host
         try:
-            host.execution.replay(row.created_at, loaded.history)
+            host.execution.replay(loaded.begun_at, loaded.history)
         except DeterminismViolationError as error:
             self.block(host, str(error))
             return
@@ -251,8 +270,70 @@ class Worker:
         host = self._hosts.get(instance_id) or self._parked.get(instance_id)
         if host is None:
             return False
-        host.check_mail()
+        host.nudge()
         return True
+
+    # --- instances talk
+
+    def with_starts(self, deed: Deed) -> Deed:
+        """What somebody said; if it is an event that workflows here handle, with the instances it starts."""
+        if not isinstance(deed, SendEvent):
+            return deed
+        owner = self.id if self.room else None
+        return replace(deed, starts=starts_of(self.registry, deed.event, self._ids, now=self.clock.now(), owner=owner))
+
+    async def send(self, deed: Deed) -> None:
+        """Say something by itself, in a commit of its own."""
+        now, deed = self.clock.now(), self.with_starts(deed)
+        if isinstance(deed, SendEvent):
+            answer = await self.committer.submit(Accept((deed.event,), now, (deed.starts,)))
+        else:
+            assert isinstance(deed, Publish | SendTo | SendToGroup)
+            answer = await self.committer.submit(Post(deed, now))
+        if isinstance(answer, Refused):
+            assert isinstance(deed, SendTo)
+            raise no_recipient(deed.target, answer.status)
+        if isinstance(answer, Applied | Accepted):
+            self.spread(answer, deed.starts if isinstance(deed, SendEvent) else ())
+
+    def spread(self, answer: Applied | Accepted, starts: Sequence[Create]) -> None:
+        """Let those go on here who were called, or start, by a commit."""
+        if answer.started:
+            self._begin_started(starts, answer.started)
+        if answer.woken:
+            self.call(answer.woken)
+
+    def call(self, ids: Iterable[str]) -> None:
+        """Something has arrived for instances: let those look that are here, and look for the others."""
+        elsewhere = [instance_id for instance_id in ids if not self.nudge(instance_id)]
+        if elsewhere:
+            self.on_evicted(self.clock.now())
+
+    def _begin_started(self, creates: Iterable[Create], started: Collection[str]) -> None:
+        for create in creates:
+            workflow = self.registry.find(create.workflow, create.version)
+            if create.instance_id not in started or create.ending is not None or workflow is None:
+                continue
+            if create.owner == self.id and not self.stopping:
+                self.begin(create, workflow)
+            elif create.owner is None:
+                self.on_evicted(self.clock.now())
+
+    def turn_over(self, host: Host, input: bytes, at: int, *, unread: bool) -> None:
+        """A generation is over, durably: the next one begins in its place."""
+        identity = replace(host.identity, generation=host.identity.generation + 1)
+        host.discard()
+        try:
+            following = self._host(identity, host.workflow, input, epoch=host.epoch, seen=host.seen)
+        except PayloadError as error:
+            row = replace(host.as_row(), generation=identity.generation, length=0)
+            self.drop(host)
+            self._write_blocked(row, f"its input does not fit: {error}")
+            return
+        self._hosts[host.instance_id] = following
+        following.begin(at)
+        if unread:
+            following.check_mail()
 
     # --- instances wait and go
 

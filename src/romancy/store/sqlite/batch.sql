@@ -5,8 +5,9 @@
 -- A new instance, unless its id is taken.
 INSERT OR IGNORE INTO romancy_instances (
     id, workflow, version, status, generation, round, epoch, owner, wake_at, signal, signal_seen, deadline_at,
-    fingerprint, created_at, started_at, updated_at, code, python, digest)
-VALUES (?, ?, ?, ?, 1, 0, ?, ?, ?, 0, 0, ?, '', ?, ?, ?, ?, ?, ?)
+    fingerprint, created_at, started_at, updated_at, code, python, digest, born)
+VALUES (?, ?, ?, ?, 1, 0, ?, ?, ?, 0, 0, ?, '', ?, ?, ?, ?, ?, ?,
+    coalesce((SELECT max(seq) FROM romancy_events), 0))
 
 -- name: quick_check
 -- A run goes on under the same epoch and in the same status, with no timer, and nothing has arrived for it: then its hot row
@@ -41,8 +42,9 @@ SELECT workflow, version, digest FROM romancy_instances WHERE id = ?
 -- New instances.
 INSERT INTO romancy_instances (
     id, workflow, version, status, generation, round, epoch, owner, wake_at, signal, signal_seen, deadline_at,
-    fingerprint, created_at, started_at, updated_at, code, python, digest)
-VALUES (?, ?, ?, ?, 1, 0, ?, ?, ?, 0, 0, ?, '', ?, ?, ?, ?, ?, ?)
+    fingerprint, created_at, started_at, updated_at, code, python, digest, born)
+VALUES (?, ?, ?, ?, 1, 0, ?, ?, ?, 0, 0, ?, '', ?, ?, ?, ?, ?, ?,
+    coalesce((SELECT max(seq) FROM romancy_events), 0))
 
 -- name: add_payloads
 -- The arguments of new instances.
@@ -132,6 +134,11 @@ DELETE FROM romancy_inbox WHERE instance_id = ? AND kind = ?
 -- The history of a generation without its payloads.
 SELECT seq, kind, op, outcome, at, name, role FROM romancy_history
 WHERE instance_id = ? AND generation = ? ORDER BY seq
+
+-- name: bindings
+-- What an instance had joined and left, in all generations.
+SELECT seq, kind, op, outcome, at, name, role, input FROM romancy_history
+WHERE instance_id = ? AND kind IN ('subscribe', 'unsubscribe', 'join_group', 'leave_group') ORDER BY generation, seq
 
 -- name: set_role
 -- A retry of the whole instance sets an entry aside.

@@ -15,6 +15,7 @@ from typing import Any
 from romancy.model.history import Attempt, Entry
 from romancy.model.status import ENDED
 from romancy.model.transition import Note, Wait
+from romancy.store.sqlite import channels
 from romancy.store.sqlite.keys import as_json, fetch
 from romancy.store.sqlite.statements import one
 
@@ -95,6 +96,20 @@ class Ledger:
         self._add("add_instances", row)
         self._add("add_payloads", (state.id, payload))
 
+    def turn_over(self, state: State, input: bytes, now: int, *, archive: bool) -> None:
+        """The instance's generation is over; the next begins with this input."""
+        old = (state.id, state.generation)
+        if not archive:
+            for name in ("forget_payload", "forget_history", "forget_attempts"):
+                self.cursor.execute(one(name), old)
+        self.cursor.execute(one("forget_waits"), (state.id,))
+        self._gone.setdefault("clear_open_attempts", []).append(state.id)
+        self.cursor.execute(one("begin_generation"), (state.id, state.generation + 1, input, now))
+
+    def refresh(self, state: State) -> None:
+        """What was said in this transaction may have been for the instance itself."""
+        (state.signal,) = self.cursor.execute(one("signal_of"), (state.id,)).fetchone()
+
     def set_results(self, state: State, output: bytes | None, error: bytes | None) -> None:
         """What the instance ended with."""
         self._add("set_results", (output, error, state.id, state.generation))
@@ -133,10 +148,11 @@ class Ledger:
         """Mails the run has used."""
         self._gone.setdefault("consume_mails", []).extend([(state.id, mail) for mail in mails])
 
-    def clear(self, state: State) -> None:
-        """The instance ended: it waits for nothing, gets nothing and runs nothing."""
+    def clear(self, state: State, now: int) -> list[str]:
+        """The instance ended: it waits for nothing, gets nothing and runs nothing. The instances called in its place."""
         for name in ("clear_waits", "clear_inbox", "clear_open_attempts"):
             self._gone.setdefault(name, []).append(state.id)
+        return channels.clear(self.cursor, [state.id], now)
 
     def flush(self) -> None:
         """Write everything gathered so far."""

@@ -12,12 +12,14 @@ from operator import attrgetter
 
 from romancy.model.instance import Row, WorkerRow
 from romancy.store.port import Runnable
+from romancy.store.sqlite import channels, events
+from romancy.store.sqlite.calls import pass_on
 from romancy.store.sqlite.keys import as_json, fetch, kinds_as_json
 from romancy.store.sqlite.rows import row_of
 from romancy.store.sqlite.statements import one
 
 _WORKER = attrgetter("id", "label", "service", "host", "pid", "python", "kinds", "started_at", "beat_at")
-_PRUNED = ("prune_instances", "prune_payloads", "prune_history", "prune_attempts", "prune_journal")
+_PRUNED = ("prune_instances", "prune_payloads", "prune_history", "prune_attempts", "prune_journal", "prune_consumed")
 
 
 def due(
@@ -106,6 +108,12 @@ def prune(cursor: sqlite3.Cursor, *, ended_before: int, limit: int) -> int:
     return len(ids)
 
 
+def forget(cursor: sqlite3.Cursor, *, events_before: int, messages_before: int, limit: int) -> int:
+    """Delete events that are older than the promise, and messages that nobody took."""
+    forgotten = events.prune(cursor, accepted_before=events_before, limit=limit)
+    return max(forgotten, channels.prune(cursor, created_before=messages_before, limit=limit))
+
+
 def _has_beaten(cursor: sqlite3.Cursor, worker: str, beat_at: int) -> bool:
     # Read under the write lock: a worker that was kept from beating by whoever held it has had its chance.
     row = cursor.execute(one("heartbeat"), (worker,)).fetchone()
@@ -117,6 +125,7 @@ def _free(cursor: sqlite3.Cursor, ids: Sequence[str], why: str, now: int) -> int
         keys = as_json(ids)
         cursor.execute(one("note_each"), {"now": now, "kind": why, "detail": "", "ids": keys})
         cursor.execute(one("free"), {"now": now, "ids": keys})
+        pass_on(cursor, ids, now)  # what they were called for, somebody else may have sooner
     return len(ids)
 
 

@@ -46,8 +46,10 @@ class Quick:
         extras = write.attempts or write.closed or write.waits or write.withdrawn or write.consumed or write.notes
         if extras or write.new_epoch != write.epoch or write.blocked_by is not None or write.length is None:
             return None
+        if write.deeds or write.asks or write.recur is not None:
+            return None
         if write.ending is not None:
-            done = write.seen == 0 and self._end(write)
+            done = write.seen == 0 and not write.bound and self._end(write)
         else:
             done = write.hold and write.wake_at is None and write.retrying_since is None and self._step(write)
         if not done:
@@ -70,7 +72,7 @@ class Quick:
         return True
 
     def _create(self, write: Create) -> Applied | None:
-        if "\0" in write.instance_id:
+        if "\0" in write.instance_id or write.ending is not None:
             return None  # the long way says what is wrong with it
         held = write.owner is not None
         values = (

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from romancy.model.history import Attempt, Entry
-from romancy.model.instance import Loaded, Mail, Query, Stored, WorkerRow
+from romancy.model.instance import Inbox, Loaded, Mail, Query, Row, Stored, WorkerRow
 from romancy.model.status import Status
 from romancy.model.transition import Wait
 from romancy.store.port import JournalEntry, Runnable
@@ -44,13 +44,15 @@ def load(cursor: sqlite3.Cursor, instance_id: str) -> Loaded | None:
         tuple(attempts(cursor, instance_id, row.generation)),
         tuple(wait.op for wait in _waits(cursor, [instance_id]).get(instance_id, ())),
         _mails(cursor, instance_id),
+        row.created_at if line[_BEGUN_AT] is None else line[_BEGUN_AT],
     )
 
 
-def inbox(cursor: sqlite3.Cursor, instance_id: str) -> tuple[int, tuple[Mail, ...]]:
+def inbox(cursor: sqlite3.Cursor, instance_id: str) -> Inbox:
     """What has arrived, and the counter it belongs to."""
     line = cursor.execute(one("signal_of"), (instance_id,)).fetchone()
-    return (0 if line is None else line[0]), _mails(cursor, instance_id)
+    called: list[str] = fetch(cursor, "called", (instance_id,))
+    return Inbox(0 if line is None else line[0], _mails(cursor, instance_id), tuple(called))
 
 
 def arrivals(cursor: sqlite3.Cursor, worker: str) -> list[str]:
@@ -86,13 +88,47 @@ def statuses(cursor: sqlite3.Cursor, ids: Sequence[str]) -> dict[str, Status]:
     return {instance_id: status_of(word) for instance_id, word in fetch(cursor, "statuses_of", (as_json(ids),))}
 
 
-def get(cursor: sqlite3.Cursor, instance_id: str) -> Stored | None:
-    """One instance with its payloads."""
+def get(cursor: sqlite3.Cursor, instance_id: str, generation: int | None = None) -> Stored | None:
+    """One instance with its payloads, as it is or as it was in an archived generation."""
     lines = cursor.execute(one("get_row"), (instance_id,)).fetchall()
-    return _stored(cursor, lines)[0] if lines else None
+    if not lines:
+        return None
+    found = _stored(cursor, lines)[0]
+    return found if generation in (None, found.row.generation) else _archived(cursor, found.row, generation)
+
+
+def _archived(cursor: sqlite3.Cursor, row: Row, generation: int) -> Stored | None:
+    line = cursor.execute(one("generation"), {"id": row.instance_id, "generation": generation}).fetchone()
+    if line is None:
+        return None
+    given, begun_at, ended_at = line
+    begun_at = row.created_at if begun_at is None else begun_at
+    then = replace(
+        row,
+        status=Status.RECURRED,
+        generation=generation,
+        owner=None,
+        created_at=begun_at,
+        started_at=begun_at,
+        updated_at=ended_at,
+        ended_at=ended_at,
+    )
+    return Stored(then, given, None, None, ())
+
+
+def members(cursor: sqlite3.Cursor, group: str) -> list[str]:
+    """Who is in a group, in the order they joined."""
+    found: list[str] = fetch(cursor, "members_of", (group,))
+    return found
+
+
+def undeliverable(cursor: sqlite3.Cursor, *, after: int, limit: int) -> list[tuple[int, int, bytes]]:
+    """Addressed events that can never be delivered: place, time and the event itself."""
+    return cursor.execute(one("undeliverable"), {"after": after, "limit": limit}).fetchall()
 
 
 _LISTS = {Status.RUNNING: "list_running", Status.COMPLETED: "list_completed"}
+_BEGUN_AT = ROW_WIDTH + 3
 _CREATED_AT = 12
 """Where in a row of these statements the time of creation stands."""
 
@@ -152,7 +188,7 @@ def _stored(cursor: sqlite3.Cursor, lines: Sequence[Sequence[Any]]) -> list[Stor
 
 
 def _with_payloads(line: Sequence[Any], waits: tuple[Wait, ...]) -> Stored:
-    given, output, error = line[ROW_WIDTH:]
+    given, output, error = line[ROW_WIDTH:_BEGUN_AT]
     return Stored(row_of(line), given or b"", output, error, waits)
 
 

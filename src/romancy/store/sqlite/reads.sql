@@ -4,10 +4,17 @@
 -- One instance with its payloads.
 SELECT i.id, i.workflow, i.version, i.status, i.generation, i.round, i.epoch, i.owner, i.wake_at, i.signal, 0,
     i.deadline_at, i.created_at, i.started_at, i.updated_at, i.ended_at, i.retrying_since, i.code, i.python,
-    i.blocked_by, p.input, p.output, p.error
+    i.blocked_by, p.input, p.output, p.error, p.begun_at
 FROM romancy_instances AS i
 LEFT JOIN romancy_payloads AS p ON p.instance_id = i.id AND p.generation = i.generation
 WHERE i.id = ?
+
+-- name: generation
+-- An archived generation: its input, when it began, and when the next one did.
+SELECT p.input, p.begun_at, next.begun_at
+FROM romancy_payloads AS p
+JOIN romancy_payloads AS next ON next.instance_id = p.instance_id AND next.generation = p.generation + 1
+WHERE p.instance_id = :id AND p.generation = :generation
 
 -- name: list_rows
 -- Instances, newest first.
@@ -74,6 +81,17 @@ FROM romancy_attempts WHERE instance_id = ? AND generation = ? ORDER BY op, atte
 -- name: inbox_of
 -- What has arrived for an instance, oldest first.
 SELECT id, kind, op, body, at FROM romancy_inbox WHERE instance_id = ? ORDER BY id
+
+-- name: called
+-- The waits of an instance for which something has come.
+SELECT json_group_array(op) FROM (SELECT op FROM romancy_waits WHERE instance_id = ? AND met IS NOT NULL ORDER BY since, op)
+
+-- name: undeliverable
+-- Addressed events whose instance does not exist or has ended, and that it did not consume.
+SELECT e.seq, e.accepted_at, e.body FROM romancy_events AS e
+LEFT JOIN romancy_instances AS i ON i.id = e.target
+WHERE e.target IS NOT NULL AND e.used = 0 AND e.seq > :after AND (i.id IS NULL OR i.ended_at IS NOT NULL)
+ORDER BY e.seq LIMIT :limit
 
 -- name: signal_of
 -- How much has arrived for an instance.

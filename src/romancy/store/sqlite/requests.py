@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
-from romancy.core.rewind import rewind
+from romancy.core.rewind import bonds, rewind
 from romancy.model.history import Entry, Kind, Outcome, Role
 from romancy.model.status import Status
+from romancy.model.talk import ChannelMode
 from romancy.model.transition import Answer, Applied, Note, Refused, Request, RequestKind
+from romancy.store.sqlite import channels
+from romancy.store.sqlite.calls import pass_on
 from romancy.store.sqlite.ledger import Ledger, State
 from romancy.store.sqlite.statements import one
 
@@ -48,7 +51,7 @@ def _pause(ledger: Ledger, state: State, write: Request) -> Answer:
     if state.status == Status.BLOCKED:
         return Refused(Status.BLOCKED)
     state.status, state.wake_at = Status.PAUSED, None
-    return _done(ledger, state, write)
+    return _done(ledger, state, write, pass_on(ledger.cursor, [state.id], write.now))
 
 
 def _resume(ledger: Ledger, state: State, write: Request) -> Answer:
@@ -66,8 +69,7 @@ def _resume(ledger: Ledger, state: State, write: Request) -> Answer:
 def _terminate(ledger: Ledger, state: State, write: Request) -> Answer:
     state.status, state.owner, state.wake_at, state.ended_at = Status.TERMINATED, None, None, write.now
     state.epoch += 1
-    ledger.clear(state)
-    return _done(ledger, state, write)
+    return _done(ledger, state, write, ledger.clear(state, write.now))
 
 
 def _retry(ledger: Ledger, state: State, write: Request) -> Answer:
@@ -75,6 +77,7 @@ def _retry(ledger: Ledger, state: State, write: Request) -> Answer:
         return Refused(Status(state.status))
     if _set_aside(ledger, state):
         state.round += 1
+    _bind_again(ledger, state, write.now)
     ledger.set_results(state, None, None)
     if state.deadline_at is not None and state.deadline_at <= write.now:
         state.deadline_at = None
@@ -103,6 +106,17 @@ def _set_aside(ledger: Ledger, state: State) -> bool:
     return verdict.compensated
 
 
+def _bind_again(ledger: Ledger, state: State, now: int) -> None:
+    """Its end had let go of channels and groups, and the code will not ask for them again."""
+    rows = ledger.cursor.execute(one("bindings"), (state.id,)).fetchall()
+    belonged = bonds([_outlined(*row)._replace(input=given) for *row, given in rows])
+    for channel, mode in belonged.channels.items():
+        # Another mode may have been taken up meanwhile: then the next receive() says that there is no subscription.
+        channels.subscribe(ledger.cursor, state.id, channel, ChannelMode(mode), now)
+    for group in belonged.groups:
+        ledger.cursor.execute(one("join_group"), (group, state.id, now))
+
+
 def _outlined(seq: int, kind: str, op: str, outcome: str, at: int, name: str, role: int) -> Entry:
     return Entry(seq, Kind(kind), op, Outcome(outcome), at, name, Role(role))
 
@@ -116,8 +130,8 @@ def _mails(ledger: Ledger, state: State, kind: RequestKind) -> int:
     return int(ledger.cursor.execute(one("count_mails"), (state.id, kind)).fetchone()[0])
 
 
-def _done(ledger: Ledger, state: State, write: Request) -> Answer:
+def _done(ledger: Ledger, state: State, write: Request, woken: Sequence[str] = ()) -> Answer:
     state.updated_at = write.now
     ledger.move(state)
     ledger.add_note(state, Note(write.kind, write.reason or ""), write.by, write.now)
-    return Applied(state.signal)
+    return Applied(state.signal, woken=tuple(woken))

@@ -10,7 +10,7 @@ from functools import partial
 from romancy.clock import Clock
 from romancy.errors import StoreError
 from romancy.model.history import Attempt, Entry
-from romancy.model.instance import Loaded, Mail, Query, Row, Stored, WorkerRow
+from romancy.model.instance import Inbox, Loaded, Query, Row, Stored, WorkerRow
 from romancy.model.status import Status
 from romancy.model.transition import Answer, Write
 from romancy.store.port import JournalEntry, Pulse, Runnable
@@ -124,13 +124,18 @@ class SqliteStore:
         """Delete up to `limit` instances that ended before a time, with everything of theirs."""
         return await self._database.write(partial(ownership.prune, ended_before=ended_before, limit=limit))
 
+    async def forget(self, *, events_before: int, messages_before: int, limit: int) -> int:
+        """Delete up to `limit` events accepted, and as many unclaimed messages written, before a time."""
+        work = partial(ownership.forget, events_before=events_before, messages_before=messages_before, limit=limit)
+        return await self._database.write(work)
+
     # --- reading, for the engine
 
     async def load(self, instance_id: str) -> Loaded | None:
         """Everything a cold replay needs."""
         return await self._database.read(partial(reads.load, instance_id=instance_id))
 
-    async def inbox(self, instance_id: str) -> tuple[int, tuple[Mail, ...]]:
+    async def inbox(self, instance_id: str) -> Inbox:
         """What has arrived for an instance, oldest first, and the signal counter it belongs to."""
         return await self._database.read(partial(reads.inbox, instance_id=instance_id))
 
@@ -164,9 +169,17 @@ class SqliteStore:
 
     # --- reading, for people
 
-    async def get(self, instance_id: str) -> Stored | None:
-        """One instance with its payloads."""
-        return await self._database.read(partial(reads.get, instance_id=instance_id))
+    async def get(self, instance_id: str, generation: int | None = None) -> Stored | None:
+        """One instance with its payloads, as it is or as it was in an archived generation."""
+        return await self._database.read(partial(reads.get, instance_id=instance_id, generation=generation))
+
+    async def members(self, group: str) -> builtins.list[str]:
+        """Who is in a group, in the order they joined."""
+        return await self._database.read(partial(reads.members, group=group))
+
+    async def undeliverable(self, *, after: int, limit: int) -> builtins.list[tuple[int, int, bytes]]:
+        """Addressed events whose instance does not exist or has ended: place, time and the event."""
+        return await self._database.read(partial(reads.undeliverable, after=after, limit=limit))
 
     async def list(self, query: Query) -> builtins.list[Stored]:
         """Instances, newest first."""

@@ -2,10 +2,29 @@
 
 from __future__ import annotations
 
+import sqlite3
+from collections.abc import Sequence
+
 from romancy.model.status import Status
-from romancy.model.transition import Answer, Applied, Beat, Create, Existing, Refused, Transition
+from romancy.model.talk import Reply, SendEvent, SendTo
+from romancy.model.transition import (
+    Accept,
+    Accepted,
+    Answer,
+    Applied,
+    Beat,
+    Create,
+    Ending,
+    Existing,
+    Post,
+    Recurrence,
+    Refused,
+    Transition,
+)
+from romancy.store.sqlite.calls import pass_on
 from romancy.store.sqlite.ledger import Ledger, State
 from romancy.store.sqlite.statements import one
+from romancy.store.sqlite.talk import Talk, record
 
 _AT_REST = frozenset({Status.PAUSED, Status.BLOCKED})
 """Unowned instances that only a request (or a claim for other code) sets going."""
@@ -28,7 +47,25 @@ def create(ledger: Ledger, write: Create) -> Answer:
         updated_at=write.now,
     )
     ledger.create(state, _instance_row(state, write), write.input)
+    if write.ending is not None:
+        _fail_at_birth(ledger, state, write.ending, write.now)
     return Applied(signal=0, held=held)
+
+
+def _fail_at_birth(ledger: Ledger, state: State, ending: Ending, now: int) -> None:
+    """It can never run: its arguments do not fit."""
+    ledger.flush()
+    state.owner, state.status, state.wake_at, state.ended_at = None, Status.FAILED, None, now
+    state.fingerprint = ending.fingerprint
+    ledger.set_results(state, None, ending.error)
+    ledger.move(state)
+
+
+def talks(write: Transition) -> bool:
+    """It may concern other instances: nothing of theirs may lie in a ledger meanwhile."""
+    if write.deeds or write.asks or write.recur is not None:
+        return True
+    return write.bound and (write.ending is not None or bool(write.withdrawn) or not write.hold)
 
 
 def transition(ledger: Ledger, write: Transition) -> Answer:
@@ -38,13 +75,73 @@ def transition(ledger: Ledger, write: Transition) -> Answer:
         return Refused()
     if not _may_write(state, write):
         return Refused(Status(state.status))
+    talk = Talk(ledger.cursor, write.now)
+    replies = _talk(ledger, state, write, talk) if talks(write) else ()
+    if write.recur is not None:
+        _recur(ledger, state, write, write.recur)
+        return Applied(state.signal, True, woken=tuple(talk.woken), started=_ids(talk.started))
     if write.hold and write.ending is None and _goes_on(state, write):
         _advance(state, write)
         ledger.step(state)
     else:
-        _settle(ledger, state, write)
+        _settle(ledger, state, write, talk, asked=bool(replies))
     _add_rows(ledger, state, write)
-    return Applied(state.signal, state.owner is not None)
+    return Applied(state.signal, state.owner is not None, replies, tuple(talk.woken), _ids(talk.started))
+
+
+def _talk(ledger: Ledger, state: State, write: Transition, talk: Talk) -> tuple[Reply, ...]:
+    """Say what is to be said, then answer what is asked; the answers join the history behind what the run did itself.
+
+    A wait gets something only if it is the first to be answered: the answer before it could make the code withdraw it, and
+    what it got would be lost. The run asks again for the rest.
+    """
+    for deed in write.deeds:
+        talk.do(state.id, deed)
+    _start(ledger.cursor, talk)
+    if write.withdrawn:
+        talk.withdraw(state.id, write.withdrawn)
+    seq = state.length + len(write.history)
+    replies: list[Reply] = []
+    for ask in write.asks:
+        decided = talk.ask(state.id, ask, first=not replies)
+        if decided is not None:
+            entry, reply = record(ask.entry, seq + len(replies) + 1, decided)
+            ledger.add_history(state, (entry,))
+            replies.append(reply)
+    ledger.refresh(state)
+    return tuple(replies)
+
+
+def accept(cursor: sqlite3.Cursor, write: Accept) -> Answer:
+    """Events from outside."""
+    talk = Talk(cursor, write.now)
+    starts = write.starts or ((),) * len(write.events)
+    accepted = [talk.accept(SendEvent(event, start)) for event, start in zip(write.events, starts, strict=True)]
+    _start(cursor, talk)
+    return Accepted(tuple(accepted), tuple(talk.woken), _ids(talk.started))
+
+
+def post(cursor: sqlite3.Cursor, write: Post) -> Answer:
+    """A message from outside."""
+    talk = Talk(cursor, write.now)
+    if not isinstance(write.deed, SendTo):
+        talk.do("", write.deed)
+    elif talk.send(write.deed) is not None:
+        found = cursor.execute(one("status_of"), (write.deed.target,)).fetchone()
+        return Refused(None if found is None else Status(found[0]))
+    return Applied(woken=tuple(talk.woken))
+
+
+def _start(cursor: sqlite3.Cursor, talk: Talk) -> None:
+    if talk.started:
+        ledger = Ledger(cursor, _ids(talk.started))
+        for start in talk.started:
+            create(ledger, start)
+        ledger.flush()
+
+
+def _ids(creates: Sequence[Create]) -> tuple[str, ...]:
+    return tuple(create.instance_id for create in creates)
 
 
 def beat(ledger: Ledger, write: Beat) -> Answer:
@@ -88,16 +185,16 @@ def _advance(state: State, write: Transition) -> None:
     state.retrying_since = write.retrying_since
 
 
-def _settle(ledger: Ledger, state: State, write: Transition) -> None:
+def _settle(ledger: Ledger, state: State, write: Transition, talk: Talk, *, asked: bool) -> None:
     _advance(state, write)
     state.blocked_by = write.blocked_by
     if state.started_at is None:
         state.started_at = write.now
     if write.ending is not None:
-        _end(ledger, state, write)
+        talk.call(_end(ledger, state, write))
     elif write.hold:
         state.owner, state.status = write.worker, write.status
-    elif state.signal != write.seen:
+    elif asked or state.signal != write.seen:
         # Something arrived that the run has not seen: it keeps the instance and looks again, or nobody would.
         state.owner = write.worker
         state.status = write.status if write.status is Status.COMPENSATING else Status.RUNNING
@@ -106,15 +203,26 @@ def _settle(ledger: Ledger, state: State, write: Transition) -> None:
         state.owner, state.status = None, Status.PENDING if write.status is Status.RUNNING else write.status
         if write.status in _AT_REST:
             state.wake_at = None
+            talk.call(pass_on(ledger.cursor, [state.id], write.now))
     ledger.move(state)
 
 
-def _end(ledger: Ledger, state: State, write: Transition) -> None:
+def _recur(ledger: Ledger, state: State, write: Transition, recur: Recurrence) -> None:
+    """The next generation begins, in the same hands; what was unread stays unread."""
+    _add_rows(ledger, state, write if recur.archive else write._replace(history=(), attempts=(), closed=()))
+    _advance(state, write)
+    ledger.turn_over(state, recur.input, write.now, archive=recur.archive)
+    state.generation, state.length = state.generation + 1, 0
+    state.owner, state.status, state.wake_at, state.blocked_by = write.worker, Status.RUNNING, None, None
+    ledger.move(state)
+
+
+def _end(ledger: Ledger, state: State, write: Transition) -> list[str]:
     assert write.ending is not None
     state.owner, state.status, state.wake_at, state.ended_at = None, write.status, None, write.now
     state.fingerprint = write.ending.fingerprint
     ledger.set_results(state, write.ending.output, write.ending.error)
-    ledger.clear(state)
+    return ledger.clear(state, write.now)
 
 
 def _add_rows(ledger: Ledger, state: State, write: Transition) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from romancy.model.instance import Query
+from romancy.model.instance import Inbox, Query
 from romancy.model.status import Status
 from romancy.model.transition import RequestKind, Wait, WaitKind
 from romancy.store.port import Store
@@ -19,7 +19,7 @@ class TestReading:
     async def test_nobody_is_there(self, store: Store) -> None:
         assert await store.get("nobody") is None
         assert await store.load("nobody") is None
-        assert await store.inbox("nobody") == (0, ())
+        assert await store.inbox("nobody") == Inbox(0, (), ())
         assert await store.history("nobody", 1, after=0, limit=9) == []
         assert await store.attempts("nobody", 1) == []
         assert await store.journal("nobody") == []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from romancy.model.instance import Inbox
 from romancy.model.status import Status
 from romancy.model.transition import Applied, Note, Refused, RequestKind, Wait, WaitKind
 from romancy.store.port import JournalEntry, Store
@@ -50,7 +51,7 @@ class TestRequests:
     async def test_cancelling_an_owned_instance_sends_mail(self, store: Store) -> None:
         await started(store, "a")
         assert await write(store, request(CANCEL, now=50, reason="late")) == [Applied(signal=1)]
-        signal, (mail,) = await store.inbox("a")
+        signal, (mail,), _ = await store.inbox("a")
         assert (signal, mail.kind, mail.op, mail.body, mail.at) == (1, "cancel", "", b'"late"', 50)
         one = await row(store)
         assert (one.owner, one.status) == (ME, Status.RUNNING)
@@ -59,7 +60,7 @@ class TestRequests:
     async def test_cancelling_twice_is_cancelling_once(self, store: Store) -> None:
         await started(store, "a")
         assert await write(store, request(CANCEL), request(CANCEL)) == [Applied(signal=1), Applied(signal=1)]
-        assert len((await store.inbox("a"))[1]) == 1
+        assert len((await store.inbox("a")).mails) == 1
         assert await deeds(store) == ["cancel"]
 
     async def test_cancelling_a_waiting_instance_makes_it_due(self, store: Store) -> None:
@@ -85,7 +86,7 @@ class TestRequests:
         await started(store, "a")
         await write(store, transition(status=Status.COMPENSATING))
         assert await write(store, request(CANCEL)) == [Refused(Status.COMPENSATING)]
-        assert await store.inbox("a") == (0, ())
+        assert await store.inbox("a") == Inbox(0, (), ())
 
     async def test_what_compensates_because_of_a_cancel_is_cancelled_already(self, store: Store) -> None:
         await started(store, "a")
@@ -105,7 +106,7 @@ class TestRequests:
     async def test_pausing_an_owned_instance_sends_mail_once(self, store: Store) -> None:
         await started(store, "a")
         assert await write(store, request(PAUSE), request(PAUSE)) == [Applied(1), Applied(1)]
-        signal, mails = await store.inbox("a")
+        signal, mails, _ = await store.inbox("a")
         assert (signal, [mail.kind for mail in mails]) == (1, ["pause"])
         assert (await row(store)).status is Status.RUNNING
 
@@ -129,14 +130,14 @@ class TestRequests:
     async def test_resuming_takes_an_unseen_pause_back(self, store: Store) -> None:
         await started(store, "a")
         assert await write(store, request(PAUSE), request(RESUME)) == [Applied(1), Applied(2)]
-        assert (await store.inbox("a"))[1] == ()
+        assert (await store.inbox("a")).mails == ()
 
     async def test_a_pause_whose_owner_died_does_not_outlive_the_resume(self, store: Store) -> None:
         await started(store, "a")
         await write(store, request(PAUSE))
         await store.release(ME, now=60)
         assert await write(store, request(PAUSE), request(RESUME)) == [Applied(1), Applied(1)]
-        assert (await store.inbox("a"))[1] == ()
+        assert (await store.inbox("a")).mails == ()
         assert (await row(store)).status is Status.PENDING
 
     @pytest.mark.parametrize("owner", [ME, None])
@@ -158,7 +159,7 @@ class TestRequests:
         one = stored.row
         assert (one.status, one.owner, one.wake_at, one.ended_at, one.epoch) == (Status.TERMINATED, None, None, 80, 2)
         assert (stored.output, stored.error, stored.waits) == (None, None, ())
-        assert (await store.inbox("a"))[1] == ()
+        assert (await store.inbox("a")).mails == ()
         assert await store.attempts("a", 1) == []
         assert await write(store, transition()) == [Refused(Status.TERMINATED)]
         assert (await store.journal("a"))[-1].note == Note("terminate", "enough")

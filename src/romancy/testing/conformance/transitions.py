@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from romancy.model.history import Kind, Outcome, Role
+from romancy.model.instance import Inbox
 from romancy.model.status import Status
 from romancy.model.transition import Applied, Beat, Ending, Note, Refused, RequestKind, Transition, Wait, WaitKind
 from romancy.store.port import JournalEntry, Store
@@ -104,7 +105,7 @@ class TestTransitions:
         assert stored is not None
         assert (stored.output, stored.error, stored.waits) == (b"output", None, ())
         assert (stored.row.status, stored.row.ended_at, stored.row.wake_at) == (Status.COMPLETED, 30, None)
-        assert (await store.inbox("a"))[1] == ()
+        assert (await store.inbox("a")).mails == ()
         assert [one.op for one in await store.attempts("a", 1)] == ["op-2"]
 
     @pytest.mark.parametrize("status", [Status.FAILED, Status.CANCELLED])
@@ -191,11 +192,11 @@ class TestTransitions:
     async def test_consumed_mail_is_gone(self, store: Store) -> None:
         await started(store, "a", "b")
         await write(store, request(RequestKind.CANCEL), request(RequestKind.CANCEL, "b"))
-        _, (mail,) = await store.inbox("a")
-        _, (others,) = await store.inbox("b")
+        (mail,) = (await store.inbox("a")).mails
+        (others,) = (await store.inbox("b")).mails
         await write(store, transition(consumed=(mail.id, others.id), seen=1))
-        assert await store.inbox("a") == (1, ())
-        assert await store.inbox("b") == (1, (others,))
+        assert await store.inbox("a") == Inbox(1, (), ())
+        assert await store.inbox("b") == Inbox(1, (others,), ())
 
     async def test_notes_go_to_the_journal(self, store: Store) -> None:
         await started(store, "a")

@@ -1,0 +1,169 @@
+"""Channels: what workflows say to each other."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any, Literal, TypeAlias, TypeVar, cast, overload
+
+from pydantic_core import from_json, to_json
+
+from romancy.authoring.context import ActivityContext, WorkflowContext, run_of
+from romancy.authoring.durations import Duration
+from romancy.authoring.talking import Asked, ask, due_at, nothing, say, say_in_activity, text
+from romancy.core.futures import Operation
+from romancy.errors import ConfigurationError
+from romancy.model.history import Kind
+from romancy.model.talk import ChannelMode, Message, Publish, ReceivedMessage, SendTo, Subscribe, Unsubscribe, Wanted
+from romancy.serde.foreign import check_model
+from romancy.serde.talk import external_data, received_message, with_data
+
+T = TypeVar("T")
+Mode: TypeAlias = ChannelMode | Literal["broadcast", "competing", "direct"]
+
+
+def subscribe(ctx: WorkflowContext, channel: str, mode: Mode = "broadcast") -> Operation[None]:
+    """Receive what is published to a channel from now on.
+
+    `broadcast`: each message goes to every subscriber; `competing`: to one of them; `direct`: only what is sent to this
+    instance. Subscribing again in the same mode does nothing. Raises `ChannelModeConflictError` while the channel has
+    subscribers in another mode.
+    """
+    run = run_of(ctx, "subscribe()")
+    channel = channel_name(channel, "subscribe()")
+    wanted = _mode(mode)
+    asked = Asked.of(to_json({"channel": channel, "mode": wanted.value}))
+    return ask(run, Kind.SUBSCRIBE, f"subscribe:{channel}", Subscribe(channel, wanted), asked, nothing)
+
+
+def unsubscribe(ctx: WorkflowContext, channel: str) -> Operation[None]:
+    """Receive no more from a channel; what was not read is gone."""
+    run_of(ctx, "unsubscribe()")
+    channel = channel_name(channel, "unsubscribe()")
+    asked = Asked.of(to_json({"channel": channel}))
+    return say(ctx, "unsubscribe()", Kind.UNSUBSCRIBE, f"unsubscribe:{channel}", Unsubscribe(channel), asked)
+
+
+@overload
+def receive(
+    ctx: WorkflowContext, channel: str, *, timeout: Duration | None = None, model: None = None
+) -> Operation[ReceivedMessage[Any]]: ...
+@overload
+def receive(
+    ctx: WorkflowContext, channel: str, *, timeout: Duration | None = None, model: type[T]
+) -> Operation[ReceivedMessage[T]]: ...
+@overload
+def receive(
+    ctx: WorkflowContext, channel: str, *, timeout: Duration | None = None, model: Any
+) -> Operation[ReceivedMessage[Any]]: ...
+def receive(ctx: WorkflowContext, channel: str, *, timeout: Duration | None = None, model: Any = None) -> Operation[Any]:
+    """Wait for the next message of a channel, without holding a worker.
+
+    `model` validates its data. Raises `ChannelNotSubscribedError` without a subscription, `ChannelMessageTimeoutError` when
+    none came in time, `PayloadError` when the data does not fit the model.
+
+    >>> order = (await receive(ctx, "orders", model=Order, timeout=60)).data
+    """
+    run = run_of(ctx, "receive()")
+    channel = channel_name(channel, "receive()")
+    what = f"receive({channel!r})"
+    check_model(model, what)
+    return ask(
+        run,
+        Kind.MESSAGE,
+        f"receive:{channel}",
+        Wanted(channel),
+        Asked.of(to_json({"channel": channel})),
+        partial(received_message, model=model),
+        due=due_at(run, timeout, what),
+    )
+
+
+def publish(
+    ctx: WorkflowContext | ActivityContext, channel: str, data: Any, *, metadata: Mapping[str, Any] | None = None
+) -> Operation[None]:
+    """Publish a message, in the commit of the workflow's step or of the activity's attempt: once, or not at all.
+
+    `data` is anything that pydantic can write as JSON, or bytes; `metadata` is for the receiver to look at.
+    """
+    message, ordered = compose(ctx, channel, data, metadata, "publish()")
+    asked = Asked.of(shown(message), ordered=ordered)
+    return say(ctx, "publish()", Kind.PUBLISH, f"publish:{channel}", Publish(message), asked)
+
+
+def send_to(
+    ctx: WorkflowContext | ActivityContext,
+    instance_id: str,
+    channel: str,
+    data: Any,
+    *,
+    metadata: Mapping[str, Any] | None = None,
+) -> Operation[None]:
+    """Send a message to one instance, which may receive it from the channel even if it subscribes later.
+
+    In a workflow, raises `WorkflowNotFoundError` for an instance that does not exist, `InvalidWorkflowStateError` for one
+    that has ended.
+    """
+    message, ordered = compose(ctx, channel, data, metadata, "send_to()")
+    deed = SendTo(message, text(instance_id, "The instance_id given to send_to()"))
+    if isinstance(ctx, ActivityContext):
+        return say_in_activity(ctx, deed)
+    run = run_of(ctx, "send_to()")
+    asked = Asked.of(shown(message, to=instance_id), ordered=ordered)
+    return ask(run, Kind.SEND_TO, f"send_to:{channel}", deed, asked, nothing)
+
+
+# --- messages
+
+
+def new_message(
+    channel: str, data: Any, *, metadata: Mapping[str, Any] | None = None, sender: str | None = None, what: str = "publish()"
+) -> Message:
+    """A message of what a user has given. Raises `ConfigurationError` or `PayloadError` for what cannot be one."""
+    return _composed(channel, data, metadata, sender, what)[0]
+
+
+def compose(ctx: object, channel: str, data: Any, metadata: Any, what: str) -> tuple[Message, bool]:
+    """A message of this instance, and whether its bytes are the same whenever it is said."""
+    if not isinstance(ctx, ActivityContext):
+        run_of(ctx, what)
+    sender = cast(WorkflowContext | ActivityContext, ctx).instance_id
+    return _composed(channel, data, metadata, sender or None, what)
+
+
+def _composed(channel: str, data: Any, metadata: Any, sender: str | None, what: str) -> tuple[Message, bool]:
+    channel = channel_name(channel, what)
+    body = external_data(data, f"the data of a message to channel {channel!r}")
+    about, ordered = _metadata(metadata, channel)
+    return Message("", channel, body.raw, body.binary, about, sender), ordered and body.ordered
+
+
+def shown(message: Message, **address: str) -> bytes:
+    """What was said, as JSON."""
+    head: dict[str, Any] = {"channel": message.channel, **address}
+    if message.metadata != b"{}":
+        head["metadata"] = from_json(message.metadata)
+    return with_data(head, message.data, binary=message.binary)
+
+
+def channel_name(channel: object, what: str) -> str:
+    """The name of a channel, checked."""
+    return text(channel, f"The channel given to {what}")
+
+
+def _mode(mode: object) -> ChannelMode:
+    try:
+        return ChannelMode(cast(Any, mode))
+    except ValueError:
+        known = ", ".join(repr(one.value) for one in ChannelMode)
+        raise ConfigurationError(f"mode={mode!r} of subscribe(): there are {known}.") from None
+
+
+def _metadata(metadata: Any, channel: str) -> tuple[bytes, bool]:
+    if metadata is None:
+        return b"{}", True
+    what = f"metadata of a message to channel {channel!r}"
+    if not isinstance(metadata, Mapping) or not all(isinstance(name, str) for name in metadata):
+        raise ConfigurationError(f"The {what} is {metadata!r}: give names and values.")
+    data = external_data(dict(metadata), f"the {what}")
+    return data.raw, data.ordered

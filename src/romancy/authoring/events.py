@@ -1,0 +1,215 @@
+"""Events: what the world says to workflows, and workflows to the world."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Any, TypeVar, overload
+
+from pydantic_core import to_json
+
+from romancy.authoring.context import ActivityContext, WorkflowContext, run_of
+from romancy.authoring.durations import Duration
+from romancy.authoring.talking import Asked, ask, due_at, optional_text, say, text, wishes
+from romancy.clock import to_datetime
+from romancy.core.futures import Operation
+from romancy.errors import ConfigurationError
+from romancy.model.history import Kind
+from romancy.model.talk import Event, ReceivedEvent, SendEvent, Wanted
+from romancy.serde.foreign import check_model
+from romancy.serde.talk import ATTRIBUTES, BASE64, DATA, Data, external_data, received_event, with_data
+
+T = TypeVar("T")
+
+_JSON, _OCTETS = "application/json", "application/octet-stream"
+_EXTENSION = re.compile(r"[a-z0-9]+")
+_TAKEN = ATTRIBUTES | {DATA, BASE64}
+
+
+@overload
+def wait_event(
+    ctx: WorkflowContext,
+    event_type: str,
+    *,
+    timeout: Duration | None = None,
+    model: None = None,
+    subject: str | None = None,
+    match: Mapping[str, str | float | bool | None] | None = None,
+    event_id: str | None = None,
+) -> Operation[ReceivedEvent[Any]]: ...
+@overload
+def wait_event(
+    ctx: WorkflowContext,
+    event_type: str,
+    *,
+    timeout: Duration | None = None,
+    model: type[T],
+    subject: str | None = None,
+    match: Mapping[str, str | float | bool | None] | None = None,
+    event_id: str | None = None,
+) -> Operation[ReceivedEvent[T]]: ...
+@overload
+def wait_event(
+    ctx: WorkflowContext,
+    event_type: str,
+    *,
+    timeout: Duration | None = None,
+    model: Any,  # a union, Annotated, Literal: what is no class
+    subject: str | None = None,
+    match: Mapping[str, str | float | bool | None] | None = None,
+    event_id: str | None = None,
+) -> Operation[ReceivedEvent[Any]]: ...
+def wait_event(
+    ctx: WorkflowContext,
+    event_type: str,
+    *,
+    timeout: Duration | None = None,
+    model: Any = None,
+    subject: str | None = None,
+    match: Mapping[str, str | float | bool | None] | None = None,
+    event_id: str | None = None,
+) -> Operation[Any]:
+    """Wait for an event of a type, without holding a worker.
+
+    The oldest that fits and that this instance has not consumed, or the next that comes. `subject` and `match` (dotted
+    paths in its data) say which ones fit; `model` validates its data. `event_id` names the wait in the history; it is no
+    filter. Raises `EventTimeoutError` when none came in time, `PayloadError` when the data does not fit the model.
+
+    >>> paid = await wait_event(ctx, "order.paid", subject=order.id, model=Payment, timeout=timedelta(days=3))
+    """
+    run = run_of(ctx, "wait_event()")
+    what = f"wait_event({event_type!r})"
+    wanted = {"type": text(event_type, "The type given to wait_event()")}
+    subject = optional_text(subject, f"The subject of {what}")
+    match_json = None if (wish := wishes(match, what)) is None else to_json(wish)
+    check_model(model, what)
+    asked = Asked.of(to_json({**wanted, "subject": subject, "match": wish}))
+    return ask(
+        run,
+        Kind.EVENT,
+        event_type,
+        Wanted(event_type, subject, match_json),
+        asked,
+        partial(received_event, model=model),
+        op_id=optional_text(event_id, f"The event_id of {what}"),
+        due=due_at(run, timeout, what),
+    )
+
+
+def send_event(
+    ctx: WorkflowContext | ActivityContext,
+    type: str,
+    source: str,
+    data: Any = None,
+    *,
+    subject: str | None = None,
+    event_id: str | None = None,
+    content_type: str | None = None,
+    extensions: Mapping[str, str | int | bool] | None = None,
+    local: bool = True,
+) -> Operation[None]:
+    """Send an event, in the commit of the workflow's step or of the activity's attempt: once, or not at all.
+
+    `data` is anything that pydantic can write as JSON, or bytes. `event_id` is the event's own id: a second one of the same
+    source and id is a duplicate, and does nothing. `extensions={"romancyinstanceid": "order-42"}` addresses it to one
+    instance.
+
+    >>> await send_event(ctx, "order.paid", "/shop", {"order": 42}, subject="42")
+    """
+    said = _said(data, f"the data of event {type!r}")
+    event = _composed(type, source, said, subject, event_id, content_type, extensions)
+    _check_local(local)
+    if not isinstance(ctx, ActivityContext):  # an attempt has no time of its own: it gets that of its commit
+        event = replace(event, time=rfc3339(run_of(ctx, "send_event()").at))
+    asked = Asked.of(_shown(event), ordered=said is None or said.ordered)
+    return say(ctx, "send_event()", Kind.SEND_EVENT, f"send_event:{type}", SendEvent(event), asked)
+
+
+def new_event(
+    type: str,
+    source: str,
+    data: Any = None,
+    *,
+    subject: str | None = None,
+    event_id: str | None = None,
+    content_type: str | None = None,
+    extensions: Mapping[str, str | int | bool] | None = None,
+) -> Event:
+    """An event of what a user has given. Raises `ConfigurationError` or `PayloadError` for what cannot be one."""
+    return _composed(type, source, _said(data, f"the data of event {type!r}"), subject, event_id, content_type, extensions)
+
+
+def rfc3339(at: int) -> str:
+    """A time of the engine as CloudEvents writes it."""
+    return to_datetime(at).isoformat().replace("+00:00", "Z")
+
+
+def _said(data: Any, what: str) -> Data | None:
+    return None if data is None else external_data(data, what)
+
+
+def _composed(
+    type: str, source: str, said: Data | None, subject: Any, event_id: Any, content_type: Any, extensions: Any
+) -> Event:
+    what = f"event {type!r}"
+    content_type = optional_text(content_type, f"The content_type of {what}")
+    if content_type is None and said is not None:
+        content_type = _OCTETS if said.binary else _JSON
+    return Event(
+        id=optional_text(event_id, f"The event_id of {what}") or "",
+        source=text(source, f"The source of {what}"),
+        type=text(type, "The type of the event"),
+        data=None if said is None else said.raw,
+        binary=said is not None and said.binary,
+        subject=optional_text(subject, f"The subject of {what}"),
+        datacontenttype=content_type,
+        extensions=_checked_extensions(extensions, what),
+    )
+
+
+def _shown(event: Event) -> bytes:
+    """What was asked for, without its time: when the instance is retried, it is another."""
+    named = {
+        "type": event.type,
+        "source": event.source,
+        "id": event.id or None,
+        "subject": event.subject,
+        "datacontenttype": event.datacontenttype,
+        "extensions": event.extensions or None,
+    }
+    return with_data({name: one for name, one in named.items() if one is not None}, event.data, binary=event.binary)
+
+
+def _checked_extensions(extensions: Any, what: str) -> dict[str, str | int | bool]:
+    if extensions is None:
+        return {}
+    if not isinstance(extensions, Mapping):
+        raise ConfigurationError(f"The extensions of {what} are {extensions!r}: give names and values.")
+    given: Mapping[Any, Any] = extensions
+    for name, value in given.items():
+        _check_extension(name, value, what)
+    return dict(sorted(given.items()))
+
+
+def _check_extension(name: Any, value: Any, what: str) -> None:
+    if not isinstance(name, str) or _EXTENSION.fullmatch(name) is None:
+        raise ConfigurationError(
+            f"{name!r} cannot be an extension of {what}: a name has lower-case letters and digits only."
+        )
+    if name in _TAKEN:
+        raise ConfigurationError(f"{name!r} cannot be an extension of {what}: it is an attribute that every event has.")
+    if isinstance(value, str):
+        text(value or "x", f"The extension {name!r} of {what}")  # an empty text is a value as any
+    elif not isinstance(value, int):
+        raise ConfigurationError(f"The extension {name!r} of {what} is {value!r}: give a text, a whole number or a boolean.")
+
+
+def _check_local(local: Any) -> None:
+    if not isinstance(local, bool):
+        raise ConfigurationError(f"send_event(local={local!r}): give True or False.")
+    if not local:
+        raise ConfigurationError(
+            "send_event(local=False) hands an event to the broker only, and this app has no broker: leave `local` out."
+        )

@@ -1,0 +1,19 @@
+"""Workflows that events start: what an event means as a call."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from romancy.authoring.workflow import Workflow
+from romancy.model.talk import Event
+from romancy.serde.foreign import foreign_call
+
+
+def handler_arguments(workflow: Workflow[..., Any], event: Event) -> bytes:
+    """The input of the instance that an event starts. Raises `PayloadError` when its data does not fit the workflow.
+
+    The fields of an object become arguments by name, or the whole of it the argument for a sole model, dataclass or dict
+    parameter; other data is the argument for a sole parameter. A workflow without parameters takes no notice of the data.
+    """
+    what = f"the data of event {event.type!r} ({event.source}, {event.id})"
+    return foreign_call(workflow.codec, event.data, binary=event.binary, what=what)

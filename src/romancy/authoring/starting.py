@@ -1,0 +1,63 @@
+"""New instances: of a workflow that is started, or of one that handles an event."""
+
+from __future__ import annotations
+
+import platform
+from typing import Any
+
+from romancy.authoring.handlers import handler_arguments
+from romancy.authoring.registry import Registry
+from romancy.authoring.workflow import Workflow
+from romancy.errors import PayloadError
+from romancy.ids import Ids
+from romancy.model.talk import Event
+from romancy.model.transition import Create, Ending
+from romancy.serde.failure import describe_failure, encode_failure
+
+_PYTHON = platform.python_version()
+"""Recorded with every instance: replay may differ between versions of Python."""
+
+
+def creation(
+    registry: Registry, workflow: Workflow[..., Any], input: bytes, ids: Ids, *, now: int, owner: str | None
+) -> Create:
+    """A new instance of a workflow with encoded arguments; owned by whoever will run it at once."""
+    return Create(
+        instance_id=workflow.instance_id or ids.instance_id(now),
+        workflow=workflow.name,
+        version=workflow.version,
+        input=input,
+        digest=workflow.codec.digest(input),
+        now=now,
+        owner=owner,
+        deadline_at=now + workflow.timeout if workflow.timeout is not None else None,
+        code=registry.code(workflow),
+        python=_PYTHON,
+    )
+
+
+def starts_of(registry: Registry, event: Event, ids: Ids, *, now: int, owner: str | None) -> tuple[Create, ...]:
+    """The instances an event starts: of workflows of its name that handle events. One that is addressed starts none."""
+    if event.target is not None:
+        return ()
+    handlers = registry.handlers(event.type)
+    return tuple([_start(registry, workflow, event, ids, now, owner) for workflow in handlers])
+
+
+def _start(registry: Registry, workflow: Workflow[..., Any], event: Event, ids: Ids, now: int, owner: str | None) -> Create:
+    try:
+        return creation(registry, workflow, handler_arguments(workflow, event), ids, now=now, owner=owner)
+    except PayloadError as error:
+        raw = encode_failure(error)
+        given = event.data if event.data is not None and not event.binary else b"null"
+        return Create(
+            instance_id=ids.instance_id(now),
+            workflow=workflow.name,
+            version=workflow.version,
+            input=b'{"event":' + given + b"}",
+            digest=b"",
+            now=now,
+            code=registry.code(workflow),
+            python=_PYTHON,
+            ending=Ending(error=raw, fingerprint=describe_failure(raw).fingerprint),
+        )

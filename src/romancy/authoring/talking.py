@@ -1,0 +1,136 @@
+"""How a workflow, or an activity, says and asks things: what events, channels and groups have in common.
+
+ask     the store decides, and the answer joins the history in the same commit
+say     done by being committed: with the workflow's step, or with the activity's attempt
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Generator, Mapping
+from typing import Any, NamedTuple, cast
+
+from romancy.authoring.context import ActivityContext, run_of
+from romancy.authoring.durations import Duration, optional_micros
+from romancy.core.commands import Resolution
+from romancy.core.futures import Operation
+from romancy.core.loop import Run
+from romancy.errors import ConfigurationError, PayloadError
+from romancy.model.history import Kind, Outcome
+from romancy.model.talk import Deed, Question
+from romancy.serde.failure import decode_failure
+from romancy.serde.talk import digest_of
+
+
+class Asked(NamedTuple):
+    """What was asked or said, as JSON for people, and the digest that replay checks."""
+
+    raw: bytes
+    digest: bytes
+
+    @classmethod
+    def of(cls, raw: bytes, *, ordered: bool = True) -> Asked:
+        """What is asked by this JSON object."""
+        return cls(raw, digest_of(raw, ordered=ordered))
+
+
+class Said:
+    """Stands for what was said in an activity: it may be awaited, but there is nothing to wait for.
+
+    Not a future: a plain `def` activity runs in a thread, which has no event loop.
+    """
+
+    def __await__(self) -> Generator[Any, None, None]:
+        return
+        yield  # what makes this a generator
+
+
+def ask(
+    run: Run,
+    kind: Kind,
+    name: str,
+    question: Question,
+    asked: Asked,
+    read: Callable[[bytes], Any],
+    *,
+    op_id: str | None = None,
+    due: int | None = None,
+) -> Operation[Any]:
+    """Ask the store; `read` makes a value of its answer."""
+    return run.operation(kind, name, _decoder(read), op_id, asked.digest, asked.raw, due, question)
+
+
+def say(ctx: object, what: str, kind: Kind, name: str, deed: Deed, asked: Asked) -> Operation[None]:
+    """Say something: in a workflow once, whatever is replayed; in an activity if the attempt succeeds."""
+    if isinstance(ctx, ActivityContext):
+        return say_in_activity(ctx, deed)
+    return run_of(ctx, what).effect(kind, name, digest=asked.digest, input=asked.raw, detail=deed)
+
+
+def say_in_activity(ctx: ActivityContext, deed: Deed) -> Operation[None]:
+    """Leave it for the attempt's commit, or send it at once where there is none."""
+    if ctx._sender is not None:
+        return cast("Operation[None]", ctx._sender(deed))
+    ctx._deeds.append(deed)
+    return cast("Operation[None]", Said())
+
+
+def _decoder(read: Callable[[bytes], Any]) -> Callable[[Resolution], Any]:
+    def decode(resolution: Resolution) -> Any:
+        raw = resolution.value if resolution.value is not None else b"null"
+        if resolution.outcome is not Outcome.OK:
+            raise decode_failure(raw)
+        return read(raw)
+
+    return decode
+
+
+def nothing(raw: bytes) -> None:
+    """For answers that tell nothing but that it was done."""
+
+
+# --- what may be given
+
+
+def text(value: object, what: str) -> str:
+    """A text that is not empty and can be stored."""
+    if not isinstance(value, str) or not value:
+        raise ConfigurationError(f"{what} is {value!r}: give a text that is not empty.")
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:
+        raise PayloadError(f"{what} is {value!r}: it holds half a character, which cannot be stored.") from error
+    return value
+
+
+def optional_text(value: object, what: str) -> str | None:
+    """As `text`; None stays None."""
+    return None if value is None else text(value, what)
+
+
+def due_at(run: Run, timeout: Duration | None, what: str) -> int | None:
+    """When a wait is given up, if it is."""
+    patience = optional_micros(timeout, f"The timeout of {what}")
+    return None if patience is None else run.at + patience
+
+
+def wishes(match: object, what: str) -> dict[str, Any] | None:
+    """Dotted paths and the values they must lead to, sorted; None for no wish."""
+    if match is None:
+        return None
+    if not isinstance(match, Mapping):
+        raise ConfigurationError(f'The match of {what} is {match!r}: give paths and values, e.g. {{"order.id": "42"}}.')
+    given: Mapping[Any, Any] = match
+    for path, value in given.items():
+        text(path, f"A path in the match of {what}")
+        _check_wish(path, value, what)
+    return dict(sorted(given.items())) or None
+
+
+def _check_wish(path: str, value: object, what: str) -> None:
+    if isinstance(value, str):
+        text(value or "x", f"The value at {path!r} in the match of {what}")  # an empty text is a value as any
+    elif value is not None and (not isinstance(value, int | float) or not math.isfinite(value)):
+        raise ConfigurationError(
+            f"The match of {what} wants {value!r} at {path!r}: give a text, a finite number, True, False or None."
+        )

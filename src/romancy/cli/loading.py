@@ -1,0 +1,61 @@
+"""`MODULE:APP`: the app that a command works with."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from types import ModuleType
+from typing import Any
+
+from romancy.app import App
+from romancy.errors import ConfigurationError
+
+
+def load_app(target: str) -> App:
+    """The app at `MODULE:APP`, imported from the current folder. Raises `ConfigurationError`."""
+    module_name, _, name = full_target(target).partition(":")
+    found: Any = _module(module_name)
+    for part in name.split("."):
+        found = _attribute(found, part, target)
+    if not isinstance(found, App):
+        raise ConfigurationError(f"{target} is {_described(found)}: name an object that is a romancy.App.")
+    return found
+
+
+def full_target(target: str) -> str:
+    """`MODULE` means `MODULE:app`."""
+    return target if ":" in target else f"{target}:app"
+
+
+def _module(name: str) -> ModuleType:
+    if "" not in sys.path and os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    if not all(part.isidentifier() for part in name.split(".")):
+        raise ConfigurationError(f"{name!r} is no name of a module: write MODULE:APP, e.g. shop:app.")
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{name}.".startswith(f"{error.name}."):
+            raise  # the module is there, and something that it imports is not
+        raise ConfigurationError(f"There is no module {name!r} in {os.getcwd()} or on Python's path.") from error
+
+
+def _attribute(holder: Any, name: str, target: str) -> Any:
+    try:
+        return getattr(holder, name)
+    except AttributeError as error:
+        raise ConfigurationError(f"{target}: {_described(holder)} has no {name!r}. {_offer(holder)}") from error
+
+
+def _offer(holder: Any) -> str:
+    apps = [name for name, value in vars(holder).items() if isinstance(value, App)] if hasattr(holder, "__dict__") else []
+    return f"It has {', '.join(apps)}." if apps else "There is no App in it."
+
+
+def _described(thing: Any) -> str:
+    if isinstance(thing, ModuleType):
+        return f"the module {thing.__name__}"
+    if isinstance(thing, type):
+        return f"the class {thing.__name__}"
+    return f"of the type {type(thing).__name__}"

@@ -1,0 +1,68 @@
+"""uvicorn's HTTP protocol with an end to waiting.
+
+uvicorn waits for ever for the rest of a request's headers, and for the rest of a body that nobody reads any more. A client
+that sends a byte now and then could hold as many connections as it likes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import h11
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from romancy.app import App
+
+_LONGER = 1.0
+"""Seconds more for a body: by then the app has answered 408 itself, with a sentence."""
+
+
+class PatientProtocol(H11Protocol):
+    """One connection. While the client owes something, the clock runs."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        assert isinstance(self.app, App)
+        self._patience: float = self.app._options["request_timeout"]
+        self._owed: object = None
+        self._timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """The first request is owed."""
+        super().connection_made(transport)
+        self._watch()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Nothing is owed any more."""
+        self._wait_for(None)
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Something of what is owed."""
+        super().data_received(data)
+        self._watch()
+
+    def on_response_complete(self) -> None:
+        """The rest of the body is owed still, or the next request; for that uvicorn has a timer of its own."""
+        super().on_response_complete()
+        self._watch()
+
+    def _watch(self) -> None:
+        state = self.conn.their_state
+        idle = state is h11.IDLE and self.timeout_keep_alive_task is not None
+        self._wait_for(None if idle or state not in (h11.IDLE, h11.SEND_BODY) else state)
+
+    def _wait_for(self, owed: object) -> None:
+        if owed is self._owed:
+            return
+        self._owed = owed
+        if self._timer is not None:
+            self._timer.cancel()
+        seconds = self._patience + (_LONGER if owed is h11.SEND_BODY else 0)
+        self._timer = None if owed is None else self.loop.call_later(seconds, self._give_up)
+
+    def _give_up(self) -> None:
+        if self.conn.our_state is h11.IDLE:
+            self.transport.write(b"HTTP/1.1 408 Request Timeout\r\nConnection: close\r\nContent-Length: 0\r\n\r\n")
+        self.transport.close()

@@ -1,0 +1,236 @@
+"""The routes, on Starlette: the only module that imports it.
+
+`Door` stands before them: it starts the app if no lifespan did, asks who is calling, and turns every error into an
+answer. A handler either answers or raises.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping, Sequence
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import BaseRoute, Route, Router
+
+from romancy.clock import Clock
+from romancy.errors import (
+    InvalidWorkflowStateError,
+    PayloadError,
+    RomancyError,
+    WorkflowNotCancellableError,
+    WorkflowNotFoundError,
+)
+from romancy.ingress import cloudevents, jsontext
+from romancy.ingress.access import Access
+from romancy.ingress.body import Bodies, ClientGone
+from romancy.ingress.life import Life
+from romancy.ingress.problems import MalformedRequestError, MethodNotAllowedError, NotFoundError, Problem
+from romancy.ingress.types import ASGIApp, HTTPSettings, Message, Receive, Scope, Send, Service
+
+_LOG = logging.getLogger("romancy.http")
+
+_IN_A_THREAD = 64 * 1024
+"""Bodies larger than this are parsed beside the event loop."""
+_RETRY_AFTER = "1"
+_MAX_ID = 1024
+_MAX_REASON = 4096
+
+# The first that fits; a RomancyError of another kind, such as StoreError, is the app's trouble and not the caller's.
+_STATUSES: tuple[tuple[type[RomancyError], int], ...] = (
+    (WorkflowNotFoundError, 404),
+    (WorkflowNotCancellableError, 409),
+    (PayloadError, 400),
+    (InvalidWorkflowStateError, 503),
+)
+
+
+def build(service: Service, settings: HTTPSettings, clock: Clock, more: Sequence[BaseRoute] = ()) -> ASGIApp:
+    """The ASGI application: events, cancellation, health, and more routes if given."""
+    handlers = _Handlers(service, Bodies(settings.max_body_size, settings.request_timeout))
+    router = Router([*handlers.routes(), *more], redirect_slashes=False)
+    return Door(router, Life(service), Access(settings.auth, clock))
+
+
+class Door:
+    """What every request passes, in and out."""
+
+    def __init__(self, inner: ASGIApp, life: Life, access: Access) -> None:
+        self._inner = inner
+        self._life = life
+        self._access = access
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """One connection, as ASGI calls it."""
+        match scope["type"]:
+            case "lifespan":
+                await self._life.lifespan(receive, send)
+            case "http":
+                await self._request(scope, receive, send)
+            case "websocket":
+                await receive()
+                await send({"type": "websocket.close", "code": 1000, "reason": ""})  # before accept: answered 403
+            case other:
+                raise RuntimeError(f"romancy speaks HTTP, not {other!r}.")
+
+    async def _request(self, scope: Scope, receive: Receive, send: Send) -> None:
+        answering, path = _Answering(send), route_path(scope)
+        try:
+            await self._access.check(scope, path)
+            if path != "/health/live":  # being alive does not depend on the database
+                await self._life.begin()
+            await self._inner(self._at(scope, path), receive, answering)
+        except ClientGone:
+            return
+        except asyncio.CancelledError:
+            # The server stops and could not wait: whoever listens is told to try again, not that something broke.
+            await answering.fail(scope, receive, _unavailable("The request was cut off because the server stops."))
+            raise
+        except HTTPException as error:
+            await answering.fail(scope, receive, _routing_failure(error, scope["method"], path))
+        except Exception as error:
+            await answering.fail(scope, receive, answer_to(error))
+
+    def _at(self, scope: Scope, path: str) -> Scope:
+        """The scope as Starlette finds this path in it, whichever way the server above counts the root path."""
+        root = scope.get("root_path", "").rstrip("/")
+        inner = {**scope, "root_path": root, "path": root + path, "app": self}
+        inner.pop("starlette.exception_handlers", None)  # of the application in which this one is mounted
+        return inner
+
+
+class _Answering:
+    """Sends, and knows whether the answer has begun."""
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self._begun = False
+
+    async def __call__(self, message: Message) -> None:
+        self._begun = True
+        await self._send(message)
+
+    async def fail(self, scope: Scope, receive: Receive, response: Response) -> None:
+        """Answer with an error, unless something else was begun."""
+        if self._begun:
+            return
+        if response.status_code == 408 and scope.get("http_version", "1.1").startswith("1"):
+            response.headers["connection"] = "close"  # or the server goes on waiting for the rest of the body
+        await response(scope, receive, self)
+
+
+class _Handlers:
+    """What is done at each path."""
+
+    def __init__(self, service: Service, bodies: Bodies) -> None:
+        self._service = service
+        self._bodies = bodies
+
+    def routes(self) -> list[BaseRoute]:
+        """All paths."""
+        return [
+            *(Route(path, self.events, methods=["POST"]) for path in ("/", "/events", "/events/")),
+            Route("/cancel/{instance_id:path}", self.cancel, methods=["POST"]),
+            Route("/health/live", self.live),
+            Route("/health/ready", self.ready),
+        ]
+
+    async def events(self, request: Request) -> Response:
+        """Accept events: 202 once all of them are stored."""
+        async with self._bodies.read(request.headers, request.receive) as body:
+            headers: list[tuple[bytes, bytes]] = list(request.scope["headers"])
+            if len(body) > _IN_A_THREAD:
+                events = await asyncio.to_thread(cloudevents.parse, headers, body)
+            else:
+                events = cloudevents.parse(headers, body)
+            accepted = await self._service.accept_events(events) if events else []
+        touched = dict.fromkeys(one for each in accepted for one in each.instance_ids)
+        return JSONResponse({"status": "accepted", "instance_ids": list(touched)}, 202)
+
+    async def cancel(self, request: Request) -> Response:
+        """Ask for the cancellation of an instance."""
+        # Not Starlette's own parameter: its pattern stops before a line feed at the end.
+        instance_id = route_path(request.scope).removeprefix("/cancel/")
+        if not _could_exist(instance_id):
+            raise WorkflowNotFoundError(f"There is no instance {instance_id[:100]!a} in this database.")
+        async with self._bodies.read(request.headers, request.receive) as body:
+            await self._service.cancel_workflow(instance_id, _reason(body))
+        return JSONResponse({"status": "cancelled", "instance_id": instance_id})
+
+    async def live(self, _: Request) -> Response:
+        """The process answers."""
+        return JSONResponse({"status": "alive"})
+
+    async def ready(self, _: Request) -> Response:
+        """The app can work."""
+        trouble = await self._service.ready()
+        return JSONResponse({"status": "ready"}) if trouble is None else _unavailable(trouble)
+
+
+def route_path(scope: Scope) -> str:
+    """The path below the place where the app is mounted; `/` for that place itself."""
+    path: str = scope["path"]
+    root = scope.get("root_path", "").rstrip("/")
+    if root and (path == root or path.startswith(f"{root}/")):
+        path = path[len(root) :]
+    return path or "/"
+
+
+def _could_exist(instance_id: str) -> bool:
+    try:
+        return 0 < len(instance_id.encode()) <= _MAX_ID and "\0" not in instance_id
+    except UnicodeEncodeError:
+        return False
+
+
+def _reason(body: bytes) -> str | None:
+    try:
+        value = jsontext.read(body) if body.strip() else {}
+        jsontext.write(value)
+    except ValueError as error:
+        raise MalformedRequestError(f"The body cannot be read: {error}.") from error
+    reason = value.get("reason") if isinstance(value, dict) else value
+    if not isinstance(value, dict) or not isinstance(reason, str | None) or len(reason or "") > _MAX_REASON:
+        raise MalformedRequestError(f'The body is empty or {{"reason": "..."}}, a text of up to {_MAX_REASON} characters.')
+    return reason
+
+
+# --- answers
+
+
+def answer_to(error: Exception) -> Response:
+    """The answer that an error becomes."""
+    if isinstance(error, Problem):
+        return _problem(error.status, type(error).__name__, str(error), error.retryable)
+    if isinstance(error, RomancyError):
+        status = next((status for kind, status in _STATUSES if isinstance(error, kind)), 503)
+        return _problem(status, type(error).__name__, str(error), status == 503)
+    _LOG.error("A request failed for a reason that nobody foresaw.", exc_info=error)
+    return _problem(500, "InternalError", "Something went wrong here; the log of the app says what.", True)
+
+
+def _unavailable(why: str) -> Response:
+    return _problem(503, "UnavailableError", why, True)
+
+
+def _problem(status: int, kind: str, message: str, retryable: bool) -> Response:
+    content = {"error": message, "error_type": kind, "retryable": retryable}
+    return JSONResponse(content, status, headers=_HEADERS.get(status))
+
+
+_HEADERS: Mapping[int, Mapping[str, str]] = {
+    401: {"WWW-Authenticate": 'Bearer realm="romancy"'},
+    503: {"Retry-After": _RETRY_AFTER},
+}
+
+
+def _routing_failure(error: HTTPException, method: str, path: str) -> Response:
+    """Starlette's own words for a wrong path or method are no JSON."""
+    if error.status_code != 405:
+        return answer_to(NotFoundError(f"There is nothing at {path[:200]!a}."))
+    allowed = (error.headers or {}).get("Allow", "")
+    response = answer_to(MethodNotAllowedError(f"{method} is not for this path: it takes {allowed}."))
+    response.headers["Allow"] = allowed
+    return response

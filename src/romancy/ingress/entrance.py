@@ -1,0 +1,28 @@
+"""The way in for the app: nothing here or below needs Starlette until the first request."""
+
+from __future__ import annotations
+
+import importlib
+from types import ModuleType
+
+from romancy.clock import Clock
+from romancy.errors import ConfigurationError
+from romancy.ingress.types import ASGIApp, HTTPSettings, Service
+
+
+def open_http(service: Service, settings: HTTPSettings, clock: Clock) -> ASGIApp:
+    """The ASGI application of an app. Raises `ConfigurationError` if the extra is not installed."""
+    # Not at the top: the library works without HTTP, and without Starlette.
+    asgi = load_extra("romancy.ingress.asgi", needs="starlette", extra="http", what="HTTP")
+    app: ASGIApp = asgi.build(service, settings, clock)
+    return app
+
+
+def load_extra(module: str, *, needs: str, extra: str, what: str) -> ModuleType:
+    """Import a module of romancy that needs a package that may be missing."""
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != needs:
+            raise
+        raise ConfigurationError(f"{what} needs {needs}, which is not installed: pip install 'romancy[{extra}]'") from error

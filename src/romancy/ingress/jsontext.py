@@ -1,0 +1,71 @@
+"""JSON from strangers: read strictly, or refused with a sentence.
+
+Python's own reader takes what JSON does not allow (NaN, a key twice, numbers beyond every float) and follows nesting
+until its stack ends. What passes here can be written again and means the same to every other reader.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Mapping
+from itertools import accumulate
+from typing import Any, NoReturn
+
+MAX_DEPTH = 100
+"""How deep arrays and objects may be nested; pydantic reads no deeper than 200."""
+
+_STRINGS = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
+_BRACKETS = b"[]{}"
+_REST = bytes(set(range(256)) - set(_BRACKETS))
+_STEPS = {ord("["): 1, ord("{"): 1, ord("]"): -1, ord("}"): -1}
+_BOM = b"\xef\xbb\xbf"
+
+
+def read(raw: bytes) -> Any:
+    """The value of a JSON text. Raises ValueError with a sentence."""
+    if raw.startswith(_BOM):
+        raise ValueError("it begins with a byte order mark, which JSON does not have")
+    if _depth(raw) > MAX_DEPTH:
+        raise ValueError(f"it is nested deeper than {MAX_DEPTH} levels")
+    try:
+        return _DECODER.decode(raw.decode("utf-8"))
+    except UnicodeDecodeError as error:
+        raise ValueError(f"it is not UTF-8 (byte {error.start})") from error
+    except json.JSONDecodeError as error:
+        raise ValueError(f"it is not JSON: {error.msg} (line {error.lineno}, column {error.colno})") from error
+
+
+def write(value: Any) -> bytes:
+    """A value that `read` gave, as compact UTF-8. Raises ValueError with a sentence."""
+    try:
+        return _ENCODER.encode(value).encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise ValueError("it holds half of a surrogate pair, which is no character") from error
+    except ValueError as error:
+        raise ValueError("it holds a number that is too large") from error  # 1e999 was read as infinity
+
+
+def _depth(raw: bytes) -> int:
+    """How deep the nesting goes, found without following it."""
+    if raw.count(b"[") + raw.count(b"{") <= MAX_DEPTH:
+        return 0
+    brackets = _STRINGS.sub(b"", raw).translate(None, _REST)
+    return max(accumulate(map(_STEPS.__getitem__, brackets)), default=0)
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> Mapping[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        twice, _ = Counter(key for key, _ in pairs).most_common(1)[0]
+        raise ValueError(f"the key {twice[:100]!a} stands twice in one object")
+    return found
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no JSON")
+
+
+_DECODER = json.JSONDecoder(object_pairs_hook=_unique, parse_constant=_no_constant)
+_ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False)

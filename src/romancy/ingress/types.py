@@ -1,0 +1,49 @@
+"""What ingress needs of the app behind it, and the words of ASGI."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, MutableMapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeAlias
+
+from romancy.auth import Decide, Tokens
+from romancy.model.talk import AcceptedEvent, Event
+
+Scope: TypeAlias = MutableMapping[str, Any]
+Message: TypeAlias = MutableMapping[str, Any]
+Receive: TypeAlias = Callable[[], Awaitable[Message]]
+Send: TypeAlias = Callable[[Message], Awaitable[None]]
+ASGIApp: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+
+class Service(Protocol):
+    """What stands behind the HTTP interface: an `App`."""
+
+    async def startup(self) -> None:
+        """Begin to work. Safe to call again, and at the same time."""
+        ...
+
+    async def shutdown(self) -> None:
+        """Stop. Safe to call twice."""
+        ...
+
+    async def ready(self) -> str | None:
+        """None, or why it cannot work at the moment."""
+        ...
+
+    async def accept_events(self, events: Sequence[Event], /) -> list[AcceptedEvent]:
+        """Store all of the events or none; durable when it returns."""
+        ...
+
+    async def cancel_workflow(self, instance_id: str, reason: str | None = None) -> None:
+        """Ask for cancellation; durable when it returns."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class HTTPSettings:
+    """The options of an app that concern HTTP."""
+
+    max_body_size: int = 16 * 1024 * 1024
+    request_timeout: float = 30.0
+    auth: Tokens | Decide | None = None

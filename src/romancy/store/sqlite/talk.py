@@ -1,0 +1,210 @@
+"""What a transition says and asks: done and decided one after another, under the write lock.
+
+    deeds    events and messages go out, those who wait for them are called
+    asks     answered from what there is, and the answer joins the history; a wait that finds nothing is registered
+
+Everything here writes at once. What it changes about other instances must not lie in a ledger meanwhile: a write that talks
+has a ledger of its own.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from romancy.errors import (
+    ChannelMessageTimeoutError,
+    ChannelModeConflictError,
+    ChannelNotSubscribedError,
+    EventTimeoutError,
+    GroupNotJoinedError,
+    RomancyError,
+    no_recipient,
+)
+from romancy.model.history import Entry, Kind, Outcome
+from romancy.model.talk import (
+    AcceptedEvent,
+    Ask,
+    Deed,
+    JoinGroup,
+    LeaveGroup,
+    Members,
+    Publish,
+    Reply,
+    SendEvent,
+    SendTo,
+    SendToGroup,
+    Subscribe,
+    Unsubscribe,
+    Wanted,
+)
+from romancy.model.transition import Create, WaitKind
+from romancy.serde.failure import encode_failure
+from romancy.store.sqlite import channels, events
+from romancy.store.sqlite.calls import call_next, members
+from romancy.store.sqlite.keys import as_json, fetch
+from romancy.store.sqlite.statements import one
+
+
+class Decided(NamedTuple):
+    """An answer: a value, or an error."""
+
+    outcome: Outcome
+    value: bytes | None
+
+
+@dataclass(slots=True)
+class Talk:
+    """The talking of one write."""
+
+    cursor: sqlite3.Cursor
+    now: int
+    woken: dict[str, None] = field(default_factory=dict[str, None])
+    started: list[Create] = field(default_factory=list[Create])
+    """Instances that events start; whoever holds the ledger creates them."""
+
+    def call(self, ids: Iterable[str]) -> None:
+        """These instances have something to look for."""
+        self.woken.update(dict.fromkeys(ids))
+
+    # --- deeds
+
+    def do(self, instance_id: str, deed: Deed) -> None:
+        """Do what an instance, or one of its activities, has said."""
+        match deed:
+            case SendEvent():
+                self.accept(deed)
+            case Publish():
+                self.call(channels.publish(self.cursor, deed.message, self.now))
+            case SendToGroup():
+                self.call(channels.send_to_group(self.cursor, deed.message, deed.group, self.now))
+            case SendTo():
+                self.send(deed)
+            case Unsubscribe():
+                self.call(channels.unsubscribe(self.cursor, instance_id, deed.channel, self.now))
+            case JoinGroup():
+                self.cursor.execute(one("join_group"), (deed.group, instance_id, self.now))
+
+    def accept(self, sent: SendEvent) -> AcceptedEvent:
+        """Accept an event, unless it is known."""
+        event = sent.event
+        accepted = events.accept(self.cursor, event, self.now)
+        if accepted is None:
+            return AcceptedEvent(event.id, event.source, duplicate=True, instance_ids=())
+        _, called = accepted
+        self.call(called)
+        self.started += sent.starts
+        ids = (*called, *(create.instance_id for create in sent.starts))
+        return AcceptedEvent(event.id, event.source, duplicate=False, instance_ids=ids)
+
+    def send(self, sent: SendTo) -> RomancyError | None:
+        """Send to one instance; the error if it cannot get anything."""
+        found = self.cursor.execute(one("status_of"), (sent.target,)).fetchone()
+        if found is None or found[1]:
+            return no_recipient(sent.target, None if found is None else found[0])
+        self.call(channels.send(self.cursor, sent.message, sent.target, self.now))
+        return None
+
+    def withdraw(self, instance_id: str, ops: Sequence[str]) -> None:
+        """Waits are given up; who was called for a message and does not want it is replaced."""
+        values = (instance_id, as_json(ops))
+        called: list[str] = fetch(self.cursor, "withdrawn_calls", values)
+        for op in ops:
+            self.cursor.execute(one("drop_wait"), (instance_id, op))
+        for channel in called:
+            self.call(call_next(self.cursor, channel, self.now))
+
+    # --- asks
+
+    def ask(self, instance_id: str, ask: Ask, *, first: bool) -> Decided | None:
+        """Decide; None: it is a wait, and nothing has come for it, or it is not the `first` to be decided."""
+        match ask.question:
+            case Wanted():
+                return self._wait(instance_id, ask, ask.question) if first else None
+            case SendTo():
+                return _told(self.send(ask.question))
+            case Subscribe():
+                return _told(self._subscribe(instance_id, ask.question))
+            case LeaveGroup():
+                return _told(self._leave(instance_id, ask.question))
+            case Members():
+                return Decided(Outcome.OK, json.dumps(members(self.cursor, ask.question.group)).encode())
+
+    def _wait(self, instance_id: str, ask: Ask, wanted: Wanted) -> Decided | None:
+        entry, message = ask.entry, ask.entry.kind is Kind.MESSAGE
+        decided = self._receive(instance_id, ask, wanted) if message else self._look(instance_id, ask, wanted)
+        if decided is None and ask.due is not None and ask.due <= self.now:
+            decided = _told(_expired(entry, wanted))
+        if decided is None:
+            self._register(instance_id, ask, wanted, WaitKind.MESSAGE if message else WaitKind.EVENT)
+        else:
+            self.cursor.execute(one("drop_wait"), (instance_id, entry.op))
+            if message:  # it may have been called for another message than it got
+                self.call(call_next(self.cursor, wanted.key, self.now))
+        return decided
+
+    def _look(self, instance_id: str, ask: Ask, wanted: Wanted) -> Decided | None:
+        body = events.look(self.cursor, instance_id, ask.entry.op, wanted, ask.due)
+        return None if body is None else Decided(Outcome.OK, body)
+
+    def _receive(self, instance_id: str, ask: Ask, wanted: Wanted) -> Decided | None:
+        mode = self.cursor.execute(one("subscription"), (wanted.key, instance_id)).fetchone()
+        if mode is None:
+            return _told(
+                ChannelNotSubscribedError(
+                    f"{instance_id} has not subscribed to channel {wanted.key!r}: await subscribe(ctx, {wanted.key!r}) "
+                    "before receive()."
+                )
+            )
+        body = channels.receive(self.cursor, instance_id, wanted.key, mode[0], ask.due)
+        return None if body is None else Decided(Outcome.OK, body)
+
+    def _register(self, instance_id: str, ask: Ask, wanted: Wanted, kind: WaitKind) -> None:
+        entry = ask.entry
+        row = (
+            instance_id,
+            entry.op,
+            kind,
+            entry.scheduled_at,
+            ask.due,
+            wanted.key,
+            wanted.subject,
+            wanted.match,
+            entry.site,
+        )
+        self.cursor.execute(one("put_wait"), row)
+
+    def _subscribe(self, instance_id: str, asked: Subscribe) -> RomancyError | None:
+        mode = channels.subscribe(self.cursor, instance_id, asked.channel, asked.mode, self.now)
+        if mode is None:
+            return None
+        return ChannelModeConflictError(
+            f"Channel {asked.channel!r} is in use in mode {mode!r}, so {instance_id} cannot subscribe to it in mode "
+            f"{asked.mode.value!r}: use that mode, or another channel."
+        )
+
+    def _leave(self, instance_id: str, asked: LeaveGroup) -> RomancyError | None:
+        if self.cursor.execute(one("leave_group"), (asked.group, instance_id)).rowcount:
+            return None
+        return GroupNotJoinedError(f"{instance_id} is not a member of group {asked.group!r}: it cannot leave it.")
+
+
+def record(entry: Entry, seq: int, decided: Decided) -> tuple[Entry, Reply]:
+    """An answer as the history keeps it, and as the run is told."""
+    outcome, value = decided
+    written = entry._replace(seq=seq, outcome=outcome, value=value)
+    return written, Reply(entry.op, seq, entry.at, outcome, value)
+
+
+def _told(error: RomancyError | None) -> Decided:
+    return Decided(Outcome.OK, None) if error is None else Decided(Outcome.ERROR, encode_failure(error))
+
+
+def _expired(entry: Entry, wanted: Wanted) -> RomancyError:
+    if entry.kind is Kind.MESSAGE:
+        return ChannelMessageTimeoutError(f"No message came on channel {wanted.key!r} in time ({entry.op}).")
+    subject = f" with subject {wanted.subject!r}" if wanted.subject is not None else ""
+    return EventTimeoutError(f"No event {wanted.key!r}{subject} came in time ({entry.op}).")

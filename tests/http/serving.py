@@ -1,0 +1,109 @@
+"""`romancy serve` as a process that tests start, ask, and stop; and a look into its database."""
+
+from __future__ import annotations
+
+import os
+import re
+import select
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+SHOP = """
+from romancy import App, WorkflowContext, wait_event, workflow
+
+
+@workflow
+async def order(ctx: WorkflowContext, number: int) -> object:
+    return (await wait_event(ctx, "paid")).data
+
+
+@workflow(event_handler=True)
+async def ordered(ctx: WorkflowContext, number: int) -> int:
+    return number
+
+
+app = App("shop.db")
+"""
+_SAID = re.compile(rb"romancy serves \S+ on http://\S+?:(\d+)\n")
+
+
+class Served:
+    """One `romancy serve`, with its processes, in a folder of its own."""
+
+    def __init__(self, folder: Path, *arguments: str, module: str = SHOP, **variables: str) -> None:
+        (folder / "shop.py").write_text(module)
+        self.folder = folder
+        self._errors = (folder / "stderr").open("wb")
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "romancy", "serve", "shop:app", "--port", "0", *arguments],
+            cwd=folder,
+            env={**os.environ, "ROMANCY_SHUTDOWN_TIMEOUT": "5", **variables},
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+            start_new_session=True,
+        )
+        self.port = self._port()
+        self.url = f"http://127.0.0.1:{self.port}"
+
+    def _port(self) -> int:
+        assert self.process.stdout is not None
+        said = b""
+        while not (found := _SAID.search(said)):
+            ready, _, _ = select.select([self.process.stdout], [], [], 60)
+            part = os.read(self.process.stdout.fileno(), 1000) if ready else b""
+            assert part, f"it said {said!r} and then nothing: {self.errors()}"
+            said += part
+        return int(found[1])
+
+    def errors(self) -> str:
+        """What it has complained about."""
+        return (self.folder / "stderr").read_text(errors="replace")
+
+    def signal(self, number: int = signal.SIGTERM) -> None:
+        """Send a signal to the first process alone."""
+        self.process.send_signal(number)
+
+    def end(self, number: int | None = None) -> int:
+        """Wait for the end, after a signal if one is given; the exit code."""
+        if number is not None:
+            self.signal(number)
+        return self.process.wait(timeout=60)
+
+    def children(self) -> list[int]:
+        """The processes that serve, when there are several."""
+        listed = subprocess.run(["ps", "-A", "-ww", "-o", "pid=,ppid=,args="], capture_output=True, text=True, check=True)
+        rows = [line.split(None, 2) for line in listed.stdout.splitlines()]
+        return [int(pid) for pid, parent, args in rows if int(parent) == self.process.pid and "spawn_main" in args]
+
+    def stored(self) -> set[tuple[str, str]]:
+        """Source and id of every event in the database."""
+        with closing(sqlite3.connect(f"file:{self.folder / 'shop.db'}?mode=ro", uri=True, timeout=30)) as connection:
+            return set(connection.execute("SELECT source, id FROM romancy_events"))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        # Its own session: whatever it has started goes with it.
+        if self.process.poll() is None or self.children():
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait(timeout=30)
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+        self._errors.close()
+
+
+def until(happened: Callable[[], bool], what: str, *, seconds: float = 60.0) -> None:
+    """Wait until something is seen; fail if it is not."""
+    deadline = time.monotonic() + seconds
+    while not happened():
+        assert time.monotonic() < deadline, f"not within {seconds:g} s: {what}"
+        time.sleep(0.02)

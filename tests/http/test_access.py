@@ -1,0 +1,189 @@
+"""Who may do what."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from tests.http.calls import STRUCTURED, Answer, Recorder, call, serve, structured
+
+from romancy.auth import Token, Tokens, read_auth
+from romancy.ingress.access import Need, need
+
+NOW = datetime.now(UTC)
+TOKENS = [
+    Token("a" * 20, role="admin"),
+    Token("r" * 20, role="read"),
+    Token("e" * 20, role="events"),
+    Token("x" * 20, role="admin", expires=NOW - timedelta(seconds=1)),
+    Token("y" * 20, role="admin", expires=NOW + timedelta(hours=1)),
+]
+
+
+def bearer(letter: str) -> dict[str, str]:
+    return {"authorization": f"Bearer {letter * 20}"}
+
+
+async def post(auth: Any, headers: dict[str, str]) -> Answer:
+    return await call(serve(Recorder(), auth), "/events", structured(), headers={**STRUCTURED, **headers})
+
+
+async def cancel(auth: Any, headers: Mapping[str, str], **more: Any) -> Answer:
+    return await call(serve(Recorder(), auth), "/cancel/one", headers=dict(headers), **more)
+
+
+# --- with tokens
+
+
+@pytest.mark.parametrize(("letter", "events", "steer"), [("a", 202, 200), ("r", 403, 403), ("e", 202, 403), ("y", 202, 200)])
+async def test_roles(letter: str, events: int, steer: int) -> None:
+    assert (await post(TOKENS, bearer(letter))).status == events
+    assert (await cancel(TOKENS, bearer(letter))).status == steer
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {},
+        bearer("x"),
+        bearer("z"),
+        {"authorization": "a" * 20},
+        {"authorization": f"Basic {'a' * 20}"},
+        {"authorization": "Bearer"},
+    ],
+)
+async def test_strangers_are_asked_who_they_are(headers: dict[str, str]) -> None:
+    answer = await post(TOKENS, headers)
+    assert answer.status == 401
+    assert answer.headers["www-authenticate"].startswith("Bearer")
+    assert answer.json["error_type"] == "UnauthenticatedError"
+    assert (await cancel(TOKENS, headers)).status == 401
+
+
+async def test_a_refused_request_stores_nothing_and_starts_nothing() -> None:
+    service = Recorder()
+    await call(serve(service, TOKENS), "/", structured(), headers=STRUCTURED)
+    assert (service.stored, service.starts) == ([], 0)
+
+
+@pytest.mark.parametrize("path", ["/health/live", "/health/ready"])
+async def test_health_needs_no_token(path: str) -> None:
+    assert (await call(serve(Recorder(), TOKENS), path, method="GET")).status == 200
+
+
+async def test_a_token_opens_from_anywhere() -> None:
+    assert (await cancel(TOKENS, {**bearer("a"), "x-forwarded-for": "1.2.3.4"}, client=("9.9.9.9", 1))).status == 200
+
+
+# --- with a function
+
+
+async def test_a_function_may_decide() -> None:
+    def decide(scope: Mapping[str, Any]) -> str | None:
+        return "admin" if (b"x-me", b"yes") in scope["headers"] else None
+
+    assert (await cancel(decide, {"x-me": "yes"})).status == 200
+    assert (await cancel(decide, {})).status == 401
+
+
+async def test_it_may_be_asynchronous() -> None:
+    async def decide(scope: Mapping[str, Any]) -> str | None:
+        return "events"
+
+    assert (await post(decide, {})).status == 202
+    assert (await cancel(decide, {})).status == 403
+
+
+async def test_a_function_that_fails_lets_nobody_in(caplog: pytest.LogCaptureFixture) -> None:
+    def decide(scope: Mapping[str, Any]) -> str | None:
+        raise RuntimeError("the directory is away")
+
+    answer = await cancel(decide, {})
+    assert answer.status == 500
+    assert "directory" not in answer.json["error"]
+    assert "the directory is away" in caplog.text
+
+
+# --- without
+
+
+@pytest.mark.parametrize("client", [("127.0.0.1", 1), ("127.8.9.1", 1), ("::1", 1), ("::ffff:127.0.0.1", 1)])
+async def test_this_machine_may_steer(client: tuple[str, int]) -> None:
+    assert (await cancel(None, {}, client=client)).status == 200
+
+
+@pytest.mark.parametrize(
+    "client", [None, ("", 0), ("10.0.0.1", 1), ("testclient", 1), ("::ffff:10.0.0.1", 1), ("localhost", 1)]
+)
+async def test_others_may_not(client: tuple[str, int] | None) -> None:
+    answer = await cancel(None, {}, client=client)
+    assert answer.status == 403
+    assert "auth" in answer.json["error"]
+
+
+@pytest.mark.parametrize("name", ["Forwarded", "X-Forwarded-For", "x-forwarded-proto", "X-Forwarded-Host", "X-Real-IP"])
+async def test_a_forwarded_request_is_not_from_this_machine(name: str) -> None:
+    assert (await cancel(None, {name: "127.0.0.1"})).status == 403
+
+
+@pytest.mark.parametrize("host", ["localhost:8000", "127.0.0.1", "[::1]:8000", "shop.localhost", "shop"])
+async def test_names_of_this_machine(host: str) -> None:
+    assert (await cancel(None, {"host": host, "origin": f"http://{host}"})).status == 200
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"host": "evil.example"},  # a name that its owner has pointed at 127.0.0.1
+        {"host": "evil.example:8000", "origin": "http://evil.example:8000"},
+        {"host": "localhost:8000", "origin": "http://evil.example"},
+        {"host": "localhost:8000", "origin": "http://localhost:9000"},
+        {"host": "localhost:8000", "origin": "null"},
+        {"host": "localhost:8000", "origin": "http://["},
+        {"host": "["},
+    ],
+)
+async def test_pages_in_a_browser_may_not_steer(headers: dict[str, str]) -> None:
+    assert (await cancel(None, headers)).status == 403
+
+
+async def test_events_and_health_are_open() -> None:
+    app = serve(Recorder())
+    far = ("203.0.113.9", 1)
+    assert (await call(app, "/", structured(), headers=STRUCTURED, client=far)).status == 202
+    assert (await call(app, "/health/ready", method="GET", client=None)).status == 200
+    assert (await call(app, "/nowhere", method="GET", client=far)).status == 404
+
+
+@pytest.mark.parametrize("path", ["/api/v1/instances", "/metrics", "/viewer/", "/cancel"])
+def test_guarded_paths(path: str) -> None:
+    assert (need("GET", path), need("POST", path)) == (Need.READ, Need.ADMIN)
+
+
+# --- tokens
+
+
+def test_a_token_does_not_show_its_value() -> None:
+    assert "secret" not in repr(Token("secret")) + str([Token("secret")]) + repr(read_auth([Token("secret")]))
+
+
+def test_tokens_from_the_environment() -> None:
+    assert read_auth("admin:one, events:t:wo") == Tokens((Token("one", "admin"), Token("t:wo", "events")))
+
+
+@pytest.mark.parametrize("wrong", ["", "one", "king:one", "admin:", [], [5], 5, ["admin:one"], [Token("a"), "b"]])
+def test_a_wrong_option(wrong: Any) -> None:
+    with pytest.raises(ValueError):
+        read_auth(wrong)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"value": ""}, {"value": "ü"}, {"value": "a\n"}, {"value": " a"}, {"role": "king"}, {"expires": datetime(2026, 1, 1)}],
+)
+def test_a_wrong_token(wrong: dict[str, Any]) -> None:
+    given: dict[str, Any] = {"value": "v", **wrong}
+    with pytest.raises(ValueError):
+        Token(**given)

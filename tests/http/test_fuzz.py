@@ -1,0 +1,308 @@
+"""Thousands of broken requests at the boundary: no 500, no hang, and only what was acknowledged is stored."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.http.calls import Answer, Recorder, binary, call, event, serve
+from tests.property.settings import examples, unhurried
+
+from romancy import App, WorkflowContext, workflow
+from romancy.ingress.types import Message
+from romancy.model.talk import AcceptedEvent, Event
+
+Pairs = list[tuple[str, str]]
+KNOWN = {202, 200, 400, 401, 403, 404, 405, 408, 413, 415}
+AT_ONCE = 50
+
+
+@workflow(event_handler=True)
+async def paid(ctx: WorkflowContext, /, **data: object) -> None:
+    """Started by every event that gets through."""
+
+
+@dataclass
+class Request:
+    """What is sent."""
+
+    method: str
+    path: str
+    headers: Pairs
+    body: list[Message]
+
+
+class Witness:
+    """An app, and what it has really been given to store."""
+
+    def __init__(self, app: Any) -> None:
+        self._app = app
+        self.answers = 0
+        self.stored: set[tuple[str, str]] = set()
+
+    async def accept_events(self, events: Any, /) -> list[AcceptedEvent]:
+        accepted: list[AcceptedEvent] = await self._app.accept_events(events)
+        self.answers += 1
+        self.stored |= {(one.source, one.id) for one in accepted}
+        return accepted
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._app, name)
+
+
+# --- requests made by breaking good ones
+
+
+def good(chance: random.Random, number: int) -> tuple[Pairs, bytes]:
+    """A request that would be accepted."""
+    whole = event(id=f"{number}-{chance.random()}", subject="s", time="2026-01-31T12:00:00Z", ext=5)
+    match chance.randrange(3):
+        case 0:
+            return [("content-type", "application/cloudevents+json")], json.dumps(whole).encode()
+        case 1:
+            return [("content-type", "application/cloudevents-batch+json")], json.dumps(
+                [whole, {**whole, "id": "b"}]
+            ).encode()
+        case _:
+            return [("content-type", "application/json"), *binary(id=whole["id"]).items()], b'{"a": [1, 2.5, "x", null]}'
+
+
+PIECES = [
+    b"{",
+    b"[" * 200,
+    b'"',
+    b"\\u0000",
+    b"\\ud800",
+    b"\x00",
+    b"\xff",
+    b"NaN",
+    b"1e999",
+    b",",
+    b'"id":"1",',
+    b"\xef\xbb\xbf",
+    b"null",
+]
+NAMES = [
+    "ce-id",
+    "ce-x",
+    "ce-data",
+    "ce-",
+    "content-type",
+    "content-length",
+    "ce-Type",
+    "authorization",
+    "host",
+    "origin",
+    "cé",
+]
+VALUES = [
+    "",
+    "%",
+    "%00",
+    "%ff",
+    "%C3%BC",
+    '"',
+    '"a\\',
+    "1.0",
+    "application/json;charset=utf-16",
+    "application/cloudevents",
+    "-1",
+    "9" * 30,
+    "\xff",
+]
+
+
+def break_body(chance: random.Random, body: bytes) -> bytes:
+    """Cut, doubled, or with something that does not belong there."""
+    place = chance.randrange(len(body) + 1)
+    match chance.randrange(4):
+        case 0:
+            return body[:place]
+        case 1:
+            return body[:place] + chance.choice(PIECES) + body[place:]
+        case 2:
+            return body[:place] + chance.randbytes(1) + body[place + 1 :]
+        case _:
+            return body[place:] + body
+
+
+def break_headers(chance: random.Random, headers: Pairs) -> Pairs:
+    """One less, one more, or one with another value."""
+    place = chance.randrange(len(headers))
+    match chance.randrange(3):
+        case 0:
+            return headers[:place] + headers[place + 1 :]
+        case 1:
+            return [*headers, (chance.choice(NAMES), chance.choice(VALUES))]
+        case _:
+            return [*headers[:place], (headers[place][0], chance.choice(VALUES)), *headers[place + 1 :]]
+
+
+def in_parts(chance: random.Random, body: bytes) -> list[Message]:
+    """The body as a server may hand it over; now and then its client goes away."""
+    place = chance.randrange(len(body) + 1)
+    parts: list[Message] = [
+        {"type": "http.request", "body": body[:place], "more_body": True},
+        {"type": "http.request", "body": body[place:], "more_body": False},
+    ]
+    return parts if chance.random() > 0.05 else [parts[0], {"type": "http.disconnect"}]
+
+
+def request_of(chance: random.Random, number: int) -> Request:
+    """A request, more or less broken."""
+    headers, body = good(chance, number)
+    for _ in range(chance.choice([0, 1, 1, 2, 3])):
+        if chance.random() < 0.5:
+            body = break_body(chance, body)
+        elif headers:
+            headers = break_headers(chance, headers)
+    path = chance.choice(["/", "/events", "/events", "/cancel/x", "/cancel/\ud800/\n", "/nowhere", "/health/ready/"])
+    return Request(chance.choice(["POST"] * 9 + ["GET"]), path, headers, in_parts(chance, body))
+
+
+# --- and made from nothing
+
+
+@st.composite
+def strange(draw: Callable[[Any], Any]) -> Request:
+    """Anything that looks a little like a request."""
+    attributes = st.sampled_from(
+        ["specversion", "id", "source", "type", "time", "subject", "data", "data_base64", "ext", "datacontenttype"]
+    )
+    values = (
+        st.sampled_from(["1.0", "x", "application/json"]) | st.text() | st.integers() | st.none() | st.lists(st.floats())
+    )
+    bodies = st.binary() | st.dictionaries(attributes, values).map(
+        lambda one: json.dumps(one).encode("utf-8", "surrogatepass")
+    )
+    names = st.sampled_from(["content-type", "ce-id", "ce-specversion", "ce-type", "ce-source", "content-length", "ce-x"])
+    types = st.sampled_from(
+        ["application/cloudevents+json", "application/json", "application/cloudevents-batch+json", "1.0"]
+    )
+    headers = st.lists(st.tuples(names, types | st.text(st.characters(max_codepoint=255))), max_size=6)
+    path = st.sampled_from(["/", "/events"]) | st.text().map(lambda text: f"/cancel/{text}") | st.text()
+    return Request("POST", draw(path), draw(headers), [{"type": "http.request", "body": draw(bodies)}])
+
+
+# --- what must hold
+
+
+@contextmanager
+def running(service: Any) -> Iterator[tuple[asyncio.Runner, Any]]:
+    """An event loop, and the interface on it."""
+    with asyncio.Runner() as runner:
+        yield runner, serve(service, max_body_size=100_000)
+        runner.run(service.shutdown())
+
+
+async def send(app: Any, request: Request) -> Answer:
+    async with asyncio.timeout(60):
+        return await call(app, request.path, request.body, request.method, headers=request.headers)
+
+
+def check(request: Request, answer: Answer) -> None:
+    """Every answer is one of ours, in JSON; only one that went away gets none."""
+    if answer.status == 0:
+        assert request.body[-1]["type"] == "http.disconnect"
+        return
+    assert answer.status in KNOWN, (request, answer)
+    said = answer.json
+    assert "status" in said if answer.status < 300 else said["retryable"] is (answer.status == 408), (request, answer)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_broken_requests_to_a_real_app(database: str) -> None:
+    """Fifty at a time; the database is asked afterwards what is in it."""
+    witness = Witness(App(database, workflows=[paid]))
+    acknowledged = 0
+    with running(witness) as (runner, app):
+
+        @unhurried(examples(300))
+        @given(st.integers(0, 2**64))
+        def breaking(seed: int) -> None:
+            nonlocal acknowledged
+            chance = random.Random(seed)
+            requests = [request_of(chance, number) for number in range(AT_ONCE)]
+
+            async def all_of_them() -> list[Answer]:
+                return await asyncio.gather(*(send(app, one) for one in requests))
+
+            for request, answer in zip(requests, runner.run(all_of_them()), strict=True):
+                check(request, answer)
+                acknowledged += answer.status == 202
+            assert witness.answers == acknowledged  # an empty batch is never among them
+
+        breaking()
+    assert acknowledged > 1000
+    with closing(sqlite3.connect(database)) as connection:
+        assert set(connection.execute("SELECT source, id FROM romancy_events")) == witness.stored
+
+
+def test_strange_requests() -> None:
+    service = Recorder()
+    with running(service) as (runner, app):
+
+        @unhurried(examples(1500))
+        @given(strange())
+        def asking(request: Request) -> None:
+            before = len(service.stored)
+            answer = runner.run(send(app, request))
+            check(request, answer)
+            assert (len(service.stored) > before) == (answer.status == 202 and _is_no_empty_batch(request))
+
+        asking()
+
+
+def _is_no_empty_batch(request: Request) -> bool:
+    return bytes(request.body[0]["body"]).strip() != b"[]"
+
+
+def stored_is(found: Event, sent: dict[str, Any]) -> bool:
+    """Whether what was stored is what was sent."""
+    same = (found.id, found.source, found.type, found.subject) == (
+        sent["id"],
+        sent["source"],
+        sent["type"],
+        sent.get("subject"),
+    )
+    return same and json.loads(found.data or b"null") == sent.get("data")
+
+
+text = st.text(st.characters(codec="utf-8", exclude_categories=["Cc", "Cn"]), min_size=1, max_size=50)
+json_values = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(st.characters(codec="utf-8")),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(st.characters(codec="utf-8"), max_size=5), inner, max_size=3)
+    ),
+    max_leaves=8,
+)
+
+
+def test_good_events_are_stored_as_they_were_sent() -> None:
+    service = Recorder()
+    with running(service) as (runner, app):
+
+        @unhurried(examples(500))
+        @given(text, text, text, json_values)
+        def sending(id: str, source: str, kind: str, data: Any) -> None:
+            sent = event(id=id, source=source, type=kind) | {"data": data}
+            body: list[Message] = [{"type": "http.request", "body": json.dumps(sent).encode()}]
+            headers = [("content-type", "application/cloudevents+json")]
+            assert runner.run(send(app, Request("POST", "/", headers, body))).status == 202
+            assert stored_is(service.stored[-1], sent)
+
+        sending()

@@ -1,0 +1,191 @@
+"""The app under a WSGI server: wsgiref's, with its validator in between."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from collections.abc import Generator, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from socketserver import ThreadingMixIn
+from typing import Any
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
+from wsgiref.util import setup_testing_defaults
+from wsgiref.validate import validator
+
+import httpx
+import pytest
+from tests.http.calls import STRUCTURED, Recorder, binary, serve, structured
+
+from romancy import App, WorkflowContext, workflow
+from romancy.errors import StoreError
+from romancy.ingress.types import Receive, Scope, Send
+from romancy.ingress.wsgi import WSGIApp, to_wsgi
+
+
+@workflow(event_handler=True)
+async def paid(ctx: WorkflowContext, amount: float) -> float:
+    return amount
+
+
+class Threaded(ThreadingMixIn, WSGIServer):
+    """A thread for each request, as most WSGI servers have."""
+
+    daemon_threads = False
+    request_queue_size = 128
+
+
+class Silent(WSGIRequestHandler):
+    """No log."""
+
+    def log_message(self, format: str, *args: Any) -> None:
+        pass
+
+
+@contextmanager
+def served(application: WSGIApp) -> Iterator[httpx.Client]:
+    """A server of the standard library, on a free port."""
+    with make_server("127.0.0.1", 0, validator(application), Threaded, Silent) as server:
+        serving = threading.Thread(target=server.serve_forever)
+        serving.start()
+        try:
+            with httpx.Client(base_url=f"http://127.0.0.1:{server.server_port}", timeout=60) as client:
+                yield client
+        finally:
+            server.shutdown()
+            serving.join()
+            application.close()
+
+
+def test_a_real_app(database: str) -> None:
+    with served(to_wsgi(App(database, workflows=[paid]))) as client:
+        answer = client.post("/events", content=structured(), headers=STRUCTURED)
+        assert (answer.status_code, len(answer.json()["instance_ids"])) == (202, 1)
+        assert (
+            client.post("/", content=b"x", headers={**binary(id="%E2%82%AC"), "content-type": "text/plain"}).status_code
+            == 202
+        )
+        assert client.post("/", content=b"{", headers=STRUCTURED).status_code == 400
+        assert client.post("/cancel/a%2Fb").status_code == 404
+        assert client.get("/nowhere").json()["retryable"] is False
+        assert client.get("/health/ready").status_code == 200
+
+
+def test_paths_headers_and_bodies_arrive() -> None:
+    service = Recorder()
+    with served(to_wsgi(serve(service))) as client:
+        assert client.post("/cancel/%C3%BC%2F%20x", json={"reason": "r"}).status_code == 200
+        assert service.cancelled == [("ü/ x", "r")]
+        assert client.post("/", content=b"\xff" * 200_000, headers=binary(subject="%E2%82%AC")).status_code == 202
+        assert (service.stored[0].subject, len(service.stored[0].data or b"")) == ("€", 200_000)
+
+
+def test_a_body_that_is_too_large() -> None:
+    with served(to_wsgi(serve(Recorder(), max_body_size=10))) as client:
+        assert client.post("/", content=b"x" * 11, headers=binary()).status_code == 413
+
+
+def test_many_at_once() -> None:
+    service = Recorder()
+    with served(to_wsgi(serve(service))) as client, ThreadPoolExecutor(20) as threads:
+        posts = [threads.submit(client.post, "/", content=structured(id=str(n)), headers=STRUCTURED) for n in range(200)]
+        assert {one.result().status_code for one in posts} == {202}
+    assert (service.starts, service.stops, len(service.stored)) == (1, 1, 200)
+
+
+def test_closing_twice_and_starting_again() -> None:
+    service = Recorder()
+    application = to_wsgi(serve(service))
+    application.close()
+    for _ in range(2):
+        with served(application) as client:
+            assert client.get("/health/ready").status_code == 200
+        application.close()
+    assert (service.starts, service.stops) == (2, 2)
+
+
+def test_a_start_that_fails_is_tried_again() -> None:
+    class Late(Recorder):
+        async def startup(self) -> None:
+            await super().startup()
+            if self.starts == 1:
+                raise StoreError("Not yet.")
+
+    with served(to_wsgi(serve(Late()))) as client:
+        first = client.get("/health/ready")
+        assert (first.status_code, first.json()["retryable"]) == (503, True)
+        assert "Not yet." in first.json()["error"]
+        assert client.get("/health/ready").status_code == 200
+
+
+def environ_of(path: str, **more: Any) -> dict[str, Any]:
+    environ: dict[str, Any] = {"PATH_INFO": path, **more}
+    setup_testing_defaults(environ)
+    return environ
+
+
+def ask(application: WSGIApp, environ: dict[str, Any]) -> tuple[str, Iterator[bytes]]:
+    """The status, and the parts of the answer."""
+    said: list[str] = []
+
+    def start_response(status: str, headers: Any, info: Any = None, /) -> Any:
+        said.append(status)
+
+    parts = iter(application(environ, start_response))
+    return said[0], parts
+
+
+def test_below_a_script_name() -> None:
+    application = to_wsgi(serve(Recorder()))
+    status, parts = ask(application, environ_of("/health/live", SCRIPT_NAME="/x"))
+    assert (status, b"".join(parts)) == ("200 OK", b'{"status":"alive"}')
+    application.close()
+
+
+def test_an_answer_comes_in_parts_and_may_be_given_up() -> None:
+    gone = threading.Event()
+
+    async def endless(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            raise RuntimeError("no lifespan")
+        await receive()
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"one", "more_body": True})
+        assert (await receive())["type"] == "http.disconnect"
+        gone.set()
+
+    application = to_wsgi(endless)
+    _, parts = ask(application, environ_of("/"))
+    assert next(parts) == b"one"
+    assert isinstance(parts, Generator)
+    parts.close()
+    assert gone.wait(60)
+    application.close()
+
+
+def test_an_application_that_breaks() -> None:
+    async def broken(scope: Scope, receive: Receive, send: Send) -> None:
+        raise RuntimeError
+
+    application = to_wsgi(broken)
+    status, parts = ask(application, environ_of("/"))
+    assert (status, list(parts)) == ("500 Internal Server Error", [])
+    application.close()
+
+
+PROGRAM = """
+from wsgiref.util import setup_testing_defaults
+from romancy import App
+from romancy.ingress.wsgi import to_wsgi
+environ = {"PATH_INFO": "/health/ready"}
+setup_testing_defaults(environ)
+print(list(to_wsgi(App("wsgi.db"))(environ, print)))
+"""
+
+
+@pytest.mark.timeout(60)
+def test_a_process_that_does_not_close_ends_all_the_same(tmp_path: Path) -> None:
+    done = subprocess.run([sys.executable, "-W", "error", "-c", PROGRAM], cwd=tmp_path, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
