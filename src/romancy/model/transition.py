@@ -86,8 +86,7 @@ class Transition(NamedTuple):
     """How long the history must be before this: a transition that was committed already is refused, not written twice."""
 
 
-@dataclass(frozen=True, slots=True)
-class Create:
+class Create(NamedTuple):
     """A new instance; owned by `owner` from the start when it can run here."""
 
     instance_id: str

@@ -14,8 +14,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from romancy.authoring.workflow import Workflow
 from romancy.clock import MICROS
@@ -43,8 +42,7 @@ SHORT_BACKOFF = 1 * MICROS
 """A back-off up to this long is waited for with the instance in hand; a longer one releases it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Identity:
+class Identity(NamedTuple):
     """What does not change while a host lives."""
 
     instance_id: str
