@@ -367,6 +367,22 @@ async def test_a_blocked_event_loop_is_warned_about_with_the_culprits_stack(
     assert "time.sleep(0.5)" in record.getMessage()
 
 
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="eager tasks came with 3.12")
+async def test_a_loop_that_starts_tasks_eagerly(database: str) -> None:
+    @activity
+    async def double(ctx: ActivityContext, number: int) -> int:
+        return 2 * number
+
+    @workflow
+    async def twice_doubled(ctx: WorkflowContext, number: int) -> int:
+        return await double(ctx, await double(ctx, number))
+
+    eagerly: Any = vars(asyncio)["eager_task_factory"]
+    asyncio.get_running_loop().set_task_factory(eagerly)
+    async with App(database) as app:
+        assert await (await app.start_workflow(twice_doubled, 1)).result(timeout=20) == 4
+
+
 async def test_in_memory_everything_works_but_the_end_of_the_process() -> None:
     @activity
     async def add(ctx: ActivityContext, n: int) -> int:

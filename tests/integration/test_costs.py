@@ -55,20 +55,26 @@ async def steps_then_nap(ctx: WorkflowContext, steps: int) -> int:
 WORKFLOWS: list[Workflow[..., Any]] = [one_step, sleeper, many_steps, steps_then_nap]
 
 
+WRITES = ("INSERT", "UPDATE", "DELETE", "REPLACE")
+
+
 class Counter:
     """Every statement that any connection of this process has executed."""
 
     def __init__(self) -> None:
         self.statements: list[str] = []
+        self.commits = 0
+        """Transactions that were committed. A statement that writes outside of one is one by itself."""
 
     def clear(self) -> None:
         """Count from here."""
         self.statements.clear()
+        self.commits = 0
 
-    @property
-    def commits(self) -> int:
-        """Transactions that were committed."""
-        return sum(statement == "COMMIT" for statement in self.statements)
+    def executed(self, statement: str, *, alone: bool) -> None:
+        """A statement was executed, within a transaction or alone."""
+        self.statements.append(statement)
+        self.commits += statement == "COMMIT" or (alone and any(word in statement for word in WRITES))
 
     def count(self, text: str) -> int:
         """Statements with this in them."""
@@ -82,7 +88,7 @@ def counter(monkeypatch: pytest.MonkeyPatch) -> Counter:
 
     def counted(path: str, read_only: bool) -> sqlite3.Connection:
         opened = connect(path, read_only)
-        opened.set_trace_callback(counter.statements.append)
+        opened.set_trace_callback(lambda statement: counter.executed(statement, alone=not opened.in_transaction))
         return opened
 
     monkeypatch.setattr(connection, "_connect", counted)
@@ -159,6 +165,13 @@ async def test_the_cost_of_a_step_does_not_grow(quiet: App, counter: Counter) ->
         assert (many - few) / 200 <= 8
 
 
+async def test_a_step_is_one_statement(quiet: App, counter: Counter) -> None:
+    async with quiet as app:
+        await commits_of(app, counter, "many_steps", 220)
+        assert counter.count("INSERT INTO romancy_history") == 220
+        assert counter.count("BEGIN IMMEDIATE") == 2  # the start and the end
+
+
 async def test_concurrent_starts_share_commits(quiet: App, counter: Counter) -> None:
     async with quiet as app:
         await settle(app)
@@ -168,7 +181,6 @@ async def test_concurrent_starts_share_commits(quiet: App, counter: Counter) -> 
         assert counter.commits <= 40
 
 
-WRITES = ("INSERT", "UPDATE", "DELETE", "REPLACE")
 BEAT = "UPDATE romancy_workers SET beat_at"
 
 

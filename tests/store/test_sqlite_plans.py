@@ -46,7 +46,7 @@ def test_no_table_is_scanned(connection: sqlite3.Connection, name: str) -> None:
         ("list_running", "romancy_instances_owned"),
         ("list_completed", "romancy_instances_created (created_at>? AND (created_at,id)<(?,?))"),
         ("kinds_waiting", "romancy_instances_claimable"),
-        ("quick_check", "PRIMARY KEY (id=?)"),
+        ("add_steps", "PRIMARY KEY (id=?)"),
         ("quick_end", "PRIMARY KEY (id=?)"),
         ("prunable", "romancy_instances_ended (ended_at"),
         ("get_row", "PRIMARY KEY (id=?)"),

@@ -102,8 +102,7 @@ class Transition(NamedTuple):
     recur: Recurrence | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Create:
+class Create(NamedTuple):
     """A new instance; owned by `owner` from the start when it can run here."""
 
     instance_id: str

@@ -103,7 +103,8 @@ class Attempt:
         self._beat_at = 0
         self._beat_written = -BEAT_SPACING
         self._begun = False
-        self.task = host.worker.loop.create_task(self._run(), name=work.op)
+        # Not by the loop's `create_task`: a factory that runs tasks eagerly would end the attempt before its host knows it.
+        self.task = asyncio.Task(self._run(), loop=host.worker.loop, name=work.op)
 
     @property
     def interruptible(self) -> bool:
@@ -171,15 +172,16 @@ class Attempt:
         finally:
             self._disarm()
 
-    async def _call(self) -> Any:
+    def _call(self) -> Awaitable[Any]:
         fn, args, kwargs = self.work.bind()
         ctx = self._context()
         if self.work.called.is_async:
-            return await fn(ctx, *args, **kwargs)
+            called: Awaitable[Any] = fn(ctx, *args, **kwargs)
+            return called
         call = functools.partial(contextvars.copy_context().run, fn, ctx, *args, **kwargs)
         self.thread = self._worker.loop.run_in_executor(self._worker.threads, _in_thread, call)
         # Shielded: cancelling the attempt must not cancel the future of a thread that goes on.
-        return await asyncio.shield(self.thread)
+        return asyncio.shield(self.thread)
 
     def _why_cancelled(self, error: asyncio.CancelledError) -> BaseException:
         if self.thread is not None and not self.thread.done():

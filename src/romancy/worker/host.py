@@ -14,8 +14,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from romancy.authoring.workflow import Workflow
 from romancy.clock import MICROS
@@ -46,8 +45,7 @@ SHORT_BACKOFF = 1 * MICROS
 """A back-off up to this long is waited for with the instance in hand; a longer one releases it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Identity:
+class Identity(NamedTuple):
     """What does not change while a host lives."""
 
     instance_id: str
@@ -443,7 +441,7 @@ class Host:
         asks = self._take_asks(now) if self._asks and not (ended or paused or recur) else ()
         if releasing or self._stored_waits:
             waits, withdrawn = self._stored_waits.change(execution.run, self._retries, add=releasing)
-        self._writing = Transition(
+        self._writing = Transition(  # by place: with names it takes twice the time, at every step
             self.instance_id,
             self.identity.generation,
             self.worker.id,
@@ -453,21 +451,22 @@ class Host:
             now,
             hold,
             self.seen,
-            wake_at=None if ended or paused else self.next_due(),
-            history=history,
-            attempts=_taken(self._rows),
-            closed=_taken(self._closed),
-            waits=waits,
-            withdrawn=withdrawn,
-            consumed=tuple(self._consumed),
-            ending=self._ending if ended else None,
-            notes=_taken(self._notes),
-            retrying_since=self._retries.since(),
-            length=before,
-            deeds=tuple([self.worker.with_starts(deed) for deed in _taken(self._deeds)]),
-            asks=asks,
-            bound=execution.talked or self.identity.generation > 1,
-            recur=recur,
+            None if ended or paused else self.next_due(),
+            history,
+            _taken(self._rows),
+            _taken(self._closed),
+            waits,
+            withdrawn,
+            tuple(self._consumed),
+            self._ending if ended else None,
+            _taken(self._notes),
+            self._retries.since(),
+            None,
+            before,
+            tuple([self.worker.with_starts(deed) for deed in _taken(self._deeds)]) if self._deeds else (),
+            asks,
+            execution.talked or self.identity.generation > 1,
+            recur,
         )
         return self._writing
 
@@ -514,13 +513,13 @@ class Host:
 
     def next_due(self) -> int | None:
         """When this instance must go on by itself."""
-        dues = [backoff.next_at for backoff in self._retries.waiting.values()] if self._retries.waiting else []
-        if self.execution.verdict is None:
-            if (timer := self.execution.next_due()) is not None:
-                dues.append(timer)
-            if (deadline := self._deadline()) is not None:
-                dues.append(deadline)
-        return min(dues) if dues else None
+        execution, waiting = self.execution, self._retries.waiting
+        if not execution.run.due and not waiting and self.identity.deadline_at is None:
+            return None  # the common case, asked twice at every step
+        dues = [backoff.next_at for backoff in waiting.values()]
+        if execution.verdict is None:
+            dues += [due for due in (execution.next_due(), self._deadline()) if due is not None]
+        return min(dues, default=None)
 
     def _deadline(self) -> int | None:
         return None if self.execution.stopping else self.identity.deadline_at

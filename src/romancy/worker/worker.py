@@ -321,7 +321,7 @@ class Worker:
 
     def turn_over(self, host: Host, input: bytes, at: int, *, unread: bool) -> None:
         """A generation is over, durably: the next one begins in its place."""
-        identity = replace(host.identity, generation=host.identity.generation + 1)
+        identity = host.identity._replace(generation=host.identity.generation + 1)
         host.discard()
         try:
             following = self._host(identity, host.workflow, input, epoch=host.epoch, seen=host.seen)

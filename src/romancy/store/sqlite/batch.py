@@ -17,21 +17,10 @@ from romancy.store.sqlite.transitions import accept, beat, create, post, talks, 
 def write_whole(cursor: sqlite3.Cursor, batch: Sequence[Write]) -> list[Answer | StoreError]:
     """All writes at once. Raises what the driver raises if one of them cannot be stored."""
     quick = Quick(cursor)
-    answers: dict[int, Answer] = {}
-    late: list[int] = []
-    delayed: set[str] = set()
     for index, write in enumerate(batch):
-        if isinstance(write, Accept | Post):
-            late.append(index)
-            continue
-        # A write whose predecessor goes the long way must not overtake it.
-        answer = None if write.instance_id in delayed else quick.write(write)
-        if answer is None:
-            late.append(index)
-            delayed.add(write.instance_id)
-        else:
-            answers[index] = answer
+        quick.write(index, write)
     quick.flush()
+    answers, late = quick.answers, sorted(quick.late)
     if late:
         answers |= zip(late, _write_deliberately(cursor, [batch[index] for index in late]), strict=True)
     return [answers[index] for index in range(len(batch))]

@@ -9,13 +9,25 @@ INSERT OR IGNORE INTO romancy_instances (
 VALUES (?, ?, ?, ?, 1, 0, ?, ?, ?, 0, 0, ?, '', ?, ?, ?, ?, ?, ?,
     coalesce((SELECT max(seq) FROM romancy_events), 0))
 
--- name: quick_check
--- A run goes on under the same epoch and in the same status, with no timer, and nothing has arrived for it: then its hot row
--- stays as it is, and only the history grows. Not if that has this step already.
-SELECT 1 FROM romancy_instances AS i
-WHERE i.id = ? AND i.generation = ? AND i.epoch = ? AND i.owner = ? AND i.signal = ? AND i.signal_seen = i.signal
-    AND i.status = ? AND i.wake_at IS NULL AND i.retrying_since IS NULL AND NOT EXISTS (
-        SELECT 1 FROM romancy_history AS h WHERE h.instance_id = i.id AND h.generation = i.generation AND h.seq > ?)
+-- name: add_steps
+-- Runs go on under the same epoch and in the same status, with no timer, and nothing has arrived for them: then their hot rows
+-- stay as they are, and only the history grows. If one of them may not, its id is NULL here, which the table refuses, as it
+-- refuses a step that it has already: then none is written. The line of the values is repeated for each entry.
+WITH new (
+    id, generation, under, owner, signal, status, seq, kind, op, outcome, at, name, role, digest, input, value, attempt,
+    site, scheduled_at, started_at, ended_at, worker, epoch) AS (VALUES
+    (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?))
+INSERT INTO romancy_history (
+    instance_id, generation, seq, kind, op, outcome, at, name, role, digest, input, value, attempt, site, scheduled_at,
+    started_at, ended_at, worker, epoch)
+SELECT (
+    SELECT i.id FROM romancy_instances AS i
+    WHERE i.id = new.id AND i.generation = new.generation AND i.epoch = new.under AND i.owner = new.owner
+        AND i.signal = new.signal AND i.signal_seen = new.signal AND i.status = new.status
+        AND i.wake_at IS NULL AND i.retrying_since IS NULL),
+    new.generation, new.seq, new.kind, new.op, new.outcome, new.at, new.name, new.role, new.digest, new.input, new.value,
+    new.attempt, new.site, new.scheduled_at, new.started_at, new.ended_at, new.worker, new.epoch
+FROM new
 
 -- name: quick_end
 -- A run ended, and nothing had ever arrived for it.

@@ -1,8 +1,8 @@
 """The short way: what most writes of a batch do takes one statement each, decided by its WHERE.
 
-A new instance, a step of a run that stays in hand, an end with nothing left to clear. The statement finds no row when
-anything is out of the ordinary (the id is taken, the epoch old, something arrived): then the write goes the long way, which
-looks first and can say why.
+A new instance, an end with nothing left to clear; steps in between share one statement (`steps`). The statement finds no row
+when anything is out of the ordinary (the id is taken, the epoch old, something arrived): then the write goes the long way,
+which looks first and can say why.
 """
 
 from __future__ import annotations
@@ -10,27 +10,40 @@ from __future__ import annotations
 import sqlite3
 from typing import Any
 
+from romancy.errors import StoreError
 from romancy.model.status import Status
-from romancy.model.transition import Applied, Create, Transition, Write
+from romancy.model.transition import Accept, Answer, Applied, Create, Ending, Post, Transition, Write
 from romancy.store.sqlite.statements import one
+from romancy.store.sqlite.steps import has_extras, is_step, portions, write_steps
 
 
 class Quick:
-    """The short way through one transaction. Rows that no decision hangs on are gathered and written by `flush`."""
+    """The short way through one transaction. Steps, and rows no decision hangs on, are gathered and written by `flush`."""
 
     def __init__(self, cursor: sqlite3.Cursor) -> None:
+        self.answers: dict[int, Answer | StoreError] = {}
+        self.late: list[int] = []
+        """What must go the long way, after everything else."""
         self._cursor = cursor
+        self._waiting: set[str] = set()
+        """Instances of which something is yet to be written: what follows it must not overtake it."""
+        self._steps: dict[int, Transition] = {}
         self._payloads: list[tuple[Any, ...]] = []
         self._results: list[tuple[Any, ...]] = []
         self._history: list[tuple[Any, ...]] = []
 
-    def write(self, write: Write) -> Applied | None:
-        """Make a write; None if it must go the long way."""
-        if type(write) is Transition:
-            return self._transition(write)
-        if type(write) is Create:
-            return self._create(write)
-        return None
+    def write(self, index: int, write: Write) -> None:
+        """Make a write, gather it, or leave it for later."""
+        if isinstance(write, Accept | Post) or write.instance_id in self._waiting:
+            self.late.append(index)
+        elif is_step(write):
+            self._steps[index] = write
+            self._waiting.add(write.instance_id)
+        elif (answer := self._decide(write)) is not None:
+            self.answers[index] = answer
+        else:
+            self.late.append(index)
+            self._waiting.add(write.instance_id)
 
     def flush(self) -> None:
         """Write what was gathered."""
@@ -41,35 +54,29 @@ class Quick:
         ):
             if rows:
                 self._cursor.executemany(one(name), rows)
+        for portion in portions(self._steps):
+            done = write_steps(self._cursor, list(portion.values()))
+            if done is None:
+                self.late += portion
+            else:
+                self.answers |= zip(portion, done, strict=True)
 
-    def _transition(self, write: Transition) -> Applied | None:
-        extras = write.attempts or write.closed or write.waits or write.withdrawn or write.consumed or write.notes
-        if extras or write.new_epoch != write.epoch or write.blocked_by is not None or write.length is None:
+    def _decide(self, write: Write) -> Applied | None:
+        if type(write) is Transition and write.ending is not None:
+            return self._end(write, write.ending)
+        return self._create(write) if type(write) is Create else None
+
+    def _end(self, write: Transition, ending: Ending) -> Applied | None:
+        if write.seen != 0 or write.bound or write.length is None or has_extras(write):
             return None
-        if write.deeds or write.asks or write.recur is not None:
-            return None
-        if write.ending is not None:
-            done = write.seen == 0 and not write.bound and self._end(write)
-        else:
-            done = write.hold and write.wake_at is None and write.retrying_since is None and self._step(write)
-        if not done:
+        fence = (write.instance_id, write.generation, write.epoch, write.worker, write.seen, write.length)
+        values = (write.status, write.now, write.now, ending.fingerprint, *fence)
+        if self._cursor.execute(one("quick_end"), values).rowcount != 1:
             return None
         head = (write.instance_id, write.generation)
+        self._results.append((ending.output, ending.error, *head))
         self._history += [head + entry for entry in write.history]
-        return Applied(write.seen, write.ending is None)
-
-    def _step(self, write: Transition) -> bool:
-        values = (*_fence(write), write.status, write.length)
-        return self._cursor.execute(one("quick_check"), values).fetchone() is not None
-
-    def _end(self, write: Transition) -> bool:
-        ending = write.ending
-        assert ending is not None
-        values = (write.status, write.now, write.now, ending.fingerprint, *_fence(write), write.length)
-        if self._cursor.execute(one("quick_end"), values).rowcount != 1:
-            return False
-        self._results.append((ending.output, ending.error, write.instance_id, write.generation))
-        return True
+        return Applied(write.seen, False)
 
     def _create(self, write: Create) -> Applied | None:
         if "\0" in write.instance_id or write.ending is not None:
@@ -95,7 +102,3 @@ class Quick:
             return None
         self._payloads.append((write.instance_id, write.input))
         return Applied(0, held)
-
-
-def _fence(write: Transition) -> tuple[Any, ...]:
-    return write.instance_id, write.generation, write.epoch, write.worker, write.seen

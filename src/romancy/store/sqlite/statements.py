@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from functools import cache
 from importlib.resources import files
 
+_ROW = re.compile(r"\((?:\?, )+\?\)")
 _NAME = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
 
 
@@ -14,6 +15,12 @@ _NAME = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
 def one(name: str) -> str:
     """The text of a named statement."""
     return _all()[name]
+
+
+@cache
+def repeated(name: str, times: int) -> str:
+    """A named statement for so many rows of values at once."""
+    return _ROW.sub(lambda row: ", ".join([row[0]] * times), one(name), count=1)
 
 
 def names() -> Iterator[str]:

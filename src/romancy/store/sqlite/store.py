@@ -18,6 +18,7 @@ from romancy.store.sqlite import ownership, reads
 from romancy.store.sqlite.batch import write_singly, write_whole
 from romancy.store.sqlite.connection import Crash
 from romancy.store.sqlite.database import Database, Threads
+from romancy.store.sqlite.steps import fit_at_once, write_steps
 
 
 class SqliteStore:
@@ -72,8 +73,11 @@ class SqliteStore:
         """Write a batch in one transaction; one answer for each write, in order."""
         if not batch:
             return []
-        whole = partial(write_whole, batch=batch)
-        return await self._database.write(whole, rescue=partial(write_singly, batch=batch, path=self._database.path))
+        return await self._database.write(
+            partial(write_whole, batch=batch),
+            rescue=partial(write_singly, batch=batch, path=self._database.path),
+            at_once=partial(write_steps, steps=batch) if fit_at_once(batch) else None,
+        )
 
     async def claim(
         self,

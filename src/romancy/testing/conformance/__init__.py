@@ -17,6 +17,7 @@ from romancy.testing.conformance.reading import TestReading
 from romancy.testing.conformance.requests import TestRequests
 from romancy.testing.conformance.retries import TestRetries
 from romancy.testing.conformance.sharing import TestSharing
+from romancy.testing.conformance.steps import TestSteps
 from romancy.testing.conformance.transitions import TestTransitions
 from romancy.testing.conformance.upkeep import TestUpkeep
 
@@ -29,6 +30,7 @@ __all__ = [
     "TestRequests",
     "TestRetries",
     "TestSharing",
+    "TestSteps",
     "TestTransitions",
     "TestUpkeep",
 ]

@@ -1,0 +1,77 @@
+"""Plain steps, many with one statement: a run goes on under the same epoch, and only its history grows.
+
+Most writes are this. The statement checks every epoch itself and writes all or nothing, so a batch of nothing else needs no
+transaction around it. That saves more than statements: Python lets go of its global lock at each, and a writer that wants it
+back waits for the event loop.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, TypeGuard
+
+from romancy.errors import StoreError
+from romancy.model.transition import Answer, Applied, Transition, Write
+from romancy.store.sqlite.statements import repeated
+
+MOST = 32
+"""Entries in one statement; each number of them is a statement of its own, prepared once."""
+
+
+def is_step(write: Write) -> TypeGuard[Transition]:
+    """Nothing but the history changes, unless the instance is no longer as its run knows it."""
+    if type(write) is not Transition or not write.hold or write.ending is not None or write.length is None:
+        return False
+    if write.wake_at is not None or write.retrying_since is not None or has_extras(write):
+        return False
+    # The entry after the last one is what a step that was committed already collides with.
+    return 0 < len(write.history) <= MOST and write.history[0].seq == write.length + 1
+
+
+def has_extras(write: Transition) -> bool:
+    """It is a claim as well, or more than the history and the end is to be written."""
+    if write.new_epoch != write.epoch or write.blocked_by is not None:
+        return True
+    if write.deeds or write.asks or write.recur is not None:
+        return True
+    return bool(write.attempts or write.closed or write.waits or write.withdrawn or write.consumed or write.notes)
+
+
+def fit_at_once(batch: Sequence[Write]) -> TypeGuard[Sequence[Transition]]:
+    """The whole batch can be one statement."""
+    entries = 0
+    for write in batch:
+        if not is_step(write):
+            return False
+        entries += len(write.history)
+    return entries <= MOST
+
+
+def portions(steps: Mapping[int, Transition]) -> Iterator[dict[int, Transition]]:
+    """The steps in portions of one statement each."""
+    portion: dict[int, Transition] = {}
+    entries = 0
+    for index, step in steps.items():
+        entries += len(step.history)
+        if entries > MOST:
+            yield portion
+            portion, entries = {}, len(step.history)
+        portion[index] = step
+    if portion:
+        yield portion
+
+
+def write_steps(cursor: sqlite3.Cursor, steps: Sequence[Transition]) -> list[Answer | StoreError] | None:
+    """Write steps, no more entries than `MOST`; None if one of them must go the long way: then none is written."""
+    values: list[Any] = []
+    for step in steps:
+        head = (step.instance_id, step.generation, step.epoch, step.worker, step.seen, step.status)
+        for entry in step.history:
+            values += head
+            values += entry
+    try:
+        cursor.execute(repeated("add_steps", sum([len(step.history) for step in steps])), values)
+    except sqlite3.IntegrityError:
+        return None
+    return [Applied(step.seen, True) for step in steps]
