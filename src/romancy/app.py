@@ -157,6 +157,8 @@ class App(Client):
             code = self._registry.code(workflow)
             source = source_of(workflow.fn)
             await self._store.save_source(code, workflow.name, workflow.version, source, now=self._clock.now())
+        handlers = [(one.name, one.version, one.event_handler) for one in self._registry.all()]
+        await self._store.save_handlers(handlers, now=self._clock.now())
         await self._upkeep.start(heart=self._with_heart)
         self._finder.start()
 

@@ -287,8 +287,8 @@ class Client:
         """Accept events, all of them or none; returns when they are durable and those who wait for them are called."""
         now = self._clock.now()
         starts = tuple(self._starts_of(event, now) for event in events)
-        written = self._write().submit(Accept(tuple(events), now, starts), partial(self._said, starts))
-        answer = await written
+        fresh = tuple(self._ids.instance_id(now) for _ in events)
+        answer = await self._write().submit(Accept(tuple(events), now, starts, fresh), partial(self._said, starts))
         assert isinstance(answer, Accepted)
         return list(answer.events)
 

@@ -101,8 +101,8 @@ def send_to(
 ) -> Operation[None]:
     """Send a message to one instance, which may receive it from the channel even if it subscribes later.
 
-    In a workflow, raises `WorkflowNotFoundError` for an instance that does not exist, `InvalidWorkflowStateError` for one
-    that has ended.
+    Raises `WorkflowNotFoundError` for an instance that does not exist, `InvalidWorkflowStateError` for one that has ended
+    (in a plain `def` activity, which cannot await it, such a message is dropped).
     """
     message, ordered = compose(ctx, channel, data, metadata, "send_to()")
     deed = SendTo(message, text(instance_id, "The instance_id given to send_to()"))

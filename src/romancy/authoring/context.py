@@ -138,6 +138,7 @@ class ActivityContext(Context):
         idempotency_key: str = "",
         heart: Heart | None = None,
         sender: Callable[[Deed], Awaitable[Any]] | None = None,
+        check_recipient: Callable[[str], Awaitable[None]] | None = None,
     ) -> None:
         self.instance_id = instance_id
         self.workflow_name = workflow_name
@@ -149,6 +150,8 @@ class ActivityContext(Context):
         self._heart = heart
         self._sender = sender
         """Sends at once; without it, what is said is a part of the attempt's commit."""
+        self._check_recipient = check_recipient
+        """Raises if nothing can be sent to an instance."""
         self._deeds: list[Deed] = []
         """What was said, in order. Appended to from the activity's thread, if it has one."""
 

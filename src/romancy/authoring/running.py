@@ -6,10 +6,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from romancy.authoring.context import WorkflowContext
+from romancy.authoring.handlers import handler_arguments
 from romancy.authoring.workflow import Workflow
 from romancy.core.execution import Execution, is_effect
 from romancy.core.loop import new_run
 from romancy.model.history import Entry
+from romancy.serde.talk import event_of_input
 
 if TYPE_CHECKING:
     from romancy.app import App
@@ -27,7 +29,8 @@ def execution_of(
     app: App | None = None,
 ) -> Execution:
     """The execution of one generation, not yet begun. Raises `PayloadError` when the input does not fit the code."""
-    args, kwargs = workflow.codec.decode(input)
+    started_by = event_of_input(input)
+    args, kwargs = workflow.codec.decode(input if started_by is None else handler_arguments(workflow, started_by))
     effects = {one.op: one.digest for one in history if is_effect(one)}
     run = new_run(lambda: workflow.fn(ctx, *args, **kwargs), f"{workflow.label} ({instance_id})", effects)
     ctx = WorkflowContext(

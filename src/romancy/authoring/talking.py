@@ -15,9 +15,9 @@ from romancy.authoring.durations import Duration, optional_micros
 from romancy.core.commands import Resolution
 from romancy.core.futures import Operation
 from romancy.core.loop import Run
-from romancy.errors import ConfigurationError, PayloadError
+from romancy.errors import ConfigurationError, PayloadError, RomancyError
 from romancy.model.history import Kind, Outcome
-from romancy.model.talk import Deed, Question
+from romancy.model.talk import Deed, Question, SendTo
 from romancy.serde.failure import decode_failure
 from romancy.serde.talk import digest_of
 
@@ -67,12 +67,32 @@ def say(ctx: object, what: str, kind: Kind, name: str, deed: Deed, asked: Asked)
     return run_of(ctx, what).effect(kind, name, digest=asked.digest, input=asked.raw, detail=deed)
 
 
+class SaidTo:
+    """Stands for what was sent to an instance in an activity: awaiting it tells whether that can get it."""
+
+    def __init__(self, ctx: ActivityContext, deed: SendTo) -> None:
+        self._ctx = ctx
+        self._deed = deed
+
+    def __await__(self) -> Generator[Any, None, None]:
+        return self._check().__await__()
+
+    async def _check(self) -> None:
+        if self._ctx._check_recipient is None:
+            return
+        try:
+            await self._ctx._check_recipient(self._deed.target)
+        except RomancyError:
+            self._ctx._deeds.remove(self._deed)
+            raise
+
+
 def say_in_activity(ctx: ActivityContext, deed: Deed) -> Operation[None]:
     """Leave it for the attempt's commit, or send it at once where there is none."""
     if ctx._sender is not None:
         return cast("Operation[None]", ctx._sender(deed))
     ctx._deeds.append(deed)
-    return cast("Operation[None]", Said())
+    return cast("Operation[None]", SaidTo(ctx, deed) if isinstance(deed, SendTo) else Said())
 
 
 def _decoder(read: Callable[[bytes], Any]) -> Callable[[Resolution], Any]:

@@ -78,6 +78,8 @@ class SendEvent:
     event: Event
     starts: tuple[Create, ...] = ()
     """The instances it starts, unless it is a duplicate: the worker fills them in."""
+    fresh_id: str = ""
+    """The id of the instance to start if it is handled by a workflow that only others know; empty: start none."""
 
 
 @dataclass(frozen=True, slots=True)

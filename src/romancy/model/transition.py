@@ -127,6 +127,8 @@ class Accept:
     now: int
     starts: tuple[tuple[Create, ...], ...] = ()
     """For each event the instances it starts, unless it is a duplicate."""
+    fresh_ids: tuple[str, ...] = ()
+    """For each event an id for the instance of a workflow that handles it and that only others know."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -157,6 +157,19 @@ def event_json(event: Event) -> bytes:
     return with_data({**head, **event.extensions}, event.data, binary=event.binary)
 
 
+_EVENT_INPUT = b'{"$event":'
+
+
+def event_input(event: Event) -> bytes:
+    """The input of an instance that an event starts before anybody with its code has seen it."""
+    return _EVENT_INPUT + event_json(event) + b"}"
+
+
+def event_of_input(raw: bytes) -> Event | None:
+    """The event in an input that `event_input` wrote; None if it is an input of another kind."""
+    return event_of(raw[len(_EVENT_INPUT) : -1]) if raw.startswith(_EVENT_INPUT) else None
+
+
 def message_json(message: Message, created_at: int) -> bytes:
     """A message with the time it was published at, in microseconds."""
     head = {

@@ -118,6 +118,10 @@ class Store(Protocol):
         """Keep a workflow's source, once for each fingerprint."""
         ...
 
+    async def save_handlers(self, handlers: Sequence[tuple[str, str, bool]], *, now: int) -> None:
+        """Note which workflows (name, version) handle events of their name, and which do not; the last word counts."""
+        ...
+
     async def prune(self, *, ended_before: int, limit: int) -> int:
         """Delete up to `limit` instances that ended before a time, with everything of theirs."""
         ...

@@ -200,6 +200,7 @@ class Attempt:
             idempotency_key=host.idempotency_key(self.work.op),
             heart=self,
             sender=None if self.work.options.transactional else self._send_now,
+            check_recipient=self._worker.check_recipient,
         )
         self.deeds = ctx._deeds
         return ctx

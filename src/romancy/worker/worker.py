@@ -39,6 +39,8 @@ from romancy.model.transition import (
     Refused,
     Transition,
 )
+from romancy.serde.failure import describe_failure, encode_failure
+from romancy.serde.talk import event_of_input
 from romancy.store.committer import Committer
 from romancy.store.port import Store
 from romancy.worker.alarms import Alarms
@@ -225,12 +227,16 @@ class Worker:
             return
         self.replays += 1
         try:
-            identity = Identity(row.instance_id, row.generation, row.round, row.deadline_at, row.blocked_by)
+            deadline_at = _deadline(row, loaded.input, workflow)
+            identity = Identity(row.instance_id, row.generation, row.round, deadline_at, row.blocked_by)
             host = self._host(
                 identity, workflow, loaded.input, loaded.history, length=row.length, epoch=row.epoch, seen=row.signal
             )
         except PayloadError as error:
-            self._write_blocked(row, f"its input no longer fits: {error}")
+            if event_of_input(loaded.input) is None:
+                self._write_blocked(row, f"its input no longer fits: {error}")
+            else:
+                self._write_failed(row, error)
             return
         self._hosts[row.instance_id] = host
         try:
@@ -280,13 +286,15 @@ class Worker:
         if not isinstance(deed, SendEvent):
             return deed
         owner = self.id if self.room else None
-        return replace(deed, starts=starts_of(self.registry, deed.event, self._ids, now=self.clock.now(), owner=owner))
+        now = self.clock.now()
+        starts = starts_of(self.registry, deed.event, self._ids, now=now, owner=owner)
+        return replace(deed, starts=starts, fresh_id=self._ids.instance_id(now))
 
     async def send(self, deed: Deed) -> None:
         """Say something by itself, in a commit of its own."""
         now, deed = self.clock.now(), self.with_starts(deed)
         if isinstance(deed, SendEvent):
-            answer = await self.committer.submit(Accept((deed.event,), now, (deed.starts,)))
+            answer = await self.committer.submit(Accept((deed.event,), now, (deed.starts,), (deed.fresh_id,)))
         else:
             assert isinstance(deed, Publish | SendTo | SendToGroup)
             answer = await self.committer.submit(Post(deed, now))
@@ -296,10 +304,17 @@ class Worker:
         if isinstance(answer, Applied | Accepted):
             self.spread(answer, deed.starts if isinstance(deed, SendEvent) else ())
 
+    async def check_recipient(self, instance_id: str) -> None:
+        """Raise if nothing can be sent to an instance."""
+        status = (await self.store.statuses([instance_id])).get(instance_id)
+        if status is None or status.ended:
+            raise no_recipient(instance_id, status)
+
     def spread(self, answer: Applied | Accepted, starts: Sequence[Create]) -> None:
         """Let those go on here who were called, or start, by a commit."""
         if answer.started:
             self._begin_started(starts, answer.started)
+            self.on_evicted(self.clock.now())  # what others must run, or what there was no room for
         if answer.woken:
             self.call(answer.woken)
 
@@ -316,8 +331,6 @@ class Worker:
                 continue
             if create.owner == self.id and not self.stopping:
                 self.begin(create, workflow)
-            elif create.owner is None:
-                self.on_evicted(self.clock.now())
 
     def turn_over(self, host: Host, input: bytes, at: int, *, unread: bool) -> None:
         """A generation is over, durably: the next one begins in its place."""
@@ -414,20 +427,33 @@ class Worker:
             self.on_blocked(row.instance_id, reason)
         workflow = self.registry.find(row.workflow, row.version)
         code = self.registry.code(workflow) if workflow is not None else ""
-        transition = Transition(
-            instance_id=row.instance_id,
-            generation=row.generation,
-            worker=self.id,
-            epoch=row.epoch,
-            new_epoch=row.epoch,
-            status=Status.BLOCKED,
-            now=self.clock.now(),
-            hold=False,
-            seen=row.signal,
+        transition = self._last_word(row, Status.BLOCKED)._replace(
             notes=(Note("blocked", reason),),
             blocked_by=",".join([*(row.blocked_by or "").split(","), code][-_CODES_REMEMBERED:]),
         )
-        self.committer.enlist(_Block(self.committer, transition))
+        self.committer.enlist(_LastWord(self.committer, transition))
+
+    def _write_failed(self, row: Row, error: PayloadError) -> None:
+        """The event that started the instance does not fit its workflow: it fails before it begins."""
+        raw = encode_failure(error)
+        ending = Ending(error=raw, fingerprint=describe_failure(raw).fingerprint)
+        transition = self._last_word(row, Status.FAILED)._replace(ending=ending)
+        self.committer.enlist(_LastWord(self.committer, transition, self._on_ended))
+
+    def _last_word(self, row: Row, status: Status) -> Transition:
+        now = self.clock.now()
+        return Transition(
+            row.instance_id,
+            row.generation,
+            self.id,
+            row.epoch,
+            row.epoch,
+            status,
+            now,
+            hold=False,
+            seen=row.signal,
+            bound=True,
+        )
 
     def note(self, host: Host, write: Beat) -> None:
         """Write an open attempt's row; if that is refused, the instance is not ours."""
@@ -478,21 +504,34 @@ class Worker:
             self._threads.shutdown(wait=False, cancel_futures=True)
 
 
-class _Block:
-    """The transition that blocks an instance; it belongs to no host any more."""
+def _deadline(row: Row, input: bytes, workflow: Workflow[..., Any]) -> int | None:
+    """When the instance must have ended. Who accepted the event that started it need not have known its timeout."""
+    if row.deadline_at is None and workflow.timeout is not None and event_of_input(input) is not None:
+        return row.created_at + workflow.timeout
+    return row.deadline_at
 
-    def __init__(self, committer: Committer, transition: Transition) -> None:
+
+class _LastWord:
+    """The transition that blocks or fails an instance; it belongs to no host any more."""
+
+    def __init__(self, committer: Committer, transition: Transition, on_ended: OnEnded | None = None) -> None:
         self._committer = committer
         self._transition = transition
+        self._on_ended = on_ended
 
     def take(self) -> Transition:
         return self._transition
 
     def answered(self, answer: object) -> None:
         """Refused: somebody else has it, and will see for himself. Kept because something arrived: that waits as well."""
-        if isinstance(answer, Applied) and answer.held:
-            self._transition = self._transition._replace(seen=answer.signal, notes=())
+        transition = self._transition
+        if not isinstance(answer, Applied):
+            return
+        if answer.held:
+            self._transition = transition._replace(seen=answer.signal, notes=())
             self._committer.enlist(self)
+        elif transition.ending is not None and self._on_ended is not None:
+            self._on_ended(transition.instance_id, transition.status, transition.ending)
 
 
 def _ignore(due: int) -> None:

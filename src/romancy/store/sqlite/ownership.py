@@ -85,6 +85,7 @@ def strand(cursor: sqlite3.Cursor, kinds: Sequence[Runnable], *, due_before: int
             keys, why = as_json(line[0] for line in found), f"no worker knows the workflow {label}"
             cursor.execute(one("strand"), {"now": now, "ids": keys})
             cursor.execute(one("note_each"), {"now": now, "kind": "blocked", "detail": why, "ids": keys})
+            pass_on(cursor, [line[0] for line in found], now)
         stranded += len(found)
     return stranded
 
@@ -97,6 +98,15 @@ def enlist(cursor: sqlite3.Cursor, worker: WorkerRow) -> None:
 def save_source(cursor: sqlite3.Cursor, values: tuple[str, str, str, str, int]) -> None:
     """Keep a source: code, workflow, version, source, time."""
     cursor.execute(one("save_source"), values)
+
+
+def save_handlers(cursor: sqlite3.Cursor, handlers: Sequence[tuple[str, str, bool]], now: int) -> None:
+    """Note which workflows (name, version) handle events, and which do not."""
+    for workflow, version, handles in handlers:
+        if handles:
+            cursor.execute(one("save_handler"), (workflow, version, now))
+        else:
+            cursor.execute(one("drop_handler"), (workflow, version))
 
 
 def prune(cursor: sqlite3.Cursor, *, ended_before: int, limit: int) -> int:

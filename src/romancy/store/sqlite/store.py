@@ -124,6 +124,10 @@ class SqliteStore:
         """Keep a workflow's source, once for each fingerprint."""
         await self._database.write(partial(ownership.save_source, values=(code, workflow, version, source, now)))
 
+    async def save_handlers(self, handlers: Sequence[tuple[str, str, bool]], *, now: int) -> None:
+        """Note which workflows (name, version) handle events, and which do not."""
+        await self._database.write(partial(ownership.save_handlers, handlers=handlers, now=now))
+
     async def prune(self, *, ended_before: int, limit: int) -> int:
         """Delete up to `limit` instances that ended before a time, with everything of theirs."""
         return await self._database.write(partial(ownership.prune, ended_before=ended_before, limit=limit))

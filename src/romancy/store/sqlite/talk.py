@@ -43,6 +43,7 @@ from romancy.model.talk import (
 )
 from romancy.model.transition import Create, WaitKind
 from romancy.serde.failure import encode_failure
+from romancy.serde.talk import event_input
 from romancy.store.sqlite import channels, events
 from romancy.store.sqlite.calls import call_next, members
 from romancy.store.sqlite.keys import as_json, fetch
@@ -96,9 +97,18 @@ class Talk:
             return AcceptedEvent(event.id, event.source, duplicate=True, instance_ids=())
         _, called = accepted
         self.call(called)
-        self.started += sent.starts
-        ids = (*called, *(create.instance_id for create in sent.starts))
+        starts = sent.starts or self._started_elsewhere(sent)
+        self.started += starts
+        ids = (*called, *(create.instance_id for create in starts))
         return AcceptedEvent(event.id, event.source, duplicate=False, instance_ids=ids)
+
+    def _started_elsewhere(self, sent: SendEvent) -> tuple[Create, ...]:
+        """What an event starts that is handled by a workflow whose code is not here: it binds the data when it begins."""
+        event = sent.event
+        handler = self.cursor.execute(one("handler_of"), (event.type,)).fetchone()
+        if handler is None or not sent.fresh_id or event.target is not None:
+            return ()
+        return (Create(sent.fresh_id, event.type, handler[0], event_input(event), b"", self.now),)
 
     def send(self, sent: SendTo) -> RomancyError | None:
         """Send to one instance; the error if it cannot get anything."""

@@ -7,6 +7,18 @@ INSERT OR IGNORE INTO romancy_events (source, id, type, subject, target, accepte
 VALUES (:source, :id, :type, :subject, :target, max(:now, coalesce((
     SELECT accepted_at FROM romancy_events WHERE seq = (SELECT max(seq) FROM romancy_events)), 0)), :body)
 
+-- name: handler_of
+-- The workflow that an event of this type starts.
+SELECT version FROM romancy_handlers WHERE workflow = ?
+
+-- name: save_handler
+-- A workflow handles events of its name from now on.
+INSERT OR REPLACE INTO romancy_handlers (workflow, version, saved_at) VALUES (?, ?, ?)
+
+-- name: drop_handler
+-- This version of a workflow does not handle events any more.
+DELETE FROM romancy_handlers WHERE workflow = ? AND version = ?
+
 -- name: accepted_at
 -- When an event was accepted.
 SELECT accepted_at FROM romancy_events WHERE seq = ?

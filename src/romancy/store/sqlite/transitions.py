@@ -116,7 +116,8 @@ def accept(cursor: sqlite3.Cursor, write: Accept) -> Answer:
     """Events from outside."""
     talk = Talk(cursor, write.now)
     starts = write.starts or ((),) * len(write.events)
-    accepted = [talk.accept(SendEvent(event, start)) for event, start in zip(write.events, starts, strict=True)]
+    fresh = write.fresh_ids or ("",) * len(write.events)
+    accepted = [talk.accept(SendEvent(*one)) for one in zip(write.events, starts, fresh, strict=True)]
     _start(cursor, talk)
     return Accepted(tuple(accepted), tuple(talk.woken), _ids(talk.started))
 

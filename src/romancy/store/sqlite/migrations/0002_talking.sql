@@ -39,6 +39,13 @@ CREATE TABLE romancy_taken (
 CREATE INDEX romancy_taken_wanted ON romancy_taken (instance_id, wanted, seq);
 CREATE INDEX romancy_taken_seq ON romancy_taken (seq);
 
+-- The workflows that handle events of their name: whoever accepts one starts them, with or without their code.
+CREATE TABLE romancy_handlers (
+    workflow TEXT    NOT NULL PRIMARY KEY,
+    version  TEXT    NOT NULL,
+    saved_at INTEGER NOT NULL
+) WITHOUT ROWID;
+
 CREATE TABLE romancy_subscriptions (
     channel     TEXT    NOT NULL,
     instance_id TEXT    NOT NULL,
