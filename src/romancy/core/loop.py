@@ -28,13 +28,15 @@ from romancy.errors import (
     WorkflowStuckError,
     WorkflowTimeoutError,
 )
-from romancy.model.history import Kind, Outcome
+from romancy.model.history import WAITS, Kind, Outcome
 
 SPIN_LIMIT = 100_000
 """Callbacks in one advance after which a body counts as spinning."""
 REFUSAL_LIMIT = 100
 """How often eviction refuses a body that swallows every refusal before it gives up on it."""
 _MICROS = 1_000_000
+_LEFT = WAITS | {Kind.TIMER}
+"""What a body may leave behind without a word: the losers of a race."""
 _LAST_SECOND = 253_402_300_799
 """The end of the year 9999. `asyncio.sleep(math.inf)` is a timer too, and its time must fit a column and a datetime."""
 
@@ -324,7 +326,7 @@ class Run(_Loop):
 
     def _report_unawaited(self) -> None:
         for op, waiting in self.pending.items():
-            if isinstance(waiting, Operation) and not waiting._callbacks:
+            if isinstance(waiting, Operation) and waiting.issue.kind not in _LEFT and not waiting._callbacks:
                 self.problems.append(f"{op} was started at {waiting.issue.site} but never awaited")
 
     def _report_lost(self, main: RunTask) -> None:

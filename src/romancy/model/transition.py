@@ -186,6 +186,8 @@ class Applied(NamedTuple):
     """Instances for which something arrived by this write."""
     started: tuple[str, ...] = ()
     """Instances that this write started."""
+    caught_up: bool = False
+    """What was asked has answered for everything that has arrived: there is nothing else to look at."""
 
 
 @dataclass(frozen=True, slots=True)

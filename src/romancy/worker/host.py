@@ -41,6 +41,7 @@ _log = logging.getLogger("romancy.worker")
 T = TypeVar("T")
 D = TypeVar("D", bound=Deed)
 
+_FEW_WAITS = 4
 SHORT_BACKOFF = 1 * MICROS
 """A back-off up to this long is waited for with the instance in hand; a longer one releases it."""
 
@@ -87,7 +88,7 @@ class Host:
         self._closed: list[str] = []
         self._consumed: list[int] = []
         self._notes: list[Note] = []
-        self._asks: dict[str, Issue] = {}
+        self._asks: set[str] = set()
         """What to ask the store with the next transition."""
         self._deeds: list[Deed] = []
         self._ended: list[tuple[Attempt, bytes | None, BaseException | None]] = []
@@ -143,7 +144,7 @@ class Host:
         """
         for issue in self.execution.due_issues(now):
             if issue.kind in WAITS:
-                self._asks[issue.op] = issue
+                self._asks.add(issue.op)
             elif self._asks:
                 return
             elif issue.op in self.execution.run.pending:
@@ -158,6 +159,18 @@ class Host:
         """Something arrived. A parked instance looks when there is room for it."""
         if self.owned or self.worker.admits(self):
             self.check_mail()
+        else:
+            self._mail_again = True
+
+    def call(self) -> None:
+        """Something has come for a wait. If there are but a few, ask for each: the store says whether that was all."""
+        waits = self._stored_waits.registered
+        if self._writing is not None or self._reading_mail or not 0 < len(waits) <= _FEW_WAITS:
+            self.nudge()
+        elif self.owned or self.worker.admits(self):
+            for op in waits:
+                self._ask_again(op)
+            self.wake()
         else:
             self._mail_again = True
 
@@ -242,9 +255,8 @@ class Host:
         self.wake()
 
     def _ask_again(self, op: str) -> None:
-        waiting = self.execution.run.pending.get(op)
-        if waiting is not None:
-            self._asks[op] = waiting.issue
+        if op in self.execution.run.pending:
+            self._asks.add(op)
 
     def take_mail(self, seen: int, mails: tuple[Mail, ...]) -> None:
         """Feed what arrived; the next transition says that it was seen."""
@@ -353,7 +365,7 @@ class Host:
             self._arm()
 
     def _take_talk(self) -> None:
-        self._asks.update({issue.op: issue for issue in self.execution.take_asks()})
+        self._asks.update(issue.op for issue in self.execution.take_asks())
         self._deeds += [self._identified(self.idempotency_key(op), deed) for op, deed in self.execution.take_deeds()]
 
     def _identified(self, key: str, deed: D) -> D:
@@ -476,7 +488,7 @@ class Host:
 
     def _take_asks(self, now: int) -> tuple[Ask, ...]:
         pending = self.execution.run.pending
-        wanted = [issue for op, issue in self._asks.items() if op in pending]
+        wanted = [waiting.issue for op, waiting in pending.items() if op in self._asks]  # who asked first is served first
         self._asks.clear()
         self._stored_waits.asked(issue.op for issue in wanted if issue.kind in WAITS)
         at = max(now, self.execution.run.at)
@@ -537,6 +549,8 @@ class Host:
             return
         self.epoch = transition.new_epoch
         self.owned = answer.held
+        if answer.caught_up:
+            self.seen = answer.signal
         if transition.consumed:
             self._consumed = [one for one in self._consumed if one not in transition.consumed]
         if self.worker.on_committed is not None:

@@ -25,6 +25,11 @@ class StoredWaits:
     def __bool__(self) -> bool:
         return bool(self._shown or self._asked)
 
+    @property
+    def registered(self) -> frozenset[str]:
+        """The waits for events and messages that the store has, or is being asked for."""
+        return frozenset(self._asked)
+
     def restore(self, ops: Iterable[str]) -> None:
         """The store has these; what they are and when they were due is not known any more."""
         self._shown = dict.fromkeys(ops, -1)

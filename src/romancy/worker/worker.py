@@ -320,8 +320,11 @@ class Worker:
 
     def call(self, ids: Iterable[str]) -> None:
         """Something has arrived for instances: let those look that are here, and look for the others."""
-        elsewhere = [instance_id for instance_id in ids if not self.nudge(instance_id)]
-        if elsewhere:
+        here = [self._hosts.get(instance_id) or self._parked.get(instance_id) for instance_id in ids]
+        for host in here:
+            if host is not None:
+                host.call()
+        if None in here:
             self.on_evicted(self.clock.now())
 
     def _begin_started(self, creates: Iterable[Create], started: Collection[str]) -> None:

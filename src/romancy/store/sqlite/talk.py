@@ -129,6 +129,10 @@ class Talk:
 
     # --- asks
 
+    def anything_left(self, instance_id: str) -> bool:
+        """Something lies there for the instance that its waits did not ask for, or could not have yet."""
+        return bool(self.cursor.execute(one("anything_left"), {"id": instance_id}).fetchone()[0])
+
     def ask(self, instance_id: str, ask: Ask, *, first: bool) -> Decided | None:
         """Decide; None: it is a wait, and nothing has come for it, or it is not the `first` to be decided."""
         match ask.question:

@@ -57,6 +57,11 @@ SELECT instance_id, op FROM romancy_waits WHERE instance_id = ? AND kind = 'mess
 -- Where a wait that was met goes on looking.
 SELECT met FROM romancy_waits WHERE instance_id = ? AND op = ?
 
+-- name: anything_left
+-- Something lies there for an instance that it has not looked at.
+SELECT EXISTS (SELECT 1 FROM romancy_inbox WHERE instance_id = :id)
+    OR EXISTS (SELECT 1 FROM romancy_waits WHERE instance_id = :id AND met IS NOT NULL)
+
 -- name: looked_up_to
 -- Before this nothing is left for a wish: how far the log had come when the instance was created, or what it took last.
 SELECT max(born, coalesce((

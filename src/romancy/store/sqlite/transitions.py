@@ -77,6 +77,9 @@ def transition(ledger: Ledger, write: Transition) -> Answer:
         return Refused(Status(state.status))
     talk = Talk(ledger.cursor, write.now)
     replies = _talk(ledger, state, write, talk) if talks(write) else ()
+    caught_up = bool(write.asks) and not write.consumed and not talk.anything_left(state.id)
+    if caught_up:
+        write = write._replace(seen=state.signal)
     if write.recur is not None:
         _recur(ledger, state, write, write.recur)
         return Applied(state.signal, True, woken=tuple(talk.woken), started=_ids(talk.started))
@@ -86,7 +89,7 @@ def transition(ledger: Ledger, write: Transition) -> Answer:
     else:
         _settle(ledger, state, write, talk, asked=bool(replies))
     _add_rows(ledger, state, write)
-    return Applied(state.signal, state.owner is not None, replies, tuple(talk.woken), _ids(talk.started))
+    return Applied(state.signal, state.owner is not None, replies, tuple(talk.woken), _ids(talk.started), caught_up)
 
 
 def _talk(ledger: Ledger, state: State, write: Transition, talk: Talk) -> tuple[Reply, ...]:
