@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -63,9 +63,10 @@ class Talk:
 
     cursor: sqlite3.Cursor
     now: int
+    create: Callable[[sqlite3.Cursor, Sequence[Create]], None]
+    """Creates instances."""
     woken: dict[str, None] = field(default_factory=dict[str, None])
-    started: list[Create] = field(default_factory=list[Create])
-    """Instances that events start; whoever holds the ledger creates them."""
+    started: list[str] = field(default_factory=list[str])
 
     def call(self, ids: Iterable[str]) -> None:
         """These instances have something to look for."""
@@ -98,9 +99,10 @@ class Talk:
         _, called = accepted
         self.call(called)
         starts = sent.starts or self._started_elsewhere(sent)
-        self.started += starts
-        ids = (*called, *(create.instance_id for create in starts))
-        return AcceptedEvent(event.id, event.source, duplicate=False, instance_ids=ids)
+        self.create(self.cursor, starts)  # now: the next event comes after them
+        ids = [create.instance_id for create in starts]
+        self.started += ids
+        return AcceptedEvent(event.id, event.source, duplicate=False, instance_ids=(*called, *ids))
 
     def _started_elsewhere(self, sent: SendEvent) -> tuple[Create, ...]:
         """What an event starts that is handled by a workflow whose code is not here: it binds the data when it begins."""

@@ -75,21 +75,21 @@ def transition(ledger: Ledger, write: Transition) -> Answer:
         return Refused()
     if not _may_write(state, write):
         return Refused(Status(state.status))
-    talk = Talk(ledger.cursor, write.now)
+    talk = Talk(ledger.cursor, write.now, _start)
     replies = _talk(ledger, state, write, talk) if talks(write) else ()
     caught_up = bool(write.asks) and not write.consumed and not talk.anything_left(state.id)
     if caught_up:
         write = write._replace(seen=state.signal)
     if write.recur is not None:
         _recur(ledger, state, write, write.recur)
-        return Applied(state.signal, True, woken=tuple(talk.woken), started=_ids(talk.started))
+        return Applied(state.signal, True, woken=tuple(talk.woken), started=tuple(talk.started))
     if write.hold and write.ending is None and _goes_on(state, write):
         _advance(state, write)
         ledger.step(state)
     else:
         _settle(ledger, state, write, talk, asked=bool(replies))
     _add_rows(ledger, state, write)
-    return Applied(state.signal, state.owner is not None, replies, tuple(talk.woken), _ids(talk.started), caught_up)
+    return Applied(state.signal, state.owner is not None, replies, tuple(talk.woken), tuple(talk.started), caught_up)
 
 
 def _talk(ledger: Ledger, state: State, write: Transition, talk: Talk) -> tuple[Reply, ...]:
@@ -100,7 +100,6 @@ def _talk(ledger: Ledger, state: State, write: Transition, talk: Talk) -> tuple[
     """
     for deed in write.deeds:
         talk.do(state.id, deed)
-    _start(ledger.cursor, talk)
     if write.withdrawn:
         talk.withdraw(state.id, write.withdrawn)
     seq = state.length + len(write.history)
@@ -117,17 +116,16 @@ def _talk(ledger: Ledger, state: State, write: Transition, talk: Talk) -> tuple[
 
 def accept(cursor: sqlite3.Cursor, write: Accept) -> Answer:
     """Events from outside."""
-    talk = Talk(cursor, write.now)
+    talk = Talk(cursor, write.now, _start)
     starts = write.starts or ((),) * len(write.events)
     fresh = write.fresh_ids or ("",) * len(write.events)
     accepted = [talk.accept(SendEvent(*one)) for one in zip(write.events, starts, fresh, strict=True)]
-    _start(cursor, talk)
-    return Accepted(tuple(accepted), tuple(talk.woken), _ids(talk.started))
+    return Accepted(tuple(accepted), tuple(talk.woken), tuple(talk.started))
 
 
 def post(cursor: sqlite3.Cursor, write: Post) -> Answer:
     """A message from outside."""
-    talk = Talk(cursor, write.now)
+    talk = Talk(cursor, write.now, _start)
     if not isinstance(write.deed, SendTo):
         talk.do("", write.deed)
     elif talk.send(write.deed) is not None:
@@ -136,16 +134,12 @@ def post(cursor: sqlite3.Cursor, write: Post) -> Answer:
     return Applied(woken=tuple(talk.woken))
 
 
-def _start(cursor: sqlite3.Cursor, talk: Talk) -> None:
-    if talk.started:
-        ledger = Ledger(cursor, _ids(talk.started))
-        for start in talk.started:
+def _start(cursor: sqlite3.Cursor, starts: Sequence[Create]) -> None:
+    if starts:
+        ledger = Ledger(cursor, [start.instance_id for start in starts])
+        for start in starts:
             create(ledger, start)
         ledger.flush()
-
-
-def _ids(creates: Sequence[Create]) -> tuple[str, ...]:
-    return tuple(create.instance_id for create in creates)
 
 
 def beat(ledger: Ledger, write: Beat) -> Answer:

@@ -13,33 +13,28 @@ from romancy.model.talk import (
     TARGET,
     Ask,
     ChannelMode,
-    Deed,
     Event,
     LeaveGroup,
     Members,
     Message,
     Publish,
     Question,
-    Reply,
     SendTo,
     Subscribe,
     Wanted,
 )
 from romancy.model.transition import (
     Accept,
-    Accepted,
     Answer,
     Applied,
     Create,
     Ending,
     Post,
-    Recurrence,
     Request,
     RequestKind,
     Transition,
     Write,
 )
-from romancy.serde.failure import decode_failure
 from romancy.store.port import Runnable, Store
 
 MakeStore = Callable[[], Awaitable[Store]]
@@ -122,8 +117,8 @@ async def row(store: Store, instance_id: str = "a") -> Row:
 
 def event(event_id: str = "e-1", kind: str = "paid", *, to: str | None = None, **more: Any) -> Event:
     """An event of the shop's."""
-    addressed: dict[str, str | int | bool] = {} if to is None else {TARGET: to}
-    return Event(event_id, "shop", kind, extensions=addressed, **({"data": b"{}"} | more))
+    given: dict[str, Any] = {"data": b"{}", "extensions": {} if to is None else {TARGET: to}}
+    return Event(event_id, "shop", kind, **(given | more))
 
 
 def accept(*events: Event, now: int = 30, **more: Any) -> Accept:
@@ -183,112 +178,6 @@ def _ask(
     given = None if asked is None else json.dumps(asked).encode()
     bare = Entry(0, kind, op, Outcome.OK, since, name=op, digest=b"digest", input=given, site="app.py:7", scheduled_at=since)
     return Ask(bare, question, due)
-
-
-def said(replies: tuple[Reply, ...]) -> dict[str, Any]:
-    """What was answered, by operation: an event's id, a message's data, a list of members, None, or the type of an error."""
-    return {reply.op: _said(reply) for reply in replies}
-
-
-def _said(reply: Reply) -> Any:
-    if reply.outcome is Outcome.ERROR:
-        return type(decode_failure(reply.value or b""))
-    body: Any = None if reply.value is None else json.loads(reply.value)
-    if isinstance(body, dict):
-        return body["id"] if "specversion" in body else body["data"]  # pyright: ignore[reportUnknownVariableType]
-    return body
-
-
-class Actor:
-    """An instance as its worker knows it. It goes on warm, and before it writes it has seen what arrived."""
-
-    def __init__(self, store: Store, instance_id: str = "a", worker: str = ME, epoch: int = 1) -> None:
-        self.store = store
-        self.id = instance_id
-        self.worker = worker
-        self.generation = 1
-        self.epoch = epoch
-        self.owned = True
-        self.length = 0
-
-    async def made(self, *, now: int = 20, **more: Any) -> Transition:
-        """What it would write; by default it lets go afterwards."""
-        given: dict[str, Any] = {
-            "generation": self.generation,
-            "worker": self.worker,
-            "new_epoch": self.epoch if self.owned else self.epoch + 1,
-            "status": Status.WAITING_FOR_EVENT,
-            "hold": False,
-            "length": self.length,
-            "bound": True,
-        }
-        if "seen" not in more:
-            given["seen"] = (await self.store.inbox(self.id)).signal
-        return transition(self.id, epoch=self.epoch, now=now, **(given | more))
-
-    def learn(self, made: Transition, answer: Answer) -> Applied:
-        """What it has written was answered."""
-        assert isinstance(answer, Applied), answer
-        self.epoch, self.owned = made.new_epoch, answer.held
-        self.length += len(made.history) + len(answer.replies)
-        if made.recur is not None:
-            self.generation, self.length = self.generation + 1, 0
-        return answer
-
-    async def write(self, *, now: int = 20, **more: Any) -> Applied:
-        """Write something."""
-        made = await self.made(now=now, **more)
-        (answer,) = await write(self.store, made)
-        return self.learn(made, answer)
-
-    async def ask(self, *asks: Ask, now: int = 20, **more: Any) -> dict[str, Any]:
-        """Ask the store; what it said."""
-        return said((await self.write(now=now, asks=asks, **more)).replies)
-
-    async def do(self, *deeds: Deed, now: int = 20, **more: Any) -> Applied:
-        """Say something, and keep the instance in hand."""
-        return await self.write(now=now, deeds=deeds, **({"status": Status.RUNNING, "hold": True} | more))
-
-    async def end(self, *, now: int = 90, status: Status = Status.COMPLETED) -> Applied:
-        """Come to an end."""
-        return await self.write(now=now, status=status, ending=Ending(output=b"output"))
-
-    async def recur(self, *, now: int = 60, archive: bool = True, **more: Any) -> Applied:
-        """Begin the next generation."""
-        next_one = Recurrence(b"next", archive=archive)
-        return await self.write(now=now, status=Status.RUNNING, hold=True, recur=next_one, **more)
-
-    async def claimed(self, *, now: int, worker: str = OTHER, **more: Any) -> None:
-        """Somebody claims it, and goes on with it cold."""
-        (one,) = await self.store.claim(worker, [ORDER], now=now, limit=1, ids=[self.id], **more)
-        self.worker, self.epoch, self.length, self.owned = worker, one.epoch, one.length, True
-
-    async def called(self) -> tuple[str, ...]:
-        """Its waits for which something has come."""
-        return (await self.store.inbox(self.id)).called
-
-
-async def actors(store: Store, *ids: str, now: int = 10) -> list[Actor]:
-    """New instances of `worker-1`."""
-    await write(store, *(create(one, now=now) for one in ids))
-    return [Actor(store, one) for one in ids]
-
-
-async def subscribers(
-    store: Store, *ids: str, channel: str = "jobs", mode: ChannelMode = ChannelMode.COMPETING
-) -> list[Actor]:
-    """New instances that have subscribed to a channel, one after the other from time 11 on."""
-    found = await actors(store, *ids)
-    for at, one in enumerate(found, 11):
-        assert await one.ask(subscribe(channel, mode), now=at, hold=True) == {f"subscribe:{channel}": None}
-    return found
-
-
-async def tell(store: Store, said_outside: Accept | Post) -> Applied | Accepted:
-    """Say something from outside that nothing speaks against."""
-    (answer,) = await write(store, said_outside)
-    assert isinstance(answer, Applied | Accepted), answer
-    return answer
 
 
 # --- reading
