@@ -21,6 +21,7 @@ from romancy.model.history import ASKS, EFFECTS, Entry, Kind, Outcome, Role
 from romancy.model.talk import Deed, Reply
 
 _TALKING = ASKS | EFFECTS - {Kind.REGISTRATION}
+_FROM_OUTSIDE = frozenset({Kind.CANCEL, Kind.TIMEOUT, Kind.RETRY})
 
 
 class Phase(StrEnum):
@@ -170,7 +171,7 @@ class Execution:
         issue = waiting.issue if waiting is not None else None
         if self.run.verdict is not None:
             raise DeterminismViolationError(f"recorded: {_describe(entry)}; but the code had ended by then")
-        if entry.kind not in (Kind.CANCEL, Kind.TIMEOUT):
+        if entry.kind not in _FROM_OUTSIDE:
             _check_fits(entry, issue, self.run)
             self._asking.discard(entry.op)
         commands = self.run.advance(Resolution.of(entry))

@@ -232,12 +232,22 @@ class Run(_Loop):
         kind = resolution.kind
         if kind is Kind.START:
             self._main = self.create_task(self._body(), name="main", context=contextvars.Context())
+        elif kind is Kind.RETRY:
+            self._renew_waits(resolution.at)
         elif kind is Kind.CANCEL or kind is Kind.TIMEOUT:
             self._stop = self._stop or resolution
             assert self._main is not None
             self._main.cancel()
         else:
             self._resolve(resolution)
+
+    def _renew_waits(self, at: int) -> None:
+        """The instance had failed, and goes on now: waits whose time ran out meanwhile begin anew."""
+        for op, due in self.due.items():
+            waiting = self.pending[op]
+            if isinstance(waiting, Operation) and waiting.issue.kind in WAITS and due <= at:
+                self.due[op] = at + due - waiting.issue.at
+                waiting.issue = waiting.issue._replace(due=self.due[op])
 
     def _resolve(self, resolution: Resolution) -> None:
         target = self.pending.pop(resolution.op, None)

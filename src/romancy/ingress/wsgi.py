@@ -16,7 +16,7 @@ import json
 import queue
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
@@ -91,6 +91,8 @@ class LoopThread:
 
     def __init__(self, app: ASGIApp) -> None:
         self.loop = asyncio.new_event_loop()
+        # Made now and not when first used: pools end before whatever was registered earlier, and `close` needs this one.
+        self.loop.set_default_executor(ThreadPoolExecutor(thread_name_prefix="romancy-wsgi"))
         self._thread = threading.Thread(target=self.loop.run_forever, name="romancy-wsgi", daemon=True)
         self._thread.start()
         self._lifespan = _Lifespan(app)
@@ -111,6 +113,7 @@ class LoopThread:
         asyncio.run_coroutine_threadsafe(work, self.loop).result()
 
     def _end(self) -> None:
+        self._on_loop(self.loop.shutdown_default_executor())
         self.loop.call_soon_threadsafe(self.loop.stop)
         self._thread.join()
         self.loop.close()

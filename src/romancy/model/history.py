@@ -15,6 +15,7 @@ class Kind(StrEnum):
     TIMER = "timer"
     CANCEL = "cancel"
     TIMEOUT = "timeout"
+    RETRY = "retry"
     REGISTRATION = "registration"
     COMPENSATION = "compensation"
     EVENT = "event"

@@ -161,7 +161,9 @@ class Finder:
 
     def expect(self, due: int) -> None:
         """Somebody is due at that time: look then, at the latest."""
-        if self._alarm is None or self._alarm.callback is None or due < self._alarm.due:
+        if due <= self._worker.clock.now():
+            self.look()
+        elif self._alarm is None or self._alarm.callback is None or due < self._alarm.due:
             self._set_alarm(due)
 
     def _set_alarm(self, due: int | None) -> None:

@@ -142,10 +142,12 @@ class Host:
 
         What is due after it comes after it: the alarm rings again when it is answered.
         """
+        asking = False
         for issue in self.execution.due_issues(now):
             if issue.kind in WAITS:
                 self._asks.add(issue.op)
-            elif self._asks:
+                asking = True
+            elif asking:
                 return
             elif issue.op in self.execution.run.pending:
                 self._feed(Resolution(Kind.TIMER, issue.op, self._now()))
@@ -487,12 +489,20 @@ class Host:
         return Recurrence(verdict.input, self.worker.options.archive_history) if isinstance(verdict, Recur) else None
 
     def _take_asks(self, now: int) -> tuple[Ask, ...]:
-        pending = self.execution.run.pending
-        wanted = [waiting.issue for op, waiting in pending.items() if op in self._asks]  # who asked first is served first
-        self._asks.clear()
+        wanted = self._askable(now)
+        self._asks.difference_update(issue.op for issue in wanted)
         self._stored_waits.asked(issue.op for issue in wanted if issue.kind in WAITS)
         at = max(now, self.execution.run.at)
         return tuple([self._ask(issue, at) for issue in wanted])
+
+    def _askable(self, now: int) -> list[Issue]:
+        """What to ask: what is due, in that order, but not before a timer that was due earlier; then as it was issued."""
+        run = self.execution.run
+        late = {op: due for op, due in run.due.items() if due <= now}
+        timer = min((due for op, due in late.items() if run.pending[op].issue.kind not in WAITS), default=now)
+        self._asks.intersection_update(run.pending)
+        wanted = [run.pending[op].issue for op in run.pending if op in self._asks and late.get(op, 0) <= timer]
+        return sorted(wanted, key=lambda issue: late.get(issue.op, now + 1))
 
     def _ask(self, issue: Issue, at: int) -> Ask:
         entry = Entry(

@@ -36,12 +36,11 @@ def call_next(cursor: sqlite3.Cursor, channel: str, now: int, without: Sequence[
 
 
 def pass_on(cursor: sqlite3.Cursor, ids: Sequence[str], now: int) -> list[str]:
-    """These instances will not come for what they were called for: call others in their place."""
-    keys = as_json(ids)
-    channels: list[str] = fetch(cursor, "called_channels", {"ids": keys})
-    if not channels:
-        return []
-    cursor.execute(one("uncall"), (keys,))
+    """These instances may not come for what they were called for: call others in their place.
+
+    They stay called: if they come after all they look for everything they wait for.
+    """
+    channels: list[str] = fetch(cursor, "called_channels", {"ids": as_json(ids)})
     return [called for channel in channels for called in call_next(cursor, channel, now, ids)]
 
 

@@ -80,7 +80,7 @@ def subscribe(cursor: sqlite3.Cursor, instance_id: str, channel: str, mode: Chan
 def unsubscribe(cursor: sqlite3.Cursor, instance_id: str, channel: str, now: int) -> list[str]:
     """Let go of a channel and of what was not read; the instances called instead of this one, itself if it waits still."""
     own = cursor.execute(one("own_waits"), (instance_id, channel)).fetchall()
-    called = pass_on(cursor, [instance_id], now) if own else []
+    called = call_next(cursor, channel, now, [instance_id]) if own else []
     unread = fetch(cursor, "unsubscribed_messages", (instance_id, channel))
     cursor.execute(one("drop_deliveries_of"), (instance_id, channel))
     cursor.execute(one("drop_messages"), (as_json(unread),))

@@ -87,10 +87,11 @@ SELECT id, kind, op, body, at FROM romancy_inbox WHERE instance_id = ? ORDER BY 
 SELECT json_group_array(op) FROM (SELECT op FROM romancy_waits WHERE instance_id = ? AND met IS NOT NULL ORDER BY since, op)
 
 -- name: undeliverable
--- Addressed events whose instance does not exist or has ended, and that it did not consume.
+-- Addressed events that were not consumed and whose instance does not exist, has ended, or was created later.
 SELECT e.seq, e.accepted_at, e.body FROM romancy_events AS e
 LEFT JOIN romancy_instances AS i ON i.id = e.target
-WHERE e.target IS NOT NULL AND e.used = 0 AND e.seq > :after AND (i.id IS NULL OR i.ended_at IS NOT NULL)
+WHERE e.target IS NOT NULL AND e.used = 0 AND e.seq > :after AND (
+    i.id IS NULL OR i.ended_at IS NOT NULL OR e.seq <= i.born)
 ORDER BY e.seq LIMIT :limit
 
 -- name: signal_of

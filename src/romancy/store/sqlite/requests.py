@@ -77,6 +77,7 @@ def _retry(ledger: Ledger, state: State, write: Request) -> Answer:
         return Refused(Status(state.status))
     if _set_aside(ledger, state):
         state.round += 1
+    ledger.add_history(state, (Entry(state.length + 1, Kind.RETRY, "retry", Outcome.OK, write.now, name="retry"),))
     _bind_again(ledger, state, write.now)
     ledger.set_results(state, None, None)
     if state.deadline_at is not None and state.deadline_at <= write.now:

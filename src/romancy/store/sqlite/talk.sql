@@ -119,11 +119,6 @@ SELECT json_group_array(DISTINCT w.key) FROM romancy_waits AS w
 JOIN romancy_subscriptions AS s ON s.channel = w.key AND s.instance_id = w.instance_id AND s.mode = 'competing'
 WHERE w.instance_id IN (SELECT value FROM json_each(:ids)) AND w.met IS NOT NULL AND w.kind = 'message'
 
--- name: uncall
--- Others are called in their place; they look when they go on.
-UPDATE romancy_waits SET met = NULL
-WHERE instance_id IN (SELECT value FROM json_each(?)) AND met IS NOT NULL AND kind = 'message'
-
 -- name: mode_of
 -- How a channel hands out its messages, as long as it has subscribers. Direct ones do not matter for that.
 SELECT mode FROM romancy_subscriptions WHERE channel = ? AND mode <> 'direct' LIMIT 1

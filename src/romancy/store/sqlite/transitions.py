@@ -81,6 +81,7 @@ def transition(ledger: Ledger, write: Transition) -> Answer:
     if caught_up:
         write = write._replace(seen=state.signal)
     if write.recur is not None:
+        talk.call(pass_on(ledger.cursor, [state.id], write.now))
         _recur(ledger, state, write, write.recur)
         return Applied(state.signal, True, woken=tuple(talk.woken), started=tuple(talk.started))
     if write.hold and write.ending is None and _goes_on(state, write):

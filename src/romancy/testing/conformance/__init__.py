@@ -9,10 +9,16 @@ pytest-asyncio in auto mode the suite then runs as it is.
 Time is a plain number here: every test is a short dated story.
 """
 
+from romancy.testing.conformance.accepting import TestAccepting
 from romancy.testing.conformance.batches import TestBatches
 from romancy.testing.conformance.builders import MakeStore
+from romancy.testing.conformance.channels import TestBroadcast, TestChannels, TestCompeting, TestDirect
 from romancy.testing.conformance.claims import TestClaims
 from romancy.testing.conformance.creation import TestCreation
+from romancy.testing.conformance.deadlines import TestDeadlines
+from romancy.testing.conformance.events import TestEvents
+from romancy.testing.conformance.generations import TestBonds, TestGenerations
+from romancy.testing.conformance.groups import TestGroups
 from romancy.testing.conformance.reading import TestReading
 from romancy.testing.conformance.requests import TestRequests
 from romancy.testing.conformance.retries import TestRetries
@@ -23,9 +29,19 @@ from romancy.testing.conformance.upkeep import TestUpkeep
 
 __all__ = [
     "MakeStore",
+    "TestAccepting",
     "TestBatches",
+    "TestBonds",
+    "TestBroadcast",
+    "TestChannels",
     "TestClaims",
+    "TestCompeting",
     "TestCreation",
+    "TestDeadlines",
+    "TestDirect",
+    "TestEvents",
+    "TestGenerations",
+    "TestGroups",
     "TestReading",
     "TestRequests",
     "TestRetries",

@@ -46,7 +46,7 @@ class Actor:
             "generation": self.generation,
             "worker": self.worker,
             "new_epoch": self.epoch if self.owned else self.epoch + 1,
-            "status": Status.WAITING_FOR_EVENT,
+            "status": Status.RUNNING if more.get("hold") else Status.WAITING_FOR_EVENT,
             "hold": False,
             "length": self.length,
             "bound": True,
@@ -76,7 +76,7 @@ class Actor:
 
     async def do(self, *deeds: Deed, now: int = 20, **more: Any) -> Applied:
         """Say something, and keep the instance in hand."""
-        return await self.write(now=now, deeds=deeds, **({"status": Status.RUNNING, "hold": True} | more))
+        return await self.write(now=now, deeds=deeds, **({"hold": True} | more))
 
     async def end(self, *, now: int = 90, status: Status = Status.COMPLETED) -> Applied:
         """Come to an end."""
@@ -85,7 +85,7 @@ class Actor:
     async def recur(self, *, now: int = 60, archive: bool = True, **more: Any) -> Applied:
         """Begin the next generation."""
         next_one = Recurrence(b"next", archive=archive)
-        return await self.write(now=now, status=Status.RUNNING, hold=True, recur=next_one, **more)
+        return await self.write(now=now, hold=True, recur=next_one, **more)
 
     async def claimed(self, *, now: int, worker: str = OTHER, **more: Any) -> None:
         """Somebody claims it, and goes on with it cold."""

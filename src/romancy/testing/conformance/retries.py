@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from romancy.model.history import Outcome, Role
+from romancy.model.history import Entry, Kind, Outcome, Role
 from romancy.model.status import Status
 from romancy.model.transition import Applied, Ending, Refused, RequestKind
 from romancy.store.port import Store
@@ -37,7 +37,8 @@ class TestRetries:
         assert await write(store, request(RETRY, now=60)) == [Applied()]
         loaded = await store.load("a")
         assert loaded is not None
-        assert [one.role for one in loaded.history] == [Role.FED, Role.UNDONE]
+        assert [one.role for one in loaded.history] == [Role.FED, Role.UNDONE, Role.FED]
+        assert loaded.history[-1] == Entry(3, Kind.RETRY, "retry", Outcome.OK, 60, name="retry")
         assert loaded.attempts == ()
         one = loaded.row
         assert (one.status, one.wake_at, one.ended_at, one.epoch, one.round) == (Status.PENDING, 60, None, 2, 0)
@@ -59,7 +60,7 @@ class TestRetries:
         await write(store, ending(status=Status.FAILED, ending=FAILED, history=story))
         await write(store, request(RETRY))
         roles = [one.role for one in await store.history("a", 1, after=0, limit=9)]
-        assert roles == [Role.UNDONE, Role.KEPT, Role.UNDONE, Role.UNDONE]
+        assert roles == [Role.UNDONE, Role.KEPT, Role.UNDONE, Role.UNDONE, Role.FED]
         assert (await row(store)).round == 1
 
     @pytest.mark.parametrize(("deadline_at", "kept"), [(59, None), (60, None), (61, 61), (None, None)])
