@@ -4,6 +4,7 @@ A workflow orchestrates activities; every result is recorded; after a crash the 
 """
 
 from romancy.app import App
+from romancy.auth import Token
 from romancy.authoring.activity import Activity, activity
 from romancy.authoring.channels import publish, receive, send_to, subscribe, unsubscribe
 from romancy.authoring.compensation import register_compensation
@@ -45,6 +46,7 @@ from romancy.errors import (
     WorkflowTimeoutError,
 )
 from romancy.handle import WorkflowHandle
+from romancy.ingress.wsgi import to_wsgi
 from romancy.model.instance import (
     AttemptEntry,
     Error,
@@ -57,7 +59,7 @@ from romancy.model.instance import (
 )
 from romancy.model.policy import RetryPolicy
 from romancy.model.status import Status
-from romancy.model.talk import AcceptedEvent, ChannelMode, ReceivedEvent, ReceivedMessage
+from romancy.model.talk import AcceptedEvent, ChannelMode, ReceivedEvent, ReceivedMessage, UndeliverableEvent
 
 __version__ = "0.1.0"
 __all__ = [
@@ -97,6 +99,8 @@ __all__ = [
     "Status",
     "StoreError",
     "TerminalError",
+    "Token",
+    "UndeliverableEvent",
     "WaitingFor",
     "Workflow",
     "WorkflowCancelledError",
@@ -125,6 +129,7 @@ __all__ = [
     "sleep",
     "sleep_until",
     "subscribe",
+    "to_wsgi",
     "unsubscribe",
     "wait_event",
     "workflow",

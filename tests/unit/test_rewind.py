@@ -6,7 +6,7 @@ from itertools import product
 
 import pytest
 
-from romancy.core.rewind import Bonds, Rewind, bonds, rewind
+from romancy.core.rewind import Rewind, rewind
 from romancy.model.history import ASKS, EFFECTS, Entry, Kind, Outcome, Role
 
 OK, ERROR, CANCELLED = Outcome.OK, Outcome.ERROR, Outcome.CANCELLED
@@ -160,24 +160,3 @@ def _undo_first(seq: int, before: list[Entry]) -> Entry:
 
 def _with_roles(story: list[Entry], roles: dict[int, Role]) -> list[Entry]:
     return [Entry(e.seq, e.kind, e.op, e.outcome, e.at, role=roles.get(e.seq, e.role)) for e in story]
-
-
-def bond(seq: int, kind: Kind, asked: str, *, outcome: Outcome = OK, role: Role = FED) -> Entry:
-    return Entry(seq, kind, f"op-{seq}", outcome, seq, role=role, input=asked.encode())
-
-
-def test_what_an_instance_belongs_to_follows_from_its_history() -> None:
-    story = [
-        bond(1, Kind.SUBSCRIBE, '{"channel":"a","mode":"broadcast"}'),
-        bond(2, Kind.SUBSCRIBE, '{"channel":"b","mode":"direct"}', role=KEPT),
-        bond(3, Kind.SUBSCRIBE, '{"channel":"c","mode":"broadcast"}', outcome=ERROR),
-        bond(4, Kind.SUBSCRIBE, '{"channel":"d","mode":"broadcast"}'),
-        bond(5, Kind.UNSUBSCRIBE, '{"channel":"d"}', role=BESIDE),
-        bond(6, Kind.UNSUBSCRIBE, '{"channel":"a"}', role=UNDONE),
-        bond(7, Kind.JOIN_GROUP, '{"group":"x"}', role=BESIDE),
-        bond(8, Kind.JOIN_GROUP, '{"group":"y"}', role=KEPT),
-        bond(9, Kind.LEAVE_GROUP, '{"group":"x"}'),
-        activity(10),
-    ]
-    assert bonds(story) == Bonds({"a": "broadcast", "b": "direct"}, ("y",))
-    assert bonds([]) == Bonds({}, ())

@@ -116,6 +116,12 @@ def text(value: object, what: str) -> str:
     """A text that is not empty and can be stored."""
     if not isinstance(value, str) or not value:
         raise ConfigurationError(f"{what} is {value!r}: give a text that is not empty.")
+    if "\0" in value:
+        raise ConfigurationError(f"{what} is {value!r}: a name cannot hold the character NUL.")
+    return _storable(value, what)
+
+
+def _storable(value: str, what: str) -> str:
     try:
         value.encode()
     except UnicodeEncodeError as error:
@@ -149,7 +155,7 @@ def wishes(match: object, what: str) -> dict[str, Any] | None:
 
 def _check_wish(path: str, value: object, what: str) -> None:
     if isinstance(value, str):
-        text(value or "x", f"The value at {path!r} in the match of {what}")  # an empty text is a value as any
+        _storable(value, f"The value at {path!r} in the match of {what}")
     elif value is not None and (not isinstance(value, int | float) or not math.isfinite(value)):
         raise ConfigurationError(
             f"The match of {what} wants {value!r} at {path!r}: give a text, a finite number, True, False or None."

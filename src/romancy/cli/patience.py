@@ -7,10 +7,12 @@ that sends a byte now and then could hold as many connections as it likes.
 from __future__ import annotations
 
 import asyncio
+import signal
 import socket
 from typing import Any
 
 import h11
+from uvicorn import Server
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from romancy.app import App
@@ -36,6 +38,8 @@ class PatientProtocol(H11Protocol):
         # the client's acknowledgement of the first, which clients hold back for 40 ms.
         transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._watch()
+        if _stopping():
+            self.shutdown()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Nothing is owed any more."""
@@ -70,3 +74,10 @@ class PatientProtocol(H11Protocol):
         if self.conn.our_state is h11.IDLE:
             self.transport.write(b"HTTP/1.1 408 Request Timeout\r\nConnection: close\r\nContent-Length: 0\r\n\r\n")
         self.transport.close()
+
+
+def _stopping() -> bool:
+    """Whether the server stops. uvicorn tells the connections that it has then, but not one that is just being accepted:
+    its client could go on asking, and the end would have to wait for it."""
+    server = getattr(signal.getsignal(signal.SIGTERM), "__self__", None)
+    return isinstance(server, Server) and server.should_exit

@@ -9,8 +9,7 @@ said: nobody hears it twice. Everything else is set aside.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from romancy.model.history import ASKS, EFFECTS, Entry, Kind, Outcome, Role
@@ -18,7 +17,6 @@ from romancy.model.history import ASKS, EFFECTS, Entry, Kind, Outcome, Role
 _FALLIBLE = ASKS | {Kind.ACTIVITY}
 _LASTING = _FALLIBLE | EFFECTS - {Kind.REGISTRATION}
 """What is done once, whatever becomes of the instance."""
-_BINDING = frozenset({Kind.SUBSCRIBE, Kind.UNSUBSCRIBE, Kind.JOIN_GROUP, Kind.LEAVE_GROUP})
 _PREFIX = "compensate:"
 _LIVE = (Role.FED, Role.BESIDE)
 
@@ -68,31 +66,3 @@ def _role(entry: Entry, undone: set[str]) -> Role | None:
         return None
     stands = entry.kind in _LASTING and entry.outcome is Outcome.OK and entry.op not in undone
     return Role.KEPT if stands else Role.UNDONE
-
-
-@dataclass(frozen=True, slots=True)
-class Bonds:
-    """What an instance belonged to: the mode of each channel it had subscribed to, and its groups."""
-
-    channels: Mapping[str, str]
-    groups: tuple[str, ...]
-
-
-def bonds(history: Sequence[Entry]) -> Bonds:
-    """What an instance belonged to when it ended, to be put back when it is retried: nothing of it is asked for again."""
-    channels: dict[str, str] = {}
-    groups: dict[str, None] = {}
-    for entry in history:
-        if entry.kind not in _BINDING or entry.outcome is not Outcome.OK or entry.role is Role.UNDONE:
-            continue
-        asked: dict[str, str] = json.loads(entry.input or b"{}")
-        match entry.kind:
-            case Kind.SUBSCRIBE:
-                channels[asked["channel"]] = asked["mode"]
-            case Kind.UNSUBSCRIBE:
-                channels.pop(asked["channel"], None)
-            case Kind.JOIN_GROUP:
-                groups[asked["group"]] = None
-            case _:
-                groups.pop(asked["group"], None)
-    return Bonds(channels, tuple(groups))

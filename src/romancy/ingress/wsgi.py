@@ -91,8 +91,10 @@ class LoopThread:
 
     def __init__(self, app: ASGIApp) -> None:
         self.loop = asyncio.new_event_loop()
-        # Made now and not when first used: pools end before whatever was registered earlier, and `close` needs this one.
-        self.loop.set_default_executor(ThreadPoolExecutor(thread_name_prefix="romancy-wsgi"))
+        # With a thread from the beginning: at the end of the process, when the app shuts down, Python 3.12 starts no new ones.
+        self._pool = ThreadPoolExecutor(thread_name_prefix="romancy-wsgi")
+        self._pool.submit(int).result()
+        self.loop.set_default_executor(self._pool)
         self._thread = threading.Thread(target=self.loop.run_forever, name="romancy-wsgi", daemon=True)
         self._thread.start()
         self._lifespan = _Lifespan(app)
@@ -113,9 +115,9 @@ class LoopThread:
         asyncio.run_coroutine_threadsafe(work, self.loop).result()
 
     def _end(self) -> None:
-        self._on_loop(self.loop.shutdown_default_executor())
         self.loop.call_soon_threadsafe(self.loop.stop)
         self._thread.join()
+        self._pool.shutdown()
         self.loop.close()
 
 

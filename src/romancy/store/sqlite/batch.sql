@@ -147,11 +147,6 @@ DELETE FROM romancy_inbox WHERE instance_id = ? AND kind = ?
 SELECT seq, kind, op, outcome, at, name, role FROM romancy_history
 WHERE instance_id = ? AND generation = ? ORDER BY seq
 
--- name: bindings
--- What an instance had joined and left, in all generations.
-SELECT seq, kind, op, outcome, at, name, role, input FROM romancy_history
-WHERE instance_id = ? AND kind IN ('subscribe', 'unsubscribe', 'join_group', 'leave_group') ORDER BY generation, seq
-
 -- name: set_role
 -- A retry of the whole instance sets an entry aside.
 UPDATE romancy_history SET role = ? WHERE instance_id = ? AND generation = ? AND seq = ?

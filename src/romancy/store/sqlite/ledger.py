@@ -13,7 +13,7 @@ from operator import attrgetter
 from typing import Any
 
 from romancy.model.history import Attempt, Entry
-from romancy.model.status import ENDED
+from romancy.model.status import ENDED, Status
 from romancy.model.transition import Note, Wait
 from romancy.store.sqlite import channels
 from romancy.store.sqlite.keys import as_json, fetch
@@ -152,6 +152,8 @@ class Ledger:
         """The instance ended: it waits for nothing, gets nothing and runs nothing. The instances called in its place."""
         for name in ("clear_waits", "clear_inbox", "clear_open_attempts"):
             self._gone.setdefault(name, []).append(state.id)
+        if state.status == Status.FAILED:
+            self.cursor.execute(one("keep_bonds"), {"id": state.id, "generation": state.generation})
         return channels.clear(self.cursor, [state.id], now)
 
     def flush(self) -> None:

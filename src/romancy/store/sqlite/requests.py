@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 
-from romancy.core.rewind import bonds, rewind
+from romancy.core.rewind import rewind
 from romancy.model.history import Entry, Kind, Outcome, Role
 from romancy.model.status import Status
 from romancy.model.talk import ChannelMode
@@ -109,12 +109,12 @@ def _set_aside(ledger: Ledger, state: State) -> bool:
 
 def _bind_again(ledger: Ledger, state: State, now: int) -> None:
     """Its end had let go of channels and groups, and the code will not ask for them again."""
-    rows = ledger.cursor.execute(one("bindings"), (state.id,)).fetchall()
-    belonged = bonds([_outlined(*row)._replace(input=given) for *row, given in rows])
-    for channel, mode in belonged.channels.items():
+    (kept,) = ledger.cursor.execute(one("bonds"), (state.id, state.generation)).fetchone()
+    bonds = json.loads(kept) if kept is not None else {"channels": [], "groups": []}
+    for channel, mode in bonds["channels"]:
         # Another mode may have been taken up meanwhile: then the next receive() says that there is no subscription.
         channels.subscribe(ledger.cursor, state.id, channel, ChannelMode(mode), now)
-    for group in belonged.groups:
+    for group in bonds["groups"]:
         ledger.cursor.execute(one("join_group"), (group, state.id, now))
 
 

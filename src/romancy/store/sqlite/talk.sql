@@ -222,6 +222,17 @@ SELECT json_group_array(instance_id) FROM (
 -- Messages that instances have not read.
 SELECT json_group_array(DISTINCT seq) FROM romancy_deliveries WHERE instance_id IN (SELECT value FROM json_each(?))
 
+-- name: keep_bonds
+-- An instance fails: what it belongs to is noted, in case it is retried.
+UPDATE romancy_payloads SET bonds = json_object(
+    'channels', (SELECT json_group_array(json_array(channel, mode)) FROM romancy_subscriptions WHERE instance_id = :id),
+    'groups', (SELECT json_group_array(name) FROM romancy_members WHERE instance_id = :id))
+WHERE instance_id = :id AND generation = :generation
+
+-- name: bonds
+-- What an instance belonged to when it failed.
+SELECT bonds FROM romancy_payloads WHERE instance_id = ? AND generation = ?
+
 -- name: clear_deliveries
 -- Instances that ended read nothing,
 DELETE FROM romancy_deliveries WHERE instance_id IN (SELECT value FROM json_each(?))

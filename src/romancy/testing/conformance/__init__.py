@@ -15,6 +15,7 @@ from romancy.testing.conformance.builders import MakeStore
 from romancy.testing.conformance.channels import TestBroadcast, TestChannels, TestCompeting, TestDirect
 from romancy.testing.conformance.claims import TestClaims
 from romancy.testing.conformance.creation import TestCreation
+from romancy.testing.conformance.crowds import TestCrowds
 from romancy.testing.conformance.deadlines import TestDeadlines
 from romancy.testing.conformance.events import TestEvents
 from romancy.testing.conformance.generations import TestBonds, TestGenerations
@@ -37,6 +38,7 @@ __all__ = [
     "TestClaims",
     "TestCompeting",
     "TestCreation",
+    "TestCrowds",
     "TestDeadlines",
     "TestDirect",
     "TestEvents",

@@ -32,7 +32,6 @@ from romancy.testing.conformance.builders import (
 )
 
 BROADCAST, COMPETING, DIRECT = ChannelMode.BROADCAST, ChannelMode.COMPETING, ChannelMode.DIRECT
-MESSAGE = {"status": Status.WAITING_FOR_MESSAGE}
 
 
 async def unclaimed(store: Store) -> int:
@@ -153,7 +152,7 @@ class TestBroadcast:
     async def test_who_waits_is_woken(self, store: Store) -> None:
         a, b, c = await subscribers(store, "a", "b", "c", mode=BROADCAST)
         for one in (a, b):
-            await one.ask(receive(), **MESSAGE)
+            await one.ask(receive())
         stored = await store.get("a")
         assert stored is not None
         assert stored.waits == (Wait("jobs:1", WaitKind.MESSAGE, 20, None, "jobs", site="app.py:7"),)
@@ -296,7 +295,7 @@ class TestCompeting:
     async def test_the_longest_waiting_is_called_first(self, store: Store) -> None:
         a, b, c = await subscribers(store, "a", "b", "c")
         for one, since in ((b, 20), (c, 21), (a, 22)):
-            await one.ask(receive(since=since), now=since, **MESSAGE)
+            await one.ask(receive(since=since), now=since)
         called = [(await tell(store, publish(f"m{n}", now=30 + n))).woken for n in range(4)]
         assert called == [("b",), ("c",), ("a",), ()]
         for one, heard in ((a, "m0"), (b, "m1"), (c, "m2")):
@@ -371,23 +370,26 @@ class TestCompeting:
         assert (said(answer.replies)) == {"jobs:1": "mine"}
         assert await a.ask(receive(op="jobs:2"), now=41) == {"jobs:2": "ours"}
 
-    async def test_the_chain_of_calls_does_not_break(self, store: Store) -> None:
-        a, b, c = await subscribers(store, "a", "b", "c")
-        await tell(store, publish("one", now=12))
-        await tell(store, publish("two", now=12))
-        await tell(store, publish("three", now=12))
-        assert await a.ask(receive()) == {"jobs:1": "one"}
-        for one in (b, c):
-            await one.ask(receive(), now=21, hold=True)
-        left = [one for one in (b, c) if one.length == 1]
-        assert left == [], "there was something for each"
+    async def test_who_takes_one_calls_for_the_next(self, store: Store) -> None:
+        a, b, c, d = await subscribers(store, "a", "b", "c", "d")
+        for one, since in ((a, 20), (b, 21), (c, 22), (d, 23)):
+            await one.ask(receive(since=since), now=since)
+        for n, called in enumerate("ab"):
+            assert (await tell(store, publish(f"m{n}"))).woken == (called,)
+        for one in (a, b):
+            await one.end(now=40)
+        heard: list[str] = []
+        for one in (c, d):
+            assert await one.called() == ("jobs:1",)
+            heard += (await one.ask(receive(), now=50)).values()
+        assert heard == ["m0", "m1"]
 
-    @pytest.mark.parametrize("status", [RequestKind.PAUSE, None], ids=["paused", "blocked"])
-    async def test_who_is_at_rest_is_not_called(self, store: Store, status: RequestKind | None) -> None:
+    @pytest.mark.parametrize("how", ["pause", "block"])
+    async def test_who_is_at_rest_is_not_called(self, store: Store, how: str) -> None:
         a, b = await subscribers(store, "a", "b")
-        await a.ask(receive(since=20), now=20, hold=status is None)
+        await a.ask(receive(since=20), now=20, hold=how == "block")
         await b.ask(receive(since=21), now=21)
-        await _rest(a, "block" if status is None else "pause")
+        await _rest(a, how)
         assert (await tell(store, publish(now=50))).woken == ("b",)
 
     async def test_who_goes_on_after_a_rest_finds_what_is_left(self, store: Store) -> None:

@@ -146,7 +146,7 @@ class TestEvents:
         for n in range(4):
             fitting = event(f"fit-{n}", subject="s", data=b'{"n": 1}')
             await tell(store, accept(event(f"other-{n}", subject="s", data=b'{"n": 2}'), fitting))
-        wish = {"subject": "s", "match": b'{"n": 1}'}
+        wish: dict[str, Any] = {"subject": "s", "match": b'{"n": 1}'}
         heard = [await a.ask(wait(op=f"paid:{n}", **wish)) for n in range(4)]
         assert heard == [{f"paid:{n}": f"fit-{n}"} for n in range(4)]
         assert await a.ask(wait(op="paid:9", **wish)) == {}

@@ -6,6 +6,8 @@
 ALTER TABLE romancy_instances ADD COLUMN born INTEGER NOT NULL DEFAULT 0;
 -- When a generation began; NULL: with the instance.
 ALTER TABLE romancy_payloads ADD COLUMN begun_at INTEGER;
+-- What an instance that failed belonged to, as JSON: a retry puts it back.
+ALTER TABLE romancy_payloads ADD COLUMN bonds TEXT;
 -- What has come for a wait: an event's or a message's seq. Its instance has been woken, and looks from there.
 ALTER TABLE romancy_waits ADD COLUMN met INTEGER;
 CREATE INDEX romancy_waits_met ON romancy_waits (instance_id) WHERE met IS NOT NULL;
