@@ -97,6 +97,9 @@ class Execution:
         self._recall()
 
     def _feed(self, resolution: Resolution, ended: Ended | None, name: str) -> None:
+        if self.run.overrule(resolution):
+            self._record(resolution, None, ended, Role.FED, name)
+            return
         waiting = self.run.pending.get(resolution.op)
         issue = waiting.issue if waiting is not None else None
         entry = self._record(resolution, issue, ended, Role.FED, name)
@@ -166,6 +169,8 @@ class Execution:
 
     def _refeed(self, entry: Entry) -> None:
         if entry.op in self._unasked:  # answered in one commit with what made the body withdraw it
+            return
+        if self.run.overrule(Resolution.of(entry)):
             return
         waiting = self.run.pending.get(entry.op)
         issue = waiting.issue if waiting is not None else None
@@ -321,6 +326,11 @@ class Execution:
     def verdict(self) -> Verdict | None:
         """How the body ended, if it has. A result that could not be stored is a failure."""
         return self.run.verdict
+
+    @property
+    def undecided(self) -> bool:
+        """The instance can still be cancelled: its body has not ended, or only to begin anew."""
+        return self.run.verdict is None or isinstance(self.run.verdict, Recur)
 
     def reject_result(self, error: BaseException) -> None:
         """The body's result cannot be stored: the instance fails with this error instead."""

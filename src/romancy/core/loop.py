@@ -311,11 +311,22 @@ class Run(_Loop):
     def _at_rest(self) -> bool:
         return self.verdict is None and (not self.pending or not self.live_tasks())
 
+    def overrule(self, resolution: Resolution) -> bool:
+        """A body that has ended only to begin anew is stopped by a cancellation or a timeout after all."""
+        if not isinstance(self.verdict, Recur) or resolution.kind not in (Kind.CANCEL, Kind.TIMEOUT):
+            return False
+        self.at, self._stop = resolution.at, resolution
+        self.verdict = self._stopped(resolution)
+        return True
+
+    def _stopped(self, by: Resolution) -> Verdict:
+        if by.kind is Kind.TIMEOUT:
+            return Fail(WorkflowTimeoutError(f"{self._label} took longer than its timeout."))
+        return Cancelled(by.value.decode() if by.value is not None else None)
+
     def _judge(self, main: RunTask) -> Verdict:
         if self._stop is not None:
-            if self._stop.kind is Kind.TIMEOUT:
-                return Fail(WorkflowTimeoutError(f"{self._label} took longer than its timeout."))
-            return Cancelled(self._stop.value.decode() if self._stop.value is not None else None)
+            return self._stopped(self._stop)
         if self._recurrence is not None:
             self._report_lost(main)
             return Recur(self._recurrence)

@@ -23,7 +23,7 @@ from romancy.core.execution import Ended, Execution, Phase
 from romancy.errors import DeterminismViolationError, PayloadError, StoreError
 from romancy.model.history import WAITS, Entry, Kind, Outcome
 from romancy.model.history import Attempt as AttemptRow
-from romancy.model.instance import Mail, Row
+from romancy.model.instance import Inbox, Mail, Row
 from romancy.model.status import Status
 from romancy.model.talk import Ask, Deed, Reply, SendEvent, SendTo
 from romancy.model.transition import Answer, Applied, Beat, Ending, Note, Recurrence, Transition, Wait
@@ -107,10 +107,15 @@ class Host:
 
     # --- what happens
 
-    def begin(self, at: int) -> None:
-        """The instance was created here: start its body."""
+    def begin(self, at: int, inbox: Inbox | None = None) -> None:
+        """The instance, or its generation, was created here: start its body. What has arrived before counts at once."""
         self.execution.start(at)
-        self.progress()
+        if inbox is not None:
+            self.take_mail(inbox.signal, inbox.mails)
+        if self._past_deadline(self.worker.clock.now()):
+            self.wake()
+        else:
+            self.progress()
 
     def restore(self, attempts: tuple[AttemptRow, ...], waits: tuple[str, ...]) -> None:
         """The instance was claimed and replayed: take over what its last owner left."""
@@ -178,7 +183,7 @@ class Host:
 
     def _past_deadline(self, now: int) -> bool:
         deadline = self._deadline()
-        return deadline is not None and deadline <= now and self.execution.verdict is None
+        return deadline is not None and deadline <= now and self.execution.undecided
 
     def _feed(self, resolution: Resolution, ended: Ended | None = None, *, name: str = "") -> None:
         """Let the body go on. Code that does not fit its history blocks the instance; it does not fail it."""
@@ -282,7 +287,7 @@ class Host:
 
     def _cancel(self, mail: Mail) -> None:
         execution = self.execution
-        if execution.verdict is None and not execution.stopping:
+        if execution.undecided and not execution.stopping:
             reason = _reason(mail.body)
             self._feed(Resolution(Kind.CANCEL, "cancel", self._now(), Outcome.OK, reason), name="cancel")
 
@@ -438,10 +443,10 @@ class Host:
             return None
         execution, now = self.execution, self.worker.clock.now()
         phase = execution.phase
-        ended = phase is Phase.ENDED and not self._attempts
-        recur = self._recurrence() if ended else None
-        ended = ended and recur is None
-        paused = self._pausing and not self._attempts and not ended and recur is None
+        done = phase is Phase.ENDED and not self._attempts
+        recur = self._recurrence() if done and not self._pausing else None
+        ended = done and not isinstance(execution.verdict, Recur)
+        paused = self._pausing and not self._attempts and not ended
         compensating = phase is Phase.COMPENSATING
         hold = recur is not None
         if not hold and not ended and not paused:
@@ -569,7 +574,8 @@ class Host:
             starts = [start for deed in transition.deeds if isinstance(deed, SendEvent) for start in deed.starts]
             self.worker.spread(answer, starts)
         if transition.recur is not None:
-            self.worker.turn_over(self, transition.recur.input, transition.now, unread=answer.signal != self.seen)
+            unread = answer.signal != self.seen or self._mail_again or self._reading_mail
+            self.worker.turn_over(self, transition.recur.input, transition.now, unread=unread)
             return
         if transition.ending is not None:
             self.worker.ended(self, transition.status, transition.ending)

@@ -347,9 +347,20 @@ class Worker:
             self._write_blocked(row, f"its input does not fit: {error}")
             return
         self._hosts[host.instance_id] = following
-        following.begin(at)
-        if unread:
-            following.check_mail()
+        if unread:  # first what arrived: a workflow that does nothing but recur must be stoppable
+            self.spawn(self._begin_after_mail(following, at))
+        else:
+            following.begin(at)
+
+    async def _begin_after_mail(self, host: Host, at: int) -> None:
+        try:
+            inbox = await self.store.inbox(host.instance_id)
+        except StoreError as error:
+            _log.warning("could not read the inbox of %s, will take it up again: %s", host.instance_id, error)
+            self.drop(host)  # it is ours, and the upkeep finds that nobody runs it
+            return
+        if not host.gone:
+            host.begin(at, inbox)
 
     # --- instances wait and go
 

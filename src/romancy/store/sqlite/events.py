@@ -39,7 +39,8 @@ def accept(cursor: sqlite3.Cursor, event: Event, now: int) -> tuple[int, list[st
     seq = cursor.lastrowid
     assert seq is not None
     (at,) = cursor.execute(one("accepted_at"), (seq,)).fetchone()
-    waits = cursor.execute(one("waits_for_event"), {**values, "at": at}).fetchall()
+    waiting = "waits_for_event" if event.target is None else "waits_of_target"
+    waits = cursor.execute(one(waiting), {**values, "at": at}).fetchall()
     met = [(instance_id, op) for instance_id, op, wish in waits if wish is None or _fits(body, wish)]
     called = call(cursor, met, seq)
     wake(cursor, called, now)

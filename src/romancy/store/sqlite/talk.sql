@@ -27,11 +27,15 @@ SELECT accepted_at FROM romancy_events WHERE seq = ?
 -- Who waits for such an event, whatever its subject, or for this subject; not those whose time was over when it came.
 SELECT instance_id, op, "match" FROM romancy_waits
 WHERE kind = 'event' AND key = :type AND key <> '' AND subject IS NULL AND (due IS NULL OR due > :at)
-    AND (:target IS NULL OR instance_id = :target)
 UNION ALL
 SELECT instance_id, op, "match" FROM romancy_waits
 WHERE kind = 'event' AND key = :type AND key <> '' AND subject = :subject AND (due IS NULL OR due > :at)
-    AND (:target IS NULL OR instance_id = :target)
+
+-- name: waits_of_target
+-- The same of the one instance it is addressed to.
+SELECT instance_id, op, "match" FROM romancy_waits
+WHERE instance_id = :target AND kind = 'event' AND key = :type AND (subject IS NULL OR subject = :subject)
+    AND (due IS NULL OR due > :at)
 
 -- name: meet_waits
 -- Something has come for these waits.
@@ -168,11 +172,11 @@ JOIN romancy_waits AS w ON w.instance_id = d.instance_id AND w.key = d.channel A
 WHERE d.seq = :seq AND (w.due IS NULL OR w.due > :now)
 
 -- name: next_in_line
--- Who has waited longest for a message of a channel's pool and has not been called.
-SELECT w.instance_id, w.op FROM romancy_waits AS w
-JOIN romancy_subscriptions AS s ON s.channel = w.key AND s.instance_id = w.instance_id AND s.mode = 'competing'
-JOIN romancy_instances AS i ON i.id = w.instance_id AND i.status NOT IN ('paused', 'blocked')
-WHERE w.kind = 'message' AND w.key = :channel AND w.key <> '' AND w.met IS NULL AND (w.due IS NULL OR w.due > :now)
+-- Who has waited longest for a message of a channel's pool and has not been called: the index has them in that order.
+SELECT w.instance_id, w.op FROM romancy_waits AS w INDEXED BY romancy_waits_line
+CROSS JOIN romancy_subscriptions AS s ON s.channel = w.key AND s.instance_id = w.instance_id AND s.mode = 'competing'
+CROSS JOIN romancy_instances AS i ON i.id = w.instance_id AND i.status NOT IN ('paused', 'blocked')
+WHERE w.kind = 'message' AND w.met IS NULL AND w.key = :channel AND (w.due IS NULL OR w.due > :now)
     AND w.instance_id NOT IN (SELECT value FROM json_each(:without))
 ORDER BY w.since, w.instance_id, w.op LIMIT 1
 

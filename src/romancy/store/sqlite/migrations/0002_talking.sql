@@ -11,6 +11,8 @@ ALTER TABLE romancy_payloads ADD COLUMN bonds TEXT;
 -- What has come for a wait: an event's or a message's seq. Its instance has been woken, and looks from there.
 ALTER TABLE romancy_waits ADD COLUMN met INTEGER;
 CREATE INDEX romancy_waits_met ON romancy_waits (instance_id) WHERE met IS NOT NULL;
+-- Who waits for the messages of a channel, in the order they are called.
+CREATE INDEX romancy_waits_line ON romancy_waits (key, since, instance_id, op) WHERE kind = 'message' AND met IS NULL;
 
 -- Every event accepted within the retention, whoever may want it. `accepted_at` never falls while `seq` rises.
 CREATE TABLE romancy_events (
@@ -56,6 +58,7 @@ CREATE TABLE romancy_subscriptions (
     PRIMARY KEY (channel, instance_id)
 ) WITHOUT ROWID;
 CREATE INDEX romancy_subscriptions_instance ON romancy_subscriptions (instance_id);
+CREATE INDEX romancy_subscriptions_mode ON romancy_subscriptions (channel) WHERE mode <> 'direct';
 
 -- Messages that somebody has still to read. A pooled one is for whoever takes it first; the others have deliveries.
 CREATE TABLE romancy_messages (
