@@ -1,4 +1,10 @@
-"""Plain asyncio in a workflow: gather, a race that the quickest wins, and a timeout around an activity."""
+"""Plain asyncio in a workflow: gather, a race that the quickest wins, and a timeout around an activity.
+
+Output:
+    sum: 60
+    fastest: mirror-b
+    too slow
+"""
 
 import asyncio
 

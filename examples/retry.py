@@ -1,4 +1,12 @@
-"""Retries: an activity that works at the third attempt, and one that never does."""
+"""Retries: an activity that works at the third attempt, and one that never does.
+
+Output:
+    attempt 1 fails
+    attempt 2 fails
+    attempt 3 succeeds
+    gave up after 2 attempts: nobody there
+    result: content
+"""
 
 import asyncio
 

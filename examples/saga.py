@@ -1,4 +1,12 @@
-"""A saga: when the card is refused, the bookings are undone, the last one first."""
+"""A saga: when the card is refused, the bookings are undone, the last one first.
+
+Output:
+    booked hotel
+    booked flight
+    cancelled flight (flight-1)
+    cancelled hotel (hotel-1)
+    failed: card refused
+"""
 
 import asyncio
 

@@ -1,4 +1,10 @@
-"""The smallest workflow: one activity, one result, and the record of it."""
+"""The smallest workflow: one activity, one result, and the record of it.
+
+Output:
+    Hello, Ada!
+    completed
+    1 greet:1 Hello, Ada!
+"""
 
 import asyncio
 

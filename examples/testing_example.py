@@ -1,4 +1,9 @@
-"""Tests with virtual time and a crash on purpose. Under pytest the `test_` functions would be found by themselves."""
+"""Tests with virtual time and a crash on purpose. Under pytest the `test_` functions would be found by themselves.
+
+Output:
+    a year passed
+    charged once
+"""
 
 import asyncio
 from datetime import timedelta

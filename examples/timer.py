@@ -1,4 +1,10 @@
-"""Durable timers: while an instance sleeps it holds no worker, and another process may be the one that wakes it."""
+"""Durable timers: while an instance sleeps it holds no worker, and another process may be the one that wakes it.
+
+Output:
+    waiting_for_timer
+    reminder: water the plants
+    reminded: True
+"""
 
 import asyncio
 from datetime import timedelta

@@ -15,15 +15,20 @@ from tests.docs.pages import DOCS, ROOT, anchors_of, headings_of, name_of, pages
 
 import romancy
 from romancy import (
+    AcceptedEvent,
     ActivityContext,
     App,
     AttemptEntry,
+    ChannelMode,
     Client,
     HistoryEntry,
     Instance,
     JournalLine,
+    ReceivedEvent,
+    ReceivedMessage,
     RetryPolicy,
     Status,
+    UndeliverableEvent,
     WaitingFor,
     WorkflowContext,
 )
@@ -40,11 +45,18 @@ EXPLANATION = DOCS / "explanation"
 ERRORS = [one for one in vars(error_module).values() if isinstance(one, type) and one.__module__ == error_module.__name__]
 
 RECORDS = [Instance, WaitingFor, HistoryEntry, AttemptEntry, JournalLine]
+SAID = [ReceivedEvent, ReceivedMessage, AcceptedEvent, UndeliverableEvent]
+TALKING = [
+    *[romancy.wait_event, romancy.send_event],
+    *[romancy.subscribe, romancy.unsubscribe, romancy.receive, romancy.publish, romancy.send_to],
+    *[romancy.join_group, romancy.leave_group, romancy.get_group_members, romancy.send_to_group],
+]
 WORDS = re.findall(
     r"\w+",
     """
-    activity attempt batch claim commit compensation determinism epoch generation heartbeat history incarnation instance
-    journal lease operation park replay run status timer transition wait wake worker workflow
+    activity attempt batch channel claim commit compensation determinism epoch event generation group handler heartbeat
+    history incarnation instance journal lease message mode operation park recur replay run status subject subscription timer
+    transition wait wake worker workflow
     """,
 )
 
@@ -87,12 +99,37 @@ def fields(cls: Any) -> list[str]:
     return [field.name for field in dataclasses.fields(cls)]
 
 
-@pytest.mark.parametrize(
-    "record", [Instance, WaitingFor, HistoryEntry, AttemptEntry, JournalLine], ids=lambda record: record.__name__
-)
+@pytest.mark.parametrize("record", RECORDS + SAID, ids=lambda record: record.__name__)
 def test_every_field_is_in_its_table(record: type) -> None:
-    rows = table_of(REFERENCE / "instances-and-history.md", record.__name__)
+    page = "talking.md" if record in SAID else "instances-and-history.md"
+    rows = table_of(REFERENCE / page, record.__name__)
     assert [row[0] for row in rows] == fields(record)
+
+
+def signature_of(function: Callable[..., Any]) -> str:
+    """How a call of a function is written in the reference: `publish(ctx, channel, data, *, metadata=None)`."""
+    signature = inspect.signature(function)
+    bare = [parameter.replace(annotation=parameter.empty) for parameter in signature.parameters.values()]
+    text = str(inspect.Signature(bare)).replace("'", '"')
+    return f"{function.__name__}{text.replace('(self, ', '(')}"
+
+
+@pytest.mark.parametrize("function", TALKING, ids=lambda function: function.__name__)
+def test_every_function_that_talks_is_in_the_reference_as_it_is_called(function: Callable[..., Any]) -> None:
+    assert f"| `{signature_of(function)}` |" in prose_of(REFERENCE / "talking.md")
+
+
+def test_every_call_that_talks_is_documented_as_it_is_called() -> None:
+    rows = {row[0] for row in table_of(REFERENCE / "app-and-client.md", "Talk")}
+    names = [row.partition("(")[0] for row in rows]
+    assert {function.__name__ for function in TALKING} & public(Client) <= set(names)
+    assert rows == {signature_of(getattr(Client, name)) for name in names}
+
+
+def test_every_mode_of_a_channel_is_documented() -> None:
+    text = prose_of(REFERENCE / "talking.md")
+    for mode in ChannelMode:
+        assert f'| `ChannelMode.{mode.name}`, `"{mode.value}"` |' in text
 
 
 def test_every_kind_and_outcome_is_documented() -> None:

@@ -59,4 +59,8 @@ def same(found: Any, wanted: Any) -> bool:
     """Equal as JSON is: `true` is not 1, `null` is not missing, 1 is 1.0."""
     if found is _MISSING or isinstance(found, bool) != isinstance(wanted, bool):
         return False
+    if isinstance(found, list) and isinstance(wanted, list):
+        return len(found) == len(wanted) and all(map(same, found, wanted))
+    if isinstance(found, dict) and isinstance(wanted, dict):
+        return found.keys() == wanted.keys() and all(same(found[key], wanted[key]) for key in found)
     return bool(found == wanted)

@@ -91,7 +91,7 @@ class LoopThread:
 
     def __init__(self, app: ASGIApp) -> None:
         self.loop = asyncio.new_event_loop()
-        # With a thread from the beginning: at the end of the process, when the app shuts down, Python 3.12 starts no new ones.
+        # With a thread from the beginning: at the end of the process, when the app shuts down, Python 3.12 starts none.
         self._pool = ThreadPoolExecutor(thread_name_prefix="romancy-wsgi")
         self._pool.submit(int).result()
         self.loop.set_default_executor(self._pool)

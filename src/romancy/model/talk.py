@@ -164,6 +164,9 @@ class Ask:
     question: Question
     due: int | None = None
     """For a wait: when it is given up."""
+    before: int | None = None
+    """For a wait: only what came before this counts, since something else is due then. Its own time is over if it is due by
+    then; without it, if it is due by now."""
 
 
 @dataclass(frozen=True, slots=True)

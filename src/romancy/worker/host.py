@@ -89,6 +89,8 @@ class Host:
         self._consumed: list[int] = []
         self._notes: list[Note] = []
         self._asks: set[str] = set()
+        self._asked_before = 0
+        """Nothing that came before this is left for the waits."""
         """What to ask the store with the next transition."""
         self._deeds: list[Deed] = []
         self._ended: list[tuple[Attempt, bytes | None, BaseException | None]] = []
@@ -143,18 +145,17 @@ class Host:
             self._arm()  # nothing is due after all
 
     def _time_out(self, now: int) -> None:
-        """Let timers go off, in order. A wait that is due is asked for once more: the store knows what came in time.
+        """Let timers go off, in order. Before one does, the store is asked for what came before its time and was not seen.
 
-        What is due after it comes after it: the alarm rings again when it is answered.
+        That is also how a wait ends whose own time has come. The alarm rings again when the store has answered.
         """
-        asking = False
+        run = self.execution.run
         for issue in self.execution.due_issues(now):
-            if issue.kind in WAITS:
-                self._asks.add(issue.op)
-                asking = True
-            elif asking:
+            waits = [op for op, waiting in run.pending.items() if waiting.issue.kind in WAITS]
+            if waits and (self._asked_before < (issue.due or 0) or issue.kind in WAITS):
+                self._asks.update(waits)
                 return
-            elif issue.op in self.execution.run.pending:
+            if issue.op in run.pending:
                 self._feed(Resolution(Kind.TIMER, issue.op, self._now()))
 
     def _rung(self) -> None:
@@ -494,22 +495,15 @@ class Host:
         return Recurrence(verdict.input, self.worker.options.archive_history) if isinstance(verdict, Recur) else None
 
     def _take_asks(self, now: int) -> tuple[Ask, ...]:
-        wanted = self._askable(now)
-        self._asks.difference_update(issue.op for issue in wanted)
-        self._stored_waits.asked(issue.op for issue in wanted if issue.kind in WAITS)
-        at = max(now, self.execution.run.at)
-        return tuple([self._ask(issue, at) for issue in wanted])
-
-    def _askable(self, now: int) -> list[Issue]:
-        """What to ask: what is due, in that order, but not before a timer that was due earlier; then as it was issued."""
         run = self.execution.run
-        late = {op: due for op, due in run.due.items() if due <= now}
-        timer = min((due for op, due in late.items() if run.pending[op].issue.kind not in WAITS), default=now)
-        self._asks.intersection_update(run.pending)
-        wanted = [run.pending[op].issue for op in run.pending if op in self._asks and late.get(op, 0) <= timer]
-        return sorted(wanted, key=lambda issue: late.get(issue.op, now + 1))
+        wanted = [waiting.issue for op, waiting in run.pending.items() if op in self._asks]  # in the order they were issued
+        self._asks.clear()
+        self._stored_waits.asked(issue.op for issue in wanted if issue.kind in WAITS)
+        due = self.execution.next_due()
+        before = due if due is not None and due <= now else None
+        return tuple([self._ask(issue, max(now, run.at), before) for issue in wanted])
 
-    def _ask(self, issue: Issue, at: int) -> Ask:
+    def _ask(self, issue: Issue, at: int, before: int | None) -> Ask:
         entry = Entry(
             0,
             issue.kind,
@@ -527,7 +521,7 @@ class Host:
         question = issue.detail
         if isinstance(question, SendTo):
             question = self._identified(self.idempotency_key(issue.op), question)
-        return Ask(entry, question, issue.due)
+        return Ask(entry, question, issue.due, before)
 
     def _status(self, *, ended: bool, paused: bool, compensating: bool, hold: bool) -> Status:
         if ended:
@@ -584,6 +578,8 @@ class Host:
             self.worker.drop(self)
             return
         launching, self._launching = self._launching, []
+        if transition.asks and not answer.replies:
+            self._asked_before = max(ask.before or 0 for ask in transition.asks)
         if answer.replies:
             self._settle_asks(transition.asks, answer.replies)
             if self.gone:

@@ -46,22 +46,24 @@ def send_to_group(cursor: sqlite3.Cursor, message: Message, group: str, now: int
     return _call_recipients(cursor, seq, now)
 
 
-def receive(cursor: sqlite3.Cursor, instance_id: str, channel: str, mode: str, due: int | None) -> bytes | None:
-    """The oldest message for a subscriber that came before a time; it is consumed."""
-    (own,) = cursor.execute(one("first_delivery"), (instance_id, channel)).fetchone()
-    pooled = None
+def find(
+    cursor: sqlite3.Cursor, instance_id: str, channel: str, mode: str, before: int | None
+) -> tuple[int, int, bytes] | None:
+    """The oldest message for a subscriber, if it came before a time: its time, its place and itself."""
+    (seq,) = cursor.execute(one("first_delivery"), (instance_id, channel)).fetchone()
     if mode == ChannelMode.COMPETING:
-        first = cursor.execute(one("first_of_pool"), (channel,)).fetchone()
-        pooled = None if first is None else first[0]
-    seq = min((one for one in (own, pooled) if one is not None), default=None)
+        pooled = cursor.execute(one("first_of_pool"), (channel,)).fetchone()
+        seq = min((place for place in (seq, *(pooled or ())) if place is not None), default=None)
     if seq is None:
         return None
-    created_at, body = cursor.execute(one("message"), (seq,)).fetchone()
-    if due is not None and created_at >= due:
-        return None
-    _consume(cursor, instance_id, channel, seq, pooled=seq == pooled)
-    found: bytes = body
-    return found
+    at, body = cursor.execute(one("message"), (seq,)).fetchone()
+    return (at, seq, body) if before is None or at < before else None
+
+
+def take(cursor: sqlite3.Cursor, instance_id: str, channel: str, seq: int) -> None:
+    """An instance consumes a message: its own delivery, or one of the pool."""
+    cursor.execute(one("drop_delivery"), (instance_id, channel, seq))
+    cursor.execute(one("drop_messages"), (as_json([seq]),))
 
 
 def subscribe(cursor: sqlite3.Cursor, instance_id: str, channel: str, mode: ChannelMode, now: int) -> str | None:
@@ -119,11 +121,3 @@ def _call_recipients(cursor: sqlite3.Cursor, seq: int, now: int) -> list[str]:
     called = call(cursor, fetch(cursor, "waits_for_message", {"seq": seq, "now": now}), seq)
     wake(cursor, called, now)
     return called
-
-
-def _consume(cursor: sqlite3.Cursor, instance_id: str, channel: str, seq: int, *, pooled: bool) -> None:
-    if pooled:
-        cursor.execute(one("drop_message"), (seq,))
-    else:
-        cursor.execute(one("drop_delivery"), (instance_id, channel, seq))
-        cursor.execute(one("drop_messages"), (as_json([seq]),))

@@ -47,25 +47,29 @@ def accept(cursor: sqlite3.Cursor, event: Event, now: int) -> tuple[int, list[st
     return seq, called
 
 
-def look(cursor: sqlite3.Cursor, instance_id: str, op: str, wanted: Wanted, due: int | None) -> bytes | None:
-    """The oldest event that a wait may have; it is consumed."""
-    wish = _wish(wanted)
+def find(
+    cursor: sqlite3.Cursor, instance_id: str, op: str, wanted: Wanted, before: int | None
+) -> tuple[int, int, bytes] | None:
+    """The oldest event that a wait may have, of those accepted before a time: its time, its place and itself."""
     values: dict[str, Any] = {
         "id": instance_id,
         "type": wanted.key,
         "subject": wanted.subject,
-        "due": due,
-        "wanted": wish,
+        "before": before,
+        "wanted": _wish(wanted),
         "limit": 1 if wanted.match is None else _ALL,
     }
     values["after"] = _after(cursor, op, values)
-    for seq, body in _candidates(cursor.connection, values):
+    for seq, at, body in _candidates(cursor.connection, values):
         if wanted.match is None or _fits(body, wanted.match):
-            cursor.execute(one("take_event"), (instance_id, seq, wish))
-            cursor.execute(one("use_event"), (seq, instance_id))
-            found: bytes = body
-            return found
+            return at, seq, body
     return None
+
+
+def take(cursor: sqlite3.Cursor, instance_id: str, wanted: Wanted, seq: int) -> None:
+    """An instance consumes an event."""
+    cursor.execute(one("take_event"), (instance_id, seq, _wish(wanted)))
+    cursor.execute(one("use_event"), (seq, instance_id))
 
 
 def prune(cursor: sqlite3.Cursor, *, accepted_before: int, limit: int) -> int:
@@ -85,7 +89,7 @@ def _after(cursor: sqlite3.Cursor, op: str, values: dict[str, Any]) -> int:
     return int(cursor.execute(one("looked_up_to"), values).fetchone()[0])
 
 
-def _candidates(connection: sqlite3.Connection, values: dict[str, Any]) -> Iterator[tuple[int, bytes]]:
+def _candidates(connection: sqlite3.Connection, values: dict[str, Any]) -> Iterator[tuple[int, int, bytes]]:
     shared = "events_for_all" if values["subject"] is None else "events_of_subject"
     return merge(connection.execute(one(shared), values), connection.execute(one("events_for_one"), values), key=_SEQ)
 

@@ -135,11 +135,20 @@ class Talk:
         """Something lies there for the instance that its waits did not ask for, or could not have yet."""
         return bool(self.cursor.execute(one("anything_left"), {"id": instance_id}).fetchone()[0])
 
-    def ask(self, instance_id: str, ask: Ask, *, first: bool) -> Decided | None:
-        """Decide; None: it is a wait, and nothing has come for it, or it is not the `first` to be decided."""
+    def ask(self, instance_id: str, asks: Sequence[Ask]) -> list[tuple[Ask, Decided]]:
+        """Decide what can be decided, in the order to be recorded.
+
+        Waits come last, and only if nothing else is answered: an answer before could make the code withdraw the wait, and
+        what it got would be lost. For the same reason one of them gets something, what came first. The run asks again.
+        """
+        decided = [(ask, self._decide(instance_id, ask)) for ask in asks if not isinstance(ask.question, Wanted)]
+        if decided:
+            return decided
+        waits = [ask for ask in asks if isinstance(ask.question, Wanted)]
+        return self._first_to_come(instance_id, waits) or self._over(instance_id, waits)
+
+    def _decide(self, instance_id: str, ask: Ask) -> Decided:
         match ask.question:
-            case Wanted():
-                return self._wait(instance_id, ask, ask.question) if first else None
             case SendTo():
                 return _told(self.send(ask.question))
             case Subscribe():
@@ -148,38 +157,73 @@ class Talk:
                 return _told(self._leave(instance_id, ask.question))
             case Members():
                 return Decided(Outcome.OK, json.dumps(members(self.cursor, ask.question.group)).encode())
+            case Wanted():
+                raise AssertionError("a wait is not decided alone")
 
-    def _wait(self, instance_id: str, ask: Ask, wanted: Wanted) -> Decided | None:
-        entry, message = ask.entry, ask.entry.kind is Kind.MESSAGE
-        decided = self._receive(instance_id, ask, wanted) if message else self._look(instance_id, ask, wanted)
-        if decided is None and ask.due is not None and ask.due <= self.now:
-            decided = _told(_expired(entry, wanted))
-        if decided is None:
-            self._register(instance_id, ask, wanted, WaitKind.MESSAGE if message else WaitKind.EVENT)
+    def _first_to_come(self, instance_id: str, waits: Sequence[Ask]) -> list[tuple[Ask, Decided]]:
+        """The wait for which something came first gets it."""
+        found = [(event, ask) for ask in waits if (event := self._find(instance_id, ask)) is not None]
+        if not found:
+            return []
+        (_, seq, body), ask = min(found, key=lambda one: one[0][0])
+        self._take(instance_id, ask, seq)
+        self._end_wait(instance_id, ask)
+        return [(ask, Decided(Outcome.OK, body))]
+
+    def _find(self, instance_id: str, ask: Ask) -> tuple[int, int, bytes] | None:
+        wanted = ask.question
+        assert isinstance(wanted, Wanted)
+        before = min((time for time in (ask.due, ask.before) if time is not None), default=None)
+        if ask.entry.kind is Kind.EVENT:
+            return events.find(self.cursor, instance_id, ask.entry.op, wanted, before)
+        mode = self._mode(instance_id, wanted.key)
+        return None if mode is None else channels.find(self.cursor, instance_id, wanted.key, mode, before)
+
+    def _take(self, instance_id: str, ask: Ask, seq: int) -> None:
+        wanted = ask.question
+        assert isinstance(wanted, Wanted)
+        if ask.entry.kind is Kind.EVENT:
+            events.take(self.cursor, instance_id, wanted, seq)
         else:
-            self.cursor.execute(one("drop_wait"), (instance_id, entry.op))
-            if message:  # it may have been called for another message than it got
-                self.call(call_next(self.cursor, wanted.key, self.now))
-        return decided
+            channels.take(self.cursor, instance_id, wanted.key, seq)
 
-    def _look(self, instance_id: str, ask: Ask, wanted: Wanted) -> Decided | None:
-        body = events.look(self.cursor, instance_id, ask.entry.op, wanted, ask.due)
-        return None if body is None else Decided(Outcome.OK, body)
+    def _over(self, instance_id: str, waits: Sequence[Ask]) -> list[tuple[Ask, Decided]]:
+        """Waits that are in vain, or whose time is over; the others are registered."""
+        over: list[tuple[Ask, Decided]] = []
+        for ask in waits:
+            error = self._why_over(instance_id, ask)
+            if error is None:
+                self._register(instance_id, ask)
+            else:
+                self._end_wait(instance_id, ask)
+                over.append((ask, _told(error)))
+        return over
 
-    def _receive(self, instance_id: str, ask: Ask, wanted: Wanted) -> Decided | None:
-        mode = self.cursor.execute(one("subscription"), (wanted.key, instance_id)).fetchone()
-        if mode is None:
-            return _told(
-                ChannelNotSubscribedError(
-                    f"{instance_id} has not subscribed to channel {wanted.key!r}: await subscribe(ctx, {wanted.key!r}) "
-                    "before receive()."
-                )
+    def _why_over(self, instance_id: str, ask: Ask) -> RomancyError | None:
+        wanted = ask.question
+        assert isinstance(wanted, Wanted)
+        if ask.entry.kind is Kind.MESSAGE and self._mode(instance_id, wanted.key) is None:
+            return ChannelNotSubscribedError(
+                f"{instance_id} has not subscribed to channel {wanted.key!r}: await subscribe(ctx, {wanted.key!r}) before "
+                "receive()."
             )
-        body = channels.receive(self.cursor, instance_id, wanted.key, mode[0], ask.due)
-        return None if body is None else Decided(Outcome.OK, body)
+        now = self.now if ask.before is None else ask.before
+        return _expired(ask.entry, wanted) if ask.due is not None and ask.due <= now else None
 
-    def _register(self, instance_id: str, ask: Ask, wanted: Wanted, kind: WaitKind) -> None:
-        entry = ask.entry
+    def _mode(self, instance_id: str, channel: str) -> str | None:
+        found = self.cursor.execute(one("subscription"), (channel, instance_id)).fetchone()
+        return None if found is None else str(found[0])
+
+    def _end_wait(self, instance_id: str, ask: Ask) -> None:
+        self.cursor.execute(one("drop_wait"), (instance_id, ask.entry.op))
+        if ask.entry.kind is Kind.MESSAGE:  # it may have been called for another message than it got
+            assert isinstance(ask.question, Wanted)
+            self.call(call_next(self.cursor, ask.question.key, self.now))
+
+    def _register(self, instance_id: str, ask: Ask) -> None:
+        entry, wanted = ask.entry, ask.question
+        assert isinstance(wanted, Wanted)
+        kind = WaitKind.EVENT if entry.kind is Kind.EVENT else WaitKind.MESSAGE
         row = (
             instance_id,
             entry.op,

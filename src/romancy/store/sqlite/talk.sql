@@ -74,24 +74,24 @@ FROM romancy_instances WHERE id = :id
 
 -- name: events_for_all
 -- Events of a type that an instance has not consumed, oldest first.
-SELECT seq, body FROM romancy_events AS e
-WHERE target IS NULL AND type = :type AND seq > :after AND (:due IS NULL OR accepted_at < :due)
+SELECT seq, accepted_at, body FROM romancy_events AS e
+WHERE target IS NULL AND type = :type AND seq > :after AND (:before IS NULL OR accepted_at < :before)
     AND NOT EXISTS (SELECT 1 FROM romancy_taken AS t WHERE t.instance_id = :id AND t.seq = e.seq)
 ORDER BY seq LIMIT :limit
 
 -- name: events_of_subject
 -- The same of one subject.
-SELECT seq, body FROM romancy_events AS e
+SELECT seq, accepted_at, body FROM romancy_events AS e
 WHERE target IS NULL AND type = :type AND subject = :subject AND subject IS NOT NULL AND seq > :after
-    AND (:due IS NULL OR accepted_at < :due)
+    AND (:before IS NULL OR accepted_at < :before)
     AND NOT EXISTS (SELECT 1 FROM romancy_taken AS t WHERE t.instance_id = :id AND t.seq = e.seq)
 ORDER BY seq LIMIT :limit
 
 -- name: events_for_one
 -- The same of those addressed to the instance.
-SELECT seq, body FROM romancy_events AS e
+SELECT seq, accepted_at, body FROM romancy_events AS e
 WHERE target = :id AND target IS NOT NULL AND type = :type AND seq > :after AND (:subject IS NULL OR subject = :subject)
-    AND (:due IS NULL OR accepted_at < :due)
+    AND (:before IS NULL OR accepted_at < :before)
     AND NOT EXISTS (SELECT 1 FROM romancy_taken AS t WHERE t.instance_id = :id AND t.seq = e.seq)
 ORDER BY seq LIMIT :limit
 
@@ -182,7 +182,7 @@ ORDER BY w.since, w.instance_id, w.op LIMIT 1
 
 -- name: first_of_pool
 -- The oldest message that is for whoever takes it.
-SELECT seq FROM romancy_messages WHERE channel = ? AND pooled = 1 ORDER BY seq LIMIT 1
+SELECT seq FROM romancy_messages INDEXED BY romancy_messages_pool WHERE channel = ? AND pooled = 1 ORDER BY seq LIMIT 1
 
 -- name: first_delivery
 -- The oldest message an instance has not read.
@@ -200,10 +200,6 @@ DELETE FROM romancy_deliveries WHERE instance_id = ? AND channel = ? AND seq = ?
 -- Messages that nobody has to read any more.
 DELETE FROM romancy_messages WHERE seq IN (SELECT value FROM json_each(?)) AND NOT EXISTS (
     SELECT 1 FROM romancy_deliveries AS d WHERE d.seq = romancy_messages.seq)
-
--- name: drop_message
--- Somebody took a message out of the pool.
-DELETE FROM romancy_messages WHERE seq = ?
 
 -- name: status_of
 -- Whether an instance can still get something.

@@ -94,23 +94,17 @@ def transition(ledger: Ledger, write: Transition) -> Answer:
 
 
 def _talk(ledger: Ledger, state: State, write: Transition, talk: Talk) -> tuple[Reply, ...]:
-    """Say what is to be said, then answer what is asked; the answers join the history behind what the run did itself.
-
-    A wait gets something only if it is the first to be answered: the answer before it could make the code withdraw it, and
-    what it got would be lost. The run asks again for the rest.
-    """
+    """Say what is to be said, then answer what is asked; the answers join the history behind what the run did itself."""
     for deed in write.deeds:
         talk.do(state.id, deed)
     if write.withdrawn:
         talk.withdraw(state.id, write.withdrawn)
     seq = state.length + len(write.history)
     replies: list[Reply] = []
-    for ask in write.asks:
-        decided = talk.ask(state.id, ask, first=not replies)
-        if decided is not None:
-            entry, reply = record(ask.entry, seq + len(replies) + 1, decided)
-            ledger.add_history(state, (entry,))
-            replies.append(reply)
+    for ask, decided in talk.ask(state.id, write.asks):
+        entry, reply = record(ask.entry, seq + len(replies) + 1, decided)
+        ledger.add_history(state, (entry,))
+        replies.append(reply)
     ledger.refresh(state)
     return tuple(replies)
 

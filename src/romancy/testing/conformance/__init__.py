@@ -12,8 +12,9 @@ Time is a plain number here: every test is a short dated story.
 from romancy.testing.conformance.accepting import TestAccepting
 from romancy.testing.conformance.batches import TestBatches
 from romancy.testing.conformance.builders import MakeStore
-from romancy.testing.conformance.channels import TestBroadcast, TestChannels, TestCompeting, TestDirect
+from romancy.testing.conformance.channels import TestBroadcast, TestChannels, TestDirect
 from romancy.testing.conformance.claims import TestClaims
+from romancy.testing.conformance.competing import TestCompeting
 from romancy.testing.conformance.creation import TestCreation
 from romancy.testing.conformance.crowds import TestCrowds
 from romancy.testing.conformance.deadlines import TestDeadlines

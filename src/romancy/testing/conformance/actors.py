@@ -7,11 +7,11 @@ from typing import Any
 
 from romancy.model.history import Outcome
 from romancy.model.status import Status
-from romancy.model.talk import Ask, ChannelMode, Deed, Reply
-from romancy.model.transition import Accept, Accepted, Answer, Applied, Ending, Post, Recurrence, Transition
+from romancy.model.talk import Ask, ChannelMode, Deed, Reply, Unsubscribe
+from romancy.model.transition import Accept, Accepted, Answer, Applied, Ending, Post, Recurrence, RequestKind, Transition
 from romancy.serde.failure import decode_failure
 from romancy.store.port import Store
-from romancy.testing.conformance.builders import ME, ORDER, OTHER, create, subscribe, transition, write
+from romancy.testing.conformance.builders import ME, ORDER, OTHER, create, request, subscribe, transition, write
 
 
 def said(replies: tuple[Reply, ...]) -> dict[str, Any]:
@@ -117,4 +117,35 @@ async def tell(store: Store, said_outside: Accept | Post) -> Applied | Accepted:
     """Say something from outside that nothing speaks against."""
     (answer,) = await write(store, said_outside)
     assert isinstance(answer, Applied | Accepted), answer
+    return answer
+
+
+async def unclaimed(store: Store) -> int:
+    """How many messages nobody has taken; they are gone afterwards."""
+    return await store.forget(events_before=0, messages_before=999, limit=99)
+
+
+async def gone(one: Actor, how: str, *, now: int = 40) -> Applied:
+    """Leave a channel for good, one way or the other."""
+    match how:
+        case "end":
+            return await one.end(now=now)
+        case "unsubscribe":
+            return await one.do(Unsubscribe("jobs"), now=now)
+        case "withdraw":
+            return await one.write(now=now, withdrawn=("jobs:1",), hold=True)
+        case "recur":
+            return await one.recur(now=now)
+        case _:
+            (answer,) = await write(one.store, request(RequestKind.TERMINATE, one.id, now=now))
+            assert isinstance(answer, Applied)
+            return answer
+
+
+async def at_rest(one: Actor, how: str, *, now: int = 40) -> Applied:
+    """Cease to run until somebody says so."""
+    if how == "block":
+        return await one.write(now=now, status=Status.BLOCKED, blocked_by="code-0")
+    (answer,) = await write(one.store, request(RequestKind.PAUSE, one.id, now=now))
+    assert isinstance(answer, Applied)
     return answer

@@ -10,7 +10,7 @@ from romancy.model.status import Status
 from romancy.model.talk import ChannelMode, Unsubscribe
 from romancy.model.transition import RequestKind
 from romancy.store.port import Store
-from romancy.testing.conformance.actors import Actor, actors, tell
+from romancy.testing.conformance.actors import Actor, actors, tell, unclaimed
 from romancy.testing.conformance.builders import publish, receive, request, row, subscribe, write
 
 
@@ -23,7 +23,7 @@ class TestCrowds:
         for _ in range(60):
             await crowd.happen()
         await crowd.settle()
-        left = await store.forget(events_before=0, messages_before=2**40, limit=999)
+        left = await unclaimed(store)
         assert len(crowd.heard) == len(set(crowd.heard)), "read twice"
         assert len(crowd.heard) + left == crowd.published
         waiting = [one.actor.id for one in crowd.people if one.waits and not one.rests]

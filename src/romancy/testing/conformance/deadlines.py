@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from romancy.errors import ChannelMessageTimeoutError, EventTimeoutError
@@ -54,18 +56,67 @@ class TestDeadlines:
         assert await a.ask(wait(due=50), now=61) == {"paid:1": EventTimeoutError}
         assert await a.ask(wait(op="paid:2"), now=62) == {"paid:2": "e-1"}
 
-    async def test_of_two_waits_that_are_due_one_expires_at_a_time(self, store: Store) -> None:
+    async def test_waits_expire_together(self, store: Store) -> None:
         (a,) = await actors(store, "a")
-        both = (wait(op="paid:1", due=50), wait(op="paid:2", due=50))
-        await a.ask(*both, wake_at=50)
-        assert await a.ask(*both, now=60) == {"paid:1": EventTimeoutError}
-        assert await a.ask(both[1], now=60) == {"paid:2": EventTimeoutError}
+        asks = (wait(op="paid:1", due=50), wait(op="paid:2", due=70), wait(op="paid:3", due=50))
+        await a.ask(*asks, wake_at=50)
+        assert await a.ask(*asks, now=60) == {"paid:1": EventTimeoutError, "paid:3": EventTimeoutError}
+        assert await a.ask(asks[1], now=60) == {}
 
     async def test_a_wait_is_set_aside_for_one_that_can_be_answered(self, store: Store) -> None:
         (a,) = await actors(store, "a")
         await tell(store, accept(event()))
-        assert await a.ask(wait(), wait("shipped", due=40), now=50) == {"paid:1": "e-1"}
+        assert await a.ask(wait("shipped", due=40), wait(), now=50) == {"paid:1": "e-1"}
         assert await a.ask(wait("shipped", due=40), now=50) == {"shipped:1": EventTimeoutError}
+
+    # --- what came first
+
+    async def test_what_came_first_is_answered_first(self, store: Store) -> None:
+        (a,) = await subscribers(store, "a", mode=ChannelMode.BROADCAST)
+        asks = (wait(), wait("refused"), receive())
+        await a.ask(*asks)
+        await tell(store, accept(event("r", "refused"), now=30))
+        await tell(store, publish(now=31))
+        await tell(store, accept(event("p", "paid"), now=32))
+        assert await a.ask(*asks, now=40) == {"refused:1": "r"}
+        assert await a.ask(asks[0], asks[2], now=40) == {"jobs:1": "one"}
+        assert await a.ask(asks[0], now=40) == {"paid:1": "p"}
+
+    async def test_a_bound_leaves_out_what_came_later(self, store: Store) -> None:
+        (a,) = await actors(store, "a")
+        bounded = replace(wait(), before=40)
+        await tell(store, accept(event("e-1"), now=39))
+        await tell(store, accept(event("e-2"), now=40))
+        assert await a.ask(bounded, now=50) == {"paid:1": "e-1"}
+        assert await a.ask(bounded, now=51) == {}
+        assert await a.ask(wait(), now=52) == {"paid:1": "e-2"}
+
+    @pytest.mark.parametrize("registered", [True, False])
+    async def test_what_came_after_the_bound_stays_called_for(self, store: Store, *, registered: bool) -> None:
+        (a,) = await actors(store, "a")
+        if registered:
+            await a.ask(wait())
+        await tell(store, accept(event(), now=45))
+        answer = await a.write(now=50, asks=(replace(wait(), before=40),))
+        assert (answer.replies, answer.caught_up) == ((), False)
+        assert await a.called() == ("paid:1",)
+        assert await a.ask(wait(), now=51) == {"paid:1": "e-1"}
+
+    async def test_a_message_that_came_after_the_bound_stays_called_for(self, store: Store) -> None:
+        a, b = await subscribers(store, "a", "b")
+        await a.ask(receive(since=20), now=20)
+        await b.ask(receive(since=21), now=21)
+        assert (await tell(store, publish(now=45))).woken == ("a",)
+        assert await a.ask(replace(receive(since=20), before=40), now=50) == {}
+        assert [await one.called() for one in (a, b)].count(("jobs:1",)) >= 1, "somebody comes for it"
+        await a.end(now=51)
+        assert await b.called() == ("jobs:1",)
+
+    async def test_a_wait_is_over_if_it_is_due_by_the_bound(self, store: Store) -> None:
+        (a,) = await actors(store, "a")
+        asks = (replace(wait(due=40), before=40), replace(wait("shipped", due=45), before=40))
+        assert await a.ask(*asks, now=50) == {"paid:1": EventTimeoutError}
+        assert await a.ask(wait("shipped", due=45), now=50) == {"shipped:1": EventTimeoutError}
 
     # --- messages
 

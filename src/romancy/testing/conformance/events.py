@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import random
 from typing import Any
 
 import pytest
@@ -31,7 +32,17 @@ from romancy.testing.conformance.builders import (
     write,
 )
 
-OBJECT = {"id": "o-1", "n": 1, "yes": True, "nothing": None, "lines": [{"sku": "x"}, {"sku": "y"}], "a.b": 2}
+OBJECT = {
+    "id": "o-1",
+    "n": 1,
+    "yes": True,
+    "nothing": None,
+    "lines": [{"sku": "x"}, {"sku": "y"}],
+    "a.b": 2,
+    "flags": [True, 0],
+    "deep": {"a": True},
+    "nul": "a\0b",
+}
 
 
 class TestEvents:
@@ -179,6 +190,12 @@ class TestEvents:
             ({"lines.0": {"sku": "x"}}, True),
             ({"a.b": 2}, True),
             ({"id.deeper": "o-1"}, False),
+            ({"flags": [True, 0]}, True),
+            ({"flags": [1, 0]}, False),
+            ({"deep": {"a": True}}, True),
+            ({"deep": {"a": 1}}, False),
+            ({"nul": "a\0b"}, True),
+            ({"nul": "a"}, False),
         ],
         ids=str,
     )
@@ -222,6 +239,22 @@ class TestEvents:
         await tell(store, accept(full))
         answer = await a.write(asks=(wait(),))
         assert [reply.value for reply in answer.replies] == [event_json(full)]
+
+    async def test_ten_megabytes_come_back(self, store: Store) -> None:
+        (a,) = await actors(store, "a")
+        large = event(data=json.dumps("é\0" * 1_250_000, ensure_ascii=False).encode())
+        await tell(store, accept(large))
+        (reply,) = (await a.write(asks=(wait(),))).replies
+        assert reply.value == event_json(large)
+        assert [one.value for one in await store.history("a", 1, after=0, limit=9)] == [reply.value]
+
+    async def test_a_wish_may_be_long(self, store: Store) -> None:
+        (a,) = await actors(store, "a")
+        long = random.Random(1).randbytes(5_000).hex()  # not to be compressed below what an index holds
+        data = json.dumps({"token": long}).encode()
+        await tell(store, accept(event("no"), event("e-1", data=data), event("e-2", data=data)))
+        heard = [await a.ask(wait(op=f"paid:{n}", match=data)) for n in range(3)]
+        assert heard == [{"paid:0": "e-1"}, {"paid:1": "e-2"}, {}]
 
     # --- several waits of one instance
 
