@@ -4,6 +4,10 @@
     python -m benchmarks throughput     beside DBOS, and beside bare one-row commits of SQLite
     python -m benchmarks history        what a step costs late in a long history, and what a cold resume costs
     python -m benchmarks sleeping       100,000 waiting instances: memory, start-up, the speed of the others
+    python -m benchmarks waking         from an event to the next line of a workflow that waits, beside DBOS
+    python -m benchmarks timers         1,000 sleepers: how late they go on, beside DBOS
+    python -m benchmarks channel        messages that ten workflows compete for
+    python -m benchmarks recurring      a workflow that recurs 20,000 times: what a round costs early and late
     python -m benchmarks records        what is recorded for operators: bytes and time
     python -m benchmarks profile        where the time goes, by layer
     ... --quick                         the same in a minute or two, for a look while developing

@@ -5,13 +5,17 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 
-from benchmarks import history, layers, records, sleeping, throughput
+from benchmarks import channel, history, layers, records, recurring, sleeping, throughput, timers, waking
 from benchmarks.report import LATEST
 
 _ALL: dict[str, Callable[..., None]] = {
     "throughput": throughput.measure,
     "history": history.measure,
     "sleeping": sleeping.measure,
+    "waking": waking.measure,
+    "timers": timers.measure,
+    "channel": channel.measure,
+    "recurring": recurring.measure,
     "records": records.measure,
     "profile": layers.measure,
 }
@@ -22,7 +26,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Measure how fast romancy is.")
     parser.add_argument("what", nargs="?", default="all", choices=["all", *_ALL], help="one question only")
     parser.add_argument("--quick", action="store_true", help="little work and one round: for a look while developing")
-    parser.add_argument("--rounds", type=int, help="rounds of throughput and history")
+    parser.add_argument("--rounds", type=int, help="how often each comparison is repeated")
     given = parser.parse_args()
     for name in _ALL if given.what == "all" else [given.what]:
         _ALL[name](quick=given.quick, rounds=given.rounds)

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 from benchmarks import peer
 from benchmarks.cases import CASES, Case
-from benchmarks.child import Figures, folder, run
-from benchmarks.report import Target, figure, judge, save, table
+from benchmarks.child import Figures, run
+from benchmarks.report import Target, judge, save, table
+from benchmarks.turns import Results, found_with, in_turn, middle, ratio
 
 OURS, THEIRS, THEIRS_WAL, BARE = "romancy", "DBOS", "DBOS, WAL", "bare commits"
-Measure = Callable[[str, Case], Figures]
+Measure = Callable[..., Figures]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,48 +66,24 @@ def _engines(pace: Pace, python: Path | None) -> dict[str, Measure]:
     return {OURS: romancy, **(peers if python is not None else {}), BARE: bare}
 
 
-def _measure_case(case: Case, engines: dict[str, Measure], rounds: int) -> dict[str, list[Figures]]:
-    results: dict[str, list[Figures]] = {name: [] for name in engines}
-    for number in range(rounds):
-        names = list(engines)
-        # Each engine comes first, second, ... in its turn: none profits from what the one before it leaves behind.
-        shift = number % len(names)
-        for name in names[shift:] + names[:shift]:
-            with folder() as where:
-                results[name].append(engines[name](str(where / "bench.db"), case))
-        latest = ", ".join(f"{name} {figure(found[-1]['rate'])}" for name, found in results.items())
-        print(f"  {case.label}, round {number + 1}: {latest}", flush=True)
-    return results
+def _measure_case(case: Case, engines: dict[str, Measure], rounds: int) -> Results:
+    return in_turn(case.label, {name: partial(measured, case=case) for name, measured in engines.items()}, rounds)
 
 
-def _rates(results: Sequence[Figures]) -> list[float]:
-    return [found["rate"] for found in results]
+def _row(case: Case, results: Results) -> list[object]:
+    rates = [middle(results, name) for name in results]
+    return [case.label, f"{case.unit}/s", *rates, *(ratio(results, OURS, name) for name in results if name != OURS)]
 
 
-def _ratio(results: dict[str, list[Figures]], other: str) -> float:
-    """How many times as fast we are: the median over rounds, since the machine's speed changes between them."""
-    return median(a / b for a, b in zip(_rates(results[OURS]), _rates(results[other]), strict=True))
+def _target(case: Case, results: Results) -> tuple[Any, ...]:
+    return f"{case.label}, beside DBOS as it comes", ratio(results, OURS, THEIRS), ">=", case.target, "x"
 
 
-def _row(case: Case, results: dict[str, list[Figures]]) -> list[object]:
-    rates = [median(_rates(found)) for found in results.values()]
-    return [case.label, f"{case.unit}/s", *rates, *(_ratio(results, name) for name in results if name != OURS)]
+def _summary(results: Results) -> dict[str, Any]:
+    return {name: {"median": middle(results, name), "rounds": found} for name, found in results.items()}
 
 
-def _target(case: Case, results: dict[str, list[Figures]]) -> tuple[Any, ...]:
-    return f"{case.label}, beside DBOS as it comes", _ratio(results, THEIRS), ">=", case.target, "x"
-
-
-def _summary(results: dict[str, list[Figures]]) -> dict[str, Any]:
-    return {name: {"median": median(_rates(found)), "rounds": found} for name, found in results.items()}
-
-
-def _notes(results: dict[str, dict[str, list[Figures]]]) -> list[str]:
+def _notes(results: dict[str, Results]) -> list[str]:
     first = next(iter(results.values()))
     notes = ["× is the median of each round's ratio; bare commits are one INSERT for each COMMIT, WAL, synchronous=FULL."]
-    for name in (THEIRS, THEIRS_WAL):
-        if name in first:
-            found = first[name][0]
-            settings = ", ".join(f"{key}={value}" for key, value in found["settings"].items())
-            notes.append(f"{name}: version {found['version']}, found with {settings}, run with synchronous=FULL.")
-    return notes
+    return notes + [found_with(name, first[name][0]) for name in (THEIRS, THEIRS_WAL) if name in first]

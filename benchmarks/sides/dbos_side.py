@@ -4,35 +4,21 @@
 - `start_workflow_async` with `get_result()`: measured faster than awaiting the workflow directly, and the nearest to what
   our side does. The pool of 20 connections is its default; smaller ones were slower, or no faster under WAL.
 - Commits are durable, as ours are: `synchronous` is FULL. That is also what it gets when nothing is said.
-- The journal is "as it comes" (it sets none, so a rollback journal), or WAL, which its users would have to set on the
-  file themselves, and which makes it about twice as fast. Both are measured.
+- The journal is as it comes, or WAL, which makes it about twice as fast. Both are measured (`dbos_engine`).
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
-import sqlite3
 import sys
-from contextlib import closing
-from importlib.metadata import version
 from typing import Any
 
 from dbos import DBOS
-from sqlalchemy import event
-from sqlalchemy.engine import Engine
 
 from benchmarks.cases import BY_NAME, Case
 from benchmarks.drive import Driven, drive
-
-_settings: dict[str, Any] = {}
-
-
-@event.listens_for(Engine, "connect")
-def _durable(connection: Any, record: object) -> None:
-    for setting in ("journal_mode", "synchronous"):
-        _settings.setdefault(setting, connection.execute(f"PRAGMA {setting}").fetchone()[0])
-    connection.execute("PRAGMA synchronous = FULL")
+from benchmarks.sides.dbos_engine import circumstances, dbos
 
 
 @DBOS.step()
@@ -62,18 +48,10 @@ async def load(case: Case, seconds: float) -> Driven:
 
 async def measure(database: str, wal: bool, case: Case, warm_up: float, seconds: float) -> dict[str, Any]:
     """A case's rate, after a warm-up."""
-    if wal:
-        with closing(sqlite3.connect(database)) as connection:
-            connection.execute("PRAGMA journal_mode = WAL")  # the file remembers it
-    DBOS(config={"name": "benchmarks", "system_database_url": f"sqlite:///{database}", "log_level": "ERROR"})
-    DBOS.launch()
-    try:
+    with dbos(database, wal=wal):
         await load(case, warm_up)
         driven = await load(case, seconds)
-    finally:
-        DBOS.destroy()
-    figures = {"rate": driven.rate * case.weight, "seconds": driven.seconds, "latency": driven.latency}
-    return {**figures, "version": version("dbos"), "settings": _settings}
+    return {"rate": driven.rate * case.weight, "seconds": driven.seconds, "latency": driven.latency, **circumstances()}
 
 
 if __name__ == "__main__":

@@ -148,7 +148,11 @@ class Attempt:
                 worker.slots.release()
             else:
                 self.thread.add_done_callback(lambda _: worker.slots.release())
-        self.host.attempt_ended(self, value, error)
+        try:
+            self.host.attempt_ended(self, value, error)
+        except Exception as trouble:  # of ours: nobody awaits this task, and the instance must not stay ours without a word
+            worker.block(self.host, f"its run broke down: {trouble!r}")
+            raise
 
     async def _call_guarded(self) -> tuple[bytes | None, BaseException | None]:
         worker = self._worker

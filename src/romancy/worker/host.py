@@ -157,6 +157,9 @@ class Host:
                 return
             if issue.op in run.pending:
                 self._feed(Resolution(Kind.TIMER, issue.op, self._now()))
+        if self._asked_before:  # what came after that was left aside
+            self._asked_before = 0
+            self._asks.update(op for op, waiting in run.pending.items() if waiting.issue.kind in WAITS)
 
     def _rung(self) -> None:
         """The alarm rang. A parked instance goes on when there is room for it."""

@@ -165,7 +165,7 @@ class Talk:
         found = [(event, ask) for ask in waits if (event := self._find(instance_id, ask)) is not None]
         if not found:
             return []
-        (_, seq, body), ask = min(found, key=lambda one: one[0][0])
+        (_, seq, body), ask = min(found, key=lambda one: one[0][:2])
         self._take(instance_id, ask, seq)
         self._end_wait(instance_id, ask)
         return [(ask, Decided(Outcome.OK, body))]
@@ -174,6 +174,9 @@ class Talk:
         wanted = ask.question
         assert isinstance(wanted, Wanted)
         before = min((time for time in (ask.due, ask.before) if time is not None), default=None)
+        return self._find_before(instance_id, ask, wanted, before)
+
+    def _find_before(self, instance_id: str, ask: Ask, wanted: Wanted, before: int | None) -> tuple[int, int, bytes] | None:
         if ask.entry.kind is Kind.EVENT:
             return events.find(self.cursor, instance_id, ask.entry.op, wanted, before)
         mode = self._mode(instance_id, wanted.key)
@@ -224,6 +227,8 @@ class Talk:
         entry, wanted = ask.entry, ask.question
         assert isinstance(wanted, Wanted)
         kind = WaitKind.EVENT if entry.kind is Kind.EVENT else WaitKind.MESSAGE
+        # What came, but not before the bound, is for this wait when it is asked for again.
+        later = None if ask.before is None else self._find_before(instance_id, ask, wanted, ask.due)
         row = (
             instance_id,
             entry.op,
@@ -234,6 +239,7 @@ class Talk:
             wanted.subject,
             wanted.match,
             entry.site,
+            None if later is None else later[1],
         )
         self.cursor.execute(one("put_wait"), row)
 

@@ -104,9 +104,9 @@ INSERT INTO romancy_taken (instance_id, seq, wanted) VALUES (?, ?, ?)
 UPDATE romancy_events SET used = 1 WHERE seq = ? AND target = ?
 
 -- name: put_wait
--- A wait begins, or goes on: nothing has come for it.
+-- A wait begins, or goes on.
 INSERT OR REPLACE INTO romancy_waits (instance_id, op, kind, since, due, key, subject, "match", site, met)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, NULL)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 
 -- name: drop_wait
 -- A wait is over.

@@ -1,0 +1,48 @@
+"""DBOS, opened for a measurement, with commits as durable as ours.
+
+The journal is "as it comes" (it sets none, so a rollback journal), or WAL, which its users would have to set on the file
+themselves. Who waits is found by looking: once a second as it comes, or as often as `look_every` says.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from importlib.metadata import version
+from typing import Any
+
+from dbos import DBOS
+from sqlalchemy import event
+from sqlalchemy.engine import Engine
+
+_found: dict[str, Any] = {}
+
+
+@event.listens_for(Engine, "connect")
+def _durable(connection: Any, record: object) -> None:
+    for setting in ("journal_mode", "synchronous"):
+        _found.setdefault(setting, connection.execute(f"PRAGMA {setting}").fetchone()[0])
+    connection.execute("PRAGMA synchronous = FULL")
+
+
+@contextmanager
+def dbos(database: str, *, wal: bool, look_every: float | None = None) -> Iterator[None]:
+    """DBOS on a file, launched."""
+    if wal:
+        with closing(sqlite3.connect(database)) as connection:
+            connection.execute("PRAGMA journal_mode = WAL")  # the file remembers it
+    config: Any = {"name": "benchmarks", "system_database_url": f"sqlite:///{database}", "log_level": "ERROR"}
+    if look_every is not None:
+        config["notification_listener_polling_interval_sec"] = look_every
+    DBOS(config=config)
+    DBOS.launch()
+    try:
+        yield
+    finally:
+        DBOS.destroy()
+
+
+def circumstances() -> dict[str, Any]:
+    """The version, and the settings it was found with."""
+    return {"version": version("dbos"), "settings": _found}

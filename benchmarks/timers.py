@@ -1,0 +1,62 @@
+"""Timers: how many of a thousand sleepers go on when they should, on a worker with nothing else to do."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from benchmarks import peer
+from benchmarks.child import Figures, run
+from benchmarks.naps import PROMPT
+from benchmarks.report import Target, judge, save, table
+from benchmarks.turns import Measure, Results, found_with, in_turn, middle
+
+OURS, SMALL, FOUND, THEIRS = "romancy", "romancy, a tenth in memory", "romancy, found in the file", "DBOS, WAL"
+SHARE = 99
+SLEEPERS, SPREAD = 1000, 5.0
+
+
+def measure(*, quick: bool, rounds: int | None = None) -> None:
+    """Let them sleep, print the table, save the figures."""
+    rounds = rounds or (1 if quick else 5)
+    results = in_turn("within 50 ms, %", _engines(peer.install()), rounds, "prompt", 100)
+    table(
+        f"{SLEEPERS:,} sleepers, due within {SPREAD:g} s: medians of {rounds} rounds, engines in turn",
+        ["", f"% within {PROMPT * 1e3:.0f} ms", "median ms late", "99 % within ms", "last, ms late", "first, ms late"],
+        [_row(results, name) for name in results],
+        [
+            "Late: from its time to the line behind its sleep. Found in the file: another app than started them.",
+            "DBOS holds all of its sleepers in memory.",
+            *(found_with(name, results[name][0]) for name in (THEIRS,) if name in results),
+        ],
+    )
+    what = f"of {SLEEPERS:,} sleepers go on within {PROMPT * 1e3:.0f} ms"
+    targets = [Target(what, 100 * middle(results, OURS, "prompt"), ">=", SHARE, " %")]
+    judge(targets)
+    save("timers", dict(results), targets, quick=quick)
+
+
+def _engines(python: Path | None) -> dict[str, Measure]:
+    load: dict[str, Any] = {"task": "sleepers", "count": SLEEPERS, "spread": SPREAD}
+    engines: dict[str, Measure] = {
+        OURS: partial(_ours, **load, lead=3.0, cache_size=SLEEPERS, found=False),
+        SMALL: partial(_ours, **load, lead=3.0, cache_size=SLEEPERS // 10, found=False),
+        FOUND: partial(_ours, **load, lead=4.0, cache_size=SLEEPERS, found=True),
+    }
+    if python is not None:
+        engines[THEIRS] = partial(_theirs, python, **load, lead=25.0, wal=True)
+    return engines
+
+
+def _ours(file: str, **arguments: object) -> Figures:
+    return run("timers_side", {"database": file, **arguments})
+
+
+def _theirs(python: Path, file: str, **arguments: object) -> Figures:
+    return run("dbos_timers_side", {"database": file, **arguments}, python)
+
+
+def _row(results: Results, name: str) -> list[object]:
+    late = [middle(results, name, key) * 1e3 for key in ("median", "most", "last", "first")]
+    return [name, 100 * middle(results, name, "prompt"), *late]

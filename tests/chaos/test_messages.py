@@ -1,0 +1,108 @@
+"""Ten clerks in three processes compete for letters; processes are killed; each letter is used once."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import sqlite3
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import pytest
+from tests.chaos import mailroom, orders
+from tests.chaos.crew import Crew
+from tests.chaos.processes import HISTORY_WITH_GAPS, LEFT_BEHIND, RECORDED_TWICE, WITHOUT_WAKE_SOURCE, Worker, rows, until
+
+from romancy import App, Client
+from romancy.store.sqlite import channels
+
+pytestmark = [pytest.mark.chaos, pytest.mark.slow]
+
+LETTERS, CLERKS, PROCESSES, KILLS = 20_000, 10, 3, 9
+
+
+@pytest.mark.timeout(300)
+async def test_each_letter_is_used_once_whoever_is_killed(tmp_path: Path) -> None:
+    killed: set[int] = set()
+    with Crew(tmp_path) as crew:
+        running = [crew.start() for _ in range(PROCESSES)]
+        async with Client(str(tmp_path / "chaos.db"), workflows=[mailroom.clerk]) as client:
+            await mailroom.hire(client, CLERKS)
+            posting = asyncio.create_task(mailroom.post(client, LETTERS, clerks=CLERKS))
+            await _kill_on_the_way(crew, running, killed, tmp_path)
+            await posting
+            for name in mailroom.names(CLERKS):
+                await client.get_handle(name).result(timeout=200)
+            assert await mailroom.faults(client, tmp_path, LETTERS, CLERKS, killed) == []
+    assert len(killed) == KILLS
+    for query in (RECORDED_TWICE, HISTORY_WITH_GAPS, LEFT_BEHIND, "SELECT * FROM romancy_subscriptions"):
+        assert rows(tmp_path, query) == []
+    assert "database is locked" not in crew.texts()
+    assert "Traceback" not in crew.texts()
+    hands = rows(tmp_path, "SELECT count(DISTINCT worker) FROM romancy_history WHERE kind = 'message'")
+    assert hands[0][0] > PROCESSES  # the work went on in other hands
+    assert "instances of dead workers" in crew.texts()  # some were killed with letters in their hands
+
+
+async def _kill_on_the_way(crew: Crew, running: list[Worker], killed: set[int], folder: Path) -> None:
+    chance = random.Random(10)
+    for number in range(1, KILLS + 1):
+        far_enough = number * LETTERS // (KILLS + 1) - chance.randrange(LETTERS // 20)
+        await until(lambda: mailroom.taken(folder) >= far_enough, f"letters are taken:\n{crew.texts()[-3000:]}")  # noqa: B023
+        victim = chance.randrange(PROCESSES)
+        running[victim].kill()
+        killed.add(running[victim].pid)
+        assert rows(folder, WITHOUT_WAKE_SOURCE) == []
+        running[victim] = crew.start()
+
+
+# --- the check is checked
+
+Found: TypeAlias = Callable[[], Awaitable[list[str]]]
+
+
+@pytest.fixture
+def found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Found:
+    """Lets two clerks take a hundred letters in this process: what the check says."""
+    monkeypatch.setenv(orders.LEDGER, str(tmp_path / "ledger"))
+
+    async def run() -> list[str]:
+        async with App(str(tmp_path / "chaos.db"), workflows=[mailroom.clerk]) as app:
+            await mailroom.hire(app, 2)
+            await mailroom.post(app, 100, clerks=2)
+            for name in mailroom.names(2):
+                await app.get_handle(name).result(timeout=30)
+            return await mailroom.faults(app, tmp_path, 100, 2, set())
+
+    return run
+
+
+async def test_the_check_is_content_when_nothing_is_wrong(found: Found) -> None:
+    assert await found() == []
+
+
+async def test_the_check_sees_a_letter_that_is_used_twice(found: Found, monkeypatch: pytest.MonkeyPatch) -> None:
+    consume, spared = channels._consume, iter([3])
+
+    def forget_once(cursor: sqlite3.Cursor, instance_id: str, channel: str, seq: int, *, pooled: bool) -> None:
+        if next(spared, None) is None:
+            consume(cursor, instance_id, channel, seq, pooled=pooled)
+
+    monkeypatch.setattr(channels, "_consume", forget_once)
+    wrong = await found()
+    assert len([one for one in wrong if one.endswith("was used 2 times")]) == 1
+    assert "the clerks counted 101 letters" in wrong
+
+
+async def test_the_check_sees_a_letter_that_is_lost(found: Found, monkeypatch: pytest.MonkeyPatch) -> None:
+    receive, lost = channels.receive, iter([1])
+
+    def lose_once(*args: Any) -> bytes | None:
+        body = receive(*args)
+        return None if body is not None and next(lost, None) else body
+
+    monkeypatch.setattr(channels, "receive", lose_once)
+    wrong = await found()
+    assert len([one for one in wrong if one.endswith("was used 0 times")]) == 1
+    assert "the clerks counted 99 letters" in wrong
