@@ -1,6 +1,8 @@
 """What engines of this kind have got wrong before, each as a story that must end well here."""
 
 import asyncio
+import json
+import sqlite3
 from collections import Counter
 from dataclasses import dataclass
 from decimal import Decimal
@@ -8,23 +10,36 @@ from typing import Any
 
 import pytest
 from pydantic import BaseModel
+from tests.http.calls import STRUCTURED, binary, call, scope_of, structured
 
 from romancy import (
     ActivityContext,
     ActivityIDConflictError,
     App,
+    ChannelMessageTimeoutError,
+    ChannelMode,
     Client,
+    EventTimeoutError,
     PayloadError,
     Status,
     TerminalError,
     WorkflowCancelledError,
     WorkflowContext,
     WorkflowFailedError,
+    WorkflowHandle,
     activity,
+    publish,
+    receive,
     register_compensation,
+    send_event,
+    send_to,
     sleep,
+    subscribe,
+    wait_event,
     workflow,
 )
+from romancy.auth import Token
+from romancy.ingress.types import Message
 from romancy.testing import TestEnvironment
 
 
@@ -471,3 +486,392 @@ async def test_instances_of_unknown_workflows_at_the_head_of_the_queue_do_not_st
             await env.restart()
             assert await asyncio.wait_for(handle.result(), 10) == "ran"
         assert {await env.app.get_handle(one.instance_id).status() for one in strangers} == {Status.PENDING}
+
+
+# --- talking
+
+
+async def turns_of_the_loop(count: int) -> None:
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize("mode", [ChannelMode.BROADCAST, ChannelMode.COMPETING])
+async def test_a_message_that_comes_while_the_receiver_is_about_to_wait_is_not_lost(mode: ChannelMode) -> None:
+    @workflow
+    async def listener(ctx: WorkflowContext, channel: str) -> list[int]:
+        await subscribe(ctx, channel, mode)
+        return [(await receive(ctx, channel)).data for _ in range(3)]
+
+    async with TestEnvironment(workflows=[listener]) as env:
+        for turns in range(30):  # between two messages: every moment between a look and a wait is hit
+            channel = f"news {turns}"
+            handle = await env.app.start_workflow(listener, channel)
+            await env.settle()
+            for number in (1, 2, 3):
+                await env.app.publish(channel, number)
+                await turns_of_the_loop(turns)
+            assert await asyncio.wait_for(handle.result(), 10) == [1, 2, 3], f"{turns} turns"
+
+
+async def test_an_event_that_comes_while_the_workflow_is_about_to_wait_is_not_lost() -> None:
+    @activity
+    async def prepare(ctx: ActivityContext) -> None: ...
+
+    @workflow
+    async def listener(ctx: WorkflowContext) -> list[int]:
+        found: list[int] = []
+        for _ in range(2):
+            await prepare(ctx)
+            found.append((await wait_event(ctx, "paid")).data)
+        return found
+
+    async with TestEnvironment(workflows=[listener]) as env:
+        for turns in range(60):
+            handle = await env.app.start_workflow(listener)
+            for number in (1, 2):
+                await turns_of_the_loop(turns)
+                await env.app.send_event("paid", "/test", number)
+            assert await asyncio.wait_for(handle.result(), 10) == [1, 2], f"{turns} turns"
+
+
+@pytest.mark.parametrize("cache_size", [0, 1000])
+async def test_what_another_process_sends_while_the_instance_is_in_hand_is_not_lost(database: str, cache_size: int) -> None:
+    """It waits, and an activity of its runs: nobody here hears of what comes meanwhile, until the instance is let go."""
+
+    @activity
+    async def elsewhere(ctx: ActivityContext, what: str) -> None:
+        async with Client(database, workflows=[]) as other:
+            await (other.send_event("paid", "/test", 1) if what == "event" else other.publish("news", 1))
+
+    @workflow
+    async def listener(ctx: WorkflowContext, what: str) -> Any:
+        await subscribe(ctx, "news")
+        waiting = wait_event(ctx, "paid") if what == "event" else receive(ctx, "news")
+        await elsewhere(ctx, what)
+        return (await waiting).data
+
+    async with TestEnvironment(database, workflows=[listener], poll_interval=600, cache_size=cache_size) as env:
+        for what in ("event", "message"):
+            handle = await env.app.start_workflow(listener, what)
+            assert await asyncio.wait_for(handle.result(), 10) == 1
+
+
+async def test_an_event_does_not_revive_a_cancelled_workflow_that_waited_for_it() -> None:
+    undone: list[str] = []
+
+    @activity
+    async def reserve(ctx: ActivityContext) -> None: ...
+
+    @reserve.compensate
+    async def release(ctx: ActivityContext) -> None:
+        undone.append("released")
+
+    @workflow
+    async def booking(ctx: WorkflowContext) -> str:
+        await reserve(ctx)
+        await subscribe(ctx, "news")
+        await asyncio.gather(wait_event(ctx, "paid"), receive(ctx, "news"))
+        return "booked"
+
+    async with TestEnvironment(workflows=[booking]) as env:
+        handle = await env.app.start_workflow(booking)
+        await env.settle()
+        await handle.cancel()
+        with pytest.raises(WorkflowCancelledError):
+            await handle.result()
+        for _ in range(2):
+            assert (await env.app.send_event("paid", "/test")).instance_ids == ()
+            await env.app.publish("news", 1)
+            await env.settle()
+            await env.restart()
+        found = await env.app.get_instance(handle.instance_id)
+    assert found is not None
+    assert (found.status, found.waiting_for, undone) == (Status.CANCELLED, (), ["released"])
+
+
+async def test_recurring_is_one_commit_and_drops_no_message() -> None:
+    @workflow
+    async def consumer(ctx: WorkflowContext, got: list[int]) -> list[int]:
+        if not got:
+            await subscribe(ctx, "jobs")
+        got = [*got, (await receive(ctx, "jobs")).data]
+        if len(got) < 3:
+            await ctx.recur(got)
+        return got
+
+    @activity
+    async def produce(ctx: ActivityContext) -> None:
+        for number in range(3):
+            await publish(ctx, "jobs", number)
+
+    @workflow
+    async def producer(ctx: WorkflowContext) -> None:
+        await produce(ctx)
+
+    crashes, step = 1, 0
+    while crashes:
+        step += 1
+        async with TestEnvironment(workflows=[consumer, producer]) as env:
+            handle = await env.app.start_workflow(consumer, [])
+            await env.settle()
+            await env.app.start_workflow(producer)
+            env.crash_at_step(step)
+            assert await asyncio.wait_for(handle.result(), 10) == [0, 1, 2], f"crash at step {step}"
+            crashes = env.crashes
+            found = await env.app.get_instance(handle.instance_id)
+            assert found is not None
+            assert found.generation == 3
+    assert step > 5
+
+
+@pytest.mark.parametrize("replay_always", [False, True])
+async def test_what_a_body_says_is_said_once_however_often_it_is_replayed(replay_always: bool) -> None:
+    @workflow
+    async def listener(ctx: WorkflowContext) -> list[Any]:
+        await subscribe(ctx, "news")
+        await wait_event(ctx, "end")
+        heard: list[Any] = []
+        try:
+            while True:
+                heard.append((await wait_event(ctx, "told", timeout=1)).data)
+        except EventTimeoutError:
+            heard.append("and")
+        try:
+            while True:
+                heard.append((await receive(ctx, "news", timeout=1)).data)
+        except ChannelMessageTimeoutError:
+            return heard
+
+    @workflow
+    async def speaker(ctx: WorkflowContext) -> None:
+        await send_event(ctx, "told", "/test", "event")
+        await publish(ctx, "news", "message")
+        for _ in range(3):
+            await sleep(ctx, 60)
+        await send_event(ctx, "end", "/test")
+
+    async with TestEnvironment(workflows=[listener, speaker], replay_always=replay_always) as env:
+        handle = await env.app.start_workflow(listener)
+        await env.settle()
+        await env.app.start_workflow(speaker)
+        for _ in range(3):
+            await env.advance(30)
+            await env.restart()
+        assert await handle.result() == ["event", "and", "message"]
+
+
+async def test_except_exception_around_any_wait_does_not_swallow_the_suspension() -> None:
+    swallowed: list[Exception] = []
+
+    @workflow
+    async def cautious(ctx: WorkflowContext) -> list[Any]:
+        found: list[Any] = []
+        try:
+            await subscribe(ctx, "news")
+            found.append((await wait_event(ctx, "paid")).data)
+            found.append((await receive(ctx, "news")).data)
+        except Exception as error:
+            swallowed.append(error)
+        return found
+
+    async with TestEnvironment(workflows=[cautious], cache_size=0) as env:
+        handle = await env.app.start_workflow(cautious)
+        await env.settle()
+        await env.restart()
+        await env.app.send_event("paid", "/test", 1)
+        await env.settle()
+        await env.restart()
+        await env.app.publish("news", 2)
+        assert await handle.result() == [1, 2]
+    assert swallowed == []
+
+
+async def test_binary_messages_arrive_on_every_path() -> None:
+    blob = bytes(range(256))
+
+    @workflow
+    async def receiver(ctx: WorkflowContext) -> list[bytes]:
+        await subscribe(ctx, "blobs")
+        found = [(await receive(ctx, "blobs", model=bytes)).data for _ in range(4)]
+        return [*found, (await wait_event(ctx, "blob", model=bytes)).data]
+
+    @workflow
+    async def sender(ctx: WorkflowContext, target: str) -> None:
+        await publish(ctx, "blobs", blob)
+        await send_to(ctx, target, "blobs", blob)
+        await send_event(ctx, "blob", "/test", blob)
+
+    async with TestEnvironment(workflows=[receiver, sender], replay_always=True) as env:
+        handle = await env.app.start_workflow(receiver)
+        await env.settle()
+        await env.app.publish("blobs", blob)
+        await env.app.send_to(handle.instance_id, "blobs", blob)
+        await env.app.start_workflow(sender, handle.instance_id)
+        assert await handle.result() == [blob] * 5
+
+
+async def test_an_event_addressed_to_one_instance_reaches_it_and_nobody_else() -> None:
+    @workflow
+    async def listener(ctx: WorkflowContext) -> str:
+        return (await wait_event(ctx, "paid")).id
+
+    async with TestEnvironment(workflows=[listener]) as env:
+        one = await env.app.start_workflow(listener)
+        other = await env.app.start_workflow(listener)
+        await env.settle()
+        await env.app.send_event("paid", "/test", event_id="private", extensions={"romancyinstanceid": one.instance_id})
+        assert await one.result() == "private"
+        assert await other.status() is Status.WAITING_FOR_EVENT
+        to_other = {"romancyinstanceid": other.instance_id}
+        await env.app.send_event("other", "/test", extensions=to_other)  # before anybody waits for it
+        late = await env.app.start_workflow(listener)
+        await env.app.send_event("paid", "/test", event_id="again", extensions=to_other)
+        assert await other.result() == "again"
+        assert await late.status() is Status.WAITING_FOR_EVENT
+
+
+async def _waiting(handle: WorkflowHandle[Any]) -> None:
+    async with asyncio.timeout(20):
+        while await handle.status() is not Status.WAITING_FOR_EVENT:
+            await asyncio.sleep(0)
+
+
+async def test_waking_needs_no_poll_and_no_worker_that_knows_the_workflow(database: str) -> None:
+    """Polls are ten minutes apart, and the sender does not know the code of the one who waits."""
+
+    @workflow
+    async def ours(ctx: WorkflowContext) -> list[Any]:
+        return [(await wait_event(ctx, "paid")).data for _ in range(3)]
+
+    @workflow
+    async def theirs(ctx: WorkflowContext) -> None:
+        await send_event(ctx, "paid", "/theirs", "by a workflow of theirs")
+
+    async with (
+        App(database, workflows=[theirs], poll_interval=600) as there,
+        App(database, workflows=[ours], poll_interval=600) as here,
+    ):
+        handle = await here.start_workflow(ours)
+        await _waiting(handle)
+        await here.send_event("paid", "/test", "by the same process")
+        await there.send_event("paid", "/test", "by another")
+        await there.start_workflow(theirs)
+        assert await handle.result(timeout=20) == ["by the same process", "by another", "by a workflow of theirs"]
+
+
+async def test_a_dead_subscriber_does_not_lock_the_mode_of_a_channel() -> None:
+    @workflow
+    async def holder(ctx: WorkflowContext) -> None:
+        await subscribe(ctx, "news", "competing")
+        await sleep(ctx, 60)
+        raise ValueError("broken")
+
+    @workflow
+    async def listener(ctx: WorkflowContext) -> Any:
+        await subscribe(ctx, "news", "broadcast")
+        return (await receive(ctx, "news")).data
+
+    async with TestEnvironment(workflows=[holder, listener]) as env:
+        dead = await env.app.start_workflow(holder)
+        await env.settle()
+        await env.restart()
+        with pytest.raises(WorkflowFailedError):
+            await dead.result()
+        handle = await env.app.start_workflow(listener)
+        await env.settle()
+        await env.app.publish("news", "free")
+        assert await asyncio.wait_for(handle.result(), 10) == "free"
+
+
+async def test_a_handler_with_keyword_arguments_gets_the_fields_of_the_event() -> None:
+    @workflow(name="order.placed", event_handler=True)
+    async def handler(ctx: WorkflowContext, /, id: str, **fields: Any) -> dict[str, Any]:
+        return {"id": id, **fields}
+
+    async with TestEnvironment(workflows=[handler]) as env:
+        accepted = await env.app.send_event("order.placed", "/test", {"id": "1", "express": True, "items": [1]})
+        handle = env.app.get_handle(accepted.instance_ids[0])
+        assert await handle.result() == {"id": "1", "express": True, "items": [1]}
+
+
+# --- HTTP
+
+
+async def test_the_answer_to_an_event_comes_after_it_is_stored(database: str) -> None:
+    stored: list[list[tuple[str]]] = []
+
+    @workflow
+    async def listener(ctx: WorkflowContext) -> Any:
+        return (await wait_event(ctx, "paid")).data
+
+    async with App(database, workflows=[listener]) as app:
+        handle = await app.start_workflow(listener)
+        await _waiting(handle)
+
+        async def receive_body() -> Message:
+            return {"type": "http.request", "body": structured(id="e1")}
+
+        async def send(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                assert message["status"] == 202
+                with sqlite3.connect(database) as other:
+                    stored.append(other.execute("SELECT id FROM romancy_events").fetchall())
+
+        await app(scope_of("/", headers=STRUCTURED), receive_body, send)
+        assert await handle.result(timeout=20) == {"amount": 99.99}
+    assert stored == [[("e1",)]]
+
+
+async def test_an_event_that_could_not_be_stored_is_not_answered_as_accepted() -> None:
+    async with TestEnvironment(workflows=[]) as env:
+        app = env.app
+        env.crash_at("commit.before")
+        asking = asyncio.ensure_future(call(app, "/", structured(), headers=STRUCTURED))
+        async with asyncio.timeout(10):
+            while not env.crashes:
+                await asyncio.sleep(0.001)
+        answered = await asyncio.wait({asking}, timeout=0.05)
+        if asking in answered[0]:
+            assert (await asking).status == 503
+        asking.cancel()
+        again = await call(app, "/", structured(), headers=STRUCTURED)
+        assert (again.status, (await call(app, "/", structured(), headers=STRUCTURED)).status) == (202, 202)
+
+
+async def test_events_in_binary_mode_are_accepted_and_half_events_are_not() -> None:
+    @workflow
+    async def listener(ctx: WorkflowContext) -> list[Any]:
+        found = [await wait_event(ctx, "paid") for _ in range(3)]
+        return [[event.id, event.data if event.id != "3" else event.data.decode(), event.subject] for event in found]
+
+    async with TestEnvironment(workflows=[listener]) as env:
+        handle = await env.app.start_workflow(listener)
+        await env.settle()
+        json_type = {"content-type": "application/json"}
+        posts = [
+            (binary(id="1", subject="42") | json_type, b'{"n": 1}'),
+            (STRUCTURED, structured(id="2", data={"n": 2})),
+            (binary(id="3") | {"content-type": "application/octet-stream"}, b"bytes"),
+        ]
+        for headers, body in posts:
+            answer = await call(env.app, "/", body, headers=headers)
+            assert (answer.status, answer.json["status"]) == (202, "accepted")
+        for missing in ("id", "source", "type", "specversion"):
+            answer = await call(env.app, "/", structured(**{missing: None}), headers=STRUCTURED)
+            assert (answer.status, answer.json["retryable"]) == (400, False), missing
+            headers = {name: value for name, value in binary().items() if name != f"ce-{missing}"}
+            assert (await call(env.app, "/", b"{}", headers=headers | json_type)).status in (400, 415), missing
+        bare = await call(env.app, "/", json.dumps({"type": "paid"}).encode(), headers=STRUCTURED)
+        assert bare.status == 400
+        assert await handle.result() == [["1", {"n": 1}, "42"], ["2", {"n": 2}, None], ["3", "bytes", None]]
+
+
+async def test_a_request_without_a_token_is_refused_where_one_is_asked_for(database: str) -> None:
+    async with App(database, workflows=[], auth=[Token("secret", role="events")]) as app:
+        assert (await call(app, "/", structured(), headers=STRUCTURED)).status == 401
+        for wrong in ("Bearer wrong", "Bearer ", "secret"):
+            answer = await call(app, "/", structured(), headers=STRUCTURED | {"authorization": wrong})
+            assert answer.status == 401, wrong
+        answer = await call(app, "/", structured(), headers=STRUCTURED | {"authorization": "Bearer secret"})
+        assert (answer.status, answer.json["status"]) == (202, "accepted")

@@ -10,8 +10,8 @@ import sqlite3
 import subprocess
 import sys
 import time
-from collections.abc import Callable
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -87,6 +87,16 @@ class Served:
         """Source and id of every event in the database."""
         with closing(sqlite3.connect(f"file:{self.folder / 'shop.db'}?mode=ro", uri=True, timeout=30)) as connection:
             return set(connection.execute("SELECT source, id FROM romancy_events"))
+
+    @contextmanager
+    def write_lock(self) -> Iterator[None]:
+        """Hold the file's write lock, as a user's long transaction does."""
+        with closing(sqlite3.connect(self.folder / "shop.db", isolation_level=None, timeout=30)) as connection:
+            connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield
+            finally:
+                connection.execute("ROLLBACK")
 
     def __enter__(self) -> Self:
         return self

@@ -9,6 +9,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,11 +19,11 @@ import pytest
 from cloudevents.core.bindings import http as sdk
 from cloudevents.core.v1.event import CloudEvent
 from tests.http.calls import BATCH, STRUCTURED, event, structured
-from tests.http.serving import Served, until
+from tests.http.serving import SHOP, Served, until
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
 
-PATIENCE = 0.5
+PATIENCE = 1.0
 """Seconds of `request_timeout` where a test waits for it to run out."""
 
 
@@ -117,7 +118,7 @@ def test_curl_cancel_and_health(shop: Served) -> None:
 
 
 def test_the_sdk_in_both_modes(shop: Served) -> None:
-    with httpx.Client(base_url=shop.url) as client:
+    with httpx.Client(base_url=shop.url, timeout=60) as client:
         for name, convert in (("structured", sdk.to_structured_event), ("binary", sdk.to_binary_event)):
             sent = CloudEvent(
                 {"type": "paid", "source": "/sdk", "id": name, "datacontenttype": "application/json"}, {"ü": "€"}
@@ -129,7 +130,7 @@ def test_the_sdk_in_both_modes(shop: Served) -> None:
 
 def test_an_event_starts_a_workflow_once(shop: Served) -> None:
     body = structured(id="starts", type="ordered", data={"number": 7})
-    with httpx.Client(base_url=shop.url, headers=STRUCTURED) as client:
+    with httpx.Client(base_url=shop.url, headers=STRUCTURED, timeout=60) as client:
         first, second = client.post("/", content=body), client.post("/", content=body)
     assert (first.status_code, len(first.json()["instance_ids"])) == (202, 1)
     assert (second.status_code, second.json()["instance_ids"]) == (202, [])
@@ -142,6 +143,17 @@ async def test_many_at_once(shop: Served) -> None:
         answers = await asyncio.gather(*(client.post("/", content=structured(source="many", id=str(n))) for n in range(200)))
     assert [one.status_code for one in answers] == [202] * 200
     assert {("many", str(n)) for n in range(200)} <= shop.stored()
+
+
+async def test_nothing_is_acknowledged_before_it_is_stored(shop: Served) -> None:
+    async with httpx.AsyncClient(base_url=shop.url, headers=STRUCTURED, timeout=60) as client:
+        with shop.write_lock():
+            posts = [asyncio.create_task(client.post("/", content=structured(source="held", id=str(n)))) for n in range(20)]
+            for _ in range(20):
+                assert (await client.get("/health/live")).status_code == 200
+            assert not any(one.done() for one in posts)
+        assert {(await one).status_code for one in posts} == {202}
+    assert {("held", str(n)) for n in range(20)} <= shop.stored()
 
 
 # --- slow and broken clients
@@ -158,8 +170,8 @@ def drip(served: Served, start: bytes, drop: bytes) -> bytes:
     with socket.create_connection(("127.0.0.1", served.port), timeout=60) as connection:
         connection.sendall(start)
         connection.settimeout(0.05)
-        said = b""
-        while True:
+        said, deadline = b"", time.monotonic() + 60
+        while time.monotonic() < deadline:
             try:
                 part = connection.recv(1000)
                 if not part:
@@ -172,6 +184,7 @@ def drip(served: Served, start: bytes, drop: bytes) -> bytes:
                     return said
             except ConnectionError:
                 return said
+        raise AssertionError(f"the server waits for ever; it said {said!r}")
 
 
 HEAD = b"POST / HTTP/1.1\r\nHost: x\r\n"
@@ -283,7 +296,7 @@ def test_a_slow_body_does_not_hold_up_the_end(tmp_path: Path) -> None:
     with Served(tmp_path, ROMANCY_SHUTDOWN_TIMEOUT="1") as served:
         with socket.create_connection(("127.0.0.1", served.port), timeout=60) as connection:
             connection.sendall(HEAD + b"Content-Type: application/cloudevents+json\r\nContent-Length: 100\r\n\r\n")
-            assert httpx.get(f"{served.url}/health/live").status_code == 200
+            assert httpx.get(f"{served.url}/health/live", timeout=60).status_code == 200
             served.signal()
             assert connection.recv(100).startswith(b"HTTP/1.1 503")
         assert served.end() == 0
@@ -348,3 +361,13 @@ def test_batches_of_several_processes(tmp_path: Path) -> None:
         answers = [httpx.post(served.url, headers=BATCH, content=body, timeout=60) for body in bodies]
         assert {one.status_code for one in answers} == {202}
         assert len(served.stored()) == 500
+
+
+def test_reload_takes_up_new_code(tmp_path: Path) -> None:
+    with Served(tmp_path, "--reload") as served:
+        assert answered(served)
+        (tmp_path / "shop.py").write_text(SHOP.replace("shop.db", "other.db"))
+        os.utime(tmp_path / "shop.py", (2**31, 2**31))  # files are compared by their time
+        until(lambda: answered(served) and (tmp_path / "other.db").exists(), "the new database")
+        served.signal()
+        assert served.end() == 0

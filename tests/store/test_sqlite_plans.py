@@ -62,6 +62,25 @@ def test_no_table_is_scanned(connection: sqlite3.Connection, name: str) -> None:
         ("withdraw_waits", "PRIMARY KEY (instance_id=? AND op=?)"),
         ("close_attempts", "PRIMARY KEY (instance_id=?"),
         ("consume_mails", "INTEGER PRIMARY KEY (rowid=?)"),
+        ("events_for_all", "romancy_events_type (type=? AND seq>?)"),
+        ("events_of_subject", "romancy_events_subject (type=? AND subject=? AND seq>?)"),
+        ("events_for_one", "romancy_events_target (target=? AND type=? AND seq>?)"),
+        ("looked_up_to", "romancy_taken_wanted (instance_id=? AND wanted=?"),
+        ("waits_for_event", "romancy_waits_key (kind=? AND key=? AND subject=?)"),
+        ("waits_for_message", "romancy_deliveries_seq (seq=?)"),
+        ("meet_waits", "PRIMARY KEY (instance_id=? AND op=?)"),
+        ("wake", "PRIMARY KEY (id=?)"),
+        ("first_of_pool", "romancy_messages_pool (channel=?)"),
+        ("first_delivery", "PRIMARY KEY (instance_id=? AND channel=?)"),
+        ("deliver_to_subscribers", "PRIMARY KEY (channel=?)"),
+        ("deliver_to_members", "PRIMARY KEY (name=?)"),
+        ("drop_messages", "romancy_deliveries_seq (seq=?)"),
+        ("clear_subscriptions", "romancy_subscriptions_instance (instance_id=?)"),
+        ("clear_members", "romancy_members_instance (instance_id=?)"),
+        ("old_events", "romancy_events_accepted (accepted_at<?)"),
+        ("old_messages", "romancy_messages_age (created_at<?)"),
+        ("prune_taken", "romancy_taken_seq (seq=?)"),
+        ("undeliverable", "romancy_events_unused (seq>?)"),
     ],
 )
 def test_the_index_meant_is_used(connection: sqlite3.Connection, name: str, index: str) -> None:
@@ -69,7 +88,24 @@ def test_the_index_meant_is_used(connection: sqlite3.Connection, name: str, inde
     assert any(index in step for step in steps), steps
 
 
-@pytest.mark.parametrize("name", ["due", "upcoming", "list_rows", "prunable", "history_of"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "due",
+        "upcoming",
+        "list_rows",
+        "prunable",
+        "history_of",
+        "events_for_all",
+        "events_of_subject",
+        "events_for_one",
+        "next_in_line",
+        "first_of_pool",
+        "old_events",
+        "old_messages",
+        "undeliverable",
+    ],
+)
 def test_no_unbounded_sort(connection: sqlite3.Connection, name: str) -> None:
     steps = plan(connection, name)
     # `upcoming` merges what each kind gave, which is bounded.
@@ -94,3 +130,19 @@ def _fill(connection: sqlite3.Connection) -> None:
         " VALUES (?, 'order', '', 'completed', 1, 0, 1, 0, 0, '', ?, 1, 1, '', '', x'')",
         rows,
     )
+    numbers = [(n,) for n in range(2000)]
+    for statement in (
+        "INSERT INTO romancy_events (source, id, type, subject, target, accepted_at, body)"
+        " VALUES ('shop', ?, 'paid', 's', 'i1', 1, x'')",
+        "INSERT INTO romancy_events (source, id, type, subject, accepted_at, body) VALUES ('bank', ?, 'paid', 's', 1, x'')",
+        "INSERT INTO romancy_taken (instance_id, seq, wanted) VALUES ('i1', ?, 'paid')",
+        "INSERT INTO romancy_waits (instance_id, op, kind, since, key, subject, site)"
+        " VALUES ('i1', 'event:' || ?, 'event', 1, 'paid', 's', '')",
+        "INSERT INTO romancy_waits (instance_id, op, kind, since, key, site)"
+        " VALUES ('i1', 'message:' || ?, 'message', 1, 'jobs', '')",
+        "INSERT INTO romancy_subscriptions (channel, instance_id, mode, since) VALUES ('jobs', ?, 'competing', 1)",
+        "INSERT INTO romancy_messages (channel, pooled, created_at, body) VALUES ('jobs', 1, ?, x'')",
+        "INSERT INTO romancy_deliveries (instance_id, channel, seq) VALUES ('i1', 'jobs', ?)",
+        "INSERT INTO romancy_members (name, instance_id, since) VALUES ('crew', ?, 1)",
+    ):
+        connection.executemany(statement, numbers)

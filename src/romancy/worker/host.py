@@ -452,7 +452,9 @@ class Host:
         ended = done and not isinstance(execution.verdict, Recur)
         paused = self._pausing and not self._attempts and not ended
         compensating = phase is Phase.COMPENSATING
-        hold = recur is not None
+        asks = self._take_asks(now) if self._asks and not (ended or paused or recur) else ()
+        # What is asked with a bound is followed by what is due then: the instance stays in hand.
+        hold = recur is not None or (bool(asks) and asks[0].before is not None)
         if not hold and not ended and not paused:
             hold = self._busy() or (compensating and not self._retries.waiting)
         self._launching, self._starts = self._starts, []
@@ -461,7 +463,6 @@ class Host:
         releasing = not hold and not ended and not paused
         waits: tuple[Wait, ...] = ()
         withdrawn: tuple[str, ...] = ()
-        asks = self._take_asks(now) if self._asks and not (ended or paused or recur) else ()
         if releasing or self._stored_waits:
             waits, withdrawn = self._stored_waits.change(execution.run, self._retries, add=releasing)
         self._writing = Transition(  # by place: with names it takes twice the time, at every step
@@ -582,7 +583,7 @@ class Host:
             return
         launching, self._launching = self._launching, []
         if transition.asks and not answer.replies:
-            self._asked_before = max(ask.before or 0 for ask in transition.asks)
+            self._asked_before = transition.asks[0].before or 0
         if answer.replies:
             self._settle_asks(transition.asks, answer.replies)
             if self.gone:
@@ -625,7 +626,9 @@ class Host:
             self._compensate_next()
         if self._reading_mail:
             return  # mail decides how it goes on
-        if self._unwritten() or not self._busy():
+        if self._asked_before:
+            self.wake()
+        elif self._unwritten() or not self._busy():
             self.progress()
         else:
             self._arm()

@@ -82,6 +82,11 @@ class TestDeadlines:
         assert await a.ask(asks[0], asks[2], now=40) == {"jobs:1": "one"}
         assert await a.ask(asks[0], now=40) == {"paid:1": "p"}
 
+    async def test_of_events_of_one_moment_the_first_in_the_log_wins(self, store: Store) -> None:
+        (a,) = await actors(store, "a")
+        await tell(store, accept(event("r", "refused"), event("p", "paid")))
+        assert await a.ask(wait(), wait("refused"), now=40) == {"refused:1": "r"}
+
     async def test_a_bound_leaves_out_what_came_later(self, store: Store) -> None:
         (a,) = await actors(store, "a")
         bounded = replace(wait(), before=40)

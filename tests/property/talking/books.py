@@ -1,0 +1,297 @@
+"""What should happen: every committed write is entered here, in order, and each answer is held against the books.
+
+The rules are those of the documentation, in their plainest form: whoever waits gets the oldest that is for it and that it
+has not had. Nothing here knows of calls, signals, wake-ups, epochs or caches; those are what is being tested.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from romancy.errors import StoreError
+from romancy.model.history import Kind, Outcome
+from romancy.model.talk import (
+    Ask,
+    ChannelMode,
+    Deed,
+    Event,
+    JoinGroup,
+    LeaveGroup,
+    Members,
+    Message,
+    Publish,
+    Reply,
+    SendEvent,
+    SendTo,
+    SendToGroup,
+    Subscribe,
+    Unsubscribe,
+    Wanted,
+)
+from romancy.model.transition import (
+    Accept,
+    Accepted,
+    Answer,
+    Applied,
+    Beat,
+    Create,
+    Post,
+    Request,
+    RequestKind,
+    Transition,
+    Write,
+)
+
+
+@dataclass(frozen=True)
+class Sent:
+    """Something that was said, durably."""
+
+    id: str
+    place: int
+    """Among all that was said."""
+    at: int
+    data: Any
+    event: Event | None = None
+
+
+@dataclass
+class Party:
+    """An instance, as far as others can tell."""
+
+    born: int
+    """How many events there had been before it."""
+    ended: bool = False
+    taken: set[str] = field(default_factory=set[str])
+    """The events it has had."""
+    got: list[str] = field(default_factory=list[str])
+    """Everything it has had, in order."""
+    waits: dict[str, Ask] = field(default_factory=dict[str, Ask])
+
+
+class Books:
+    """All that was said and heard on one database."""
+
+    def __init__(self) -> None:
+        self.faults: list[str] = []
+        self.parties: dict[str, Party] = {}
+        self.sent: dict[str, Sent] = {}
+        """By id."""
+        self._events: list[Sent] = []
+        self._known: set[tuple[str, str]] = set()
+        self._subscribers: dict[str, dict[str, ChannelMode]] = defaultdict(dict)
+        self._members: dict[str, dict[str, None]] = defaultdict(dict)
+        self._unread: dict[tuple[str, str], list[Sent]] = defaultdict(list)
+        self._pools: dict[str, list[Sent]] = defaultdict(list)
+        self._order: dict[str, int] = {}
+        self._sole: set[str] = set()
+        """Messages of pools that somebody has had."""
+
+    def fault(self, what: str) -> None:
+        """Something is wrong."""
+        self.faults.append(what)
+
+    # --- what was committed
+
+    def enter(self, batch: Sequence[Write], answers: Sequence[Answer | StoreError]) -> None:
+        """A batch is durable. New instances come first, then everything that is said or asked, in its order."""
+        pairs = list(zip(batch, answers, strict=True))
+        for write, answer in sorted(pairs, key=lambda pair: not isinstance(pair[0], Create)):
+            if isinstance(answer, Applied | Accepted):
+                self._enter(write, answer)
+
+    def _enter(self, write: Write, answer: Applied | Accepted) -> None:
+        match write:
+            case Create():
+                self.parties[write.instance_id] = Party(born=len(self._events))
+            case Transition():
+                assert isinstance(answer, Applied)
+                self._transition(write, answer)
+            case Accept():
+                assert isinstance(answer, Accepted)
+                for event, accepted in zip(write.events, answer.events, strict=True):
+                    if self._accept(event, write.now) == accepted.duplicate:
+                        self.fault(f"{event.id} was called {'a duplicate' if accepted.duplicate else 'new'}, and is not")
+            case Post():
+                self._do("", write.deed, write.now)
+            case Request():
+                if write.kind is RequestKind.TERMINATE:
+                    self._end(write.instance_id)
+            case Beat():
+                pass
+
+    def _transition(self, write: Transition, answer: Applied) -> None:
+        party = self.parties[write.instance_id]
+        for deed in write.deeds:
+            self._do(write.instance_id, deed, write.now)
+        for op in write.withdrawn:
+            party.waits.pop(op, None)
+        replies = {reply.op: reply for reply in answer.replies}
+        for ask in write.asks:
+            self._answer(write, ask, replies.get(ask.entry.op), first=not answer.replies)
+        if write.recur is not None:
+            party.waits.clear()
+        if write.ending is not None:
+            self._end(write.instance_id)
+
+    def _end(self, instance_id: str) -> None:
+        party = self.parties[instance_id]
+        party.ended = True
+        party.waits.clear()
+        for held in (*self._subscribers.values(), *self._members.values()):
+            held.pop(instance_id, None)
+        for key in [key for key in self._unread if key[0] == instance_id]:
+            del self._unread[key]
+
+    # --- what is said
+
+    def _do(self, instance_id: str, deed: Deed, now: int) -> None:
+        match deed:
+            case SendEvent():
+                if not self._accept(deed.event, now):
+                    self.fault(f"{instance_id} sent {deed.event.id} twice")
+            case Publish():
+                self._publish(deed.message, now)
+            case SendTo():
+                self._send(deed, now)
+            case SendToGroup():
+                self._deliver(deed.message, list(self._members[deed.group]), now)
+            case JoinGroup():
+                self._members[deed.group][instance_id] = None
+            case Unsubscribe():
+                self._subscribers[deed.channel].pop(instance_id, None)
+                self._unread.pop((instance_id, deed.channel), None)
+
+    def _accept(self, event: Event, now: int) -> bool:
+        if (event.source, event.id) in self._known:
+            return False
+        self._known.add((event.source, event.id))
+        at = max(now, self._events[-1].at) if self._events else now
+        self._events.append(self._said(event.id, at, event.data, event))
+        return True
+
+    def _publish(self, message: Message, now: int) -> None:
+        subscribers = self._subscribers[message.channel]
+        if ChannelMode.BROADCAST in subscribers.values():
+            self._deliver(message, [one for one, mode in subscribers.items() if mode is ChannelMode.BROADCAST], now)
+        else:
+            self._pools[message.channel].append(self._said(message.id, now, message.data))
+
+    def _send(self, sent: SendTo, now: int) -> bool:
+        target = self.parties.get(sent.target)
+        if target is None or target.ended:
+            return False
+        self._deliver(sent.message, [sent.target], now)
+        return True
+
+    def _deliver(self, message: Message, recipients: Sequence[str], now: int) -> None:
+        said = self._said(message.id, now, message.data)
+        for recipient in recipients:
+            self._unread[recipient, message.channel].append(said)
+
+    def _said(self, id: str, at: int, raw: bytes | None, event: Event | None = None) -> Sent:
+        data = None if raw is None else json.loads(raw)
+        said = Sent(id, len(self.sent), at, data, event)
+        if id in self.sent:
+            self.fault(f"{id} was said twice")
+        self.sent[id] = said
+        self._check_order(said)
+        return said
+
+    def _check_order(self, said: Sent) -> None:
+        """What one sender says in a row is said in that order."""
+        sender, number = said.data["by"], said.data["n"]
+        if self._order.get(sender, -1) >= number:
+            self.fault(f"{sender} said number {number} after number {self._order[sender]}")
+        self._order[sender] = number
+
+    # --- what is asked
+
+    def _answer(self, write: Transition, ask: Ask, reply: Reply | None, *, first: bool) -> None:
+        instance_id, question = write.instance_id, ask.question
+        match question:
+            case Wanted():
+                self._hear(write, ask, question, reply, first=first)
+            case SendTo():
+                if reply is None or self._send(question, write.now) != (reply.outcome is Outcome.OK):
+                    self.fault(f"{ask.entry.op} of {instance_id} was answered {reply}")
+            case Subscribe():
+                if reply is not None and reply.outcome is Outcome.OK:
+                    self._subscribers[question.channel][instance_id] = question.mode
+            case LeaveGroup():
+                self._members[question.group].pop(instance_id, None)
+            case Members():
+                if reply is None or json.loads(reply.value or b"") != list(self._members[question.group]):
+                    self.fault(f"the members of {question.group} are {list(self._members[question.group])}, not {reply}")
+
+    def _hear(self, write: Transition, ask: Ask, wanted: Wanted, reply: Reply | None, *, first: bool) -> None:
+        instance_id, op = write.instance_id, ask.entry.op
+        waits, name = self.parties[instance_id].waits, f"{op} of {instance_id}"
+        waits.pop(op, None)
+        due = next(self.available(instance_id, ask), None)
+        if reply is None:
+            waits[op] = ask
+            if first and due is not None:
+                self.fault(f"{name} was left waiting although {due.id} is there")
+            elif first and ask.due is not None and ask.due <= write.now:
+                self.fault(f"{name} was left waiting although its time is over")
+        elif reply.outcome is not Outcome.OK:
+            if due is not None:
+                self.fault(f"{name} was given up although {due.id} had come in time")
+            elif ask.due is None or write.now < ask.due:
+                self.fault(f"{name} was given up before its time")
+        else:
+            self._take(instance_id, name, ask, json.loads(reply.value or b"")["id"], due)
+
+    def _take(self, instance_id: str, name: str, ask: Ask, id: str, due: Sent | None) -> None:
+        party = self.parties[instance_id]
+        if id in party.got:
+            self.fault(f"{name} got {id} a second time")
+        elif id in self._sole:
+            self.fault(f"{name} got {id}, which somebody else had had")
+        elif due is None or id != due.id:
+            self.fault(f"{name} got {id}; {'nothing' if due is None else due.id} was due")
+        party.got.append(id)
+        if ask.entry.kind is Kind.EVENT:
+            party.taken.add(id)
+            return
+        assert isinstance(ask.question, Wanted)
+        pool, unread = self._pools[ask.question.key], self._unread[instance_id, ask.question.key]
+        if any(one.id == id for one in pool):
+            self._sole.add(id)
+        pool[:] = [one for one in pool if one.id != id]
+        unread[:] = [one for one in unread if one.id != id]
+
+    def available(self, instance_id: str, ask: Ask) -> Iterator[Sent]:
+        """What a wait may have, the oldest first."""
+        wanted = ask.question
+        assert isinstance(wanted, Wanted)
+        if ask.entry.kind is Kind.EVENT:
+            found = self._fitting(instance_id, wanted)
+        else:
+            found = self._lying_there(instance_id, wanted.key)
+        return (one for one in found if ask.due is None or one.at < ask.due)
+
+    def _fitting(self, instance_id: str, wanted: Wanted) -> Iterator[Sent]:
+        party = self.parties[instance_id]
+        match = {} if wanted.match is None else json.loads(wanted.match)
+        for sent in self._events[party.born :]:
+            event = sent.event
+            assert event is not None
+            if sent.id in party.taken or event.type != wanted.key or event.target not in (None, instance_id):
+                continue
+            if wanted.subject is not None and event.subject != wanted.subject:
+                continue
+            if all(sent.data.get(path) == value for path, value in match.items()):
+                yield sent
+
+    def _lying_there(self, instance_id: str, channel: str) -> Iterator[Sent]:
+        found = list(self._unread[instance_id, channel])
+        if self._subscribers[channel].get(instance_id) is ChannelMode.COMPETING:
+            found += self._pools[channel]
+        # Only the first of them: one that came too late keeps those behind it.
+        return iter(sorted(found, key=lambda one: one.place)[:1])

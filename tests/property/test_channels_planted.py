@@ -1,0 +1,248 @@
+"""The model of channels finds the faults it is there for: each is planted, and must be seen."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import pytest
+from hypothesis import Phase, seed, settings
+from hypothesis.errors import Flaky
+from hypothesis.stateful import run_state_machine_as_test
+from tests.property import channel_puppets
+from tests.property.channel_puppets import Divergence
+from tests.property.settings import unhurried
+from tests.property.test_channels_model import Channels
+
+from romancy.core.execution import Execution
+from romancy.model.history import Entry
+from romancy.model.talk import ChannelMode, Deed, LeaveGroup, SendTo
+from romancy.store.sqlite import channels, talk, transitions
+from romancy.store.sqlite.ledger import Ledger, State
+from romancy.store.sqlite.statements import one
+from romancy.store.sqlite.talk import Talk
+from romancy.worker.attempt import Attempt
+from romancy.worker.host import Host
+
+Plant = pytest.MonkeyPatch
+
+
+@pytest.fixture(autouse=True)
+def _impatient(monkeypatch: Plant) -> None:
+    """What a planted fault leaves without rest is stuck soon."""
+    monkeypatch.setattr(channel_puppets, "_LIMIT", 2.0)
+
+
+def found(attempts: int = 150, **options: Any) -> str | None:
+    """What is wrong in the first play that is not as the model says, if there is one."""
+
+    class Watched(Channels):
+        environment: ClassVar[dict[str, Any]] = options
+
+    how = settings(unhurried(attempts), phases=[Phase.generate], stateful_step_count=30, report_multiple_bugs=False)
+    try:
+        run_state_machine_as_test(seed(1)(Watched), settings=how)
+    except (Divergence, Flaky) as divergence:  # flaky: it was found, but not when it was looked for again
+        return str(divergence)
+    return None
+
+
+def test_without_a_fault_nothing_is_found() -> None:
+    assert found(attempts=5) is None
+
+
+# --- who gets a message
+
+
+def test_a_broadcast_that_misses_a_subscriber_is_found(monkeypatch: Plant) -> None:
+    original = channels._call_recipients
+
+    def hard_of_hearing(cursor: sqlite3.Cursor, seq: int, now: int) -> list[str]:
+        recipients = cursor.execute("SELECT instance_id FROM romancy_deliveries WHERE seq = ?", (seq,)).fetchall()
+        if len(recipients) > 1:
+            cursor.execute("DELETE FROM romancy_deliveries WHERE seq = ? AND instance_id = ?", (seq, recipients[-1][0]))
+        return original(cursor, seq, now)
+
+    monkeypatch.setattr(channels, "_call_recipients", hard_of_hearing)
+    assert found()
+
+
+def test_a_competing_message_that_is_given_twice_is_found(monkeypatch: Plant) -> None:
+    def generous(name: str) -> str:
+        return one(name) + (" AND NOT pooled" if name == "drop_message" else "")
+
+    monkeypatch.setattr(channels, "one", generous)
+    assert found()
+
+
+def test_a_message_that_comes_before_an_older_one_is_found(monkeypatch: Plant) -> None:
+    def newest(name: str) -> str:
+        return one(name).replace("min(seq)", "max(seq)") if name == "first_delivery" else one(name)
+
+    monkeypatch.setattr(channels, "one", newest)
+    assert found()
+
+
+def test_a_message_that_misses_an_older_one_in_the_pool_is_found(monkeypatch: Plant) -> None:
+    original = channels.find
+
+    def own_first(cursor: sqlite3.Cursor, instance_id: str, channel: str, mode: str, before: int | None) -> Any:
+        own = original(cursor, instance_id, channel, ChannelMode.DIRECT, before)
+        return own if own is not None else original(cursor, instance_id, channel, mode, before)
+
+    monkeypatch.setattr(channels, "find", own_first)
+    assert found()
+
+
+def test_a_message_that_calls_nobody_is_found(monkeypatch: Plant) -> None:
+    """Whoever waits in a pool's line is not called when another gives up."""
+    monkeypatch.setattr(talk, "call_next", lambda cursor, channel, now: [])
+    assert found()
+
+
+# --- when it is sent
+
+
+def test_a_message_of_a_failed_attempt_is_found(monkeypatch: Plant) -> None:
+    original = Host._try_again
+
+    def talkative(self: Host, attempt: Attempt, error: BaseException) -> bool:
+        self._deeds += [self._identified(f"{attempt.work.op}:{attempt.number}", deed) for deed in attempt.deeds]
+        return original(self, attempt, error)
+
+    monkeypatch.setattr(Host, "_try_again", talkative)
+    assert found()
+
+
+def test_a_message_that_replay_sends_again_is_found(monkeypatch: Plant) -> None:
+    original = Execution._effected
+
+    def repeating(self: Execution, issue: Any, recorded: bool) -> None:
+        original(self, issue, recorded)
+        if recorded and issue.detail is not None:
+            self.deeds.append((issue.op, issue.detail))
+
+    monkeypatch.setattr(Execution, "_effected", repeating)
+    assert found(cache_size=0)
+
+
+def test_a_message_that_goes_to_the_dead_is_found(monkeypatch: Plant) -> None:
+    original = Talk.send
+
+    def careless(self: Talk, sent: SendTo) -> Any:
+        original(self, sent)
+
+    monkeypatch.setattr(Talk, "send", careless)
+    assert found()
+
+
+def test_an_answer_that_is_not_recorded_is_found(monkeypatch: Plant) -> None:
+    """What was received is consumed in the commit that records it; here the record is lost with the process."""
+    original = Ledger.add_history
+
+    def forgetful(self: Ledger, state: State, entries: Sequence[Entry]) -> None:
+        original(self, state, [entry for entry in entries if entry.kind != "message"])
+
+    monkeypatch.setattr(Ledger, "add_history", forgetful)
+    assert found()
+
+
+# --- who belongs to what
+
+
+def test_a_mode_that_is_not_checked_is_found(monkeypatch: Plant) -> None:
+    def indifferent(cursor: sqlite3.Cursor, instance_id: str, channel: str, mode: ChannelMode, now: int) -> None:
+        own = cursor.execute(one("subscription"), (channel, instance_id)).fetchone()
+        if own is None:
+            cursor.execute(one("subscribe"), (channel, instance_id, mode, now))
+
+    monkeypatch.setattr(channels, "subscribe", indifferent)
+    assert found()
+
+
+def test_a_mode_that_outlives_its_last_subscriber_is_found(monkeypatch: Plant) -> None:
+    original = channels.subscribe
+    used: dict[str, ChannelMode] = {}
+
+    def resentful(cursor: sqlite3.Cursor, instance_id: str, channel: str, mode: ChannelMode, now: int) -> str | None:
+        if mode is not ChannelMode.DIRECT and used.setdefault(channel, mode) is not mode:
+            return used[channel].value
+        return original(cursor, instance_id, channel, mode, now)
+
+    monkeypatch.setattr(channels, "subscribe", resentful)
+    monkeypatch.setattr(channel_puppets.Stage, "open", _clearing(channel_puppets.Stage.open, used))
+    assert found()
+
+
+def _clearing(original: Any, used: dict[str, ChannelMode]) -> Any:
+    def open(self: Any) -> Any:
+        used.clear()
+        return original(self)
+
+    return open
+
+
+def test_a_member_that_cannot_leave_is_found(monkeypatch: Plant) -> None:
+    def binding(self: Talk, instance_id: str, asked: LeaveGroup) -> None:
+        """Leaves nothing, and says so to nobody."""
+
+    monkeypatch.setattr(Talk, "_leave", binding)
+    assert found()
+
+
+def test_a_message_that_is_lost_when_its_reader_recurs_is_found(monkeypatch: Plant) -> None:
+    original = Ledger.turn_over
+
+    def tidy(self: Ledger, state: State, *args: Any, **options: Any) -> None:
+        original(self, state, *args, **options)
+        self.cursor.execute("DELETE FROM romancy_deliveries WHERE instance_id = ?", (state.id,))
+
+    monkeypatch.setattr(Ledger, "turn_over", tidy)
+    assert found()
+
+
+def test_a_subscription_that_is_lost_when_its_owner_recurs_is_found(monkeypatch: Plant) -> None:
+    original = Ledger.turn_over
+
+    def tidy(self: Ledger, state: State, *args: Any, **options: Any) -> None:
+        original(self, state, *args, **options)
+        self.cursor.execute("DELETE FROM romancy_subscriptions WHERE instance_id = ?", (state.id,))
+
+    monkeypatch.setattr(Ledger, "turn_over", tidy)
+    assert found()
+
+
+def test_what_the_dead_leave_behind_is_found(monkeypatch: Plant) -> None:
+    monkeypatch.setattr(channels, "clear", lambda cursor, ids, now: [])
+    assert found()
+
+
+def test_a_line_that_the_dead_stand_in_is_found(monkeypatch: Plant) -> None:
+    """Who was called and has ended is not replaced."""
+    monkeypatch.setattr(channels, "pass_on", lambda cursor, ids, now: [])
+    assert found(attempts=400)
+
+
+def test_a_wake_up_that_is_lost_is_found(monkeypatch: Plant) -> None:
+    """A message comes while its reader is in hand; the reader is let go of all the same."""
+    original = transitions._settle
+
+    def hasty(ledger: Ledger, state: State, write: Any, talking: Talk, *, asked: bool) -> None:
+        state.signal = write.seen
+        original(ledger, state, write, talking, asked=asked)
+
+    monkeypatch.setattr(transitions, "_settle", hasty)
+    assert found(attempts=400)
+
+
+def test_a_deed_that_is_done_twice_is_found(monkeypatch: Plant) -> None:
+    original = Talk.do
+
+    def emphatic(self: Talk, instance_id: str, deed: Deed) -> None:
+        original(self, instance_id, deed)
+        if instance_id:
+            original(self, instance_id, deed)
+
+    monkeypatch.setattr(Talk, "do", emphatic)
+    assert found()
