@@ -20,7 +20,7 @@ from romancy.errors import StoreError
 from romancy.handle import WorkflowHandle
 from romancy.ids import Ids
 from romancy.ingress.entrance import open_http
-from romancy.ingress.types import ASGIApp, HTTPSettings, Receive, Scope, Send
+from romancy.ingress.types import ASGIApp, Figure, HTTPSettings, Receive, Scope, Send
 from romancy.model.policy import RetryPolicy
 from romancy.model.status import Status
 from romancy.model.talk import Event
@@ -121,6 +121,20 @@ class App(Client):
         except StoreError as error:
             return f"the database cannot be reached: {error}"
         return self._finder.stalled()
+
+    def figures(self) -> list[Figure]:
+        """What this process counts, for `GET /metrics`."""
+        worker, committer = self._worker, self._committer
+        if worker is None or committer is None:
+            return []
+        return [
+            Figure("romancy_instances_running", worker.running, "Instances that run in this process."),
+            Figure("romancy_instances_warm", worker.warm, "Waiting instances that this process has in memory."),
+            Figure("romancy_activities_running", len(worker.attempts), "Attempts of activities that run in this process."),
+            Figure("romancy_replays_total", worker.replays, "Instances that were replayed from their history."),
+            Figure("romancy_commits_total", committer.batches, "Transactions that wrote transitions or calls."),
+            Figure("romancy_writes_total", committer.writes, "Transitions and calls that were written."),
+        ]
 
     # --- life
 

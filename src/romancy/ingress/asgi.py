@@ -27,6 +27,7 @@ from romancy.ingress import cloudevents, jsontext
 from romancy.ingress.access import Access
 from romancy.ingress.body import Bodies, ClientGone
 from romancy.ingress.life import Life
+from romancy.ingress.metrics import CONTENT_TYPE, exposition
 from romancy.ingress.problems import MalformedRequestError, MethodNotAllowedError, NotFoundError, Problem
 from romancy.ingress.types import ASGIApp, HTTPSettings, Message, Receive, Scope, Send, Service
 
@@ -135,6 +136,7 @@ class _Handlers:
             Route("/cancel/{instance_id:path}", self.cancel, methods=["POST"]),
             Route("/health/live", self.live),
             Route("/health/ready", self.ready),
+            Route("/metrics", self.metrics),
         ]
 
     async def events(self, request: Request) -> Response:
@@ -167,6 +169,10 @@ class _Handlers:
         """The app can work."""
         trouble = await self._service.ready()
         return JSONResponse({"status": "ready"}) if trouble is None else _unavailable(trouble)
+
+    async def metrics(self, _: Request) -> Response:
+        """What is counted in this process."""
+        return Response(exposition(self._service.figures()), headers={"content-type": CONTENT_TYPE})
 
 
 def route_path(scope: Scope) -> str:

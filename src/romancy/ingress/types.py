@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from romancy.auth import Decide, Tokens
 from romancy.model.talk import AcceptedEvent, Event
@@ -14,6 +14,14 @@ Message: TypeAlias = MutableMapping[str, Any]
 Receive: TypeAlias = Callable[[], Awaitable[Message]]
 Send: TypeAlias = Callable[[Message], Awaitable[None]]
 ASGIApp: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+
+class Figure(NamedTuple):
+    """Something that an app counts. What only grows is named `..._total`."""
+
+    name: str
+    value: int
+    meaning: str
 
 
 class Service(Protocol):
@@ -29,6 +37,10 @@ class Service(Protocol):
 
     async def ready(self) -> str | None:
         """None, or why it cannot work at the moment."""
+        ...
+
+    def figures(self) -> Sequence[Figure]:
+        """What is counted in this process."""
         ...
 
     async def accept_events(self, events: Sequence[Event], /) -> list[AcceptedEvent]:

@@ -252,10 +252,10 @@ class Host:
     async def _read_mail(self) -> None:
         self._mail_again = False
         try:
-            inbox = await self.worker.store.inbox(self.instance_id)
+            inbox = await self.worker.read_inbox(self)
         finally:
             self._reading_mail = False
-        if self.gone:
+        if inbox is None:
             return
         if self._writing is not None:
             self._mail_again = True

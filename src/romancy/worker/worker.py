@@ -22,7 +22,7 @@ from romancy.crash import CrashPoint, SimulatedCrash, nowhere
 from romancy.errors import DeterminismViolationError, PayloadError, StoreError, no_recipient
 from romancy.ids import Ids
 from romancy.model.history import Entry
-from romancy.model.instance import Loaded, Row
+from romancy.model.instance import Inbox, Loaded, Row
 from romancy.model.policy import RetryPolicy
 from romancy.model.status import Status
 from romancy.model.talk import Deed, Publish, SendEvent, SendTo, SendToGroup
@@ -53,6 +53,8 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("romancy.worker")
 OnEnded = Callable[[str, Status, Ending], None]
+_FIRST_PAUSE = 0.05
+_LONGEST_PAUSE = 2.0
 _CODES_REMEMBERED = 8
 """So many fingerprints of code that did not fit are kept with an instance: workers of old code must not try in turn."""
 
@@ -150,6 +152,16 @@ class Worker:
     def room(self) -> int:
         """How many more instances may run here."""
         return 0 if self.stopping else max(self.options.max_workflows - len(self._hosts), 0)
+
+    @property
+    def running(self) -> int:
+        """How many instances are in hand here."""
+        return len(self._hosts)
+
+    @property
+    def warm(self) -> int:
+        """How many waiting instances are kept in memory."""
+        return len(self._parked)
 
     @property
     def still(self) -> bool:
@@ -353,14 +365,23 @@ class Worker:
             following.begin(at)
 
     async def _begin_after_mail(self, host: Host, at: int) -> None:
-        try:
-            inbox = await self.store.inbox(host.instance_id)
-        except StoreError as error:
-            _log.warning("could not read the inbox of %s, will take it up again: %s", host.instance_id, error)
-            self.drop(host)  # it is ours, and the upkeep finds that nobody runs it
-            return
-        if not host.gone:
+        inbox = await self.read_inbox(host)
+        if inbox is not None:
             host.begin(at, inbox)
+
+    async def read_inbox(self, host: Host) -> Inbox | None:
+        """What has arrived for an instance, as soon as the database can be read; None if it is not ours any more."""
+        pause = _FIRST_PAUSE
+        while not host.gone:
+            try:
+                inbox = await self.store.inbox(host.instance_id)
+            except StoreError as error:
+                _log.warning("could not read the inbox of %s, will try again: %s", host.instance_id, error)
+                await asyncio.sleep(pause)
+                pause = min(2 * pause, _LONGEST_PAUSE)
+            else:
+                return None if host.gone else inbox
+        return None
 
     # --- instances wait and go
 
