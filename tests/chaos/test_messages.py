@@ -83,26 +83,29 @@ async def test_the_check_is_content_when_nothing_is_wrong(found: Found) -> None:
 
 
 async def test_the_check_sees_a_letter_that_is_used_twice(found: Found, monkeypatch: pytest.MonkeyPatch) -> None:
-    consume, spared = channels._consume, iter([3])
+    take, spared = channels.take, iter([3])
 
-    def forget_once(cursor: sqlite3.Cursor, instance_id: str, channel: str, seq: int, *, pooled: bool) -> None:
+    def forget_once(cursor: sqlite3.Cursor, instance_id: str, channel: str, seq: int) -> None:
         if next(spared, None) is None:
-            consume(cursor, instance_id, channel, seq, pooled=pooled)
+            take(cursor, instance_id, channel, seq)
 
-    monkeypatch.setattr(channels, "_consume", forget_once)
+    monkeypatch.setattr(channels, "take", forget_once)
     wrong = await found()
     assert len([one for one in wrong if one.endswith("was used 2 times")]) == 1
     assert "the clerks counted 101 letters" in wrong
 
 
 async def test_the_check_sees_a_letter_that_is_lost(found: Found, monkeypatch: pytest.MonkeyPatch) -> None:
-    receive, lost = channels.receive, iter([1])
+    find, lost = channels.find, iter([1])
 
-    def lose_once(*args: Any) -> bytes | None:
-        body = receive(*args)
-        return None if body is not None and next(lost, None) else body
+    def lose_once(cursor: sqlite3.Cursor, instance_id: str, channel: str, *args: Any) -> tuple[int, int, bytes] | None:
+        found = find(cursor, instance_id, channel, *args)
+        if found is None or next(lost, None) is None:
+            return found
+        channels.take(cursor, instance_id, channel, found[1])
+        return None
 
-    monkeypatch.setattr(channels, "receive", lose_once)
+    monkeypatch.setattr(channels, "find", lose_once)
     wrong = await found()
     assert len([one for one in wrong if one.endswith("was used 0 times")]) == 1
     assert "the clerks counted 99 letters" in wrong

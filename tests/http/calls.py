@@ -12,7 +12,7 @@ from romancy.auth import read_auth
 from romancy.clock import SystemClock
 from romancy.errors import WorkflowNotCancellableError, WorkflowNotFoundError
 from romancy.ingress.entrance import open_http
-from romancy.ingress.types import ASGIApp, HTTPSettings, Message, Scope
+from romancy.ingress.types import ASGIApp, Figure, HTTPSettings, Message, Scope
 from romancy.model.talk import AcceptedEvent, Event
 
 STRUCTURED = {"content-type": "application/cloudevents+json"}
@@ -56,6 +56,9 @@ class Recorder:
 
     async def ready(self) -> str | None:
         return self.not_ready
+
+    def figures(self) -> list[Figure]:
+        return [Figure("romancy_instances_running", len(self.stored), "Instances that run in this process.")]
 
     async def accept_events(self, events: Sequence[Event], /) -> list[AcceptedEvent]:
         await asyncio.sleep(0)

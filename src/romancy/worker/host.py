@@ -79,6 +79,8 @@ class Host:
         self.owned = True
         self.gone = False
         """The instance has ended or belongs to somebody else: nothing this host does matters any more."""
+        self._begun = False
+        """The body runs, or was replayed. Before that nothing can be made of what arrives."""
         self._writing: Transition | None = None
         self._attempts: dict[str, Attempt] = {}
         self._retries = Retries()
@@ -111,16 +113,18 @@ class Host:
 
     def begin(self, at: int, inbox: Inbox | None = None) -> None:
         """The instance, or its generation, was created here: start its body. What has arrived before counts at once."""
+        self._begun = True
         self.execution.start(at)
         if inbox is not None:
             self.take_mail(inbox.signal, inbox.mails)
-        if self._past_deadline(self.worker.clock.now()):
+        if self._mail_again or self._past_deadline(self.worker.clock.now()):
             self.wake()
         else:
             self.progress()
 
     def restore(self, attempts: tuple[AttemptRow, ...], waits: tuple[str, ...]) -> None:
         """The instance was claimed and replayed: take over what its last owner left."""
+        self._begun = True
         self._stored_waits.restore(waits)
         self._rows += self._retries.restore(attempts, self.worker.clock.now())
         if self.execution.seq:
@@ -130,7 +134,7 @@ class Host:
         """Something may be due: timers, back-offs, the workflow's deadline."""
         self._alarm = None
         self._alarm_due = None
-        if self.gone or self._writing is not None:
+        if self.gone or self._writing is not None or not self._begun:
             return
         if self._mail_again:
             self.check_mail()
@@ -176,7 +180,7 @@ class Host:
     def call(self) -> None:
         """Something has come for a wait. If there are but a few, ask for each: the store says whether that was all."""
         waits = self._stored_waits.registered
-        if self._writing is not None or self._reading_mail or not 0 < len(waits) <= _FEW_WAITS:
+        if self._writing is not None or self._reading_mail or not self._begun or not 0 < len(waits) <= _FEW_WAITS:
             self.nudge()
         elif self.owned or self.worker.admits(self):
             for op in waits:
@@ -243,7 +247,7 @@ class Host:
         """Something may have arrived: read the inbox."""
         if self.gone:
             return
-        if self._reading_mail or self._writing is not None:
+        if self._reading_mail or self._writing is not None or not self._begun:
             self._mail_again = True
             return
         self._reading_mail = True
