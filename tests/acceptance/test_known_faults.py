@@ -713,22 +713,19 @@ async def test_binary_messages_arrive_on_every_path() -> None:
 
 async def test_an_event_addressed_to_one_instance_reaches_it_and_nobody_else() -> None:
     @workflow
-    async def listener(ctx: WorkflowContext) -> str:
+    async def listener(ctx: WorkflowContext, patience: int) -> str:
+        await sleep(ctx, patience)
         return (await wait_event(ctx, "paid")).id
 
     async with TestEnvironment(workflows=[listener]) as env:
-        one = await env.app.start_workflow(listener)
-        other = await env.app.start_workflow(listener)
-        await env.settle()
-        await env.app.send_event("paid", "/test", event_id="private", extensions={"romancyinstanceid": one.instance_id})
-        assert await one.result() == "private"
-        assert await other.status() is Status.WAITING_FOR_EVENT
-        to_other = {"romancyinstanceid": other.instance_id}
-        await env.app.send_event("other", "/test", extensions=to_other)  # before anybody waits for it
-        late = await env.app.start_workflow(listener)
-        await env.app.send_event("paid", "/test", event_id="again", extensions=to_other)
-        assert await other.result() == "again"
-        assert await late.status() is Status.WAITING_FOR_EVENT
+        handles = [await env.app.start_workflow(listener, patience) for patience in (1, 1, 60, 60)]
+        await env.advance(10)  # two wait already, two will
+        for handle in handles[::2]:
+            to_one = {"romancyinstanceid": handle.instance_id}
+            await env.app.send_event("paid", "/test", event_id=handle.instance_id, extensions=to_one)
+        await env.advance(60)
+        assert [await handle.result() for handle in handles[::2]] == [handle.instance_id for handle in handles[::2]]
+        assert [await handle.status() for handle in handles[1::2]] == [Status.WAITING_FOR_EVENT] * 2
 
 
 async def _waiting(handle: WorkflowHandle[Any]) -> None:

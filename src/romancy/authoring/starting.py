@@ -13,6 +13,7 @@ from romancy.ids import Ids
 from romancy.model.talk import Event
 from romancy.model.transition import Create, Ending
 from romancy.serde.failure import describe_failure, encode_failure
+from romancy.serde.talk import event_input
 
 _PYTHON = platform.python_version()
 """Recorded with every instance: replay may differ between versions of Python."""
@@ -49,12 +50,11 @@ def _start(registry: Registry, workflow: Workflow[..., Any], event: Event, ids: 
         return creation(registry, workflow, handler_arguments(workflow, event), ids, now=now, owner=owner)
     except PayloadError as error:
         raw = encode_failure(error)
-        given = event.data if event.data is not None and not event.binary else b"null"
         return Create(
             instance_id=ids.instance_id(now),
             workflow=workflow.name,
             version=workflow.version,
-            input=b'{"event":' + given + b"}",
+            input=event_input(event),  # should it be retried, other code may make something of it
             digest=b"",
             now=now,
             code=registry.code(workflow),
