@@ -166,6 +166,8 @@ class Upkeep:
         try:
             self._worker.lose_everything()
             await self.enlist()
+            # What the old name has claimed since it was struck off belongs to nobody.
+            await self._worker.store.sweep([], now=self._worker.clock.now(), limit=_SWEEP_LIMIT)
             if self._heart is not None:
                 await asyncio.to_thread(self._heart.stop)
                 self._start_heart()
