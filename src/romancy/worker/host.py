@@ -91,9 +91,9 @@ class Host:
         self._consumed: list[int] = []
         self._notes: list[Note] = []
         self._asks: set[str] = set()
+        """What to ask the store with the next transition."""
         self._asked_before = 0
         """Nothing that came before this is left for the waits."""
-        """What to ask the store with the next transition."""
         self._deeds: list[Deed] = []
         self._ended: list[tuple[Attempt, bytes | None, BaseException | None]] = []
         """Attempts that ended while the store was being asked: its answers come first in the history."""
@@ -154,8 +154,11 @@ class Host:
         That is also how a wait ends whose own time has come. The alarm rings again when the store has answered.
         """
         run = self.execution.run
-        for issue in self.execution.due_issues(now):
-            waits = [op for op, waiting in run.pending.items() if waiting.issue.kind in WAITS]
+        due = self.execution.due_issues(now)
+        waits = (
+            [op for op, waiting in run.pending.items() if waiting.issue.kind in WAITS] if due or self._asked_before else []
+        )
+        for issue in due:
             if waits and (self._asked_before < (issue.due or 0) or issue.kind in WAITS):
                 self._asks.update(waits)
                 return
@@ -163,7 +166,7 @@ class Host:
                 self._feed(Resolution(Kind.TIMER, issue.op, self._now()))
         if self._asked_before:  # what came after that was left aside
             self._asked_before = 0
-            self._asks.update(op for op, waiting in run.pending.items() if waiting.issue.kind in WAITS)
+            self._asks.update(waits)
 
     def _rung(self) -> None:
         """The alarm rang. A parked instance goes on when there is room for it."""
