@@ -468,7 +468,8 @@ class Client:
         await self._request(instance_id, RequestKind.RETRY, None)
 
     async def _request(self, instance_id: str, kind: RequestKind, reason: str | None) -> None:
-        answer = await self._write().submit(Request(instance_id, kind, self._clock.now(), reason))
+        request = Request(instance_id, kind, self._clock.now(), reason)
+        answer = await self._write().submit(request, partial(self._said, ()))
         if isinstance(answer, Refused):
             raise _refusal(instance_id, kind, answer.status)
         self._requested(instance_id, kind)

@@ -356,9 +356,23 @@ class Host:
     # --- what follows from it
 
     def progress(self) -> None:
-        """Stop what was withdrawn, judge the end, and write or start what is next."""
+        """Take up what the body wants now, and write or start what is next."""
         if self.gone:
             return
+        self._follow()
+        if self._writing is not None:
+            return
+        if self._must_write():
+            if not self.owned:
+                self.worker.unpark(self)
+            self.worker.committer.enlist(self)
+        else:
+            self._launch(self._starts)
+            self._starts = []
+            self._arm()
+
+    def _follow(self) -> None:
+        """Stop what was withdrawn, take what is asked for, judge the end."""
         execution = self.execution
         if execution.run.problems:
             self._report_problems()
@@ -371,16 +385,6 @@ class Host:
             self._take_talk()
         if execution.verdict is not None and self._ending is None:
             self._judge()
-        if self._writing is not None:
-            return
-        if self._must_write():
-            if not self.owned:
-                self.worker.unpark(self)
-            self.worker.committer.enlist(self)
-        else:
-            self._launch(self._starts)
-            self._starts = []
-            self._arm()
 
     def _take_talk(self) -> None:
         self._asks.update(issue.op for issue in self.execution.take_asks())
@@ -452,6 +456,7 @@ class Host:
         """What the instance did since its last commit, if anything."""
         if self.gone or self._writing is not None:
             return None
+        self._follow()  # something may have been fed since it was enlisted
         execution, now = self.execution, self.worker.clock.now()
         phase = execution.phase
         done = phase is Phase.ENDED and not self._attempts
