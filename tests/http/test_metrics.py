@@ -36,7 +36,7 @@ async def test_what_is_counted(tmp_path: Path) -> None:
         after = figures((await call(app, "/metrics", method="GET")).body.decode())
     assert (before["romancy_instances_running"], before["romancy_activities_running"]) == (0, 0)
     assert (after["romancy_instances_running"], after["romancy_instances_warm"]) == (0, 0)
-    assert after["romancy_commits_total"] > before["romancy_commits_total"] >= 3
+    assert after["romancy_commits_total"] > before["romancy_commits_total"] >= 2
     assert after["romancy_writes_total"] >= after["romancy_commits_total"]
 
 
