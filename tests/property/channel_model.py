@@ -233,6 +233,8 @@ class Heard:
     """By the number of the act."""
     unsure: Collection[int] = ()
     """Acts from outside whose caller was not answered: done or not."""
+    crashed: bool = False
+    """The process died meanwhile."""
 
 
 class _Place(NamedTuple):
@@ -339,7 +341,7 @@ class _Search:
         return None
 
     def _untold(self, place: _Place) -> Iterator[_Place]:
-        """What an instance got before it was terminated may be recorded, without its having told anybody."""
-        for number, wait in place.world.waits.items():
+        """What an instance got before a crash, after which it was terminated, is recorded, but it told nobody."""
+        for number, wait in place.world.waits.items() if self._heard.crashed else ():
             if wait.instance in self._terminated and place.world.outcome_of(wait) is not None:
                 yield _Place(place.world.without(number), place.done, place.told)

@@ -16,6 +16,7 @@ from tests.property.channel_model import DONE, LIVE, SECOND, Act, Heard, World, 
 
 from romancy import (
     ActivityContext,
+    Client,
     ReceivedMessage,
     RetryPolicy,
     RomancyError,
@@ -55,6 +56,8 @@ class Book:
     def __init__(self) -> None:
         self.told: dict[int, str] = {}
         self.new: dict[int, str] = {}
+        """What was told since somebody looked."""
+        self.senders: dict[int, str | None] = {}
         self.received: dict[str, list[tuple[int, str]]] = {}
         """The numbers of the messages that an instance got, in order, with their ids."""
         self.faults: list[str] = []
@@ -71,15 +74,19 @@ class Book:
         if act.number not in self.told:
             self.received.setdefault(act.by, []).append((message.data, message.id))
         about = message.metadata, message.sender_instance_id, message.channel
-        sent = {"number": message.data}, _book.senders.get(message.data), act.channel
+        sent = {"number": message.data}, self.senders.get(message.data), act.channel
         if about != sent:
             self.faults.append(f"message {message.data} came as {about}, and was sent as {sent}")
         self.tell(act.number, f"got {message.data}")
 
-    senders: dict[int, str | None] = {}
+    @property
+    def receipts(self) -> int:
+        """How many messages were received."""
+        return sum(map(len, self.received.values()))
 
 
 _book = Book()
+"""Of the play that is on; one is at a time."""
 
 
 # --- the instances
@@ -180,7 +187,6 @@ class Stage:
     def __init__(self, seed: int, **options: Any) -> None:
         global _book
         _book = self.book = Book()
-        Book.senders = {}
         self._folder = tempfile.TemporaryDirectory(prefix="romancy-channels-", dir=_MEMORY if _MEMORY.is_dir() else None)
         self._path = str(Path(self._folder.name) / "channels.db")
         self.environment = TestEnvironment(self._path, workflows=[puppet], **options)
@@ -188,6 +194,7 @@ class Stage:
         self.story: list[str] = []
         self._slow = _slow_commits(random.Random(seed))
         self._unsure: set[int] = set()
+        self._crashes = 0
 
     async def open(self) -> None:
         """Let the play begin."""
@@ -207,9 +214,8 @@ class Stage:
         rows: dict[object, list[Act]] = {}
         for act in acts:
             rows.setdefault(act.by or act.number, []).append(act)
-            Book.senders[act.number] = act.by or None
+            self.book.senders[act.number] = act.by or None
         self.story.append(" | ".join(map(_line, acts)))
-        self._unsure.clear()
         try:
             async with asyncio.timeout(_LIMIT):
                 await asyncio.gather(*(self._play_row(row) for row in rows.values()))
@@ -218,12 +224,19 @@ class Stage:
             raise self._divergence("does not come to rest") from None
         await self._check(list(rows.values()))
 
-    async def restart(self) -> None:
-        """Let the process die, and another take over."""
-        self.story.append("restart")
+    async def restart(self, meanwhile: Sequence[Act] = ()) -> None:
+        """Let the process die, and another take over. What happens meanwhile is done by a process without a worker."""
+        self.story.append(f"restart; meanwhile {' | '.join(map(_line, meanwhile)) or 'nothing'}")
+        self.book.senders.update((act.number, None) for act in meanwhile)
+        await self.environment.app._die()
+        client = Client(self._path, workflows=[puppet], clock=self.environment.clock)
+        client._inline = True
+        async with client:
+            for act in meanwhile:
+                await self._call(act, client)
         await self.environment.restart()
         await self.environment.settle()
-        await self._check([])
+        await self._check([meanwhile])
 
     def crash_soon(self, steps: int) -> None:
         """Let the process die at the so manieth point from now."""
@@ -232,7 +245,7 @@ class Stage:
 
     async def _play_row(self, row: Sequence[Act]) -> None:
         for act in row:
-            await (self._command(act) if act.by else self._call(act))
+            await (self._command(act) if act.by else self._call(act, self.environment.app))
 
     async def _command(self, act: Act) -> None:
         """Tell a puppet what to do: again if nobody answered, which is the same event."""
@@ -247,10 +260,10 @@ class Stage:
                     raise
                 await asyncio.sleep(0.001)
 
-    async def _call(self, act: Act) -> None:
+    async def _call(self, act: Act, client: Client) -> None:
         crashes = self.environment.crashes
         try:
-            self.book.new[act.number] = await self._called(act)
+            self.book.new[act.number] = await self._called(act, client)
         except RomancyError as error:
             if self._has_crashed(crashes):
                 self._unsure.add(act.number)
@@ -260,8 +273,8 @@ class Stage:
     def _has_crashed(self, crashes: int) -> bool:
         return self.environment.crashes != crashes or self.environment._crashed.is_set()
 
-    async def _called(self, act: Act) -> str:
-        app, about = self.environment.app, {"number": act.number}
+    async def _called(self, act: Act, app: Client) -> str:
+        about = {"number": act.number}
         match act.what:
             case "start":
                 await app.start_workflow(puppet.with_options(instance_id=act.target))
@@ -277,8 +290,11 @@ class Stage:
                 await app.cancel_workflow(act.target)
             case "terminate":
                 await app.terminate_workflow(act.target)
-            case "advance":
+            case "advance" if app is self.environment.app:
                 await self.environment.advance(act.seconds or 0)
+            case "advance":
+                clock = self.environment.clock
+                clock.move_to(clock.now() + round((act.seconds or 0) * SECOND))
             case _:
                 raise AssertionError(f"nobody outside can {act.what}")
         return DONE
@@ -291,10 +307,13 @@ class Stage:
         self.story.append(f"    told {told}, unsure {sorted(self._unsure)}")
         if self.book.faults:
             raise self._divergence("; ".join(self.book.faults))
-        before = self.worlds
-        self.worlds = [one for one in possible(before, rows, Heard(told, self._unsure)) if one.lives == lives]
-        if not self.worlds:
-            raise self._divergence(f"cannot be: instances are {lives}, and before it was one of {before[:3]}")
+        crashed, self._crashes = self._has_crashed(self._crashes), self.environment.crashes
+        worlds = possible(self.worlds, rows, Heard(told, self._unsure, crashed))
+        worlds = [world for world in worlds if world.lives == lives]
+        if not worlds:
+            raise self._divergence(f"cannot be: instances are {lives}, and before it was one of {self.worlds[:3]}")
+        self.worlds = worlds
+        self._unsure.clear()
 
     async def _lives(self) -> dict[str, tuple[str, int]]:
         found = (await self.environment.app.list_instances(limit=100)).items
@@ -316,7 +335,7 @@ class Stage:
                 if ids.setdefault(message_id, number) != number:
                     raise self._divergence(f"messages {number} and {ids[message_id]} are both {message_id}")
 
-    def check_leftovers(self) -> None:
+    async def check_leftovers(self) -> None:
         """When everybody has ended nothing is left but what lies in pools."""
         with contextlib.closing(sqlite3.connect(self._path)) as database:
             for table in ("subscriptions", "deliveries", "members", "waits"):

@@ -180,6 +180,11 @@ class Host:
         else:
             self._mail_again = True
 
+    @property
+    def called(self) -> bool:
+        """Something has come that it has not looked at."""
+        return bool(self._reading_mail or self._mail_again or self._asks)
+
     def call(self) -> None:
         """Something has come for a wait. If there are but a few, ask for each: the store says whether that was all."""
         waits = self._stored_waits.registered

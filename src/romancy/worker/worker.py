@@ -413,7 +413,7 @@ class Worker:
         self._parked.move_to_end(host.instance_id)
         while len(self._parked) > self.options.cache_size:
             _, oldest = self._parked.popitem(last=False)
-            due = oldest.next_due()
+            due = self.clock.now() if oldest.called else oldest.next_due()
             oldest.discard()
             if due is not None:
                 self.on_evicted(due)

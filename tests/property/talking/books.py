@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from romancy.errors import StoreError
@@ -131,6 +131,7 @@ class Books:
         for op in write.withdrawn:
             party.waits.pop(op, None)
         replies = {reply.op: reply for reply in answer.replies}
+        self._check_first(write, replies)
         for ask in write.asks:
             self._answer(write, ask, replies.get(ask.entry.op), first=not answer.replies)
         if write.recur is not None:
@@ -142,8 +143,10 @@ class Books:
         party = self.parties[instance_id]
         party.ended = True
         party.waits.clear()
-        for held in (*self._subscribers.values(), *self._members.values()):
-            held.pop(instance_id, None)
+        for subscribers in self._subscribers.values():
+            subscribers.pop(instance_id, None)
+        for members in self._members.values():
+            members.pop(instance_id, None)
         for key in [key for key in self._unread if key[0] == instance_id]:
             del self._unread[key]
 
@@ -228,24 +231,40 @@ class Books:
                 if reply is None or json.loads(reply.value or b"") != list(self._members[question.group]):
                     self.fault(f"the members of {question.group} are {list(self._members[question.group])}, not {reply}")
 
+    def _check_first(self, write: Transition, replies: dict[str, Reply]) -> None:
+        """Of several waits that are asked for together, the one gets something for which it came first."""
+        waits = [ask for ask in write.asks if isinstance(ask.question, Wanted)]
+        found = {ask.entry.op: next(self.available(write.instance_id, ask), None) for ask in waits}
+        heard = [op for op in found if op in replies and replies[op].outcome is Outcome.OK]
+        for op, sent in found.items():
+            for other in heard:
+                first = found[other]
+                if sent is not None and first is not None and sent.at < first.at:
+                    self.fault(f"{other} of {write.instance_id} got {first.id} although {sent.id} had come before for {op}")
+
     def _hear(self, write: Transition, ask: Ask, wanted: Wanted, reply: Reply | None, *, first: bool) -> None:
         instance_id, op = write.instance_id, ask.entry.op
         waits, name = self.parties[instance_id].waits, f"{op} of {instance_id}"
-        waits.pop(op, None)
         due = next(self.available(instance_id, ask), None)
+        over = ask.due is not None and ask.due <= (write.now if ask.before is None else ask.before)
         if reply is None:
-            waits[op] = ask
-            if first and due is not None:
-                self.fault(f"{name} was left waiting although {due.id} is there")
-            elif first and ask.due is not None and ask.due <= write.now:
-                self.fault(f"{name} was left waiting although its time is over")
-        elif reply.outcome is not Outcome.OK:
-            if due is not None:
-                self.fault(f"{name} was given up although {due.id} had come in time")
-            elif ask.due is None or write.now < ask.due:
-                self.fault(f"{name} was given up before its time")
-        else:
+            if first:  # otherwise it is asked for again, unless the code does not want it any more
+                self._wait(name, waits, ask, due, over=over)
+            return
+        waits.pop(op, None)
+        if reply.outcome is Outcome.OK:
             self._take(instance_id, name, ask, json.loads(reply.value or b"")["id"], due)
+        elif due is not None:
+            self.fault(f"{name} was given up although {due.id} had come in time")
+        elif not over:
+            self.fault(f"{name} was given up before its time")
+
+    def _wait(self, name: str, waits: dict[str, Ask], ask: Ask, due: Sent | None, *, over: bool) -> None:
+        waits[ask.entry.op] = replace(ask, before=None)
+        if due is not None:
+            self.fault(f"{name} was left waiting although {due.id} is there")
+        elif over:
+            self.fault(f"{name} was left waiting although its time is over")
 
     def _take(self, instance_id: str, name: str, ask: Ask, id: str, due: Sent | None) -> None:
         party = self.parties[instance_id]
@@ -274,7 +293,8 @@ class Books:
             found = self._fitting(instance_id, wanted)
         else:
             found = self._lying_there(instance_id, wanted.key)
-        return (one for one in found if ask.due is None or one.at < ask.due)
+        times = [time for time in (ask.due, ask.before) if time is not None]
+        return (one for one in found if all(one.at < time for time in times))
 
     def _fitting(self, instance_id: str, wanted: Wanted) -> Iterator[Sent]:
         party = self.parties[instance_id]

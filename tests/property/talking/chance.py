@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from typing import Any
 
 from tests.property.talking.actors import Cast, Outsider, Spec
 from tests.property.talking.small import for_event, for_message, item, listener
@@ -25,6 +24,8 @@ class _Maker:
         self._types = [f"{name}/t{number}" for number in range(chance.choice([1, 2]))]
         self._channels = {f"{name}/c{number}": chance.choice(_MODES) for number in range(chance.choice([1, 2]))}
         self._group = f"{name}/g"
+        self._eventful = chance.choice([0.2, 0.5, 0.8])
+        """How much is about events, and not about messages."""
         self._listeners = [f"{name}/l{number}" for number in range(chance.choice([1, 2, 3]))]
 
     def cast(self) -> Cast:
@@ -45,7 +46,7 @@ class _Maker:
             waits,
             subscribe=[list(pair) for pair in self._channels.items()],
             groups=groups,
-            how=chance.choice(["each", "all", "first", "first", "beside"]),
+            how=chance.choice(["each", "all", "first", "first", "beside", "beside"]),
             rounds=chance.choice([1, 2, 3, *([None, None, None] if patient else [])]),
             recur=chance.choice([0, 0, 1, 2]),
         )
@@ -53,7 +54,7 @@ class _Maker:
     def _wait(self) -> Spec:
         chance = self._chance
         timeout = chance.choice([None, None, None, 1.0, 5.0])
-        if chance.random() < 0.5:
+        if chance.random() >= self._eventful:
             return for_message(chance.choice(list(self._channels)), timeout=timeout)
         subject = chance.choice([None, None, "x"])
         match = chance.choice([None, None, {"k": 1}])
@@ -74,15 +75,26 @@ class _Maker:
     def _item(self, by: str, n: int, via: str) -> Spec:
         chance = self._chance
         channel = chance.choice(list(self._channels))
-        more: dict[str, Any]
-        match chance.choice(["event", "event", "publish", "publish", "to", "group"]):
-            case "event":
-                to = chance.choice([None, None, None, chance.choice(self._listeners)])
-                more = {"type": chance.choice(self._types), "subject": chance.choice([None, "x", "y"]), "to": to}
-                return item(by, n, "event", via, id=f"{by}:{n}", again=chance.random() < 0.3, **more)
+        if chance.random() < self._eventful:
+            return self._event(by, n, via)
+        match chance.choice(["publish", "publish", "to", "group"]):
             case "publish":
                 return item(by, n, "publish", via, channel=channel)
             case "group":
                 return item(by, n, "group", via, channel=channel, group=self._group)
             case _:
                 return item(by, n, "to", via, channel=channel, to=chance.choice(self._listeners))
+
+    def _event(self, by: str, n: int, via: str) -> Spec:
+        chance = self._chance
+        return item(
+            by,
+            n,
+            "event",
+            via,
+            id=f"{by}:{n}",
+            again=chance.random() < 0.3,
+            type=chance.choice(self._types),
+            subject=chance.choice([None, "x", "y"]),
+            to=chance.choice([None, None, None, chance.choice(self._listeners)]),
+        )

@@ -1,0 +1,30 @@
+"""What several planted faults need."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator, Sequence
+
+from romancy.model.talk import Ask, Wanted
+from romancy.model.transition import Create, Transition, Write
+from romancy.store.sqlite.talk import Talk
+
+
+def in_vain(cursor: sqlite3.Cursor, batch: Sequence[Write]) -> set[tuple[str, str]]:
+    """The waits of a batch, by instance and operation, for which there is nothing now."""
+    return {
+        (write.instance_id, ask.entry.op)
+        for write, ask in waits_of(batch)
+        if Talk(cursor, write.now, create_nothing)._find(write.instance_id, ask) is None
+    }
+
+
+def waits_of(batch: Sequence[Write]) -> Iterator[tuple[Transition, Ask]]:
+    """Everything that is waited for in a batch."""
+    for write in batch:
+        if isinstance(write, Transition):
+            yield from ((write, ask) for ask in write.asks if isinstance(ask.question, Wanted))
+
+
+def create_nothing(cursor: sqlite3.Cursor, creates: Sequence[Create]) -> None:
+    """Nobody asks for that."""

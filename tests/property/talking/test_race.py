@@ -1,0 +1,49 @@
+"""Two apps that race for real on one file lose nothing."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import pytest
+from tests.property.settings import examples
+from tests.property.talking import race
+from tests.property.talking.planting import in_vain
+
+from romancy.model.talk import Ask
+from romancy.model.transition import Write
+from romancy.store.sqlite.store import SqliteStore
+from romancy.store.sqlite.talk import Talk
+
+
+def test_everything_is_heard_once_and_in_one_order(database: str) -> None:
+    racing = race.Race(database)
+    racing.run(examples(400))
+    assert racing.faults == []
+
+
+def test_a_look_before_the_wait_is_lost_in_a_race(database: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The race finds what it is there for."""
+    commit, find = SqliteStore.commit, Talk._find
+    nothing: set[tuple[str, str]] = set()
+
+    async def hasty(self: SqliteStore, batch: Sequence[Write]) -> Any:
+        found = await self._database.read(partial(in_vain, batch=batch))
+        await asyncio.sleep(0.002)
+        nothing.update(found)
+        try:
+            return await commit(self, batch)
+        finally:
+            nothing.difference_update(found)
+
+    def stale(self: Talk, instance_id: str, ask: Ask) -> tuple[int, int, bytes] | None:
+        return None if (instance_id, ask.entry.op) in nothing else find(self, instance_id, ask)
+
+    monkeypatch.setattr(SqliteStore, "commit", hasty)
+    monkeypatch.setattr(Talk, "_find", stale)
+    monkeypatch.setattr(race, "_PATIENCE", 2.0)
+    racing = race.Race(database)
+    racing.run(40)
+    assert racing.faults
