@@ -237,7 +237,7 @@ class Books:
         found = {ask.entry.op: next(self.available(write.instance_id, ask), None) for ask in waits}
         heard = [op for op in found if op in replies and replies[op].outcome is Outcome.OK]
         for op, sent in found.items():
-            for other in heard:
+            for other in heard if op not in heard else ():
                 first = found[other]
                 if sent is not None and first is not None and sent.at < first.at:
                     self.fault(f"{other} of {write.instance_id} got {first.id} although {sent.id} had come before for {op}")

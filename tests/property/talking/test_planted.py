@@ -233,12 +233,14 @@ def test_a_message_that_two_get_is_found(monkeypatch: Plant) -> None:
 
 
 def test_two_that_are_consumed_where_the_first_makes_the_second_unwanted_are_found(monkeypatch: Plant) -> None:
-    ask_for = Talk.ask
+    first_to_come = Talk._first_to_come
 
-    def greedy(self: Talk, instance_id: str, asks: Sequence[Ask]) -> list[tuple[Ask, Decided]]:
-        return [decided for ask in asks for decided in ask_for(self, instance_id, [ask])]
+    def greedy(self: Talk, instance_id: str, waits: Sequence[Ask]) -> list[tuple[Ask, Decided]]:
+        decided = first_to_come(self, instance_id, waits)
+        left = [ask for ask in waits if all(ask is not one for one, _ in decided)]
+        return decided + (greedy(self, instance_id, left) if decided else [])
 
-    monkeypatch.setattr(Talk, "ask", greedy)
+    monkeypatch.setattr(Talk, "_first_to_come", greedy)
     _see(found_by_chance())
 
 
