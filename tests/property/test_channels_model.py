@@ -8,6 +8,7 @@ from collections.abc import Coroutine
 from random import Random
 from typing import Any, ClassVar
 
+import pytest
 from hypothesis import Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
@@ -271,25 +272,16 @@ class Channels(RuleBasedStateMachine):
         return self.stage.book.receipts > before
 
 
-def play(machine: type[Channels], most: int, **options: Any) -> None:
+def play(machine: type[Channels], most: int) -> None:
     """Try so many plays. They are not shrunk: the story that is printed can be read, and smaller ones would take minutes."""
-    how = settings(unhurried(most), phases=[Phase.generate], stateful_step_count=25, **options)
+    how = settings(unhurried(most), phases=[Phase.generate], stateful_step_count=25)
     run_state_machine_as_test(machine, settings=how)
 
 
-def test_channels_are_as_the_model_says() -> None:
-    play(Channels, examples(60))
-
-
-def test_so_they_are_when_nothing_stays_warm() -> None:
-    class Cold(Channels):
-        environment: ClassVar[dict[str, Any]] = {"cache_size": 0}
-
-    play(Cold, examples(40))
-
-
-def test_so_they_are_when_everything_is_replayed() -> None:
-    class Replayed(Channels):
-        environment: ClassVar[dict[str, Any]] = {"replay_always": True}
-
-    play(Replayed, examples(20))
+@pytest.mark.parametrize(
+    ("environment", "most"),
+    [({}, 45), ({"cache_size": 0}, 25), ({"cache_size": 1}, 25), ({"replay_always": True}, 15)],
+    ids=["warm", "cold", "one warm", "replayed"],
+)
+def test_channels_are_as_the_model_says(environment: dict[str, Any], most: int) -> None:
+    play(type("Varied", (Channels,), {"environment": environment}), examples(most))

@@ -28,7 +28,7 @@ Plant = pytest.MonkeyPatch
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch: Plant) -> None:
     """What a planted fault leaves without rest is stuck soon."""
-    monkeypatch.setattr(channel_puppets, "_LIMIT", 2.0)
+    monkeypatch.setattr(channel_puppets, "_LIMIT", 3.0)
 
 
 def found(attempts: int = 100, scenes: Sequence[str] = SCENES, **options: Any) -> str | None:
