@@ -104,6 +104,59 @@ async def test_a_running_instance_is_cancelled_by_another_process(database: str)
         await cancelled(handle)
 
 
+@pytest.mark.parametrize("fails", [False, True])
+async def test_a_body_that_ends_before_it_knows_is_cancelled_all_the_same(database: str, fails: bool) -> None:
+    undone: list[str] = []
+
+    @activity
+    async def do(ctx: ActivityContext) -> None: ...
+
+    @do.compensate
+    async def undo(ctx: ActivityContext) -> None:
+        undone.append(ctx.instance_id)
+
+    async with Client(database) as elsewhere:
+
+        @activity
+        async def be_cancelled(ctx: ActivityContext) -> None:
+            await elsewhere.cancel_workflow(ctx.instance_id, "at the last moment")
+
+        @workflow
+        async def job(ctx: WorkflowContext) -> str:
+            await do(ctx)
+            await be_cancelled(ctx)
+            if fails:
+                raise ValueError("its own end")
+            return "its own end"
+
+        async with App(database, workflows=[job]) as app:
+            handle = await app.start_workflow(job)
+            assert "at the last moment" in await cancelled(handle)
+            assert undone == [handle.instance_id]
+
+
+async def test_a_body_that_has_timed_out_is_cancelled_all_the_same() -> None:
+    tidying = asyncio.Event()
+
+    @activity
+    async def tidy_slowly(ctx: ActivityContext) -> None:
+        tidying.set()
+        await asyncio.sleep(0.1)
+
+    @workflow(timeout=0.05)
+    async def job(ctx: WorkflowContext) -> None:
+        try:
+            await sleep(ctx, 3600)
+        finally:
+            await tidy_slowly(ctx)
+
+    async with App(":memory:", workflows=[job]) as app:
+        handle = await app.start_workflow(job)
+        await asyncio.wait_for(tidying.wait(), 10)
+        await handle.cancel("too late for both")
+        assert "too late for both" in await cancelled(handle)
+
+
 async def test_during_a_backoff_no_attempt_starts_anew() -> None:
     attempts: list[int] = []
 

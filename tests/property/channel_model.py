@@ -260,8 +260,8 @@ class _Search:
         """Waits that were told something."""
         self._cancelled = {act.target for row in rows for act in row if act.what == "cancel"}
         self._terminated = {act.target for row in rows for act in row if act.what == "terminate"}
-        self._leaving = {act.by for row in rows for act in row if act.what in ("complete", "fail")}
-        self._going = self._cancelled | self._terminated | self._leaving
+        leaving = {act.by for row in rows for act in row if act.what in ("complete", "fail")}
+        self._going = self._cancelled | self._terminated | leaving
         self.todo: list[_Place] = []
 
     def run(self) -> list[World]:
@@ -326,11 +326,7 @@ class _Search:
 
     def _came_too_late(self, world: World, act: Act) -> bool:
         """It was welcome when it was done; before it had its effect, who it was for had ended."""
-        if world.is_live(act.target):
-            return False
-        if act.what == "send_to":
-            return act.activity and act.target in self._going
-        return act.what == "cancel" and act.target in self._leaving
+        return act.what == "send_to" and act.activity and act.target in self._going and not world.is_live(act.target)
 
     def _tell_one(self, place: _Place) -> _Place | None:
         """A wait is told what it was told. At once: what is done before it could only take that away."""

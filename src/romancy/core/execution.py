@@ -329,7 +329,7 @@ class Execution:
 
     @property
     def undecided(self) -> bool:
-        """The instance can still be cancelled: its body has not ended, or only to begin anew."""
+        """The instance can still time out: its body has not ended, or only to begin anew."""
         return self.run.verdict is None or isinstance(self.run.verdict, Recur)
 
     def reject_result(self, error: BaseException) -> None:

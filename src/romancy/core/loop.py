@@ -235,9 +235,11 @@ class Run(_Loop):
         elif kind is Kind.RETRY:
             self._renew_waits(resolution.at)
         elif kind is Kind.CANCEL or kind is Kind.TIMEOUT:
-            self._stop = self._stop or resolution
             assert self._main is not None
-            self._main.cancel()
+            if self._stop is None:
+                self._main.cancel()
+            if self._stop is None or kind is Kind.CANCEL:  # whoever cancels is told that it will be cancelled
+                self._stop = resolution
         else:
             self._resolve(resolution)
 
@@ -312,8 +314,9 @@ class Run(_Loop):
         return self.verdict is None and (not self.pending or not self.live_tasks())
 
     def overrule(self, resolution: Resolution) -> bool:
-        """A body that has ended only to begin anew is stopped by a cancellation or a timeout after all."""
-        if not isinstance(self.verdict, Recur) or resolution.kind not in (Kind.CANCEL, Kind.TIMEOUT):
+        """A body that has ended is cancelled after all, or if it was to begin anew, stopped by a timeout."""
+        overruled = (Finish, Fail, Recur) if resolution.kind is Kind.CANCEL else Recur
+        if not isinstance(self.verdict, overruled) or resolution.kind not in (Kind.CANCEL, Kind.TIMEOUT):
             return False
         self.at, self._stop = resolution.at, resolution
         self.verdict = self._stopped(resolution)

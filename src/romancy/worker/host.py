@@ -302,10 +302,9 @@ class Host:
             self._starts, self._held_back = self._held_back + self._starts, []
 
     def _cancel(self, mail: Mail) -> None:
-        execution = self.execution
-        if execution.undecided and not execution.stopping:
-            reason = _reason(mail.body)
-            self._feed(Resolution(Kind.CANCEL, "cancel", self._now(), Outcome.OK, reason), name="cancel")
+        """The body is cancelled, also one that has ended while its end is not durable."""
+        self._ending = None
+        self._feed(Resolution(Kind.CANCEL, "cancel", self._now(), Outcome.OK, _reason(mail.body)), name="cancel")
 
     def attempt_ended(self, attempt: Attempt, value: bytes | None, error: BaseException | None) -> None:
         """An attempt has ended, one way or another."""
@@ -592,7 +591,7 @@ class Host:
             unread = answer.signal != self.seen or self._mail_again or self._reading_mail
             self.worker.turn_over(self, transition.recur.input, transition.now, unread=unread)
             return
-        if transition.ending is not None:
+        if transition.ending is not None and not answer.held:
             self.worker.ended(self, transition.status, transition.ending)
             return
         if transition.status is Status.PAUSED and not answer.held:

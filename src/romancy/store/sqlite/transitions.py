@@ -75,6 +75,9 @@ def transition(ledger: Ledger, write: Transition) -> Answer:
         return Refused()
     if not _may_write(state, write):
         return Refused(Status(state.status))
+    if _is_cancelled_meanwhile(state, write):
+        status = Status.COMPENSATING if state.status == Status.COMPENSATING else Status.RUNNING
+        write = write._replace(ending=None, hold=True, status=status)
     talk = Talk(ledger.cursor, write.now, _start)
     replies = _talk(ledger, state, write, talk) if talks(write) else ()
     caught_up = bool(write.asks) and not write.consumed and not talk.anything_left(state.id)
@@ -157,6 +160,16 @@ def _may_write(state: State, write: Transition) -> bool:
         # A warm run goes on without a claim of its own: not when an operator has paused the instance meanwhile.
         return write.new_epoch > write.epoch and state.status not in _AT_REST
     return state.owner == write.worker
+
+
+def _is_cancelled_meanwhile(state: State, write: Transition) -> bool:
+    """The run ends, and does not know that its cancellation was promised to somebody."""
+    return (
+        write.ending is not None
+        and write.status is not Status.CANCELLED
+        and state.cancel_requested_at is not None
+        and state.signal != write.seen
+    )
 
 
 def _goes_on(state: State, write: Transition) -> bool:

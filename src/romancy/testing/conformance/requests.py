@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from romancy.model.history import Kind
 from romancy.model.instance import Inbox
 from romancy.model.status import Status
 from romancy.model.transition import Applied, Note, Refused, RequestKind, Wait, WaitKind
@@ -16,6 +17,7 @@ from romancy.testing.conformance.builders import (
     create,
     deeds,
     ending,
+    entry,
     request,
     row,
     started,
@@ -62,6 +64,25 @@ class TestRequests:
         assert await write(store, request(CANCEL), request(CANCEL)) == [Applied(signal=1), Applied(signal=1)]
         assert len((await store.inbox("a")).mails) == 1
         assert await deeds(store) == ["cancel"]
+
+    @pytest.mark.parametrize("status", [Status.COMPLETED, Status.FAILED])
+    async def test_an_end_that_does_not_know_of_the_cancellation_is_no_end(self, store: Store, status: Status) -> None:
+        await started(store, "a")
+        await write(store, request(CANCEL))
+        last = ending(status=status, history=(entry(1),))
+        assert await write(store, last) == [Applied(signal=1, held=True)]
+        one = await row(store)
+        assert (one.owner, one.status, one.ended_at, one.length) == (ME, Status.RUNNING, None, 1)
+        (mail,) = (await store.inbox("a")).mails
+        knowing = ending(status=Status.CANCELLED, seen=1, consumed=(mail.id,), history=(entry(2, kind=Kind.CANCEL),))
+        assert await write(store, knowing) == [Applied(signal=1)]
+        assert (await row(store)).status is Status.CANCELLED
+
+    async def test_a_way_back_that_does_not_know_of_the_cancellation_goes_on(self, store: Store) -> None:
+        await started(store, "a")
+        await write(store, request(CANCEL), transition(status=Status.COMPENSATING))
+        assert await write(store, ending(status=Status.FAILED)) == [Applied(signal=1, held=True)]
+        assert (await row(store)).status is Status.COMPENSATING
 
     async def test_cancelling_a_waiting_instance_makes_it_due(self, store: Store) -> None:
         await started(store, "a")
