@@ -56,7 +56,7 @@ from romancy.results import Results
 from romancy.serde.failure import decode_failure
 from romancy.serde.payload import ValueCodec
 from romancy.store.committer import Committer
-from romancy.store.open import open_store
+from romancy.store.open import Server, open_store
 from romancy.store.port import Store
 from romancy.views import (
     attempt_of,
@@ -132,6 +132,7 @@ class Client:
             auto_migrate=self._options["auto_migrate"],
             threads="inline" if self._inline else "threads",
             crash=self._crash_point,
+            server=Server(*(self._options[name] for name in ("pool_size", "listen_notify", "listen_dsn"))),
         )
         await store.open()
         self._opened = store

@@ -19,11 +19,15 @@ class Clock(Protocol):
 
 
 class SystemClock:
-    """The machine's clock."""
+    """The machine's clock, or that of a database server it is set by."""
+
+    def __init__(self) -> None:
+        self.offset = 0
+        """Microseconds that are added to the machine's time."""
 
     def now(self) -> int:
         """Microseconds since 1970, UTC."""
-        return time.time_ns() // 1000
+        return time.time_ns() // 1000 + self.offset
 
 
 def monotonic() -> float:

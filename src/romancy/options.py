@@ -104,6 +104,15 @@ OPTIONS = (
     Option("heartbeat_interval", 5.0, _seconds(0.01), "Seconds between two signs of life of this worker."),
     Option("lease_timeout", 30.0, _seconds(0.02), "Seconds of silence after which a worker's instances are taken over."),
     Option("poll_interval", 1.0, _seconds(0.01), "Seconds between two looks for instances that nobody runs."),
+    Option("pool_size", 8, _count(2), "How many connections to a database server this process opens at most."),
+    Option(
+        "listen_notify",
+        None,
+        _flag,
+        "PostgreSQL: hear from other processes by LISTEN. Default: if it works; true: refuse to start if not; false: only "
+        "look every `poll_interval`.",
+    ),
+    Option("listen_dsn", None, _text, "PostgreSQL: another address for LISTEN, past a pooler such as PgBouncer."),
     Option("shutdown_timeout", 30.0, _seconds(0), "Seconds that running activities get to finish at shutdown."),
     Option("instance_retention", None, _seconds(0), "Seconds after which ended instances are deleted. Default: never."),
     Option(
@@ -130,7 +139,7 @@ OPTIONS = (
         "request_timeout", 30.0, _seconds(0.01), "Seconds in which a request's headers, and then its body, must have come."
     ),
 )
-_SECRETS = frozenset({"database", "auth"})
+_SECRETS = frozenset({"database", "listen_dsn", "auth"})
 """Options whose values may hold passwords or tokens: errors do not show them."""
 BY_NAME = {option.name: option for option in OPTIONS}
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-import sqlite3
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -15,7 +14,8 @@ from tests.chaos.crew import Crew
 from tests.chaos.processes import HISTORY_WITH_GAPS, LEFT_BEHIND, RECORDED_TWICE, WITHOUT_WAKE_SOURCE, Worker, rows, until
 
 from romancy import App, Client
-from romancy.store.sqlite import channels
+from romancy.store.sql import channels
+from romancy.store.sqlite.cursor import SqliteCursor
 
 pytestmark = [pytest.mark.chaos, pytest.mark.slow]
 
@@ -85,7 +85,7 @@ async def test_the_check_is_content_when_nothing_is_wrong(found: Found) -> None:
 async def test_the_check_sees_a_letter_that_is_used_twice(found: Found, monkeypatch: pytest.MonkeyPatch) -> None:
     take, spared = channels.take, iter([3])
 
-    def forget_once(cursor: sqlite3.Cursor, instance_id: str, channel: str, seq: int) -> None:
+    def forget_once(cursor: SqliteCursor, instance_id: str, channel: str, seq: int) -> None:
         if next(spared, None) is None:
             take(cursor, instance_id, channel, seq)
 
@@ -98,7 +98,7 @@ async def test_the_check_sees_a_letter_that_is_used_twice(found: Found, monkeypa
 async def test_the_check_sees_a_letter_that_is_lost(found: Found, monkeypatch: pytest.MonkeyPatch) -> None:
     find, lost = channels.find, iter([1])
 
-    def lose_once(cursor: sqlite3.Cursor, instance_id: str, channel: str, *args: Any) -> tuple[int, int, bytes] | None:
+    def lose_once(cursor: SqliteCursor, instance_id: str, channel: str, *args: Any) -> tuple[int, int, bytes] | None:
         found = find(cursor, instance_id, channel, *args)
         if found is None or next(lost, None) is None:
             return found

@@ -18,7 +18,8 @@ from tests.chaos.crew import Crew
 from tests.chaos.processes import HISTORY_WITH_GAPS, LEFT_BEHIND, WITHOUT_WAKE_SOURCE, rows, until
 
 from romancy import App, Client
-from romancy.store.sqlite.ledger import Ledger
+from romancy.store.sql.ledger import Ledger
+from romancy.store.sqlite.cursor import SqliteCursor
 from romancy.store.sqlite.store import SqliteStore
 
 pytestmark = [pytest.mark.chaos, pytest.mark.slow]
@@ -62,7 +63,7 @@ class Meter:
         store = app._store
         assert isinstance(store, SqliteStore)
         store.on_foreign_commit = None
-        session = store._database._session
+        session = store._file._session
         assert session is not None
         self._connections = (session.writer, session.reader)
         circles.on_tick = self._tick
@@ -148,7 +149,8 @@ async def test_the_meter_sees_a_round_that_looks_at_its_predecessors(
 
     def look_back(ledger: Ledger, *args: Any, **kwargs: Any) -> None:
         turn_over(ledger, *args, **kwargs)
-        ledger.cursor.execute("SELECT count(*) FROM romancy_payloads WHERE input <> ''").fetchone()
+        assert isinstance(ledger.cursor, SqliteCursor)
+        ledger.cursor.raw.execute("SELECT count(*) FROM romancy_payloads WHERE input <> ''").fetchone()
 
     monkeypatch.setattr(Ledger, "turn_over", look_back)
     assert grown(*await measured(300)) == ["instructions"]

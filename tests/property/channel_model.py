@@ -103,8 +103,8 @@ class World:
             case "subscribe":
                 return self._subscribe(act.by, act.channel, act.mode)
             case "unsubscribe":
-                self.modes.pop((act.by, act.channel), None)
-                self._let_go([act.channel], act.by)
+                if self.modes.pop((act.by, act.channel), None) is not None:
+                    self._let_go([act.channel], act.by)
             case "publish":
                 self._put(act, self._audience(act.channel))
             case "send_to":

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Sequence
 from random import Random
 from typing import Any, ClassVar
@@ -15,10 +14,13 @@ from tests.property.test_channels_model import SCENES, Channels
 from romancy.core.execution import Execution
 from romancy.model.history import Entry
 from romancy.model.talk import ChannelMode, Deed, LeaveGroup, SendTo
-from romancy.store.sqlite import channels, talk, transitions
-from romancy.store.sqlite.ledger import Ledger, State
+from romancy.store.sql import channels, talk, transitions
+from romancy.store.sql.keys import as_json
+from romancy.store.sql.ledger import Ledger, State
+from romancy.store.sql.talk import Talk
+from romancy.store.sqlite import cursor as sqlite_cursor
+from romancy.store.sqlite.cursor import SqliteCursor
 from romancy.store.sqlite.statements import one
-from romancy.store.sqlite.talk import Talk
 from romancy.worker.attempt import Attempt
 from romancy.worker.host import Host
 
@@ -67,10 +69,10 @@ def test_without_a_fault_nothing_is_found() -> None:
 def test_a_broadcast_that_misses_a_subscriber_is_found(monkeypatch: Plant) -> None:
     original = channels._call_recipients
 
-    def hard_of_hearing(cursor: sqlite3.Cursor, seq: int, now: int) -> list[str]:
-        recipients = cursor.execute("SELECT instance_id FROM romancy_deliveries WHERE seq = ?", (seq,)).fetchall()
+    def hard_of_hearing(cursor: SqliteCursor, seq: int, now: int) -> list[str]:
+        recipients = cursor.raw.execute("SELECT instance_id FROM romancy_deliveries WHERE seq = ?", (seq,)).fetchall()
         if len(recipients) > 1:
-            cursor.execute("DELETE FROM romancy_deliveries WHERE seq = ? AND instance_id = ?", (seq, recipients[-1][0]))
+            cursor.raw.execute("DELETE FROM romancy_deliveries WHERE seq = ? AND instance_id = ?", (seq, recipients[-1][0]))
         return original(cursor, seq, now)
 
     monkeypatch.setattr(channels, "_call_recipients", hard_of_hearing)
@@ -80,8 +82,8 @@ def test_a_broadcast_that_misses_a_subscriber_is_found(monkeypatch: Plant) -> No
 def test_a_competing_message_that_is_given_twice_is_found(monkeypatch: Plant) -> None:
     original = channels.take
 
-    def generous(cursor: sqlite3.Cursor, instance_id: str, channel: str, seq: int) -> None:
-        if not cursor.execute("SELECT pooled FROM romancy_messages WHERE seq = ?", (seq,)).fetchone()[0]:
+    def generous(cursor: SqliteCursor, instance_id: str, channel: str, seq: int) -> None:
+        if not cursor.raw.execute("SELECT pooled FROM romancy_messages WHERE seq = ?", (seq,)).fetchone()[0]:
             original(cursor, instance_id, channel, seq)
 
     monkeypatch.setattr(channels, "take", generous)
@@ -92,14 +94,14 @@ def test_a_message_that_comes_before_an_older_one_is_found(monkeypatch: Plant) -
     def newest(name: str) -> str:
         return one(name).replace("min(seq)", "max(seq)") if name == "first_delivery" else one(name)
 
-    monkeypatch.setattr(channels, "one", newest)
+    monkeypatch.setattr(sqlite_cursor, "one", newest)
     assert found()
 
 
 def test_a_message_that_misses_an_older_one_in_the_pool_is_found(monkeypatch: Plant) -> None:
     original = channels.find
 
-    def own_first(cursor: sqlite3.Cursor, instance_id: str, channel: str, mode: str, before: int | None) -> Any:
+    def own_first(cursor: SqliteCursor, instance_id: str, channel: str, mode: str, before: int | None) -> Any:
         own = original(cursor, instance_id, channel, ChannelMode.DIRECT, before)
         return own if own is not None else original(cursor, instance_id, channel, mode, before)
 
@@ -164,10 +166,10 @@ def test_an_answer_that_is_not_recorded_is_found(monkeypatch: Plant) -> None:
 
 
 def test_a_mode_that_is_not_checked_is_found(monkeypatch: Plant) -> None:
-    def indifferent(cursor: sqlite3.Cursor, instance_id: str, channel: str, mode: ChannelMode, now: int) -> None:
-        own = cursor.execute(one("subscription"), (channel, instance_id)).fetchone()
+    def indifferent(cursor: SqliteCursor, instance_id: str, channel: str, mode: ChannelMode, now: int) -> None:
+        own = cursor.first("subscription", (channel, instance_id))
         if own is None:
-            cursor.execute(one("subscribe"), (channel, instance_id, mode, now))
+            cursor.run("subscribe", (channel, instance_id, mode, now))
 
     monkeypatch.setattr(channels, "subscribe", indifferent)
     assert found()
@@ -177,7 +179,7 @@ def test_a_mode_that_outlives_its_last_subscriber_is_found(monkeypatch: Plant) -
     original = channels.subscribe
     used: dict[str, ChannelMode] = {}
 
-    def resentful(cursor: sqlite3.Cursor, instance_id: str, channel: str, mode: ChannelMode, now: int) -> str | None:
+    def resentful(cursor: SqliteCursor, instance_id: str, channel: str, mode: ChannelMode, now: int) -> str | None:
         if mode is not ChannelMode.DIRECT and used.setdefault(channel, mode) is not mode:
             return used[channel].value
         return original(cursor, instance_id, channel, mode, now)
@@ -208,7 +210,7 @@ def test_a_message_that_is_lost_when_its_reader_recurs_is_found(monkeypatch: Pla
 
     def tidy(self: Ledger, state: State, *args: Any, **options: Any) -> None:
         original(self, state, *args, **options)
-        self.cursor.execute("DELETE FROM romancy_deliveries WHERE instance_id = ?", (state.id,))
+        self.cursor.run("clear_deliveries", (as_json([state.id]),))
 
     monkeypatch.setattr(Ledger, "turn_over", tidy)
     assert found()
@@ -219,7 +221,7 @@ def test_a_subscription_that_is_lost_when_its_owner_recurs_is_found(monkeypatch:
 
     def tidy(self: Ledger, state: State, *args: Any, **options: Any) -> None:
         original(self, state, *args, **options)
-        self.cursor.execute("DELETE FROM romancy_subscriptions WHERE instance_id = ?", (state.id,))
+        self.cursor.run("clear_subscriptions", (as_json([state.id]),))
 
     monkeypatch.setattr(Ledger, "turn_over", tidy)
     assert found()

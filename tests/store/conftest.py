@@ -1,4 +1,4 @@
-"""Stores on SQLite, in every way they can run."""
+"""Stores on every database, in every way they can run."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Literal
 
 import pytest
+from tests import servers
 
 from romancy.clock import SystemClock
 from romancy.store.open import open_store
@@ -15,7 +16,7 @@ from romancy.store.port import Store
 # Before its first import: its bare asserts are to tell what they compared.
 pytest.register_assert_rewrite("romancy.testing.conformance")
 
-WAYS = ["file", "file inline", "memory"]
+WAYS = ["file", "file inline", "memory", "postgres"]
 Open = Callable[[], Store]
 MakeStore = Callable[[], Awaitable[Store]]
 
@@ -25,13 +26,18 @@ def new_store(request: pytest.FixtureRequest, tmp_path: Path) -> Open:
     """Makes stores, not opened yet, on one database."""
     way: str = request.param
     threads: Literal["threads", "inline"] = "inline" if "inline" in way else "threads"
-    address = ":memory:" if way == "memory" else str(tmp_path / "test.db")
+    if way == "postgres":
+        address = servers.shared_postgres_database()
+    else:
+        address = ":memory:" if way == "memory" else str(tmp_path / "test.db")
     return lambda: open_store(address, clock=SystemClock(), threads=threads)
 
 
 @pytest.fixture
-async def store(new_store: Open) -> AsyncIterator[Store]:
+async def store(request: pytest.FixtureRequest, new_store: Open) -> AsyncIterator[Store]:
     """An open store on an empty database."""
+    if request.node.callspec.params["new_store"] == "postgres":
+        await servers.empty_postgres(servers.shared_postgres_database())
     one = new_store()
     await one.open()
     yield one

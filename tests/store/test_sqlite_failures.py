@@ -177,6 +177,6 @@ async def test_an_old_sqlite_is_refused(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def _writer(store: SqliteStore) -> sqlite3.Connection:
-    session = store._database._session
+    session = store._file._session
     assert session is not None
     return session.writer

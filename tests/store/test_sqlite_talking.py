@@ -17,6 +17,7 @@ from romancy.model.talk import Ask, ChannelMode, JoinGroup, SendToGroup, Unsubsc
 from romancy.model.transition import Applied, Post, RequestKind, Write
 from romancy.store.port import Store
 from romancy.store.sqlite.batch import write_whole
+from romancy.store.sqlite.cursor import SqliteCursor
 from romancy.store.sqlite.schema import prepare
 from romancy.store.sqlite.store import SqliteStore
 from romancy.testing.conformance.actors import actors, said, subscribers, tell
@@ -49,7 +50,7 @@ class Meter:
 
     def write(self, *writes: Write) -> list[object]:
         """Write a batch."""
-        return list(write_whole(self.cursor, writes))
+        return list(write_whole(SqliteCursor(self.cursor), writes))
 
     def create(self, *ids: str) -> None:
         """New instances."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Literal
 
 from romancy.clock import Clock
@@ -12,10 +13,23 @@ from romancy.errors import ConfigurationError
 from romancy.store.port import Store
 from romancy.store.sqlite.store import SqliteStore
 
-_SCHEME = re.compile(r"([a-z][a-z0-9.-]*)(?:\+[a-z0-9_.-]+)?:", re.IGNORECASE)
+_SCHEME = re.compile(r"([a-z][a-z0-9.-]*)(?:\+([a-z0-9_.-]+))?:", re.IGNORECASE)
 _MEMORY = ":memory:"
-_OTHERS = frozenset({"postgres", "postgresql", "cockroachdb", "mysql", "mariadb"})
-_ACCEPTED = "Accepted are a path (orders.db), sqlite:///relative.db, sqlite:////absolute/path.db, file:path.db and :memory:."
+_POSTGRES = frozenset({"postgres", "postgresql"})
+_OTHERS = frozenset({"cockroachdb", "mysql", "mariadb"})
+_ACCEPTED = (
+    "Accepted are a path (orders.db), sqlite:///relative.db, sqlite:////absolute/path.db, file:path.db, :memory: and "
+    "postgresql://user:password@host:port/database."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """What is to be known for a database that is a server."""
+
+    pool_size: int = 8
+    listen_notify: bool | None = None
+    listen_dsn: str | None = None
 
 
 def open_store(
@@ -25,16 +39,47 @@ def open_store(
     auto_migrate: bool = True,
     threads: Literal["threads", "inline"] = "threads",
     crash: Callable[[str], None] | None = None,
+    server: Server | None = None,
 ) -> Store:
     """The store for an address, not opened yet. Raises `ConfigurationError`, never with what may be a password in it.
 
-    `threads="inline"` does all work in the caller's thread, in order; `crash` is a hook of tests around each commit.
+    `threads="inline"` does all work on a file in the caller's thread, in order; `crash` is a hook of tests around commits.
 
     >>> from romancy.clock import SystemClock
     >>> store = open_store("sqlite:///orders.db", clock=SystemClock())
     """
+    if scheme_of(database) in _POSTGRES:
+        return _postgres_store(database, clock, auto_migrate, crash, server or Server())
     path = sqlite_path(database)
     return SqliteStore(path, clock=clock, auto_migrate=auto_migrate, threads=threads, crash=crash)
+
+
+def scheme_of(database: str) -> str:
+    """The kind of database an address names; empty for a path."""
+    match = None if database == _MEMORY else _SCHEME.match(database)
+    return "" if match is None else match[1].lower()
+
+
+def _postgres_store(
+    database: str, clock: Clock, auto_migrate: bool, crash: Callable[[str], None] | None, server: Server
+) -> Store:
+    match = _SCHEME.match(database)
+    assert match is not None
+    if match[2] not in (None, "asyncpg"):
+        raise ConfigurationError(f"romancy talks to PostgreSQL with asyncpg, not with {match[2]}: write postgresql://...")
+    try:
+        from romancy.store.postgres.store import PostgresStore
+    except ImportError as error:
+        raise ConfigurationError("A PostgreSQL database needs asyncpg: pip install 'romancy[postgres]'") from error
+    return PostgresStore(
+        "postgresql:" + database[match.end() :],
+        clock=clock,
+        auto_migrate=auto_migrate,
+        pool_size=server.pool_size,
+        listen_notify=server.listen_notify,
+        listen_dsn=server.listen_dsn,
+        crash=crash,
+    )
 
 
 def sqlite_path(database: str) -> str:

@@ -17,8 +17,8 @@ from romancy.core.commands import Resolution
 from romancy.core.execution import Execution, Undo
 from romancy.model.history import Attempt, Entry
 from romancy.model.transition import Answer, Applied, Transition, Write
-from romancy.store.sqlite import transitions
-from romancy.store.sqlite.ledger import Ledger, State
+from romancy.store.sql import transitions
+from romancy.store.sql.ledger import Ledger, State
 from romancy.store.sqlite.store import SqliteStore
 from romancy.worker.host import Host
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import sqlite3
 import tempfile
 from collections.abc import AsyncIterator, Iterator, Sequence
 from functools import cache, partial
@@ -28,8 +27,9 @@ from romancy.clock import SystemClock
 from romancy.model.transition import Accepted, Answer, Applied, Write
 from romancy.store import committer
 from romancy.store.open import open_store
-from romancy.store.sqlite import store as sqlite_store
+from romancy.store.sqlite import database as sqlite_database
 from romancy.store.sqlite.batch import write_whole
+from romancy.store.sqlite.cursor import SqliteCursor
 from romancy.testing.environment import VirtualClock
 from romancy.worker import worker
 
@@ -59,7 +59,7 @@ class Laboratory:
 
     # --- what the processes do
 
-    def write(self, cursor: sqlite3.Cursor, batch: Sequence[Write]) -> list[Answer | StoreError]:
+    def write(self, cursor: SqliteCursor, batch: Sequence[Write]) -> list[Answer | StoreError]:
         """Write a batch, and remember it until it is committed."""
         answers = write_whole(cursor, batch)
         self._unwritten = (batch, answers)
@@ -205,7 +205,7 @@ async def laboratory(processes: int, hand: Hand, *, warm: int = 1000) -> AsyncIt
 def _watched(there: Laboratory) -> Iterator[None]:
     """Every batch goes through the laboratory's hands; nobody waits in real time before trying again."""
     with (
-        mock.patch.object(sqlite_store, "write_whole", there.write),
+        mock.patch.object(sqlite_database, "write_whole", there.write),
         mock.patch.object(committer, "_FIRST_PAUSE", 0.0),
         mock.patch.object(worker, "_FIRST_PAUSE", 0.0),
         mock.patch.object(app, "source_of", cache(source_of)),  # read from a file at every start

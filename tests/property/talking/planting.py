@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Iterator, Sequence
 
 from romancy.model.talk import Ask, Wanted
 from romancy.model.transition import Create, Transition, Write
-from romancy.store.sqlite.talk import Talk
+from romancy.store.sql.cursor import Cursor
+from romancy.store.sql.talk import Talk
 
 
-def in_vain(cursor: sqlite3.Cursor, batch: Sequence[Write]) -> set[tuple[str, str]]:
+def in_vain(cursor: Cursor, batch: Sequence[Write]) -> set[tuple[str, str]]:
     """The waits of a batch, by instance and operation, for which there is nothing now."""
     return {
         (write.instance_id, ask.entry.op)
@@ -26,5 +26,5 @@ def waits_of(batch: Sequence[Write]) -> Iterator[tuple[Transition, Ask]]:
             yield from ((write, ask) for ask in write.asks if isinstance(ask.question, Wanted))
 
 
-def create_nothing(cursor: sqlite3.Cursor, creates: Sequence[Create]) -> None:
+def create_nothing(cursor: Cursor, creates: Sequence[Create]) -> None:
     """Nobody asks for that."""

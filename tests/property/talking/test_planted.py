@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
@@ -23,13 +22,16 @@ from tests.property.talking.search import (
 from romancy.model.history import Kind
 from romancy.model.talk import Ask, Event
 from romancy.model.transition import Accept, Answer, Applied, Transition, Write
-from romancy.store.sqlite import batch as batches
-from romancy.store.sqlite import calls, channels, events
-from romancy.store.sqlite.ledger import Ledger
+from romancy.store.sql import batch as batches
+from romancy.store.sql import calls, channels, events
+from romancy.store.sql.cursor import Cursor
+from romancy.store.sql.ledger import Ledger
+from romancy.store.sql.talk import Decided, Talk
+from romancy.store.sql.transitions import transition
+from romancy.store.sqlite import cursor as sqlite_cursor
+from romancy.store.sqlite.cursor import SqliteCursor
 from romancy.store.sqlite.statements import one
 from romancy.store.sqlite.store import SqliteStore
-from romancy.store.sqlite.talk import Decided, Talk
-from romancy.store.sqlite.transitions import transition
 
 Plant = pytest.MonkeyPatch
 Heard = tuple[int, int, bytes]
@@ -99,8 +101,8 @@ def test_an_instance_let_go_although_something_has_come_is_found(monkeypatch: Pl
 
 
 def test_a_look_that_begins_behind_the_newest_event_is_found(monkeypatch: Plant) -> None:
-    def newest(cursor: sqlite3.Cursor, op: str, values: dict[str, Any]) -> int:
-        (seq,) = cursor.execute("SELECT coalesce(max(seq), 0) FROM romancy_events").fetchone()
+    def newest(cursor: SqliteCursor, op: str, values: dict[str, Any]) -> int:
+        (seq,) = cursor.raw.execute("SELECT coalesce(max(seq), 0) FROM romancy_events").fetchone()
         return _met(cursor, op, values) or int(seq)
 
     monkeypatch.setattr(events, "_after", newest)
@@ -108,17 +110,17 @@ def test_a_look_that_begins_behind_the_newest_event_is_found(monkeypatch: Plant)
 
 
 def test_a_look_that_begins_behind_the_last_event_of_any_kind_is_found(monkeypatch: Plant) -> None:
-    def last(cursor: sqlite3.Cursor, op: str, values: dict[str, Any]) -> int:
+    def last(cursor: SqliteCursor, op: str, values: dict[str, Any]) -> int:
         taken = "SELECT coalesce(max(seq), 0) FROM romancy_taken WHERE instance_id = :id"
         born = "SELECT born FROM romancy_instances WHERE id = :id"
-        return _met(cursor, op, values) or max(int(cursor.execute(sql, values).fetchone()[0]) for sql in (taken, born))
+        return _met(cursor, op, values) or max(int(cursor.raw.execute(sql, values).fetchone()[0]) for sql in (taken, born))
 
     monkeypatch.setattr(events, "_after", last)
     _see(found_by_chance())
 
 
-def _met(cursor: sqlite3.Cursor, op: str, values: dict[str, Any]) -> int | None:
-    stored = cursor.execute(one("stored_wait"), (values["id"], op)).fetchone()
+def _met(cursor: SqliteCursor, op: str, values: dict[str, Any]) -> int | None:
+    stored = cursor.first("stored_wait", (values["id"], op))
     return None if stored is None or stored[0] is None else int(stored[0]) - 1
 
 
@@ -156,7 +158,7 @@ def test_a_publisher_who_calls_in_another_transaction_is_found(monkeypatch: Plan
         finally:
             silent.clear()
 
-    def call_unless_called(cursor: sqlite3.Cursor, waits: Sequence[tuple[str, str]], seq: int) -> list[str]:
+    def call_unless_called(cursor: SqliteCursor, waits: Sequence[tuple[str, str]], seq: int) -> list[str]:
         return [] if silent else calls.call(cursor, waits, seq)
 
     monkeypatch.setattr(SqliteStore, "commit", early)
@@ -164,10 +166,11 @@ def test_a_publisher_who_calls_in_another_transaction_is_found(monkeypatch: Plan
     _see(found_in_orders("event from elsewhere"), found_by_chance())
 
 
-def _call_only(cursor: sqlite3.Cursor, accepted: Sequence[tuple[Event, int]]) -> None:
+def _call_only(cursor: Cursor, accepted: Sequence[tuple[Event, int]]) -> None:
+    assert isinstance(cursor, SqliteCursor)
     for event, now in accepted:
         if events.accept(cursor, event, now) is not None:
-            cursor.execute("DELETE FROM romancy_events WHERE source = ? AND id = ?", (event.source, event.id))
+            cursor.raw.execute("DELETE FROM romancy_events WHERE source = ? AND id = ?", (event.source, event.id))
 
 
 def test_a_wake_up_in_memory_only_is_found(monkeypatch: Plant) -> None:
@@ -210,7 +213,7 @@ def test_a_message_that_is_gone_before_it_is_recorded_is_found(monkeypatch: Plan
     _see(found_in_orders("direct from elsewhere"), found_by_chance())
 
 
-def _consume(cursor: sqlite3.Cursor, batch: Sequence[Write]) -> dict[tuple[str, str], Heard]:
+def _consume(cursor: Cursor, batch: Sequence[Write]) -> dict[tuple[str, str], Heard]:
     found: dict[tuple[str, str], Heard] = {}
     for write, ask in waits_of(batch):
         talk = Talk(cursor, write.now, create_nothing)
@@ -223,8 +226,8 @@ def _consume(cursor: sqlite3.Cursor, batch: Sequence[Write]) -> dict[tuple[str, 
 def test_a_message_that_two_get_is_found(monkeypatch: Plant) -> None:
     take = channels.take
 
-    def generous(cursor: sqlite3.Cursor, instance_id: str, channel: str, seq: int) -> None:
-        (pooled,) = cursor.execute("SELECT pooled FROM romancy_messages WHERE seq = ?", (seq,)).fetchone()
+    def generous(cursor: SqliteCursor, instance_id: str, channel: str, seq: int) -> None:
+        (pooled,) = cursor.raw.execute("SELECT pooled FROM romancy_messages WHERE seq = ?", (seq,)).fetchone()
         if not pooled:
             take(cursor, instance_id, channel, seq)
 
@@ -250,8 +253,8 @@ def test_two_that_are_consumed_where_the_first_makes_the_second_unwanted_are_fou
 def test_the_newest_event_first_is_found(monkeypatch: Plant) -> None:
     candidates = events._candidates
 
-    def backwards(connection: sqlite3.Connection, values: dict[str, Any]) -> Iterator[Heard]:
-        return reversed(list(candidates(connection, {**values, "limit": -1})))
+    def backwards(cursor: SqliteCursor, values: dict[str, Any]) -> Iterator[Heard]:
+        return reversed(list(candidates(cursor, values)))
 
     monkeypatch.setattr(events, "_candidates", backwards)
     _see(found_by_chance())
@@ -263,7 +266,7 @@ def test_the_newest_message_first_is_found(monkeypatch: Plant) -> None:
         "first_of_pool": one("first_of_pool").replace("ORDER BY seq", "ORDER BY seq DESC"),
     }
     assert all(changed[name] != one(name) for name in changed)
-    monkeypatch.setattr(channels, "one", lambda name: changed.get(name) or one(name))
+    monkeypatch.setattr(sqlite_cursor, "one", lambda name: changed.get(name) or one(name))
     _see(found_by_chance())
 
 

@@ -14,8 +14,8 @@ from tests.property.talking.planting import in_vain
 
 from romancy.model.talk import Ask
 from romancy.model.transition import Write
+from romancy.store.sql.talk import Talk
 from romancy.store.sqlite.store import SqliteStore
-from romancy.store.sqlite.talk import Talk
 
 
 def test_everything_is_heard_once_and_in_one_order(database: str) -> None:

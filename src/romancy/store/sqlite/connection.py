@@ -10,6 +10,7 @@ from typing import TypeVar
 
 from romancy.clock import monotonic
 from romancy.errors import StoreError
+from romancy.store.sqlite.cursor import SqliteCursor
 from romancy.store.sqlite.failures import is_busy, translate
 
 T = TypeVar("T")
@@ -63,12 +64,12 @@ def patiently(attempt: Callable[[], T], path: str) -> T:
         pause = min(2 * pause, 0.05)
 
 
-def write(connection: sqlite3.Connection, work: Callable[[sqlite3.Cursor], T], crash: Crash | None, point: str) -> T:
+def write(connection: sqlite3.Connection, work: Callable[[SqliteCursor], T], crash: Crash | None, point: str) -> T:
     """One transaction: all of `work`, or nothing. Errors of the driver pass, except that nobody sees a busy BEGIN."""
     cursor = connection.cursor()
     cursor.execute("BEGIN IMMEDIATE")
     try:
-        result = work(cursor)
+        result = work(SqliteCursor(cursor))
         if crash is not None:
             crash(f"{point}.before")
         cursor.execute("COMMIT")
@@ -85,12 +86,12 @@ def write(connection: sqlite3.Connection, work: Callable[[sqlite3.Cursor], T], c
     return result
 
 
-def read(connection: sqlite3.Connection, work: Callable[[sqlite3.Cursor], T]) -> T:
+def read(connection: sqlite3.Connection, work: Callable[[SqliteCursor], T]) -> T:
     """All of `work` on one snapshot."""
     cursor = connection.cursor()
     cursor.execute("BEGIN")
     try:
-        return work(cursor)
+        return work(SqliteCursor(cursor))
     finally:
         cursor.close()
         if connection.in_transaction:

@@ -5,23 +5,28 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Literal, TypeVar
 
+from romancy.errors import StoreError
+from romancy.model.transition import Answer, Write
 from romancy.store.migrator import read_migrations, refuse_behind
 from romancy.store.port import Pulse
+from romancy.store.sql.database import Work
+from romancy.store.sqlite.batch import write_singly, write_whole
 from romancy.store.sqlite.connection import MEMORY, Crash, connect, data_version, patiently, read, write
+from romancy.store.sqlite.cursor import SqliteCursor
 from romancy.store.sqlite.failures import BAD_DATA, not_open, translate
 from romancy.store.sqlite.lanes import Inline, Lane, Threaded, on_loop
 from romancy.store.sqlite.pulse import FilePulse, SharedPulse
 from romancy.store.sqlite.schema import MIGRATIONS, prepare
+from romancy.store.sqlite.steps import fit_at_once, write_steps
 
 T = TypeVar("T")
-Work = Callable[[sqlite3.Cursor], T]
 Threads = Literal["threads", "inline"]
 
 _LOOK_EVERY = 0.05
@@ -40,7 +45,7 @@ class _Session:
     seen_version: int
 
 
-class Database:
+class SqliteDatabase:
     """Runs transactions and reads, each in its lane; translates the driver's errors."""
 
     def __init__(self, path: str, threads: Threads, crash: Crash | None) -> None:
@@ -68,7 +73,7 @@ class Database:
             raise
         loop = asyncio.get_running_loop()
         self._session = _Session(loop, writing, reading, writer, reader, version)
-        self.watch(self._foreign)
+        self.foreign = self._foreign
 
     async def close(self) -> None:
         """Finish what is queued and disconnect. Safe to call twice."""
@@ -79,22 +84,20 @@ class Database:
         session.reader.close()
         session.writer.close()
 
-    async def write(
-        self,
-        work: Work[T],
-        *,
-        point: str = "commit",
-        rescue: Work[T] | None = None,
-        at_once: Work[T | None] | None = None,
-    ) -> T:
-        """One transaction. If its data is refused and there is a `rescue`, another with that instead.
-
-        `at_once` is the same work as a single statement, or None if that cannot be: it is tried first.
-        """
+    async def commit(self, batch: Sequence[Write]) -> list[Answer | StoreError]:
+        """Write a batch: if it can be one statement, as that; if its data is refused, each write by itself."""
         session = self._opened()
-        if at_once is None or self._hook is not None:  # the points where tests crash lie within a transaction
-            return await session.writing.run(partial(self._transact, session.writer, work, point, rescue))
-        return await session.writing.run(partial(self._execute, session.writer, at_once, work, point, rescue))
+        whole = partial(write_whole, batch=batch)
+        singly = partial(write_singly, batch=batch, path=self.path)
+        if self._hook is not None or not fit_at_once(batch):  # the points where tests crash lie within a transaction
+            return await session.writing.run(partial(self._transact, session.writer, whole, "commit", singly))
+        at_once = partial(write_steps, steps=batch)
+        return await session.writing.run(partial(self._execute, session.writer, at_once, whole, singly))
+
+    async def write(self, work: Work[T], *, point: str = "commit", in_turn: bool = True) -> T:
+        """One transaction: there is never another beside it."""
+        session = self._opened()
+        return await session.writing.run(partial(self._transact, session.writer, work, point, None))
 
     async def read(self, work: Work[T]) -> T:
         """Reads of one snapshot."""
@@ -109,11 +112,11 @@ class Database:
 
     @property
     def foreign(self) -> Callable[[], None] | None:
-        """What is called when another connection has written."""
+        """Called on the event loop when another connection has written; None: nobody looks."""
         return self._foreign
 
-    def watch(self, foreign: Callable[[], None] | None) -> None:
-        """Call `foreign` on the event loop when another connection has written; None: do not look any more."""
+    @foreign.setter
+    def foreign(self, foreign: Callable[[], None] | None) -> None:
         self._foreign = foreign
         if self._session is not None and not self._in_memory:
             self._session.writing.watch(None if foreign is None else self.check_foreign, _LOOK_EVERY)
@@ -167,7 +170,11 @@ class Database:
             raise
 
     def _execute(
-        self, writer: sqlite3.Connection, at_once: Work[T | None], work: Work[T], point: str, rescue: Work[T] | None
+        self,
+        writer: sqlite3.Connection,
+        at_once: Callable[[sqlite3.Cursor], T | None],
+        work: Callable[[SqliteCursor], T],
+        rescue: Callable[[SqliteCursor], T],
     ) -> T:
         try:
             done = self._patiently(lambda: at_once(writer.cursor()))
@@ -175,9 +182,15 @@ class Database:
             done = None
         except sqlite3.Error as error:
             raise translate(error, self.path) from error
-        return self._transact(writer, work, point, rescue) if done is None else done
+        return self._transact(writer, work, "commit", rescue) if done is None else done
 
-    def _transact(self, writer: sqlite3.Connection, work: Work[T], point: str, rescue: Work[T] | None) -> T:
+    def _transact(
+        self,
+        writer: sqlite3.Connection,
+        work: Callable[[SqliteCursor], T],
+        point: str,
+        rescue: Callable[[SqliteCursor], T] | None,
+    ) -> T:
         try:
             return self._patiently(partial(write, writer, work, self._crash if self._hook else None, point))
         except BAD_DATA as error:

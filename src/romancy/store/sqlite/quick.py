@@ -13,8 +13,9 @@ from typing import Any
 from romancy.errors import StoreError
 from romancy.model.status import Status
 from romancy.model.transition import Accept, Answer, Applied, Create, Ending, Post, Transition, Write
+from romancy.store.sql.shapes import has_extras, is_step
 from romancy.store.sqlite.statements import one
-from romancy.store.sqlite.steps import has_extras, is_step, portions, write_steps
+from romancy.store.sqlite.steps import portions, write_steps
 
 
 class Quick:

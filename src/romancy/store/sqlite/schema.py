@@ -6,6 +6,7 @@ import sqlite3
 
 from romancy.store.migrator import Migration, pending, read_migrations, refuse_behind
 from romancy.store.sqlite.connection import patiently, write
+from romancy.store.sqlite.cursor import SqliteCursor
 
 MIGRATIONS = "romancy.store.sqlite.migrations"
 
@@ -27,7 +28,7 @@ def prepare(connection: sqlite3.Connection, path: str, *, auto_migrate: bool, no
     if not auto_migrate:
         raise refuse_behind(missing, path)
 
-    def migrate(cursor: sqlite3.Cursor) -> None:
+    def migrate(cursor: SqliteCursor) -> None:
         # Asked again under the lock: another process may have been faster.
         for migration in pending(known, _applied(connection), path):
             _apply(cursor, migration, now)
@@ -41,8 +42,8 @@ def _applied(connection: sqlite3.Connection) -> list[tuple[int, str]]:
     return connection.execute(_APPLIED).fetchall()
 
 
-def _apply(cursor: sqlite3.Cursor, migration: Migration, now: int) -> None:
-    cursor.execute(_BOOKS)
+def _apply(cursor: SqliteCursor, migration: Migration, now: int) -> None:
+    cursor.raw.execute(_BOOKS)
     for statement in migration.statements:
-        cursor.execute(statement)
-    cursor.execute(_RECORD, (migration.version, migration.name, now))
+        cursor.raw.execute(statement)
+    cursor.raw.execute(_RECORD, (migration.version, migration.name, now))

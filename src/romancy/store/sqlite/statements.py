@@ -1,14 +1,14 @@
-"""The named statements of the `.sql` files, read once. Values are always bound."""
+"""The named statements of the `.sql` files, read once."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from functools import cache
-from importlib.resources import files
+
+from romancy.store.sql.statements import read_statements
 
 _ROW = re.compile(r"\((?:\?, )+\?\)")
-_NAME = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
 
 
 @cache
@@ -30,20 +30,4 @@ def names() -> Iterator[str]:
 
 @cache
 def _all() -> dict[str, str]:
-    found: dict[str, str] = {}
-    for text in _files():
-        _, *parts = _NAME.split(text)
-        for name, body in zip(parts[::2], parts[1::2], strict=True):
-            if name in found:
-                raise LookupError(f"Two statements are named {name}.")
-            found[name] = _without_comments(body)
-    return found
-
-
-def _files() -> Iterable[str]:
-    folder = files("romancy.store.sqlite")
-    return [entry.read_text("utf-8") for entry in folder.iterdir() if entry.name.endswith(".sql")]
-
-
-def _without_comments(body: str) -> str:
-    return "\n".join(line for line in body.splitlines() if not line.startswith("--")).strip()
+    return read_statements("romancy.store.sqlite")

@@ -13,29 +13,8 @@ from typing import Any, TypeGuard
 
 from romancy.errors import StoreError
 from romancy.model.transition import Answer, Applied, Transition, Write
+from romancy.store.sql.shapes import MOST, is_step
 from romancy.store.sqlite.statements import repeated
-
-MOST = 32
-"""Entries in one statement; each number of them is a statement of its own, prepared once."""
-
-
-def is_step(write: Write) -> TypeGuard[Transition]:
-    """Nothing but the history changes, unless the instance is no longer as its run knows it."""
-    if type(write) is not Transition or not write.hold or write.ending is not None or write.length is None:
-        return False
-    if write.wake_at is not None or write.retrying_since is not None or has_extras(write):
-        return False
-    # The entry after the last one is what a step that was committed already collides with.
-    return 0 < len(write.history) <= MOST and write.history[0].seq == write.length + 1
-
-
-def has_extras(write: Transition) -> bool:
-    """It is a claim as well, or more than the history and the end is to be written."""
-    if write.new_epoch != write.epoch or write.blocked_by is not None:
-        return True
-    if write.deeds or write.asks or write.recur is not None:
-        return True
-    return bool(write.attempts or write.closed or write.waits or write.withdrawn or write.consumed or write.notes)
 
 
 def fit_at_once(batch: Sequence[Write]) -> TypeGuard[Sequence[Transition]]:
@@ -63,7 +42,10 @@ def portions(steps: Mapping[int, Transition]) -> Iterator[dict[int, Transition]]
 
 
 def write_steps(cursor: sqlite3.Cursor, steps: Sequence[Transition]) -> list[Answer | StoreError] | None:
-    """Write steps, no more entries than `MOST`; None if one of them must go the long way: then none is written."""
+    """Write steps, no more entries than `MOST`; None if one of them must go the long way: then none is written.
+
+    Each number of entries is a statement of its own, prepared once.
+    """
     values: list[Any] = []
     for step in steps:
         head = (step.instance_id, step.generation, step.epoch, step.worker, step.seen, step.status)

@@ -258,6 +258,13 @@ class TestDirect:
         heard = [await a.ask(receive(op=f"jobs:{n}")) for n in (1, 2, 3)]
         assert heard == [{"jobs:1": "one"}, {"jobs:2": "two"}, {}]
 
+    async def test_who_unsubscribes_without_a_subscription_loses_nothing(self, store: Store) -> None:
+        (a,) = await actors(store, "a")
+        await tell(store, send("a", "one"))
+        await a.do(Unsubscribe("jobs"), now=40)
+        await a.ask(subscribe(mode=DIRECT), hold=True)
+        assert await a.ask(receive()) == {"jobs:1": "one"}
+
     async def test_who_waits_is_woken(self, store: Store) -> None:
         a, b = await subscribers(store, "a", "b", mode=DIRECT)
         for one in (a, b):

@@ -46,7 +46,7 @@ class TestRetries:
 
     async def test_results_and_errors_are_cleared(self, store: Store) -> None:
         await started(store, "a")
-        await write(store, request(RequestKind.CANCEL), ending(status=Status.FAILED, ending=FAILED))
+        await write(store, request(RequestKind.CANCEL), ending(status=Status.FAILED, ending=FAILED, seen=1))
         await write(store, request(RETRY, now=60))
         stored = await store.get("a")
         assert stored is not None

@@ -132,7 +132,7 @@ class TestSteps:
         [
             entry(1, "op", value=b"v" * 10_000_000, input=bytes(range(256))),
             entry(1, "zahlen:1", name="Überweisung \U0001f4b8", site="'\"\\;--"),
-            entry(1, "nul\0op", name="a\0b", value=b"\0"),
+            entry(1, "op", input=b"a\0b", value=b"\0"),
             entry(1, "op", epoch=2**63 - 1, started_at=2**53 + 1, ended_at=-(2**63)),
         ],
         ids=["large", "text", "NUL", "numbers"],

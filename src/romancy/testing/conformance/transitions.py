@@ -97,7 +97,7 @@ class TestTransitions:
 
     async def test_an_end_ignores_a_late_signal_and_clears_up(self, store: Store) -> None:
         await started(store, "a")
-        await write(store, request(RequestKind.CANCEL))
+        await write(store, request(RequestKind.PAUSE))
         await write(store, transition(waits=(WAIT,), attempts=(attempt(), attempt("op-2", is_open=False))))
         end = ending(now=30, ending=Ending(b"output", None, "print"), wake_at=99, history=(entry(1),))
         assert await write(store, end) == [Applied(signal=1, held=False)]

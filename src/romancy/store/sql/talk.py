@@ -10,7 +10,6 @@ has a ledger of its own.
 from __future__ import annotations
 
 import json
-import sqlite3
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -44,10 +43,10 @@ from romancy.model.talk import (
 from romancy.model.transition import Create, WaitKind
 from romancy.serde.failure import encode_failure
 from romancy.serde.talk import event_input
-from romancy.store.sqlite import channels, events
-from romancy.store.sqlite.calls import call_next, members
-from romancy.store.sqlite.keys import as_json, fetch
-from romancy.store.sqlite.statements import one
+from romancy.store.sql import channels, events
+from romancy.store.sql.calls import call_next, members
+from romancy.store.sql.cursor import Cursor
+from romancy.store.sql.keys import as_json
 
 
 class Decided(NamedTuple):
@@ -61,9 +60,9 @@ class Decided(NamedTuple):
 class Talk:
     """The talking of one write."""
 
-    cursor: sqlite3.Cursor
+    cursor: Cursor
     now: int
-    create: Callable[[sqlite3.Cursor, Sequence[Create]], None]
+    create: Callable[[Cursor, Sequence[Create]], None]
     """Creates instances."""
     woken: dict[str, None] = field(default_factory=dict[str, None])
     started: list[str] = field(default_factory=list[str])
@@ -88,7 +87,7 @@ class Talk:
             case Unsubscribe():
                 self.call(channels.unsubscribe(self.cursor, instance_id, deed.channel, self.now))
             case JoinGroup():
-                self.cursor.execute(one("join_group"), (deed.group, instance_id, self.now))
+                self.cursor.run("join_group", (deed.group, instance_id, self.now))
 
     def accept(self, sent: SendEvent) -> AcceptedEvent:
         """Accept an event, unless it is known."""
@@ -107,14 +106,14 @@ class Talk:
     def _started_elsewhere(self, sent: SendEvent) -> tuple[Create, ...]:
         """What an event starts that is handled by a workflow whose code is not here: it binds the data when it begins."""
         event = sent.event
-        handler = self.cursor.execute(one("handler_of"), (event.type,)).fetchone()
+        handler = self.cursor.first("handler_of", (event.type,))
         if handler is None or not sent.fresh_id or event.target is not None:
             return ()
         return (Create(sent.fresh_id, event.type, handler[0], event_input(event), b"", self.now),)
 
     def send(self, sent: SendTo) -> RomancyError | None:
         """Send to one instance; the error if it cannot get anything."""
-        found = self.cursor.execute(one("status_of"), (sent.target,)).fetchone()
+        found = self.cursor.first("status_of", (sent.target,))
         if found is None or found[1]:
             return no_recipient(sent.target, None if found is None else found[0])
         self.call(channels.send(self.cursor, sent.message, sent.target, self.now))
@@ -123,9 +122,9 @@ class Talk:
     def withdraw(self, instance_id: str, ops: Sequence[str]) -> None:
         """Waits are given up; who was called for a message and does not want it is replaced."""
         values = (instance_id, as_json(ops))
-        called: list[str] = fetch(self.cursor, "withdrawn_calls", values)
+        called: list[str] = self.cursor.lines("withdrawn_calls", values)
         for op in ops:
-            self.cursor.execute(one("drop_wait"), (instance_id, op))
+            self.cursor.run("drop_wait", (instance_id, op))
         for channel in called:
             self.call(call_next(self.cursor, channel, self.now))
 
@@ -133,7 +132,7 @@ class Talk:
 
     def anything_left(self, instance_id: str) -> bool:
         """Something lies there for the instance that its waits did not ask for, or could not have yet."""
-        return bool(self.cursor.execute(one("anything_left"), {"id": instance_id}).fetchone()[0])
+        return bool(self.cursor.only("anything_left", {"id": instance_id})[0])
 
     def ask(self, instance_id: str, asks: Sequence[Ask]) -> list[tuple[Ask, Decided]]:
         """Decide what can be decided, in the order to be recorded.
@@ -214,11 +213,11 @@ class Talk:
         return _expired(ask.entry, wanted) if ask.due is not None and ask.due <= now else None
 
     def _mode(self, instance_id: str, channel: str) -> str | None:
-        found = self.cursor.execute(one("subscription"), (channel, instance_id)).fetchone()
+        found = self.cursor.first("subscription", (channel, instance_id))
         return None if found is None else str(found[0])
 
     def _end_wait(self, instance_id: str, ask: Ask) -> None:
-        self.cursor.execute(one("drop_wait"), (instance_id, ask.entry.op))
+        self.cursor.run("drop_wait", (instance_id, ask.entry.op))
         if ask.entry.kind is Kind.MESSAGE:  # it may have been called for another message than it got
             assert isinstance(ask.question, Wanted)
             self.call(call_next(self.cursor, ask.question.key, self.now))
@@ -241,7 +240,7 @@ class Talk:
             entry.site,
             None if later is None else later[1],
         )
-        self.cursor.execute(one("put_wait"), row)
+        self.cursor.run("put_wait", row)
 
     def _subscribe(self, instance_id: str, asked: Subscribe) -> RomancyError | None:
         mode = channels.subscribe(self.cursor, instance_id, asked.channel, asked.mode, self.now)
@@ -253,7 +252,7 @@ class Talk:
         )
 
     def _leave(self, instance_id: str, asked: LeaveGroup) -> RomancyError | None:
-        if self.cursor.execute(one("leave_group"), (asked.group, instance_id)).rowcount:
+        if self.cursor.run("leave_group", (asked.group, instance_id)):
             return None
         return GroupNotJoinedError(f"{instance_id} is not a member of group {asked.group!r}: it cannot leave it.")
 

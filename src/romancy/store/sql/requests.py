@@ -10,10 +10,9 @@ from romancy.model.history import Entry, Kind, Outcome, Role
 from romancy.model.status import Status
 from romancy.model.talk import ChannelMode
 from romancy.model.transition import Answer, Applied, Note, Refused, Request, RequestKind
-from romancy.store.sqlite import channels
-from romancy.store.sqlite.calls import pass_on
-from romancy.store.sqlite.ledger import Ledger, State
-from romancy.store.sqlite.statements import one
+from romancy.store.sql import channels
+from romancy.store.sql.calls import pass_on
+from romancy.store.sql.ledger import Ledger, State
 
 
 def request(ledger: Ledger, write: Request) -> Answer:
@@ -56,7 +55,7 @@ def _pause(ledger: Ledger, state: State, write: Request) -> Answer:
 
 def _resume(ledger: Ledger, state: State, write: Request) -> Answer:
     # A pause may lie unseen in the inbox of an owned instance, or of one whose owner died: it must not outlive this.
-    taken_back = ledger.cursor.execute(one("take_back_mails"), (state.id, RequestKind.PAUSE)).rowcount
+    taken_back = ledger.cursor.run("take_back_mails", (state.id, RequestKind.PAUSE))
     if taken_back and state.owner is not None:
         state.signal += 1  # the owner may be about to release it as paused: it must look again
     if state.owner is None and state.status in (Status.PAUSED, Status.BLOCKED):
@@ -99,23 +98,23 @@ _DEEDS: dict[RequestKind, Callable[[Ledger, State, Request], Answer]] = {
 
 def _set_aside(ledger: Ledger, state: State) -> bool:
     """Give the entries of a failed instance their new roles; whether anything had been compensated."""
-    rows = ledger.cursor.execute(one("outline"), (state.id, state.generation)).fetchall()
+    rows = ledger.cursor.rows("outline", (state.id, state.generation))
     verdict = rewind([_outlined(*row) for row in rows])
     for seq, role in verdict.roles:
-        ledger.cursor.execute(one("set_role"), (role, state.id, state.generation, seq))
-    ledger.cursor.execute(one("forget_attempts"), (state.id, state.generation))
+        ledger.cursor.run("set_role", (role, state.id, state.generation, seq))
+    ledger.cursor.run("forget_attempts", (state.id, state.generation))
     return verdict.compensated
 
 
 def _bind_again(ledger: Ledger, state: State, now: int) -> None:
     """Its end had let go of channels and groups, and the code will not ask for them again."""
-    (kept,) = ledger.cursor.execute(one("bonds"), (state.id, state.generation)).fetchone()
+    (kept,) = ledger.cursor.only("bonds", (state.id, state.generation))
     bonds = json.loads(kept) if kept is not None else {"channels": [], "groups": []}
     for channel, mode in bonds["channels"]:
         # Another mode may have been taken up meanwhile: then the next receive() says that there is no subscription.
         channels.subscribe(ledger.cursor, state.id, channel, ChannelMode(mode), now)
     for group in bonds["groups"]:
-        ledger.cursor.execute(one("join_group"), (group, state.id, now))
+        ledger.cursor.run("join_group", (group, state.id, now))
 
 
 def _outlined(seq: int, kind: str, op: str, outcome: str, at: int, name: str, role: int) -> Entry:
@@ -128,7 +127,7 @@ def _post(ledger: Ledger, state: State, write: Request) -> None:
 
 
 def _mails(ledger: Ledger, state: State, kind: RequestKind) -> int:
-    return int(ledger.cursor.execute(one("count_mails"), (state.id, kind)).fetchone()[0])
+    return int(ledger.cursor.only("count_mails", (state.id, kind))[0])
 
 
 def _done(ledger: Ledger, state: State, write: Request, woken: Sequence[str] = ()) -> Answer:

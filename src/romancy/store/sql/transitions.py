@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Sequence
 
 from romancy.model.status import Status
@@ -21,10 +20,10 @@ from romancy.model.transition import (
     Refused,
     Transition,
 )
-from romancy.store.sqlite.calls import pass_on
-from romancy.store.sqlite.ledger import Ledger, State
-from romancy.store.sqlite.statements import one
-from romancy.store.sqlite.talk import Talk, record
+from romancy.store.sql.calls import pass_on
+from romancy.store.sql.cursor import Cursor
+from romancy.store.sql.ledger import Ledger, State
+from romancy.store.sql.talk import Talk, record
 
 _AT_REST = frozenset({Status.PAUSED, Status.BLOCKED})
 """Unowned instances that only a request (or a claim for other code) sets going."""
@@ -112,7 +111,7 @@ def _talk(ledger: Ledger, state: State, write: Transition, talk: Talk) -> tuple[
     return tuple(replies)
 
 
-def accept(cursor: sqlite3.Cursor, write: Accept) -> Answer:
+def accept(cursor: Cursor, write: Accept) -> Answer:
     """Events from outside."""
     talk = Talk(cursor, write.now, _start)
     starts = write.starts or ((),) * len(write.events)
@@ -121,18 +120,18 @@ def accept(cursor: sqlite3.Cursor, write: Accept) -> Answer:
     return Accepted(tuple(accepted), tuple(talk.woken), tuple(talk.started))
 
 
-def post(cursor: sqlite3.Cursor, write: Post) -> Answer:
+def post(cursor: Cursor, write: Post) -> Answer:
     """A message from outside."""
     talk = Talk(cursor, write.now, _start)
     if not isinstance(write.deed, SendTo):
         talk.do("", write.deed)
     elif talk.send(write.deed) is not None:
-        found = cursor.execute(one("status_of"), (write.deed.target,)).fetchone()
+        found = cursor.first("status_of", (write.deed.target,))
         return Refused(None if found is None else Status(found[0]))
     return Applied(woken=tuple(talk.woken))
 
 
-def _start(cursor: sqlite3.Cursor, starts: Sequence[Create]) -> None:
+def _start(cursor: Cursor, starts: Sequence[Create]) -> None:
     if starts:
         ledger = Ledger(cursor, [start.instance_id for start in starts])
         for start in starts:
@@ -249,7 +248,7 @@ def _add_rows(ledger: Ledger, state: State, write: Transition) -> None:
 
 
 def _existing(ledger: Ledger, taken: State) -> Existing:
-    workflow, version, digest = ledger.cursor.execute(one("existing"), (taken.id,)).fetchone()
+    workflow, version, digest = ledger.cursor.only("existing", (taken.id,))
     return Existing(workflow, version, digest, Status(taken.status))
 
 

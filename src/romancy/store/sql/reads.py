@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -12,8 +11,9 @@ from romancy.model.instance import Inbox, Loaded, Mail, Query, Row, Stored, Work
 from romancy.model.status import Status
 from romancy.model.transition import Wait
 from romancy.store.port import JournalEntry, Runnable
-from romancy.store.sqlite.keys import as_json, fetch, kinds_as_json
-from romancy.store.sqlite.rows import (
+from romancy.store.sql.cursor import Cursor
+from romancy.store.sql.keys import ALL, as_json, kinds_as_json
+from romancy.store.sql.rows import (
     ROW_WIDTH,
     attempt_of,
     entry_of,
@@ -24,19 +24,17 @@ from romancy.store.sqlite.rows import (
     wait_of,
     worker_of,
 )
-from romancy.store.sqlite.statements import one
 
 _ENDLESS = 2**63 - 1
-_ALL = -1
 
 
-def load(cursor: sqlite3.Cursor, instance_id: str) -> Loaded | None:
+def load(cursor: Cursor, instance_id: str) -> Loaded | None:
     """Everything a cold replay needs."""
-    line = cursor.execute(one("get_row"), (instance_id,)).fetchone()
+    line = cursor.first("get_row", (instance_id,))
     if line is None:
         return None
     row = row_of(line)
-    entries = tuple(history(cursor, instance_id, row.generation, after=_ALL, limit=_ALL))
+    entries = tuple(history(cursor, instance_id, row.generation, after=-1, limit=ALL))
     return Loaded(
         replace(row, length=entries[-1].seq if entries else 0),
         line[ROW_WIDTH] or b"",
@@ -48,57 +46,57 @@ def load(cursor: sqlite3.Cursor, instance_id: str) -> Loaded | None:
     )
 
 
-def inbox(cursor: sqlite3.Cursor, instance_id: str) -> Inbox:
+def inbox(cursor: Cursor, instance_id: str) -> Inbox:
     """What has arrived, and the counter it belongs to."""
-    line = cursor.execute(one("signal_of"), (instance_id,)).fetchone()
-    called: list[str] = fetch(cursor, "called", (instance_id,))
+    line = cursor.first("signal_of", (instance_id,))
+    called: list[str] = cursor.lines("called", (instance_id,))
     return Inbox(0 if line is None else line[0], _mails(cursor, instance_id), tuple(called))
 
 
-def arrivals(cursor: sqlite3.Cursor, worker: str) -> list[str]:
+def arrivals(cursor: Cursor, worker: str) -> list[str]:
     """The worker's instances with something unseen."""
-    found: list[str] = fetch(cursor, "arrivals", (worker,))
+    found: list[str] = cursor.lines("arrivals", (worker,))
     return found
 
 
-def owned(cursor: sqlite3.Cursor, worker: str) -> list[str]:
+def owned(cursor: Cursor, worker: str) -> list[str]:
     """The instances a worker owns."""
-    found: list[str] = fetch(cursor, "owned", (worker, -1))
+    found: list[str] = cursor.lines("owned", (worker, ALL))
     return found
 
 
-def upcoming(cursor: sqlite3.Cursor, runnable: Sequence[Runnable], *, until: int, limit: int) -> list[tuple[str, int]]:
+def upcoming(cursor: Cursor, runnable: Sequence[Runnable], *, until: int, limit: int) -> list[tuple[str, int]]:
     """Unowned instances and when they are due."""
     values = {"kinds": kinds_as_json(runnable), "until": until, "limit": limit}
-    return cursor.execute(one("upcoming"), values).fetchall()
+    return cursor.rows("upcoming", values)
 
 
-def kinds_waiting(cursor: sqlite3.Cursor) -> list[tuple[str, str]]:
+def kinds_waiting(cursor: Cursor) -> list[tuple[str, str]]:
     """Each workflow and version that unowned instances wait for."""
-    return [(workflow, version) for workflow, version in fetch(cursor, "kinds_waiting", ())]
+    return [(workflow, version) for workflow, version in cursor.lines("kinds_waiting", ())]
 
 
-def workers(cursor: sqlite3.Cursor) -> list[WorkerRow]:
+def workers(cursor: Cursor) -> list[WorkerRow]:
     """Every worker that has not been struck off."""
-    return [worker_of(line) for line in cursor.execute(one("all_workers"))]
+    return [worker_of(line) for line in cursor.rows("all_workers")]
 
 
-def statuses(cursor: sqlite3.Cursor, ids: Sequence[str]) -> dict[str, Status]:
+def statuses(cursor: Cursor, ids: Sequence[str]) -> dict[str, Status]:
     """The status of each instance that exists."""
-    return {instance_id: status_of(word) for instance_id, word in fetch(cursor, "statuses_of", (as_json(ids),))}
+    return {instance_id: status_of(word) for instance_id, word in cursor.lines("statuses_of", (as_json(ids),))}
 
 
-def get(cursor: sqlite3.Cursor, instance_id: str, generation: int | None = None) -> Stored | None:
+def get(cursor: Cursor, instance_id: str, generation: int | None = None) -> Stored | None:
     """One instance with its payloads, as it is or as it was in an archived generation."""
-    lines = cursor.execute(one("get_row"), (instance_id,)).fetchall()
+    lines = cursor.rows("get_row", (instance_id,))
     if not lines:
         return None
     found = _stored(cursor, lines)[0]
     return found if generation in (None, found.row.generation) else _archived(cursor, found.row, generation)
 
 
-def _archived(cursor: sqlite3.Cursor, row: Row, generation: int) -> Stored | None:
-    line = cursor.execute(one("generation"), {"id": row.instance_id, "generation": generation}).fetchone()
+def _archived(cursor: Cursor, row: Row, generation: int) -> Stored | None:
+    line = cursor.first("generation", {"id": row.instance_id, "generation": generation})
     if line is None:
         return None
     given, begun_at, ended_at = line
@@ -116,15 +114,15 @@ def _archived(cursor: sqlite3.Cursor, row: Row, generation: int) -> Stored | Non
     return Stored(then, given, None, None, ())
 
 
-def members(cursor: sqlite3.Cursor, group: str) -> list[str]:
+def members(cursor: Cursor, group: str) -> list[str]:
     """Who is in a group, in the order they joined."""
-    found: list[str] = fetch(cursor, "members_of", (group,))
+    found: list[str] = cursor.lines("members_of", (group,))
     return found
 
 
-def undeliverable(cursor: sqlite3.Cursor, *, after: int, limit: int) -> list[tuple[int, int, bytes]]:
+def undeliverable(cursor: Cursor, *, after: int, limit: int) -> list[tuple[int, int, bytes]]:
     """Addressed events that can never be delivered: place, time and the event itself."""
-    return cursor.execute(one("undeliverable"), {"after": after, "limit": limit}).fetchall()
+    return cursor.rows("undeliverable", {"after": after, "limit": limit})
 
 
 _LISTS = {Status.RUNNING: "list_running", Status.COMPLETED: "list_completed"}
@@ -133,7 +131,7 @@ _CREATED_AT = 12
 """Where in a row of these statements the time of creation stands."""
 
 
-def list_rows(cursor: sqlite3.Cursor, query: Query) -> list[Stored]:
+def list_rows(cursor: Cursor, query: Query) -> list[Stored]:
     """Instances, newest first."""
     created, instance_id = _start(query)
     values = {
@@ -145,34 +143,34 @@ def list_rows(cursor: sqlite3.Cursor, query: Query) -> list[Stored]:
         "limit": query.limit,
     }
     if not query.status:
-        return _stored(cursor, cursor.execute(one("list_rows"), values).fetchall())
+        return _stored(cursor, cursor.rows("list_rows", values))
     lines = [
         line
         for status in sorted(set(query.status))
-        for line in cursor.execute(one(_LISTS.get(status, "list_of_status")), {**values, "status": status})
+        for line in cursor.rows(_LISTS.get(status, "list_of_status"), {**values, "status": status})
     ]
     lines.sort(key=lambda line: (line[_CREATED_AT], line[0]), reverse=True)
     return _stored(cursor, lines[: query.limit])
 
 
-def history(cursor: sqlite3.Cursor, instance_id: str, generation: int, *, after: int, limit: int) -> list[Entry]:
+def history(cursor: Cursor, instance_id: str, generation: int, *, after: int, limit: int) -> list[Entry]:
     """Entries of one generation, in order."""
-    return [entry_of(line) for line in cursor.execute(one("history_of"), (instance_id, generation, after, limit))]
+    return [entry_of(line) for line in cursor.rows("history_of", (instance_id, generation, after, limit))]
 
 
-def attempts(cursor: sqlite3.Cursor, instance_id: str, generation: int) -> list[Attempt]:
+def attempts(cursor: Cursor, instance_id: str, generation: int) -> list[Attempt]:
     """Failed and open attempts of one generation."""
-    return [attempt_of(line) for line in cursor.execute(one("attempts_of"), (instance_id, generation))]
+    return [attempt_of(line) for line in cursor.rows("attempts_of", (instance_id, generation))]
 
 
-def journal(cursor: sqlite3.Cursor, instance_id: str) -> list[JournalEntry]:
+def journal(cursor: Cursor, instance_id: str) -> list[JournalEntry]:
     """An instance's journal, oldest first."""
-    return [journal_entry_of(line) for line in cursor.execute(one("journal_of"), (instance_id,))]
+    return [journal_entry_of(line) for line in cursor.rows("journal_of", (instance_id,))]
 
 
-def source(cursor: sqlite3.Cursor, code: str) -> str | None:
+def source(cursor: Cursor, code: str) -> str | None:
     """The source of a workflow."""
-    line = cursor.execute(one("source_of"), (code,)).fetchone()
+    line = cursor.first("source_of", (code,))
     return None if line is None else line[0]
 
 
@@ -182,7 +180,7 @@ def _start(query: Query) -> tuple[int, str]:
     return bound if query.before is None else min(bound, query.before)
 
 
-def _stored(cursor: sqlite3.Cursor, lines: Sequence[Sequence[Any]]) -> list[Stored]:
+def _stored(cursor: Cursor, lines: Sequence[Sequence[Any]]) -> list[Stored]:
     waits = _waits(cursor, [line[0] for line in lines])
     return [_with_payloads(line, tuple(waits.get(line[0], ()))) for line in lines]
 
@@ -192,12 +190,12 @@ def _with_payloads(line: Sequence[Any], waits: tuple[Wait, ...]) -> Stored:
     return Stored(row_of(line), given or b"", output, error, waits)
 
 
-def _waits(cursor: sqlite3.Cursor, ids: Sequence[str]) -> dict[str, list[Wait]]:
+def _waits(cursor: Cursor, ids: Sequence[str]) -> dict[str, list[Wait]]:
     found: dict[str, list[Wait]] = {}
-    for instance_id, *line in cursor.execute(one("waits_of"), (as_json(ids),)):
+    for instance_id, *line in cursor.rows("waits_of", (as_json(ids),)):
         found.setdefault(instance_id, []).append(wait_of(line))
     return found
 
 
-def _mails(cursor: sqlite3.Cursor, instance_id: str) -> tuple[Mail, ...]:
-    return tuple(mail_of(line) for line in cursor.execute(one("inbox_of"), (instance_id,)))
+def _mails(cursor: Cursor, instance_id: str) -> tuple[Mail, ...]:
+    return tuple(mail_of(line) for line in cursor.rows("inbox_of", (instance_id,)))

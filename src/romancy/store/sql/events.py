@@ -6,7 +6,6 @@ Under the write lock either the event is in the log when a wait looks, or the wa
 from __future__ import annotations
 
 import json
-import sqlite3
 from collections.abc import Iterator
 from heapq import merge
 from operator import itemgetter
@@ -15,14 +14,15 @@ from typing import Any
 from romancy.core.matching import matches
 from romancy.model.talk import Event, Wanted
 from romancy.serde.talk import event_json
-from romancy.store.sqlite.calls import call, wake
-from romancy.store.sqlite.keys import as_json, fetch
-from romancy.store.sqlite.statements import one
+from romancy.store.sql.calls import call, wake
+from romancy.store.sql.cursor import Cursor, Line
+from romancy.store.sql.keys import as_json
 
-_ALL = -1
+_PAGE = 100
+"""Events that are looked through at a time, where only their data tells whether they fit."""
 
 
-def accept(cursor: sqlite3.Cursor, event: Event, now: int) -> tuple[int, list[str]] | None:
+def accept(cursor: Cursor, event: Event, now: int) -> tuple[int, list[str]] | None:
     """Put an event into the log and call those who wait for it: its place and who they are. None: it is known already."""
     body = event_json(event)
     values = {
@@ -34,22 +34,19 @@ def accept(cursor: sqlite3.Cursor, event: Event, now: int) -> tuple[int, list[st
         "now": now,
         "body": body,
     }
-    if cursor.execute(one("accept_event"), values).rowcount != 1:
+    seq = cursor.insert("accept_event", values)
+    if seq is None:
         return None
-    seq = cursor.lastrowid
-    assert seq is not None
-    (at,) = cursor.execute(one("accepted_at"), (seq,)).fetchone()
+    (at,) = cursor.only("accepted_at", (seq,))
     waiting = "waits_for_event" if event.target is None else "waits_of_target"
-    waits = cursor.execute(one(waiting), {**values, "at": at}).fetchall()
+    waits = cursor.rows(waiting, {**values, "at": at})
     met = [(instance_id, op) for instance_id, op, wish in waits if wish is None or _fits(body, wish)]
     called = call(cursor, met, seq)
     wake(cursor, called, now)
     return seq, called
 
 
-def find(
-    cursor: sqlite3.Cursor, instance_id: str, op: str, wanted: Wanted, before: int | None
-) -> tuple[int, int, bytes] | None:
+def find(cursor: Cursor, instance_id: str, op: str, wanted: Wanted, before: int | None) -> tuple[int, int, bytes] | None:
     """The oldest event that a wait may have, of those accepted before a time: its time, its place and itself."""
     values: dict[str, Any] = {
         "id": instance_id,
@@ -57,44 +54,48 @@ def find(
         "subject": wanted.subject,
         "before": before,
         "wanted": _wish(wanted),
-        "limit": 1 if wanted.match is None else _ALL,
+        "limit": 1 if wanted.match is None else _PAGE,
     }
     values["after"] = _after(cursor, op, values)
-    for seq, at, body in _candidates(cursor.connection, values):
+    for seq, at, body in _candidates(cursor, values):
         if wanted.match is None or _fits(body, wanted.match):
             return at, seq, body
     return None
 
 
-def take(cursor: sqlite3.Cursor, instance_id: str, wanted: Wanted, seq: int) -> None:
+def take(cursor: Cursor, instance_id: str, wanted: Wanted, seq: int) -> None:
     """An instance consumes an event."""
-    cursor.execute(one("take_event"), (instance_id, seq, _wish(wanted)))
-    cursor.execute(one("use_event"), (seq, instance_id))
+    cursor.run("take_event", (instance_id, seq, _wish(wanted)))
+    cursor.run("use_event", (seq, instance_id))
 
 
-def prune(cursor: sqlite3.Cursor, *, accepted_before: int, limit: int) -> int:
+def prune(cursor: Cursor, *, accepted_before: int, limit: int) -> int:
     """Forget events that are older than the promise."""
-    old = fetch(cursor, "old_events", (accepted_before, limit))
+    old = cursor.lines("old_events", (accepted_before, limit))
     if old:
-        cursor.execute(one("prune_events"), (as_json(old),))
-        cursor.execute(one("prune_taken"), (as_json(old),))
+        cursor.run("prune_events", (as_json(old),))
+        cursor.run("prune_taken", (as_json(old),))
     return len(old)
 
 
-def _after(cursor: sqlite3.Cursor, op: str, values: dict[str, Any]) -> int:
+def _after(cursor: Cursor, op: str, values: dict[str, Any]) -> int:
     """Where to begin: at what the wait was called for, or where the last look for the same wish ended."""
-    stored = cursor.execute(one("stored_wait"), (values["id"], op)).fetchone()
+    stored = cursor.first("stored_wait", (values["id"], op))
     if stored is not None and stored[0] is not None:
         return int(stored[0]) - 1
-    return int(cursor.execute(one("looked_up_to"), values).fetchone()[0])
+    return int(cursor.only("looked_up_to", values)[0])
 
 
-def _candidates(connection: sqlite3.Connection, values: dict[str, Any]) -> Iterator[tuple[int, int, bytes]]:
+def _candidates(cursor: Cursor, values: dict[str, Any]) -> Iterator[Line]:
+    """Events for everybody and those for this instance alone, oldest first."""
     shared = "events_for_all" if values["subject"] is None else "events_of_subject"
-    return merge(connection.execute(one(shared), values), connection.execute(one("events_for_one"), values), key=_SEQ)
+    return merge(_pages(cursor, shared, values), _pages(cursor, "events_for_one", values), key=itemgetter(0))
 
 
-_SEQ = itemgetter(0)
+def _pages(cursor: Cursor, name: str, values: dict[str, Any]) -> Iterator[Line]:
+    while page := cursor.rows(name, values):
+        yield from page
+        values = {**values, "after": page[-1][0]}
 
 
 def _fits(body: bytes, wish: bytes) -> bool:

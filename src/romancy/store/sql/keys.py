@@ -1,28 +1,22 @@
-"""Lists of keys as SQLite takes and gives them in one value: JSON."""
+"""Lists of keys as every database takes them in one value: JSON."""
 
 from __future__ import annotations
 
 import json
-import sqlite3
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 from romancy.store.port import Runnable
-from romancy.store.sqlite.statements import one
 
-Values = Sequence[Any] | Mapping[str, Any]
-
-
-def fetch(cursor: sqlite3.Cursor, name: str, values: Values) -> Any:
-    """The JSON value a named statement answers with."""
-    return json.loads(cursor.execute(one(name), values).fetchone()[0])
+ALL = 2**62
+"""A limit that is none."""
 
 
 def as_json(values: Iterable[Any]) -> str:
-    """A list of keys for `json_each`."""
+    """A list of keys."""
     text = json.dumps(list(values), separators=(",", ":"))
     if "\\u0000" in text:
-        # Older releases of SQLite end a JSON string there and would find another instance.
+        # Older releases of SQLite end a JSON string there and would find another instance; other databases refuse it.
         raise ValueError("an id contains the character NUL")
     return text
 

@@ -6,7 +6,6 @@ rows; `flush` writes everything with a handful of statements, however many write
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
@@ -15,9 +14,9 @@ from typing import Any
 from romancy.model.history import Attempt, Entry
 from romancy.model.status import ENDED, Status
 from romancy.model.transition import Note, Wait
-from romancy.store.sqlite import channels
-from romancy.store.sqlite.keys import as_json, fetch
-from romancy.store.sqlite.statements import one
+from romancy.store.sql import channels
+from romancy.store.sql.cursor import Cursor
+from romancy.store.sql.keys import as_json
 
 
 @dataclass(slots=True)
@@ -74,9 +73,9 @@ _DELETES = ("close_attempts", "withdraw_waits", "consume_mails", "clear_waits", 
 class Ledger:
     """The reading and writing of one transaction."""
 
-    def __init__(self, cursor: sqlite3.Cursor, ids: Iterable[str]) -> None:
+    def __init__(self, cursor: Cursor, ids: Iterable[str], look: str = "look") -> None:
         self.cursor = cursor
-        self.states = {row[0]: State(*row) for row in fetch(cursor, "look", (as_json(ids),))}
+        self.states = {row[0]: State(*row) for row in cursor.lines(look, (as_json(ids),))}
         self._steps: list[State] = []
         self._moves: list[State] = []
         self._rows: dict[str, list[Sequence[Any]]] = {}
@@ -101,14 +100,14 @@ class Ledger:
         old = (state.id, state.generation)
         if not archive:
             for name in ("forget_payload", "forget_history", "forget_attempts"):
-                self.cursor.execute(one(name), old)
-        self.cursor.execute(one("forget_waits"), (state.id,))
+                self.cursor.run(name, old)
+        self.cursor.run("forget_waits", (state.id,))
         self._gone.setdefault("clear_open_attempts", []).append(state.id)
-        self.cursor.execute(one("begin_generation"), (state.id, state.generation + 1, input, now))
+        self.cursor.run("begin_generation", (state.id, state.generation + 1, input, now))
 
     def refresh(self, state: State) -> None:
         """What was said in this transaction may have been for the instance itself."""
-        (state.signal,) = self.cursor.execute(one("signal_of"), (state.id,)).fetchone()
+        (state.signal,) = self.cursor.only("signal_of", (state.id,))
 
     def set_results(self, state: State, output: bytes | None, error: bytes | None) -> None:
         """What the instance ended with."""
@@ -153,7 +152,7 @@ class Ledger:
         for name in ("clear_waits", "clear_inbox", "clear_open_attempts"):
             self._gone.setdefault(name, []).append(state.id)
         if state.status == Status.FAILED:
-            self.cursor.execute(one("keep_bonds"), {"id": state.id, "generation": state.generation})
+            self.cursor.run("keep_bonds", {"id": state.id, "generation": state.generation})
         return channels.clear(self.cursor, [state.id], now)
 
     def flush(self) -> None:
@@ -161,14 +160,14 @@ class Ledger:
         # Before the rows: a transition may replace a wait or an attempt by one of the same operation.
         for name in _DELETES:
             if keys := self._gone.pop(name, None):
-                self.cursor.execute(one(name), (as_json(keys),))
+                self.cursor.run(name, (as_json(keys),))
         if self._steps:
-            self.cursor.executemany(one("step"), [_STEP(state) for state in self._steps])
+            self.cursor.many("step", [_STEP(state) for state in self._steps])
         if self._moves:
-            self.cursor.executemany(one("move"), [_MOVE(state) for state in self._moves])
+            self.cursor.many("move", [_MOVE(state) for state in self._moves])
         for name in _INSERTS:
             if rows := self._rows.pop(name, None):
-                self.cursor.executemany(one(name), rows)
+                self.cursor.many(name, rows)
         self._steps.clear()
         self._moves.clear()
 

@@ -1,0 +1,265 @@
+-- What a batch of writes says.
+
+-- name: take_turn
+-- From here to the end of the transaction nobody else decides what concerns several instances. The mark tells, should the
+-- COMMIT not be answered, whether it was made.
+WITH marked AS (INSERT INTO romancy_commits (token, at) VALUES (?, ?))
+SELECT FROM romancy_turn WHERE id = 1 FOR UPDATE
+
+-- name: mark_commit
+-- A transaction that waits for nobody, and its mark.
+INSERT INTO romancy_commits (token, at) VALUES (?, ?)
+
+-- name: marked
+-- Whether a transaction was committed.
+SELECT 1 FROM romancy_commits WHERE token = ?
+
+-- name: forget_marks
+-- Nobody asks about these any more.
+DELETE FROM romancy_commits WHERE at < ?
+
+-- name: clock
+-- The database's time in microseconds.
+SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint
+
+-- name: quick
+-- The short way: new instances, runs that go on with nothing but a longer history, runs that end with nothing left to clear.
+-- What is out of the ordinary (the id is taken, the epoch old, something arrived, somebody else holds the row) is left out
+-- here and goes the long way. Nobody is waited for. In a step the hot row stays as it is; the lock is the fence.
+WITH new AS (
+    INSERT INTO romancy_instances (
+        id, workflow, version, status, generation, round, epoch, owner, wake_at, signal, signal_seen, deadline_at,
+        fingerprint, created_at, started_at, updated_at, code, python, digest, born)
+    SELECT c.id, c.workflow, c.version, c.status, 1, 0, c.epoch, c.owner, c.wake_at, 0, 0, c.deadline_at, '', c.now,
+        c.started_at, c.now, c.code, c.python, c.digest, (SELECT coalesce(max(seq), 0) FROM romancy_events)
+    FROM unnest(
+        :new_id::text[], :new_workflow::text[], :new_version::text[], :new_status::text[], :new_epoch::bigint[],
+        :new_owner::text[], :new_wake_at::bigint[], :new_deadline_at::bigint[], :new_now::bigint[],
+        :new_started_at::bigint[], :new_code::text[], :new_python::text[], :new_digest::bytea[]) AS c (
+        id, workflow, version, status, epoch, owner, wake_at, deadline_at, now, started_at, code, python, digest)
+    ON CONFLICT (id) DO NOTHING
+    RETURNING id),
+inputs AS (
+    INSERT INTO romancy_payloads (instance_id, generation, input)
+    SELECT new.id, 1, c.input FROM unnest(:new_id::text[], :new_input::bytea[]) AS c (id, input) JOIN new ON new.id = c.id),
+held AS MATERIALIZED (
+    SELECT i.id, f.generation, f.ends, f.status, f.now, f.fingerprint, f.output, f.error
+    FROM unnest(
+        :id::text[], :generation::bigint[], :epoch::bigint[], :owner::text[], :seen::bigint[], :length::bigint[],
+        :ends::boolean[], :status::text[], :now::bigint[], :fingerprint::text[], :output::bytea[], :error::bytea[]) AS f (
+        id, generation, epoch, owner, seen, length, ends, status, now, fingerprint, output, error)
+    JOIN romancy_instances AS i ON i.id = f.id
+    WHERE i.generation = f.generation AND i.epoch = f.epoch AND i.owner = f.owner AND i.signal = f.seen
+        AND i.signal_seen = f.seen
+        AND (f.ends OR (i.status = f.status AND i.wake_at IS NULL AND i.retrying_since IS NULL))
+        AND NOT EXISTS (
+            SELECT 1 FROM romancy_history AS h
+            WHERE h.instance_id = f.id AND h.generation = f.generation AND h.seq > f.length)
+    FOR NO KEY UPDATE OF i SKIP LOCKED),
+ended AS (
+    UPDATE romancy_instances AS i SET
+        status = held.status, updated_at = held.now, ended_at = held.now, fingerprint = held.fingerprint, owner = NULL,
+        wake_at = NULL, retrying_since = NULL
+    FROM held WHERE i.id = held.id AND held.ends),
+results AS (
+    UPDATE romancy_payloads AS p SET output = held.output, error = held.error
+    FROM held WHERE held.ends AND p.instance_id = held.id AND p.generation = held.generation),
+grown AS (
+    INSERT INTO romancy_history (
+        instance_id, generation, seq, kind, op, outcome, at, name, role, digest, input, value, attempt, site,
+        scheduled_at, started_at, ended_at, worker, epoch)
+    SELECT h.id, held.generation, h.seq, h.kind, h.op, h.outcome, h.at, h.name, h.role, h.digest, h.input, h.value,
+        h.attempt, h.site, h.scheduled_at, h.started_at, h.ended_at, h.worker, h.epoch
+    FROM unnest(
+        :h_id::text[], :h_seq::bigint[], :h_kind::text[], :h_op::text[], :h_outcome::text[], :h_at::bigint[],
+        :h_name::text[], :h_role::smallint[], :h_digest::bytea[], :h_input::bytea[], :h_value::bytea[],
+        :h_attempt::bigint[], :h_site::text[], :h_scheduled_at::bigint[], :h_started_at::bigint[], :h_ended_at::bigint[],
+        :h_worker::text[], :h_epoch::bigint[]) AS h (
+        id, seq, kind, op, outcome, at, name, role, digest, input, value, attempt, site, scheduled_at, started_at,
+        ended_at, worker, epoch)
+    JOIN held ON held.id = h.id)
+SELECT id FROM new UNION ALL SELECT id FROM held
+
+-- name: quick_steps
+-- The same where there are only steps.
+WITH held AS MATERIALIZED (
+    SELECT i.id, f.generation
+    FROM unnest(
+        :id::text[], :generation::bigint[], :epoch::bigint[], :owner::text[], :seen::bigint[], :length::bigint[],
+        :status::text[]) AS f (id, generation, epoch, owner, seen, length, status)
+    JOIN romancy_instances AS i ON i.id = f.id
+    WHERE i.generation = f.generation AND i.epoch = f.epoch AND i.owner = f.owner AND i.signal = f.seen
+        AND i.signal_seen = f.seen AND i.status = f.status AND i.wake_at IS NULL AND i.retrying_since IS NULL
+        AND NOT EXISTS (
+            SELECT 1 FROM romancy_history AS h
+            WHERE h.instance_id = f.id AND h.generation = f.generation AND h.seq > f.length)
+    FOR NO KEY UPDATE OF i SKIP LOCKED),
+grown AS (
+    INSERT INTO romancy_history (
+        instance_id, generation, seq, kind, op, outcome, at, name, role, digest, input, value, attempt, site,
+        scheduled_at, started_at, ended_at, worker, epoch)
+    SELECT h.id, held.generation, h.seq, h.kind, h.op, h.outcome, h.at, h.name, h.role, h.digest, h.input, h.value,
+        h.attempt, h.site, h.scheduled_at, h.started_at, h.ended_at, h.worker, h.epoch
+    FROM unnest(
+        :h_id::text[], :h_seq::bigint[], :h_kind::text[], :h_op::text[], :h_outcome::text[], :h_at::bigint[],
+        :h_name::text[], :h_role::smallint[], :h_digest::bytea[], :h_input::bytea[], :h_value::bytea[],
+        :h_attempt::bigint[], :h_site::text[], :h_scheduled_at::bigint[], :h_started_at::bigint[], :h_ended_at::bigint[],
+        :h_worker::text[], :h_epoch::bigint[]) AS h (
+        id, seq, kind, op, outcome, at, name, role, digest, input, value, attempt, site, scheduled_at, started_at,
+        ended_at, worker, epoch)
+    JOIN held ON held.id = h.id)
+SELECT id FROM held
+
+-- name: quick_done
+-- Which writes of the short way, whose statement was not answered, have been made.
+SELECT f.id
+FROM unnest(
+    :id::text[], :generation::bigint[], :epoch::bigint[], :worker::text[], :last::bigint[], :now::bigint[]) AS f (
+    id, generation, epoch, worker, last, now)
+JOIN romancy_instances AS i ON i.id = f.id
+WHERE CASE
+    WHEN f.last IS NULL THEN i.created_at = f.now AND i.generation = 1 AND i.epoch = f.epoch
+        AND i.owner IS NOT DISTINCT FROM f.worker
+    WHEN f.last < 0 THEN i.ended_at = f.now AND i.generation = f.generation AND i.epoch = f.epoch
+    ELSE EXISTS (
+        SELECT 1 FROM romancy_history AS h
+        WHERE h.instance_id = f.id AND h.generation = f.generation AND h.seq = f.last AND h.epoch = f.epoch
+            AND h.worker = f.worker)
+    END
+
+-- name: look
+-- The hot rows of a batch's instances, before anything is decided. Nobody else changes them until it is written.
+SELECT
+    i.id, i.status, i.generation, i.round, i.epoch, i.owner, i.wake_at, i.signal, i.signal_seen, coalesce((
+        SELECT max(h.seq) FROM romancy_history AS h WHERE h.instance_id = i.id AND h.generation = i.generation), 0),
+    i.cancel_requested_at, i.deadline_at, i.retrying_since, i.blocked_by, i.fingerprint, i.started_at, i.updated_at,
+    i.ended_at
+FROM romancy_instances AS i WHERE i.id = ANY (ARRAY(SELECT jsonb_array_elements_text(?::jsonb)))
+ORDER BY i.id FOR NO KEY UPDATE
+
+-- name: look_apart
+-- The same without those that somebody else holds.
+SELECT
+    i.id, i.status, i.generation, i.round, i.epoch, i.owner, i.wake_at, i.signal, i.signal_seen, coalesce((
+        SELECT max(h.seq) FROM romancy_history AS h WHERE h.instance_id = i.id AND h.generation = i.generation), 0),
+    i.cancel_requested_at, i.deadline_at, i.retrying_since, i.blocked_by, i.fingerprint, i.started_at, i.updated_at,
+    i.ended_at
+FROM romancy_instances AS i WHERE i.id = ANY (ARRAY(SELECT jsonb_array_elements_text(?::jsonb)))
+FOR NO KEY UPDATE SKIP LOCKED
+
+-- name: existing
+-- What is known of an instance whose id somebody wants to use again.
+SELECT workflow, version, digest FROM romancy_instances WHERE id = ?
+
+-- name: add_instances
+-- New instances.
+INSERT INTO romancy_instances (
+    id, workflow, version, status, generation, round, epoch, owner, wake_at, signal, signal_seen, deadline_at,
+    fingerprint, created_at, started_at, updated_at, code, python, digest, born)
+VALUES (?, ?, ?, ?, 1, 0, ?, ?, ?, 0, 0, ?, '', ?, ?, ?, ?, ?, ?,
+    (SELECT coalesce(max(seq), 0) FROM romancy_events))
+
+-- name: add_payloads
+-- The arguments of new instances.
+INSERT INTO romancy_payloads (instance_id, generation, input) VALUES (?, 1, ?)
+
+-- name: step
+-- An instance went on under the same owner and in the same status: no index changes.
+UPDATE romancy_instances SET
+    epoch = ?, signal_seen = ?, updated_at = ?, wake_at = ?, retrying_since = ?
+WHERE id = ?
+
+-- name: move
+-- An instance changed its status or its owner.
+UPDATE romancy_instances SET
+    status = ?, generation = ?, round = ?, epoch = ?, owner = ?, wake_at = ?, signal = ?, signal_seen = ?,
+    cancel_requested_at = ?, deadline_at = ?, retrying_since = ?, blocked_by = ?, fingerprint = ?, started_at = ?,
+    updated_at = ?, ended_at = ?
+WHERE id = ?
+
+-- name: set_results
+-- What instances ended with; NULL for both when they start again.
+UPDATE romancy_payloads SET output = ?, error = ? WHERE instance_id = ? AND generation = ?
+
+-- name: add_history
+-- What resolved.
+INSERT INTO romancy_history (
+    instance_id, generation, seq, kind, op, outcome, at, name, role, digest, input, value, attempt, site, scheduled_at,
+    started_at, ended_at, worker, epoch)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+
+-- name: put_attempts
+-- Attempts that failed, or are open for a notable time.
+INSERT INTO romancy_attempts (
+    instance_id, generation, op, attempt, name, open, worker, epoch, site, scheduled_at, started_at, ended_at, next_at,
+    error, details, beat_at)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT (instance_id, generation, op, attempt) DO UPDATE SET
+    name = excluded.name, open = excluded.open, worker = excluded.worker, epoch = excluded.epoch, site = excluded.site,
+    scheduled_at = excluded.scheduled_at, started_at = excluded.started_at, ended_at = excluded.ended_at,
+    next_at = excluded.next_at, error = excluded.error, details = excluded.details, beat_at = excluded.beat_at
+
+-- name: put_waits
+-- What instances wait for.
+INSERT INTO romancy_waits (instance_id, op, kind, since, due, key, subject, "match", site)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT (instance_id, op) DO UPDATE SET
+    kind = excluded.kind, since = excluded.since, due = excluded.due, key = excluded.key, subject = excluded.subject,
+    "match" = excluded."match", site = excluded.site, met = NULL
+
+-- name: add_mails
+-- What arrived for instances.
+INSERT INTO romancy_inbox (instance_id, kind, op, body, at) VALUES (?, ?, ?, ?, ?)
+
+-- name: add_notes
+-- Lines of journals.
+INSERT INTO romancy_journal (instance_id, at, kind, detail, worker, epoch) VALUES (?, ?, ?, ?, ?, ?)
+
+-- name: close_attempts
+-- Operations are over: their open attempts are history now.
+DELETE FROM romancy_attempts AS a USING jsonb_array_elements(?::jsonb) AS gone
+WHERE a.open = 1 AND a.instance_id = gone ->> 0 AND a.generation = (gone ->> 1)::bigint AND a.op = gone ->> 2
+
+-- name: withdraw_waits
+-- Waits that were met or given up.
+DELETE FROM romancy_waits AS w USING jsonb_array_elements(?::jsonb) AS gone
+WHERE w.instance_id = gone ->> 0 AND w.op = gone ->> 1
+
+-- name: consume_mails
+-- Mails that a run has used; only its own.
+DELETE FROM romancy_inbox AS m USING jsonb_array_elements(?::jsonb) AS gone
+WHERE m.id = (gone ->> 1)::bigint AND m.instance_id = gone ->> 0
+
+-- name: clear_waits
+-- Instances that ended wait for nothing.
+DELETE FROM romancy_waits WHERE instance_id = ANY (ARRAY(SELECT jsonb_array_elements_text(?::jsonb)))
+
+-- name: clear_inbox
+-- Instances that ended get nothing.
+DELETE FROM romancy_inbox WHERE instance_id = ANY (ARRAY(SELECT jsonb_array_elements_text(?::jsonb)))
+
+-- name: clear_open_attempts
+-- Instances that ended run nothing.
+DELETE FROM romancy_attempts
+WHERE open = 1 AND instance_id = ANY (ARRAY(SELECT jsonb_array_elements_text(?::jsonb)))
+
+-- name: count_mails
+-- Whether a request of a kind lies in the inbox already.
+SELECT count(*) FROM romancy_inbox WHERE instance_id = ? AND kind = ?
+
+-- name: take_back_mails
+-- A request that no run has seen is taken back.
+DELETE FROM romancy_inbox WHERE instance_id = ? AND kind = ?
+
+-- name: outline
+-- The history of a generation without its payloads.
+SELECT seq, kind, op, outcome, at, name, role FROM romancy_history
+WHERE instance_id = ? AND generation = ? ORDER BY seq
+
+-- name: set_role
+-- A retry of the whole instance sets an entry aside.
+UPDATE romancy_history SET role = ? WHERE instance_id = ? AND generation = ? AND seq = ?
+
+-- name: forget_attempts
+-- A retry of the whole instance counts attempts from one again.
+DELETE FROM romancy_attempts WHERE instance_id = ? AND generation = ?

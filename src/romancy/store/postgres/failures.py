@@ -1,0 +1,102 @@
+"""The driver's errors, sorted and translated once."""
+
+from __future__ import annotations
+
+import asyncio
+from enum import StrEnum
+
+import asyncpg
+
+from romancy.errors import StoreError
+
+
+class Trouble(StrEnum):
+    """What an error of the driver means for what was tried."""
+
+    AGAIN = "again"
+    """Somebody else was in the way: the same will work on the same connection."""
+    AWAY = "away"
+    """The connection is gone, or the server does not take any now: the same may work later."""
+    DATA = "data"
+    """The database cannot store what it was given."""
+    WRONG = "wrong"
+    """It will not work by itself."""
+
+
+_AGAIN = (asyncpg.DeadlockDetectedError, asyncpg.SerializationError, asyncpg.LockNotAvailableError)
+_AWAY = (
+    OSError,
+    EOFError,
+    asyncio.TimeoutError,
+    asyncpg.PostgresConnectionError,
+    asyncpg.AdminShutdownError,
+    asyncpg.CrashShutdownError,
+    asyncpg.CannotConnectNowError,
+    asyncpg.TooManyConnectionsError,
+    asyncpg.IdleInTransactionSessionTimeoutError,
+    asyncpg.ReadOnlySQLTransactionError,
+    asyncpg.InsufficientResourcesError,
+    asyncpg.PostgresIOError,
+    asyncpg.TargetServerAttributeNotMatched,
+)
+_DATA = (
+    asyncpg.DataError,
+    asyncpg.PostgresSyntaxError,
+    asyncpg.exceptions.DataError,
+    asyncpg.IntegrityConstraintViolationError,
+    asyncpg.ProgramLimitExceededError,
+    OverflowError,
+    ValueError,
+    TypeError,
+)
+
+_SAYINGS: tuple[tuple[type[BaseException], str], ...] = (
+    (asyncpg.InvalidPasswordError, "refuses the user or the password. Check both in the address"),
+    (asyncpg.InvalidAuthorizationSpecificationError, "refuses the user or the password. Check both in the address"),
+    (asyncpg.InvalidCatalogNameError, "does not exist on its server. Create it first (createdb)"),
+    (
+        asyncpg.InsufficientPrivilegeError,
+        "refuses a right that is needed. Grant the user USAGE and CREATE on the schema, and SELECT, INSERT, UPDATE and "
+        "DELETE on the tables",
+    ),
+    (asyncpg.UndefinedTableError, "lacks a table. Migrate it: `romancy migrate up`, or auto_migrate=True"),
+    (asyncpg.TooManyConnectionsError, "has no connection left. Raise max_connections, or lower pool_size"),
+    (asyncpg.DiskFullError, "is full: there is no room left on its disk. Make room; the call can then be repeated"),
+    (asyncpg.ReadOnlySQLTransactionError, "cannot be written: it is a standby, or read-only"),
+    (asyncpg.TargetServerAttributeNotMatched, "has no server that fits target_session_attrs now"),
+)
+
+
+def trouble_of(error: BaseException) -> Trouble:
+    """What an error means."""
+    if isinstance(error, _AGAIN):
+        return Trouble.AGAIN
+    if isinstance(error, asyncpg.InterfaceError) and not isinstance(error, ValueError):
+        return Trouble.AWAY  # the connection was closed under our hands
+    if isinstance(error, _AWAY):
+        return Trouble.AWAY
+    return Trouble.DATA if isinstance(error, _DATA) else Trouble.WRONG
+
+
+def translate(error: BaseException, label: str) -> StoreError:
+    """The `StoreError` for an error of the driver, with the error as its cause."""
+    saying = next((text for kind, text in _SAYINGS if isinstance(error, kind)), None)
+    if saying is None:
+        away = trouble_of(error) is Trouble.AWAY
+        saying = "cannot be reached. Check that its server runs, and its address" if away else "refused"
+    found = StoreError(f"The database {label} {saying}. ({type(error).__name__}: {error})")
+    found.retryable = trouble_of(error) in (Trouble.AWAY, Trouble.AGAIN)
+    found.__cause__ = error
+    return found
+
+
+def not_open(label: str) -> StoreError:
+    """What a store says that is closed, not opened yet, or was killed by a crash point."""
+    return StoreError(f"The store of the database {label} is not open. Open it first, and do not use it after its close.")
+
+
+def bad_write(error: BaseException | None, label: str, what: str) -> StoreError:
+    """The `StoreError` for one write whose data the database refuses."""
+    found = StoreError(f"The database {label} cannot store {what}: {error}. Nothing of it was written.")
+    found.__cause__ = error
+    return found

@@ -1,0 +1,58 @@
+"""Bringing a database's schema up to date, or checking that it is."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Any
+
+import asyncpg
+from asyncpg import Connection
+
+from romancy.errors import StoreError
+from romancy.store.migrator import pending, read_migrations, refuse_behind
+
+MIGRATIONS = "romancy.store.postgres.migrations"
+OLDEST = 13
+
+_BOOKS = """
+CREATE TABLE IF NOT EXISTS romancy_migrations (
+    version INTEGER NOT NULL PRIMARY KEY, name TEXT NOT NULL, applied_at BIGINT NOT NULL)
+"""
+_HAS_BOOKS = "SELECT to_regclass('romancy_migrations') IS NOT NULL"
+_APPLIED = "SELECT version, name FROM romancy_migrations ORDER BY version"
+_RECORD = "INSERT INTO romancy_migrations (version, name, applied_at) VALUES ($1, $2, $3)"
+# Who starts at the same time waits here, and then finds that there is nothing left to do. Readers do not wait.
+_LOCK = "LOCK TABLE romancy_migrations IN SHARE ROW EXCLUSIVE MODE"
+
+
+async def prepare(connection: Connection[Any], label: str, *, auto_migrate: bool, now: int) -> None:
+    """Apply what is missing, once whoever else starts at the same time; raises `StoreError` if that cannot be."""
+    _require_version(connection, label)
+    known = read_migrations(MIGRATIONS)
+    missing = pending(known, await applied(connection), label)
+    if not missing:
+        return
+    if not auto_migrate:
+        raise refuse_behind(missing, label)
+    # Two who create a table at once may both find that it is not there.
+    with suppress(asyncpg.UniqueViolationError, asyncpg.DuplicateTableError, asyncpg.DuplicateObjectError):
+        await connection.execute(_BOOKS)
+    async with connection.transaction():
+        await connection.execute(_LOCK)
+        for migration in pending(known, await applied(connection), label):
+            for statement in migration.statements:
+                await connection.execute(statement)
+            await connection.execute(_RECORD, migration.version, migration.name, now)
+
+
+async def applied(connection: Connection[Any]) -> list[tuple[int, str]]:
+    """The migrations a database has."""
+    if not await connection.fetchval(_HAS_BOOKS):
+        return []
+    return [tuple(row) for row in await connection.fetch(_APPLIED)]
+
+
+def _require_version(connection: Connection[Any], label: str) -> None:
+    version = connection.get_server_version()
+    if version.major < OLDEST:
+        raise StoreError(f"The database {label} is PostgreSQL {version.major}; romancy needs {OLDEST} or newer.")

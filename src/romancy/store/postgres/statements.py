@@ -1,0 +1,51 @@
+"""The named statements of the `.sql` files, with numbered parameters."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from functools import cache
+from typing import Any, NamedTuple
+
+from romancy.store.sql.cursor import Values
+from romancy.store.sql.statements import read_statements
+
+_PARAMETER = re.compile(r"\?|(?<!:):([a-z_]+)")
+
+
+class Statement(NamedTuple):
+    """A statement, and the names of its parameters in order; none if they have no names."""
+
+    text: str
+    names: tuple[str, ...]
+
+    def arguments(self, values: Values) -> list[Any]:
+        """Values in the order of the parameters."""
+        if isinstance(values, Mapping):
+            return [values[name] for name in self.names]
+        return list(values)
+
+
+@cache
+def one(name: str) -> Statement:
+    """A named statement."""
+    names: list[str] = []
+
+    def number(found: re.Match[str]) -> str:
+        label = found[1] or f"?{len(names)}"
+        if label not in names:
+            names.append(label)
+        return f"${names.index(label) + 1}"
+
+    text = _PARAMETER.sub(number, _all()[name])
+    return Statement(text, tuple(names))
+
+
+def names() -> Iterator[str]:
+    """Every statement."""
+    yield from _all()
+
+
+@cache
+def _all() -> dict[str, str]:
+    return read_statements("romancy.store.postgres")

@@ -1,0 +1,27 @@
+"""The store's port on PostgreSQL."""
+
+from __future__ import annotations
+
+from romancy.clock import Clock
+from romancy.store.postgres.database import Crash, PostgresDatabase
+from romancy.store.sql.store import SqlStore
+
+
+class PostgresStore(SqlStore):
+    """Instances in a PostgreSQL database, shared by any number of processes."""
+
+    def __init__(
+        self,
+        dsn: str,
+        *,
+        clock: Clock,
+        auto_migrate: bool = True,
+        pool_size: int = 8,
+        listen_notify: bool | None = None,
+        listen_dsn: str | None = None,
+        crash: Crash | None = None,
+    ) -> None:
+        server = PostgresDatabase(
+            dsn, clock=clock, pool_size=pool_size, listen_notify=listen_notify, listen_dsn=listen_dsn, crash=crash
+        )
+        super().__init__(server, clock=clock, auto_migrate=auto_migrate)

@@ -1,0 +1,119 @@
+"""A batch of writes in one transaction, decided one after another."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from romancy.model.transition import Accept, Answer, Beat, Create, Own, Post, Request, Transition, Write
+from romancy.store.sql.cursor import Cursor
+from romancy.store.sql.ledger import Ledger
+from romancy.store.sql.requests import request
+from romancy.store.sql.transitions import accept, beat, create, post, talks, transition
+
+
+def write_deliberately(cursor: Cursor, batch: Sequence[Write]) -> list[Answer]:
+    """First what concerns one instance each, together; then what may concern others, one by one in order."""
+    together = _independent(batch)
+    answers = dict(zip(together, _write_together(cursor, list(together.values())), strict=True))
+    for index, write in enumerate(batch):
+        if index not in answers:
+            answers[index] = _write_one(cursor, write)
+    return [answers[index] for index in range(len(batch))]
+
+
+def _independent(batch: Sequence[Write]) -> dict[int, Own]:
+    """The writes that concern their instance only, and do not follow one of it that concerns others."""
+    found: dict[int, Own] = {}
+    later: set[str] = set()
+    for index, write in enumerate(batch):
+        if isinstance(write, Accept | Post):
+            continue
+        if write.instance_id in later or concerns_others(write):
+            later.add(write.instance_id)
+        else:
+            found[index] = write
+    return found
+
+
+def concerns_others(write: Write) -> bool:
+    """More instances than the write's own may be changed by it."""
+    return isinstance(write, Request | Accept | Post) or (type(write) is Transition and talks(write))
+
+
+def write_apart(cursor: Cursor, batch: Sequence[Write]) -> dict[int, Answer]:
+    """What concerns one instance each, without waiting for anybody.
+
+    What is about an instance that somebody else holds, or that is not there, has no answer: it must wait for its turn.
+    """
+    own = _independent(batch)
+    ledger = Ledger(cursor, {write.instance_id: None for write in own.values()}, look="look_apart")
+    free = {index: write for index, write in own.items() if write.instance_id in ledger.states}
+    indices = list(free)
+    return dict(zip(indices, _decide_all(ledger, list(free.values())), strict=True))
+
+
+def _write_together(cursor: Cursor, batch: Sequence[Own]) -> list[Answer]:
+    """Read everything the writes hang on, decide, and write the result with few statements."""
+    if not batch:
+        return []
+    return _decide_all(Ledger(cursor, {write.instance_id: None for write in batch}), batch)
+
+
+def _decide_all(ledger: Ledger, batch: Sequence[Own]) -> list[Answer]:
+    answers: dict[int, Answer] = {}
+    for layer in layers(batch):
+        for index in layer:
+            answers[index] = _decide(ledger, batch[index])
+        ledger.flush()
+    return [answers[index] for index in range(len(batch))]
+
+
+def _write_one(cursor: Cursor, write: Write) -> Answer:
+    match write:
+        case Accept():
+            return accept(cursor, write)
+        case Post():
+            return post(cursor, write)
+        case _:
+            return _write_together(cursor, [write])[0]
+
+
+def layers(batch: Sequence[Own]) -> Iterator[list[int]]:
+    """The batch's indices in layers, so that no layer holds two writes of one instance and their order is kept.
+
+    Writes of different instances do not meet; a whole layer can be decided before any of it is written.
+    """
+    rest = list(range(len(batch)))
+    while rest:
+        seen: set[str] = set()
+        layer: list[int] = []
+        later: list[int] = []
+        for index in rest:
+            instance_id = batch[index].instance_id
+            (later if instance_id in seen else layer).append(index)
+            seen.add(instance_id)
+        yield layer
+        rest = later
+
+
+def _decide(ledger: Ledger, write: Own) -> Answer:
+    match write:
+        case Transition():
+            return transition(ledger, write)
+        case Create():
+            return create(ledger, write)
+        case Request():
+            return request(ledger, write)
+        case Beat():
+            return beat(ledger, write)
+
+
+def described(write: Write) -> str:
+    """A write, for an error message."""
+    match write:
+        case Accept():
+            return "the events " + ", ".join(repr(event.id) for event in write.events)
+        case Post():
+            return f"the message for channel {write.deed.message.channel!r}"
+        case _:
+            return f"the {type(write).__name__.lower()} of instance {write.instance_id!r}"

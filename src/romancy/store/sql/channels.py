@@ -1,0 +1,122 @@
+"""Channels: who gets a message is decided when it is published; it is gone when it was read.
+
+A message has a delivery for each of its recipients, or it lies in its channel's pool for whoever takes it first. For one
+message of a pool one of those who wait is called, the longest waiting first; who is called and cannot come is replaced.
+So as long as anybody waits uncalled, there are no more messages in the pool than were called for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from romancy.model.talk import ChannelMode, Message
+from romancy.serde.talk import message_json
+from romancy.store.sql.calls import call, call_next, pass_on, wake
+from romancy.store.sql.cursor import Cursor
+from romancy.store.sql.keys import as_json
+
+
+def publish(cursor: Cursor, message: Message, now: int) -> list[str]:
+    """Hand a message to the subscribers of its channel, or to its pool; the instances called for it."""
+    mode = cursor.first("mode_of", (message.channel,))
+    if mode is None or mode[0] != ChannelMode.BROADCAST:
+        _add(cursor, message, now, pooled=True)
+        return call_next(cursor, message.channel, now)
+    seq = _add(cursor, message, now, pooled=False)
+    cursor.run("deliver_to_subscribers", {"channel": message.channel, "seq": seq})
+    return _call_recipients(cursor, seq, now)
+
+
+def send(cursor: Cursor, message: Message, target: str, now: int) -> list[str]:
+    """Hand a message to one instance, which is known to live."""
+    seq = _add(cursor, message, now, pooled=False)
+    cursor.run("deliver", (target, message.channel, seq))
+    called = _call_recipients(cursor, seq, now)
+    if not called:
+        cursor.run("mark", (target,))
+    return called
+
+
+def send_to_group(cursor: Cursor, message: Message, group: str, now: int) -> list[str]:
+    """Hand a message to each member of a group."""
+    seq = _add(cursor, message, now, pooled=False)
+    cursor.run("deliver_to_members", {"group": group, "channel": message.channel, "seq": seq})
+    cursor.run("drop_messages", (as_json([seq]),))  # to nobody, if there is none
+    return _call_recipients(cursor, seq, now)
+
+
+def find(cursor: Cursor, instance_id: str, channel: str, mode: str, before: int | None) -> tuple[int, int, bytes] | None:
+    """The oldest message for a subscriber, if it came before a time: its time, its place and itself."""
+    (seq,) = cursor.only("first_delivery", (instance_id, channel))
+    if mode == ChannelMode.COMPETING:
+        pooled = cursor.first("first_of_pool", (channel,))
+        seq = min((place for place in (seq, *(pooled or ())) if place is not None), default=None)
+    if seq is None:
+        return None
+    at, body = cursor.only("message", (seq,))
+    return (at, seq, body) if before is None or at < before else None
+
+
+def take(cursor: Cursor, instance_id: str, channel: str, seq: int) -> None:
+    """An instance consumes a message: its own delivery, or one of the pool."""
+    cursor.run("drop_delivery", (instance_id, channel, seq))
+    cursor.run("drop_messages", (as_json([seq]),))
+
+
+def subscribe(cursor: Cursor, instance_id: str, channel: str, mode: ChannelMode, now: int) -> str | None:
+    """Subscribe; the mode that stands in the way, if one does."""
+    own = cursor.first("subscription", (channel, instance_id))
+    if own is not None:
+        return None if own[0] == mode else str(own[0])
+    if mode is not ChannelMode.DIRECT:
+        other = cursor.first("mode_of", (channel,))
+        if other is not None and other[0] != mode:
+            return str(other[0])
+    cursor.run("subscribe", (channel, instance_id, mode, now))
+    return None
+
+
+def unsubscribe(cursor: Cursor, instance_id: str, channel: str, now: int) -> list[str]:
+    """Let go of a channel and of what was not read; the instances called instead of this one, itself if it waits still."""
+    if cursor.first("subscription", (channel, instance_id)) is None:
+        return []  # what was sent to it lies there until it subscribes
+    own = cursor.rows("own_waits", (instance_id, channel))
+    called = call_next(cursor, channel, now, [instance_id]) if own else []
+    unread = cursor.lines("unsubscribed_messages", (instance_id, channel))
+    cursor.run("drop_deliveries_of", (instance_id, channel))
+    cursor.run("drop_messages", (as_json(unread),))
+    cursor.run("unsubscribe", (channel, instance_id))
+    wake(cursor, call(cursor, own, 0), now)  # a wait of its own would never end: it looks, and is told why
+    return called
+
+
+def clear(cursor: Cursor, ids: Sequence[str], now: int) -> list[str]:
+    """Instances have ended: they hear nothing more. The instances called in their place."""
+    keys = as_json(ids)
+    called = pass_on(cursor, ids, now)
+    unread = cursor.lines("unread_of", (keys,))
+    for name in ("clear_deliveries", "clear_subscriptions", "clear_members"):
+        cursor.run(name, (keys,))
+    if unread:
+        cursor.run("drop_messages", (as_json(unread),))
+    return called
+
+
+def prune(cursor: Cursor, *, created_before: int, limit: int) -> int:
+    """Forget messages that nobody took."""
+    old = cursor.lines("old_messages", (created_before, limit))
+    if old:
+        cursor.run("prune_messages", (as_json(old),))
+    return len(old)
+
+
+def _add(cursor: Cursor, message: Message, now: int, *, pooled: bool) -> int:
+    seq = cursor.insert("add_message", (message.channel, int(pooled), now, message_json(message, now)))
+    assert seq is not None
+    return seq
+
+
+def _call_recipients(cursor: Cursor, seq: int, now: int) -> list[str]:
+    called = call(cursor, cursor.lines("waits_for_message", {"seq": seq, "now": now}), seq)
+    wake(cursor, called, now)
+    return called

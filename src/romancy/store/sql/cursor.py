@@ -1,0 +1,41 @@
+"""The statements of one transaction, by name. Values are always bound."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol, TypeAlias
+
+Values: TypeAlias = Sequence[Any] | Mapping[str, Any]
+Line: TypeAlias = tuple[Any, ...]
+
+
+class Cursor(Protocol):
+    """Runs the statements of a dialect, one after another."""
+
+    def run(self, name: str, values: Values = ()) -> int:
+        """Change something; how many rows."""
+        ...
+
+    def insert(self, name: str, values: Values) -> int | None:
+        """Insert one row; its number, or None if there was one already."""
+        ...
+
+    def many(self, name: str, rows: Sequence[Sequence[Any]]) -> None:
+        """The same statement for many rows of values."""
+        ...
+
+    def first(self, name: str, values: Values = ()) -> Line | None:
+        """The first row of a result, if there is one."""
+        ...
+
+    def only(self, name: str, values: Values = ()) -> Line:
+        """The row of a result that always has one."""
+        ...
+
+    def rows(self, name: str, values: Values = ()) -> list[Line]:
+        """Every row of a result."""
+        ...
+
+    def lines(self, name: str, values: Values = ()) -> list[Any]:
+        """Every row of a result that holds no bytes; of a single column its values."""
+        ...

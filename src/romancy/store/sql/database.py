@@ -1,0 +1,50 @@
+"""What a store needs of a database: transactions, and to be told when somebody else has written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol, TypeAlias, TypeVar
+
+from romancy.errors import StoreError
+from romancy.model.transition import Answer, Write
+from romancy.store.port import Pulse
+from romancy.store.sql.cursor import Cursor
+
+T = TypeVar("T")
+Work: TypeAlias = Callable[[Cursor], T]
+
+
+class Database(Protocol):
+    """Runs transactions; its errors are `StoreError`."""
+
+    @property
+    def foreign(self) -> Callable[[], None] | None:
+        """Called on the event loop when another process (or connection) has written."""
+        ...
+
+    @foreign.setter
+    def foreign(self, foreign: Callable[[], None] | None) -> None: ...
+
+    async def open(self, *, auto_migrate: bool, now: int) -> None:
+        """Connect, and bring the schema up to date (or check that it is)."""
+        ...
+
+    async def close(self) -> None:
+        """Finish what is queued and disconnect. Safe to call twice."""
+        ...
+
+    async def commit(self, batch: Sequence[Write]) -> list[Answer | StoreError]:
+        """Write a batch in one transaction; one answer for each write, in order."""
+        ...
+
+    async def write(self, work: Work[T], *, point: str = "commit", in_turn: bool = True) -> T:
+        """One transaction. In turn: no other that may concern several instances runs beside it."""
+        ...
+
+    async def read(self, work: Work[T]) -> T:
+        """Reads of one snapshot."""
+        ...
+
+    def pulse(self, worker: str) -> Pulse:
+        """A worker's heartbeat."""
+        ...

@@ -1,0 +1,29 @@
+"""The shapes of writes that are so common that databases have short ways for them."""
+
+from __future__ import annotations
+
+from typing import TypeGuard
+
+from romancy.model.transition import Transition, Write
+
+MOST = 32
+"""Entries of a step; one with more goes the long way."""
+
+
+def is_step(write: Write) -> TypeGuard[Transition]:
+    """Nothing but the history changes, unless the instance is no longer as its run knows it."""
+    if type(write) is not Transition or not write.hold or write.ending is not None or write.length is None:
+        return False
+    if write.wake_at is not None or write.retrying_since is not None or has_extras(write):
+        return False
+    # The entry after the last one is what a step that was committed already collides with.
+    return 0 < len(write.history) <= MOST and write.history[0].seq == write.length + 1
+
+
+def has_extras(write: Transition) -> bool:
+    """It is a claim as well, or more than the history and the end is to be written."""
+    if write.new_epoch != write.epoch or write.blocked_by is not None:
+        return True
+    if write.deeds or write.asks or write.recur is not None:
+        return True
+    return bool(write.attempts or write.closed or write.waits or write.withdrawn or write.consumed or write.notes)

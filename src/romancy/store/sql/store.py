@@ -1,0 +1,191 @@
+"""The store's port on a database that runs the deciding code's statements."""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from romancy.clock import Clock
+from romancy.errors import StoreError
+from romancy.model.history import Attempt, Entry
+from romancy.model.instance import Inbox, Loaded, Query, Row, Stored, WorkerRow
+from romancy.model.status import Status
+from romancy.model.transition import Answer, Write
+from romancy.store.port import JournalEntry, Pulse, Runnable
+from romancy.store.sql import ownership, reads
+from romancy.store.sql.cursor import Cursor
+from romancy.store.sql.database import Database
+
+
+class SqlStore:
+    """Every verb is a transaction, or a read of one snapshot, on a database."""
+
+    def __init__(self, database: Database, *, clock: Clock, auto_migrate: bool = True) -> None:
+        self._database = database
+        self._clock = clock
+        self._auto_migrate = auto_migrate
+        self._turn = 0
+
+    def now(self) -> int:
+        """The time in microseconds."""
+        return self._clock.now()
+
+    async def open(self) -> None:
+        """Connect, and bring the schema up to date (or check that it is). Raises `StoreError`."""
+        await self._database.open(auto_migrate=self._auto_migrate, now=self.now())
+
+    async def close(self) -> None:
+        """Finish what is queued and disconnect. Safe to call twice."""
+        await self._database.close()
+
+    @property
+    def on_foreign_commit(self) -> Callable[[], None] | None:
+        """Called on the event loop when another process (or connection) has written: look for work."""
+        return self._database.foreign
+
+    @on_foreign_commit.setter
+    def on_foreign_commit(self, call: Callable[[], None] | None) -> None:
+        self._database.foreign = call
+
+    # --- writing
+
+    async def commit(self, batch: Sequence[Write]) -> builtins.list[Answer | StoreError]:
+        """Write a batch in one transaction; one answer for each write, in order."""
+        if not batch:
+            return []
+        return await self._database.commit(batch)
+
+    async def claim(
+        self,
+        worker: str,
+        runnable: Sequence[Runnable],
+        *,
+        now: int,
+        limit: int,
+        ids: Sequence[str] | None = None,
+        blocked: bool = False,
+    ) -> builtins.list[Row]:
+        """Take up to `limit` unowned instances that are due; each kind of workflow gets its turn."""
+        self._turn += 1
+        turn = self._turn
+
+        def take(cursor: Cursor) -> list[Row]:
+            if blocked:
+                found = ownership.blocked(cursor, runnable, ids, limit=limit, turn=turn)
+            else:
+                found = ownership.due(cursor, runnable, ids, now=now, limit=limit, turn=turn)
+            return ownership.take(cursor, worker, found, now=now)
+
+        return await self._database.write(take, point="claim", in_turn=False)
+
+    async def release(self, worker: str, *, now: int) -> int:
+        """Give back everything the worker owns, at once claimable, and strike the worker off."""
+        return await self._database.write(partial(ownership.release, worker=worker, now=now))
+
+    async def sweep(self, dead: Sequence[tuple[str, int]], *, now: int, limit: int) -> int:
+        """Free up to `limit` instances of workers whose heartbeat still is the one given, and of no workers at all."""
+        return await self._database.write(partial(ownership.sweep, dead=dead, now=now, limit=limit))
+
+    async def strand(self, kinds: Sequence[Runnable], *, due_before: int, now: int, limit: int) -> int:
+        """Block up to `limit` instances of kinds that nobody can run and that have been due since before a time."""
+        return await self._database.write(
+            partial(ownership.strand, kinds=kinds, due_before=due_before, now=now, limit=limit)
+        )
+
+    async def enlist(self, worker: WorkerRow) -> None:
+        """Record a worker's incarnation."""
+        await self._database.write(partial(ownership.enlist, worker=worker), in_turn=False)
+
+    async def save_source(self, code: str, workflow: str, version: str, source: str, *, now: int) -> None:
+        """Keep a workflow's source, once for each fingerprint."""
+        await self._database.write(
+            partial(ownership.save_source, values=(code, workflow, version, source, now)), in_turn=False
+        )
+
+    async def save_handlers(self, handlers: Sequence[tuple[str, str, bool]], *, now: int) -> None:
+        """Note which workflows (name, version) handle events, and which do not."""
+        await self._database.write(partial(ownership.save_handlers, handlers=handlers, now=now), in_turn=False)
+
+    async def prune(self, *, ended_before: int, limit: int) -> int:
+        """Delete up to `limit` instances that ended before a time, with everything of theirs."""
+        return await self._database.write(partial(ownership.prune, ended_before=ended_before, limit=limit), in_turn=False)
+
+    async def forget(self, *, events_before: int, messages_before: int, limit: int) -> int:
+        """Delete up to `limit` events accepted, and as many unclaimed messages written, before a time."""
+        work = partial(ownership.forget, events_before=events_before, messages_before=messages_before, limit=limit)
+        return await self._database.write(work)
+
+    # --- reading, for the engine
+
+    async def load(self, instance_id: str) -> Loaded | None:
+        """Everything a cold replay needs."""
+        return await self._database.read(partial(reads.load, instance_id=instance_id))
+
+    async def inbox(self, instance_id: str) -> Inbox:
+        """What has arrived for an instance, oldest first, and the signal counter it belongs to."""
+        return await self._database.read(partial(reads.inbox, instance_id=instance_id))
+
+    async def arrivals(self, worker: str) -> builtins.list[str]:
+        """The worker's instances for which something arrived that they have not seen."""
+        return await self._database.read(partial(reads.arrivals, worker=worker))
+
+    async def owned(self, worker: str) -> builtins.list[str]:
+        """The instances a worker owns."""
+        return await self._database.read(partial(reads.owned, worker=worker))
+
+    async def upcoming(self, runnable: Sequence[Runnable], *, until: int, limit: int) -> builtins.list[tuple[str, int]]:
+        """Unowned instances and when they are due, up to a time, soonest first."""
+        return await self._database.read(partial(reads.upcoming, runnable=runnable, until=until, limit=limit))
+
+    async def kinds_waiting(self) -> builtins.list[tuple[str, str]]:
+        """Each workflow and version that unowned instances wait for."""
+        return await self._database.read(reads.kinds_waiting)
+
+    async def workers(self) -> builtins.list[WorkerRow]:
+        """Every worker that has not been struck off."""
+        return await self._database.read(reads.workers)
+
+    async def statuses(self, ids: Sequence[str]) -> dict[str, Status]:
+        """The status of each instance that exists."""
+        return await self._database.read(partial(reads.statuses, ids=ids))
+
+    def pulse(self, worker: str) -> Pulse:
+        """The worker's heartbeat."""
+        return self._database.pulse(worker)
+
+    # --- reading, for people
+
+    async def get(self, instance_id: str, generation: int | None = None) -> Stored | None:
+        """One instance with its payloads, as it is or as it was in an archived generation."""
+        return await self._database.read(partial(reads.get, instance_id=instance_id, generation=generation))
+
+    async def members(self, group: str) -> builtins.list[str]:
+        """Who is in a group, in the order they joined."""
+        return await self._database.read(partial(reads.members, group=group))
+
+    async def undeliverable(self, *, after: int, limit: int) -> builtins.list[tuple[int, int, bytes]]:
+        """Addressed events whose instance does not exist or has ended: place, time and the event."""
+        return await self._database.read(partial(reads.undeliverable, after=after, limit=limit))
+
+    async def list(self, query: Query) -> builtins.list[Stored]:
+        """Instances, newest first."""
+        return await self._database.read(partial(reads.list_rows, query=query))
+
+    async def history(self, instance_id: str, generation: int, *, after: int, limit: int) -> builtins.list[Entry]:
+        """Entries of one generation with `seq` above `after`, in order."""
+        return await self._database.read(
+            partial(reads.history, instance_id=instance_id, generation=generation, after=after, limit=limit)
+        )
+
+    async def attempts(self, instance_id: str, generation: int) -> builtins.list[Attempt]:
+        """Failed and open attempts of one generation, by operation and number."""
+        return await self._database.read(partial(reads.attempts, instance_id=instance_id, generation=generation))
+
+    async def journal(self, instance_id: str) -> builtins.list[JournalEntry]:
+        """Who owned the instance when, cold replays, operators' deeds; oldest first."""
+        return await self._database.read(partial(reads.journal, instance_id=instance_id))
+
+    async def source(self, code: str) -> str | None:
+        """The source of a workflow by its fingerprint."""
+        return await self._database.read(partial(reads.source, code=code))
