@@ -136,7 +136,7 @@ class Books:
             self._answer(write, ask, replies.get(ask.entry.op), first=not answer.replies)
         if write.recur is not None:
             party.waits.clear()
-        if write.ending is not None:
+        if write.ending is not None and not answer.held:  # held: it is cancelled, and does not know it yet
             self._end(write.instance_id)
 
     def _end(self, instance_id: str) -> None:

@@ -26,6 +26,7 @@ SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint
 -- The short way: new instances, runs that go on with nothing but a longer history, runs that end with nothing left to clear.
 -- What is out of the ordinary (the id is taken, the epoch old, something arrived, somebody else holds the row) is left out
 -- here and goes the long way. Nobody is waited for. In a step the hot row stays as it is; the lock is the fence.
+-- `= ANY` beside each join keeps the planner to the indexes, whatever it believes of the tables' sizes.
 WITH new AS (
     INSERT INTO romancy_instances (
         id, workflow, version, status, generation, round, epoch, owner, wake_at, signal, signal_seen, deadline_at,
@@ -49,21 +50,22 @@ held AS MATERIALIZED (
         :ends::boolean[], :status::text[], :now::bigint[], :fingerprint::text[], :output::bytea[], :error::bytea[]) AS f (
         id, generation, epoch, owner, seen, length, ends, status, now, fingerprint, output, error)
     JOIN romancy_instances AS i ON i.id = f.id
-    WHERE i.generation = f.generation AND i.epoch = f.epoch AND i.owner = f.owner AND i.signal = f.seen
+    WHERE i.id = ANY (:id::text[]) AND i.generation = f.generation AND i.epoch = f.epoch AND i.owner = f.owner AND i.signal = f.seen
         AND i.signal_seen = f.seen
         AND (f.ends OR (i.status = f.status AND i.wake_at IS NULL AND i.retrying_since IS NULL))
-        AND NOT EXISTS (
-            SELECT 1 FROM romancy_history AS h
-            WHERE h.instance_id = f.id AND h.generation = f.generation AND h.seq > f.length)
+        AND coalesce((
+            SELECT max(h.seq) FROM romancy_history AS h
+            WHERE h.instance_id = f.id AND h.generation = f.generation), 0) = f.length
     FOR NO KEY UPDATE OF i SKIP LOCKED),
 ended AS (
     UPDATE romancy_instances AS i SET
         status = held.status, updated_at = held.now, ended_at = held.now, fingerprint = held.fingerprint, owner = NULL,
         wake_at = NULL, retrying_since = NULL
-    FROM held WHERE i.id = held.id AND held.ends),
+    FROM held WHERE i.id = ANY (:id::text[]) AND i.id = held.id AND held.ends),
 results AS (
     UPDATE romancy_payloads AS p SET output = held.output, error = held.error
-    FROM held WHERE held.ends AND p.instance_id = held.id AND p.generation = held.generation),
+    FROM held
+    WHERE p.instance_id = ANY (:id::text[]) AND p.instance_id = held.id AND p.generation = held.generation AND held.ends),
 grown AS (
     INSERT INTO romancy_history (
         instance_id, generation, seq, kind, op, outcome, at, name, role, digest, input, value, attempt, site,
@@ -88,11 +90,11 @@ WITH held AS MATERIALIZED (
         :id::text[], :generation::bigint[], :epoch::bigint[], :owner::text[], :seen::bigint[], :length::bigint[],
         :status::text[]) AS f (id, generation, epoch, owner, seen, length, status)
     JOIN romancy_instances AS i ON i.id = f.id
-    WHERE i.generation = f.generation AND i.epoch = f.epoch AND i.owner = f.owner AND i.signal = f.seen
+    WHERE i.id = ANY (:id::text[]) AND i.generation = f.generation AND i.epoch = f.epoch AND i.owner = f.owner AND i.signal = f.seen
         AND i.signal_seen = f.seen AND i.status = f.status AND i.wake_at IS NULL AND i.retrying_since IS NULL
-        AND NOT EXISTS (
-            SELECT 1 FROM romancy_history AS h
-            WHERE h.instance_id = f.id AND h.generation = f.generation AND h.seq > f.length)
+        AND coalesce((
+            SELECT max(h.seq) FROM romancy_history AS h
+            WHERE h.instance_id = f.id AND h.generation = f.generation), 0) = f.length
     FOR NO KEY UPDATE OF i SKIP LOCKED),
 grown AS (
     INSERT INTO romancy_history (
@@ -117,7 +119,7 @@ FROM unnest(
     :id::text[], :generation::bigint[], :epoch::bigint[], :worker::text[], :last::bigint[], :now::bigint[]) AS f (
     id, generation, epoch, worker, last, now)
 JOIN romancy_instances AS i ON i.id = f.id
-WHERE CASE
+WHERE i.id = ANY (:id::text[]) AND CASE
     WHEN f.last IS NULL THEN i.created_at = f.now AND i.generation = 1 AND i.epoch = f.epoch
         AND i.owner IS NOT DISTINCT FROM f.worker
     WHEN f.last < 0 THEN i.ended_at = f.now AND i.generation = f.generation AND i.epoch = f.epoch
