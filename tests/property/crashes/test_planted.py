@@ -99,7 +99,7 @@ def test_a_start_before_its_cause_is_durable_is_found(monkeypatch: Plant) -> Non
 
 
 def test_epochs_that_are_ignored_are_found(monkeypatch: Plant) -> None:
-    monkeypatch.setattr(transitions, "_may_write", lambda state, write: not state.ended)
+    monkeypatch.setattr(transitions, "may_write", lambda state, write: not state.ended)
     assert found(crashes=0)
 
 
@@ -109,7 +109,7 @@ def test_owners_without_epochs_are_found(monkeypatch: Plant) -> None:
     def same_process(state: State, write: Transition) -> bool:
         return not state.ended and (state.owner is None or state.owner.split("/")[0] == write.worker.split("/")[0])
 
-    monkeypatch.setattr(transitions, "_may_write", same_process)
+    monkeypatch.setattr(transitions, "may_write", same_process)
     assert found(crashes=0)
 
 

@@ -15,6 +15,8 @@ from romancy.store.sql.cursor import Line, Values
 class PostgresCursor:
     """What the deciding code runs its statements with; only in work that the bridge does."""
 
+    many_at_once = True
+
     def __init__(self, connection: Connection[Any]) -> None:
         self._connection = connection
 

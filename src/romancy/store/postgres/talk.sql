@@ -8,6 +8,80 @@ VALUES (:source, :id, :type, :subject, :target, greatest(:now::bigint, (
     SELECT accepted_at FROM romancy_events ORDER BY seq DESC LIMIT 1)), :body)
 ON CONFLICT (source, id) DO NOTHING RETURNING seq
 
+-- name: accept_events
+-- Many events join the log, those whose source and id are not known.
+INSERT INTO romancy_events (source, id, type, subject, target, accepted_at, body)
+SELECT e.source, e.id, e.type, e.subject, e.target, greatest(:now::bigint, (
+    SELECT accepted_at FROM romancy_events ORDER BY seq DESC LIMIT 1)), e.body
+FROM unnest(:source::text[], :id::text[], :type::text[], :subject::text[], :target::text[], :body::bytea[])
+    WITH ORDINALITY AS e (source, id, type, subject, target, body, place)
+ORDER BY e.place
+ON CONFLICT (source, id) DO NOTHING RETURNING seq, source, id, accepted_at
+
+-- name: handled_types
+-- Those of the given types that start workflows.
+SELECT workflow FROM romancy_handlers WHERE workflow = ANY (ARRAY(SELECT jsonb_array_elements_text(?::jsonb)))
+
+-- name: waits_for_events
+-- Who waits for these events (seq, type, subject, target, time).
+SELECT (e ->> 0)::bigint, w.instance_id, w.op, w."match"
+FROM jsonb_array_elements(?::jsonb) WITH ORDINALITY AS given (e, place) CROSS JOIN LATERAL (
+    SELECT instance_id, op, "match" FROM romancy_waits
+    WHERE e ->> 3 IS NULL AND kind = 'event' AND key = e ->> 1 AND key <> '' AND subject IS NULL
+        AND (due IS NULL OR due > (e ->> 4)::bigint)
+    UNION ALL
+    SELECT instance_id, op, "match" FROM romancy_waits
+    WHERE e ->> 3 IS NULL AND kind = 'event' AND key = e ->> 1 AND key <> '' AND subject = e ->> 2
+        AND (due IS NULL OR due > (e ->> 4)::bigint)
+    UNION ALL
+    SELECT instance_id, op, "match" FROM romancy_waits
+    WHERE instance_id = e ->> 3 AND kind = 'event' AND key = e ->> 1 AND (subject IS NULL OR subject = e ->> 2)
+        AND (due IS NULL OR due > (e ->> 4)::bigint)) AS w
+ORDER BY given.place
+
+-- name: meet_many_waits
+-- Something has come for these waits: to each its own.
+UPDATE romancy_waits AS w SET met = coalesce(w.met, (called ->> 2)::bigint) FROM jsonb_array_elements(?::jsonb) AS called
+WHERE w.instance_id = called ->> 0 AND w.op = called ->> 1
+
+-- name: find_events
+-- For each who asks (place, instance, operation, type, subject, deadline, wish): whether something else has come for it, and
+-- the oldest event that it may have.
+SELECT (ask ->> 0)::bigint, mind.rest, e.seq, e.accepted_at, e.body, e.target IS NOT NULL
+FROM jsonb_array_elements(?::jsonb) AS ask
+CROSS JOIN LATERAL (
+    SELECT
+        EXISTS (SELECT 1 FROM romancy_inbox WHERE instance_id = ask ->> 1) OR EXISTS (
+            SELECT 1 FROM romancy_waits WHERE instance_id = ask ->> 1 AND met IS NOT NULL AND op <> ask ->> 2) AS rest,
+        coalesce(
+            (SELECT met - 1 FROM romancy_waits WHERE instance_id = ask ->> 1 AND op = ask ->> 2),
+            (SELECT max(seq) FROM romancy_taken
+                WHERE instance_id = ask ->> 1 AND md5(wanted) = md5(ask ->> 6) AND wanted = ask ->> 6
+                    AND seq > i.born),
+            i.born) AS after
+    FROM romancy_instances AS i WHERE i.id = ask ->> 1) AS mind
+LEFT JOIN LATERAL (
+    SELECT * FROM (
+        (SELECT seq, accepted_at, body, target FROM romancy_events AS e
+        WHERE ask ->> 4 IS NULL AND target IS NULL AND type = ask ->> 3 AND seq > mind.after
+            AND (ask ->> 5 IS NULL OR accepted_at < (ask ->> 5)::bigint)
+            AND NOT EXISTS (SELECT 1 FROM romancy_taken AS t WHERE t.instance_id = ask ->> 1 AND t.seq = e.seq)
+        ORDER BY seq LIMIT 1)
+        UNION ALL
+        (SELECT seq, accepted_at, body, target FROM romancy_events AS e
+        WHERE target IS NULL AND type = ask ->> 3 AND subject = ask ->> 4 AND subject IS NOT NULL AND seq > mind.after
+            AND (ask ->> 5 IS NULL OR accepted_at < (ask ->> 5)::bigint)
+            AND NOT EXISTS (SELECT 1 FROM romancy_taken AS t WHERE t.instance_id = ask ->> 1 AND t.seq = e.seq)
+        ORDER BY seq LIMIT 1)
+        UNION ALL
+        (SELECT seq, accepted_at, body, target FROM romancy_events AS e
+        WHERE target = ask ->> 1 AND target IS NOT NULL AND type = ask ->> 3 AND seq > mind.after
+            AND (ask ->> 4 IS NULL OR subject = ask ->> 4)
+            AND (ask ->> 5 IS NULL OR accepted_at < (ask ->> 5)::bigint)
+            AND NOT EXISTS (SELECT 1 FROM romancy_taken AS t WHERE t.instance_id = ask ->> 1 AND t.seq = e.seq)
+        ORDER BY seq LIMIT 1)) AS three
+    ORDER BY seq LIMIT 1) AS e ON true
+
 -- name: handler_of
 -- The workflow that an event of this type starts.
 SELECT version FROM romancy_handlers WHERE workflow = ?

@@ -2,23 +2,60 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
-from romancy.model.transition import Accept, Answer, Beat, Create, Own, Post, Request, Transition, Write
+from romancy.model.transition import Accept, Answer, Applied, Beat, Create, Own, Post, Request, Transition, Write
+from romancy.store.sql.crowds import accept_together, ask_together, handled_types, is_plain_ask
 from romancy.store.sql.cursor import Cursor
 from romancy.store.sql.ledger import Ledger
 from romancy.store.sql.requests import request
-from romancy.store.sql.transitions import accept, beat, create, post, talks, transition
+from romancy.store.sql.transitions import accept, beat, create, is_plain_end, post, talks, transition
 
 
 def write_deliberately(cursor: Cursor, batch: Sequence[Write]) -> list[Answer]:
-    """First what concerns one instance each, together; then what may concern others, one by one in order."""
+    """First what concerns one instance each, together; then what may concern others.
+
+    Of that, what cannot get into each other's way is decided together too: events, waits for events, ends. The rest is done
+    one by one, in order. Writes of different instances may change places; nobody has been told of any.
+    """
     together = _independent(batch)
     answers = dict(zip(together, _write_together(cursor, list(together.values())), strict=True))
-    for index, write in enumerate(batch):
-        if index not in answers:
-            answers[index] = _write_one(cursor, write)
+    rest = {index: write for index, write in enumerate(batch) if index not in answers}
+    groups = _groups(cursor, rest)
+    answers |= accept_together(cursor, groups.accepts)
+    for index, write in groups.singles.items():
+        answers[index] = _write_one(cursor, write)
+    answers |= ask_together(cursor, groups.asks)
+    answers |= zip(groups.ends, _write_together(cursor, list(groups.ends.values())), strict=True)
     return [answers[index] for index in range(len(batch))]
+
+
+@dataclass(slots=True)
+class _Groups:
+    accepts: dict[int, Accept] = field(default_factory=dict[int, Accept])
+    asks: dict[int, Transition] = field(default_factory=dict[int, Transition])
+    ends: dict[int, Transition] = field(default_factory=dict[int, Transition])
+    singles: dict[int, Write] = field(default_factory=dict[int, Write])
+
+
+def _groups(cursor: Cursor, writes: Mapping[int, Write]) -> _Groups:
+    groups = _Groups()
+    times = Counter(write.instance_id for write in writes.values() if not isinstance(write, Accept | Post))
+    handled = handled_types(cursor, [write for write in writes.values() if isinstance(write, Accept)])
+    for index, write in writes.items():
+        if isinstance(write, Accept) and cursor.many_at_once and not any(one.type in handled for one in write.events):
+            groups.accepts[index] = write
+        elif type(write) is not Transition or times[write.instance_id] > 1:
+            groups.singles[index] = write
+        elif is_plain_end(write):
+            groups.ends[index] = write
+        elif cursor.many_at_once and is_plain_ask(write):
+            groups.asks[index] = write
+        else:
+            groups.singles[index] = write
+    return groups
 
 
 def _independent(batch: Sequence[Write]) -> dict[int, Own]:
@@ -64,8 +101,18 @@ def _decide_all(ledger: Ledger, batch: Sequence[Own]) -> list[Answer]:
     for layer in layers(batch):
         for index in layer:
             answers[index] = _decide(ledger, batch[index])
-        ledger.flush()
+        if called := ledger.flush():
+            _tell(answers, layer, called)
     return [answers[index] for index in range(len(batch))]
+
+
+def _tell(answers: dict[int, Answer], layer: Sequence[int], called: Sequence[str]) -> None:
+    """Somebody was called in place of one that ended: one of the answers says so."""
+    for index in layer:
+        answer = answers[index]
+        if isinstance(answer, Applied):
+            answers[index] = answer._replace(woken=(*answer.woken, *called))
+            return
 
 
 def _write_one(cursor: Cursor, write: Write) -> Answer:

@@ -12,6 +12,9 @@ Line: TypeAlias = tuple[Any, ...]
 class Cursor(Protocol):
     """Runs the statements of a dialect, one after another."""
 
+    many_at_once: bool
+    """The dialect has statements that decide about many events or waits at once: where each takes a way to a server."""
+
     def run(self, name: str, values: Values = ()) -> int:
         """Change something; how many rows."""
         ...

@@ -40,7 +40,7 @@ def accept(cursor: Cursor, event: Event, now: int) -> tuple[int, list[str]] | No
     (at,) = cursor.only("accepted_at", (seq,))
     waiting = "waits_for_event" if event.target is None else "waits_of_target"
     waits = cursor.rows(waiting, {**values, "at": at})
-    met = [(instance_id, op) for instance_id, op, wish in waits if wish is None or _fits(body, wish)]
+    met = [(instance_id, op) for instance_id, op, wish in waits if wish is None or fits(body, wish)]
     called = call(cursor, met, seq)
     wake(cursor, called, now)
     return seq, called
@@ -53,19 +53,19 @@ def find(cursor: Cursor, instance_id: str, op: str, wanted: Wanted, before: int 
         "type": wanted.key,
         "subject": wanted.subject,
         "before": before,
-        "wanted": _wish(wanted),
+        "wanted": wish(wanted),
         "limit": 1 if wanted.match is None else _PAGE,
     }
     values["after"] = _after(cursor, op, values)
     for seq, at, body in _candidates(cursor, values):
-        if wanted.match is None or _fits(body, wanted.match):
+        if wanted.match is None or fits(body, wanted.match):
             return at, seq, body
     return None
 
 
 def take(cursor: Cursor, instance_id: str, wanted: Wanted, seq: int) -> None:
     """An instance consumes an event."""
-    cursor.run("take_event", (instance_id, seq, _wish(wanted)))
+    cursor.run("take_event", (instance_id, seq, wish(wanted)))
     cursor.run("use_event", (seq, instance_id))
 
 
@@ -98,11 +98,13 @@ def _pages(cursor: Cursor, name: str, values: dict[str, Any]) -> Iterator[Line]:
         values = {**values, "after": page[-1][0]}
 
 
-def _fits(body: bytes, wish: bytes) -> bool:
+def fits(body: bytes, wish: bytes) -> bool:
+    """The data of an event is what a wait wishes for."""
     event = json.loads(body)
     return "data" in event and matches(event["data"], json.loads(wish))
 
 
-def _wish(wanted: Wanted) -> str:
+def wish(wanted: Wanted) -> str:
+    """What a wait wishes for, as a key."""
     match = None if wanted.match is None else json.loads(wanted.match)
     return json.dumps([wanted.key, wanted.subject, match], sort_keys=True)

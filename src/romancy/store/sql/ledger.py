@@ -58,6 +58,9 @@ _STEP = attrgetter("epoch", "signal_seen", "updated_at", "wake_at", "retrying_si
 _MOVE = attrgetter(*[name for name in State.__slots__ if name not in ("id", "length")], "id")
 
 _INSERTS = (
+    "take_event",
+    "use_event",
+    "put_wait",
     "add_instances",
     "add_payloads",
     "set_results",
@@ -80,6 +83,7 @@ class Ledger:
         self._moves: list[State] = []
         self._rows: dict[str, list[Sequence[Any]]] = {}
         self._gone: dict[str, list[Any]] = {}
+        self._ended: dict[str, int] = {}
 
     def step(self, state: State) -> None:
         """The instance went on under the same owner and in the same status."""
@@ -123,6 +127,16 @@ class Ledger:
         head = (state.id, state.generation)
         self._rows.setdefault("put_attempts", []).extend([head + _ATTEMPT(attempt) for attempt in attempts])
 
+    def take_event(self, state: State, seq: int, wish: str, *, addressed: bool) -> None:
+        """The instance consumes an event."""
+        self._add("take_event", (state.id, seq, wish))
+        if addressed:
+            self._add("use_event", (seq, state.id))
+
+    def register(self, wait: Sequence[Any]) -> None:
+        """A wait of the instance begins, or goes on."""
+        self._add("put_wait", wait)
+
     def put_waits(self, state: State, waits: Iterable[Wait]) -> None:
         """What the instance waits for."""
         self._rows.setdefault("put_waits", []).extend([(state.id, *_WAIT(wait)) for wait in waits])
@@ -147,16 +161,18 @@ class Ledger:
         """Mails the run has used."""
         self._gone.setdefault("consume_mails", []).extend([(state.id, mail) for mail in mails])
 
-    def clear(self, state: State, now: int) -> list[str]:
-        """The instance ended: it waits for nothing, gets nothing and runs nothing. The instances called in its place."""
+    def clear(self, state: State, now: int) -> None:
+        """The instance ended: it waits for nothing, hears nothing and runs nothing."""
         for name in ("clear_waits", "clear_inbox", "clear_open_attempts"):
             self._gone.setdefault(name, []).append(state.id)
         if state.status == Status.FAILED:
             self.cursor.run("keep_bonds", {"id": state.id, "generation": state.generation})
-        return channels.clear(self.cursor, [state.id], now)
+        self._ended[state.id] = now
 
-    def flush(self) -> None:
-        """Write everything gathered so far."""
+    def flush(self) -> list[str]:
+        """Write everything gathered so far; the instances that were called in place of some that ended."""
+        called = channels.clear(self.cursor, list(self._ended), max(self._ended.values())) if self._ended else []
+        self._ended.clear()
         # Before the rows: a transition may replace a wait or an attempt by one of the same operation.
         for name in _DELETES:
             if keys := self._gone.pop(name, None):
@@ -170,6 +186,7 @@ class Ledger:
                 self.cursor.many(name, rows)
         self._steps.clear()
         self._moves.clear()
+        return called
 
     def _add(self, name: str, row: Sequence[Any]) -> None:
         self._rows.setdefault(name, []).append(row)

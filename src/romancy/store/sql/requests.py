@@ -68,7 +68,8 @@ def _resume(ledger: Ledger, state: State, write: Request) -> Answer:
 def _terminate(ledger: Ledger, state: State, write: Request) -> Answer:
     state.status, state.owner, state.wake_at, state.ended_at = Status.TERMINATED, None, None, write.now
     state.epoch += 1
-    return _done(ledger, state, write, ledger.clear(state, write.now))
+    ledger.clear(state, write.now)
+    return _done(ledger, state, write)
 
 
 def _retry(ledger: Ledger, state: State, write: Request) -> Answer:

@@ -55,6 +55,16 @@ class Decided(NamedTuple):
     outcome: Outcome
     value: bytes | None
 
+    @classmethod
+    def of(cls, value: bytes | None) -> Decided:
+        """A value."""
+        return cls(Outcome.OK, value)
+
+    @classmethod
+    def error(cls, error: RomancyError) -> Decided:
+        """An error."""
+        return cls(Outcome.ERROR, encode_failure(error))
+
 
 @dataclass(slots=True)
 class Talk:
@@ -155,7 +165,7 @@ class Talk:
             case LeaveGroup():
                 return _told(self._leave(instance_id, ask.question))
             case Members():
-                return Decided(Outcome.OK, json.dumps(members(self.cursor, ask.question.group)).encode())
+                return Decided.of(json.dumps(members(self.cursor, ask.question.group)).encode())
             case Wanted():
                 raise AssertionError("a wait is not decided alone")
 
@@ -167,7 +177,7 @@ class Talk:
         (_, seq, body), ask = min(found, key=lambda one: one[0][:2])
         self._take(instance_id, ask, seq)
         self._end_wait(instance_id, ask)
-        return [(ask, Decided(Outcome.OK, body))]
+        return [(ask, Decided.of(body))]
 
     def _find(self, instance_id: str, ask: Ask) -> tuple[int, int, bytes] | None:
         wanted = ask.question
@@ -210,7 +220,7 @@ class Talk:
                 "receive()."
             )
         now = self.now if ask.before is None else ask.before
-        return _expired(ask.entry, wanted) if ask.due is not None and ask.due <= now else None
+        return expired(ask.entry, wanted) if ask.due is not None and ask.due <= now else None
 
     def _mode(self, instance_id: str, channel: str) -> str | None:
         found = self.cursor.first("subscription", (channel, instance_id))
@@ -223,24 +233,11 @@ class Talk:
             self.call(call_next(self.cursor, ask.question.key, self.now))
 
     def _register(self, instance_id: str, ask: Ask) -> None:
-        entry, wanted = ask.entry, ask.question
+        wanted = ask.question
         assert isinstance(wanted, Wanted)
-        kind = WaitKind.EVENT if entry.kind is Kind.EVENT else WaitKind.MESSAGE
         # What came, but not before the bound, is for this wait when it is asked for again.
         later = None if ask.before is None else self._find_before(instance_id, ask, wanted, ask.due)
-        row = (
-            instance_id,
-            entry.op,
-            kind,
-            entry.scheduled_at,
-            ask.due,
-            wanted.key,
-            wanted.subject,
-            wanted.match,
-            entry.site,
-            None if later is None else later[1],
-        )
-        self.cursor.run("put_wait", row)
+        self.cursor.run("put_wait", registration(instance_id, ask, None if later is None else later[1]))
 
     def _subscribe(self, instance_id: str, asked: Subscribe) -> RomancyError | None:
         mode = channels.subscribe(self.cursor, instance_id, asked.channel, asked.mode, self.now)
@@ -264,11 +261,31 @@ def record(entry: Entry, seq: int, decided: Decided) -> tuple[Entry, Reply]:
     return written, Reply(entry.op, seq, entry.at, outcome, value)
 
 
+def registration(instance_id: str, ask: Ask, met: int | None) -> tuple[object, ...]:
+    """The row of a wait; `met`: what has come for it."""
+    entry, wanted = ask.entry, ask.question
+    assert isinstance(wanted, Wanted)
+    kind = WaitKind.EVENT if entry.kind is Kind.EVENT else WaitKind.MESSAGE
+    return (
+        instance_id,
+        entry.op,
+        kind,
+        entry.scheduled_at,
+        ask.due,
+        wanted.key,
+        wanted.subject,
+        wanted.match,
+        entry.site,
+        met,
+    )
+
+
 def _told(error: RomancyError | None) -> Decided:
-    return Decided(Outcome.OK, None) if error is None else Decided(Outcome.ERROR, encode_failure(error))
+    return Decided.of(None) if error is None else Decided.error(error)
 
 
-def _expired(entry: Entry, wanted: Wanted) -> RomancyError:
+def expired(entry: Entry, wanted: Wanted) -> RomancyError:
+    """What a wait is told whose time is over."""
     if entry.kind is Kind.MESSAGE:
         return ChannelMessageTimeoutError(f"No message came on channel {wanted.key!r} in time ({entry.op}).")
     subject = f" with subject {wanted.subject!r}" if wanted.subject is not None else ""

@@ -67,18 +67,23 @@ def talks(write: Transition) -> bool:
     return write.bound and (write.ending is not None or bool(write.withdrawn) or not write.hold)
 
 
+def is_plain_end(write: Transition) -> bool:
+    """It ends, and says nothing more: what it was called for is passed on, whatever it withdraws."""
+    return write.ending is not None and not write.deeds and not write.asks
+
+
 def transition(ledger: Ledger, write: Transition) -> Answer:
     """What a run did, if the run still may."""
     state = ledger.states.get(write.instance_id)
     if state is None:
         return Refused()
-    if not _may_write(state, write):
+    if not may_write(state, write):
         return Refused(Status(state.status))
     if _is_cancelled_meanwhile(state, write):
         status = Status.COMPENSATING if state.status == Status.COMPENSATING else Status.RUNNING
         write = write._replace(ending=None, hold=True, status=status)
     talk = Talk(ledger.cursor, write.now, _start)
-    replies = _talk(ledger, state, write, talk) if talks(write) else ()
+    replies = _talk(ledger, state, write, talk) if talks(write) and not is_plain_end(write) else ()
     caught_up = bool(write.asks) and not write.consumed and not talk.anything_left(state.id)
     if caught_up:
         write = write._replace(seen=state.signal)
@@ -86,13 +91,20 @@ def transition(ledger: Ledger, write: Transition) -> Answer:
         talk.call(pass_on(ledger.cursor, [state.id], write.now))
         _recur(ledger, state, write, write.recur)
         return Applied(state.signal, True, woken=tuple(talk.woken), started=tuple(talk.started))
+    talk.call(conclude(ledger, state, write, asked=bool(replies)))
+    return Applied(state.signal, state.owner is not None, replies, tuple(talk.woken), tuple(talk.started), caught_up)
+
+
+def conclude(ledger: Ledger, state: State, write: Transition, *, asked: bool) -> list[str]:
+    """The hot row and the other rows as the run leaves them; the instances called in its place."""
+    called: list[str] = []
     if write.hold and write.ending is None and _goes_on(state, write):
         _advance(state, write)
         ledger.step(state)
     else:
-        _settle(ledger, state, write, talk, asked=bool(replies))
+        called = _settle(ledger, state, write, asked=asked)
     _add_rows(ledger, state, write)
-    return Applied(state.signal, state.owner is not None, replies, tuple(talk.woken), tuple(talk.started), caught_up)
+    return called
 
 
 def _talk(ledger: Ledger, state: State, write: Transition, talk: Talk) -> tuple[Reply, ...]:
@@ -150,7 +162,8 @@ def beat(ledger: Ledger, write: Beat) -> Answer:
     return Applied(state.signal, held=True)
 
 
-def _may_write(state: State, write: Transition) -> bool:
+def may_write(state: State, write: Transition) -> bool:
+    """The run that made the transition still has the instance, or may go on with it."""
     if state.generation != write.generation or state.epoch != write.epoch or state.ended:
         return False
     if write.length is not None and state.length != write.length:
@@ -190,13 +203,14 @@ def _advance(state: State, write: Transition) -> None:
     state.retrying_since = write.retrying_since
 
 
-def _settle(ledger: Ledger, state: State, write: Transition, talk: Talk, *, asked: bool) -> None:
+def _settle(ledger: Ledger, state: State, write: Transition, *, asked: bool) -> list[str]:
+    called: list[str] = []
     _advance(state, write)
     state.blocked_by = write.blocked_by
     if state.started_at is None:
         state.started_at = write.now
     if write.ending is not None:
-        talk.call(_end(ledger, state, write))
+        _end(ledger, state, write)
     elif write.hold:
         state.owner, state.status = write.worker, write.status
     elif asked or state.signal != write.seen:
@@ -208,8 +222,9 @@ def _settle(ledger: Ledger, state: State, write: Transition, talk: Talk, *, aske
         state.owner, state.status = None, Status.PENDING if write.status is Status.RUNNING else write.status
         if write.status in _AT_REST:
             state.wake_at = None
-            talk.call(pass_on(ledger.cursor, [state.id], write.now))
+            called = pass_on(ledger.cursor, [state.id], write.now)
     ledger.move(state)
+    return called
 
 
 def _recur(ledger: Ledger, state: State, write: Transition, recur: Recurrence) -> None:
@@ -222,12 +237,12 @@ def _recur(ledger: Ledger, state: State, write: Transition, recur: Recurrence) -
     ledger.move(state)
 
 
-def _end(ledger: Ledger, state: State, write: Transition) -> list[str]:
+def _end(ledger: Ledger, state: State, write: Transition) -> None:
     assert write.ending is not None
     state.owner, state.status, state.wake_at, state.ended_at = None, write.status, None, write.now
     state.fingerprint = write.ending.fingerprint
     ledger.set_results(state, write.ending.output, write.ending.error)
-    return ledger.clear(state, write.now)
+    ledger.clear(state, write.now)
 
 
 def _add_rows(ledger: Ledger, state: State, write: Transition) -> None:

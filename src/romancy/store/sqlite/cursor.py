@@ -14,6 +14,8 @@ from romancy.store.sqlite.statements import one
 class SqliteCursor:
     """What the deciding code runs its statements with."""
 
+    many_at_once = False
+
     def __init__(self, cursor: sqlite3.Cursor) -> None:
         self.raw = cursor
 

@@ -1,0 +1,174 @@
+"""Many at once: events that are accepted, and instances that ask for one, with a handful of statements for all of them.
+
+Such writes do not get into each other's way: an event is for everybody, and who takes it changes nothing for others. They
+are decided as `talk` decides them one by one.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from romancy.model.history import Kind
+from romancy.model.status import Status
+from romancy.model.talk import AcceptedEvent, Event, Wanted
+from romancy.model.transition import Accept, Accepted, Answer, Applied, Refused, Transition
+from romancy.serde.talk import event_json
+from romancy.store.sql.calls import wake
+from romancy.store.sql.cursor import Cursor
+from romancy.store.sql.events import fits, wish
+from romancy.store.sql.ledger import Ledger, State
+from romancy.store.sql.talk import Decided, expired, record, registration
+from romancy.store.sql.transitions import conclude, may_write
+
+# --- events
+
+
+def handled_types(cursor: Cursor, writes: Sequence[Accept]) -> set[str]:
+    """The types among these events that start workflows: those are accepted one by one."""
+    if not writes or not cursor.many_at_once:
+        return set()
+    started = {event.type for write in writes for event, starts in zip(write.events, write.starts, strict=False) if starts}
+    types = sorted({event.type for write in writes for event in write.events})
+    return started | set(cursor.lines("handled_types", (json.dumps(types),)))
+
+
+def accept_together(cursor: Cursor, writes: Mapping[int, Accept]) -> dict[int, Answer]:
+    """Put events into the log and call those who wait for them."""
+    if not writes:
+        return {}
+    now = max(write.now for write in writes.values())
+    given = [event for write in writes.values() for event in write.events]
+    bodies = [event_json(event) for event in given]
+    new = _join(cursor, given, bodies, now)
+    called = _call(cursor, [(seq, at, given[place], bodies[place]) for place, (seq, at) in new.items()], now)
+    answers: dict[int, Answer] = {}
+    place = 0
+    for index, write in writes.items():
+        accepted: list[AcceptedEvent] = []
+        for event in write.events:
+            known = place not in new
+            ids = () if known else tuple(called.get(new[place][0], ()))
+            accepted.append(AcceptedEvent(event.id, event.source, duplicate=known, instance_ids=ids))
+            place += 1
+        woken = dict.fromkeys(id for one in accepted for id in one.instance_ids)
+        answers[index] = Accepted(tuple(accepted), tuple(woken))
+    return answers
+
+
+def _join(cursor: Cursor, given: Sequence[Event], bodies: Sequence[bytes], now: int) -> dict[int, tuple[int, int]]:
+    """The events that were not known, by their place: their number and their time."""
+    columns: dict[str, list[Any]] = {
+        "source": [event.source for event in given],
+        "id": [event.id for event in given],
+        "type": [event.type for event in given],
+        "subject": [event.subject for event in given],
+        "target": [event.target for event in given],
+        "body": list(bodies),
+    }
+    places: dict[tuple[str, str], int] = {}
+    for place, event in enumerate(given):
+        places.setdefault((event.source, event.id), place)
+    rows = cursor.rows("accept_events", {**columns, "now": now})
+    return {places[source, id]: (seq, at) for seq, source, id, at in rows}
+
+
+def _call(cursor: Cursor, new: Sequence[tuple[int, int, Event, bytes]], now: int) -> dict[int, list[str]]:
+    """Call those who wait for new events; who was called for which."""
+    if not new:
+        return {}
+    asked = [(seq, event.type, event.subject, event.target, at) for seq, at, event, _ in new]
+    bodies = {seq: body for seq, _, _, body in new}
+    first: dict[tuple[str, str], int] = {}
+    called: dict[int, list[str]] = {}
+    for seq, instance_id, op, match in cursor.rows("waits_for_events", (json.dumps(asked),)):
+        if match is None or fits(bodies[seq], match):
+            first.setdefault((instance_id, op), seq)
+            if instance_id not in called.setdefault(seq, []):
+                called[seq].append(instance_id)
+    if first:
+        cursor.run("meet_many_waits", (json.dumps([(*key, seq) for key, seq in first.items()]),))
+        wake(cursor, dict.fromkeys(instance_id for instance_id, _ in first), now)
+    return called
+
+
+# --- waits
+
+
+class _Found(NamedTuple):
+    """What there is for one who asks."""
+
+    left: bool
+    """Something else has come that it has not looked at."""
+    seq: int | None
+    at: int
+    body: bytes
+    addressed: bool
+
+
+def is_plain_ask(write: Transition) -> bool:
+    """It asks for one event, and nothing else that could concern others."""
+    if write.deeds or write.withdrawn or write.recur is not None or write.ending is not None or len(write.asks) != 1:
+        return False
+    ask = write.asks[0]
+    wanted = ask.question
+    plain = isinstance(wanted, Wanted) and wanted.match is None and ask.entry.kind is Kind.EVENT and ask.before is None
+    return plain and write.status not in (Status.PAUSED, Status.BLOCKED)
+
+
+def ask_together(cursor: Cursor, writes: Mapping[int, Transition]) -> dict[int, Answer]:
+    """Give everybody the event it asks for, if there is one, or register its wait."""
+    if not writes:
+        return {}
+    ledger = Ledger(cursor, {write.instance_id: None for write in writes.values()})
+    found = _find(cursor, writes)
+    answers = {index: _answer(ledger, write, found.get(index)) for index, write in writes.items()}
+    ledger.flush()
+    return answers
+
+
+def _find(cursor: Cursor, writes: Mapping[int, Transition]) -> dict[int, _Found]:
+    asked = [_asked(index, write) for index, write in writes.items()]
+    return {index: _Found(*rest) for index, *rest in cursor.rows("find_events", (json.dumps(asked),))}
+
+
+def _asked(index: int, write: Transition) -> tuple[Any, ...]:
+    ask = write.asks[0]
+    wanted = ask.question
+    assert isinstance(wanted, Wanted)
+    return (index, write.instance_id, ask.entry.op, wanted.key, wanted.subject, ask.due, wish(wanted))
+
+
+def _answer(ledger: Ledger, write: Transition, found: _Found | None) -> Answer:
+    state = ledger.states.get(write.instance_id)
+    if state is None or found is None:
+        return Refused()
+    if not may_write(state, write):
+        return Refused(Status(state.status))
+    ask = write.asks[0]
+    decided = _decide(ledger, state, write, found)
+    replies: tuple[Any, ...] = ()
+    if decided is not None:
+        ledger.withdraw_waits(state, (ask.entry.op,))
+        entry, reply = record(ask.entry, state.length + len(write.history) + 1, decided)
+        ledger.add_history(state, (entry,))
+        replies = (reply,)
+    caught_up = not write.consumed and not found.left
+    if caught_up:
+        write = write._replace(seen=state.signal)
+    conclude(ledger, state, write, asked=bool(replies))
+    return Applied(state.signal, state.owner is not None, replies, caught_up=caught_up)
+
+
+def _decide(ledger: Ledger, state: State, write: Transition, found: _Found) -> Decided | None:
+    ask = write.asks[0]
+    wanted = ask.question
+    assert isinstance(wanted, Wanted)
+    if found.seq is not None:
+        ledger.take_event(state, found.seq, wish(wanted), addressed=found.addressed)
+        return Decided.of(found.body)
+    if ask.due is not None and ask.due <= write.now:
+        return Decided.error(expired(ask.entry, wanted))
+    ledger.register(registration(state.id, ask, None))
+    return None
