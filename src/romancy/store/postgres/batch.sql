@@ -11,8 +11,8 @@ SELECT FROM romancy_turn WHERE id = 1 FOR UPDATE
 INSERT INTO romancy_commits (token, at) VALUES (?, ?)
 
 -- name: marked
--- Whether a transaction was committed.
-SELECT 1 FROM romancy_commits WHERE token = ?
+-- Whether a transaction was committed: then its mark is there, and no row comes back. One that is under way is waited for.
+INSERT INTO romancy_commits (token, at) VALUES (?, ?) ON CONFLICT (token) DO NOTHING RETURNING 1
 
 -- name: forget_marks
 -- Nobody asks about these any more.

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar, cast
 
@@ -232,11 +233,21 @@ class PostgresDatabase:
         except Exception as error:
             return error
         if monotonic() - self._clock_read > _CLOCK_EVERY:
-            await self._read_clock(connection)
+            with suppress(Exception):  # it is committed, whatever becomes of the connection now
+                await self._read_clock(connection)
         return None
 
     async def _was_committed(self, token: str) -> bool:
-        return bool(await self._persist(partial(self._ask, "marked", (token,))))
+        """Try to make the same mark: that waits for a COMMIT that is still under way. The try is taken back."""
+
+        async def ask() -> bool:
+            async with self._connections.one() as connection:
+                await connection.execute("BEGIN")
+                free = await connection.fetchval(one("marked").text, token, 0)
+                await connection.execute("ROLLBACK")
+                return free is None
+
+        return await self._persist(ask)
 
     async def _ask(self, name: str, values: Values) -> list[Any]:
         statement = one(name)
