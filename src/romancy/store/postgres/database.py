@@ -185,9 +185,9 @@ class PostgresDatabase:
         self._ring()
         return result
 
-    async def read(self, work: Work[T]) -> T:
-        """Reads of one snapshot."""
-        return await self._persist(partial(self._look_up, work))
+    async def read(self, work: Work[T], *, snapshot: bool = False) -> T:
+        """Reads; of one snapshot where they must fit together."""
+        return await self._persist(partial(self._look_up, work, snapshot))
 
     # --- transactions
 
@@ -255,11 +255,13 @@ class PostgresDatabase:
             found: list[Any] = await connection.fetch(statement.text, *statement.arguments(values))
             return found
 
-    async def _look_up(self, work: Work[T]) -> T:
+    async def _look_up(self, work: Work[T], snapshot: bool) -> T:
         async with self._connections.one() as connection:
-            await connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+            if snapshot:
+                await connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
             result = await run(partial(work, PostgresCursor(connection)))
-            await connection.execute("COMMIT")
+            if snapshot:
+                await connection.execute("COMMIT")
             return result
 
     async def _persist(self, attempt: Callable[[], Awaitable[T]]) -> T:

@@ -41,8 +41,8 @@ class Database(Protocol):
         """One transaction. In turn: no other that may concern several instances runs beside it."""
         ...
 
-    async def read(self, work: Work[T]) -> T:
-        """Reads of one snapshot."""
+    async def read(self, work: Work[T], *, snapshot: bool = False) -> T:
+        """Reads; of one snapshot where they must fit together."""
         ...
 
     def pulse(self, worker: str) -> Pulse:

@@ -120,7 +120,7 @@ class SqlStore:
 
     async def load(self, instance_id: str) -> Loaded | None:
         """Everything a cold replay needs."""
-        return await self._database.read(partial(reads.load, instance_id=instance_id))
+        return await self._database.read(partial(reads.load, instance_id=instance_id), snapshot=True)
 
     async def inbox(self, instance_id: str) -> Inbox:
         """What has arrived for an instance, oldest first, and the signal counter it belongs to."""

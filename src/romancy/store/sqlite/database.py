@@ -99,8 +99,8 @@ class SqliteDatabase:
         session = self._opened()
         return await session.writing.run(partial(self._transact, session.writer, work, point, None))
 
-    async def read(self, work: Work[T]) -> T:
-        """Reads of one snapshot."""
+    async def read(self, work: Work[T], *, snapshot: bool = False) -> T:
+        """Reads, always of one snapshot."""
         session = self._opened()
         return await session.reading.run(partial(self._look_up, session.reader, work))
 
