@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import Any, Never, ParamSpec, Self, TypeVar, overload
 
 from romancy.authoring.channels import new_message
+from romancy.authoring.context import OWN
 from romancy.authoring.durations import Duration, micros
 from romancy.authoring.events import new_event, rfc3339
 from romancy.authoring.registry import Registry
@@ -187,6 +188,13 @@ class Client:
 
     def _write(self) -> Committer:
         """The committer of a running app."""
+        own = OWN.get()
+        if own is not None and own.shuts_out_writers:
+            raise InvalidWorkflowStateError(
+                "The session of this activity holds the write lock of the SQLite file: the app cannot write until the "
+                "activity has returned. Say it with ctx (send_event(ctx, ...), publish(ctx, ...)), which commits with the "
+                "session, or call the app in another activity."
+            )
         assert self._store is not None
         assert self._committer is not None
         return self._committer

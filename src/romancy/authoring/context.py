@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import uuid
 from collections.abc import Awaitable, Callable, MutableMapping
+from contextvars import ContextVar
 from datetime import datetime
 from hashlib import blake2b
 from random import Random
@@ -16,6 +17,8 @@ from romancy.errors import InvalidWorkflowStateError
 from romancy.model.talk import Deed
 
 if TYPE_CHECKING:
+    from sqlalchemy.ext.asyncio import AsyncSession
+
     from romancy.app import App
     from romancy.authoring.workflow import Workflow
 
@@ -122,6 +125,20 @@ class Heart(Protocol):
     def beat(self, details: Any) -> None: ...
 
 
+class Own(Protocol):
+    """An attempt's own transaction."""
+
+    @property
+    def session(self) -> AsyncSession: ...
+
+    @property
+    def shuts_out_writers(self) -> bool: ...
+
+
+OWN: ContextVar[Own | None] = ContextVar("romancy_own", default=None)
+"""The transaction of the attempt that runs in this context."""
+
+
 @final
 class ActivityContext(Context):
     """Given to an activity as its first argument."""
@@ -139,7 +156,10 @@ class ActivityContext(Context):
         heart: Heart | None = None,
         sender: Callable[[Deed], Awaitable[Any]] | None = None,
         check_recipient: Callable[[str], Awaitable[None]] | None = None,
+        own: Own | None = None,
     ) -> None:
+        self._own = own
+        """Its own transaction, if it can have one."""
         self.instance_id = instance_id
         self.workflow_name = workflow_name
         self.worker_id = worker_id
@@ -163,6 +183,19 @@ class ActivityContext(Context):
         """
         if self._heart is not None:
             self._heart.beat(details)
+
+    @property
+    def session(self) -> AsyncSession:
+        """A session of SQLAlchemy on the same database: what it does commits with the result of this attempt, or not at all.
+
+        Opened on first use. Needs `romancy[sqlalchemy]`, an `async def`, and `transactional=True`.
+        """
+        if self._own is None:
+            raise InvalidWorkflowStateError(
+                f"{self.activity_id or 'This activity'} has no session: only an `async def` activity with "
+                "transactional=True has one, and only while a worker runs it."
+            )
+        return self._own.session
 
     @property
     def last_heartbeat(self) -> Any:

@@ -355,6 +355,10 @@ class Execution:
             stack.pop()
         return stack[-1] if stack else None
 
+    def undoable(self, op: str) -> Issue | None:
+        """An activity that was asked for, has a compensation, and has not been recorded."""
+        return self._undoable.get(op)
+
     @property
     def cancelled(self) -> bool:
         """The instance ends as cancelled."""

@@ -170,6 +170,27 @@ class Beat:
     attempt: Attempt
 
 
+@dataclass(frozen=True, slots=True)
+class Deposit:
+    """What an activity leaves with its own transaction: its result, and what it has said.
+
+    The result lies in the instance's inbox until the run's next transition puts it in its place in the history.
+    """
+
+    instance_id: str
+    generation: int
+    epoch: int
+    worker: str
+    op: str
+    body: bytes
+    now: int
+    deeds: tuple[Deed, ...] = ()
+
+
+RESULT = "result"
+"""The kind of the mail in which a deposit lies."""
+
+
 Own: TypeAlias = Transition | Create | Request | Beat
 """What is written about one instance."""
 Write: TypeAlias = Own | Accept | Post
@@ -195,6 +216,15 @@ class Accepted:
     """The events are durable, and those who waited for them are called."""
 
     events: tuple[AcceptedEvent, ...]
+    woken: tuple[str, ...] = ()
+    started: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """A deposit lies there, once its transaction is committed."""
+
+    mail: int
     woken: tuple[str, ...] = ()
     started: tuple[str, ...] = ()
 

@@ -14,13 +14,16 @@ from __future__ import annotations
 import builtins
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from romancy.errors import StoreError
 from romancy.model.history import Attempt, Entry
 from romancy.model.instance import Inbox, Loaded, Query, Row, Stored, WorkerRow
 from romancy.model.status import Status
-from romancy.model.transition import Answer, Note, Write
+from romancy.model.transition import Answer, Deposit, Left, Note, Refused, Write
+
+if TYPE_CHECKING:
+    from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +131,19 @@ class Store(Protocol):
 
     async def forget(self, *, events_before: int, messages_before: int, limit: int) -> int:
         """Delete up to `limit` events accepted, and as many unclaimed messages written, before a time; the larger count."""
+        ...
+
+    # --- activities' own transactions
+    def engine(self) -> AsyncEngine:
+        """An engine of SQLAlchemy on the same database, for activities' own tables. Raises `ConfigurationError`."""
+        ...
+
+    async def deposit(self, session: AsyncSession, deposit: Deposit) -> Left | Refused:
+        """Leave a result in an activity's own transaction; it counts when that is committed."""
+        ...
+
+    async def deposited(self, deposit: Deposit) -> int | None:
+        """The mail of a deposit whose COMMIT was not answered, if it was committed. One under way is waited for."""
         ...
 
     # --- reading, for the engine

@@ -18,7 +18,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from romancy.authoring.activity import Activity, ActivityOptions, Compensation
-from romancy.authoring.context import ActivityContext
+from romancy.authoring.context import OWN, ActivityContext
 from romancy.authoring.talking import Said
 from romancy.clock import MICROS
 from romancy.core.commands import Issue
@@ -27,9 +27,11 @@ from romancy.crash import SimulatedCrash
 from romancy.errors import ActivityTimeoutError, LeaseLostError
 from romancy.model.history import Attempt as AttemptRow
 from romancy.model.history import Kind
-from romancy.model.talk import Deed
+from romancy.model.talk import Deed, SendEvent
+from romancy.model.transition import Applied, Left
 from romancy.serde.tagged import decode_data, encode_data
 from romancy.worker.alarms import Alarm
+from romancy.worker.sessions import OwnTransaction, to_its_end
 from romancy.worker.talk import identified
 
 if TYPE_CHECKING:
@@ -96,6 +98,10 @@ class Attempt:
         self.withdrawn = False
         self.deeds: Sequence[Deed] = ()
         """What the function has said; it is done in the commit of its result, or not at all."""
+        self.left: Left | None = None
+        """Its result is durable already, with what it did through its session."""
+        transactional = work.called.is_async and work.options.transactional
+        self._own = OwnTransaction(host.worker.sessions) if transactional else None
         self._worker = host.worker
         self._sent = 0
         self._expired: str | None = None
@@ -165,6 +171,8 @@ class Attempt:
             self._arm()
             value = await self._call()
             raw = self.work.encode(value)
+            if self._own is not None and self._own.opened:
+                await self._commit(self._own, raw)
             worker.crash_point("activity.after")
             return raw, None
         except (KeyboardInterrupt, SimulatedCrash):
@@ -175,11 +183,26 @@ class Attempt:
             return None, error
         finally:
             self._disarm()
+            if self._own is not None and self._own.opened:
+                await to_its_end(self._own.close())
+
+    async def _commit(self, own: OwnTransaction, raw: bytes) -> None:
+        """What the function did through its session is committed with its result, from which there is no way back."""
+        deposit = self.host.deposit_of(self, raw)
+        try:
+            self.left = await to_its_end(own.commit(deposit))
+        except LeaseLostError:
+            self._worker.lost(self.host)
+            raise
+        self.deeds = ()
+        starts = [start for deed in deposit.deeds if isinstance(deed, SendEvent) for start in deed.starts]
+        self._worker.spread(Applied(woken=self.left.woken, started=self.left.started), starts)
 
     def _call(self) -> Awaitable[Any]:
         fn, args, kwargs = self.work.bind()
         ctx = self._context()
         if self.work.called.is_async:
+            OWN.set(self._own)
             called: Awaitable[Any] = fn(ctx, *args, **kwargs)
             return called
         call = functools.partial(contextvars.copy_context().run, fn, ctx, *args, **kwargs)
@@ -205,6 +228,7 @@ class Attempt:
             heart=self,
             sender=None if self.work.options.transactional else self._send_now,
             check_recipient=self._worker.check_recipient,
+            own=self._own,
         )
         self.deeds = ctx._deeds
         return ctx

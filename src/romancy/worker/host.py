@@ -26,11 +26,12 @@ from romancy.model.history import Attempt as AttemptRow
 from romancy.model.instance import Inbox, Mail, Row
 from romancy.model.status import Status
 from romancy.model.talk import Ask, Deed, Reply, SendEvent, SendTo
-from romancy.model.transition import Answer, Applied, Beat, Ending, Note, Recurrence, Transition, Wait
+from romancy.model.transition import RESULT, Answer, Applied, Beat, Deposit, Ending, Note, Recurrence, Transition, Wait
 from romancy.serde.failure import describe_failure, encode_failure
 from romancy.worker.alarms import Alarm
 from romancy.worker.attempt import Attempt, Work
 from romancy.worker.retries import Backoff, Retries
+from romancy.worker.sessions import Result, pack, unpack
 from romancy.worker.talk import identified
 from romancy.worker.waits import StoredWaits, waiting_status
 
@@ -286,20 +287,49 @@ class Host:
         self.seen = seen
         pauses: list[int] = []
         for mail in mails:
-            if mail.id in self._consumed:
-                continue
+            if mail.id in self._consumed or (mail.kind == RESULT and mail.op in self._attempts):
+                continue  # an attempt tells of its result itself
             if mail.kind == "pause":
                 # It stays where it is until somebody takes it back: used up earlier, it would not outlive a crash.
                 pauses.append(mail.id)
                 continue
             self._consumed.append(mail.id)
-            if mail.kind == "cancel":
+            if mail.kind == RESULT:
+                self._take_result(mail)
+            elif mail.kind == "cancel":
                 self._cancel(mail)
                 self._consumed += pauses
                 pauses.clear()
         self._pausing = bool(pauses)
         if not self._pausing:
             self._starts, self._held_back = self._held_back + self._starts, []
+
+    def _take_result(self, mail: Mail) -> None:
+        """An activity of an earlier owner has committed its result with its own transaction."""
+        result = unpack(mail.body or b"")
+        ended = Ended(
+            Outcome.OK, result.value, result.attempt, result.started_at, result.ended_at, result.worker, result.epoch
+        )
+        execution, now = self.execution, self._now()
+        undo = execution.next_undo()
+        if undo is not None and undo.op == mail.op:
+            execution.compensated(undo, ended, now)
+        elif mail.op in execution.run.pending:
+            self._feed(Resolution(Kind.ACTIVITY, mail.op, now, Outcome.OK, result.value), ended)
+        elif (issue := execution.undoable(mail.op)) is not None:
+            execution.late(issue, ended, now)
+
+    def deposit_of(self, attempt: Attempt, value: bytes) -> Deposit:
+        """What an attempt leaves with its own transaction."""
+        op, now = attempt.work.op, self.worker.clock.now()
+        result = Result(value, attempt.number, attempt.started_at, now, self.worker.id, self.epoch)
+        deeds = tuple(self.worker.with_starts(deed) for deed in self._deeds_of(attempt))
+        generation = self.identity.generation
+        return Deposit(self.instance_id, generation, self.epoch, self.worker.id, op, pack(result), now, deeds)
+
+    def _deeds_of(self, attempt: Attempt) -> list[Deed]:
+        key = self.idempotency_key(attempt.work.op)
+        return [self._identified(f"{key}:{n}", deed) for n, deed in enumerate(attempt.deeds, 1)]
 
     def _cancel(self, mail: Mail) -> None:
         """The body is cancelled, also one that has ended while its end is not durable."""
@@ -333,8 +363,9 @@ class Host:
         now = max(clock, self.execution.run.at)
         ended = Ended(outcome, value, attempt.number, attempt.started_at or None, clock, self.worker.id, self.epoch)
         if outcome is Outcome.OK and attempt.deeds:
-            key = self.idempotency_key(work.op)
-            self._deeds += [self._identified(f"{key}:{n}", deed) for n, deed in enumerate(attempt.deeds, 1)]
+            self._deeds += self._deeds_of(attempt)
+        if attempt.left is not None:
+            self._consumed.append(attempt.left.mail)
         if work.undo is not None:
             self.execution.compensated(work.undo, ended, now, name=work.name)
         elif work.op in self.execution.run.pending and outcome is not Outcome.CANCELLED:

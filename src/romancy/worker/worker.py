@@ -46,6 +46,7 @@ from romancy.store.port import Store
 from romancy.worker.alarms import Alarms
 from romancy.worker.attempt import Attempt
 from romancy.worker.host import Host, Identity
+from romancy.worker.sessions import Sessions
 from romancy.worker.slots import Slots
 
 if TYPE_CHECKING:
@@ -110,6 +111,7 @@ class Worker:
         self.thread = threading.get_ident()
         self.default_retry = options.default_retry
         self.slots = Slots(options.max_activities)
+        self.sessions = Sessions(store)
         self.attempts: set[Attempt] = set()
         self.stopping = False
         self.on_death: Callable[[], None] = self.lose_everything
@@ -535,6 +537,7 @@ class Worker:
         if tasks:
             await asyncio.wait(tasks, timeout=1)
         self.alarms.close()
+        await self.sessions.close()
         if self._threads is not None:
             self._threads.shutdown(wait=False, cancel_futures=True)
 

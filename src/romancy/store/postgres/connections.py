@@ -26,6 +26,7 @@ class Connections:
         self.label = label(dsn)
         self.pooled = False
         """Something stands in between that hands out server connections by the transaction."""
+        self.size = size
         self._room = asyncio.Semaphore(size)
         self._idle: list[Connection[Any]] = []
         self._closed = False

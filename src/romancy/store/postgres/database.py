@@ -14,7 +14,7 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from asyncpg import Connection
 
@@ -31,10 +31,15 @@ from romancy.store.postgres.pulse import PostgresPulse
 from romancy.store.postgres.quick import Quick
 from romancy.store.postgres.schema import prepare
 from romancy.store.postgres.statements import one
+from romancy.store.sql.alchemy import AlchemyCursor
 from romancy.store.sql.batch import concerns_others, described, write_apart, write_deliberately
 from romancy.store.sql.bridge import run
 from romancy.store.sql.cursor import Values
 from romancy.store.sql.database import Work
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection as AlchemyConnection
+    from sqlalchemy.ext.asyncio import AsyncEngine
 
 _log = logging.getLogger("romancy.store")
 T = TypeVar("T")
@@ -132,6 +137,16 @@ class PostgresDatabase:
         if bell is not None:
             await bell.stop()
             await self._connections.close()
+
+    def engine(self) -> AsyncEngine:
+        """An engine of SQLAlchemy on the same database."""
+        from romancy.store.postgres.engine import server_engine
+
+        return server_engine(self._connections)
+
+    def cursor_on(self, connection: AlchemyConnection) -> AlchemyCursor:
+        """The deciding code's statements in a transaction of such an engine."""
+        return AlchemyCursor(connection, _bind, returning=True)
 
     def pulse(self, worker: str) -> Pulse:
         """A worker's heartbeat."""
@@ -311,6 +326,11 @@ class PostgresDatabase:
     def _tell_foreign(self) -> None:
         if self.foreign is not None:
             self.foreign()
+
+
+def _bind(name: str, values: Values) -> tuple[str, Any]:
+    statement = one(name)
+    return statement.text, tuple(statement.arguments(values))
 
 
 def _is_refusal(error: StoreError) -> bool:

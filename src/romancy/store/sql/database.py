@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar
 
 from romancy.errors import StoreError
 from romancy.model.transition import Answer, Write
 from romancy.store.port import Pulse
 from romancy.store.sql.cursor import Cursor
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
+    from sqlalchemy.ext.asyncio import AsyncEngine
 
 T = TypeVar("T")
 Work: TypeAlias = Callable[[Cursor], T]
@@ -43,6 +47,14 @@ class Database(Protocol):
 
     async def read(self, work: Work[T], *, snapshot: bool = False) -> T:
         """Reads; of one snapshot where they must fit together."""
+        ...
+
+    def engine(self) -> AsyncEngine:
+        """An engine of SQLAlchemy on the same database, for activities' own tables. Raises `ConfigurationError`."""
+        ...
+
+    def cursor_on(self, connection: Connection) -> Cursor:
+        """The deciding code's statements in a transaction of such an engine."""
         ...
 
     def pulse(self, worker: str) -> Pulse:

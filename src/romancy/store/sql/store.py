@@ -5,17 +5,22 @@ from __future__ import annotations
 import builtins
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import TYPE_CHECKING
 
 from romancy.clock import Clock
 from romancy.errors import StoreError
 from romancy.model.history import Attempt, Entry
 from romancy.model.instance import Inbox, Loaded, Query, Row, Stored, WorkerRow
 from romancy.model.status import Status
-from romancy.model.transition import Answer, Write
+from romancy.model.transition import Answer, Deposit, Left, Refused, Write
 from romancy.store.port import JournalEntry, Pulse, Runnable
-from romancy.store.sql import ownership, reads
+from romancy.store.sql import deposits, ownership, reads
 from romancy.store.sql.cursor import Cursor
 from romancy.store.sql.database import Database
+
+if TYPE_CHECKING:
+    from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession
+    from sqlalchemy.orm import Session
 
 
 class SqlStore:
@@ -115,6 +120,24 @@ class SqlStore:
         """Delete up to `limit` events accepted, and as many unclaimed messages written, before a time."""
         work = partial(ownership.forget, events_before=events_before, messages_before=messages_before, limit=limit)
         return await self._database.write(work)
+
+    # --- activities' own transactions
+
+    def engine(self) -> AsyncEngine:
+        """An engine of SQLAlchemy on the same database, for activities' own tables."""
+        return self._database.engine()
+
+    async def deposit(self, session: AsyncSession, deposit: Deposit) -> Left | Refused:
+        """Leave a result in an activity's own transaction; it counts when that is committed."""
+
+        def work(inner: Session) -> Left | Refused:
+            return deposits.leave(self._database.cursor_on(inner.connection()), deposit)
+
+        return await session.run_sync(work)
+
+    async def deposited(self, deposit: Deposit) -> int | None:
+        """The mail of a deposit whose COMMIT was not answered, if it was committed."""
+        return await self._database.write(partial(deposits.find, deposit=deposit), in_turn=False)
 
     # --- reading, for the engine
 

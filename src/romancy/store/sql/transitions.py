@@ -82,7 +82,7 @@ def transition(ledger: Ledger, write: Transition) -> Answer:
     if _is_cancelled_meanwhile(state, write):
         status = Status.COMPENSATING if state.status == Status.COMPENSATING else Status.RUNNING
         write = write._replace(ending=None, hold=True, status=status)
-    talk = Talk(ledger.cursor, write.now, _start)
+    talk = Talk(ledger.cursor, write.now, start)
     replies = _talk(ledger, state, write, talk) if talks(write) and not is_plain_end(write) else ()
     caught_up = bool(write.asks) and not write.consumed and not talk.anything_left(state.id)
     if caught_up:
@@ -125,7 +125,7 @@ def _talk(ledger: Ledger, state: State, write: Transition, talk: Talk) -> tuple[
 
 def accept(cursor: Cursor, write: Accept) -> Answer:
     """Events from outside."""
-    talk = Talk(cursor, write.now, _start)
+    talk = Talk(cursor, write.now, start)
     starts = write.starts or ((),) * len(write.events)
     fresh = write.fresh_ids or ("",) * len(write.events)
     accepted = [talk.accept(SendEvent(*one)) for one in zip(write.events, starts, fresh, strict=True)]
@@ -134,7 +134,7 @@ def accept(cursor: Cursor, write: Accept) -> Answer:
 
 def post(cursor: Cursor, write: Post) -> Answer:
     """A message from outside."""
-    talk = Talk(cursor, write.now, _start)
+    talk = Talk(cursor, write.now, start)
     if not isinstance(write.deed, SendTo):
         talk.do("", write.deed)
     elif talk.send(write.deed) is not None:
@@ -143,11 +143,12 @@ def post(cursor: Cursor, write: Post) -> Answer:
     return Applied(woken=tuple(talk.woken))
 
 
-def _start(cursor: Cursor, starts: Sequence[Create]) -> None:
+def start(cursor: Cursor, starts: Sequence[Create]) -> None:
+    """Create instances that something starts."""
     if starts:
-        ledger = Ledger(cursor, [start.instance_id for start in starts])
-        for start in starts:
-            create(ledger, start)
+        ledger = Ledger(cursor, [one.instance_id for one in starts])
+        for one in starts:
+            create(ledger, one)
         ledger.flush()
 
 

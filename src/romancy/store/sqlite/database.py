@@ -5,17 +5,19 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from romancy.errors import StoreError
 from romancy.model.transition import Answer, Write
 from romancy.store.migrator import read_migrations, refuse_behind
 from romancy.store.port import Pulse
+from romancy.store.sql.alchemy import AlchemyCursor
+from romancy.store.sql.cursor import Values
 from romancy.store.sql.database import Work
 from romancy.store.sqlite.batch import write_singly, write_whole
 from romancy.store.sqlite.connection import MEMORY, Crash, connect, data_version, patiently, read, write
@@ -24,7 +26,12 @@ from romancy.store.sqlite.failures import BAD_DATA, not_open, translate
 from romancy.store.sqlite.lanes import Inline, Lane, Threaded, on_loop
 from romancy.store.sqlite.pulse import FilePulse, SharedPulse
 from romancy.store.sqlite.schema import MIGRATIONS, prepare
+from romancy.store.sqlite.statements import one
 from romancy.store.sqlite.steps import fit_at_once, write_steps
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
+    from sqlalchemy.ext.asyncio import AsyncEngine
 
 T = TypeVar("T")
 Threads = Literal["threads", "inline"]
@@ -103,6 +110,16 @@ class SqliteDatabase:
         """Reads, always of one snapshot."""
         session = self._opened()
         return await session.reading.run(partial(self._look_up, session.reader, work))
+
+    def engine(self) -> AsyncEngine:
+        """An engine of SQLAlchemy on the same file."""
+        from romancy.store.sqlite.engine import file_engine
+
+        return file_engine(self.path)
+
+    def cursor_on(self, connection: Connection) -> AlchemyCursor:
+        """The deciding code's statements in a transaction of such an engine."""
+        return AlchemyCursor(connection, _bind, json_lines=True)
 
     def pulse(self, worker: str) -> Pulse:
         """A worker's heartbeat."""
@@ -219,6 +236,10 @@ class SqliteDatabase:
         except BaseException:
             self._killed = True
             raise
+
+
+def _bind(name: str, values: Values) -> tuple[str, Any]:
+    return one(name), dict(values) if isinstance(values, Mapping) else tuple(values)
 
 
 async def _close_lanes(*lanes: Lane) -> None:

@@ -1,0 +1,30 @@
+"""What activities leave with transactions of their own: on connections that are not the engine's."""
+
+from __future__ import annotations
+
+from romancy.model.transition import RESULT, Deposit, Left, Refused
+from romancy.store.sql.cursor import Cursor
+from romancy.store.sql.talk import Talk
+from romancy.store.sql.transitions import start
+
+
+def leave(cursor: Cursor, deposit: Deposit) -> Left | Refused:
+    """Put a result into its instance's inbox and say what is to be said, if the run still has the instance."""
+    if deposit.deeds:
+        cursor.first("join_turn")
+    fence = (deposit.instance_id, deposit.generation, deposit.epoch, deposit.worker)
+    if cursor.first("fence", fence) is None:
+        return Refused()
+    talk = Talk(cursor, deposit.now, start)
+    for deed in deposit.deeds:
+        talk.do(deposit.instance_id, deed)
+    mail = cursor.insert("leave_result", (deposit.instance_id, RESULT, deposit.op, deposit.body, deposit.now))
+    assert mail is not None
+    return Left(mail, tuple(talk.woken), tuple(talk.started))
+
+
+def find(cursor: Cursor, deposit: Deposit) -> int | None:
+    """Whether a deposit has been made. A transaction that is still under way is waited for."""
+    cursor.first("hold", (deposit.instance_id,))
+    found = cursor.first("result_left", (deposit.instance_id, RESULT, deposit.op, deposit.body))
+    return None if found is None else int(found[0])

@@ -1,0 +1,141 @@
+"""Activities' own transactions: what one does through `ctx.session` commits with its result, or not at all."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Coroutine
+from contextlib import suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+from romancy.errors import InvalidWorkflowStateError, LeaseLostError
+from romancy.model.transition import Deposit, Left, Refused
+from romancy.store.port import Store
+
+if TYPE_CHECKING:
+    from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession
+    from sqlalchemy.orm import Session
+
+T = TypeVar("T")
+
+
+class Sessions:
+    """The sessions of a worker's activities; their engine is made with the first."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self._engine: AsyncEngine | None = None
+
+    def new(self) -> AsyncSession:
+        """A session; it connects when it is first used."""
+        if self._engine is None:
+            self._engine = self.store.engine()
+        from sqlalchemy.ext.asyncio import AsyncSession
+
+        return AsyncSession(self._engine, expire_on_commit=False)
+
+    async def close(self) -> None:
+        """Let the connections go."""
+        engine, self._engine = self._engine, None
+        if engine is not None:
+            await engine.dispose()
+
+
+class OwnTransaction:
+    """The transaction of one attempt. Without a session there is none, and it costs nothing."""
+
+    def __init__(self, sessions: Sessions) -> None:
+        self._sessions = sessions
+        self._session: AsyncSession | None = None
+        self._may_commit = False
+
+    @property
+    def session(self) -> AsyncSession:
+        """The session, opened on first use."""
+        if self._session is None:
+            from sqlalchemy import event
+
+            self._session = self._sessions.new()
+            event.listen(self._session.sync_session, "before_commit", self._check_commit)
+        return self._session
+
+    @property
+    def opened(self) -> bool:
+        """The activity has asked for its session."""
+        return self._session is not None
+
+    @property
+    def shuts_out_writers(self) -> bool:
+        """On SQLite, the file can have one writer: if that is this session, the engine would wait for it for ever."""
+        session = self._session
+        return session is not None and session.in_transaction() and session.get_bind().dialect.name == "sqlite"
+
+    async def commit(self, deposit: Deposit) -> Left:
+        """Commit what was done with what the attempt leaves. Raises `LeaseLostError` if another has the instance now."""
+        session = self.session
+        try:
+            left = await self._sessions.store.deposit(session, deposit)
+            if isinstance(left, Refused):
+                raise LeaseLostError(f"{deposit.instance_id} was taken over by another worker: this attempt is void.")
+            return await self._finish(session, deposit, left)
+        finally:
+            await self.close()
+
+    async def _finish(self, session: AsyncSession, deposit: Deposit, left: Left) -> Left:
+        self._may_commit = True
+        try:
+            await session.commit()
+        except Exception:
+            await self.close()  # it may hold what the next line has to wait for
+            mail = await self._sessions.store.deposited(deposit)
+            if mail is None:
+                raise
+            return replace(left, mail=mail)
+        return left
+
+    async def close(self) -> None:
+        """Take back what was not committed."""
+        session, self._session = self._session, None
+        if session is not None:
+            with suppress(Exception):  # the connection may be gone: then there is nothing to take back
+                await session.close()
+
+    def _check_commit(self, session: Session) -> None:
+        if not self._may_commit and not session.in_nested_transaction():
+            raise InvalidWorkflowStateError(
+                "ctx.session is committed with the activity's result, when it returns. Use session.begin_nested() for a "
+                "part that may fail, or an engine of your own for what is to be committed by itself."
+            )
+
+
+async def to_its_end(work: Coroutine[Any, Any, T]) -> T:
+    """Wait for work that must not be interrupted. Who cancels meanwhile came too late."""
+    task = asyncio.get_running_loop().create_task(work)
+    while not task.done():
+        with suppress(asyncio.CancelledError):
+            await asyncio.wait({task})
+    return task.result()
+
+
+class Result(NamedTuple):
+    """What lies in a deposit: a result, and how it came about."""
+
+    value: bytes
+    attempt: int
+    started_at: int
+    ended_at: int
+    worker: str
+    epoch: int
+
+
+def pack(result: Result) -> bytes:
+    """A result as a mail's body: a line about it, and the value."""
+    value, *about = result
+    return json.dumps(about).encode() + b"\n" + value
+
+
+def unpack(body: bytes) -> Result:
+    """What `pack` made."""
+    about, _, value = body.partition(b"\n")
+    return Result(value, *json.loads(about))
