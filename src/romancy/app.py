@@ -66,6 +66,7 @@ class App(Client):
         event_retention: Duration | None = None,
         message_retention: Duration | None = None,
         archive_history: bool | None = None,
+        archive_retention: Duration | None = None,
         auth: AuthOption | None = None,
         max_body_size: int | None = None,
         request_timeout: Duration | None = None,
@@ -96,6 +97,7 @@ class App(Client):
             "event_retention": event_retention,
             "message_retention": message_retention,
             "archive_history": archive_history,
+            "archive_retention": archive_retention,
             "auth": auth,
             "max_body_size": max_body_size,
             "request_timeout": request_timeout,
@@ -201,6 +203,7 @@ class App(Client):
             instance_retention=options["instance_retention"],
             event_retention=options["event_retention"],
             message_retention=options["message_retention"],
+            archive_retention=options["archive_retention"],
             archive_history=options["archive_history"],
             default_retry=options["default_retry"],
         )

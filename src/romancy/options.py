@@ -120,6 +120,12 @@ OPTIONS = (
     ),
     Option("message_retention", 604800.0, _seconds(1), "Seconds for which a message is kept that nobody takes."),
     Option("archive_history", True, _flag, "Keep the history of the generations of a workflow that recurs."),
+    Option(
+        "archive_retention",
+        None,
+        _seconds(0),
+        "Seconds after which the history of a generation that is over is deleted. Default: with the instance.",
+    ),
     Option("block_warning", 1.0, _seconds(0), "Warn when the event loop is blocked for this many seconds; 0 turns it off."),
     Option(
         "refuse_blocking_io",

@@ -129,6 +129,10 @@ class Store(Protocol):
         """Delete up to `limit` instances that ended before a time, with everything of theirs."""
         ...
 
+    async def trim(self, *, over_before: int, limit: int) -> int:
+        """Delete up to `limit` archived generations that were over before a time."""
+        ...
+
     async def forget(self, *, events_before: int, messages_before: int, limit: int) -> int:
         """Delete up to `limit` events accepted, and as many unclaimed messages written, before a time; the larger count."""
         ...

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 _log = logging.getLogger("romancy.worker")
 _SWEEP_LIMIT = 100
 _PRUNE_LIMIT = 100
+_TRIM_LIMIT = 20
+"""Generations at a time: each may have a long history."""
 _NOTABLE = 2 * MICROS
 """An attempt that has run this long gets a row, so that operators see it."""
 
@@ -245,6 +247,10 @@ class Upkeep:
         if options.instance_retention is not None:
             before = now - round(options.instance_retention * MICROS)
             while await store.prune(ended_before=before, limit=_PRUNE_LIMIT) == _PRUNE_LIMIT:
+                await asyncio.sleep(0)
+        if options.archive_retention is not None:
+            over_before = now - round(options.archive_retention * MICROS)
+            while await self._worker.store.trim(over_before=over_before, limit=_TRIM_LIMIT) == _TRIM_LIMIT:
                 await asyncio.sleep(0)
         events_before = now - round(options.event_retention * MICROS)
         messages_before = now - round(options.message_retention * MICROS)

@@ -77,6 +77,7 @@ class WorkerOptions:
     instance_retention: float | None = None
     event_retention: float = 7 * 86400.0
     message_retention: float = 7 * 86400.0
+    archive_retention: float | None = None
     archive_history: bool = True
     horizon: float | None = None
     """How far ahead to look for what will be due; default: two poll intervals."""

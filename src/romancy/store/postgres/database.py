@@ -50,6 +50,8 @@ _PATIENCE = 30.0
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 1.0
 _CLOCK_EVERY = 60.0
 """Seconds after which the database's clock is read again."""
+_MARKS = 3600 * MICROS
+"""How long it is known which transactions were committed."""
 _NOTABLE_SKEW = MICROS // 2
 
 
@@ -250,6 +252,7 @@ class PostgresDatabase:
         if monotonic() - self._clock_read > _CLOCK_EVERY:
             with suppress(Exception):  # it is committed, whatever becomes of the connection now
                 await self._read_clock(connection)
+                await connection.execute(one("forget_marks").text, self._clock.now() - _MARKS)
         return None
 
     async def _was_committed(self, token: str) -> bool:

@@ -115,6 +115,15 @@ def prune(cursor: Cursor, *, ended_before: int, limit: int) -> int:
     return len(ids)
 
 
+def trim(cursor: Cursor, *, over_before: int, limit: int) -> int:
+    """Delete archived generations that were over long ago."""
+    old = cursor.rows("old_generations", (over_before, limit))
+    if old:
+        for name in ("forget_payload", "forget_history", "forget_attempts"):
+            cursor.many(name, old)
+    return len(old)
+
+
 def forget(cursor: Cursor, *, events_before: int, messages_before: int, limit: int) -> int:
     """Delete events that are older than the promise, and messages that nobody took."""
     forgotten = events.prune(cursor, accepted_before=events_before, limit=limit)

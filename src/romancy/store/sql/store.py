@@ -116,6 +116,10 @@ class SqlStore:
         """Delete up to `limit` instances that ended before a time, with everything of theirs."""
         return await self._database.write(partial(ownership.prune, ended_before=ended_before, limit=limit), in_turn=False)
 
+    async def trim(self, *, over_before: int, limit: int) -> int:
+        """Delete up to `limit` archived generations that were over before a time."""
+        return await self._database.write(partial(ownership.trim, over_before=over_before, limit=limit), in_turn=False)
+
     async def forget(self, *, events_before: int, messages_before: int, limit: int) -> int:
         """Delete up to `limit` events accepted, and as many unclaimed messages written, before a time."""
         work = partial(ownership.forget, events_before=events_before, messages_before=messages_before, limit=limit)

@@ -57,6 +57,18 @@ class TestGenerations:
         await a.write(now=70, history=(entry(1),), hold=True)
         assert await store.history("a", 2, after=0, limit=9) == [entry(1)]
 
+    async def test_old_generations_are_trimmed_a_few_at_a_time(self, store: Store) -> None:
+        a, b = await actors(store, "a", "b", now=10)
+        for now in (20, 30, 40):
+            await a.recur(now=now, archive=True, history=(entry(1),))
+        await b.recur(now=25, archive=True, history=(entry(1),))
+        assert [await store.trim(over_before=40, limit=2) for _ in range(3)] == [2, 1, 0]
+        assert [await store.get("a", generation) is None for generation in (1, 2, 3, 4)] == [True, True, False, False]
+        assert await store.history("a", 2, after=0, limit=9) == []
+        assert await store.history("a", 3, after=0, limit=9) == [entry(1)]
+        assert await store.get("b", 1) is None
+        assert (await row(store, "b")).generation == 2
+
     async def test_an_archived_generation_can_be_read(self, store: Store) -> None:
         (a,) = await actors(store, "a", now=10)
         await a.write(now=20, history=(entry(1),), attempts=(attempt(is_open=False),), hold=True)
