@@ -1,11 +1,11 @@
 """The outbox: events on their way to brokers.
 
-    put in ──► due ──► claimed ──► delivered: the row is gone
-                ▲         │
-                │         ├──────► failed: due again later
-                │         ├──────► its relay died: due again when the claim ends
-                │         ▼
-                └─────── dead: nobody tries again until it is requeued
+put in ──► due ──► claimed ──► delivered: the row is gone
+            ▲         │
+            │         ├──────► failed: due again later
+            │         ├──────► its relay died: due again when the claim ends
+            │         ▼
+            └─────── dead: nobody tries again until it is requeued
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The outbox: put in by whoever sends an event, taken out by relays.
 
-A row becomes visible with the commit that sends its event, and not before. Relays take rows under a claim that ends by itself;
-what a relay says of a row counts only while the row is claimed by it.
+A row becomes visible with the commit that sends its event, and not before. Relays take rows under a claim that ends by
+itself; what a relay says of a row counts only while the row is claimed by it.
 """
 
 from __future__ import annotations

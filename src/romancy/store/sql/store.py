@@ -142,7 +142,9 @@ class SqlStore:
 
     # --- the outbox
 
-    async def claim_outbox(self, broker: str, claimant: str, *, now: int, until: int, limit: int) -> builtins.list[OutboxRow]:
+    async def claim_outbox(
+        self, broker: str, claimant: str, *, now: int, until: int, limit: int
+    ) -> builtins.list[OutboxRow]:
         """Take up to `limit` rows of a broker that are due."""
         work = partial(outbox.claim, broker=broker, claimant=claimant, now=now, until=until, limit=limit)
         return await self._database.write(work, in_turn=False)

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from romancy.errors import StoreError
-from romancy.model.outbox import Buried, Delayed, Delivered, OutboxRow, Returned
+from romancy.model.outbox import Buried, Delayed, Delivered, OutboxRow, Returned, Settled
 from romancy.model.talk import AcceptedEvent, SendEvent
 from romancy.model.transition import Accepted, Refused
 from romancy.serde.talk import event_json, event_of
@@ -91,7 +91,7 @@ class TestPuttingIn:
 
     async def test_what_a_zombie_sends_is_not_sent(self, store: Store) -> None:
         (a,) = await actors(store, "a")
-        late = await a.made(deeds=(SendEvent(event(), local=False, brokers=HTTP),), epoch=1, worker=OTHER)
+        late = await a.made(deeds=(SendEvent(event(), local=False, brokers=HTTP),), worker=OTHER)
         assert isinstance((await write(store, late))[0], Refused)
         assert await lying(store) == []
 
@@ -152,7 +152,12 @@ class TestRelaying:
         await put(store, "e-1", "e-2", "e-3", "e-4")
         late = [row.seq for row in await claim(store, now=40)]
         rows = await claim(store, now=50, by=RIVAL)
-        words = [Delivered(late[0]), Delayed(late[1], 99, "late"), Buried(late[2], 99, "late"), Returned(late[3])]
+        words: list[Settled] = [
+            Delivered(late[0]),
+            Delayed(late[1], 99, "late"),
+            Buried(late[2], 99, "late"),
+            Returned(late[3]),
+        ]
         await store.settle_outbox(RELAY, words)
         assert await store.list_outbox(dead=None, after=0, limit=9) == rows
 
