@@ -7,7 +7,7 @@ binary       its data as they are, everything else in headers
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Literal, TypeAlias, cast
+from typing import Any, Literal, TypeAlias
 from urllib.parse import quote
 
 from romancy.errors import ConfigurationError
@@ -20,11 +20,11 @@ STRUCTURED = "application/cloudevents+json; charset=UTF-8"
 _SAFE = "".join(chr(code) for code in range(0x21, 0x7F) if chr(code) not in '"%')
 
 
-def check_mode(mode: str, broker: str) -> Mode:
+def check_mode(mode: Mode, broker: str) -> Mode:
     """One of the two."""
-    if mode in ("structured", "binary"):
-        return cast(Mode, mode)
-    raise ConfigurationError(f'{broker}(mode={mode!r}): give "structured" or "binary".')
+    if mode not in ("structured", "binary"):
+        raise ConfigurationError(f'{broker}(mode={mode!r}): give "structured" or "binary".')
+    return mode
 
 
 def structured(event: Event) -> bytes:

@@ -24,6 +24,7 @@ from urllib.parse import SplitResult, unquote, urlsplit
 from romancy.broker import DEFAULT_CONCURRENCY, DEFAULT_RETRY
 from romancy.brokers.formats import (
     STRUCTURED,
+    Mode,
     attributes,
     check_mode,
     content_type,
@@ -74,7 +75,7 @@ class HTTPBroker:
     def __init__(
         self,
         url: str,
-        mode: str = "structured",
+        mode: Mode = "structured",
         *,
         headers: Mapping[str, str] | None = None,
         timeout: float = 10.0,

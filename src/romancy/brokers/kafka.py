@@ -7,7 +7,7 @@ from importlib.util import find_spec
 from typing import Any, NamedTuple
 
 from romancy.broker import DEFAULT_RETRY
-from romancy.brokers.formats import STRUCTURED, attributes, check_mode, content_type, positive, structured, told
+from romancy.brokers.formats import STRUCTURED, Mode, attributes, check_mode, content_type, positive, structured, told
 from romancy.errors import BrokerError, ConfigurationError, EventRejectedError
 from romancy.model.policy import RetryPolicy
 from romancy.model.talk import Event
@@ -41,7 +41,7 @@ class KafkaBroker:
         self,
         bootstrap_servers: str | Sequence[str],
         topic: str | Callable[[Event], str],
-        mode: str = "structured",
+        mode: Mode = "structured",
         *,
         timeout: float = 10.0,
         name: str = "kafka",
@@ -83,7 +83,7 @@ class KafkaBroker:
 
     async def send(self, event: Event) -> None:
         """Write an event; returns when the replicas have it. Raises `EventRejectedError`, or `BrokerError`."""
-        from aiokafka import errors
+        from aiokafka import errors  # pyright: ignore[reportMissingTypeStubs]
 
         if self._producer is None:
             raise BrokerError(f"{self!r} is not started.")
@@ -107,7 +107,7 @@ class KafkaBroker:
         return Record(topic, key, event.data, headers + ([("content-type", kind.encode())] if kind is not None else []))
 
     def _new_producer(self) -> Any:
-        from aiokafka import AIOKafkaProducer
+        from aiokafka import AIOKafkaProducer  # pyright: ignore[reportMissingTypeStubs]
 
         given: dict[str, Any] = {
             "bootstrap_servers": self._servers,
