@@ -15,17 +15,20 @@ from romancy.authoring.groups import get_group_members, join_group, leave_group,
 from romancy.authoring.recurrence import recur
 from romancy.authoring.waits import sleep, sleep_until
 from romancy.authoring.workflow import Workflow, workflow
+from romancy.brokers.http import HTTPBroker
 from romancy.client import Client
 from romancy.core.futures import Operation
 from romancy.errors import (
     ActivityError,
     ActivityIDConflictError,
     ActivityTimeoutError,
+    BrokerError,
     ChannelMessageTimeoutError,
     ChannelModeConflictError,
     ChannelNotSubscribedError,
     ConfigurationError,
     DeterminismViolationError,
+    EventRejectedError,
     EventTimeoutError,
     GroupNotJoinedError,
     InstanceConflictError,
@@ -57,6 +60,7 @@ from romancy.model.instance import (
     WaitingFor,
     WorkflowResult,
 )
+from romancy.model.outbox import OutboxEntry
 from romancy.model.policy import RetryPolicy
 from romancy.model.status import Status
 from romancy.model.talk import AcceptedEvent, ChannelMode, ReceivedEvent, ReceivedMessage, UndeliverableEvent
@@ -71,6 +75,7 @@ __all__ = [
     "ActivityTimeoutError",
     "App",
     "AttemptEntry",
+    "BrokerError",
     "ChannelMessageTimeoutError",
     "ChannelMode",
     "ChannelModeConflictError",
@@ -80,8 +85,10 @@ __all__ = [
     "DeterminismViolationError",
     "Duration",
     "Error",
+    "EventRejectedError",
     "EventTimeoutError",
     "GroupNotJoinedError",
+    "HTTPBroker",
     "HistoryEntry",
     "Instance",
     "InstanceConflictError",
@@ -89,6 +96,7 @@ __all__ = [
     "JournalLine",
     "LeaseLostError",
     "Operation",
+    "OutboxEntry",
     "Page",
     "PayloadError",
     "ReceivedEvent",

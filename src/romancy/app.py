@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import Sequence
 from functools import partial
@@ -13,8 +14,9 @@ from romancy.authoring.fingerprint import source_of
 from romancy.authoring.signatures import refuse_unknown
 from romancy.authoring.starting import starts_of
 from romancy.authoring.workflow import Workflow
+from romancy.broker import BrokerOption
 from romancy.client import Client, _check_same
-from romancy.clock import Clock
+from romancy.clock import Clock, monotonic
 from romancy.core import guard, patch
 from romancy.errors import StoreError
 from romancy.handle import WorkflowHandle
@@ -25,6 +27,7 @@ from romancy.model.policy import RetryPolicy
 from romancy.model.status import Status
 from romancy.model.talk import Event
 from romancy.model.transition import Accepted, Answer, Applied, Create, Ending, Existing, RequestKind
+from romancy.outbox.relay import Relay, RelayOptions
 from romancy.worker.alarms import Alarms
 from romancy.worker.finder import Finder
 from romancy.worker.upkeep import Upkeep
@@ -50,6 +53,10 @@ class App(Client):
         workflows: Sequence[Workflow[..., Any]] | None = None,
         service_name: str | None = None,
         worker_id: str | None = None,
+        broker: BrokerOption | None = None,
+        outbox_interval: Duration | None = None,
+        outbox_batch_size: int | None = None,
+        outbox_retention: Duration | None = None,
         default_retry: RetryPolicy | None = None,
         auto_migrate: bool | None = None,
         max_concurrent_workflows: int | None = None,
@@ -81,6 +88,10 @@ class App(Client):
             "database": database,
             "service_name": service_name,
             "worker_id": worker_id,
+            "broker": broker,
+            "outbox_interval": outbox_interval,
+            "outbox_batch_size": outbox_batch_size,
+            "outbox_retention": outbox_retention,
             "default_retry": default_retry,
             "auto_migrate": auto_migrate,
             "max_concurrent_workflows": max_concurrent_workflows,
@@ -108,6 +119,7 @@ class App(Client):
         self._worker: Worker | None = None
         self._finder: Finder | None = None
         self._upkeep: Upkeep | None = None
+        self._relays: list[Relay] = []
         self._with_heart = True
         self._reserved = 0
         self._http: ASGIApp | None = None
@@ -142,6 +154,20 @@ class App(Client):
             Figure("romancy_replays_total", worker.replays, "Instances that were replayed from their history."),
             Figure("romancy_commits_total", committer.batches, "Transactions that wrote transitions or calls."),
             Figure("romancy_writes_total", committer.writes, "Transitions and calls that were written."),
+            *self._outbox_figures(),
+        ]
+
+    def _outbox_figures(self) -> list[Figure]:
+        relays = self._relays
+        if not relays:
+            return []
+        waiting, dead = sum(one.waiting for one in relays), sum(one.dead for one in relays)
+        delivered, failed = sum(one.delivered for one in relays), sum(one.failed for one in relays)
+        return [
+            Figure("romancy_outbox_pending", waiting, "Events that brokers of this app have not got, as counted lately."),
+            Figure("romancy_outbox_dead", dead, "Events for brokers of this app that were given up, as counted lately."),
+            Figure("romancy_outbox_delivered_total", delivered, "Events that this process has delivered to brokers."),
+            Figure("romancy_outbox_failed_total", failed, "Attempts of this process to deliver an event that failed."),
         ]
 
     # --- life
@@ -183,6 +209,27 @@ class App(Client):
         await self._store.save_handlers(handlers, now=self._clock.now())
         await self._upkeep.start(heart=self._with_heart)
         self._finder.start()
+        self._start_relays(self._worker)
+
+    def _start_relays(self, worker: Worker) -> None:
+        options = self._options
+        how = RelayOptions(
+            interval=options["outbox_interval"],
+            batch_size=options["outbox_batch_size"],
+            lease=options["lease_timeout"],
+            retention=options["outbox_retention"],
+        )
+        self._relays = [
+            Relay(name, broker, self._store, how, claimant=worker.id, clock=self._clock, ring=worker.alarms.at)
+            for name, broker in self._brokers.items()
+        ]
+        worker.on_put_out = self._put_out
+        for relay in self._relays:
+            relay.start()
+
+    def _put_out(self) -> None:
+        for relay in self._relays:
+            relay.look()
 
     def _alarms(self) -> Alarms:
         return Alarms(self._clock)
@@ -205,6 +252,7 @@ class App(Client):
             message_retention=options["message_retention"],
             archive_retention=options["archive_retention"],
             archive_history=options["archive_history"],
+            brokers=tuple(self._brokers),
             default_retry=options["default_retry"],
         )
 
@@ -223,7 +271,12 @@ class App(Client):
             assert self._upkeep is not None
             worker.stopping = True
             await self._finder.stop()
+            deadline = monotonic() + self._options["shutdown_timeout"]
+            relays, self._relays = self._relays, []
+            for relay in relays:
+                relay.hold()
             await worker.stop()
+            await asyncio.gather(*(relay.stop(deadline - monotonic()) for relay in relays))
             await self._upkeep.stop()
             with contextlib.suppress(StoreError):  # the lease will run out instead
                 await self._store.release(worker.id, now=self._clock.now())
@@ -241,6 +294,9 @@ class App(Client):
         if worker is not None:
             assert self._finder is not None
             assert self._upkeep is not None
+            relays, self._relays = self._relays, []
+            for relay in relays:
+                await relay.abandon()
             await self._finder.stop()
             await worker.abandon()
             await self._upkeep.stop()
@@ -300,6 +356,7 @@ class App(Client):
         super()._heard()
         if self._finder is not None:
             self._finder.look()
+        self._put_out()
 
     def _requested(self, instance_id: str, kind: RequestKind) -> None:
         worker, finder = self._worker, self._finder

@@ -13,11 +13,13 @@ from typing import Any, Never, ParamSpec, Self, TypeVar, overload
 from romancy.authoring.channels import new_message
 from romancy.authoring.context import OWN
 from romancy.authoring.durations import Duration, micros
-from romancy.authoring.events import new_event, rfc3339
+from romancy.authoring.events import check_local, new_event, rfc3339
 from romancy.authoring.registry import Registry
 from romancy.authoring.signatures import refuse_unknown
 from romancy.authoring.starting import creation, starts_of
 from romancy.authoring.workflow import Workflow
+from romancy.broker import BrokerOption
+from romancy.brokers.addresses import opened
 from romancy.clock import MICROS, Clock, SystemClock, to_micros
 from romancy.core.loop import Run
 from romancy.core.matching import input_matches
@@ -49,6 +51,7 @@ from romancy.model.instance import (
     Stored,
     WorkflowResult,
 )
+from romancy.model.outbox import OutboxEntry
 from romancy.model.status import Status
 from romancy.model.talk import AcceptedEvent, Event, Message, Publish, SendTo, SendToGroup, UndeliverableEvent
 from romancy.model.transition import Accept, Accepted, Answer, Create, Existing, Post, Refused, Request, RequestKind
@@ -65,6 +68,7 @@ from romancy.views import (
     history_of,
     instance_of,
     journal_of,
+    outbox_entry_of,
     page_position,
     token_of,
     undeliverable_of,
@@ -78,6 +82,8 @@ _SCAN_WINDOW = 200
 _SCAN_LIMIT = 20_000
 """How many instances one search by input looks at before it gives back a token to go on from."""
 _HISTORY_PAGE = 200
+_REQUEUE = 500
+"""Events that are requeued in one transaction."""
 
 
 class Client:
@@ -92,12 +98,14 @@ class Client:
         *,
         workflows: Sequence[Workflow[..., Any]] | None = None,
         auto_migrate: bool | None = None,
+        broker: BrokerOption | None = None,
         clock: Clock | None = None,
         ids: Ids | None = None,
         **unknown: Never,
     ) -> None:
         refuse_unknown("Client", unknown, Client)
-        self._configure({"database": database, "auto_migrate": auto_migrate}, workflows, clock, ids)
+        given = {"database": database, "auto_migrate": auto_migrate, "broker": broker}
+        self._configure(given, workflows, clock, ids)
 
     def _configure(
         self,
@@ -107,6 +115,7 @@ class Client:
         ids: Ids | None,
     ) -> None:
         self._options = resolve(given)
+        self._brokers = opened(self._options["broker"])
         self._registry = Registry(workflows)
         self._clock = clock or SystemClock()
         self._ids = ids or RandomIds()
@@ -279,27 +288,44 @@ class Client:
         event_id: str | None = None,
         content_type: str | None = None,
         extensions: Mapping[str, str | int | bool] | None = None,
+        local: bool = True,
     ) -> AcceptedEvent:
         """Send an event to the workflows that wait for it, now or later; returns when it is durable.
 
         The same source and `event_id` again is a duplicate and does nothing. An event with the extension
-        `romancyinstanceid` is for that instance alone.
+        `romancyinstanceid` is for that instance alone. With `broker=...` it also goes to the brokers; with `local=False` to
+        them only.
         """
+        check_local(local, has_broker=bool(self._brokers))
         event = new_event(
             type, source, data, subject=subject, event_id=event_id, content_type=content_type, extensions=extensions
         )
         now = self._clock.now()
         named = replace(event, id=event.id or self._ids.instance_id(now), time=rfc3339(now))
-        return (await self.accept_events([named]))[0]
+        return (await self._accept([named], local=local, brokers=tuple(self._brokers)))[0]
 
     async def accept_events(self, events: Sequence[Event]) -> list[AcceptedEvent]:
-        """Accept events, all of them or none; returns when they are durable and those who wait for them are called."""
+        """Accept events, all of them or none; returns when they are durable and those who wait for them are called.
+
+        They come from outside, and are not handed to the brokers.
+        """
+        return await self._accept(events)
+
+    async def _accept(
+        self, events: Sequence[Event], *, local: bool = True, brokers: tuple[str, ...] = ()
+    ) -> list[AcceptedEvent]:
         now = self._clock.now()
-        starts = tuple(self._starts_of(event, now) for event in events)
+        starts = tuple(self._starts_of(event, now) if local else () for event in events)
         fresh = tuple(self._ids.instance_id(now) for _ in events)
-        answer = await self._write().submit(Accept(tuple(events), now, starts, fresh), partial(self._said, starts))
+        accept = Accept(tuple(events), now, starts, fresh, local, brokers)
+        answer = await self._write().submit(accept, partial(self._said, starts))
         assert isinstance(answer, Accepted)
+        if brokers:
+            self._put_out()
         return list(answer.events)
+
+    def _put_out(self) -> None:
+        """Something is in the outbox, durably."""
 
     def _starts_of(self, event: Event, now: int) -> tuple[Create, ...]:
         return starts_of(self._registry, event, self._ids, now=now, owner=None)
@@ -342,6 +368,33 @@ class Client:
         found = await self._store.undeliverable(after=after, limit=_limit(limit) + 1)
         items = [undeliverable_of(at, raw) for _, at, raw in found[:limit]]
         return Page(items, token_of(found[limit - 1][0], "") if len(found) > limit else None)
+
+    # --- the outbox
+
+    async def list_outbox(
+        self, *, dead: bool | None = None, limit: int = 50, page_token: str | None = None
+    ) -> Page[OutboxEntry]:
+        """Events that brokers have not got yet, oldest first: all, only those that were given up, or only the others."""
+        if dead is not None and not isinstance(dead, bool):
+            raise ConfigurationError(f"dead={dead!r}: give True, False or None.")
+        after = page_position(page_token)[0] if page_token is not None else 0
+        found = await self._store.list_outbox(dead=dead, after=after, limit=_limit(limit) + 1)
+        return Page(
+            [outbox_entry_of(row) for row in found[:limit]],
+            token_of(found[limit - 1].seq, "") if len(found) > limit else None,
+        )
+
+    async def requeue_outbox(self, ids: Sequence[int] | None = None) -> int:
+        """Let events that were given up be tried again: those of these ids, or all of them. Returns how many."""
+        wanted = None if ids is None else _ids(ids)
+        requeued, more = 0, True
+        while more:
+            portion = None if wanted is None else [wanted.pop() for _ in range(min(len(wanted), _REQUEUE))]
+            done = await self._store.requeue_outbox(portion, now=self._clock.now(), limit=_REQUEUE)
+            requeued += done
+            more = bool(wanted) if wanted is not None else done == _REQUEUE
+        self._put_out()
+        return requeued
 
     # --- looking
 
@@ -602,6 +655,13 @@ def _limit(limit: int) -> int:
     if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= 1000:
         raise ConfigurationError(f"limit={limit!r}: give a whole number from 1 to 1000.")
     return limit
+
+
+def _ids(ids: Sequence[int]) -> list[int]:
+    given = [] if isinstance(ids, str) else list(ids)
+    if isinstance(ids, str) or not all(type(one) is int and 0 < one < 2**63 for one in given):
+        raise ConfigurationError(f"ids={ids!r}: give the ids of entries of the outbox, or None for all that were given up.")
+    return sorted(set(given), reverse=True)
 
 
 def _filters(wanted: Mapping[str, Any]) -> Mapping[str, Any]:

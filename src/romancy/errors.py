@@ -24,7 +24,9 @@
         ├── LeaseLostError                this worker no longer owns the instance it works for
         ├── EventTimeoutError, ChannelMessageTimeoutError
         ├── ChannelModeConflictError, ChannelNotSubscribedError
-        └── GroupNotJoinedError
+        ├── GroupNotJoinedError
+        └── BrokerError                   a broker did not take an event: it is tried again
+            └── EventRejectedError        ... and never will
 
 Errors advise: what happened, to which id, what was expected, what to do. All timeouts are `TimeoutError` too.
 """
@@ -150,6 +152,18 @@ class ChannelNotSubscribedError(RomancyError):
 
 class GroupNotJoinedError(RomancyError):
     """The instance is not a member of the group."""
+
+
+class BrokerError(RomancyError):
+    """A broker did not take an event; it may do so later, not before `retry_after` seconds if that is given."""
+
+    def __init__(self, message: str, retry_after: float | None = None) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
+
+
+class EventRejectedError(BrokerError):
+    """A broker will never take the event: trying again is useless."""
 
 
 def no_recipient(instance_id: str, status: str | None) -> RomancyError:

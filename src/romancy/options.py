@@ -14,6 +14,7 @@ from datetime import timedelta
 from typing import Any
 
 from romancy.auth import read_auth
+from romancy.broker import read_brokers
 from romancy.errors import ConfigurationError
 from romancy.model.policy import RetryPolicy
 
@@ -96,6 +97,17 @@ OPTIONS = (
         _text,
         "A label for this worker; every start adds its own incarnation. Default: the host's name.",
     ),
+    Option(
+        "broker",
+        None,
+        read_brokers,
+        "Who gets the events that are sent here, beside the workflows: brokers, or addresses. Default: nobody.",
+    ),
+    Option("outbox_interval", 1.0, _seconds(0.01), "Seconds between two looks for events that others left for the brokers."),
+    Option("outbox_batch_size", 100, _count(1), "How many events are taken out of the outbox at once for one broker."),
+    Option(
+        "outbox_retention", None, _seconds(0), "Seconds after which events that were given up are deleted. Default: never."
+    ),
     Option("default_retry", RetryPolicy(), _policy, "How activities are retried that do not say so themselves."),
     Option("auto_migrate", True, _flag, "Bring the database's schema up to date at start-up."),
     Option("max_concurrent_workflows", 1000, _count(1), "How many instances run here at once; waiting ones do not count."),
@@ -145,7 +157,7 @@ OPTIONS = (
         "request_timeout", 30.0, _seconds(0.01), "Seconds in which a request's headers, and then its body, must have come."
     ),
 )
-_SECRETS = frozenset({"database", "listen_dsn", "auth"})
+_SECRETS = frozenset({"database", "listen_dsn", "auth", "broker"})
 """Options whose values may hold passwords or tokens: errors do not show them."""
 BY_NAME = {option.name: option for option in OPTIONS}
 

@@ -11,6 +11,7 @@ from romancy.clock import to_datetime
 from romancy.errors import ConfigurationError
 from romancy.model.history import Attempt, Entry, Outcome, Role
 from romancy.model.instance import AttemptEntry, Error, HistoryEntry, Instance, JournalLine, Stored, WaitingFor
+from romancy.model.outbox import OutboxEntry, OutboxRow
 from romancy.model.talk import TARGET, UndeliverableEvent
 from romancy.model.transition import Wait
 from romancy.serde.failure import describe_failure
@@ -122,6 +123,21 @@ def undeliverable_of(accepted_at: int, raw: bytes) -> UndeliverableEvent:
     """An event that nobody can take."""
     event = received_event(raw)
     return UndeliverableEvent(str(event.extensions[TARGET]), event, to_datetime(accepted_at))
+
+
+def outbox_entry_of(row: OutboxRow) -> OutboxEntry:
+    """An event in the outbox."""
+    return OutboxEntry(
+        id=row.seq,
+        broker=row.broker,
+        event=received_event(row.body),
+        created_at=to_datetime(row.created_at),
+        attempts=row.attempts,
+        next_at=_time(row.next_at),
+        claimed_by=row.claimed_by,
+        last_error=row.last_error,
+        dead_at=_time(row.dead_at),
+    )
 
 
 def _plain(entry: Entry) -> Any:

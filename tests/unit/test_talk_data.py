@@ -82,7 +82,6 @@ loose: Any = romancy  # most of what follows is wrong, and is written without a 
         (lambda ctx: loose.send_event(ctx, "a", "/s", subject=""), "The subject of"),
         (lambda ctx: loose.send_event(ctx, "a", "/s", event_id=""), "The event_id of"),
         (lambda ctx: loose.send_event(ctx, "a", "/s", content_type=3), "The content_type of"),
-        (lambda ctx: loose.send_event(ctx, "a", "/s", local=False), "no broker"),
         (lambda ctx: loose.send_event(ctx, "a", "/s", local=1), "True or False"),
         (lambda ctx: loose.send_event(ctx, "a", "/s", extensions=[1]), "give names and values"),
         (lambda ctx: loose.send_event(ctx, "a", "/s", extensions={"Trace": "x"}), "lower-case letters and digits"),

@@ -114,17 +114,18 @@ def send_event(
 
     `data` is anything that pydantic can write as JSON, or bytes. `event_id` is the event's own id: a second one of the same
     source and id is a duplicate, and does nothing. `extensions={"romancyinstanceid": "order-42"}` addresses it to one
-    instance.
+    instance. With `App(broker=...)` it also goes to the brokers; with `local=False` to them only.
 
     >>> await send_event(ctx, "order.paid", "/shop", {"order": 42}, subject="42")
     """
     said = _said(data, f"the data of event {type!r}")
     event = _composed(type, source, said, subject, event_id, content_type, extensions)
-    _check_local(local)
+    name = f"send_event:{type}"
     if not isinstance(ctx, ActivityContext):  # an attempt has no time of its own: it gets that of its commit
         event = replace(event, time=rfc3339(run_of(ctx, "send_event()").at))
-    asked = Asked.of(_shown(event), ordered=said is None or said.ordered)
-    return say(ctx, "send_event()", Kind.SEND_EVENT, f"send_event:{type}", SendEvent(event), asked)
+    check_local(local, has_broker=_has_broker(ctx, name))
+    asked = Asked.of(_shown(event, local), ordered=said is None or said.ordered)
+    return say(ctx, "send_event()", Kind.SEND_EVENT, name, SendEvent(event, local=local), asked)
 
 
 def new_event(
@@ -169,7 +170,7 @@ def _composed(
     )
 
 
-def _shown(event: Event) -> bytes:
+def _shown(event: Event, local: bool) -> bytes:
     """What was asked for, without its time: when the instance is retried, it is another."""
     named = {
         "type": event.type,
@@ -178,6 +179,7 @@ def _shown(event: Event) -> bytes:
         "subject": event.subject,
         "datacontenttype": event.datacontenttype,
         "extensions": event.extensions or None,
+        "local": None if local else False,
     }
     return with_data({name: one for name, one in named.items() if one is not None}, event.data, binary=event.binary)
 
@@ -206,10 +208,18 @@ def _check_extension(name: Any, value: Any, what: str) -> None:
         raise ConfigurationError(f"The extension {name!r} of {what} is {value!r}: give a text, a whole number or a boolean.")
 
 
-def _check_local(local: Any) -> None:
+def check_local(local: Any, *, has_broker: bool) -> None:
+    """An event for brokers only needs one."""
     if not isinstance(local, bool):
         raise ConfigurationError(f"send_event(local={local!r}): give True or False.")
-    if not local:
+    if not local and not has_broker:
         raise ConfigurationError(
-            "send_event(local=False) hands an event to the broker only, and this app has no broker: leave `local` out."
+            "send_event(local=False) hands an event to the brokers only, and this app has none: give it one, "
+            "App(broker=HTTPBroker(url)), or leave `local` out."
         )
+
+
+def _has_broker(ctx: WorkflowContext | ActivityContext, name: str) -> bool:
+    """There is a broker here; or there was one where it was sent, and this is a replay."""
+    app = ctx._app
+    return app is None or bool(app._brokers) or (isinstance(ctx, WorkflowContext) and run_of(ctx, name).knows_effect(name))

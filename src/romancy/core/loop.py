@@ -142,6 +142,10 @@ class Run(_Loop):
         self._commands.append(Effect(issue, recorded=known is not None))
         return operation
 
+    def knows_effect(self, name: str) -> bool:
+        """The next effect of this name is in the history already."""
+        return f"{name}:{self._counts.get(name, 0) + 1}" in self._known_effects
+
     def withdraw(self, op: str) -> None:
         """The code no longer wants an operation."""
         if self.pending.pop(op, None) is not None and not self._evicting:

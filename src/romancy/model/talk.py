@@ -73,13 +73,17 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class SendEvent:
-    """Accept an event for this database's workflows."""
+    """Accept an event for this database's workflows, and put it into the outbox for brokers."""
 
     event: Event
     starts: tuple[Create, ...] = ()
     """The instances it starts, unless it is a duplicate: the worker fills them in."""
     fresh_id: str = ""
     """The id of the instance to start if it is handled by a workflow that only others know; empty: start none."""
+    local: bool = True
+    """False: it is for the brokers only."""
+    brokers: tuple[str, ...] = ()
+    """The names of the brokers that get it: the worker fills them in."""
 
 
 @dataclass(frozen=True, slots=True)

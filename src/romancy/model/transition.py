@@ -129,6 +129,10 @@ class Accept:
     """For each event the instances it starts, unless it is a duplicate."""
     fresh_ids: tuple[str, ...] = ()
     """For each event an id for the instance of a workflow that handles it and that only others know."""
+    local: bool = True
+    """False: they are for the brokers only."""
+    brokers: tuple[str, ...] = ()
+    """The names of the brokers that get them. None for what came from outside: it would go round in circles."""
 
 
 @dataclass(frozen=True, slots=True)

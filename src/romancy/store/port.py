@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Protocol
 from romancy.errors import StoreError
 from romancy.model.history import Attempt, Entry
 from romancy.model.instance import Inbox, Loaded, Query, Row, Stored, WorkerRow
+from romancy.model.outbox import OutboxRow, Settled
 from romancy.model.status import Status
 from romancy.model.transition import Answer, Deposit, Left, Note, Refused, Write
 
@@ -148,6 +149,35 @@ class Store(Protocol):
 
     async def deposited(self, deposit: Deposit) -> int | None:
         """The mail of a deposit whose COMMIT was not answered, if it was committed. One under way is waited for."""
+        ...
+
+    # --- the outbox
+    async def claim_outbox(self, broker: str, claimant: str, *, now: int, until: int, limit: int) -> list[OutboxRow]:
+        """Take up to `limit` rows of a broker that are due, the longest due first; nobody else gets them until a time."""
+        ...
+
+    async def settle_outbox(self, claimant: str, settled: Sequence[Settled]) -> None:
+        """Write what became of claimed rows. What is said of a row that somebody else has claimed since is ignored."""
+        ...
+
+    async def requeue_outbox(self, ids: Sequence[int] | None, *, now: int, limit: int) -> int:
+        """Let dead rows be due again: those of `ids`, or up to `limit` of all; how many."""
+        ...
+
+    async def prune_outbox(self, broker: str, *, dead_before: int, limit: int) -> int:
+        """Delete up to `limit` rows of a broker that died before a time."""
+        ...
+
+    async def next_outbox(self, broker: str) -> int | None:
+        """When the next row of a broker is due, or its claim ends."""
+        ...
+
+    async def count_outbox(self, broker: str, *, most: int) -> tuple[int, int]:
+        """How many rows of a broker wait, and how many are dead; counted up to `most` each."""
+        ...
+
+    async def list_outbox(self, *, dead: bool | None, after: int, limit: int) -> builtins.list[OutboxRow]:
+        """Rows with `seq` above `after`, in order: all, only the dead, or only the others."""
         ...
 
     # --- reading, for the engine

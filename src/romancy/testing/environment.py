@@ -206,7 +206,9 @@ class TestEnvironment:
 
     def _quiet(self) -> bool:
         worker, finder = self.app._worker, self.app._finder
-        return worker is not None and finder is not None and worker.still and finder.idle and not self._crashed.is_set()
+        if worker is None or finder is None or self._crashed.is_set():
+            return False
+        return worker.still and finder.idle and all(relay.idle for relay in self.app._relays)
 
     def _worker_busy(self) -> bool:
         worker = self.app._worker

@@ -615,6 +615,8 @@ class Host:
             self._consumed = [one for one in self._consumed if one not in transition.consumed]
         if self.worker.on_committed is not None:
             self.worker.on_committed(self)
+        if transition.deeds:
+            self.worker.put_out(transition.deeds)
         if answer.woken or answer.started:
             starts = [start for deed in transition.deeds if isinstance(deed, SendEvent) for start in deed.starts]
             self.worker.spread(answer, starts)

@@ -79,6 +79,8 @@ class WorkerOptions:
     message_retention: float = 7 * 86400.0
     archive_retention: float | None = None
     archive_history: bool = True
+    brokers: tuple[str, ...] = ()
+    """The names of the brokers that get the events which are sent here."""
     horizon: float | None = None
     """How far ahead to look for what will be due; default: two poll intervals."""
     default_retry: RetryPolicy = field(default_factory=RetryPolicy)
@@ -125,6 +127,8 @@ class Worker:
         """Called with the time at which an instance is due that is no longer known here."""
         self.on_blocked: Callable[[str, str], None] | None = None
         """Called with an instance's id and the reason when the code does not fit it."""
+        self.on_put_out: Callable[[], None] = _do_nothing
+        """Called when something was put into the outbox, durably."""
         self.replays = 0
         """How many runs were replayed cold."""
         self.crash_point = crash_point
@@ -297,19 +301,23 @@ class Worker:
     # --- instances talk
 
     def with_starts(self, deed: Deed) -> Deed:
-        """What somebody said; if it is an event that workflows here handle, with the instances it starts."""
+        """What somebody said; if it is an event, with the brokers that get it and the instances that it starts here."""
         if not isinstance(deed, SendEvent):
             return deed
+        if not deed.local:
+            return replace(deed, brokers=self.options.brokers)
         owner = self.id if self.room else None
         now = self.clock.now()
         starts = starts_of(self.registry, deed.event, self._ids, now=now, owner=owner)
-        return replace(deed, starts=starts, fresh_id=self._ids.instance_id(now))
+        return replace(deed, starts=starts, fresh_id=self._ids.instance_id(now), brokers=self.options.brokers)
 
     async def send(self, deed: Deed) -> None:
         """Say something by itself, in a commit of its own."""
         now, deed = self.clock.now(), self.with_starts(deed)
         if isinstance(deed, SendEvent):
-            answer = await self.committer.submit(Accept((deed.event,), now, (deed.starts,), (deed.fresh_id,)))
+            said = Accept((deed.event,), now, (deed.starts,), (deed.fresh_id,), deed.local, deed.brokers)
+            answer = await self.committer.submit(said)
+            self.put_out([deed])
         else:
             assert isinstance(deed, Publish | SendTo | SendToGroup)
             answer = await self.committer.submit(Post(deed, now))
@@ -318,6 +326,11 @@ class Worker:
             raise no_recipient(deed.target, answer.status)
         if isinstance(answer, Applied | Accepted):
             self.spread(answer, deed.starts if isinstance(deed, SendEvent) else ())
+
+    def put_out(self, deeds: Iterable[Deed]) -> None:
+        """These were said, durably: what is for brokers lies in the outbox."""
+        if self.options.brokers and any(isinstance(deed, SendEvent) for deed in deeds):
+            self.on_put_out()
 
     async def check_recipient(self, instance_id: str) -> None:
         """Raise if nothing can be sent to an instance."""

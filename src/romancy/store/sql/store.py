@@ -11,10 +11,11 @@ from romancy.clock import Clock
 from romancy.errors import StoreError
 from romancy.model.history import Attempt, Entry
 from romancy.model.instance import Inbox, Loaded, Query, Row, Stored, WorkerRow
+from romancy.model.outbox import OutboxRow, Settled
 from romancy.model.status import Status
 from romancy.model.transition import Answer, Deposit, Left, Refused, Write
 from romancy.store.port import JournalEntry, Pulse, Runnable
-from romancy.store.sql import deposits, ownership, reads
+from romancy.store.sql import deposits, outbox, ownership, reads
 from romancy.store.sql.cursor import Cursor
 from romancy.store.sql.database import Database
 
@@ -142,6 +143,40 @@ class SqlStore:
     async def deposited(self, deposit: Deposit) -> int | None:
         """The mail of a deposit whose COMMIT was not answered, if it was committed."""
         return await self._database.write(partial(deposits.find, deposit=deposit), in_turn=False)
+
+    # --- the outbox
+
+    async def claim_outbox(
+        self, broker: str, claimant: str, *, now: int, until: int, limit: int
+    ) -> builtins.list[OutboxRow]:
+        """Take up to `limit` rows of a broker that are due."""
+        work = partial(outbox.claim, broker=broker, claimant=claimant, now=now, until=until, limit=limit)
+        return await self._database.write(work, in_turn=False)
+
+    async def settle_outbox(self, claimant: str, settled: Sequence[Settled]) -> None:
+        """Write what became of claimed rows."""
+        await self._database.write(partial(outbox.settle, claimant=claimant, settled=settled), in_turn=False)
+
+    async def requeue_outbox(self, ids: Sequence[int] | None, *, now: int, limit: int) -> int:
+        """Let dead rows be due again."""
+        return await self._database.write(partial(outbox.requeue, ids=ids, now=now, limit=limit), in_turn=False)
+
+    async def prune_outbox(self, broker: str, *, dead_before: int, limit: int) -> int:
+        """Delete up to `limit` rows of a broker that died before a time."""
+        work = partial(outbox.prune, broker=broker, dead_before=dead_before, limit=limit)
+        return await self._database.write(work, in_turn=False)
+
+    async def next_outbox(self, broker: str) -> int | None:
+        """When the next row of a broker is due, or its claim ends."""
+        return await self._database.read(partial(outbox.next_due, broker=broker))
+
+    async def count_outbox(self, broker: str, *, most: int) -> tuple[int, int]:
+        """How many rows of a broker wait, and how many are dead; counted up to `most` each."""
+        return await self._database.read(partial(outbox.count, broker=broker, most=most))
+
+    async def list_outbox(self, *, dead: bool | None, after: int, limit: int) -> builtins.list[OutboxRow]:
+        """Rows with `seq` above `after`, in order."""
+        return await self._database.read(partial(outbox.listed, dead=dead, after=after, limit=limit))
 
     # --- reading, for the engine
 

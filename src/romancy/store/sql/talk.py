@@ -43,7 +43,7 @@ from romancy.model.talk import (
 from romancy.model.transition import Create, WaitKind
 from romancy.serde.failure import encode_failure
 from romancy.serde.talk import event_input
-from romancy.store.sql import channels, events
+from romancy.store.sql import channels, events, outbox
 from romancy.store.sql.calls import call_next, members
 from romancy.store.sql.cursor import Cursor
 from romancy.store.sql.keys import as_json
@@ -100,11 +100,16 @@ class Talk:
                 self.cursor.run("join_group", (deed.group, instance_id, self.now))
 
     def accept(self, sent: SendEvent) -> AcceptedEvent:
-        """Accept an event, unless it is known."""
+        """Accept an event, unless it is known; what is known is not sent to brokers again either."""
         event = sent.event
+        if not sent.local:
+            outbox.put(self.cursor, event, sent.brokers, self.now)
+            return AcceptedEvent(event.id, event.source, duplicate=False, instance_ids=())
         accepted = events.accept(self.cursor, event, self.now)
         if accepted is None:
             return AcceptedEvent(event.id, event.source, duplicate=True, instance_ids=())
+        if sent.brokers:
+            outbox.put(self.cursor, event, sent.brokers, self.now)
         _, called = accepted
         self.call(called)
         starts = sent.starts or self._started_elsewhere(sent)

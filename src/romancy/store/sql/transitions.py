@@ -128,7 +128,8 @@ def accept(cursor: Cursor, write: Accept) -> Answer:
     talk = Talk(cursor, write.now, start)
     starts = write.starts or ((),) * len(write.events)
     fresh = write.fresh_ids or ("",) * len(write.events)
-    accepted = [talk.accept(SendEvent(*one)) for one in zip(write.events, starts, fresh, strict=True)]
+    sent = [SendEvent(*one, write.local, write.brokers) for one in zip(write.events, starts, fresh, strict=True)]
+    accepted = [talk.accept(one) for one in sent]
     return Accepted(tuple(accepted), tuple(talk.woken), tuple(talk.started))
 
 

@@ -21,6 +21,7 @@ from romancy.testing.conformance.deadlines import TestDeadlines
 from romancy.testing.conformance.events import TestEvents
 from romancy.testing.conformance.generations import TestBonds, TestGenerations
 from romancy.testing.conformance.groups import TestGroups
+from romancy.testing.conformance.outbox import TestPuttingIn, TestRelaying, TestTheDead
 from romancy.testing.conformance.reading import TestReading
 from romancy.testing.conformance.requests import TestRequests
 from romancy.testing.conformance.retries import TestRetries
@@ -45,11 +46,14 @@ __all__ = [
     "TestEvents",
     "TestGenerations",
     "TestGroups",
+    "TestPuttingIn",
     "TestReading",
+    "TestRelaying",
     "TestRequests",
     "TestRetries",
     "TestSharing",
     "TestSteps",
+    "TestTheDead",
     "TestTransitions",
     "TestUpkeep",
 ]

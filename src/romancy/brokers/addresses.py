@@ -1,0 +1,32 @@
+"""From the address of a broker to the broker."""
+
+from __future__ import annotations
+
+from urllib.parse import urlsplit
+
+from romancy.broker import KINDS, Broker, Brokers
+from romancy.brokers.http import HTTPBroker
+from romancy.brokers.kafka import KafkaBroker
+from romancy.brokers.nats import NATSBroker
+from romancy.errors import ConfigurationError
+
+
+def opened(brokers: Brokers | None) -> dict[str, Broker]:
+    """Brokers by name; those that are addresses are made."""
+    return {name: _made(one, name) if isinstance(one, str) else one for name, one in (brokers or {}).items()}
+
+
+def _made(address: str, name: str) -> Broker:
+    """http(s)://..., nats://host:4222/subject, kafka://host:9092,host:9092/topic."""
+    parts = urlsplit(address)
+    kind, place = KINDS[parts.scheme], parts.path.strip("/")
+    if kind == "http":
+        return HTTPBroker(address, name=name)
+    if not parts.netloc or not place:
+        raise ConfigurationError(f"broker: write {_EXAMPLES[kind]}.")
+    if kind == "nats":
+        return NATSBroker(f"{parts.scheme}://{parts.netloc}", subject=place, name=name)
+    return KafkaBroker(parts.netloc.split(","), place, name=name)
+
+
+_EXAMPLES = {"nats": "nats://host:4222/subject", "kafka": "kafka://host:9092/topic"}

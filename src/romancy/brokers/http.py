@@ -1,0 +1,314 @@
+"""CloudEvents over HTTP, to one address.
+
+`http.client` in threads, with connections that are kept: no package to install, TLS as Python does it, and a POST that the
+other side drops can be told from one that it answers. A server cannot hold up an event for longer than `timeout`, however
+slowly it answers: then the connection is cut.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import re
+import socket
+import ssl
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
+from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
+from typing import Any, NamedTuple
+from urllib.parse import SplitResult, unquote, urlsplit
+
+from romancy.broker import DEFAULT_CONCURRENCY, DEFAULT_RETRY
+from romancy.brokers.formats import (
+    STRUCTURED,
+    Mode,
+    attributes,
+    check_mode,
+    content_type,
+    positive,
+    quoted,
+    shown,
+    structured,
+    told,
+)
+from romancy.clock import SystemClock, to_datetime
+from romancy.errors import BrokerError, ConfigurationError, EventRejectedError
+from romancy.model.policy import RetryPolicy
+from romancy.model.talk import Event
+
+_LATER = frozenset({408, 425, 429})
+"""What sounds like the sender's fault and is none."""
+_READ_AT_MOST = 64 * 1024
+"""Bytes of an answer that are read; after a longer one the connection is closed."""
+_TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_VALUE = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
+_TARGET = re.compile(r"[\x21-\x7e]*")
+
+
+class _Answer(NamedTuple):
+    status: int
+    reason: str
+    headers: Mapping[str, str]
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class _Request:
+    headers: dict[str, str]
+    body: bytes
+
+
+class HTTPBroker:
+    """Sends each event with a POST to one address.
+
+    2xx: delivered. 408, 425, 429, 5xx, redirects, no answer: tried again, not before `Retry-After`. Any other 4xx: dead at
+    once. Redirects are not followed. A user and password in the address are sent as basic authorization and never shown; nor
+    are `headers`.
+
+    >>> HTTPBroker("https://me:s3cret@events.example/in?key=1")
+    HTTPBroker('https://events.example/in', name='http')
+    """
+
+    def __init__(
+        self,
+        url: str,
+        mode: Mode = "structured",
+        *,
+        headers: Mapping[str, str] | None = None,
+        timeout: float = 10.0,
+        name: str = "http",
+        retry: RetryPolicy = DEFAULT_RETRY,
+        concurrency: int = DEFAULT_CONCURRENCY,
+        ssl_context: ssl.SSLContext | None = None,
+    ) -> None:
+        self.name = name
+        self.retry = retry
+        self.concurrency = positive("HTTPBroker", "concurrency", concurrency, whole=True)
+        self._timeout = positive("HTTPBroker", "timeout", timeout)
+        self._mode = check_mode(mode, "HTTPBroker")
+        self._address = _Address.of(url)
+        self._headers = {**self._address.authorization, **_checked(headers)}
+        self._secrets = _secrets(self._address, self._headers)
+        self._ssl = ssl_context
+        self._threads: ThreadPoolExecutor | None = None
+        self._idle: list[_Connection] = []
+        self._busy: set[_Connection] = set()
+
+    def __repr__(self) -> str:
+        return f"HTTPBroker({self._address.label!r}, name={self.name!r})"
+
+    async def start(self) -> None:
+        """Make room for threads. Nothing is sent."""
+        if self._address.secure and self._ssl is None:
+            self._ssl = ssl.create_default_context()
+        self._threads = ThreadPoolExecutor(self.concurrency, thread_name_prefix=f"romancy-broker-{self.name}")
+
+    async def close(self) -> None:
+        """Cut every connection."""
+        threads, self._threads = self._threads, None
+        idle, self._idle = self._idle, []
+        for connection in (*idle, *self._busy):
+            connection.cut()
+        if threads is not None:
+            threads.shutdown(wait=False, cancel_futures=True)
+
+    async def send(self, event: Event) -> None:
+        """Post an event. Raises `EventRejectedError` for what is refused for good, `BrokerError` for what may work later."""
+        if self._threads is None:
+            raise BrokerError(f"{self!r} is not started.")
+        request = self._request(event)
+        connection = self._idle.pop() if self._idle else _Connection(self._address, self._timeout, self._ssl)
+        self._busy.add(connection)
+        try:
+            async with asyncio.timeout(self._timeout):
+                answer = await asyncio.get_running_loop().run_in_executor(self._threads, connection.post, request)
+        except TimeoutError as error:
+            connection.cut()
+            raise BrokerError(f"{self._address.label} did not answer within {self._timeout:g} s.") from error
+        except (OSError, HTTPException) as error:
+            connection.cut()
+            raise BrokerError(f"{self._address.label}: {told(error, self._secrets)}") from error
+        except BaseException:
+            connection.cut()
+            raise
+        finally:
+            self._busy.discard(connection)
+        self._keep(connection)
+        self._judge(answer)
+
+    def _keep(self, connection: _Connection) -> None:
+        if connection.usable and self._threads is not None:
+            self._idle.append(connection)
+        else:
+            connection.cut()
+
+    def _request(self, event: Event) -> _Request:
+        if self._mode == "structured":
+            return _Request({**self._headers, "Content-Type": STRUCTURED}, structured(event))
+        named = {f"ce-{name}": quoted(value) for name, value in attributes(event).items()}
+        kind = content_type(event)
+        if kind is not None:
+            named["Content-Type"] = kind if _VALUE.fullmatch(kind) else quoted(kind)
+        return _Request({**self._headers, **named}, event.data or b"")
+
+    def _judge(self, answer: _Answer) -> None:
+        status = answer.status
+        if 200 <= status < 300:
+            return
+        if 300 <= status < 400:
+            where = self._shown(answer.headers.get("location", "nowhere"))
+            raise BrokerError(f"{self._told(answer)}: redirects are not followed. It leads to {where}.")
+        if 400 <= status < 500 and status not in _LATER:
+            raise EventRejectedError(self._told(answer, with_body=True))
+        raise BrokerError(self._told(answer, with_body=True), retry_after=_retry_after(answer.headers))
+
+    def _told(self, answer: _Answer, *, with_body: bool = False) -> str:
+        text = f"{self._address.label} answered {answer.status} {self._shown(answer.reason)}".rstrip()
+        body = self._shown(answer.body.decode("utf-8", "replace")) if with_body else ""
+        return f"{text}: {body}" if body else text
+
+    def _shown(self, text: str) -> str:
+        """What the other side said, on one line, without our own secrets if it repeats them."""
+        return shown(text, self._secrets)
+
+
+class _Connection:
+    """A connection that is used for one request after another. `post` runs in a thread, the rest on the event loop."""
+
+    def __init__(self, address: _Address, timeout: float, context: ssl.SSLContext | None) -> None:
+        self._address = address
+        self._timeout = timeout
+        self._context = context
+        self._http = self._new()
+        self._posting = False
+        self._cut = False
+        self._used = False
+        self.usable = True
+
+    def _new(self) -> HTTPConnection:
+        address = self._address
+        if address.secure:
+            return HTTPSConnection(address.host, address.port, timeout=self._timeout, context=self._context)
+        return HTTPConnection(address.host, address.port, timeout=self._timeout)
+
+    def post(self, request: _Request) -> _Answer:
+        """Send a request and read the answer."""
+        self._posting = True
+        try:
+            return self._post(request)
+        finally:
+            self._posting = False
+            if self._cut:
+                self._http.close()
+
+    def _post(self, request: _Request) -> _Answer:
+        """On a connection that was idle, once more if the other side had closed it."""
+        used, self._used = self._used, True
+        try:
+            return self._once(request)
+        except (ConnectionError, ssl.SSLEOFError):  # http.client's RemoteDisconnected is one
+            if not used or self._cut:
+                raise
+        self._http.close()
+        self._http = self._new()
+        return self._once(request)
+
+    def _once(self, request: _Request) -> _Answer:
+        http = self._http
+        if http.sock is None:
+            http.connect()  # without delay: http.client sees to that
+        if self._cut:  # while it was being made
+            raise ConnectionAbortedError("the connection was cut")
+        http.request("POST", self._address.target, request.body, request.headers)
+        return self._read(http.getresponse())
+
+    def _read(self, response: HTTPResponse) -> _Answer:
+        body = response.read(_READ_AT_MOST)
+        self.usable = response.isclosed() and not response.will_close
+        return _Answer(response.status, response.reason, {k.lower(): v for k, v in response.getheaders()}, body)
+
+    def cut(self) -> None:
+        """Close it, whatever a thread is doing with it."""
+        self._cut = True
+        self.usable = False
+        sock: socket.socket | None = self._http.sock
+        if sock is not None:
+            with contextlib.suppress(OSError):  # shut down, not only closed: that wakes a thread that waits in it
+                socket.socket.shutdown(sock, socket.SHUT_RDWR)
+        if not self._posting:  # otherwise the thread closes it when it has noticed
+            self._http.close()
+
+
+@dataclass(frozen=True, slots=True)
+class _Address:
+    """Where to post, taken apart."""
+
+    secure: bool
+    host: str
+    port: int
+    target: str
+    label: str
+    """What may be shown: neither user, password nor query."""
+    authorization: dict[str, str]
+    secrets: tuple[str, ...]
+
+    @classmethod
+    def of(cls, url: str) -> _Address:
+        parts = _split(url)
+        secure, host, path = parts.scheme == "https", parts.hostname or "", parts.path or "/"
+        port = parts.port or (443 if secure else 80)
+        shown = f"[{host}]" if ":" in host else host
+        label = f"{parts.scheme}://{shown}{f':{parts.port}' if parts.port else ''}{path}"
+        target = f"{path}?{parts.query}" if parts.query else path
+        secrets = [one for one in (parts.password, parts.query) if one]
+        return cls(secure, host, port, target, label, _basic(parts), (*secrets, *map(unquote, secrets)))
+
+
+def _split(url: Any) -> SplitResult:
+    wrong = 'HTTPBroker: the address is wrong: give one such as "https://events.example/in".'
+    try:
+        parts: SplitResult = urlsplit(url)
+        valid = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+    except (ValueError, AttributeError, TypeError):
+        raise ConfigurationError(wrong) from None  # the cause would show the address, and what is in it
+    if not valid or not _TARGET.fullmatch(parts.path + parts.query):
+        raise ConfigurationError(wrong)
+    return parts
+
+
+def _basic(parts: SplitResult) -> dict[str, str]:
+    if parts.username is None and parts.password is None:
+        return {}
+    pair = f"{unquote(parts.username or '')}:{unquote(parts.password or '')}".encode()
+    return {"Authorization": f"Basic {base64.b64encode(pair).decode()}"}
+
+
+def _checked(headers: Mapping[str, str] | None) -> dict[str, str]:
+    for name, value in (headers or {}).items():
+        if not isinstance(name, str) or not _TOKEN.fullmatch(name):
+            raise ConfigurationError(f"HTTPBroker(headers=...): {name!r} is no name of a header.")
+        if not isinstance(value, str) or not _VALUE.fullmatch(value):
+            raise ConfigurationError(f"HTTPBroker(headers=...): the value of {name!r} cannot stand in a header.")
+    return dict(headers or {})
+
+
+def _secrets(address: _Address, headers: Mapping[str, str]) -> tuple[str, ...]:
+    """What must not be shown, the longest first: a part of one may be another."""
+    values = [part for value in headers.values() for part in (value, value.rpartition(" ")[2])]
+    return tuple(sorted({one for one in (*address.secrets, *values) if len(one) > 2}, key=len, reverse=True))
+
+
+def _retry_after(headers: Mapping[str, str]) -> float | None:
+    """Seconds that the other side wants to be left alone, if it says so: a number, or a date."""
+    value = headers.get("retry-after", "").strip()
+    if value.isascii() and value.isdecimal():
+        return float(value[:9])
+    try:
+        when = parsedate_to_datetime(value)
+        now = parsedate_to_datetime(headers["date"]) if "date" in headers else to_datetime(SystemClock().now())
+        return max((when - now).total_seconds(), 0.0)
+    except (ValueError, TypeError, OverflowError):  # no date, or one without a zone
+        return None

@@ -1,0 +1,123 @@
+"""Kafka."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from importlib.util import find_spec
+from typing import Any, NamedTuple
+
+from romancy.broker import DEFAULT_RETRY
+from romancy.brokers.formats import STRUCTURED, Mode, attributes, check_mode, content_type, positive, structured, told
+from romancy.errors import BrokerError, ConfigurationError, EventRejectedError
+from romancy.model.policy import RetryPolicy
+from romancy.model.talk import Event
+
+_EXTRA = "KafkaBroker needs aiokafka: pip install 'romancy[kafka]'"
+
+
+class Record(NamedTuple):
+    """An event as Kafka gets it."""
+
+    topic: str
+    key: bytes | None
+    value: bytes | None
+    headers: list[tuple[str, bytes]]
+
+
+class KafkaBroker:
+    """Writes each event to a topic, and waits until all replicas in sync have it.
+
+    The record's key is the event's extension `partitionkey`, else its subject: events of one subject keep to one partition.
+    `topic` is a text, or a function that makes one of the event. `options` are passed on to `AIOKafkaProducer`: credentials,
+    TLS. A repetition is a second record: consumers know it by source and id.
+
+    Tested with the mock cluster of librdkafka, not with a Kafka cluster.
+
+    >>> KafkaBroker("localhost:9092", "shop-events")
+    KafkaBroker('shop-events', name='kafka')
+    """
+
+    def __init__(
+        self,
+        bootstrap_servers: str | Sequence[str],
+        topic: str | Callable[[Event], str],
+        mode: Mode = "structured",
+        *,
+        timeout: float = 10.0,
+        name: str = "kafka",
+        retry: RetryPolicy = DEFAULT_RETRY,
+        concurrency: int = 100,
+        options: Mapping[str, Any] | None = None,
+    ) -> None:
+        _require_aiokafka()
+        self.name = name
+        self.retry = retry
+        self.concurrency = positive("KafkaBroker", "concurrency", concurrency, whole=True)
+        self._servers = bootstrap_servers if isinstance(bootstrap_servers, str) else list(bootstrap_servers)
+        self._topic = topic
+        self._mode = check_mode(mode, "KafkaBroker")
+        self._timeout = positive("KafkaBroker", "timeout", timeout)
+        self._options = dict(options or {})
+        self._secrets = [one for name, one in self._options.items() if "password" in name and isinstance(one, str) and one]
+        self._producer: Any = None
+
+    def __repr__(self) -> str:
+        topic = "..." if callable(self._topic) else self._topic
+        return f"KafkaBroker({topic!r}, name={self.name!r})"
+
+    async def start(self) -> None:
+        """Connect. From then on the driver connects again by itself."""
+        producer = self._new_producer()
+        try:
+            await producer.start()
+        except Exception as error:
+            await producer.stop()
+            raise BrokerError(f"no connection to Kafka: {told(error, self._secrets)}") from error
+        self._producer = producer
+
+    async def close(self) -> None:
+        """Disconnect."""
+        producer, self._producer = self._producer, None
+        if producer is not None:
+            await producer.stop()
+
+    async def send(self, event: Event) -> None:
+        """Write an event; returns when the replicas have it. Raises `EventRejectedError`, or `BrokerError`."""
+        from aiokafka import errors  # pyright: ignore[reportMissingTypeStubs]
+
+        if self._producer is None:
+            raise BrokerError(f"{self!r} is not started.")
+        record = self.record(event)
+        try:
+            await self._producer.send_and_wait(record.topic, record.value, key=record.key, headers=record.headers)
+        except (errors.MessageSizeTooLargeError, errors.RecordListTooLargeError, errors.InvalidTopicError) as error:
+            raise EventRejectedError(f"Kafka: {told(error, self._secrets)}") from error
+        except Exception as error:
+            raise BrokerError(f"Kafka: {told(error, self._secrets)}") from error
+
+    def record(self, event: Event) -> Record:
+        """An event as Kafka gets it: structured, or with its attributes in `ce_` headers."""
+        topic = self._topic(event) if callable(self._topic) else self._topic
+        chosen = event.extensions.get("partitionkey", event.subject)
+        key = None if chosen is None else str(chosen).encode()
+        if self._mode == "structured":
+            return Record(topic, key, structured(event), [("content-type", STRUCTURED.encode())])
+        headers = [(f"ce_{name}", value.encode()) for name, value in attributes(event).items()]
+        kind = content_type(event)
+        return Record(topic, key, event.data, headers + ([("content-type", kind.encode())] if kind is not None else []))
+
+    def _new_producer(self) -> Any:
+        from aiokafka import AIOKafkaProducer  # pyright: ignore[reportMissingTypeStubs]
+
+        given: dict[str, Any] = {
+            "bootstrap_servers": self._servers,
+            "acks": "all",
+            "enable_idempotence": True,  # the driver's own repetitions are no second records
+            "request_timeout_ms": round(self._timeout * 1000),
+        }
+        return AIOKafkaProducer(**(given | self._options))
+
+
+def _require_aiokafka() -> None:
+    if find_spec("aiokafka") is None:
+        raise ConfigurationError(_EXTRA)

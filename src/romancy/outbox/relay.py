@@ -1,0 +1,341 @@
+"""Hands events from the outbox to one broker, several at a time.
+
+A row is claimed for as long as a lease: whoever dies leaves it to others. What became of rows is written together, while
+others are still on their way. A row that fails waits by itself; nothing waits for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from romancy.broker import DEFAULT_CONCURRENCY, DEFAULT_RETRY, Broker
+from romancy.clock import MICROS, Clock
+from romancy.core.retry import next_attempt_at, retryable
+from romancy.crash import SimulatedCrash
+from romancy.errors import BrokerError, EventRejectedError, StoreError
+from romancy.model.outbox import Buried, Delayed, Delivered, OutboxRow, Returned, Settled
+from romancy.model.policy import RetryPolicy
+from romancy.model.talk import Event
+from romancy.serde.talk import event_of
+from romancy.store.port import Store
+
+_log = logging.getLogger("romancy.outbox")
+
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 30.0
+"""Seconds between two attempts to start a broker."""
+_LONGEST_WISH = 3600.0
+"""Seconds that a broker may ask to be left alone with an event."""
+_COUNTED = 10_000
+"""Rows that are counted at most."""
+_COUNT_EVERY = 5 * MICROS
+_PRUNE_EVERY = 60 * MICROS
+_PRUNE_LIMIT = 100
+_LONGEST_ERROR = 1000
+_FAREWELL = 5.0
+"""Seconds that a broker gets to close, and a last write to be made."""
+
+Ring = Callable[[int, Callable[[], None]], object]
+"""Calls back at a time of the engine's clock."""
+
+
+@dataclass(frozen=True, slots=True)
+class RelayOptions:
+    """How a relay works; times in seconds."""
+
+    interval: float = 1.0
+    batch_size: int = 100
+    lease: float = 30.0
+    retention: float | None = None
+
+
+class Relay:
+    """The relay of one broker."""
+
+    def __init__(
+        self, name: str, broker: Broker, store: Store, options: RelayOptions, *, claimant: str, clock: Clock, ring: Ring
+    ) -> None:
+        self.name = name
+        self.delivered = 0
+        self.failed = 0
+        self.waiting = 0
+        """Rows that wait or are on their way, when they were last counted."""
+        self.dead = 0
+        self._broker = broker
+        self._retry: RetryPolicy = getattr(broker, "retry", DEFAULT_RETRY)
+        self._slots = asyncio.Semaphore(getattr(broker, "concurrency", DEFAULT_CONCURRENCY))
+        self._store = store
+        self._options = options
+        self._claimant = claimant
+        self._clock = clock
+        self._ring = ring
+        self._rings_at: int | None = None
+        self._wanted = asyncio.Event()
+        self._busy = False
+        self._task: asyncio.Task[None] | None = None
+        self._flying: set[asyncio.Task[None]] = set()
+        self._ended: list[Settled] = []
+        """What is to be written."""
+        self._stopping = False
+        self._cut_off = False
+        self._started = False
+        self._in_trouble = False
+        self._counted_at = 0
+        self._pruned_at = 0
+
+    # --- life
+
+    def start(self) -> None:
+        """Begin to look."""
+        self._wanted.set()
+        self._task = asyncio.get_running_loop().create_task(self._run(), name=f"romancy-relay-{self.name}")
+
+    def look(self) -> None:
+        """Something may be in the outbox: look at once."""
+        self._wanted.set()
+
+    @property
+    def idle(self) -> bool:
+        """Nothing is on its way, being written or looked for."""
+        return not (self._busy or self._flying or self._ended or self._wanted.is_set())
+
+    def hold(self) -> None:
+        """Take nothing more out."""
+        self._stopping = True
+        self._wanted.set()
+
+    async def stop(self, seconds: float) -> None:
+        """Let what is on its way arrive within a time, give back the rest, and close the broker."""
+        self.hold()
+        if self._flying:
+            await asyncio.wait(self._flying, timeout=max(seconds, 0))
+        await self._cut()
+        task, self._task = self._task, None
+        if task is not None:
+            await asyncio.wait({task}, timeout=_FAREWELL)  # it ends by itself: its last write is not to be cut off
+            await _cancelled({task})
+        await self._say_goodbye()
+        await self._close()
+
+    async def abandon(self) -> None:
+        """Stop as `kill -9` would: nothing more is written."""
+        self._stopping = True
+        await self._cut()
+        task, self._task = self._task, None
+        if task is not None:
+            await _cancelled({task})
+        await self._close()
+
+    async def _cut(self) -> None:
+        self._cut_off = True
+        await _cancelled(self._flying)
+
+    async def _say_goodbye(self) -> None:
+        try:
+            async with asyncio.timeout(_FAREWELL):
+                await self._settle()
+        except (StoreError, TimeoutError) as error:  # the claims will end by themselves
+            _log.warning("broker %s: what became of the last events could not be written: %s", self.name, error)
+
+    async def _close(self) -> None:
+        try:
+            async with asyncio.timeout(_FAREWELL):
+                await self._broker.close()
+        except Exception as error:
+            _log.warning("broker %s could not be closed: %s", self.name, _words(error))
+
+    # --- the rounds
+
+    async def _run(self) -> None:
+        with contextlib.suppress(SimulatedCrash):
+            await self._start_broker()
+            while not self._stopping:
+                await self._await_something()
+                self._busy = True
+                try:
+                    await self._round()
+                except StoreError as error:
+                    _log.warning("broker %s: the outbox could not be reached, will try again: %s", self.name, error)
+                    await self._rest(self._options.interval)
+                except Exception:  # a relay that no longer looks seems healthy and delivers nothing
+                    _log.exception("broker %s: the relay failed, will try again", self.name)
+                    await self._rest(self._options.interval)
+                finally:
+                    self._busy = False
+
+    async def _start_broker(self) -> None:
+        pause = _FIRST_PAUSE
+        while not self._stopping and not self._started:
+            try:
+                await self._broker.start()
+                self._started = True
+            except Exception as error:
+                _log.warning("broker %s could not be started, will try again: %s", self.name, _words(error))
+                await self._rest(pause)
+                pause = min(2 * pause, _LONGEST_PAUSE)
+
+    async def _rest(self, seconds: float) -> None:
+        """Wait, but not for longer than until the end."""
+        deadline = asyncio.get_running_loop().time() + seconds
+        while not self._stopping and (left := deadline - asyncio.get_running_loop().time()) > 0:
+            await asyncio.sleep(min(left, 0.1))
+
+    async def _await_something(self) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._options.interval):
+                await self._wanted.wait()
+        self._wanted.clear()
+
+    async def _round(self) -> None:
+        await self._settle()
+        if self._stopping:
+            return
+        room = self._room()
+        if room and await self._is_due():
+            for row in await self._claim(room):
+                self._send(row)
+        if not self._flying:
+            await self._keep_house()
+
+    def _room(self) -> int:
+        """How many rows to take. Not every single one that is free: claims are cheaper together."""
+        size = self._options.batch_size
+        return size - len(self._flying) if len(self._flying) <= size // 2 else 0
+
+    async def _is_due(self) -> bool:
+        due = await self._store.next_outbox(self.name)
+        if due is None:
+            return False
+        if due <= self._clock.now():
+            return True
+        if self._rings_at is None or due < self._rings_at:
+            self._rings_at = due
+            self._ring(due, self._rang)
+        return False
+
+    def _rang(self) -> None:
+        self._rings_at = None
+        self.look()
+
+    async def _claim(self, limit: int) -> list[OutboxRow]:
+        now = self._clock.now()
+        until = now + round(self._options.lease * MICROS)
+        rows = await self._store.claim_outbox(self.name, self._claimant, now=now, until=until, limit=limit)
+        if len(rows) == limit:
+            self.look()  # there may be more
+        if self._stopping:  # meanwhile
+            self._ended += [Returned(row.seq) for row in rows]
+            return []
+        return rows
+
+    async def _settle(self) -> None:
+        ended, self._ended = self._ended, []
+        if not ended:
+            return
+        try:
+            await self._store.settle_outbox(self._claimant, ended)
+        except BaseException:
+            self._ended = ended + self._ended
+            self._wanted.set()
+            raise
+
+    async def _keep_house(self) -> None:
+        now = self._clock.now()
+        if now - self._counted_at >= _COUNT_EVERY:
+            self._counted_at = now
+            self.waiting, self.dead = await self._store.count_outbox(self.name, most=_COUNTED)
+        if self._options.retention is not None and now - self._pruned_at >= _PRUNE_EVERY:
+            self._pruned_at = now
+            before = now - round(self._options.retention * MICROS)
+            while await self._store.prune_outbox(self.name, dead_before=before, limit=_PRUNE_LIMIT) == _PRUNE_LIMIT:
+                await asyncio.sleep(0)
+
+    # --- one event
+
+    def _send(self, row: OutboxRow) -> None:
+        task = asyncio.get_running_loop().create_task(self._deliver(row), name=f"romancy-relay-{self.name}-{row.seq}")
+        self._flying.add(task)
+        task.add_done_callback(self._landed)
+
+    def _landed(self, task: asyncio.Task[None]) -> None:
+        self._flying.discard(task)
+        self._wanted.set()
+
+    async def _deliver(self, row: OutboxRow) -> None:
+        try:
+            async with self._slots:
+                settled = await self._try(row)
+        except asyncio.CancelledError:
+            self._ended.append(Returned(row.seq))
+            raise
+        if settled is not None:
+            self._ended.append(settled)
+
+    async def _try(self, row: OutboxRow) -> Settled | None:
+        assert row.next_at is not None
+        left = (row.next_at - self._clock.now()) / MICROS
+        if left <= 0:
+            return None  # it has waited here for too long: it is anybody's
+        try:
+            event = event_of(row.body)
+            async with asyncio.timeout(left):
+                await self._broker.send(event)
+        except (KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException as error:
+            # Not only `Exception`: a driver may let a cancellation of its own escape. Ours comes when this relay is cut off.
+            if self._cut_off:
+                raise asyncio.CancelledError from error
+            return self._failure(row, error)
+        self._succeeded(event)
+        return Delivered(row.seq)
+
+    def _succeeded(self, event: Event) -> None:
+        self.delivered += 1
+        if self._in_trouble:
+            self._in_trouble = False
+            _log.info("broker %s takes events again: %s", self.name, event.id)
+
+    def _failure(self, row: OutboxRow, error: BaseException) -> Settled:
+        self.failed += 1
+        words = _words(error)
+        next_at = self._next_at(row, error)
+        if next_at is None:
+            _log.error("broker %s: event %d of the outbox was given up: %s", self.name, row.seq, words)
+            return Buried(row.seq, self._clock.now(), words)
+        if not self._in_trouble:  # once, not for each event that waits
+            self._in_trouble = True
+            _log.warning("broker %s did not take event %d of the outbox, will try again: %s", self.name, row.seq, words)
+        return Delayed(row.seq, next_at, words)
+
+    def _next_at(self, row: OutboxRow, error: BaseException) -> int | None:
+        if not retryable(self._retry, _as_exception(error), terminal=isinstance(error, EventRejectedError)):
+            return None
+        now = self._clock.now()
+        at = next_attempt_at(self._retry, attempt=row.attempts, first_at=row.since, now=now, key=f"{self.name}:{row.seq}")
+        wish = error.retry_after if isinstance(error, BrokerError) else None
+        if at is None or wish is None:
+            return at
+        return max(at, now + round(min(max(wish, 0.0), _LONGEST_WISH) * MICROS))
+
+
+def _as_exception(error: BaseException) -> BaseException:
+    """What is no `Exception` is retried all the same: policies speak of exceptions."""
+    return error if isinstance(error, Exception) else BrokerError(repr(error))
+
+
+def _words(error: BaseException) -> str:
+    """An error as it is stored and logged: without what a database cannot hold, and not endless."""
+    text = str(error) if isinstance(error, BrokerError) else f"{type(error).__name__}: {error}"
+    return text.encode("utf-8", "replace").decode().replace("\0", " ")[:_LONGEST_ERROR]
+
+
+async def _cancelled(tasks: Sequence[asyncio.Task[None]] | set[asyncio.Task[None]]) -> None:
+    tasks = set(tasks)
+    for task in tasks:
+        task.cancel()
+    if tasks:
+        await asyncio.wait(tasks, timeout=_FAREWELL)

@@ -1,0 +1,73 @@
+"""The outbox: put in by whoever sends an event, taken out by relays.
+
+A row becomes visible with the commit that sends its event, and not before. Relays take rows under a claim that ends by
+itself; what a relay says of a row counts only while the row is claimed by it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from romancy.model.outbox import Buried, Delayed, Delivered, OutboxRow, Returned, Settled
+from romancy.model.talk import Event
+from romancy.serde.talk import event_json
+from romancy.store.sql.cursor import Cursor
+from romancy.store.sql.keys import as_json
+
+_LISTS = {None: "list_outbox", False: "list_outbox_pending", True: "list_outbox_dead"}
+
+
+def put(cursor: Cursor, event: Event, brokers: Sequence[str], now: int) -> None:
+    """Leave an event for brokers."""
+    body = event_json(event)
+    cursor.many("put_outbox", [(broker, body, now, now, now) for broker in brokers])
+
+
+def claim(cursor: Cursor, broker: str, claimant: str, *, now: int, until: int, limit: int) -> list[OutboxRow]:
+    """Take up to `limit` rows of a broker that are due, until a time."""
+    due = [OutboxRow(*line) for line in cursor.rows("due_outbox", {"broker": broker, "now": now, "limit": limit})]
+    if due:
+        cursor.run("claim_outbox", {"claim": claimant, "until": until, "seqs": as_json([row.seq for row in due])})
+    return [row._replace(claimed_by=claimant, next_at=until, attempts=row.attempts + 1) for row in due]
+
+
+def settle(cursor: Cursor, claimant: str, settled: Sequence[Settled]) -> None:
+    """Write what became of rows. Who has lost a claim changes nothing."""
+    for name, kind in (("deliver_outbox", Delivered), ("return_outbox", Returned)):
+        if seqs := [one.seq for one in settled if isinstance(one, kind)]:
+            cursor.run(name, {"claim": claimant, "seqs": as_json(seqs)})
+    delayed = [(one.next_at, one.error, one.seq, claimant) for one in settled if isinstance(one, Delayed)]
+    buried = [(one.at, one.error, one.seq, claimant) for one in settled if isinstance(one, Buried)]
+    for name, rows in (("delay_outbox", delayed), ("bury_outbox", buried)):
+        if rows:
+            cursor.many(name, rows)
+
+
+def next_due(cursor: Cursor, broker: str) -> int | None:
+    """When the next row of a broker is due."""
+    found: int | None = cursor.only("next_outbox", (broker,))[0]
+    return found
+
+
+def listed(cursor: Cursor, dead: bool | None, *, after: int, limit: int) -> list[OutboxRow]:
+    """Rows behind a place: all, those that are dead, or those that are not."""
+    return [OutboxRow(*line) for line in cursor.rows(_LISTS[dead], (after, limit))]
+
+
+def requeue(cursor: Cursor, ids: Sequence[int] | None, *, now: int, limit: int) -> int:
+    """Let dead rows be due again: those given, or up to `limit` of all."""
+    if ids is None:
+        ids = [row.seq for row in listed(cursor, True, after=0, limit=limit)]
+    return cursor.run("requeue_outbox", {"now": now, "seqs": as_json(list(ids))}) if ids else 0
+
+
+def prune(cursor: Cursor, broker: str, *, dead_before: int, limit: int) -> int:
+    """Delete dead rows of a broker."""
+    old = [line[0] for line in cursor.rows("old_outbox", (broker, dead_before, limit))]
+    return cursor.run("prune_outbox", {"seqs": as_json(old)}) if old else 0
+
+
+def count(cursor: Cursor, broker: str, *, most: int) -> tuple[int, int]:
+    """How many rows of a broker wait, and how many are dead; at most so many."""
+    waiting, dead = cursor.only("count_outbox", {"broker": broker, "most": most})
+    return int(waiting), int(dead)
