@@ -195,6 +195,8 @@ class Attempt:
             self._worker.lost(self.host)
             raise
         self.deeds = ()
+        if deposit.deeds:
+            self._worker.put_out(deposit.deeds)
         starts = [start for deed in deposit.deeds if isinstance(deed, SendEvent) for start in deed.starts]
         self._worker.spread(Applied(woken=self.left.woken, started=self.left.started), starts)
 

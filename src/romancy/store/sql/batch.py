@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from romancy.model.transition import Accept, Answer, Applied, Beat, Create, Own, Post, Request, Transition, Write
-from romancy.store.sql.crowds import accept_together, ask_together, handled_types, is_plain_ask
+from romancy.store.sql.crowds import accept_together, ask_together, handled_types, is_plain_accept, is_plain_ask
 from romancy.store.sql.cursor import Cursor
 from romancy.store.sql.ledger import Ledger
 from romancy.store.sql.requests import request
@@ -45,7 +45,7 @@ def _groups(cursor: Cursor, writes: Mapping[int, Write]) -> _Groups:
     times = Counter(write.instance_id for write in writes.values() if not isinstance(write, Accept | Post))
     handled = handled_types(cursor, [write for write in writes.values() if isinstance(write, Accept)])
     for index, write in writes.items():
-        if isinstance(write, Accept) and cursor.many_at_once and not any(one.type in handled for one in write.events):
+        if isinstance(write, Accept) and cursor.many_at_once and is_plain_accept(write, handled):
             groups.accepts[index] = write
         elif type(write) is not Transition or times[write.instance_id] > 1:
             groups.singles[index] = write

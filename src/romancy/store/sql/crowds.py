@@ -34,6 +34,11 @@ def handled_types(cursor: Cursor, writes: Sequence[Accept]) -> set[str]:
     return started | set(cursor.lines("handled_types", (json.dumps(types),)))
 
 
+def is_plain_accept(write: Accept, handled: set[str]) -> bool:
+    """Its events start nothing, and are for this database alone."""
+    return write.local and not write.brokers and not any(event.type in handled for event in write.events)
+
+
 def accept_together(cursor: Cursor, writes: Mapping[int, Accept]) -> dict[int, Answer]:
     """Put events into the log and call those who wait for them."""
     if not writes:
