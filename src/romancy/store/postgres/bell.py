@@ -37,6 +37,8 @@ class Bell:
         self._own = asyncio.Event()
         self._listening = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
+        self.trouble: str | None = None
+        """Why there is no connection to listen on, if there is none."""
 
     def start(self, *, listen: bool) -> None:
         """Begin to ring, and to listen if that is wanted."""
@@ -90,9 +92,10 @@ class Bell:
         while True:
             try:
                 connection = await self._connections.connect(self._listen_dsn)
-                pause = _FIRST_PAUSE
+                pause, self.trouble = _FIRST_PAUSE, None
                 await self._listen(connection)
             except Exception as error:
+                self.trouble = f"{type(error).__name__}: {error}"
                 _log.warning("cannot listen to %s, will try again: %s", self._connections.label, error)
             await asyncio.sleep(pause)
             pause = min(2 * pause, _LONGEST_PAUSE)

@@ -24,7 +24,7 @@ from romancy.ids import RandomIds
 from romancy.model.transition import Accepted, Answer, Applied, Create, Post, Request, Transition, Write
 from romancy.store.port import Pulse
 from romancy.store.postgres.bell import Bell
-from romancy.store.postgres.connections import Connections
+from romancy.store.postgres.connections import Connections, label
 from romancy.store.postgres.cursor import PostgresCursor
 from romancy.store.postgres.failures import Trouble, bad_write, not_open, translate, trouble_of
 from romancy.store.postgres.pulse import PostgresPulse
@@ -94,11 +94,12 @@ class PostgresDatabase:
         listen = self._listen_notify is not False and (not self._connections.pooled or self._listen_dsn is not None)
         bell.start(listen=listen)
         self._bell = bell
-        if listen and not await bell.probe():
-            listen = False
-            bell.deafen()
-        if not listen and self._listen_notify is not False:
-            await self._do_without_hints()
+        if listen and await bell.probe():
+            return
+        if bell.trouble is None:
+            bell.deafen()  # what is sent does not get through, and never will
+        if self._listen_notify is not False:
+            await self._do_without_hints(bell.trouble)
 
     async def _prepare(self, auto_migrate: bool, now: int) -> None:
         async with self._connections.one() as connection:
@@ -123,11 +124,14 @@ class PostgresDatabase:
         if abs(ahead) > _NOTABLE_SKEW:
             _log.warning("this machine's clock is %.3f s off that of %s, which counts", -ahead / MICROS, self.label)
 
-    async def _do_without_hints(self) -> None:
-        why = (
-            f"LISTEN does not work on {self.label}: there is a pooler in between that hands out connections by the "
-            "transaction. Give the address of the server itself as listen_dsn=..."
-        )
+    async def _do_without_hints(self, trouble: str | None) -> None:
+        if trouble is not None:
+            why = f"There is no connection for LISTEN to {label(self._listen_dsn or self._connections.dsn)} ({trouble})"
+        else:
+            why = (
+                f"LISTEN does not work on {self.label}: there is a pooler in between that hands out connections by the "
+                "transaction. Give the address of the server itself as listen_dsn=..."
+            )
         if self._listen_notify:
             await self.close()
             raise ConfigurationError(f"{why}, or leave listen_notify out.")
