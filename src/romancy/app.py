@@ -15,7 +15,7 @@ from romancy.authoring.signatures import refuse_unknown
 from romancy.authoring.starting import starts_of
 from romancy.authoring.workflow import Workflow
 from romancy.broker import BrokerOption
-from romancy.client import Client, _check_same
+from romancy.client import Client
 from romancy.clock import Clock, monotonic
 from romancy.core import guard, patch
 from romancy.errors import StoreError
@@ -28,6 +28,7 @@ from romancy.model.status import Status
 from romancy.model.talk import Event
 from romancy.model.transition import Accepted, Answer, Applied, Create, Ending, Existing, RequestKind
 from romancy.outbox.relay import Relay, RelayOptions
+from romancy.using import check_same
 from romancy.worker.alarms import Alarms
 from romancy.worker.finder import Finder
 from romancy.worker.upkeep import Upkeep
@@ -320,7 +321,7 @@ class App(Client):
         self._reserved += here
         answer = await written
         if isinstance(answer, Existing):
-            _check_same(create, answer)
+            check_same(create, answer)
         return self._handle(create.instance_id, workflow)
 
     def _created(

@@ -26,7 +26,6 @@ from romancy.core.matching import input_matches
 from romancy.crash import CrashPoint
 from romancy.errors import (
     ConfigurationError,
-    InstanceConflictError,
     InvalidWorkflowStateError,
     StoreError,
     WorkflowCancelledError,
@@ -62,6 +61,7 @@ from romancy.serde.payload import ValueCodec
 from romancy.store.committer import Committer
 from romancy.store.open import Server, open_store
 from romancy.store.port import Store
+from romancy.using import Using, check_same
 from romancy.views import (
     attempt_of,
     error_of,
@@ -232,7 +232,7 @@ class Client:
         create, workflow = self._creation(wf, args, kwargs)
         answer = await self._write().submit(create)
         if isinstance(answer, Existing):
-            _check_same(create, answer)
+            check_same(create, answer)
         return self._handle(create.instance_id, workflow)
 
     def _creation(
@@ -361,6 +361,14 @@ class Client:
             assert isinstance(deed, SendTo)
             raise no_recipient(deed.target, answer.status)
         return deed.message.id
+
+    def using(self, connection: object, /) -> Using:
+        """Start workflows and send things in a transaction of yours: they take effect when you commit.
+
+        `connection` is a connection or session of SQLAlchemy on the same database, or a connection of asyncpg. Nothing of
+        the engine is locked until you commit.
+        """
+        return Using(self, connection)
 
     async def list_undeliverable_events(self, *, limit: int = 50, page_token: str | None = None) -> Page[UndeliverableEvent]:
         """Events addressed to instances that do not exist or have ended without taking them; oldest first."""
@@ -600,16 +608,6 @@ def _refuse_in_workflow() -> None:
             "Workflow code called the app. It would do so again on every replay, and could get another answer: move this "
             "into an activity."
         )
-
-
-def _check_same(create: Create, existing: Existing) -> None:
-    if existing.workflow == create.workflow and existing.digest == create.digest:
-        return
-    what = "other arguments" if existing.workflow == create.workflow else f"workflow {existing.workflow!r}"
-    raise InstanceConflictError(
-        f"The instance id {create.instance_id!r} is taken by {what}. The same id means the same instance: use another id "
-        "for another piece of work."
-    )
 
 
 def _not_found(instance_id: str) -> WorkflowNotFoundError:

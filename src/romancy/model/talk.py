@@ -155,6 +155,8 @@ class Wanted:
     """Dotted paths and their values, as a JSON object."""
 
 
+Said: TypeAlias = SendEvent | Publish | SendTo | SendToGroup
+"""What can be said from outside."""
 Deed: TypeAlias = SendEvent | Publish | SendToGroup | SendTo | Unsubscribe | JoinGroup
 Question: TypeAlias = Wanted | SendTo | Subscribe | LeaveGroup | Members
 

@@ -207,6 +207,19 @@ def event_of(raw: bytes) -> Event:
     )
 
 
+def message_of(raw: bytes) -> Message:
+    """The message that `message_json` wrote."""
+    head, data, plain = _opened(raw)
+    return Message(
+        id=head["id"],
+        channel=head["channel"],
+        data=to_json(data) if plain else data,
+        binary=not plain,
+        metadata=to_json(head["metadata"]),
+        sender=head["sender"],
+    )
+
+
 def received_event(raw: bytes, model: Any = None) -> ReceivedEvent[Any]:
     """The event a workflow waited for, its data validated if there is a model; PayloadError if it does not fit."""
     head, data, plain = _opened(raw)

@@ -21,7 +21,8 @@ from romancy.model.history import Attempt, Entry
 from romancy.model.instance import Inbox, Loaded, Query, Row, Stored, WorkerRow
 from romancy.model.outbox import OutboxRow, Settled
 from romancy.model.status import Status
-from romancy.model.transition import Answer, Deposit, Left, Note, Refused, Write
+from romancy.model.talk import Said
+from romancy.model.transition import Answer, Create, Deposit, Left, Note, Refused, Write
 
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession
@@ -141,6 +142,18 @@ class Store(Protocol):
     # --- activities' own transactions
     def engine(self) -> AsyncEngine:
         """An engine of SQLAlchemy on the same database, for activities' own tables. Raises `ConfigurationError`."""
+        ...
+
+    async def begin_on(self, connection: object, create: Create) -> Answer:
+        """A new instance in somebody's transaction; it is there when that commits."""
+        ...
+
+    async def say_on(self, connection: object, deed: Said, *, now: int) -> Refused | None:
+        """Say something in somebody's transaction; it is heard when that commits."""
+        ...
+
+    async def drain(self) -> None:
+        """Say what was left by transactions that have committed."""
         ...
 
     async def deposit(self, session: AsyncSession, deposit: Deposit) -> Left | Refused:

@@ -95,6 +95,7 @@ class Finder:
     async def _look(self) -> None:
         worker = self._worker
         await self._resume([])
+        await worker.store.drain()
         for instance_id in await worker.store.arrivals(worker.id):
             worker.nudge(instance_id)
         while (room := worker.room) > 0:

@@ -2,9 +2,9 @@
 
 -- name: take_turn
 -- From here to the end of the transaction nobody else decides what concerns several instances. The mark tells, should the
--- COMMIT not be answered, whether it was made.
+-- COMMIT not be answered, whether it was made. The answer: whether something is staged, which is to be said first.
 WITH marked AS (INSERT INTO romancy_commits (token, at) VALUES (?, ?))
-SELECT FROM romancy_turn WHERE id = 1 FOR UPDATE
+SELECT EXISTS (SELECT 1 FROM romancy_staged) FROM romancy_turn WHERE id = 1 FOR UPDATE
 
 -- name: mark_commit
 -- A transaction that waits for nobody, and its mark.

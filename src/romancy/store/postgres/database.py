@@ -17,6 +17,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from asyncpg import Connection
+from asyncpg.pool import PoolConnectionProxy
 
 from romancy.clock import MICROS, Clock, SystemClock, monotonic
 from romancy.errors import ConfigurationError, StoreError
@@ -36,6 +37,7 @@ from romancy.store.sql.batch import concerns_others, described, write_apart, wri
 from romancy.store.sql.bridge import run
 from romancy.store.sql.cursor import Values
 from romancy.store.sql.database import Work
+from romancy.store.sql.staging import drain
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection as AlchemyConnection
@@ -154,6 +156,30 @@ class PostgresDatabase:
         """The deciding code's statements in a transaction of such an engine."""
         return AlchemyCursor(connection, _bind, returning=True)
 
+    @property
+    def dialect(self) -> str:
+        """SQLAlchemy's name for it."""
+        return "postgresql"
+
+    @property
+    def stages(self) -> bool:
+        """What is said in transactions of others waits: nobody must hold the turn for long."""
+        return True
+
+    async def run_on(self, connection: object, work: Work[T]) -> T:
+        """Do work on a connection of the driver."""
+        if not isinstance(connection, Connection | PoolConnectionProxy):
+            raise ConfigurationError(
+                f"using() got {type(connection).__name__}: give a connection or session of SQLAlchemy, or a connection of "
+                "asyncpg."
+            )
+        return await run(partial(work, PostgresCursor(cast("Connection[Any]", connection))))
+
+    async def drain(self) -> None:
+        """Say what was staged, if there is anything."""
+        if (await self._persist(partial(self._ask, "anything_staged", ())))[0][0]:
+            await self._persist(partial(self._transact, _nothing))
+
     def pulse(self, worker: str) -> Pulse:
         """A worker's heartbeat."""
         return PostgresPulse(self._connections, worker)
@@ -230,12 +256,16 @@ class PostgresDatabase:
     async def _transact(self, work: Work[T], point: str = "commit", *, in_turn: bool = True) -> T:
         """One transaction. A COMMIT that is not answered is asked about before anything is done again."""
         failed: Exception | None = None
+        staged = False
         result: T | None = None
-        token = self._ids.instance_id(self._clock.now())
+        token = self._fresh_id()
         async with self._connections.one() as connection:
             try:
                 await connection.execute("BEGIN ISOLATION LEVEL READ COMMITTED")
-                await connection.execute(one("take_turn" if in_turn else "mark_commit").text, token, self._clock.now())
+                start = one("take_turn" if in_turn else "mark_commit").text
+                staged = await connection.fetchval(start, token, self._clock.now())
+                if staged:
+                    await run(partial(drain, PostgresCursor(connection), self._clock.now(), self._fresh_id))
                 result = await run(partial(work, PostgresCursor(connection)))
                 self._crash(f"{point}.before")
             except Exception as error:
@@ -246,7 +276,13 @@ class PostgresDatabase:
         if failed is not None and not (trouble_of(failed) is Trouble.AWAY and await self._was_committed(token)):
             raise failed
         self._crash(f"{point}.after")
+        if staged:
+            self._ring()
+            self._tell_foreign()
         return cast(T, result)
+
+    def _fresh_id(self) -> str:
+        return self._ids.instance_id(self._clock.now())
 
     async def _finish(self, connection: Connection[Any]) -> Exception | None:
         try:
@@ -333,6 +369,10 @@ class PostgresDatabase:
     def _tell_foreign(self) -> None:
         if self.foreign is not None:
             self.foreign()
+
+
+def _nothing(cursor: object) -> None:
+    """All there is to do is what comes first."""
 
 
 def _bind(name: str, values: Values) -> tuple[str, Any]:

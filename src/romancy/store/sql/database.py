@@ -57,6 +57,24 @@ class Database(Protocol):
         """The deciding code's statements in a transaction of such an engine."""
         ...
 
+    @property
+    def dialect(self) -> str:
+        """SQLAlchemy's name for it."""
+        ...
+
+    @property
+    def stages(self) -> bool:
+        """What is said in transactions of others has to wait until they have committed."""
+        ...
+
+    async def run_on(self, connection: object, work: Work[T]) -> T:
+        """Do work on a connection of the driver. Raises `ConfigurationError` if it is none."""
+        ...
+
+    async def drain(self) -> None:
+        """Say what was staged, if there is anything."""
+        ...
+
     def pulse(self, worker: str) -> Pulse:
         """A worker's heartbeat."""
         ...

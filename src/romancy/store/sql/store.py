@@ -5,23 +5,26 @@ from __future__ import annotations
 import builtins
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from romancy.clock import Clock
-from romancy.errors import StoreError
+from romancy.errors import ConfigurationError, StoreError
 from romancy.model.history import Attempt, Entry
 from romancy.model.instance import Inbox, Loaded, Query, Row, Stored, WorkerRow
 from romancy.model.outbox import OutboxRow, Settled
 from romancy.model.status import Status
-from romancy.model.transition import Answer, Deposit, Left, Refused, Write
+from romancy.model.talk import Said
+from romancy.model.transition import Answer, Create, Deposit, Left, Refused, Write
 from romancy.store.port import JournalEntry, Pulse, Runnable
-from romancy.store.sql import deposits, outbox, ownership, reads
+from romancy.store.sql import deposits, outbox, ownership, reads, staging
 from romancy.store.sql.cursor import Cursor
-from romancy.store.sql.database import Database
+from romancy.store.sql.database import Database, Work
 
 if TYPE_CHECKING:
+    from sqlalchemy import Connection
     from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession
-    from sqlalchemy.orm import Session
+
+T = TypeVar("T")
 
 
 class SqlStore:
@@ -132,13 +135,44 @@ class SqlStore:
         """An engine of SQLAlchemy on the same database, for activities' own tables."""
         return self._database.engine()
 
+    async def begin_on(self, connection: object, create: Create) -> Answer:
+        """A new instance in somebody's transaction; it is there when that commits."""
+        return await self._on(connection, partial(staging.begin, create=create))
+
+    async def say_on(self, connection: object, deed: Said, *, now: int) -> Refused | None:
+        """Say something in somebody's transaction; it is heard when that commits."""
+        say = staging.stage if self._database.stages else staging.say
+        return await self._on(connection, partial(say, deed=deed, now=now))
+
+    async def drain(self) -> None:
+        """Say what was left by transactions that have committed."""
+        await self._database.drain()
+
+    async def _on(self, connection: Any, work: Work[T]) -> T:
+        if hasattr(connection, "run_sync"):
+            return cast(T, await connection.run_sync(self._inside(work)))
+        if hasattr(connection, "exec_driver_sql") or hasattr(connection, "get_bind"):
+            return self._inside(work)(connection)
+        return await self._database.run_on(connection, work)
+
+    def _inside(self, work: Work[T]) -> Callable[[Any], T]:
+        """Work on a synchronous connection or session of SQLAlchemy."""
+
+        def inside(given: Any) -> T:
+            connection: Connection = given if hasattr(given, "exec_driver_sql") else given.connection()
+            name = connection.dialect.name
+            if name.replace("mariadb", "mysql") != self._database.dialect:
+                raise ConfigurationError(
+                    f"using() got a connection to a {name} database, and the app's is {self._database.dialect}: what is "
+                    "started and said with it must be in the same database as the app's."
+                )
+            return work(self._database.cursor_on(connection))
+
+        return inside
+
     async def deposit(self, session: AsyncSession, deposit: Deposit) -> Left | Refused:
         """Leave a result in an activity's own transaction; it counts when that is committed."""
-
-        def work(inner: Session) -> Left | Refused:
-            return deposits.leave(self._database.cursor_on(inner.connection()), deposit)
-
-        return await session.run_sync(work)
+        return await self._on(session, partial(deposits.leave, deposit=deposit))
 
     async def deposited(self, deposit: Deposit) -> int | None:
         """The mail of a deposit whose COMMIT was not answered, if it was committed."""

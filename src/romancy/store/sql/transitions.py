@@ -34,8 +34,16 @@ def create(ledger: Ledger, write: Create) -> Answer:
     taken = ledger.states.get(write.instance_id)
     if taken is not None:
         return _existing(ledger, taken)
+    state = _state(write)
+    ledger.create(state, born(write), write.input)
+    if write.ending is not None:
+        _fail_at_birth(ledger, state, write.ending, write.now)
+    return Applied(signal=0, held=write.owner is not None)
+
+
+def _state(write: Create) -> State:
     held = write.owner is not None
-    state = State(
+    return State(
         write.instance_id,
         Status.RUNNING if held else Status.PENDING,
         epoch=1 if held else 0,
@@ -45,10 +53,6 @@ def create(ledger: Ledger, write: Create) -> Answer:
         started_at=write.now if held else None,
         updated_at=write.now,
     )
-    ledger.create(state, _instance_row(state, write), write.input)
-    if write.ending is not None:
-        _fail_at_birth(ledger, state, write.ending, write.now)
-    return Applied(signal=0, held=held)
 
 
 def _fail_at_birth(ledger: Ledger, state: State, ending: Ending, now: int) -> None:
@@ -269,7 +273,9 @@ def _existing(ledger: Ledger, taken: State) -> Existing:
     return Existing(workflow, version, digest, Status(taken.status))
 
 
-def _instance_row(state: State, write: Create) -> tuple[object, ...]:
+def born(write: Create) -> tuple[object, ...]:
+    """The hot row of a new instance, as the statement `add_instances` takes it."""
+    state = _state(write)
     return (
         state.id,
         write.workflow,

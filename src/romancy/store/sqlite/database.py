@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from romancy.errors import StoreError
+from romancy.errors import ConfigurationError, StoreError
 from romancy.model.transition import Answer, Write
 from romancy.store.migrator import read_migrations, refuse_behind
 from romancy.store.port import Pulse
@@ -120,6 +120,23 @@ class SqliteDatabase:
     def cursor_on(self, connection: Connection) -> AlchemyCursor:
         """The deciding code's statements in a transaction of such an engine."""
         return AlchemyCursor(connection, _bind, json_lines=True)
+
+    @property
+    def dialect(self) -> str:
+        """SQLAlchemy's name for it."""
+        return "sqlite"
+
+    @property
+    def stages(self) -> bool:
+        """A transaction that writes is alone anyway."""
+        return False
+
+    async def run_on(self, connection: object, work: Work[T]) -> T:
+        """Nothing but SQLAlchemy's connections."""
+        raise ConfigurationError(f"using() got {type(connection).__name__}: give a connection or session of SQLAlchemy.")
+
+    async def drain(self) -> None:
+        """Nothing is ever staged."""
 
     def pulse(self, worker: str) -> Pulse:
         """A worker's heartbeat."""

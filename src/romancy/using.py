@@ -1,0 +1,102 @@
+"""Starting workflows and sending things in the caller's own transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
+
+from romancy.authoring.events import check_local, new_event, rfc3339
+from romancy.authoring.workflow import Workflow
+from romancy.errors import InstanceConflictError, no_recipient
+from romancy.model.talk import Publish, Said, SendEvent, SendTo, SendToGroup
+from romancy.model.transition import Create, Existing
+
+if TYPE_CHECKING:
+    from romancy.client import Client
+    from romancy.handle import WorkflowHandle
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class Using:
+    """What an app does in a transaction of the caller's: it takes effect when the caller commits, and not before."""
+
+    def __init__(self, client: Client, connection: object) -> None:
+        self._client = client
+        self._connection = connection
+
+    @overload
+    async def start_workflow(self, wf: Workflow[P, R], /, *args: P.args, **kwargs: P.kwargs) -> WorkflowHandle[R]: ...
+    @overload
+    async def start_workflow(self, wf: str, /, *args: Any, **kwargs: Any) -> WorkflowHandle[Any]: ...
+    async def start_workflow(self, wf: Any, /, *args: Any, **kwargs: Any) -> WorkflowHandle[Any]:
+        """Start a workflow when the caller commits. As `App.start_workflow`, with the same errors."""
+        client = self._client
+        create, workflow = client._creation(wf, args, kwargs)
+        answer = await client._store.begin_on(self._connection, create._replace(owner=None))
+        if isinstance(answer, Existing):
+            check_same(create, answer)
+        return client._handle(create.instance_id, workflow)
+
+    async def send_event(
+        self,
+        type: str,
+        source: str,
+        data: Any = None,
+        *,
+        subject: str | None = None,
+        event_id: str | None = None,
+        content_type: str | None = None,
+        extensions: Mapping[str, str | int | bool] | None = None,
+        local: bool = True,
+    ) -> str:
+        """Send an event when the caller commits; returns its id. A duplicate is known by source and id, and ignored then."""
+        client = self._client
+        check_local(local, has_broker=bool(client._brokers))
+        event = new_event(
+            type, source, data, subject=subject, event_id=event_id, content_type=content_type, extensions=extensions
+        )
+        now = client._clock.now()
+        named = replace(event, id=event.id or client._ids.instance_id(now), time=rfc3339(now))
+        fresh = client._ids.instance_id(now)
+        await self._say(SendEvent(named, fresh_id=fresh, local=local, brokers=tuple(client._brokers)))
+        return named.id
+
+    async def publish(self, channel: str, data: Any, *, metadata: Mapping[str, Any] | None = None) -> str:
+        """Publish a message to a channel when the caller commits; returns its id."""
+        message = self._client._message(channel, data, metadata)
+        await self._say(Publish(message))
+        return message.id
+
+    async def send_to(self, instance_id: str, channel: str, data: Any, *, metadata: Mapping[str, Any] | None = None) -> str:
+        """Send a message to one instance when the caller commits; returns its id.
+
+        Raises `WorkflowNotFoundError` for an unknown id, `InvalidWorkflowStateError` for an instance that has ended.
+        """
+        message = self._client._message(channel, data, metadata)
+        await self._say(SendTo(message, instance_id))
+        return message.id
+
+    async def send_to_group(self, name: str, channel: str, data: Any, *, metadata: Mapping[str, Any] | None = None) -> str:
+        """Send a message to each member of a group when the caller commits; returns its id."""
+        message = self._client._message(channel, data, metadata)
+        await self._say(SendToGroup(message, name))
+        return message.id
+
+    async def _say(self, deed: Said) -> None:
+        refused = await self._client._store.say_on(self._connection, deed, now=self._client._clock.now())
+        if refused is not None and isinstance(deed, SendTo):
+            raise no_recipient(deed.target, refused.status)
+
+
+def check_same(create: Create, existing: Existing) -> None:
+    """An instance id that is taken must be taken by the same workflow with the same arguments."""
+    if existing.workflow == create.workflow and existing.digest == create.digest:
+        return
+    what = "other arguments" if existing.workflow == create.workflow else f"workflow {existing.workflow!r}"
+    raise InstanceConflictError(
+        f"The instance id {create.instance_id!r} is taken by {what}. The same id means the same instance: use another id "
+        "for another piece of work."
+    )

@@ -1,0 +1,218 @@
+"""Starting and sending in the caller's own transaction: with its rows, or not at all."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+import pytest
+from sqlalchemy import create_engine, text
+from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, create_async_engine
+from tests import servers
+
+from romancy import (
+    App,
+    Client,
+    ConfigurationError,
+    InstanceConflictError,
+    InvalidWorkflowStateError,
+    Status,
+    WorkflowContext,
+    WorkflowNotFoundError,
+    receive,
+    subscribe,
+    wait_event,
+    workflow,
+)
+
+URLS = {"sqlite:": "sqlite+aiosqlite:", "postgresql:": "postgresql+asyncpg:"}
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+async def database(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """The address of an empty database."""
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path / 'shop.db'}"
+    return await _postgres()
+
+
+async def _postgres() -> str:
+    address = await asyncio.to_thread(servers.shared_postgres_database)
+    await servers.empty_postgres(address)
+    return address
+
+
+@pytest.fixture
+async def shop(database: str) -> AsyncIterator[AsyncEngine]:
+    """The user's own table, in the same database."""
+    head, colon, rest = database.partition(":")
+    engine = create_async_engine(URLS[head + colon] + rest)
+    async with engine.begin() as connection:
+        await connection.execute(text("DROP TABLE IF EXISTS orders"))
+        await connection.execute(text("CREATE TABLE orders (id VARCHAR(50) PRIMARY KEY)"))
+    yield engine
+    async with engine.begin() as connection:
+        await connection.execute(text("DROP TABLE orders"))
+    await engine.dispose()
+
+
+ADD = text("INSERT INTO orders (id) VALUES (:id)")
+
+
+@workflow
+async def handle_order(ctx: WorkflowContext, order: str) -> str:
+    return f"handled {order}"
+
+
+@workflow
+async def listen(ctx: WorkflowContext) -> list[Any]:
+    await subscribe(ctx, "news")
+    first = (await receive(ctx, "news")).data
+    if isinstance(first, bytes):
+        first = first.hex()
+    second = (await receive(ctx, "news")).data
+    return [first, second, (await wait_event(ctx, "paid")).data]
+
+
+async def listening(app: App) -> Any:
+    handle = await app.start_workflow(listen)
+    while await handle.status() is not Status.WAITING_FOR_MESSAGE:
+        await asyncio.sleep(0.01)
+    return handle
+
+
+async def test_a_workflow_is_there_with_the_callers_rows(database: str, shop: AsyncEngine) -> None:
+    async with App(database, workflows=[handle_order], poll_interval=0.1) as app:
+        async with shop.begin() as connection:
+            await connection.execute(ADD, {"id": "a"})
+            handle = await app.using(connection).start_workflow(handle_order, "a")
+            if database.startswith("postgres"):  # on SQLite the reader of a file in WAL would not see it either
+                assert await app.get_instance(handle.instance_id) is None
+        assert await handle.result(timeout=10) == "handled a"
+
+
+async def test_what_is_rolled_back_never_was(database: str, shop: AsyncEngine) -> None:
+    async with App(database, workflows=[handle_order, listen], poll_interval=0.1) as app:
+        listener = await listening(app)
+        async with AsyncSession(shop) as session:
+            await session.execute(ADD, {"id": "a"})
+            using = app.using(session)
+            handle = await using.start_workflow(handle_order, "a")
+            await using.publish("news", "lost")
+            await using.send_event("paid", "shop", "lost")
+            await session.rollback()
+        await app.publish("news", 1)
+        await app.publish("news", 2)
+        await app.send_event("paid", "shop", "yes")
+        assert await listener.result(timeout=10) == [1, 2, "yes"]
+        assert await app.get_instance(handle.instance_id) is None
+
+
+async def test_what_is_said_is_heard_after_the_commit_and_before_what_comes_later(database: str, shop: AsyncEngine) -> None:
+    async with App(database, workflows=[listen], poll_interval=0.1) as app:
+        listener = await listening(app)
+        async with AsyncSession(shop) as session:
+            await session.execute(ADD, {"id": "a"})
+            await app.using(session).send_event("paid", "shop", {"order": "a"}, event_id="1")
+            await app.using(session).publish("news", "first")
+            await session.commit()
+        await app.publish("news", "second")
+        assert (await app.send_event("paid", "shop", {"order": "other"}, event_id="1")).duplicate
+        assert await listener.result(timeout=10) == ["first", "second", {"order": "a"}]
+
+
+async def test_messages_for_one_and_for_a_group(database: str, shop: AsyncEngine) -> None:
+    async with App(database, workflows=[listen, handle_order], poll_interval=0.1) as app:
+        listener = await listening(app)
+        async with shop.begin() as connection:
+            using = app.using(connection)
+            await using.send_to(listener.instance_id, "news", b"\0bytes", metadata={"a": 1})
+            await using.send_to_group("nobody", "news", "unheard")
+            await using.send_to(listener.instance_id, "news", {"n": 2})
+            await using.send_event("paid", "shop")
+        assert await listener.result(timeout=10) == [b"\0bytes".hex(), {"n": 2}, None]
+        async with shop.connect() as connection:
+            with pytest.raises(WorkflowNotFoundError):
+                await app.using(connection).send_to("nobody", "news", 1)
+            with pytest.raises(InvalidWorkflowStateError):
+                await app.using(connection).send_to(listener.instance_id, "news", 1)
+
+
+async def test_an_event_starts_a_workflow(database: str, shop: AsyncEngine) -> None:
+    started = asyncio.Event()
+
+    @workflow(name="order.created", event_handler=True)
+    async def on_created(ctx: WorkflowContext, order: str) -> None:
+        started.set()
+
+    async with App(database, workflows=[on_created], poll_interval=0.1) as app:
+        async with shop.begin() as connection:
+            await app.using(connection).send_event("order.created", "shop", {"order": "a"})
+        await asyncio.wait_for(started.wait(), 10)
+
+
+async def test_the_same_id_is_the_same_instance(database: str, shop: AsyncEngine) -> None:
+    once = handle_order.with_options(instance_id="order-1")
+    async with Client(database, workflows=[handle_order]) as client:
+        for _ in range(2):
+            async with shop.begin() as connection:
+                handle = await client.using(connection).start_workflow(once, "a")
+                assert handle.instance_id == "order-1"
+        async with shop.begin() as connection:
+            with pytest.raises(InstanceConflictError):
+                await client.using(connection).start_workflow(once, "b")
+
+
+async def test_a_plain_connection_of_sqlalchemy(tmp_path: Path) -> None:
+    path = tmp_path / "shop.db"
+    engine = create_engine(f"sqlite:///{path}")
+    async with App(str(path), workflows=[handle_order], poll_interval=0.1) as app:
+        with engine.begin() as connection:
+            handle = await app.using(connection).start_workflow(handle_order, "a")
+        assert await handle.result(timeout=10) == "handled a"
+    engine.dispose()
+
+
+async def test_a_connection_of_asyncpg() -> None:
+    address = await _postgres()
+    async with App(address, workflows=[handle_order, listen], poll_interval=0.1) as app:
+        listener = await listening(app)
+        connection = await asyncpg.connect(address)
+        async with connection.transaction():
+            handle = await app.using(connection).start_workflow(handle_order, "a")
+            for word in ("one", "two"):
+                await app.using(connection).publish("news", word)
+            await app.using(connection).send_event("paid", "shop", 3)
+        assert await handle.result(timeout=10) == "handled a"
+        assert await listener.result(timeout=10) == ["one", "two", 3]
+        await connection.close()
+
+
+async def test_a_long_transaction_holds_nobody_up() -> None:
+    address = await _postgres()
+    async with App(address, workflows=[listen], poll_interval=0.1) as app:
+        listener = await listening(app)
+        connection = await asyncpg.connect(address)
+        open_for_long = connection.transaction()
+        await open_for_long.start()
+        await app.using(connection).publish("news", "late")
+        await asyncio.wait_for(app.publish("news", "early"), 10)
+        await open_for_long.commit()
+        await connection.close()
+        await app.send_event("paid", "shop", 3)
+        assert await listener.result(timeout=10) == ["early", "late", 3]
+
+
+async def test_what_is_no_connection_and_another_database_are_refused(database: str, tmp_path: Path) -> None:
+    async with Client(database, workflows=[handle_order]) as client:
+        with pytest.raises(ConfigurationError, match="using\\(\\) got str"):
+            await client.using("a connection").start_workflow(handle_order, "a")
+        if database.startswith("postgres"):
+            engine = create_async_engine(f"sqlite+aiosqlite:///{tmp_path / 'other.db'}")
+            async with engine.connect() as connection:
+                with pytest.raises(ConfigurationError, match="got a connection to a sqlite database"):
+                    await client.using(connection).start_workflow(handle_order, "a")
+            await engine.dispose()
