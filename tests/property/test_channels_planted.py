@@ -242,9 +242,9 @@ def test_a_wake_up_that_is_lost_is_found(monkeypatch: Plant) -> None:
     """A message comes while its reader is in hand; the reader is let go of all the same."""
     original = transitions._settle
 
-    def hasty(ledger: Ledger, state: State, write: Any, talking: Talk, *, asked: bool) -> None:
+    def hasty(ledger: Ledger, state: State, write: Any, *, asked: bool) -> list[str]:
         state.signal = write.seen
-        original(ledger, state, write, talking, asked=asked)
+        return original(ledger, state, write, asked=asked)
 
     monkeypatch.setattr(transitions, "_settle", hasty)
     assert found(scenes=("turn", "rush", "rush"))
