@@ -23,6 +23,8 @@ from romancy import (
 )
 from romancy.testing import TestEnvironment
 
+pytestmark = pytest.mark.usefixtures("everywhere")
+
 
 @workflow(name="one name")
 async def one(ctx: WorkflowContext, n: int = 0) -> int:

@@ -45,6 +45,8 @@ from romancy import (
 from romancy.authoring.channels import Mode
 from romancy.testing import TestEnvironment
 
+pytestmark = pytest.mark.usefixtures("everywhere")
+
 
 class Job(BaseModel):
     id: int = Field(alias="jobId")

@@ -42,6 +42,8 @@ from romancy.auth import Token
 from romancy.ingress.types import Message
 from romancy.testing import TestEnvironment
 
+pytestmark = pytest.mark.usefixtures("everywhere")
+
 
 class Line(BaseModel):
     sku: str

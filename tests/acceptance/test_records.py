@@ -4,9 +4,13 @@ import asyncio
 import linecache
 from datetime import timedelta
 
+import pytest
+
 from romancy import ActivityContext, RetryPolicy, WorkflowContext, activity, sleep, workflow
 from romancy.serde.failure import describe_failure
 from romancy.testing import TestEnvironment
+
+pytestmark = pytest.mark.usefixtures("everywhere")
 
 
 @activity(retry=RetryPolicy.fixed(3, 10))
