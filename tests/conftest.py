@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Protocol
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -22,8 +23,16 @@ def _patched() -> None:
     patch.install()
 
 
+class Lend(Protocol):
+    """Gives out the addresses of empty databases."""
+
+    def __call__(self, *, bare: bool = False) -> str:
+        """Another one; bare: without our tables."""
+        ...
+
+
 @pytest.fixture(params=databases.names())
-def new_database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[[], str]]:
+def new_database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Lend]:
     """Addresses of empty databases, each time another; the test runs once for each kind."""
     kind = databases.KINDS[request.param]
     why_not = kind.missing()
@@ -31,8 +40,8 @@ def new_database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Cal
         pytest.skip(why_not)
     lent: list[str] = []
 
-    def lend() -> str:
-        lent.append(kind.lend(tmp_path))
+    def lend(*, bare: bool = False) -> str:
+        lent.append(kind.lend(tmp_path, bare=bare))
         return lent[-1]
 
     yield lend
@@ -41,13 +50,19 @@ def new_database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Cal
 
 
 @pytest.fixture
-def database(new_database: Callable[[], str]) -> str:
+def database(new_database: Lend) -> str:
     """The address of an empty database; the test runs once for each kind."""
     return new_database()
 
 
 @pytest.fixture
-def everywhere(new_database: Callable[[], str], monkeypatch: pytest.MonkeyPatch) -> None:
+def bare_database(new_database: Lend) -> str:
+    """The address of a database without our tables; the test runs once for each kind."""
+    return new_database(bare=True)
+
+
+@pytest.fixture
+def everywhere(new_database: Lend, monkeypatch: pytest.MonkeyPatch) -> None:
     """The test's environments that name no database are on each kind in turn."""
     monkeypatch.setattr(TestEnvironment, "_own_place", lambda _: new_database())
 

@@ -1,9 +1,10 @@
 """The databases that tests run on: every kind there is, and an empty one for each test.
 
-A new kind of database is one more line in `KINDS`. `ROMANCY_TEST_DATABASES=sqlite,postgres` names those to run on; usually all.
+A new kind of database is one more line in `KINDS`. `ROMANCY_TEST_DATABASES=sqlite,postgres` names those to run on; without
+it, all.
 
-Servers keep the databases they have lent, for the next test: deleting the rows takes 1 ms. (Truncating the tables took 12 ms,
-a copy of a template 26.)
+Servers keep the databases they have lent, for the next test: deleting the rows takes 1 ms. (Truncating the tables took
+12 ms, a copy of a template 26.)
 """
 
 from __future__ import annotations
@@ -35,8 +36,8 @@ class Kind(Protocol):
         """Why there is none of this kind here; None if there is."""
         ...
 
-    def lend(self, folder: Path) -> str:
-        """The address of an empty database; what needs a file may put it into the folder."""
+    def lend(self, folder: Path, *, bare: bool = False) -> str:
+        """The address of an empty database; bare: without our tables. What needs a file may put it into the folder."""
         ...
 
     def take_back(self, address: str) -> None:
@@ -58,7 +59,7 @@ class Files:
         """It is always there."""
         return None
 
-    def lend(self, folder: Path) -> str:
+    def lend(self, folder: Path, *, bare: bool = False) -> str:
         """The path of a file that does not exist yet."""
         return str(folder / f"romancy-{next(self._number)}.db")
 
@@ -76,22 +77,30 @@ class PostgresDatabases:
 
     def __init__(self) -> None:
         self._free: list[str] = []
+        self._bare: set[str] = set()
         self._connections: dict[str, asyncpg.Connection[Any]] = {}
 
     def missing(self) -> str | None:
         """Whether the server starts."""
         return _why_no_postgres()
 
-    def lend(self, folder: Path) -> str:
+    def lend(self, folder: Path, *, bare: bool = False) -> str:
         """One that is free, or a new one."""
-        return self._free.pop() if self._free else _elsewhere(asyncio.to_thread(servers.new_postgres_database))
+        if self._free and not bare:
+            return self._free.pop()
+        address = _elsewhere(asyncio.to_thread(servers.new_postgres_database))
+        if bare:
+            self._bare.add(address)
+        return address
 
     def take_back(self, address: str) -> None:
-        """Empty it. One that is still used is given up."""
-        left = _elsewhere(self._empty(address))
+        """Empty it for the next test. One that is still used is given up, and bare ones are: who knows what is in there."""
+        left = _elsewhere(self._left_open(address))
         if left:
             raise AssertionError(f"The test left connections open: {left}")
-        self._free.append(address)
+        if address not in self._bare:
+            _elsewhere(self._empty(address))
+            self._free.append(address)
 
     def execute(self, address: str, query: str) -> list[tuple[Any, ...]]:
         """Run a statement on a connection of the tests' own."""
@@ -106,7 +115,7 @@ class PostgresDatabases:
             _AT_THE_END.append(partial(connection.close, timeout=2))
         return self._connections[address]
 
-    async def _empty(self, address: str) -> list[str]:
+    async def _left_open(self, address: str) -> list[str]:
         connection = await self._connection(address)
         try:
             async with asyncio.timeout(_PATIENCE):
@@ -114,8 +123,13 @@ class PostgresDatabases:
                     await asyncio.sleep(0.002)
         except TimeoutError:
             return [str(dict(row)) for row in await connection.fetch(_END_OTHERS)]
-        await connection.execute(await connection.fetchval(_HOW_TO_EMPTY) or "")
         return []
+
+    async def _empty(self, address: str) -> None:
+        connection = await self._connection(address)
+        how = await connection.fetchval(_HOW_TO_EMPTY)
+        if how is not None:  # else nobody has used it
+            await connection.execute(how)
 
 
 _OTHERS = """
