@@ -1,13 +1,17 @@
-"""For all tests: how long property tests search, and a database file for tests that start several apps on one."""
+"""For all tests: how long property tests search, and the databases that they run on."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Protocol
 
 import pytest
 from hypothesis import HealthCheck, settings
+from tests import databases
 
 from romancy.core import patch
+from romancy.testing import TestEnvironment
 
 settings.register_profile("romancy", deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("romancy")
@@ -19,7 +23,51 @@ def _patched() -> None:
     patch.install()
 
 
+class Lend(Protocol):
+    """Gives out the addresses of empty databases."""
+
+    def __call__(self, *, bare: bool = False) -> str:
+        """Another one; bare: without our tables."""
+        ...
+
+
+@pytest.fixture(params=databases.names())
+def new_database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Lend]:
+    """Addresses of empty databases, each time another; the test runs once for each kind."""
+    kind = databases.KINDS[request.param]
+    why_not = kind.missing()
+    if why_not is not None:
+        pytest.skip(why_not)
+    lent: list[str] = []
+
+    def lend(*, bare: bool = False) -> str:
+        lent.append(kind.lend(tmp_path, bare=bare))
+        return lent[-1]
+
+    yield lend
+    for address in lent:
+        kind.take_back(address)
+
+
 @pytest.fixture
-def database(tmp_path: Path) -> str:
-    """The path of a database that does not exist yet."""
+def database(new_database: Lend) -> str:
+    """The address of an empty database; the test runs once for each kind."""
+    return new_database()
+
+
+@pytest.fixture
+def bare_database(new_database: Lend) -> str:
+    """The address of a database without our tables; the test runs once for each kind."""
+    return new_database(bare=True)
+
+
+@pytest.fixture
+def everywhere(new_database: Lend, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The test's environments that name no database are on each kind in turn."""
+    monkeypatch.setattr(TestEnvironment, "_own_place", lambda _: new_database())
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> str:
+    """The path of a SQLite file that does not exist yet, for tests that are about SQLite."""
     return str(tmp_path / "romancy.db")

@@ -1,11 +1,10 @@
 """Whatever is wrong, the error says what, and nothing is lost."""
 
 import asyncio
-import sqlite3
-from pathlib import Path
 from typing import Any
 
 import pytest
+from tests import databases
 
 from romancy import (
     ActivityContext,
@@ -14,14 +13,14 @@ from romancy import (
     ConfigurationError,
     PayloadError,
     RetryPolicy,
-    Status,
     StoreError,
     WorkflowContext,
     activity,
-    sleep,
     workflow,
 )
 from romancy.testing import TestEnvironment
+
+pytestmark = pytest.mark.usefixtures("everywhere")
 
 
 @workflow(name="one name")
@@ -114,104 +113,19 @@ async def test_any_other_text_is_an_instance_id(instance_id: str) -> None:
         assert found.instance_id == instance_id
 
 
-async def test_a_file_that_is_no_database_is_left_alone(tmp_path: Path) -> None:
-    garbage = tmp_path / "notes.txt"
-    garbage.write_bytes(b"not a database, " * 1000)
-    for kind in (App, Client):
-        with pytest.raises(StoreError, match=r"notes\.txt is not a SQLite database"):
-            await kind(str(garbage), workflows=[one]).startup()
-    assert garbage.read_bytes() == b"not a database, " * 1000
-
-
-async def test_a_database_of_a_newer_release_is_refused(database: str) -> None:
-    async with Client(database, workflows=[one]):
+async def test_a_database_of_a_newer_release_is_refused(bare_database: str) -> None:
+    async with Client(bare_database, workflows=[one]):
         pass
-    with sqlite3.connect(database) as connection:
-        connection.execute("INSERT INTO romancy_migrations VALUES (9999, 'from_the_future', 0)")
-    connection.close()
-    app = App(database, workflows=[one])
+    databases.execute(bare_database, "INSERT INTO romancy_migrations VALUES (9999, 'from_the_future', 0)")
+    app = App(bare_database, workflows=[one])
     with pytest.raises(StoreError, match=r"newer release.*9999_from_the_future.*Upgrade"):
         await app.startup()
     await app.shutdown()
 
 
-async def test_without_permission_to_migrate_an_empty_database_is_refused(database: str) -> None:
+async def test_without_permission_to_migrate_an_empty_database_is_refused(bare_database: str) -> None:
     with pytest.raises(StoreError, match="auto_migrate"):
-        await App(database, workflows=[one], auto_migrate=False).startup()
-
-
-def _damage(file: Path) -> None:
-    content = bytearray(file.read_bytes())
-    content[4096:] = b"\xa5" * (len(content) - 4096)
-    file.write_bytes(content)
-
-
-async def test_a_damaged_database_is_an_error_that_says_so(database: str) -> None:
-    async with Client(database, workflows=[one]) as client:
-        for number in range(50):
-            await client.start_workflow(one, number)
-    _damage(Path(database))
-    with pytest.raises(StoreError, match="damaged"):
-        async with App(database, workflows=[one]) as app:
-            await app.list_instances()
-
-
-@pytest.mark.parametrize("where", ["folder", "under a file", "no such folder", "not writable"])
-async def test_a_place_where_no_file_can_be_made_is_told(tmp_path: Path, where: str) -> None:
-    (tmp_path / "file").write_text("")
-    path = {
-        "folder": tmp_path,
-        "under a file": tmp_path / "file" / "x.db",
-        "no such folder": tmp_path / "nowhere" / "x.db",
-        "not writable": Path("/proc/self/romancy.db"),
-    }[where]
-    app = App(str(path), workflows=[one])
-    with pytest.raises(StoreError) as raised:
-        await app.startup()
-    assert str(path) in str(raised.value)
-    await app.shutdown()
-
-
-async def test_a_full_disk_loses_nothing(caplog: pytest.LogCaptureFixture) -> None:
-    ran: list[int] = []
-
-    @activity
-    async def fill(ctx: ActivityContext) -> str:
-        ran.append(ctx.attempt)
-        limit(pages())
-        return "x" * 1_000_000
-
-    @workflow
-    async def big(ctx: WorkflowContext) -> int:
-        text = await fill(ctx)
-        await sleep(ctx, 60)
-        return len(text)
-
-    def writer() -> sqlite3.Connection:
-        connection: sqlite3.Connection = env.app._store._database._session.writer  # type: ignore[attr-defined]
-        return connection
-
-    def pages() -> int:
-        return int(writer().execute("PRAGMA page_count").fetchone()[0])
-
-    def limit(number: int) -> None:
-        writer().execute(f"PRAGMA max_page_count = {number}")
-
-    async with TestEnvironment(workflows=[big, one]) as env:
-        handle = await env.app.start_workflow(big)
-        committer = env.app._committer
-        assert committer is not None
-        while not committer._again:
-            await asyncio.sleep(0)
-        with pytest.raises(StoreError, match="full") as raised:
-            await env.app.start_workflow(big.with_options(instance_id="x" * 100_000))
-        assert raised.value.retryable
-        assert await handle.status() is Status.RUNNING
-        limit(1_000_000_000)
-        assert await asyncio.wait_for(handle.result(), 20) == 1_000_000
-        assert await (await env.app.start_workflow(one, 3)).result() == 3
-    assert ran == [1]
-    assert "could not write to the database" in caplog.text
+        await App(bare_database, workflows=[one], auto_migrate=False).startup()
 
 
 async def test_one_poisoned_result_does_not_hurt_its_neighbours() -> None:

@@ -23,6 +23,8 @@ from romancy import (
 )
 from romancy.testing import TestEnvironment
 
+pytestmark = pytest.mark.usefixtures("everywhere")
+
 
 async def cancelled(handle: WorkflowHandle[Any]) -> str:
     """The instance ends as cancelled."""

@@ -1,13 +1,13 @@
 """Channels: who gets a message, in which order, and for how long it is kept."""
 
 import asyncio
-import sqlite3
 from collections import Counter
 from datetime import UTC, datetime, timedelta
 from typing import Any, cast
 
 import pytest
 from pydantic import BaseModel, Field
+from tests import databases
 
 from romancy import (
     ActivityContext,
@@ -44,6 +44,8 @@ from romancy import (
 )
 from romancy.authoring.channels import Mode
 from romancy.testing import TestEnvironment
+
+pytestmark = pytest.mark.usefixtures("everywhere")
 
 
 class Job(BaseModel):
@@ -559,9 +561,8 @@ async def test_instances_that_ended_leave_nothing_behind(database: str) -> None:
         await env.app.send_event("end", "/test")
         await env.settle()
         assert all([(await handle.status()).ended for handle in handles])
-    with sqlite3.connect(database) as rows:
-        for table in ("waits", "subscriptions", "messages", "deliveries", "members", "inbox"):
-            assert rows.execute(f"SELECT * FROM romancy_{table}").fetchall() == [], table
+    for table in ("waits", "subscriptions", "messages", "deliveries", "members", "inbox"):
+        assert databases.execute(database, f"SELECT * FROM romancy_{table}") == [], table
 
 
 async def test_subscribing_again_does_nothing_and_in_another_mode_is_a_conflict() -> None:

@@ -20,6 +20,8 @@ from romancy import (
 )
 from romancy.testing import TestEnvironment
 
+pytestmark = pytest.mark.usefixtures("everywhere")
+
 ran: list[str] = []
 START = datetime(2020, 1, 1, tzinfo=UTC)
 

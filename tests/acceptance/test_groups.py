@@ -28,6 +28,8 @@ from romancy import (
 )
 from romancy.testing import TestEnvironment
 
+pytestmark = pytest.mark.usefixtures("everywhere")
+
 
 @workflow
 async def member(ctx: WorkflowContext, count: int = 1) -> list[Any]:

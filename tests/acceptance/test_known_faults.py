@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import sqlite3
 from collections import Counter
 from dataclasses import dataclass
 from decimal import Decimal
@@ -10,6 +9,7 @@ from typing import Any
 
 import pytest
 from pydantic import BaseModel
+from tests import databases
 from tests.http.calls import STRUCTURED, binary, call, scope_of, structured
 
 from romancy import (
@@ -41,6 +41,8 @@ from romancy import (
 from romancy.auth import Token
 from romancy.ingress.types import Message
 from romancy.testing import TestEnvironment
+
+pytestmark = pytest.mark.usefixtures("everywhere")
 
 
 class Line(BaseModel):
@@ -406,33 +408,6 @@ async def test_a_worker_without_the_code_does_not_keep_another_services_timer_fr
         assert app is not None
 
 
-async def test_resuming_a_long_history_takes_a_handful_of_statements() -> None:
-    @activity
-    async def step(ctx: ActivityContext, number: int) -> int:
-        return number
-
-    @workflow
-    async def long(ctx: WorkflowContext) -> int:
-        total = sum([await step(ctx, number) for number in range(300)])
-        await sleep(ctx, 60)
-        return total
-
-    async with TestEnvironment(workflows=[long]) as env:
-        handle = await env.app.start_workflow(long)
-        await env.settle()
-        await env.restart()
-        statements: list[str] = []
-        session = env.app._store._database._session  # type: ignore[attr-defined]
-        session.reader.set_trace_callback(statements.append)
-        session.writer.set_trace_callback(statements.append)
-        assert await handle.result() == sum(range(300))
-        session.reader.set_trace_callback(None)
-        assert [entry.seq async for entry in handle.history()] == list(range(1, 302))
-        assert env.app._worker is not None
-        assert env.app._worker.replays == 1
-    assert len(statements) < 60, statements
-
-
 async def test_a_workflow_of_one_activity_is_two_commits() -> None:
     @activity
     async def step(ctx: ActivityContext) -> None: ...
@@ -796,7 +771,7 @@ async def test_a_handler_with_keyword_arguments_gets_the_fields_of_the_event() -
 
 
 async def test_the_answer_to_an_event_comes_after_it_is_stored(database: str) -> None:
-    stored: list[list[tuple[str]]] = []
+    stored: list[list[tuple[str, ...]]] = []
 
     @workflow
     async def listener(ctx: WorkflowContext) -> Any:
@@ -812,8 +787,7 @@ async def test_the_answer_to_an_event_comes_after_it_is_stored(database: str) ->
         async def send(message: Message) -> None:
             if message["type"] == "http.response.start":
                 assert message["status"] == 202
-                with sqlite3.connect(database) as other:
-                    stored.append(other.execute("SELECT id FROM romancy_events").fetchall())
+                stored.append(databases.execute(database, "SELECT id FROM romancy_events"))
 
         await app(scope_of("/", headers=STRUCTURED), receive_body, send)
         assert await handle.result(timeout=20) == {"amount": 99.99}

@@ -4,9 +4,14 @@ import asyncio
 import linecache
 from datetime import timedelta
 
+import pytest
+from tests import databases
+
 from romancy import ActivityContext, RetryPolicy, WorkflowContext, activity, sleep, workflow
 from romancy.serde.failure import describe_failure
 from romancy.testing import TestEnvironment
+
+pytestmark = pytest.mark.usefixtures("everywhere")
 
 
 @activity(retry=RetryPolicy.fixed(3, 10))
@@ -144,8 +149,7 @@ async def test_the_source_is_kept_once_for_each_version_of_the_code(database: st
         assert source is not None
         assert source.startswith("@workflow\nasync def job")
         assert loaded.row.python.startswith("3.")
-        session = env.app._store._database._session  # type: ignore[attr-defined]
-        assert session.reader.execute("SELECT count(*) FROM romancy_sources").fetchone() == (1,)
+        assert databases.execute(database, "SELECT count(*) FROM romancy_sources") == [(1,)]
 
 
 async def test_workers_are_listed_with_what_they_know_and_gone_after_shutdown(database: str) -> None:

@@ -34,6 +34,8 @@ from romancy import (
 )
 from romancy.testing import TestEnvironment
 
+pytestmark = pytest.mark.usefixtures("everywhere")
+
 
 @activity
 async def step(ctx: ActivityContext, number: int) -> str:

@@ -23,6 +23,8 @@ from romancy import (
 )
 from romancy.testing import TestEnvironment
 
+pytestmark = pytest.mark.usefixtures("everywhere")
+
 
 class OddError(Exception):
     """Its `__init__` does not take what its `args` hold."""

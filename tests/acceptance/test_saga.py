@@ -24,6 +24,8 @@ from romancy import (
 )
 from romancy.testing import TestEnvironment
 
+pytestmark = pytest.mark.usefixtures("everywhere")
+
 
 class Trip:
     """A trip of three bookings that fails at the end; it keeps what was done and undone."""

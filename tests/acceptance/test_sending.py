@@ -41,6 +41,8 @@ from romancy import (
 )
 from romancy.testing import TestEnvironment
 
+pytestmark = pytest.mark.usefixtures("everywhere")
+
 
 class Payment(BaseModel):
     order: str

@@ -39,6 +39,8 @@ from romancy import (
 )
 from romancy.testing import TestEnvironment
 
+pytestmark = pytest.mark.usefixtures("everywhere")
+
 
 class Colour(Enum):
     RED = "red"

@@ -120,12 +120,15 @@ class TestEnvironment:
         self._plan: list[tuple[str, int]] = []
         self._keeper: asyncio.Task[None] | None = None
         self._dying = False
-        if database is None:
-            self._folder = tempfile.TemporaryDirectory(prefix="romancy-test-")
-            database = str(Path(self._folder.name) / "test.db")
         if replay_always:
             options.setdefault("cache_size", 0)
-        self.app: App = _TestApp(self, database, workflows=workflows, **options)
+        options.setdefault("listen_notify", False)  # nothing happens unasked: no hint comes from a server, now or later
+        self.app: App = _TestApp(self, database or self._own_place(), workflows=workflows, **options)
+
+    def _own_place(self) -> str:
+        """A file that is removed at the end."""
+        self._folder = tempfile.TemporaryDirectory(prefix="romancy-test-")
+        return str(Path(self._folder.name) / "test.db")
 
     # --- life
 
