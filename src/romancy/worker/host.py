@@ -670,11 +670,11 @@ class Host:
             self.attempt_ended(attempt, value, error)
 
     def _after_answer(self) -> None:
+        if self._reading_mail:
+            return  # mail decides how it goes on
         # Not while something is unwritten: the next step of the way back may follow from it.
         if self.execution.phase is Phase.COMPENSATING and not self._pausing and not self.execution.has_entries:
             self._compensate_next()
-        if self._reading_mail:
-            return  # mail decides how it goes on
         if self._asked_before:
             self.wake()
         elif self._unwritten() or not self._busy():
