@@ -225,6 +225,7 @@ async def test_a_failing_attempt_is_not_retried_after_the_request() -> None:
         handle = await env.app.start_workflow(job)
         await running.wait()
         await handle.cancel()
+        await env.settle()  # the run knows of it
         finish.set()
         await cancelled(handle)
         assert [entry.outcome async for entry in handle.history() if entry.kind == "activity"] == ["error"]

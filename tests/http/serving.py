@@ -16,6 +16,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from tests import databases
+
 SHOP = """
 from romancy import App, WorkflowContext, wait_event, workflow
 
@@ -38,9 +40,10 @@ _SAID = re.compile(rb"romancy serves \S+ on http://\S+?:(\d+)\n")
 class Served:
     """One `romancy serve`, with its processes, in a folder of its own."""
 
-    def __init__(self, folder: Path, *arguments: str, module: str = SHOP, **variables: str) -> None:
-        (folder / "shop.py").write_text(module)
+    def __init__(self, folder: Path, *arguments: str, database: str = "shop.db", **variables: str) -> None:
+        (folder / "shop.py").write_text(SHOP.replace("shop.db", database))
         self.folder = folder
+        self._database = database if "://" in database else str(folder / database)
         self._errors = (folder / "stderr").open("wb")
         self.process = subprocess.Popen(
             [sys.executable, "-m", "romancy", "serve", "shop:app", "--port", "0", *arguments],
@@ -85,13 +88,12 @@ class Served:
 
     def stored(self) -> set[tuple[str, str]]:
         """Source and id of every event in the database."""
-        with closing(sqlite3.connect(f"file:{self.folder / 'shop.db'}?mode=ro", uri=True, timeout=30)) as connection:
-            return set(connection.execute("SELECT source, id FROM romancy_events"))
+        return {(source, id) for source, id in databases.execute(self._database, "SELECT source, id FROM romancy_events")}
 
     @contextmanager
     def write_lock(self) -> Iterator[None]:
-        """Hold the file's write lock, as a user's long transaction does."""
-        with closing(sqlite3.connect(self.folder / "shop.db", isolation_level=None, timeout=30)) as connection:
+        """Hold the write lock of a file, as a user's long transaction does."""
+        with closing(sqlite3.connect(self._database, isolation_level=None, timeout=30)) as connection:
             connection.execute("BEGIN IMMEDIATE")
             try:
                 yield

@@ -5,15 +5,15 @@ from __future__ import annotations
 import asyncio
 import json
 import random
-import sqlite3
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests import databases
 from tests.http.calls import Answer, Recorder, binary, call, event, serve
 from tests.property.settings import examples, unhurried
 
@@ -244,8 +244,7 @@ def test_broken_requests_to_a_real_app(database: str) -> None:
 
         breaking()
     assert acknowledged > 1000
-    with closing(sqlite3.connect(database)) as connection:
-        assert set(connection.execute("SELECT source, id FROM romancy_events")) == witness.stored
+    assert set(databases.execute(database, "SELECT source, id FROM romancy_events")) == witness.stored
 
 
 def test_strange_requests() -> None:

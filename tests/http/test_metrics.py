@@ -1,7 +1,6 @@
 """GET /metrics: what a process counts, as Prometheus reads it."""
 
 import asyncio
-from pathlib import Path
 
 from tests.http.calls import call
 
@@ -25,8 +24,8 @@ def figures(text: str) -> dict[str, int]:
     return {name: int(value) for name, value in (line.split() for line in lines)}
 
 
-async def test_what_is_counted(tmp_path: Path) -> None:
-    async with App(str(tmp_path / "test.db"), workflows=[waiter]) as app:
+async def test_what_is_counted(database: str) -> None:
+    async with App(database, workflows=[waiter]) as app:
         handle = await app.start_workflow(waiter)
         while figures((await call(app, "/metrics", method="GET")).body.decode()).get("romancy_instances_warm") != 1:
             await asyncio.sleep(0)
@@ -40,8 +39,8 @@ async def test_what_is_counted(tmp_path: Path) -> None:
     assert after["romancy_writes_total"] >= after["romancy_commits_total"]
 
 
-async def test_each_figure_says_what_it_is(tmp_path: Path) -> None:
-    async with App(str(tmp_path / "test.db"), workflows=[waiter]) as app:
+async def test_each_figure_says_what_it_is(database: str) -> None:
+    async with App(database, workflows=[waiter]) as app:
         answer = await call(app, "/metrics", method="GET")
     assert answer.headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
     lines = answer.body.decode().splitlines()
@@ -50,7 +49,7 @@ async def test_each_figure_says_what_it_is(tmp_path: Path) -> None:
     assert "# TYPE romancy_commits_total counter" in lines
 
 
-async def test_it_is_not_for_everybody(tmp_path: Path) -> None:
-    async with App(str(tmp_path / "test.db"), workflows=[waiter]) as app:
+async def test_it_is_not_for_everybody(database: str) -> None:
+    async with App(database, workflows=[waiter]) as app:
         assert (await call(app, "/metrics", method="GET", client=("192.0.2.1", 5000))).status == 403
         assert (await call(app, "/metrics")).status == 405

@@ -58,16 +58,16 @@ async def check(client: httpx.AsyncClient, app: App, root: str) -> None:
 
 
 @places
-async def test_without_a_lifespan(mount: Any, root: str) -> None:
-    app = App(":memory:", workflows=[paid])
+async def test_without_a_lifespan(mount: Any, root: str, database: str) -> None:
+    app = App(database, workflows=[paid])
     async with client_of(mount(app)) as client:
         await check(client, app, root)
     await app.shutdown()
 
 
 @places
-async def test_started_by_the_lifespan_of_the_outer_application(mount: Any, root: str) -> None:
-    app = App(":memory:", workflows=[paid])
+async def test_started_by_the_lifespan_of_the_outer_application(mount: Any, root: str, database: str) -> None:
+    app = App(database, workflows=[paid])
 
     @asynccontextmanager
     async def life(_: Any) -> AsyncIterator[None]:
@@ -101,8 +101,8 @@ async def test_the_database_is_away(tmp_path: Any) -> None:
         assert (await client.get("/health/live")).status_code == 200
 
 
-async def test_an_app_that_was_shut_down_says_so() -> None:
-    app = App(":memory:", workflows=[paid])
+async def test_an_app_that_was_shut_down_says_so(database: str) -> None:
+    app = App(database, workflows=[paid])
     async with client_of(app) as client:
         assert (await client.get("/health/live")).status_code == 200
         assert (await client.post("/", content=structured(), headers=STRUCTURED)).status_code == 202

@@ -278,16 +278,18 @@ async def post_while(served: Served, disturb: Any) -> set[tuple[str, str]]:
     # Several processes are replaced at SIGHUP: see below.
     [("1", signal.SIGTERM), ("1", signal.SIGINT), ("1", signal.SIGHUP), ("2", signal.SIGTERM), ("2", signal.SIGINT)],
 )
-async def test_what_was_acknowledged_is_there_after_the_end(tmp_path: Path, number: int, workers: str) -> None:
-    with Served(tmp_path, "--workers", workers) as served:
+async def test_what_was_acknowledged_is_there_after_the_end(
+    tmp_path: Path, database: str, number: int, workers: str
+) -> None:
+    with Served(tmp_path, "--workers", workers, database=database) as served:
         accepted = await post_while(served, lambda: served.end(number))
         assert served.end() == 0
         assert accepted <= served.stored()
         assert "Traceback" not in served.errors()
 
 
-async def test_a_killed_server_has_lost_nothing_that_it_acknowledged(tmp_path: Path) -> None:
-    with Served(tmp_path) as served:
+async def test_a_killed_server_has_lost_nothing_that_it_acknowledged(tmp_path: Path, database: str) -> None:
+    with Served(tmp_path, database=database) as served:
         accepted = await post_while(served, lambda: served.end(signal.SIGKILL))
         assert accepted <= served.stored()
 
@@ -312,8 +314,8 @@ def answered(served: Served) -> bool:
         return False
 
 
-def test_a_dead_process_is_replaced(tmp_path: Path) -> None:
-    with Served(tmp_path, "--workers", "2") as served:
+def test_a_dead_process_is_replaced(tmp_path: Path, database: str) -> None:
+    with Served(tmp_path, "--workers", "2", database=database) as served:
         assert answered(served)
         first = served.children()
         assert len(first) == 2
@@ -324,8 +326,8 @@ def test_a_dead_process_is_replaced(tmp_path: Path) -> None:
         assert served.end() == 0
 
 
-async def test_sighup_replaces_them_one_by_one(tmp_path: Path) -> None:
-    with Served(tmp_path, "--workers", "2") as served:
+async def test_sighup_replaces_them_one_by_one(tmp_path: Path, database: str) -> None:
+    with Served(tmp_path, "--workers", "2", database=database) as served:
         assert answered(served)
         before = set(served.children())
 
@@ -355,8 +357,8 @@ def _lives(pid: int) -> bool:
         return False
 
 
-def test_batches_of_several_processes(tmp_path: Path) -> None:
-    with Served(tmp_path, "--workers", "2") as served:
+def test_batches_of_several_processes(tmp_path: Path, database: str) -> None:
+    with Served(tmp_path, "--workers", "2", database=database) as served:
         bodies = [json.dumps([event(source=f"b{n}", id=str(m)) for m in range(50)]) for n in range(10)]
         answers = [httpx.post(served.url, headers=BATCH, content=body, timeout=60) for body in bodies]
         assert {one.status_code for one in answers} == {202}

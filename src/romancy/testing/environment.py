@@ -74,6 +74,13 @@ class _TestApp(App):
         # A start that fails because the process dies in it is a crash as well: who waits for a result goes on waiting.
         await (self._die() if self._environment._crashed.is_set() else super()._stop())
 
+    async def _start(self) -> None:
+        self._environment._starting = True
+        try:
+            await super()._start()
+        finally:
+            self._environment._starting = False
+
     async def _start_worker(self) -> None:
         # Whoever ran on this database before is dead: the environment runs one process at a time.
         dead = [(row.id, row.beat_at) for row in await self._store.workers()]
@@ -120,6 +127,7 @@ class TestEnvironment:
         self._plan: list[tuple[str, int]] = []
         self._keeper: asyncio.Task[None] | None = None
         self._dying = False
+        self._starting = False
         if replay_always:
             options.setdefault("cache_size", 0)
         options.setdefault("listen_notify", False)  # nothing happens unasked: no hint comes from a server, now or later
@@ -158,12 +166,12 @@ class TestEnvironment:
             await self.app._die()
         finally:
             self._dying = False
-        self.crashes += 1
         self._crashed.clear()
         try:
             await self.app.startup()
         except SimulatedCrash:  # it died again while it started
             await self.restart()
+        self.crashes += 1
 
     # --- time
 
@@ -209,7 +217,7 @@ class TestEnvironment:
 
     def _quiet(self) -> bool:
         worker, finder = self.app._worker, self.app._finder
-        if worker is None or finder is None or self._crashed.is_set():
+        if worker is None or finder is None or self._starting or self._crashed.is_set():
             return False
         return worker.still and finder.idle and all(relay.idle for relay in self.app._relays)
 
