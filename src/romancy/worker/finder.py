@@ -36,8 +36,9 @@ class Finder:
         self._alarm: Alarm | None = None
         self._missing: set[str] = set()
         self._busy = False
-        self._claimed: list[Row] = []
-        """What is ours and could not be loaded yet."""
+        self._claimed: dict[str, Row] = {}
+        """What is ours and is not loaded yet."""
+        self._resuming = asyncio.Lock()
         worker.on_evicted = self.expect
         worker.on_room = self.look
         self.looked_at = 0
@@ -131,13 +132,15 @@ class Finder:
 
     async def _resume(self, rows: list[Row]) -> None:
         """Run what was claimed. What cannot be loaded now is ours all the same: it is tried again with the next look."""
-        rows, self._claimed = self._claimed + rows, []
-        for row in rows:
-            try:
-                await self._worker.resume(row)
-            except StoreError as error:
-                _log.warning("could not load %s, will try again: %s", row.instance_id, error)
-                self._claimed.append(row)
+        self._claimed |= {row.instance_id: row for row in rows}
+        async with self._resuming:
+            for row in list(self._claimed.values()):
+                try:
+                    await self._worker.resume(row)
+                except StoreError as error:
+                    _log.warning("could not load %s, will try again: %s", row.instance_id, error)
+                else:
+                    del self._claimed[row.instance_id]
 
     async def adopt(self) -> None:
         """Run instances that the store says are ours and that nobody runs here.
@@ -146,7 +149,7 @@ class Finder:
         Only what was missing at the last call too: one that was created or claimed just now may be on its way.
         """
         worker = self._worker
-        missing = {id for id in await worker.store.owned(worker.id) if not worker.runs(id)}
+        missing = {id for id in await worker.store.owned(worker.id) if not worker.runs(id) and id not in self._claimed}
         for instance_id in sorted(missing & self._missing):
             _log.warning("%s is ours, but nobody runs it: taking it up again", instance_id)
             await worker.take_up(instance_id)
