@@ -141,20 +141,24 @@ class _Server(ThreadingHTTPServer):
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
-    server: _Server
+
+    @property
+    def _server(self) -> _Server:
+        assert isinstance(self.server, _Server)
+        return self.server
 
     def setup(self) -> None:
         super().setup()
-        self.server.open.add(self.connection)
+        self._server.open.add(self.connection)
 
     def finish(self) -> None:
-        self.server.open.discard(self.connection)
+        self._server.open.discard(self.connection)
         super().finish()
 
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers.get("content-length", "0")))
         headers = {name.lower(): value for name, value in self.headers.items()}
-        reply = self.server.receiver.take(Got(self.path, headers, body, self.client_address[1]))
+        reply = self._server.receiver.take(Got(self.path, headers, body, self.client_address[1]))
         match reply:
             case Say():
                 self._say(reply)
@@ -162,7 +166,7 @@ class _Handler(BaseHTTPRequestHandler):
                 self.wfile.write(reply.after)
                 self.close_connection = True
             case Hang():
-                while not self.server.receiver.closing.wait(0.05):
+                while not self._server.receiver.closing.wait(0.05):
                     self.wfile.write(reply.drip)
 
     def _say(self, reply: Say) -> None:

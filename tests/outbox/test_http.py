@@ -333,7 +333,8 @@ async def test_from_the_app_to_the_server_and_back_to_the_dead(address: str) -> 
     def answer(got: Got, nth: int) -> Reply:
         if got.id == "gone":
             return Say(410)
-        return [Drop(), Say(503), Say(429, {"Retry-After": "0"}), Say(202)][min(nth, 4) - 1]
+        replies: list[Reply] = [Drop(), Say(503), Say(429, {"Retry-After": "0"}), Say(202)]
+        return replies[min(nth, 4) - 1]
 
     with Receiver(answer) as receiver:
         async with App(address, workflows=[], broker=HTTPBroker(receiver.url, retry=SOON)) as app:

@@ -6,8 +6,10 @@ import asyncio
 import os
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -50,6 +52,10 @@ async def emptied(address: str) -> None:
             await asyncio.sleep(0.02)
 
 
+def so_many(count: int, times: Counter[str]) -> bool:
+    return len(times) >= count
+
+
 async def test_killed_between_sending_and_noting_it_the_event_is_sent_again(address: str) -> None:
     with Receiver(lambda got, nth: Hang() if nth == 1 else Say()) as receiver:
         with relaying(address, receiver.url) as first:
@@ -70,7 +76,7 @@ async def test_whoever_is_killed_nothing_is_lost(address: str) -> None:
         await put(address, *ids)
         for count in (5, 15, 25):
             with relaying(address, receiver.url) as process:
-                await receiver.until(lambda times, count=count: len(times) >= count)
+                await receiver.until(partial(so_many, count))
                 process.kill()
                 process.wait()
         with relaying(address, receiver.url):

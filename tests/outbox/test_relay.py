@@ -20,6 +20,7 @@ from romancy import (
     OutboxEntry,
     RetryPolicy,
     Status,
+    Workflow,
     WorkflowContext,
     WorkflowFailedError,
     activity,
@@ -89,7 +90,7 @@ async def by_session(ctx: WorkflowContext) -> None:
     await tell_with_session(ctx)
 
 
-ALL = [teller, patient, by_activity, by_late_activity, by_hasty_activity, by_session]
+ALL: list[Workflow[..., Any]] = [teller, patient, by_activity, by_late_activity, by_hasty_activity, by_session]
 
 
 def app_on(address: str, broker: Any = None, **more: Any) -> App:
@@ -498,9 +499,10 @@ async def test_the_list_has_pages(address: str) -> None:
         rest = await client.list_outbox(limit=3, page_token=first.next_page_token)
         assert [entry.event.data for entry in first.items + rest.items] == [{"n": n} for n in range(5)]
         assert (first.has_more, rest.has_more) == (True, False)
-        for wrong in ({"dead": 1}, {"limit": 0}, {"page_token": "x"}):
+        wrongs: list[dict[str, Any]] = [{"dead": 1}, {"limit": 0}, {"page_token": "x"}]
+        for wrong in wrongs:
             with pytest.raises(ConfigurationError):
-                await client.list_outbox(**wrong)  # type: ignore[arg-type]
+                await client.list_outbox(**wrong)
         for ids in (["1"], "12", [0], [2**63], [True]):
             with pytest.raises(ConfigurationError, match="ids="):
                 await client.requeue_outbox(ids)  # type: ignore[arg-type]
