@@ -24,6 +24,7 @@ from romancy import (
     HistoryEntry,
     Instance,
     JournalLine,
+    OutboxEntry,
     ReceivedEvent,
     ReceivedMessage,
     RetryPolicy,
@@ -45,7 +46,7 @@ EXPLANATION = DOCS / "explanation"
 ERRORS = [one for one in vars(error_module).values() if isinstance(one, type) and one.__module__ == error_module.__name__]
 
 RECORDS = [Instance, WaitingFor, HistoryEntry, AttemptEntry, JournalLine]
-SAID = [ReceivedEvent, ReceivedMessage, AcceptedEvent, UndeliverableEvent]
+SAID = [ReceivedEvent, ReceivedMessage, AcceptedEvent, UndeliverableEvent, OutboxEntry]
 TALKING = [
     *[romancy.wait_event, romancy.send_event],
     *[romancy.subscribe, romancy.unsubscribe, romancy.receive, romancy.publish, romancy.send_to],
@@ -54,8 +55,8 @@ TALKING = [
 WORDS = re.findall(
     r"\w+",
     """
-    activity attempt batch channel claim commit compensation determinism epoch event generation group handler heartbeat
-    history incarnation instance journal lease message mode operation park recur replay run status subject subscription timer
+    activity attempt batch broker channel claim commit compensation determinism epoch event generation group handler heartbeat
+    history incarnation instance journal lease message mode operation outbox park recur relay replay run status subject subscription timer
     transition wait wake worker workflow
     """,
 )

@@ -1,0 +1,93 @@
+"""Processes that relay and are killed: nothing is lost, and each event is in one hand at a time."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+
+import pytest
+from tests.outbox.desk import Desk
+from tests.outbox.receiver import Hang, Receiver, Say
+
+from romancy import Client
+
+ROOT = Path(__file__).parents[2]
+pytestmark = pytest.mark.chaos
+
+
+@contextmanager
+def relaying(address: str, url: str, *, lease: float = 1.0) -> Iterator[subprocess.Popen[bytes]]:
+    """A process that relays, once it has begun; killed at the end."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tests.outbox.relaying", address, url, str(lease)],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'src'}"},
+        stdout=subprocess.PIPE,
+    )
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"begun\n"
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+async def put(address: str, *ids: str) -> None:
+    async with Client(address, broker=Desk(name="http")) as client:
+        for event_id in ids:
+            await client.send_event("told", "/shop", event_id=event_id)
+
+
+async def emptied(address: str) -> None:
+    async with Client(address) as client:
+        while (await client.list_outbox()).items:
+            await asyncio.sleep(0.02)
+
+
+def so_many(count: int, times: Counter[str]) -> bool:
+    return len(times) >= count
+
+
+async def test_killed_between_sending_and_noting_it_the_event_is_sent_again(address: str) -> None:
+    with Receiver(lambda got, nth: Hang() if nth == 1 else Say()) as receiver:
+        with relaying(address, receiver.url) as first:
+            await put(address, "e-1")
+            await receiver.until(lambda times: times["e-1"] == 1)
+            first.kill()  # the server has the event, and nobody has written that down
+            first.wait()
+        with relaying(address, receiver.url):
+            await receiver.until(lambda times: times["e-1"] == 2)
+            await emptied(address)
+    one, two = receiver.got
+    assert one.body == two.body, "the same event, with the same id"
+
+
+async def test_whoever_is_killed_nothing_is_lost(address: str) -> None:
+    ids = [f"e-{n:02}" for n in range(40)]
+    with Receiver() as receiver:
+        await put(address, *ids)
+        for count in (5, 15, 25):
+            with relaying(address, receiver.url) as process:
+                await receiver.until(partial(so_many, count))
+                process.kill()
+                process.wait()
+        with relaying(address, receiver.url):
+            await receiver.until(lambda times: len(times) == len(ids))
+            await emptied(address)
+    assert sorted(receiver.times) == ids
+
+
+async def test_two_that_relay_one_database_send_nothing_twice(address: str) -> None:
+    ids = [f"e-{n:03}" for n in range(200)]
+    with Receiver() as one, Receiver() as two, relaying(address, one.url, lease=60), relaying(address, two.url, lease=60):
+        await put(address, *ids)
+        await emptied(address)
+    assert one.times + two.times == dict.fromkeys(ids, 1)
