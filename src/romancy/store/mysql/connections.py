@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -33,11 +33,11 @@ _ISOLATION = "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED"
 
 
 class Result(NamedTuple):
-    """What the server answers to a statement."""
+    """What the server answers to a statement: rows found, rows changed, the number that a new row got."""
 
-    count: int
-    number: int
-    rows: list[tuple[Any, ...]]
+    rows: Sequence[tuple[Any, ...]] = ()
+    changed: int = 0
+    number: int = 0
 
 
 class Link:
@@ -52,7 +52,7 @@ class Link:
     def usable(self) -> bool:
         """It is open, and nothing is left half done on it."""
         broken = not self._raw.connected or self._raw._stream_broken
-        return not (broken or self._later or self._raw.get_transaction_status())
+        return not (broken or self._raw.get_transaction_status())
 
     @property
     def in_transaction(self) -> bool:
@@ -77,10 +77,9 @@ class Link:
         statements, self._later = [*self._later, statement], []
         for packet in _packets(statements):
             if len(packet) > self._room:
-                raise ValueError(
-                    f"it takes {len(packet):,} bytes, and the server's max_allowed_packet is {self._room + _MARGIN:,}. Raise it"
-                )
-        result = Result(0, 0, [])
+                room = self._room + _MARGIN
+                raise ValueError(f"it takes {len(packet):,} bytes, the server's max_allowed_packet is {room:,}: raise that")
+        result = Result()
         for packet in _packets(statements):
             result = await self._send(packet)
         return result
@@ -89,14 +88,18 @@ class Link:
         cursor = self._raw.cursor()
         await cursor.execute(packet)
         while True:
-            result = Result(cursor.rowcount, cursor.lastrowid, await cursor.fetchall())
+            result = Result(await cursor.fetchall(), cursor.rowcount, cursor.lastrowid)
             if not await cursor.nextset():
                 return result
+
+    def abandon(self) -> None:
+        """Close it without a word."""
+        self._raw.close()
 
     async def close(self) -> None:
         """Close it, whatever state it is in, without waiting for long."""
         if not self._raw.connected or self._raw.get_transaction_status():
-            self._raw.close()
+            self.abandon()
             return
         with suppress(Exception):
             async with asyncio.timeout(_GOODBYE):
@@ -134,24 +137,19 @@ class Connections:
             link = self._take() or await self.connect()
             try:
                 yield link
-            except BaseException:
+            finally:
                 link.forget()
                 if link.usable and not self._closed:
                     self._idle.append(link)
                 else:
                     await link.close()
-                raise
-            if link.usable and not self._closed:
-                self._idle.append(link)
-            else:
-                await link.close()
 
     def _take(self) -> Link | None:
         while self._idle:
             link = self._idle.pop()
             if link.usable:
                 return link
-            link._raw.close()
+            link.abandon()
         return None
 
     async def drop_idle(self) -> None:

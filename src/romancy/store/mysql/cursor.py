@@ -18,7 +18,7 @@ _LATER = frozenset({
     "forget_payload", "forget_waits", "free", "join_group", "keep_bonds", "mark", "meet_waits", "note_each", "put_wait",
     "set_role", "strand", "subscribe", "take", "take_event", "unsubscribe", "use_event", "wake", "withdraw_waits",
 })  # fmt: skip
-"""Statements of which nobody wants to know how many rows they changed: they go with the next one, without a way of their own."""
+"""Statements of which nobody wants to know how many rows they changed: they are sent together with the next one."""
 
 
 class MySqlCursor:
@@ -33,12 +33,12 @@ class MySqlCursor:
             if (text := one(name).text(values)) is not None:
                 self._link.later(text)
             return 0
-        return self._ask(name, values).count
+        return self._ask(name, values).changed
 
     def insert(self, name: str, values: Values) -> int | None:
         """Insert one row; its number, or None if there was one already."""
         done = self._ask(name, values)
-        return done.number if done.count else None
+        return done.number if done.changed else None
 
     def many(self, name: str, rows: Sequence[Sequence[Any]]) -> None:
         """The same statement for many rows of values."""
@@ -67,4 +67,4 @@ class MySqlCursor:
 
     def _ask(self, name: str, values: Values) -> Result:
         text = one(name).text(values)
-        return Result(0, 0, []) if text is None else wait(self._link.ask(text))
+        return Result() if text is None else wait(self._link.ask(text))

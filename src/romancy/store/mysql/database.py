@@ -75,7 +75,7 @@ class MySqlDatabase(ServerDatabase[Link]):
         """Forget transactions that nobody asks about any more."""
         token = self._ids.instance_id(self.clock.now() - _REMEMBERED)
         async with self._connections.one() as link:
-            while (await link.ask(_text("forget_marks", (token,)))).count == _TIDIED:
+            while (await link.ask(_text("forget_marks", (token,)))).changed == _TIDIED:
                 pass
 
     # --- what the server is told, and says

@@ -56,7 +56,7 @@ class MySqlPulse:
             self._link = await self._connections.connect()
         text = one("beat").text((now, self._worker))
         assert text is not None
-        return (await self._link.ask(text)).count == 1
+        return (await self._link.ask(text)).changed == 1
 
     async def _let_go(self) -> None:
         link, self._link = self._link, None

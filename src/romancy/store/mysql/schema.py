@@ -59,7 +59,9 @@ async def applied(link: Link) -> list[tuple[int, str]]:
 
 async def _lock(link: Link, label: str) -> None:
     if (await link.ask(_LOCK)).rows[0][0] != 1:
-        raise StoreError(f"The database {label} is being migrated by somebody else for more than a minute. Look what it does.")
+        raise StoreError(
+            f"The database {label} is being migrated by somebody else for more than a minute. Look what it does."
+        )
 
 
 def require_version(server: str, label: str) -> None:

@@ -53,7 +53,7 @@ class Statement(NamedTuple):
 
     parts: tuple[bytes | Value | Rows, ...]
 
-    def text(self, values: Values = ()) -> bytes | None:
+    def text(self, values: Values = (), row: Sequence[Any] = ()) -> bytes | None:
         """The statement with its values; None if it asks for each of a list that is empty."""
         written: list[bytes] = []
         for part in self.parts:
@@ -61,7 +61,7 @@ class Statement(NamedTuple):
                 case bytes():
                     written.append(part)
                 case Value():
-                    written.append(literal(_get(values, part.key)))
+                    written.append(literal(_get(values, row, part.key)))
                 case Rows():
                     rows = _rows(part, values)
                     if rows is None:
@@ -114,19 +114,23 @@ def _escape(raw: bytes) -> bytes:
 
 
 def _rows(place: Rows, values: Values) -> bytes | None:
-    given = _get(values, place.key)
+    given = _get(values, (), place.key)
     rows: Sequence[Any] = json.loads(given) if isinstance(given, str) else given
     if place.each is None:
         return b", ".join(map(literal, rows)) or b"NULL"
     outer = values if isinstance(values, Mapping) else {}
-    pieces = [place.each.text({**outer, **dict(enumerate(row))}) or b"" for row in rows]  # type: ignore[dict-item]
+    pieces = [place.each.text(outer, row) or b"" for row in rows]
     if place.joiner is not None:
         return place.joiner.join(pieces) if pieces else None
     return b"(" + b" OR ".join(b"(%s)" % piece for piece in pieces) + b")" if pieces else b"(FALSE)"
 
 
-def _get(values: Values, key: Key) -> Any:
-    return values[key]  # type: ignore[index,call-overload]
+def _get(values: Values, row: Sequence[Any], key: Key) -> Any:
+    """A value by its name, or by its place: in the row of a list, or among all."""
+    if isinstance(key, int):
+        return (row or values)[key]  # type: ignore[index]
+    assert isinstance(values, Mapping)
+    return values[key]
 
 
 def _chunks(head: bytes, rows: Sequence[bytes]) -> Iterable[bytes]:

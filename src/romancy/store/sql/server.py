@@ -17,7 +17,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from enum import StrEnum
 from functools import partial
-from typing import Generic, Protocol, TypeVar, cast
+from typing import Generic, Protocol, TypeVar
 
 from romancy.clock import MICROS, Clock, SystemClock, monotonic
 from romancy.errors import StoreError
@@ -199,8 +199,6 @@ class ServerDatabase(ABC, Generic[C]):
 
     async def _transact(self, work: Work[T], point: str = "commit", *, in_turn: bool = True) -> T:
         """One transaction."""
-        failed: Exception | None = None
-        result: T | None = None
         token = self._ids.instance_id(self.clock.now())
         async with self._pool.one() as connection:
             try:
@@ -214,7 +212,7 @@ class ServerDatabase(ABC, Generic[C]):
         if failed is not None and not (self.trouble_of(failed) is Trouble.AWAY and await self._asked(token)):
             raise failed
         self._crash(f"{point}.after")
-        return cast(T, result)
+        return result
 
     async def _finish(self, connection: C) -> Exception | None:
         try:
