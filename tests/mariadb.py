@@ -123,7 +123,7 @@ async def empty(address: str) -> None:
 
 async def execute(address: str, statement: str) -> list[tuple[Any, ...]]:
     """Run a statement of a test's own; what it found."""
-    connection: Any = await asyncmy.connect(**parse(address).arguments())
+    connection: Any = await asyncmy.connect(**parse(address).arguments(), autocommit=True)
     try:
         cursor = connection.cursor()
         await cursor.execute(statement)

@@ -30,6 +30,11 @@ _SESSION = (
     "innodb_lock_wait_timeout = 5, group_concat_max_len = 4294967295"
 )
 _ISOLATION = "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED"
+# Of what users have set for their own tables only what would break `literal`, or cut data off.
+_OTHERS = (
+    "SET SESSION sql_mode = concat(replace(@@sql_mode, 'NO_BACKSLASH_ESCAPES', ''), ',STRICT_ALL_TABLES'), "
+    "group_concat_max_len = 4294967295"
+)
 
 
 class Result(NamedTuple):
@@ -43,9 +48,11 @@ class Result(NamedTuple):
 class Link:
     """One connection. What is not asked about is sent together with what comes next."""
 
-    def __init__(self, raw: Any, room: int) -> None:
+    def __init__(self, raw: Any, room: int, *, decode: bool = False) -> None:
         self._raw = raw
         self._room = room
+        self._decode = decode
+        """The connection is somebody else's, who has names as bytes."""
         self._later: list[bytes] = []
 
     @property
@@ -88,7 +95,10 @@ class Link:
         cursor = self._raw.cursor()
         await cursor.execute(packet)
         while True:
-            result = Result(await cursor.fetchall(), cursor.rowcount, cursor.lastrowid)
+            rows = await cursor.fetchall()
+            if self._decode and rows:
+                rows = _decoded(rows, [field[1] for field in cursor.description])
+            result = Result(rows, cursor.rowcount, cursor.lastrowid)
             if not await cursor.nextset():
                 return result
 
@@ -112,23 +122,32 @@ class Connections:
     def __init__(self, address: Address, size: int) -> None:
         self.address = address
         self.label = address.label
+        self.size = size
+        self.packet = _PACKET
+        """Bytes that the server takes at once."""
         self._room = asyncio.Semaphore(size)
         self._idle: list[Link] = []
         self._closed = False
 
     async def connect(self) -> Link:
         """A new connection, which is the caller's."""
+        raw = await self._connect(_SESSION, autocommit=True, conv=_CONVERSIONS)
+        return Link(raw, self.packet)
+
+    async def connect_for_others(self) -> Any:
+        """A new connection as SQLAlchemy wants it."""
+        return await self._connect(_OTHERS, autocommit=False)
+
+    async def _connect(self, session: str, **arguments: Any) -> Any:
         async with asyncio.timeout(_CONNECT):
-            raw = await asyncmy.connect(**self.address.arguments())
-            link = Link(raw, _PACKET)
+            raw: Any = await asyncmy.connect(**self.address.arguments(), **arguments)
             try:
-                await link.ask(_SESSION.encode())
-                await link.ask(_ISOLATION.encode())
-                found = await link.ask(b"SELECT @@max_allowed_packet")
+                found = await Link(raw, _PACKET).ask(f"{session}; {_ISOLATION}; SELECT @@max_allowed_packet".encode())
             except BaseException:
                 raw.close()
                 raise
-        return Link(raw, int(found.rows[0][0]) - _MARGIN)
+        self.packet = int(found.rows[0][0]) - _MARGIN
+        return raw
 
     @asynccontextmanager
     async def one(self) -> AsyncIterator[Link]:
@@ -192,9 +211,7 @@ class Address:
             "unix_socket": self.options.get("unix_socket"),
             "ssl": _tls(self.options),
             "charset": "utf8mb4",
-            "conv": _CONVERSIONS,
             "client_flag": CLIENT.FOUND_ROWS,
-            "autocommit": True,
             "program_name": "romancy",
         }
 
@@ -238,9 +255,17 @@ def _packets(statements: list[bytes]) -> list[bytes]:
     return [b";".join(packet) for packet in packets]
 
 
+def _decoded(rows: Sequence[Sequence[Any]], types: Sequence[int]) -> list[tuple[Any, ...]]:
+    convert = [_CONVERSIONS[kind] if kind in _NAMES else None for kind in types]
+    return [
+        tuple(turn(one) if turn and one is not None else one for turn, one in zip(convert, row, strict=True)) for row in rows
+    ]
+
+
 def _text(value: bytes | str) -> str:
     """Names are bytes in the database; payloads are of another type."""
     return value.decode() if isinstance(value, bytes) else value
 
 
-_CONVERSIONS: dict[Any, Any] = {**conversions, FIELD_TYPE.VAR_STRING: _text, FIELD_TYPE.VARCHAR: _text}
+_NAMES = (FIELD_TYPE.VAR_STRING, FIELD_TYPE.VARCHAR)
+_CONVERSIONS: dict[Any, Any] = {**conversions, **dict.fromkeys(_NAMES, _text)}

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, TypeAlias
 
 from romancy.store.mysql.connections import Link, Result
 from romancy.store.mysql.statements import one
 from romancy.store.sql.bridge import wait
 from romancy.store.sql.cursor import Line, Values
 from romancy.store.sql.keys import as_json
+
+Wait: TypeAlias = Callable[[Awaitable[Result]], Result]
 
 _LATER = frozenset({
     "begin_generation", "clear_deliveries", "clear_inbox", "clear_members", "clear_open_attempts", "clear_subscriptions",
@@ -22,10 +24,13 @@ _LATER = frozenset({
 
 
 class MySqlCursor:
-    """What the deciding code runs its statements with; only in work that the bridge does."""
+    """What the deciding code runs its statements with; only in work that the bridge does, or another like it."""
 
-    def __init__(self, link: Link) -> None:
+    many_at_once = False
+
+    def __init__(self, link: Link, wait: Wait = wait) -> None:
         self._link = link
+        self._wait = wait
 
     def run(self, name: str, values: Values = ()) -> int:
         """Change something; how many rows."""
@@ -67,4 +72,4 @@ class MySqlCursor:
 
     def _ask(self, name: str, values: Values) -> Result:
         text = one(name).text(values)
-        return Result() if text is None else wait(self._link.ask(text))
+        return Result() if text is None else self._wait(self._link.ask(text))

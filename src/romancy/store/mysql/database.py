@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from typing import TYPE_CHECKING
 
 from romancy.clock import MICROS, Clock
 from romancy.errors import StoreError
@@ -25,6 +26,10 @@ from romancy.store.port import Pulse
 from romancy.store.sql.cursor import Cursor, Values
 from romancy.store.sql.database import Work
 from romancy.store.sql.server import Crash, ServerDatabase, Trouble
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
+    from sqlalchemy.ext.asyncio import AsyncEngine
 
 _BEGIN = b"START TRANSACTION"
 _SNAPSHOT = b"SET TRANSACTION ISOLATION LEVEL REPEATABLE READ; START TRANSACTION READ ONLY"
@@ -61,6 +66,18 @@ class MySqlDatabase(ServerDatabase[Link]):
         if watch is not None:
             await watch.stop()
             await self._connections.close()
+
+    def engine(self) -> AsyncEngine:
+        """An engine of SQLAlchemy on the same database."""
+        from romancy.store.mysql.engine import server_engine
+
+        return server_engine(self._connections)
+
+    def cursor_on(self, connection: Connection) -> Cursor:
+        """The deciding code's statements in a transaction of such an engine."""
+        from romancy.store.mysql.engine import cursor_on
+
+        return cursor_on(connection, self._connections)
 
     def pulse(self, worker: str) -> Pulse:
         """A worker's heartbeat."""

@@ -14,7 +14,7 @@ import asyncio
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, suppress
 from enum import StrEnum
 from functools import partial
 from typing import Generic, Protocol, TypeVar
@@ -191,9 +191,9 @@ class ServerDatabase(ABC, Generic[C]):
         self.ring()
         return result
 
-    async def read(self, work: Work[T]) -> T:
-        """Reads of one snapshot."""
-        return await self.persist(partial(self._look_up, work))
+    async def read(self, work: Work[T], *, snapshot: bool = False) -> T:
+        """Reads; of one snapshot where they must fit together."""
+        return await self.persist(partial(self._look_up, work, snapshot))
 
     # --- transactions
 
@@ -222,7 +222,8 @@ class ServerDatabase(ABC, Generic[C]):
                 await self.give_up(connection)
             return error
         if monotonic() - self._clock_read > _CLOCK_EVERY:
-            await self.read_clock(connection)
+            with suppress(Exception):  # it is committed, whatever becomes of the connection now
+                await self.read_clock(connection)
         return None
 
     async def _asked(self, token: str) -> bool:
@@ -232,11 +233,13 @@ class ServerDatabase(ABC, Generic[C]):
 
         return await self.persist(ask)
 
-    async def _look_up(self, work: Work[T]) -> T:
+    async def _look_up(self, work: Work[T], snapshot: bool) -> T:
         async with self._pool.one() as connection:
-            await self.begin_reading(connection)
+            if snapshot:
+                await self.begin_reading(connection)
             result = await run(partial(work, self.cursor(connection)))
-            await self.end(connection)
+            if snapshot:
+                await self.end(connection)
             return result
 
     async def persist(self, attempt: Callable[[], Awaitable[T]]) -> T:

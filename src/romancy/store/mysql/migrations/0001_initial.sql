@@ -141,7 +141,7 @@ CREATE TABLE IF NOT EXISTS romancy_inbox (
     id          BIGINT          NOT NULL AUTO_INCREMENT PRIMARY KEY,
     instance_id VARBINARY(1020) NOT NULL,
     kind        VARBINARY(32)   NOT NULL,
-    op          LONGTEXT        NOT NULL,
+    op          VARBINARY(1020) NOT NULL,
     body        LONGBLOB,
     at          BIGINT          NOT NULL,
     KEY romancy_inbox_instance (instance_id)
