@@ -51,7 +51,11 @@ class MySqlDatabase(ServerDatabase[Link]):
         """Connect, prepare the schema, begin to look for what others write."""
         if self._watch is not None:
             return
-        await self.persist(partial(self._prepare, auto_migrate, now))
+        try:
+            await self.persist(partial(self._prepare, auto_migrate, now))
+        except BaseException:
+            await self._connections.drop_idle()  # who cannot open a store does not close it either
+            raise
         self._watch = Watch(self._connections, self.tell_foreign, self._tidy)
         self._watch.start()
 

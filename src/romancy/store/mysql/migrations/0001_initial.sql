@@ -2,8 +2,8 @@
 
 -- Times are microseconds since 1970, UTC. Payloads are bytes as `romancy.serde` wrote them.
 -- Names that are looked up are VARBINARY(1020), the bytes of 255 characters at least: of the text collations MySQL and
--- MariaDB have in common, all take 'a' and 'a ' for equal. Three of them and a number are the longest key there can be.
--- What is only read is LONGTEXT. Every statement can be run again: a crash in the middle of them leaves some behind.
+-- MariaDB have in common, all take 'a' and 'a ' for equal. Three of them are as long as a key may be. Operations are named
+-- after a name, with something before and behind it. What is only read is LONGTEXT. Every statement can be run again: a crash in the middle of them leaves some behind.
 
 -- Whoever decides something that concerns several instances (an event and those who wait for it) holds this row until it has
 -- committed: speaker and listener cannot miss each other, and the log of events is numbered in the order of commits.
@@ -81,7 +81,7 @@ CREATE TABLE IF NOT EXISTS romancy_history (
     generation   BIGINT          NOT NULL,
     seq          BIGINT          NOT NULL,
     kind         VARBINARY(32)   NOT NULL,
-    op           VARBINARY(1020) NOT NULL,
+    op           VARBINARY(1100) NOT NULL,
     outcome      VARBINARY(32)   NOT NULL,
     at           BIGINT          NOT NULL,
     name         LONGTEXT        NOT NULL,
@@ -102,7 +102,7 @@ CREATE TABLE IF NOT EXISTS romancy_history (
 CREATE TABLE IF NOT EXISTS romancy_attempts (
     instance_id  VARBINARY(1020) NOT NULL,
     generation   BIGINT          NOT NULL,
-    op           VARBINARY(1020) NOT NULL,
+    op           VARBINARY(1100) NOT NULL,
     attempt      BIGINT          NOT NULL,
     name         LONGTEXT        NOT NULL,
     open         SMALLINT        NOT NULL,
@@ -121,7 +121,7 @@ CREATE TABLE IF NOT EXISTS romancy_attempts (
 
 CREATE TABLE IF NOT EXISTS romancy_waits (
     instance_id VARBINARY(1020) NOT NULL,
-    op          VARBINARY(1020) NOT NULL,
+    op          VARBINARY(1100) NOT NULL,
     kind        VARBINARY(32)   NOT NULL,
     since       BIGINT          NOT NULL,
     due         BIGINT,
@@ -133,15 +133,15 @@ CREATE TABLE IF NOT EXISTS romancy_waits (
     line        VARBINARY(1020) AS (IF(kind = 'message' AND met IS NULL, `key`, NULL)) STORED,
     PRIMARY KEY (instance_id, op),
     KEY romancy_waits_key (`key`, kind, subject),
-    -- Who waits for the messages of a channel, in the order they are called.
-    KEY romancy_waits_line (line, since, instance_id, op)
+    -- Who waits for the messages of a channel, in the order they are called: the primary key is a part of every other.
+    KEY romancy_waits_line (line, since)
 ) ENGINE = InnoDB ROW_FORMAT = DYNAMIC DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
 
 CREATE TABLE IF NOT EXISTS romancy_inbox (
     id          BIGINT          NOT NULL AUTO_INCREMENT PRIMARY KEY,
     instance_id VARBINARY(1020) NOT NULL,
     kind        VARBINARY(32)   NOT NULL,
-    op          VARBINARY(1020) NOT NULL,
+    op          VARBINARY(1100) NOT NULL,
     body        LONGBLOB,
     at          BIGINT          NOT NULL,
     KEY romancy_inbox_instance (instance_id)
