@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, create_async_engine
-from tests import servers
+from tests import mariadb, servers
 
 from romancy import (
     ActivityContext,
@@ -34,11 +34,17 @@ from romancy.testing import TestEnvironment
 ONCE = RetryPolicy.none()
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
+@pytest.fixture(params=["sqlite", "postgres", "mariadb"])
 async def database(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """The address of an empty database."""
     if request.param == "sqlite":
         return f"sqlite:///{tmp_path / 'shop.db'}"
+    if request.param == "mariadb":
+        if why_not := mariadb.why_not():
+            pytest.skip(why_not)
+        address = await asyncio.to_thread(mariadb.shared_database)
+        await mariadb.empty(address)
+        return address
     address = await asyncio.to_thread(servers.shared_postgres_database)
     await servers.empty_postgres(address)
     return address
@@ -48,6 +54,7 @@ async def database(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 async def shop(database: str) -> AsyncIterator[AsyncEngine]:
     """The user's own table, in the same database."""
     url = database.replace("sqlite:", "sqlite+aiosqlite:").replace("postgresql:", "postgresql+asyncpg:")
+    url = url.replace("mysql:", "mysql+asyncmy:")
     engine = create_async_engine(url)
     async with engine.begin() as connection:
         await connection.execute(text("DROP TABLE IF EXISTS orders"))
@@ -277,4 +284,4 @@ async def test_the_app_cannot_write_while_the_session_holds_the_file(database: s
 
     async with App(database, workflows=[job, other]) as app:
         said = await (await app.start_workflow(job)).result(timeout=30)
-    assert said == "started" if database.startswith("postgres") else "holds the write lock" in said
+    assert "holds the write lock" in said if database.startswith("sqlite") else said == "started"

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Literal
 
 import pytest
-from tests import servers
+from tests import mariadb, servers
 
 from romancy.clock import SystemClock
 from romancy.store.open import open_store
@@ -16,7 +16,7 @@ from romancy.store.port import Store
 # Before its first import: its bare asserts are to tell what they compared.
 pytest.register_assert_rewrite("romancy.testing.conformance")
 
-WAYS = ["file", "file inline", "memory", "postgres"]
+WAYS = ["file", "file inline", "memory", "postgres", "mariadb"]
 Open = Callable[[], Store]
 MakeStore = Callable[[], Awaitable[Store]]
 
@@ -28,6 +28,10 @@ def new_store(request: pytest.FixtureRequest, tmp_path: Path) -> Open:
     threads: Literal["threads", "inline"] = "inline" if "inline" in way else "threads"
     if way == "postgres":
         address = servers.shared_postgres_database()
+    elif way == "mariadb":
+        if why_not := mariadb.why_not():
+            pytest.skip(why_not)
+        address = mariadb.shared_database()
     else:
         address = ":memory:" if way == "memory" else str(tmp_path / "test.db")
     return lambda: open_store(address, clock=SystemClock(), threads=threads)
@@ -38,6 +42,8 @@ async def store(request: pytest.FixtureRequest, new_store: Open) -> AsyncIterato
     """An open store on an empty database."""
     if request.node.callspec.params["new_store"] == "postgres":
         await servers.empty_postgres(servers.shared_postgres_database())
+    if request.node.callspec.params["new_store"] == "mariadb":
+        await mariadb.empty(mariadb.shared_database())
     one = new_store()
     await one.open()
     yield one

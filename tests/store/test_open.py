@@ -39,7 +39,7 @@ def test_memory(address: str) -> None:
     assert sqlite_path(address) == ":memory:"
 
 
-@pytest.mark.parametrize("scheme", ["cockroachdb", "mysql", "mysql+aiomysql", "mariadb"])
+@pytest.mark.parametrize("scheme", ["cockroachdb", "cockroachdb+asyncpg"])
 def test_other_databases_are_refused_without_their_password(scheme: str) -> None:
     with pytest.raises(ConfigurationError, match="not supported by this version") as caught:
         open_store(f"{scheme}://me:s3cret@host/db", clock=SystemClock())

@@ -16,10 +16,11 @@ from romancy.store.sqlite.store import SqliteStore
 _SCHEME = re.compile(r"([a-z][a-z0-9.-]*)(?:\+([a-z0-9_.-]+))?:", re.IGNORECASE)
 _MEMORY = ":memory:"
 _POSTGRES = frozenset({"postgres", "postgresql"})
-_OTHERS = frozenset({"cockroachdb", "mysql", "mariadb"})
+_MYSQL = frozenset({"mysql", "mariadb"})
+_OTHERS = frozenset({"cockroachdb"})
 _ACCEPTED = (
-    "Accepted are a path (orders.db), sqlite:///relative.db, sqlite:////absolute/path.db, file:path.db, :memory: and "
-    "postgresql://user:password@host:port/database."
+    "Accepted are a path (orders.db), sqlite:///relative.db, sqlite:////absolute/path.db, file:path.db, :memory:, "
+    "postgresql://user:password@host:port/database and mysql://user:password@host:port/database."
 )
 
 
@@ -50,6 +51,8 @@ def open_store(
     """
     if scheme_of(database) in _POSTGRES:
         return _postgres_store(database, clock, auto_migrate, crash, server or Server())
+    if scheme_of(database) in _MYSQL:
+        return _mysql_store(database, clock, auto_migrate, crash, server or Server())
     path = sqlite_path(database)
     return SqliteStore(path, clock=clock, auto_migrate=auto_migrate, threads=threads, crash=crash)
 
@@ -80,6 +83,20 @@ def _postgres_store(
         listen_dsn=server.listen_dsn,
         crash=crash,
     )
+
+
+def _mysql_store(
+    database: str, clock: Clock, auto_migrate: bool, crash: Callable[[str], None] | None, server: Server
+) -> Store:
+    match = _SCHEME.match(database)
+    assert match is not None
+    try:
+        from romancy.store.mysql.store import MySqlStore
+    except ImportError as error:
+        raise ConfigurationError("A MySQL or MariaDB database needs asyncmy: pip install 'romancy[mysql]'") from error
+    # Whatever driver an address names, it is the same database: addresses made for other libraries can be used as they are.
+    dsn = "mysql:" + database[match.end() :]
+    return MySqlStore(dsn, clock=clock, auto_migrate=auto_migrate, pool_size=server.pool_size, crash=crash)
 
 
 def sqlite_path(database: str) -> str:

@@ -76,9 +76,11 @@ _DELETES = ("close_attempts", "withdraw_waits", "consume_mails", "clear_waits", 
 class Ledger:
     """The reading and writing of one transaction."""
 
-    def __init__(self, cursor: Cursor, ids: Iterable[str], look: str = "look") -> None:
+    def __init__(self, cursor: Cursor, ids: Iterable[str], look: str | None = "look") -> None:
+        """Read the instances; without `look` nothing is read, for those that do not exist yet or have been looked at."""
         self.cursor = cursor
-        self.states = {row[0]: State(*row) for row in cursor.lines(look, (as_json(ids),))}
+        rows = [] if look is None else cursor.lines(look, (as_json(ids),))
+        self.states = {row[0]: State(*row) for row in rows}
         self._steps: list[State] = []
         self._moves: list[State] = []
         self._rows: dict[str, list[Sequence[Any]]] = {}

@@ -1,0 +1,75 @@
+"""Named statements on a connection of asyncmy."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, TypeAlias
+
+from romancy.store.mysql.connections import Link, Result
+from romancy.store.mysql.statements import one
+from romancy.store.sql.bridge import wait
+from romancy.store.sql.cursor import Line, Values
+from romancy.store.sql.keys import as_json
+
+Wait: TypeAlias = Callable[[Awaitable[Result]], Result]
+
+_LATER = frozenset({
+    "begin_generation", "clear_deliveries", "clear_inbox", "clear_members", "clear_open_attempts", "clear_subscriptions",
+    "clear_waits", "close_attempts", "consume_mails", "deliver", "deliver_to_members", "deliver_to_subscribers",
+    "drop_deliveries_of", "drop_delivery", "drop_messages", "drop_wait", "forget_attempts", "forget_history",
+    "forget_payload", "forget_waits", "free", "join_group", "keep_bonds", "mark", "meet_waits", "note_each", "put_wait",
+    "set_role", "strand", "subscribe", "take", "take_event", "unsubscribe", "use_event", "wake", "withdraw_waits",
+})  # fmt: skip
+"""Statements of which nobody wants to know how many rows they changed: they are sent together with the next one."""
+
+
+class MySqlCursor:
+    """What the deciding code runs its statements with; only in work that the bridge does, or another like it."""
+
+    many_at_once = False
+
+    def __init__(self, link: Link, wait: Wait = wait) -> None:
+        self._link = link
+        self._wait = wait
+
+    def run(self, name: str, values: Values = ()) -> int:
+        """Change something; how many rows."""
+        if name in _LATER:
+            if (text := one(name).text(values)) is not None:
+                self._link.later(text)
+            return 0
+        return self._ask(name, values).changed
+
+    def insert(self, name: str, values: Values) -> int | None:
+        """Insert one row; its number, or None if there was one already."""
+        done = self._ask(name, values)
+        return done.number if done.changed else None
+
+    def many(self, name: str, rows: Sequence[Sequence[Any]]) -> None:
+        """The same statement for many rows of values."""
+        for text in one(name).texts(rows):
+            self._link.later(text)
+
+    def first(self, name: str, values: Values = ()) -> Line | None:
+        """The first row of a result, if there is one."""
+        found = self.rows(name, values)
+        return found[0] if found else None
+
+    def only(self, name: str, values: Values = ()) -> Line:
+        """The row of a result that always has one."""
+        return self.rows(name, values)[0]
+
+    def rows(self, name: str, values: Values = ()) -> list[Line]:
+        """Every row of a result."""
+        return list(self._ask(name, values).rows)
+
+    def lines(self, name: str, values: Values = ()) -> list[Any]:
+        """Every row of a result; of a single column its values."""
+        if name == "look_apart":  # in two steps: what is read must be younger than the lock
+            values = (as_json(row[0] for row in self.rows("lock_apart", values)),)
+        found = self.rows(name, values)
+        return [row[0] for row in found] if found and len(found[0]) == 1 else found
+
+    def _ask(self, name: str, values: Values) -> Result:
+        text = one(name).text(values)
+        return Result() if text is None else self._wait(self._link.ask(text))

@@ -1,0 +1,158 @@
+"""One MySQL or MariaDB database.
+
+Transactions are READ COMMITTED: each statement sees what was committed before it. The first packet of a transaction is sent
+with its first question, what is written at last goes with the COMMIT. Deadlocks are not expected (who holds something waits
+for others only in turn) but may come from two who insert the same, and are tried again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+from romancy.clock import MICROS, Clock
+from romancy.errors import StoreError
+from romancy.model.transition import Answer, Write
+from romancy.store.mysql import failures
+from romancy.store.mysql.connections import Connections, Link, parse
+from romancy.store.mysql.cursor import MySqlCursor
+from romancy.store.mysql.pulse import MySqlPulse
+from romancy.store.mysql.quick import plainest
+from romancy.store.mysql.schema import prepare
+from romancy.store.mysql.statements import one
+from romancy.store.mysql.watch import Watch
+from romancy.store.port import Pulse
+from romancy.store.sql.cursor import Cursor, Values
+from romancy.store.sql.database import Work
+from romancy.store.sql.server import Crash, ServerDatabase, Trouble
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
+    from sqlalchemy.ext.asyncio import AsyncEngine
+
+_BEGIN = b"START TRANSACTION"
+_SNAPSHOT = b"SET TRANSACTION ISOLATION LEVEL REPEATABLE READ; START TRANSACTION READ ONLY"
+_REMEMBERED = 3600 * MICROS
+"""How long a transaction is remembered: nobody asks about one any later."""
+_TIDIED = 1000
+"""Rows that `forget_marks` deletes at a time."""
+
+
+class MySqlDatabase(ServerDatabase[Link]):
+    """Runs transactions; translates the driver's errors."""
+
+    def __init__(self, dsn: str, *, clock: Clock, pool_size: int = 8, crash: Crash | None = None) -> None:
+        self._connections = Connections(parse(dsn), pool_size)
+        super().__init__(self._connections, clock=clock, crash=crash)
+        self._watch: Watch | None = None
+
+    async def open(self, *, auto_migrate: bool, now: int) -> None:
+        """Connect, prepare the schema, begin to look for what others write."""
+        if self._watch is not None:
+            return
+        try:
+            await self.persist(partial(self._prepare, auto_migrate, now))
+        except BaseException:
+            await self._connections.drop_idle()  # who cannot open a store does not close it either
+            raise
+        self._watch = Watch(self._connections, self.tell_foreign, self._tidy)
+        self._watch.start()
+
+    async def _prepare(self, auto_migrate: bool, now: int) -> None:
+        async with self._connections.one() as link:
+            await prepare(link, self.label, auto_migrate=auto_migrate, now=now)
+            await self.read_clock(link)
+
+    async def close(self) -> None:
+        """Disconnect. Safe to call twice."""
+        watch, self._watch = self._watch, None
+        if watch is not None:
+            await watch.stop()
+            await self._connections.close()
+
+    def engine(self) -> AsyncEngine:
+        """An engine of SQLAlchemy on the same database."""
+        from romancy.store.mysql.engine import server_engine
+
+        return server_engine(self._connections)
+
+    def cursor_on(self, connection: Connection) -> Cursor:
+        """The deciding code's statements in a transaction of such an engine."""
+        from romancy.store.mysql.engine import cursor_on
+
+        return cursor_on(connection, self._connections)
+
+    def pulse(self, worker: str) -> Pulse:
+        """A worker's heartbeat."""
+        return MySqlPulse(self._connections, worker)
+
+    def ring(self) -> None:
+        """Others have something to look at."""
+        if self._watch is not None:
+            self._watch.ring()
+
+    async def _tidy(self) -> None:
+        """Forget transactions that nobody asks about any more."""
+        token = self._ids.instance_id(self.clock.now() - _REMEMBERED)
+        async with self._connections.one() as link:
+            while (await link.ask(_text("forget_marks", (token,)))).changed == _TIDIED:
+                pass
+
+    # --- what the server is told, and says
+
+    def trouble_of(self, error: BaseException) -> Trouble:
+        """What an error means."""
+        return failures.trouble_of(error)
+
+    def translate(self, error: BaseException) -> StoreError:
+        """The `StoreError` for an error of the driver, with the error as its cause."""
+        return failures.translate(error, self.label)
+
+    def bad_write(self, error: BaseException | None, what: str) -> StoreError:
+        """The `StoreError` for one write whose data the database refuses."""
+        return failures.bad_write(error, self.label, what)
+
+    def cursor(self, connection: Link) -> Cursor:
+        """What runs statements on a connection."""
+        return MySqlCursor(connection)
+
+    async def begin(self, connection: Link, token: str, *, in_turn: bool) -> None:
+        """Begin a transaction that leaves its token behind; in turn if that is wanted."""
+        connection.later(_BEGIN)
+        connection.later(_text("mark_commit", (token,)))
+        if in_turn:
+            connection.later(_text("take_turn"))
+
+    async def begin_reading(self, connection: Link) -> None:
+        """Begin a transaction that sees one snapshot and changes nothing: from its first question on."""
+        connection.later(_SNAPSHOT)
+
+    async def end(self, connection: Link) -> None:
+        """Commit."""
+        await connection.ask(b"COMMIT")
+
+    async def give_up(self, connection: Link) -> None:
+        """Roll back."""
+        connection.forget()
+        if connection.in_transaction:
+            await connection.ask(b"ROLLBACK")
+
+    async def was_committed(self, connection: Link, token: str) -> bool:
+        """Whether a transaction was committed. One that was not, cannot be any more."""
+        found = await connection.ask(_text("marked", (token,)))
+        return bool(found.rows[0][0])
+
+    async def server_time(self, connection: Link) -> int:
+        """The server's clock in microseconds."""
+        return int((await connection.ask(_text("clock"))).rows[0][0])
+
+    def plainest(self, batch: Sequence[Write]) -> Work[dict[int, Answer]] | None:
+        """The work for those writes of a batch that can go the short way, if there are any."""
+        return plainest(batch)
+
+
+def _text(name: str, values: Values = ()) -> bytes:
+    text = one(name).text(values)
+    assert text is not None
+    return text

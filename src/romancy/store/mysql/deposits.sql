@@ -1,0 +1,21 @@
+-- What activities leave with transactions of their own.
+
+-- name: join_turn
+-- What is said in it may concern several instances.
+SELECT 1 FROM romancy_turn WHERE id = 1 FOR UPDATE
+
+-- name: fence
+-- The run still has its instance, and keeps it until this is committed.
+SELECT 1 FROM romancy_instances WHERE id = ? AND generation = ? AND epoch = ? AND owner = ? FOR UPDATE
+
+-- name: leave_result
+-- A result that is not in the history yet.
+INSERT INTO romancy_inbox (instance_id, kind, op, body, at) VALUES (?, ?, ?, ?, ?)
+
+-- name: hold
+-- Whoever is writing about an instance is waited for.
+SELECT 1 FROM romancy_instances WHERE id = ? FOR UPDATE
+
+-- name: result_left
+-- The mail in which a result lies.
+SELECT id FROM romancy_inbox WHERE instance_id = ? AND kind = ? AND op = ? AND body = ?

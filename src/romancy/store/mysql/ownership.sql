@@ -1,0 +1,110 @@
+-- Who owns what: claims, releases, dead workers, and what is thrown away. Claims do not wait for each other.
+
+-- name: due
+-- Unowned instances of each given kind that are due by a time, soonest first, so many of each kind.
+<<kinds UNION ALL: (SELECT id, workflow, version, due_at FROM romancy_instances
+    WHERE workflow = ?1 AND version = ?2 AND due_at IS NOT NULL AND due_at <= :now
+    ORDER BY due_at LIMIT :limit FOR UPDATE SKIP LOCKED)>>
+
+-- name: due_of
+-- Those of the given instances that are unowned and due.
+SELECT id, workflow, version, wake_at FROM romancy_instances
+WHERE id IN (<<?>>) AND owner IS NULL AND wake_at <= ?
+FOR UPDATE SKIP LOCKED
+
+-- name: blocked
+-- Unowned instances of each given kind that other code than ours could not run, so many of each kind.
+<<kinds UNION ALL: (SELECT id, workflow, version, updated_at FROM romancy_instances
+    WHERE stuck = ?1 AND version = ?2 AND owner IS NULL
+        AND locate(concat(',', ?3, ','), concat(',', coalesce(blocked_by, ''), ',')) = 0
+    LIMIT :limit FOR UPDATE SKIP LOCKED)>>
+
+-- name: take
+-- Instances get a new owner and a new epoch.
+UPDATE romancy_instances SET
+    owner = :worker, epoch = epoch + 1, updated_at = :now, started_at = coalesce(started_at, :now),
+    status = CASE WHEN status IN ('pending', 'blocked') THEN 'running' ELSE status END
+WHERE id IN (<<ids>>)
+
+-- name: strand
+-- Nobody can run these instances: they are set aside until somebody can.
+UPDATE romancy_instances SET status = 'blocked', wake_at = NULL, blocked_by = '', updated_at = :now
+WHERE id IN (<<ids>>)
+
+-- name: note_each
+-- One line in the journal of each given instance, with its owner and epoch.
+INSERT INTO romancy_journal (instance_id, at, kind, detail, worker, epoch)
+SELECT id, :now, :kind, :detail, coalesce(owner, ''), epoch FROM romancy_instances
+WHERE id IN (<<ids>>)
+
+-- name: rows
+-- The hot rows of the given instances, in the given order.
+SELECT
+    i.id, i.workflow, i.version, i.status, i.generation, i.round, i.epoch, i.owner, i.wake_at, i.`signal`, coalesce((
+        SELECT max(h.seq) FROM romancy_history AS h WHERE h.instance_id = i.id AND h.generation = i.generation), 0),
+    i.deadline_at, i.created_at, i.started_at, i.updated_at, i.ended_at, i.retrying_since, i.code, i.python,
+    i.blocked_by
+FROM romancy_instances AS i WHERE i.id IN (<<?1>>) ORDER BY field(i.id, <<?1>>)
+
+-- name: free
+-- Instances lose their owner and are claimable at once; their old owner's writes are refused from now on.
+UPDATE romancy_instances SET
+    owner = NULL, epoch = epoch + 1, wake_at = :now, updated_at = :now,
+    status = CASE WHEN status = 'running' THEN 'pending' ELSE status END
+WHERE id IN (<<ids>>)
+
+-- name: owned
+-- So many of the instances a worker owns.
+SELECT id FROM romancy_instances WHERE owner = ? LIMIT ?
+
+-- name: orphans
+-- So many of the instances whose owner is no worker any more.
+SELECT id FROM romancy_instances AS i
+WHERE owner IS NOT NULL AND NOT EXISTS (SELECT 1 FROM romancy_workers AS w WHERE w.id = i.owner) LIMIT ?
+
+-- name: enlist
+-- A worker begins.
+REPLACE INTO romancy_workers (id, label, service, host, pid, python, kinds, started_at, beat_at)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
+
+-- name: heartbeat
+-- When a worker last gave a sign of life.
+SELECT beat_at FROM romancy_workers WHERE id = ? FOR UPDATE
+
+-- name: beat
+-- A worker gives a sign of life.
+UPDATE romancy_workers SET beat_at = ? WHERE id = ?
+
+-- name: strike
+-- A worker is gone.
+DELETE FROM romancy_workers WHERE id = ?
+
+-- name: save_source
+-- A workflow's source, once for each fingerprint.
+INSERT INTO romancy_sources (code, workflow, version, source, saved_at) VALUES (?, ?, ?, ?, ?)
+ON DUPLICATE KEY UPDATE saved_at = saved_at
+
+-- name: prunable
+-- So many instances that ended before a time, the oldest first.
+SELECT id FROM romancy_instances WHERE ended_at IS NOT NULL AND ended_at < ? ORDER BY ended_at LIMIT ?
+FOR UPDATE SKIP LOCKED
+
+-- name: prune_instances
+-- Ended instances go ...
+DELETE FROM romancy_instances WHERE id IN (<<?>>)
+
+-- name: prune_payloads
+-- ... with their payloads,
+DELETE FROM romancy_payloads WHERE instance_id IN (<<?>>)
+
+-- name: prune_history
+-- their history,
+DELETE FROM romancy_history WHERE instance_id IN (<<?>>)
+
+-- name: prune_attempts
+-- their attempts
+DELETE FROM romancy_attempts WHERE instance_id IN (<<?>>)
+
+-- name: prune_journal
+-- and their journal. (Waits and inbox went when they ended.)
+DELETE FROM romancy_journal WHERE instance_id IN (<<?>>)

@@ -1,0 +1,136 @@
+-- What the engine and people read.
+
+-- name: get_row
+-- One instance with its payloads.
+SELECT i.id, i.workflow, i.version, i.status, i.generation, i.round, i.epoch, i.owner, i.wake_at, i.`signal`, 0,
+    i.deadline_at, i.created_at, i.started_at, i.updated_at, i.ended_at, i.retrying_since, i.code, i.python,
+    i.blocked_by, p.input, p.output, p.error, p.begun_at
+FROM romancy_instances AS i
+LEFT JOIN romancy_payloads AS p ON p.instance_id = i.id AND p.generation = i.generation
+WHERE i.id = ?
+
+-- name: generation
+-- An archived generation: its input, when it began, and when the next one did.
+SELECT p.input, p.begun_at, next.begun_at
+FROM romancy_payloads AS p
+JOIN romancy_payloads AS next ON next.instance_id = p.instance_id AND next.generation = p.generation + 1
+WHERE p.instance_id = :id AND p.generation = :generation
+
+-- name: list_rows
+-- Instances, newest first.
+SELECT i.id, i.workflow, i.version, i.status, i.generation, i.round, i.epoch, i.owner, i.wake_at, i.`signal`, 0,
+    i.deadline_at, i.created_at, i.started_at, i.updated_at, i.ended_at, i.retrying_since, i.code, i.python,
+    i.blocked_by, p.input, p.output, p.error
+FROM romancy_instances AS i
+LEFT JOIN romancy_payloads AS p ON p.instance_id = i.id AND p.generation = i.generation
+WHERE i.created_at <= :created AND (i.created_at < :created OR i.id < :id) AND i.created_at >= :after
+    AND (:workflow IS NULL OR LOCATE(:workflow, i.workflow) > 0)
+    AND (:instance IS NULL OR LOCATE(:instance, i.id) > 0)
+ORDER BY i.created_at DESC, i.id DESC LIMIT :limit
+
+-- name: list_of_status
+-- Instances of one status that has an index, newest first.
+SELECT i.id, i.workflow, i.version, i.status, i.generation, i.round, i.epoch, i.owner, i.wake_at, i.`signal`, 0,
+    i.deadline_at, i.created_at, i.started_at, i.updated_at, i.ended_at, i.retrying_since, i.code, i.python,
+    i.blocked_by, p.input, p.output, p.error
+FROM romancy_instances AS i
+LEFT JOIN romancy_payloads AS p ON p.instance_id = i.id AND p.generation = i.generation
+WHERE i.listed = :status
+    AND i.created_at <= :created AND (i.created_at < :created OR i.id < :id) AND i.created_at >= :after
+    AND (:workflow IS NULL OR LOCATE(:workflow, i.workflow) > 0)
+    AND (:instance IS NULL OR LOCATE(:instance, i.id) > 0)
+ORDER BY i.created_at DESC, i.id DESC LIMIT :limit
+
+-- name: list_running
+-- Instances that run, newest first: they are the owned ones.
+SELECT i.id, i.workflow, i.version, i.status, i.generation, i.round, i.epoch, i.owner, i.wake_at, i.`signal`, 0,
+    i.deadline_at, i.created_at, i.started_at, i.updated_at, i.ended_at, i.retrying_since, i.code, i.python,
+    i.blocked_by, p.input, p.output, p.error
+FROM romancy_instances AS i
+LEFT JOIN romancy_payloads AS p ON p.instance_id = i.id AND p.generation = i.generation
+WHERE i.owner IS NOT NULL AND i.status = 'running'
+    AND i.created_at <= :created AND (i.created_at < :created OR i.id < :id) AND i.created_at >= :after
+    AND (:workflow IS NULL OR LOCATE(:workflow, i.workflow) > 0)
+    AND (:instance IS NULL OR LOCATE(:instance, i.id) > 0)
+ORDER BY i.created_at DESC, i.id DESC LIMIT :limit
+
+-- name: list_completed
+-- Instances that have completed, newest first: most of all there are.
+SELECT i.id, i.workflow, i.version, i.status, i.generation, i.round, i.epoch, i.owner, i.wake_at, i.`signal`, 0,
+    i.deadline_at, i.created_at, i.started_at, i.updated_at, i.ended_at, i.retrying_since, i.code, i.python,
+    i.blocked_by, p.input, p.output, p.error
+FROM romancy_instances AS i
+LEFT JOIN romancy_payloads AS p ON p.instance_id = i.id AND p.generation = i.generation
+WHERE i.status = 'completed'
+    AND i.created_at <= :created AND (i.created_at < :created OR i.id < :id) AND i.created_at >= :after
+    AND (:workflow IS NULL OR LOCATE(:workflow, i.workflow) > 0)
+    AND (:instance IS NULL OR LOCATE(:instance, i.id) > 0)
+ORDER BY i.created_at DESC, i.id DESC LIMIT :limit
+
+-- name: waits_of
+-- What the given instances wait for, oldest first.
+SELECT instance_id, op, kind, since, due, `key`, subject, `match`, site FROM romancy_waits
+WHERE instance_id IN (<<?>>) ORDER BY instance_id, since, op
+
+-- name: history_of
+-- Entries of one generation above a seq, in order.
+SELECT seq, kind, op, outcome, at, name, role, digest, input, value, attempt, site, scheduled_at, started_at, ended_at,
+    worker, epoch
+FROM romancy_history WHERE instance_id = ? AND generation = ? AND seq > ? ORDER BY seq LIMIT ?
+
+-- name: attempts_of
+-- Attempts of one generation.
+SELECT op, attempt, name, open, worker, epoch, site, scheduled_at, started_at, ended_at, next_at, error, details,
+    beat_at
+FROM romancy_attempts WHERE instance_id = ? AND generation = ? ORDER BY op, attempt
+
+-- name: inbox_of
+-- What has arrived for an instance, oldest first.
+SELECT id, kind, op, body, at FROM romancy_inbox WHERE instance_id = ? ORDER BY id
+
+-- name: called
+-- The waits of an instance for which something has come.
+SELECT op FROM romancy_waits WHERE instance_id = ? AND met IS NOT NULL ORDER BY since, op
+
+-- name: undeliverable
+-- Addressed events that were not consumed and whose instance does not exist, has ended, or was created later.
+SELECT e.seq, e.accepted_at, e.body FROM romancy_events AS e
+LEFT JOIN romancy_instances AS i ON i.id = e.target
+WHERE e.unused = 1 AND e.seq > :after AND (
+    i.id IS NULL OR i.ended_at IS NOT NULL OR e.seq <= i.born)
+ORDER BY e.seq LIMIT :limit
+
+-- name: signal_of
+-- How much has arrived for an instance.
+SELECT `signal` FROM romancy_instances WHERE id = ?
+
+-- name: arrivals
+-- A worker's instances for which something arrived that they have not seen.
+SELECT id FROM romancy_instances WHERE owner = ? AND `signal` <> signal_seen
+
+-- name: upcoming
+-- Unowned instances of each given kind and when they are due, soonest first.
+<<kinds UNION ALL: (SELECT id, due_at FROM romancy_instances
+    WHERE workflow = ?1 AND version = ?2 AND due_at IS NOT NULL AND due_at <= :until
+    ORDER BY due_at LIMIT :limit)>>
+ORDER BY due_at, id LIMIT :limit
+
+-- name: kinds_waiting
+-- Each workflow and version that unowned instances wait for: from one to the next in the index, however many there are.
+SELECT workflow, version FROM romancy_instances GROUP BY workflow, version HAVING max(due_at) IS NOT NULL
+
+-- name: all_workers
+-- Every worker that has not been struck off.
+SELECT id, label, service, host, pid, python, kinds, started_at, beat_at FROM romancy_workers ORDER BY started_at, id
+
+-- name: statuses_of
+-- The status of each of the given instances.
+SELECT id, status FROM romancy_instances WHERE id IN (<<?>>)
+
+-- name: journal_of
+-- An instance's journal, oldest first.
+SELECT at, kind, detail, worker, epoch FROM romancy_journal WHERE instance_id = ? ORDER BY id
+
+-- name: source_of
+-- The source of a workflow by its fingerprint.
+SELECT source FROM romancy_sources WHERE code = ?

@@ -1,0 +1,170 @@
+"""The named statements of the `.sql` files, and their text with the values in it.
+
+    ?        the next value           ?2       the second
+    :name    a value by its name
+    <<ids>>  a list of values: `IN (<<ids>>)`; an empty one is NULL, which equals nothing
+    <<waits: instance_id = ?1 AND op = ?2>>    a condition for each of a list of rows: any of them
+    <<kinds UNION ALL: (SELECT ...)>>          a query for each of a list of rows
+
+Lists come as the JSON that the deciding code makes of them. The driver's text protocol has no values beside the text; what
+stands between a value and the text is `literal`, and nothing else writes values.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
+from typing import Any, NamedTuple
+
+from romancy.store.sql.cursor import Values
+from romancy.store.sql.statements import read_statements
+
+_PLACE = re.compile(
+    r"<<(?P<rows>[a-z_]+|\?\d*)(?: (?P<joiner>UNION ALL))?(?:: (?P<each>.*?))?>>"
+    r"|\?(?P<number>\d*)"
+    r"|(?<![\w:]):(?P<name>[a-z_]+)",
+    re.DOTALL,
+)
+_VALUES = b"VALUES "
+_CHUNK = 1 << 20
+"""Bytes of rows that are put into one statement, unless a single row is longer."""
+
+Key = int | str
+
+
+class Value(NamedTuple):
+    """A place for one value."""
+
+    key: Key
+
+
+class Rows(NamedTuple):
+    """A place for a list of values, or for a piece of text for each row of a list."""
+
+    key: Key
+    joiner: bytes | None
+    each: Statement | None
+
+
+class Statement(NamedTuple):
+    """A statement: text and places in turn."""
+
+    parts: tuple[bytes | Value | Rows, ...]
+
+    def text(self, values: Values = (), row: Sequence[Any] = ()) -> bytes | None:
+        """The statement with its values; None if it asks for each of a list that is empty."""
+        written: list[bytes] = []
+        for part in self.parts:
+            match part:
+                case bytes():
+                    written.append(part)
+                case Value():
+                    written.append(literal(_get(values, row, part.key)))
+                case Rows():
+                    rows = _rows(part, values)
+                    if rows is None:
+                        return None
+                    written.append(rows)
+        return b"".join(written)
+
+    def texts(self, rows: Iterable[Sequence[Any]]) -> Iterable[bytes]:
+        """The statement for many rows of values: inserts of many rows, or one statement for each."""
+        lines = [line for row in rows if (line := self.text(row)) is not None]
+        head, values, _ = lines[0].partition(_VALUES)
+        if not values or not head.startswith((b"INSERT", b"REPLACE")):
+            return lines
+        start = len(head) + len(values)
+        return _chunks(lines[0][:start], [line[start:] for line in lines])
+
+
+@cache
+def one(name: str) -> Statement:
+    """A named statement."""
+    return _parse(_all()[name])
+
+
+def names() -> Iterable[str]:
+    """Every statement."""
+    return _all()
+
+
+def literal(value: object) -> bytes:
+    """A value as it stands in a statement. Text that is none (lone surrogates) raises `ValueError`.
+
+    Every connection has utf8mb4 as its character set, in which no part of a character looks like a quote or a backslash,
+    and a mode in which a backslash escapes.
+    """
+    match value:
+        case None:
+            return b"NULL"
+        case int():
+            return b"%d" % value
+        case str():
+            return b"'" + _escape(value.encode()) + b"'"
+        case bytes():
+            return b"_binary'" + _escape(value) + b"'"
+        case _:
+            raise TypeError(f"a value of type {type(value).__name__} cannot be stored")
+
+
+def _escape(raw: bytes) -> bytes:
+    return raw.replace(b"\\", b"\\\\").replace(b"'", b"\\'").replace(b"\0", b"\\0")
+
+
+def _rows(place: Rows, values: Values) -> bytes | None:
+    given = _get(values, (), place.key)
+    rows: Sequence[Any] = json.loads(given) if isinstance(given, str) else given
+    if place.each is None:
+        return b", ".join(map(literal, rows)) or b"NULL"
+    outer = values if isinstance(values, Mapping) else {}
+    pieces = [place.each.text(outer, row) or b"" for row in rows]
+    if place.joiner is not None:
+        return place.joiner.join(pieces) if pieces else None
+    return b"(" + b" OR ".join(b"(%s)" % piece for piece in pieces) + b")" if pieces else b"(FALSE)"
+
+
+def _get(values: Values, row: Sequence[Any], key: Key) -> Any:
+    """A value by its name, or by its place: in the row of a list, or among all."""
+    if isinstance(key, int):
+        return (row or values)[key]  # type: ignore[index]
+    assert isinstance(values, Mapping)
+    return values[key]
+
+
+def _chunks(head: bytes, rows: Sequence[bytes]) -> Iterable[bytes]:
+    start, size = 0, 0
+    for index, row in enumerate(rows):
+        if size and size + len(row) > _CHUNK:
+            yield head + b", ".join(rows[start:index])
+            start, size = index, 0
+        size += len(row)
+    yield head + b", ".join(rows[start:])
+
+
+def _parse(text: str) -> Statement:
+    parts: list[bytes | Value | Rows] = []
+    end, count = 0, 0
+    for found in _PLACE.finditer(text):
+        parts.append(text[end : found.start()].encode())
+        end = found.end()
+        key, count = _key(found["rows"] or found["name"] or "?" + found["number"], count)
+        if found["rows"] is None:
+            parts.append(Value(key))
+        else:
+            joiner = None if found["joiner"] is None else f" {found['joiner']} ".encode()
+            parts.append(Rows(key, joiner, None if found["each"] is None else _parse(found["each"])))
+    return Statement((*parts, text[end:].encode()))
+
+
+def _key(place: str, count: int) -> tuple[Key, int]:
+    """A name, a number that is said, or the next one."""
+    if not place.startswith("?"):
+        return place, count
+    return (int(place[1:]) - 1, count) if place[1:] else (count, count + 1)
+
+
+@cache
+def _all() -> dict[str, str]:
+    return read_statements("romancy.store.mysql")

@@ -1,0 +1,88 @@
+"""Telling other processes that there is something to look at, and hearing it from them: a number that everybody raises.
+
+MySQL has no notifications, so everybody looks at the number, often while things happen and seldom when nothing does. It is
+a hint: who misses one looks all the same, only later. It is raised after the commit, never in it (whoever changes the row
+would keep all others waiting until its COMMIT), and many changes at once raise it once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+
+from romancy.clock import monotonic
+from romancy.store.mysql.connections import Connections
+from romancy.store.mysql.statements import one
+
+_log = logging.getLogger("romancy.store")
+_OFTEN, _SELDOM = 0.02, 0.25
+"""Seconds between two looks."""
+_SLOWER = 1.1
+"""How much longer each pause is than the one before, while nothing happens."""
+_TIDY_EVERY = 60.0
+
+
+class Watch:
+    """Rings for others, and sees whether they have rung."""
+
+    def __init__(self, connections: Connections, heard: Callable[[], None], tidy: Callable[[], Awaitable[None]]) -> None:
+        self._connections = connections
+        self._heard = heard
+        self._tidy = tidy
+        self._wanted = asyncio.Event()
+        self._known: int | None = None
+        self._pause = _OFTEN
+        self._tidied = monotonic()
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begin to look."""
+        self._task = asyncio.get_running_loop().create_task(self._look_on(), name="romancy-watch")
+
+    async def stop(self) -> None:
+        """Look no more."""
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+            await asyncio.wait([task])
+
+    def ring(self) -> None:
+        """Others have something to look at."""
+        self._pause = _OFTEN
+        self._wanted.set()
+
+    async def _look_on(self) -> None:
+        while True:
+            try:
+                await self._look()
+                if monotonic() - self._tidied > _TIDY_EVERY:
+                    self._tidied = monotonic()
+                    await self._tidy()
+            except Exception as error:  # a hint that is lost: others look by themselves
+                _log.debug("could not look for what others wrote: %s", error)
+                self._known = None
+            # The pause first: many rings within it are one.
+            await asyncio.sleep(_OFTEN)
+            await self._rest(self._pause - _OFTEN)
+            self._pause = min(self._pause * _SLOWER, _SELDOM)
+
+    async def _rest(self, seconds: float) -> None:
+        try:
+            async with asyncio.timeout(seconds):
+                await self._wanted.wait()
+        except TimeoutError:
+            return
+
+    async def _look(self) -> None:
+        ringing = self._wanted.is_set()
+        self._wanted.clear()
+        text = one("ring" if ringing else "rung").text()
+        assert text is not None
+        async with self._connections.one() as link:
+            (rung,) = (await link.ask(text)).rows[0]
+        if rung - ringing != self._known:
+            # There may have been something before the first look, too.
+            self._pause = _OFTEN
+            self._heard()
+        self._known = rung

@@ -1,0 +1,320 @@
+"""A database that is a server: transactions that are run until their outcome is known.
+
+    quick     a transaction for the plainest writes, with as few statements as can be
+    apart     a transaction that locks the rows of its own instances, and waits for nobody
+    in turn   a transaction that concerns several instances: one at a time in the whole database, it may wait for rows
+
+A dialect says how its connections begin and end transactions and what its errors mean. What is tried again, and when, is
+decided here. A COMMIT that is not answered is asked about before anything is done again: each transaction leaves a mark.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, suppress
+from enum import StrEnum
+from functools import partial
+from typing import Generic, Protocol, TypeVar
+
+from romancy.clock import MICROS, Clock, SystemClock, monotonic
+from romancy.errors import StoreError
+from romancy.ids import RandomIds
+from romancy.model.transition import Accepted, Answer, Applied, Create, Post, Request, Transition, Write
+from romancy.store.sql.batch import concerns_others, described, write_apart, write_deliberately
+from romancy.store.sql.bridge import run
+from romancy.store.sql.cursor import Cursor
+from romancy.store.sql.database import Work
+
+_log = logging.getLogger("romancy.store")
+T = TypeVar("T")
+C = TypeVar("C")
+C_co = TypeVar("C_co", covariant=True)
+Crash = Callable[[str], None]
+
+_PATIENCE = 30.0
+"""Seconds that a transaction is tried for while the server is away."""
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 1.0
+_CLOCK_EVERY = 60.0
+"""Seconds after which the database's clock is read again."""
+_NOTABLE_SKEW = MICROS // 2
+
+
+class Trouble(StrEnum):
+    """What an error of the driver means for what was tried."""
+
+    AGAIN = "again"
+    """Somebody else was in the way: the same will work on the same connection."""
+    AWAY = "away"
+    """The connection is gone, or the server does not take any now: the same may work later."""
+    DATA = "data"
+    """The database cannot store what it was given."""
+    WRONG = "wrong"
+    """It will not work by itself."""
+
+
+class Pool(Protocol[C_co]):
+    """A bounded number of connections."""
+
+    @property
+    def label(self) -> str:
+        """The address without what must not be shown."""
+        ...
+
+    def one(self) -> AbstractAsyncContextManager[C_co]:
+        """A connection for a while. One that is left in the middle of something is thrown away."""
+        ...
+
+    async def drop_idle(self) -> None:
+        """The server is not what it was: what is open to it is useless."""
+        ...
+
+
+class ServerDatabase(ABC, Generic[C]):
+    """Runs transactions; translates the driver's errors."""
+
+    def __init__(self, pool: Pool[C], *, clock: Clock, crash: Crash | None = None) -> None:
+        self.foreign: Callable[[], None] | None = None
+        self.clock = clock
+        self._pool = pool
+        self._ids = RandomIds()
+        self._clock_read = 0.0
+        self._hook = crash
+        self._killed = False
+        self._away = False
+
+    @property
+    def label(self) -> str:
+        """The address without what must not be shown."""
+        return self._pool.label
+
+    # --- what a dialect says
+
+    @abstractmethod
+    def trouble_of(self, error: BaseException) -> Trouble:
+        """What an error means."""
+
+    @abstractmethod
+    def translate(self, error: BaseException) -> StoreError:
+        """The `StoreError` for an error of the driver, with the error as its cause."""
+
+    @abstractmethod
+    def bad_write(self, error: BaseException | None, what: str) -> StoreError:
+        """The `StoreError` for one write whose data the database refuses."""
+
+    @abstractmethod
+    def cursor(self, connection: C) -> Cursor:
+        """What runs statements on a connection."""
+
+    @abstractmethod
+    async def begin(self, connection: C, token: str, *, in_turn: bool) -> None:
+        """Begin a transaction that leaves its token behind; in turn if that is wanted."""
+
+    @abstractmethod
+    async def begin_reading(self, connection: C) -> None:
+        """Begin a transaction that sees one snapshot and changes nothing."""
+
+    @abstractmethod
+    async def end(self, connection: C) -> None:
+        """Commit."""
+
+    @abstractmethod
+    async def give_up(self, connection: C) -> None:
+        """Roll back."""
+
+    @abstractmethod
+    async def was_committed(self, connection: C, token: str) -> bool:
+        """Whether a transaction was committed. One that was not, cannot be any more."""
+
+    @abstractmethod
+    async def server_time(self, connection: C) -> int:
+        """The server's clock in microseconds."""
+
+    @abstractmethod
+    def plainest(self, batch: Sequence[Write]) -> Work[dict[int, Answer]] | None:
+        """The work for those writes of a batch that can go the short way, if there are any."""
+
+    @abstractmethod
+    def ring(self) -> None:
+        """Others have something to look at."""
+
+    # --- writing
+
+    async def commit(self, batch: Sequence[Write]) -> list[Answer | StoreError]:
+        """Write a batch, each write all or not at all; if its data is refused, each by itself."""
+        answers: dict[int, Answer | StoreError] = {}
+        late = list(range(len(batch)))
+        if (quick := self.plainest(batch)) is not None:
+            answers |= await self._unless_refused(partial(self._transact, quick, in_turn=False)) or {}
+            late = [index for index in late if index not in answers]
+        if late and not any(concerns_others(batch[index]) for index in late):
+            apart = partial(self._transact, partial(write_apart, batch=[batch[index] for index in late]), in_turn=False)
+            written = await self._unless_refused(apart) or {}
+            answers |= {late[place]: answer for place, answer in written.items()}
+            late = [index for index in late if index not in answers]
+        if late:
+            answers |= zip(late, await self._write_in_turn([batch[index] for index in late]), strict=True)
+        if any(_concerns_elsewhere(write, answers[index]) for index, write in enumerate(batch)):
+            self.ring()
+        return [answers[index] for index in range(len(batch))]
+
+    async def _write_in_turn(self, batch: Sequence[Write]) -> Sequence[Answer | StoreError]:
+        whole = partial(self._transact, partial(write_deliberately, batch=batch))
+        written = await self._unless_refused(whole)
+        return [await self._write_alone(write) for write in batch] if written is None else written
+
+    async def _write_alone(self, write: Write) -> Answer | StoreError:
+        try:
+            return (await self.persist(partial(self._transact, partial(write_deliberately, batch=[write]))))[0]
+        except StoreError as error:
+            if not self._is_refusal(error):
+                raise
+            return self.bad_write(error.__cause__, described(write))
+
+    async def _unless_refused(self, attempt: Callable[[], Awaitable[T]]) -> T | None:
+        try:
+            return await self.persist(attempt)
+        except StoreError as error:
+            if not self._is_refusal(error):
+                raise
+            return None
+
+    def _is_refusal(self, error: StoreError) -> bool:
+        """The database cannot store the data."""
+        return error.__cause__ is not None and self.trouble_of(error.__cause__) is Trouble.DATA
+
+    async def write(self, work: Work[T], *, point: str = "commit", in_turn: bool = True) -> T:
+        """One transaction."""
+        result = await self.persist(partial(self._transact, work, point, in_turn=in_turn))
+        self.ring()
+        return result
+
+    async def read(self, work: Work[T], *, snapshot: bool = False) -> T:
+        """Reads; of one snapshot where they must fit together."""
+        return await self.persist(partial(self._look_up, work, snapshot))
+
+    # --- transactions
+
+    async def _transact(self, work: Work[T], point: str = "commit", *, in_turn: bool = True) -> T:
+        """One transaction."""
+        token = self._ids.instance_id(self.clock.now())
+        async with self._pool.one() as connection:
+            try:
+                await self.begin(connection, token, in_turn=in_turn)
+                result = await run(partial(work, self.cursor(connection)))
+                self._crash(f"{point}.before")
+            except Exception:
+                await self.give_up(connection)
+                raise
+            failed = await self._finish(connection)
+        if failed is not None and not (self.trouble_of(failed) is Trouble.AWAY and await self._asked(token)):
+            raise failed
+        self._crash(f"{point}.after")
+        return result
+
+    async def _finish(self, connection: C) -> Exception | None:
+        try:
+            await self.end(connection)
+        except Exception as error:
+            if self.trouble_of(error) is not Trouble.AWAY:
+                await self.give_up(connection)
+            return error
+        if monotonic() - self._clock_read > _CLOCK_EVERY:
+            with suppress(Exception):  # it is committed, whatever becomes of the connection now
+                await self.read_clock(connection)
+        return None
+
+    async def _asked(self, token: str) -> bool:
+        async def ask() -> bool:
+            async with self._pool.one() as connection:
+                return await self.was_committed(connection, token)
+
+        return await self.persist(ask)
+
+    async def _look_up(self, work: Work[T], snapshot: bool) -> T:
+        async with self._pool.one() as connection:
+            if snapshot:
+                await self.begin_reading(connection)
+            result = await run(partial(work, self.cursor(connection)))
+            if snapshot:
+                await self.end(connection)
+            return result
+
+    async def persist(self, attempt: Callable[[], Awaitable[T]]) -> T:
+        """Try until it is done, while others are in the way or the server is away."""
+        deadline = monotonic() + _PATIENCE
+        pause = _FIRST_PAUSE
+        while True:
+            if self._killed:
+                raise not_open(self.label)
+            try:
+                result = await attempt()
+            except StoreError:
+                raise
+            except Exception as error:
+                trouble = self.trouble_of(error)
+                if trouble in (Trouble.DATA, Trouble.WRONG) or monotonic() > deadline:
+                    raise self.translate(error) from error
+                if trouble is Trouble.AWAY:
+                    await self._lose(error)
+            else:
+                self._away = False
+                return result
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, _LONGEST_PAUSE)
+
+    async def _lose(self, error: Exception) -> None:
+        await self._pool.drop_idle()
+        if not self._away:
+            self._away = True
+            _log.warning("%s Trying again for %.0f s.", self.translate(error), _PATIENCE)
+
+    def _crash(self, point: str) -> None:
+        if self._hook is None:
+            return
+        try:
+            self._hook(point)
+        except BaseException:
+            self._killed = True
+            raise
+
+    # --- time and others
+
+    async def read_clock(self, connection: C) -> None:
+        """Time is the database's: leases and timers of all workers are measured with one clock."""
+        self._clock_read = monotonic()
+        if not isinstance(self.clock, SystemClock):
+            return  # a test owns the time
+        before = self.clock.now()
+        theirs = await self.server_time(connection)
+        after = self.clock.now()
+        ahead = theirs - (before + after) // 2
+        if abs(ahead) > after - before:  # less may be the way there and back
+            self.clock.offset += ahead
+        if abs(ahead) > _NOTABLE_SKEW:
+            _log.warning("this machine's clock is %.3f s off that of %s, which counts", -ahead / MICROS, self.label)
+
+    def tell_foreign(self) -> None:
+        """Somebody else has written."""
+        if self.foreign is not None:
+            self.foreign()
+
+
+def not_open(label: str) -> StoreError:
+    """What a store says that is closed, not opened yet, or was killed by a crash point."""
+    return StoreError(f"The store of the database {label} is not open. Open it first, and do not use it after its close.")
+
+
+def _concerns_elsewhere(write: Write, answer: Answer | StoreError) -> bool:
+    """Another process may have to look: for work, for what it holds in its hands, or for a result it waits for."""
+    match answer:
+        case Applied():
+            if isinstance(write, Transition):
+                return bool(answer.woken or answer.started or write.ending)
+            return isinstance(write, Request | Post) or (isinstance(write, Create) and write.owner is None)
+        case Accepted():
+            return bool(answer.woken or answer.started)
+        case _:
+            return False

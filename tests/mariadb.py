@@ -1,0 +1,158 @@
+"""A MariaDB server for the tests: started privately when a test first wants one, stopped when the tests end."""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import os
+import pwd
+import shutil
+import subprocess
+import tempfile
+import time
+from functools import cache
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import asyncmy
+from tests.servers import free_port, named_database
+
+from romancy.store.mysql.connections import parse
+
+_number = count(1)
+_PLACES = os.pathsep.join((os.environ.get("PATH", os.defpath), "/usr/sbin", "/usr/local/sbin", "/usr/local/bin"))
+_KEPT = ("romancy_turn", "romancy_bell", "romancy_migrations")
+
+
+class MariaDb:
+    """A MariaDB server of the tests' own, on a port of the loopback."""
+
+    def __init__(self, *settings: str) -> None:
+        self.folder = Path(tempfile.mkdtemp(prefix="romancy-mariadb-"))
+        self.port = free_port()
+        self._settings = settings
+        self._process: subprocess.Popen[Any] | None = None
+        self._user = _user()
+        if os.geteuid() == 0:
+            shutil.chown(self.folder, self._user)
+        atexit.register(self.remove)
+        make = ["mariadb-install-db", "--no-defaults", f"--datadir={self.folder}/data", f"--user={self._user}"]
+        _run(*make, "--auth-root-authentication-method=normal", "--skip-test-db", "--skip-name-resolve")
+        self.start()
+
+    @property
+    def address(self) -> str:
+        """Where it is."""
+        return f"mysql://root@127.0.0.1:{self.port}/mysql"
+
+    def start(self) -> None:
+        """Start it, and wait until it answers."""
+        options = {
+            "datadir": self.folder / "data",
+            "socket": self.folder / "socket",
+            "pid-file": self.folder / "pid",
+            "port": self.port,
+            "bind-address": "127.0.0.1",
+            "user": self._user,
+            "innodb-flush-log-at-trx-commit": 2,
+            "innodb-flush-method": "nosync",
+            "innodb-buffer-pool-size": "64M",
+            "sync-binlog": 0,
+        }
+        command = [_program("mariadbd"), "--no-defaults", *[f"--{name}={value}" for name, value in options.items()]]
+        with (self.folder / "log").open("ab") as log:
+            process: subprocess.Popen[Any] = subprocess.Popen([*command, *self._settings], stdout=log, stderr=log)
+        self._process = process
+        deadline = time.monotonic() + 30
+        while not asyncio.run(_answers(self.address)):
+            if time.monotonic() > deadline or process.poll() is not None:
+                raise RuntimeError(f"MariaDB did not start: {(self.folder / 'log').read_text()}")
+            time.sleep(0.05)
+
+    def stop(self, *, hard: bool = False) -> None:
+        """Stop it: in order, or as a crash would."""
+        process, self._process = self._process, None
+        if process is not None:
+            if hard:
+                process.kill()
+            else:
+                process.terminate()
+            process.wait(30)
+
+    def remove(self) -> None:
+        """Stop it for good."""
+        self.stop(hard=True)
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+@cache
+def why_not() -> str:
+    """Why there is no server for the tests; empty if there is one."""
+    if os.environ.get("ROMANCY_TEST_MYSQL") or all(_program(name) for name in ("mariadbd", "mariadb-install-db")):
+        return ""
+    return "no MariaDB: install the package mariadb-server, or set ROMANCY_TEST_MYSQL to the address of a server"
+
+
+@cache
+def mysql() -> str:
+    """The address of a server: ROMANCY_TEST_MYSQL, or one from the system's package."""
+    return os.environ.get("ROMANCY_TEST_MYSQL") or MariaDb().address
+
+
+def new_database(server: str | None = None) -> str:
+    """A new database on a server."""
+    name = f"romancy_{os.getpid()}_{next(_number)}"
+    asyncio.run(execute(server or mysql(), f"CREATE DATABASE {name}"))
+    return named_database(server or mysql(), name)
+
+
+@cache
+def shared_database() -> str:
+    """A database of this process's tests; each empties it before."""
+    return new_database()
+
+
+async def empty(address: str) -> None:
+    """Throw away what is in a database, if there is anything."""
+    found = await execute(address, "SHOW TABLES")
+    names = [row[0] for row in found if row[0] not in _KEPT]
+    if names:
+        await execute(address, "; ".join(f"DELETE FROM {name}" for name in names))
+
+
+async def execute(address: str, statement: str) -> list[tuple[Any, ...]]:
+    """Run a statement of a test's own; what it found."""
+    connection: Any = await asyncmy.connect(**parse(address).arguments(), autocommit=True)
+    try:
+        cursor = connection.cursor()
+        await cursor.execute(statement)
+        found: list[tuple[Any, ...]] = list(await cursor.fetchall())
+        while await cursor.nextset():
+            pass
+        return found
+    finally:
+        await connection.ensure_closed()
+
+
+async def _answers(address: str) -> bool:
+    try:
+        await execute(address, "SELECT 1")
+    except (OSError, asyncmy.errors.Error):
+        return False
+    return True
+
+
+def _program(name: str) -> str:
+    return shutil.which(name, path=_PLACES) or ""
+
+
+def _user() -> str:
+    """Who runs the server: it does not want to be root."""
+    return "nobody" if os.geteuid() == 0 else pwd.getpwuid(os.geteuid()).pw_name
+
+
+def _run(program: str, *arguments: str) -> None:
+    done = subprocess.run([_program(program), *arguments], capture_output=True, timeout=60, check=False)
+    if done.returncode:
+        raise RuntimeError(f"{program}: {done.stdout.decode()}{done.stderr.decode()}")
