@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from romancy.clock import MICROS, Clock
-from romancy.errors import StoreError
+from romancy.errors import ConfigurationError, StoreError
 from romancy.model.transition import Answer, Write
 from romancy.store.mysql import failures
 from romancy.store.mysql.connections import Connections, Link, parse
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection
     from sqlalchemy.ext.asyncio import AsyncEngine
 
+T = TypeVar("T")
 _BEGIN = b"START TRANSACTION"
 _SNAPSHOT = b"SET TRANSACTION ISOLATION LEVEL REPEATABLE READ; START TRANSACTION READ ONLY"
 _REMEMBERED = 3600 * MICROS
@@ -83,6 +84,15 @@ class MySqlDatabase(ServerDatabase[Link]):
 
         return cursor_on(connection, self._connections)
 
+    @property
+    def dialect(self) -> str:
+        """SQLAlchemy's name for it."""
+        return "mysql"
+
+    async def run_on(self, connection: object, work: Work[T]) -> T:
+        """Nothing but SQLAlchemy's connections."""
+        raise ConfigurationError(f"using() got {type(connection).__name__}: give a connection or session of SQLAlchemy.")
+
     def pulse(self, worker: str) -> Pulse:
         """A worker's heartbeat."""
         return MySqlPulse(self._connections, worker)
@@ -117,12 +127,14 @@ class MySqlDatabase(ServerDatabase[Link]):
         """What runs statements on a connection."""
         return MySqlCursor(connection)
 
-    async def begin(self, connection: Link, token: str, *, in_turn: bool) -> None:
-        """Begin a transaction that leaves its token behind; in turn if that is wanted."""
+    async def begin(self, connection: Link, token: str, *, in_turn: bool) -> bool:
+        """Begin a transaction that leaves its token behind; in turn if that is wanted: is something staged then?"""
         connection.later(_BEGIN)
         connection.later(_text("mark_commit", (token,)))
-        if in_turn:
-            connection.later(_text("take_turn"))
+        if not in_turn:
+            return False
+        connection.later(_text("take_turn"))
+        return bool((await connection.ask(_text("anything_staged"))).rows[0][0])
 
     async def begin_reading(self, connection: Link) -> None:
         """Begin a transaction that sees one snapshot and changes nothing: from its first question on."""
@@ -147,9 +159,10 @@ class MySqlDatabase(ServerDatabase[Link]):
         """The server's clock in microseconds."""
         return int((await connection.ask(_text("clock"))).rows[0][0])
 
-    def plainest(self, batch: Sequence[Write]) -> Work[dict[int, Answer]] | None:
-        """The work for those writes of a batch that can go the short way, if there are any."""
-        return plainest(batch)
+    async def write_plainest(self, batch: Sequence[Write]) -> dict[int, Answer]:
+        """A transaction with few statements for those writes of a batch that can go the short way."""
+        work = plainest(batch)
+        return {} if work is None else await self.transact(work, in_turn=False)
 
 
 def _text(name: str, values: Values = ()) -> bytes:

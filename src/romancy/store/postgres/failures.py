@@ -3,25 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from enum import StrEnum
 
 import asyncpg
 
 from romancy.errors import StoreError
-
-
-class Trouble(StrEnum):
-    """What an error of the driver means for what was tried."""
-
-    AGAIN = "again"
-    """Somebody else was in the way: the same will work on the same connection."""
-    AWAY = "away"
-    """The connection is gone, or the server does not take any now: the same may work later."""
-    DATA = "data"
-    """The database cannot store what it was given."""
-    WRONG = "wrong"
-    """It will not work by itself."""
-
+from romancy.store.sql.server import Trouble
 
 _AGAIN = (asyncpg.DeadlockDetectedError, asyncpg.SerializationError, asyncpg.LockNotAvailableError)
 _AWAY = (
@@ -88,11 +74,6 @@ def translate(error: BaseException, label: str) -> StoreError:
     found.retryable = trouble_of(error) in (Trouble.AWAY, Trouble.AGAIN)
     found.__cause__ = error
     return found
-
-
-def not_open(label: str) -> StoreError:
-    """What a store says that is closed, not opened yet, or was killed by a crash point."""
-    return StoreError(f"The store of the database {label} is not open. Open it first, and do not use it after its close.")
 
 
 def bad_write(error: BaseException | None, label: str, what: str) -> StoreError:

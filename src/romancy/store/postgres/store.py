@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from romancy.clock import Clock
-from romancy.store.postgres.database import Crash, PostgresDatabase
+from romancy.store.postgres.database import PostgresDatabase
+from romancy.store.sql.server import Crash
 from romancy.store.sql.store import SqlStore
 
 

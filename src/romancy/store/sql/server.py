@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, suppress
 from enum import StrEnum
 from functools import partial
@@ -27,6 +27,7 @@ from romancy.store.sql.batch import concerns_others, described, write_apart, wri
 from romancy.store.sql.bridge import run
 from romancy.store.sql.cursor import Cursor
 from romancy.store.sql.database import Work
+from romancy.store.sql.staging import drain
 
 _log = logging.getLogger("romancy.store")
 T = TypeVar("T")
@@ -109,8 +110,8 @@ class ServerDatabase(ABC, Generic[C]):
         """What runs statements on a connection."""
 
     @abstractmethod
-    async def begin(self, connection: C, token: str, *, in_turn: bool) -> None:
-        """Begin a transaction that leaves its token behind; in turn if that is wanted."""
+    async def begin(self, connection: C, token: str, *, in_turn: bool) -> bool:
+        """Begin a transaction that leaves its token behind; in turn if that is wanted: is something staged then?"""
 
     @abstractmethod
     async def begin_reading(self, connection: C) -> None:
@@ -133,8 +134,11 @@ class ServerDatabase(ABC, Generic[C]):
         """The server's clock in microseconds."""
 
     @abstractmethod
-    def plainest(self, batch: Sequence[Write]) -> Work[dict[int, Answer]] | None:
-        """The work for those writes of a batch that can go the short way, if there are any."""
+    async def write_plainest(self, batch: Sequence[Write]) -> Mapping[int, Answer]:
+        """Make those writes of a batch that can go the short way."""
+
+    async def tidy(self, connection: C) -> None:
+        """Throw away what was kept for a while. Called now and then."""
 
     @abstractmethod
     def ring(self) -> None:
@@ -145,12 +149,10 @@ class ServerDatabase(ABC, Generic[C]):
     async def commit(self, batch: Sequence[Write]) -> list[Answer | StoreError]:
         """Write a batch, each write all or not at all; if its data is refused, each by itself."""
         answers: dict[int, Answer | StoreError] = {}
-        late = list(range(len(batch)))
-        if (quick := self.plainest(batch)) is not None:
-            answers |= await self._unless_refused(partial(self._transact, quick, in_turn=False)) or {}
-            late = [index for index in late if index not in answers]
+        answers |= await self._unless_refused(partial(self.write_plainest, batch)) or {}
+        late = [index for index in range(len(batch)) if index not in answers]
         if late and not any(concerns_others(batch[index]) for index in late):
-            apart = partial(self._transact, partial(write_apart, batch=[batch[index] for index in late]), in_turn=False)
+            apart = partial(self.transact, partial(write_apart, batch=[batch[index] for index in late]), in_turn=False)
             written = await self._unless_refused(apart) or {}
             answers |= {late[place]: answer for place, answer in written.items()}
             late = [index for index in late if index not in answers]
@@ -161,13 +163,13 @@ class ServerDatabase(ABC, Generic[C]):
         return [answers[index] for index in range(len(batch))]
 
     async def _write_in_turn(self, batch: Sequence[Write]) -> Sequence[Answer | StoreError]:
-        whole = partial(self._transact, partial(write_deliberately, batch=batch))
+        whole = partial(self.transact, partial(write_deliberately, batch=batch))
         written = await self._unless_refused(whole)
         return [await self._write_alone(write) for write in batch] if written is None else written
 
     async def _write_alone(self, write: Write) -> Answer | StoreError:
         try:
-            return (await self.persist(partial(self._transact, partial(write_deliberately, batch=[write]))))[0]
+            return (await self.persist(partial(self.transact, partial(write_deliberately, batch=[write]))))[0]
         except StoreError as error:
             if not self._is_refusal(error):
                 raise
@@ -187,7 +189,7 @@ class ServerDatabase(ABC, Generic[C]):
 
     async def write(self, work: Work[T], *, point: str = "commit", in_turn: bool = True) -> T:
         """One transaction."""
-        result = await self.persist(partial(self._transact, work, point, in_turn=in_turn))
+        result = await self.persist(partial(self.transact, work, point, in_turn=in_turn))
         self.ring()
         return result
 
@@ -197,12 +199,14 @@ class ServerDatabase(ABC, Generic[C]):
 
     # --- transactions
 
-    async def _transact(self, work: Work[T], point: str = "commit", *, in_turn: bool = True) -> T:
-        """One transaction."""
-        token = self._ids.instance_id(self.clock.now())
+    async def transact(self, work: Work[T], point: str = "commit", *, in_turn: bool = True) -> T:
+        """One transaction. What is staged is said first, when it is in turn."""
+        token = self._fresh_id()
         async with self._pool.one() as connection:
             try:
-                await self.begin(connection, token, in_turn=in_turn)
+                staged = await self.begin(connection, token, in_turn=in_turn)
+                if staged:
+                    await run(partial(drain, self.cursor(connection), self.clock.now(), self._fresh_id))
                 result = await run(partial(work, self.cursor(connection)))
                 self._crash(f"{point}.before")
             except Exception:
@@ -212,7 +216,13 @@ class ServerDatabase(ABC, Generic[C]):
         if failed is not None and not (self.trouble_of(failed) is Trouble.AWAY and await self._asked(token)):
             raise failed
         self._crash(f"{point}.after")
+        if staged:
+            self.ring()
+            self.tell_foreign()
         return result
+
+    def _fresh_id(self) -> str:
+        return self._ids.instance_id(self.clock.now())
 
     async def _finish(self, connection: C) -> Exception | None:
         try:
@@ -224,6 +234,7 @@ class ServerDatabase(ABC, Generic[C]):
         if monotonic() - self._clock_read > _CLOCK_EVERY:
             with suppress(Exception):  # it is committed, whatever becomes of the connection now
                 await self.read_clock(connection)
+                await self.tidy(connection)
         return None
 
     async def _asked(self, token: str) -> bool:
@@ -280,6 +291,18 @@ class ServerDatabase(ABC, Generic[C]):
             self._killed = True
             raise
 
+    # --- what others leave
+
+    @property
+    def stages(self) -> bool:
+        """What is said in transactions of others waits: nobody must hold the turn for long."""
+        return True
+
+    async def drain(self) -> None:
+        """Say what was staged, if there is anything."""
+        if (await self.read(_anything_staged)) is True:
+            await self.persist(partial(self.transact, _nothing))
+
     # --- time and others
 
     async def read_clock(self, connection: C) -> None:
@@ -300,6 +323,14 @@ class ServerDatabase(ABC, Generic[C]):
         """Somebody else has written."""
         if self.foreign is not None:
             self.foreign()
+
+
+def _anything_staged(cursor: Cursor) -> bool:
+    return bool(cursor.only("anything_staged")[0])
+
+
+def _nothing(cursor: Cursor) -> None:
+    """All there is to do is what comes first."""
 
 
 def not_open(label: str) -> StoreError:
