@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 
 from asyncpg import Connection
 from asyncpg.pool import PoolConnectionProxy
@@ -41,13 +41,13 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("romancy.store")
 T = TypeVar("T")
-Link = Connection[Any]
+Link: TypeAlias = "Connection[Any]"
 
 _REMEMBERED = 3600 * MICROS
 """How long it is known which transactions were committed."""
 
 
-class PostgresDatabase(ServerDatabase[Link]):
+class PostgresDatabase(ServerDatabase["Connection[Any]"]):
     """Runs transactions; translates the driver's errors."""
 
     def __init__(
