@@ -137,7 +137,8 @@ async def execute(address: str, statement: str) -> list[tuple[Any, ...]]:
 
 async def _answers(address: str) -> bool:
     try:
-        await execute(address, "SELECT 1")
+        async with asyncio.timeout(2):
+            await execute(address, "SELECT 1")
     except (OSError, asyncmy.errors.Error):
         return False
     return True

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from typing import Any, cast
 from urllib.parse import urlsplit
@@ -431,7 +431,7 @@ async def journey(ctx: WorkflowContext, number: int) -> int:
     await sleep(ctx, 0.01)
     paid = await wait_event(ctx, "paid", match={"n": number})
     step = await receive(ctx, "steps")
-    total = await double(ctx, paid.data["n"]) + step.data
+    total: int = await double(ctx, paid.data["n"]) + step.data
     if number < 3:
         await ctx.recur(number + 1)
     return total
@@ -539,7 +539,8 @@ async def explain(address: str, name: str) -> None:
     text = statement.text(cast(Any, values))
     assert text is not None
     for part in text.decode().split(";"):
-        await mariadb.execute(address, f"EXPLAIN {part}")
+        if not part.startswith("SET"):
+            await mariadb.execute(address, f"EXPLAIN {part}")
 
 
 def _some(place: Value | Rows) -> object:
@@ -574,7 +575,8 @@ class Proxy:
         """One connection."""
         server, to_server = await asyncio.open_connection(self._host, self._port)
         self._lines += [to_client, to_server]
-        answering = self._do(self._answer(server, to_client))
+        answering = asyncio.create_task(self._answer(server, to_client))
+        self._tasks.add(answering)
         while packet := await client.read(1 << 16):
             if self._fate and packet.endswith(b"COMMIT"):
                 answering.cancel()
@@ -593,7 +595,7 @@ class Proxy:
             await server.read(1)
         if fate == "late":
             self._late = (to_server, packet)
-            self._do(self._swallow(server))
+            self._tasks.add(asyncio.create_task(self._swallow(server)))
 
     async def _answer(self, server: asyncio.StreamReader, to_client: asyncio.StreamWriter) -> None:
         while packet := await server.read(1 << 16):
@@ -603,11 +605,6 @@ class Proxy:
     async def _swallow(self, server: asyncio.StreamReader) -> None:
         await server.read(1)
         self.arrived.set()
-
-    def _do(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        task = asyncio.create_task(work)
-        self._tasks.add(task)
-        return task
 
     async def close(self) -> None:
         """End everything."""

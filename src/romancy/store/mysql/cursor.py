@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from operator import itemgetter
 from typing import Any, TypeAlias
 
 from romancy.store.mysql.connections import Link, Result
@@ -17,16 +18,19 @@ _LATER = frozenset({
     "begin_generation", "clear_deliveries", "clear_inbox", "clear_members", "clear_open_attempts", "clear_subscriptions",
     "clear_waits", "close_attempts", "consume_mails", "deliver", "deliver_to_members", "deliver_to_subscribers",
     "drop_deliveries_of", "drop_delivery", "drop_messages", "drop_wait", "forget_attempts", "forget_history",
-    "forget_payload", "forget_waits", "free", "join_group", "keep_bonds", "mark", "meet_waits", "note_each", "put_wait",
-    "set_role", "strand", "subscribe", "take", "take_event", "unsubscribe", "use_event", "wake", "withdraw_waits",
+    "forget_payload", "forget_waits", "free", "join_group", "keep_bonds", "mark", "meet_many_waits", "meet_waits",
+    "note_each", "put_wait", "set_role", "strand", "subscribe", "take", "take_event", "unsubscribe", "use_event", "wake",
+    "withdraw_waits",
 })  # fmt: skip
 """Statements of which nobody wants to know how many rows they changed: they are sent together with the next one."""
+
+_EVENT = ("source", "id", "type", "subject", "target", "body")
 
 
 class MySqlCursor:
     """What the deciding code runs its statements with; only in work that the bridge does, or another like it."""
 
-    many_at_once = False
+    many_at_once = True
 
     def __init__(self, link: Link, wait: Wait = wait) -> None:
         self._link = link
@@ -61,7 +65,13 @@ class MySqlCursor:
 
     def rows(self, name: str, values: Values = ()) -> list[Line]:
         """Every row of a result."""
-        return list(self._ask(name, values).rows)
+        if name == "accept_events":
+            assert isinstance(values, Mapping)
+            values = {"now": values["now"], "events": list(zip(*(values[column] for column in _EVENT), strict=True))}
+        found = list(self._ask(name, values).rows)
+        if name == "waits_for_events":  # in the order of the events, which a query of many queries does not promise
+            found.sort(key=itemgetter(0))
+        return found
 
     def lines(self, name: str, values: Values = ()) -> list[Any]:
         """Every row of a result; of a single column its values."""

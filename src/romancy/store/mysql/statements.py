@@ -4,7 +4,7 @@
     :name    a value by its name
     <<ids>>  a list of values: `IN (<<ids>>)`; an empty one is NULL, which equals nothing
     <<waits: instance_id = ?1 AND op = ?2>>    a condition for each of a list of rows: any of them
-    <<kinds UNION ALL: (SELECT ...)>>          a query for each of a list of rows
+    <<kinds UNION ALL: (SELECT ...)>>          a query for each of a list of rows; also with `,` or `;` between them
 
 Lists come as the JSON that the deciding code makes of them. The driver's text protocol has no values beside the text; what
 stands between a value and the text is `literal`, and nothing else writes values.
@@ -22,7 +22,7 @@ from romancy.store.sql.cursor import Values
 from romancy.store.sql.statements import read_statements
 
 _PLACE = re.compile(
-    r"<<(?P<rows>[a-z_]+|\?\d*)(?: (?P<joiner>UNION ALL))?(?:: (?P<each>.*?))?>>"
+    r"<<(?P<rows>[a-z_]+|\?\d*)(?: (?P<joiner>UNION ALL|,|;))?(?:: (?P<each>.*?))?>>"
     r"|\?(?P<number>\d*)"
     r"|(?<![\w:]):(?P<name>[a-z_]+)",
     re.DOTALL,

@@ -8,6 +8,70 @@ SELECT :source, :id, :type, :subject, :target, greatest(:now, coalesce((
     SELECT accepted_at FROM romancy_events ORDER BY seq DESC LIMIT 1), 0)), :body FROM dual
 WHERE NOT EXISTS (SELECT 1 FROM romancy_events AS e WHERE e.source = :source AND e.id = :id)
 
+-- name: accept_events
+-- Many events (source, id, type, subject, target, body) join the log, those whose source and id are not known.
+SET @at = greatest(:now, coalesce((SELECT accepted_at FROM romancy_events ORDER BY seq DESC LIMIT 1), 0)),
+    @last = coalesce((SELECT max(seq) FROM romancy_events), 0);
+INSERT INTO romancy_events (source, id, type, subject, target, body, accepted_at)
+VALUES <<events ,: (?1, ?2, ?3, ?4, ?5, ?6, @at)>>
+ON DUPLICATE KEY UPDATE used = used;
+SELECT seq, source, id, accepted_at FROM romancy_events WHERE seq > @last
+
+-- name: handled_types
+-- Those of the given types that start workflows.
+SELECT workflow FROM romancy_handlers WHERE workflow IN (<<?>>)
+
+-- name: waits_for_events
+-- Who waits for these events (seq, type, subject, target, time).
+<<? UNION ALL: (SELECT ?1, instance_id, op, `match` FROM romancy_waits
+    WHERE ?4 IS NULL AND kind = 'event' AND `key` = ?2 AND `key` <> '' AND subject IS NULL AND (due IS NULL OR due > ?5))
+UNION ALL (SELECT ?1, instance_id, op, `match` FROM romancy_waits
+    WHERE ?4 IS NULL AND kind = 'event' AND `key` = ?2 AND `key` <> '' AND subject = ?3 AND (due IS NULL OR due > ?5))
+UNION ALL (SELECT ?1, instance_id, op, `match` FROM romancy_waits
+    WHERE instance_id = ?4 AND kind = 'event' AND `key` = ?2 AND (subject IS NULL OR subject = ?3)
+        AND (due IS NULL OR due > ?5))>>
+
+-- name: meet_many_waits
+-- Something has come for these waits: to each its own.
+<<? ;: UPDATE romancy_waits SET met = coalesce(met, ?3) WHERE instance_id = ?1 AND op = ?2>>
+
+-- name: find_events
+-- For each who asks (place, instance, operation, type, subject, deadline, wish): whether something else has come for it, and
+-- the oldest event that it may have.
+<<? UNION ALL: (SELECT
+    ?1,
+    EXISTS (SELECT 1 FROM romancy_inbox WHERE instance_id = ?2) OR EXISTS (
+        SELECT 1 FROM romancy_waits WHERE instance_id = ?2 AND met IS NOT NULL AND op <> ?3),
+    e.seq, e.accepted_at, e.body, e.target IS NOT NULL
+FROM romancy_instances AS i LEFT JOIN romancy_events AS e ON e.seq = (SELECT min(three.seq) FROM (
+    (SELECT o.seq FROM romancy_events AS o
+    WHERE ?5 IS NULL AND o.target IS NULL AND o.type = ?4 AND (?6 IS NULL OR o.accepted_at < ?6)
+        AND o.seq > coalesce(
+            (SELECT met - 1 FROM romancy_waits WHERE instance_id = ?2 AND op = ?3), (
+            SELECT greatest(max(b.born), coalesce(max(t.seq), 0)) FROM romancy_instances AS b LEFT JOIN romancy_taken AS t
+                ON t.instance_id = b.id AND t.wanted = unhex(sha2(?7, 256)) WHERE b.id = ?2))
+        AND NOT EXISTS (SELECT 1 FROM romancy_taken AS t WHERE t.instance_id = ?2 AND t.seq = o.seq)
+    ORDER BY o.seq LIMIT 1)
+    UNION ALL
+    (SELECT o.seq FROM romancy_events AS o
+    WHERE o.target IS NULL AND o.type = ?4 AND o.subject = ?5 AND (?6 IS NULL OR o.accepted_at < ?6)
+        AND o.seq > coalesce(
+            (SELECT met - 1 FROM romancy_waits WHERE instance_id = ?2 AND op = ?3), (
+            SELECT greatest(max(b.born), coalesce(max(t.seq), 0)) FROM romancy_instances AS b LEFT JOIN romancy_taken AS t
+                ON t.instance_id = b.id AND t.wanted = unhex(sha2(?7, 256)) WHERE b.id = ?2))
+        AND NOT EXISTS (SELECT 1 FROM romancy_taken AS t WHERE t.instance_id = ?2 AND t.seq = o.seq)
+    ORDER BY o.seq LIMIT 1)
+    UNION ALL
+    (SELECT o.seq FROM romancy_events AS o
+    WHERE o.target = ?2 AND o.type = ?4 AND (?5 IS NULL OR o.subject = ?5) AND (?6 IS NULL OR o.accepted_at < ?6)
+        AND o.seq > coalesce(
+            (SELECT met - 1 FROM romancy_waits WHERE instance_id = ?2 AND op = ?3), (
+            SELECT greatest(max(b.born), coalesce(max(t.seq), 0)) FROM romancy_instances AS b LEFT JOIN romancy_taken AS t
+                ON t.instance_id = b.id AND t.wanted = unhex(sha2(?7, 256)) WHERE b.id = ?2))
+        AND NOT EXISTS (SELECT 1 FROM romancy_taken AS t WHERE t.instance_id = ?2 AND t.seq = o.seq)
+    ORDER BY o.seq LIMIT 1)) AS three)
+WHERE i.id = ?2)>>
+
 -- name: handler_of
 -- The workflow that an event of this type starts.
 SELECT version FROM romancy_handlers WHERE workflow = ?

@@ -44,7 +44,7 @@ class Watch:
         """Look no more."""
         task, self._task = self._task, None
         if task is not None:
-            task.cancel()
+            task.cancel()  # while it connects, Python 3.11 may swallow that: then it sees that it is not wanted any more
             await asyncio.wait([task])
 
     def ring(self) -> None:
@@ -53,7 +53,7 @@ class Watch:
         self._wanted.set()
 
     async def _look_on(self) -> None:
-        while True:
+        while self._task is asyncio.current_task():
             try:
                 await self._look()
                 if monotonic() - self._tidied > _TIDY_EVERY:
