@@ -1,0 +1,21 @@
+-- What is started and said in transactions of others.
+
+-- name: hint
+-- Nobody is told: to ring in a transaction that may stay open would lock the bell. It is found by looking.
+SELECT 1
+
+-- name: stage
+-- Something is to be said when this transaction has committed.
+INSERT INTO romancy_staged (kind, head, body, at) VALUES (?, ?, ?, ?)
+
+-- name: staged
+-- What is to be said now, in order.
+SELECT seq, kind, head, body FROM romancy_staged ORDER BY seq LIMIT ?
+
+-- name: unstage
+-- It has been said.
+DELETE FROM romancy_staged WHERE seq IN (<<?>>)
+
+-- name: anything_staged
+-- Whether something is to be said.
+SELECT EXISTS (SELECT 1 FROM romancy_staged)
