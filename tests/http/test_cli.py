@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import socket
@@ -132,3 +133,23 @@ def test_uvicorn_is_missing(tmp_path: Path) -> None:
         1,
         "romancy: `romancy serve` needs uvicorn, which is not installed: pip install 'romancy[serve]'\n",
     )
+
+
+def test_migrate_looks_and_applies(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    database = str(tmp_path / "shop.db")
+    assert main(["migrate", "status", "--database", database]) == 3
+    assert "missing  0001_initial" in capsys.readouterr().out
+    assert not (tmp_path / "shop.db").exists()
+    assert main(["migrate", "up", "--database", database]) == 0
+    assert capsys.readouterr().out.splitlines()[0] == "applied  0001_initial"
+    assert main(["migrate", "up", "--database", database]) == 0
+    assert capsys.readouterr().out == "The schema is up to date.\n"
+    assert main(["migrate", "status", "--json", "--database", database]) == 0
+    assert all(one["applied"] for one in json.loads(capsys.readouterr().out))
+
+
+def test_migrate_says_what_is_wrong_without_the_password(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["migrate", "status", "--database", "oracle://me:s3cret@host/db"]) == 1
+    said = capsys.readouterr().err
+    assert "oracle" in said
+    assert "s3cret" not in said

@@ -6,10 +6,10 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from romancy.cli import serve, version
+from romancy.cli import migrate, serve, version
 from romancy.errors import RomancyError
 
-_COMMANDS = (serve, version)
+_COMMANDS = (serve, migrate, version)
 
 
 def run() -> None:

@@ -48,6 +48,13 @@ def pending(known: Sequence[Migration], applied: Sequence[tuple[int, str]], data
     return tuple(one for one in known if one.version not in done)
 
 
+def state_of(known: Sequence[Migration], applied: Sequence[tuple[int, str]]) -> list[tuple[str, bool]]:
+    """Each migration that this release or the database knows of, and whether the database has it."""
+    names = {one.version: one.name for one in known} | dict(applied)
+    done = {version for version, _ in applied}
+    return [(f"{version:04}_{name}", version in done) for version, name in sorted(names.items())]
+
+
 def refuse_behind(missing: Sequence[Migration], database: str) -> StoreError:
     """What to say when the schema is behind and must not be changed."""
     names = ", ".join(f"{one.version:04}_{one.name}" for one in missing)

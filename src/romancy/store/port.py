@@ -74,6 +74,10 @@ class Store(Protocol):
         """The database's time in microseconds."""
         ...
 
+    async def migrations(self) -> builtins.list[tuple[str, bool]]:
+        """Each migration of the schema by its name, and whether the database has it. The store need not be open."""
+        ...
+
     async def open(self) -> None:
         """Connect, and bring the schema up to date (or check that it is)."""
         ...

@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, TypeVar
 from romancy.clock import MICROS, Clock
 from romancy.errors import ConfigurationError, StoreError
 from romancy.model.transition import Answer, Write
+from romancy.store.migrator import Migration, read_migrations
 from romancy.store.mysql import failures
 from romancy.store.mysql.connections import Connections, Link, parse
 from romancy.store.mysql.cursor import MySqlCursor
 from romancy.store.mysql.pulse import MySqlPulse
 from romancy.store.mysql.quick import plainest
-from romancy.store.mysql.schema import prepare
+from romancy.store.mysql.schema import MIGRATIONS, applied, prepare
 from romancy.store.mysql.statements import one
 from romancy.store.mysql.watch import Watch
 from romancy.store.port import Pulse
@@ -154,6 +155,10 @@ class MySqlDatabase(ServerDatabase[Link]):
         """Whether a transaction was committed. One that was not, cannot be any more."""
         found = await connection.ask(_text("marked", (token,)))
         return bool(found.rows[0][0])
+
+    async def applied(self, connection: Link) -> tuple[Sequence[Migration], list[tuple[int, str]]]:
+        """The migrations there are, and those that the database has."""
+        return read_migrations(MIGRATIONS), await applied(connection)
 
     async def server_time(self, connection: Link) -> int:
         """The server's clock in microseconds."""

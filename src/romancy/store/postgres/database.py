@@ -20,6 +20,7 @@ from asyncpg.pool import PoolConnectionProxy
 from romancy.clock import MICROS, Clock
 from romancy.errors import ConfigurationError, StoreError
 from romancy.model.transition import Answer, Write
+from romancy.store.migrator import Migration, read_migrations
 from romancy.store.port import Pulse
 from romancy.store.postgres import failures
 from romancy.store.postgres.bell import Bell
@@ -27,7 +28,7 @@ from romancy.store.postgres.connections import Connections, label
 from romancy.store.postgres.cursor import PostgresCursor
 from romancy.store.postgres.pulse import PostgresPulse
 from romancy.store.postgres.quick import Quick
-from romancy.store.postgres.schema import prepare
+from romancy.store.postgres.schema import MIGRATIONS, applied, prepare
 from romancy.store.postgres.statements import one
 from romancy.store.sql.alchemy import AlchemyCursor
 from romancy.store.sql.bridge import run
@@ -217,6 +218,10 @@ class PostgresDatabase(ServerDatabase["Connection[Any]"]):
         free = await connection.fetchval(one("marked").text, token, 0)
         await connection.execute("ROLLBACK")
         return free is None
+
+    async def applied(self, connection: Link) -> tuple[Sequence[Migration], list[tuple[int, str]]]:
+        """The migrations there are, and those that the database has."""
+        return read_migrations(MIGRATIONS), await applied(connection)
 
     async def server_time(self, connection: Link) -> int:
         """The server's clock in microseconds."""

@@ -29,6 +29,10 @@ class Database(Protocol):
     @foreign.setter
     def foreign(self, foreign: Callable[[], None] | None) -> None: ...
 
+    async def migrations(self) -> list[tuple[str, bool]]:
+        """Each migration of the schema, and whether the database has it. Nothing need be open."""
+        ...
+
     async def open(self, *, auto_migrate: bool, now: int) -> None:
         """Connect, and bring the schema up to date (or check that it is)."""
         ...

@@ -23,6 +23,7 @@ from romancy.clock import MICROS, Clock, SystemClock, monotonic
 from romancy.errors import StoreError
 from romancy.ids import RandomIds
 from romancy.model.transition import Accepted, Answer, Applied, Create, Post, Request, Transition, Write
+from romancy.store.migrator import Migration, state_of
 from romancy.store.sql.batch import concerns_others, described, write_apart, write_deliberately
 from romancy.store.sql.bridge import run
 from romancy.store.sql.cursor import Cursor
@@ -143,6 +144,22 @@ class ServerDatabase(ABC, Generic[C]):
     @abstractmethod
     def ring(self) -> None:
         """Others have something to look at."""
+
+    @abstractmethod
+    async def applied(self, connection: C) -> tuple[Sequence[Migration], list[tuple[int, str]]]:
+        """The migrations there are, and those that the database has."""
+
+    async def migrations(self) -> list[tuple[str, bool]]:
+        """Each migration of the schema, and whether the database has it."""
+
+        async def look() -> list[tuple[str, bool]]:
+            async with self._pool.one() as connection:
+                return state_of(*await self.applied(connection))
+
+        try:
+            return await self.persist(look)
+        finally:
+            await self._pool.drop_idle()
 
     # --- writing
 

@@ -40,6 +40,10 @@ class SqlStore:
         """The time in microseconds."""
         return self._clock.now()
 
+    async def migrations(self) -> builtins.list[tuple[str, bool]]:
+        """Each migration of the schema, and whether the database has it."""
+        return await self._database.migrations()
+
     async def open(self) -> None:
         """Connect, and bring the schema up to date (or check that it is). Raises `StoreError`."""
         await self._database.open(auto_migrate=self._auto_migrate, now=self.now())

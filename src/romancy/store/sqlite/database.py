@@ -25,7 +25,7 @@ from romancy.store.sqlite.cursor import SqliteCursor
 from romancy.store.sqlite.failures import BAD_DATA, not_open, translate
 from romancy.store.sqlite.lanes import Inline, Lane, Threaded, on_loop
 from romancy.store.sqlite.pulse import FilePulse, SharedPulse
-from romancy.store.sqlite.schema import MIGRATIONS, prepare
+from romancy.store.sqlite.schema import MIGRATIONS, prepare, state
 from romancy.store.sqlite.statements import one
 from romancy.store.sqlite.steps import fit_at_once, write_steps
 
@@ -66,6 +66,16 @@ class SqliteDatabase:
         self._lock: AbstractContextManager[object] = threading.Lock() if self._in_memory else nullcontext()
         self._foreign: Callable[[], None] | None = None
         self._foreign_pending = False
+
+    async def migrations(self) -> list[tuple[str, bool]]:
+        """Each migration of the schema, and whether the file has it."""
+        return await asyncio.to_thread(self._state)
+
+    def _state(self) -> list[tuple[str, bool]]:
+        try:
+            return state(self.path)
+        except sqlite3.Error as error:
+            raise translate(error, self.path) from error
 
     async def open(self, *, auto_migrate: bool, now: int) -> None:
         """Connect and prepare the schema."""

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import sqlite3
+from contextlib import closing
+from pathlib import Path
 
-from romancy.store.migrator import Migration, pending, read_migrations, refuse_behind
-from romancy.store.sqlite.connection import patiently, write
+from romancy.store.migrator import Migration, pending, read_migrations, refuse_behind, state_of
+from romancy.store.sqlite.connection import MEMORY, connect, patiently, write
 from romancy.store.sqlite.cursor import SqliteCursor
 
 MIGRATIONS = "romancy.store.sqlite.migrations"
@@ -34,6 +36,15 @@ def prepare(connection: sqlite3.Connection, path: str, *, auto_migrate: bool, no
             _apply(cursor, migration, now)
 
     patiently(lambda: write(connection, migrate, None, "migrate"), path)
+
+
+def state(path: str) -> list[tuple[str, bool]]:
+    """Each migration, and whether a file has it. A file that is not there is not made."""
+    known = read_migrations(MIGRATIONS)
+    if path == MEMORY or not Path(path).exists():
+        return state_of(known, [])
+    with closing(connect(path, read_only=True)) as connection:
+        return state_of(known, patiently(lambda: _applied(connection), path))
 
 
 def _applied(connection: sqlite3.Connection) -> list[tuple[int, str]]:
