@@ -29,6 +29,7 @@ from romancy import (
     workflow,
 )
 from romancy.brokers import BrokerError, Event
+from romancy.outbox.relay import Relay
 from romancy.serde.talk import event_json
 
 NEVER = RetryPolicy(max_attempts=1)
@@ -431,8 +432,15 @@ async def test_a_broker_gets_no_more_at_once_than_it_wants(address: str) -> None
     assert desk.most == 3
 
 
-async def test_at_shutdown_what_is_on_its_way_arrives(address: str) -> None:
+async def test_at_shutdown_what_is_on_its_way_arrives(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
     released = asyncio.Event()
+    stop = Relay.stop
+
+    async def release_and_stop(relay: Relay, seconds: float) -> None:
+        asyncio.get_running_loop().call_soon(released.set)  # once the relay waits
+        await stop(relay, seconds)
+
+    monkeypatch.setattr(Relay, "stop", release_and_stop)
 
     async def answer(event: Event, nth: int) -> None:
         await released.wait()
@@ -442,10 +450,7 @@ async def test_at_shutdown_what_is_on_its_way_arrives(address: str) -> None:
     await app.startup()
     await app.send_event("told", "/shop", event_id="e-1")
     await desk.was_given("e-1")
-    ending = asyncio.create_task(app.shutdown())
-    await asyncio.sleep(0)
-    released.set()
-    await ending
+    await app.shutdown()
     assert (desk.ids, desk.open) == (["e-1"], False)
     async with Client(address, workflows=[]) as client:
         assert await entries(client) == []
