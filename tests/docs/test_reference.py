@@ -55,9 +55,9 @@ TALKING = [
 WORDS = re.findall(
     r"\w+",
     """
-    activity attempt batch broker channel claim commit compensation determinism epoch event generation group handler heartbeat
-    history incarnation instance journal lease message mode operation outbox park recur relay replay run status subject subscription timer
-    transition wait wake worker workflow
+    activity attempt batch broker channel claim commit compensation determinism epoch event generation group handler
+    heartbeat history incarnation instance journal lease message mode operation outbox park recur relay replay run
+    status subject subscription timer transition wait wake worker workflow
     """,
 )
 

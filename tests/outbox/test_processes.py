@@ -41,13 +41,13 @@ def relaying(address: str, url: str, *, lease: float = 1.0) -> Iterator[subproce
 
 
 async def put(address: str, *ids: str) -> None:
-    async with Client(address, broker=Desk(name="http")) as client:
+    async with Client(address, workflows=[], broker=Desk(name="http")) as client:
         for event_id in ids:
             await client.send_event("told", "/shop", event_id=event_id)
 
 
 async def emptied(address: str) -> None:
-    async with Client(address) as client:
+    async with Client(address, workflows=[]) as client:
         while (await client.list_outbox()).items:
             await asyncio.sleep(0.02)
 

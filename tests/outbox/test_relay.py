@@ -29,6 +29,7 @@ from romancy import (
     workflow,
 )
 from romancy.brokers import BrokerError, Event
+from romancy.outbox.relay import Relay
 from romancy.serde.talk import event_json
 
 NEVER = RetryPolicy(max_attempts=1)
@@ -176,7 +177,10 @@ async def test_an_activity_with_a_session_sends_with_its_commit(address: str) ->
 
 async def test_what_a_client_sends_an_app_relays(address: str) -> None:
     desk = Desk()
-    async with App(address, workflows=ALL, broker=desk, outbox_interval=0.02), Client(address, broker=Desk()) as client:
+    async with (
+        App(address, workflows=ALL, broker=desk, outbox_interval=0.02),
+        Client(address, workflows=[], broker=Desk()) as client,
+    ):
         await client.send_event("told", "/shop", event_id="e-1")
         await desk.has("e-1")
 
@@ -267,7 +271,7 @@ async def test_what_was_sent_with_a_broker_can_be_replayed_without(address: str)
 
 
 async def test_an_app_leaves_the_rows_of_other_brokers_alone(address: str) -> None:
-    async with Client(address, broker=Desk(name="far")) as client:
+    async with Client(address, workflows=[], broker=Desk(name="far")) as client:
         await client.send_event("told", "/shop", event_id="for-another")
     desk = Desk()
     async with app_on(address, desk) as app:
@@ -428,8 +432,15 @@ async def test_a_broker_gets_no_more_at_once_than_it_wants(address: str) -> None
     assert desk.most == 3
 
 
-async def test_at_shutdown_what_is_on_its_way_arrives(address: str) -> None:
+async def test_at_shutdown_what_is_on_its_way_arrives(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
     released = asyncio.Event()
+    stop = Relay.stop
+
+    async def release_and_stop(relay: Relay, seconds: float) -> None:
+        asyncio.get_running_loop().call_soon(released.set)  # once the relay waits
+        await stop(relay, seconds)
+
+    monkeypatch.setattr(Relay, "stop", release_and_stop)
 
     async def answer(event: Event, nth: int) -> None:
         await released.wait()
@@ -439,12 +450,9 @@ async def test_at_shutdown_what_is_on_its_way_arrives(address: str) -> None:
     await app.startup()
     await app.send_event("told", "/shop", event_id="e-1")
     await desk.was_given("e-1")
-    ending = asyncio.create_task(app.shutdown())
-    await asyncio.sleep(0)
-    released.set()
-    await ending
+    await app.shutdown()
     assert (desk.ids, desk.open) == (["e-1"], False)
-    async with Client(address) as client:
+    async with Client(address, workflows=[]) as client:
         assert await entries(client) == []
 
 
@@ -459,7 +467,7 @@ async def test_at_shutdown_what_takes_too_long_is_given_back(address: str) -> No
         await app.send_event("told", "/shop", event_id=f"e-{n}")
     await desk.was_given("e-0")
     await app.shutdown()
-    async with Client(address) as client:
+    async with Client(address, workflows=[]) as client:
         found = [(entry.event.id, entry.attempts, entry.claimed_by) for entry in await entries(client)]
     assert found == [(f"e-{n}", 0, None) for n in range(3)]
     other = Desk()
@@ -492,7 +500,7 @@ async def test_a_send_that_outlives_its_claim_is_cut_off(address: str) -> None:
 
 
 async def test_the_list_has_pages(address: str) -> None:
-    async with Client(address, broker=Desk()) as client:
+    async with Client(address, workflows=[], broker=Desk()) as client:
         for n in range(5):
             await client.send_event("told", "/shop", {"n": n}, event_id=f"e-{n}")
         first = await client.list_outbox(limit=3)
