@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol
 
@@ -31,22 +32,27 @@ class Lend(Protocol):
         ...
 
 
-@pytest.fixture(params=databases.names())
-def new_database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Lend]:
-    """Addresses of empty databases, each time another; the test runs once for each kind."""
-    kind = databases.KINDS[request.param]
-    why_not = kind.missing()
-    if why_not is not None:
+@contextmanager
+def _lending(name: str, folder: Path) -> Iterator[Lend]:
+    kind = databases.KINDS[name]
+    if why_not := kind.missing():
         pytest.skip(why_not)
     lent: list[str] = []
 
     def lend(*, bare: bool = False) -> str:
-        lent.append(kind.lend(tmp_path, bare=bare))
+        lent.append(kind.lend(folder, bare=bare))
         return lent[-1]
 
     yield lend
     for address in lent:
         kind.take_back(address)
+
+
+@pytest.fixture(params=databases.names())
+def new_database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Lend]:
+    """Addresses of empty databases, each time another; the test runs once for each kind."""
+    with _lending(request.param, tmp_path) as lend:
+        yield lend
 
 
 @pytest.fixture
@@ -65,6 +71,13 @@ def bare_database(new_database: Lend) -> str:
 def everywhere(new_database: Lend, monkeypatch: pytest.MonkeyPatch) -> None:
     """The test's environments that name no database are on each kind in turn."""
     monkeypatch.setattr(TestEnvironment, "_own_place", lambda _: new_database())
+
+
+@pytest.fixture
+def postgres(tmp_path: Path) -> Iterator[str]:
+    """The address of an empty database on PostgreSQL, for tests that are about that."""
+    with _lending("postgres", tmp_path) as lend:
+        yield lend()
 
 
 @pytest.fixture

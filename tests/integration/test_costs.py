@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import sqlite3
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.integration.counting import BEAT, READS_HISTORY, Counter, writes
 
 from romancy import ActivityContext, App, Workflow, WorkflowContext, activity, sleep, workflow
-from romancy.store.sqlite import connection
+from romancy.testing import TestEnvironment
 from romancy.worker.host import Host
 from romancy.worker.worker import Worker
 
@@ -55,50 +53,10 @@ async def steps_then_nap(ctx: WorkflowContext, steps: int) -> int:
 WORKFLOWS: list[Workflow[..., Any]] = [one_step, sleeper, many_steps, steps_then_nap]
 
 
-WRITES = ("INSERT", "UPDATE", "DELETE", "REPLACE")
-
-
-class Counter:
-    """Every statement that any connection of this process has executed."""
-
-    def __init__(self) -> None:
-        self.statements: list[str] = []
-        self.commits = 0
-        """Transactions that were committed. A statement that writes outside of one is one by itself."""
-
-    def clear(self) -> None:
-        """Count from here."""
-        self.statements.clear()
-        self.commits = 0
-
-    def executed(self, statement: str, *, alone: bool) -> None:
-        """A statement was executed, within a transaction or alone."""
-        self.statements.append(statement)
-        self.commits += statement == "COMMIT" or (alone and any(word in statement for word in WRITES))
-
-    def count(self, text: str) -> int:
-        """Statements with this in them."""
-        return sum(text in statement for statement in self.statements)
-
-
 @pytest.fixture
-def counter(monkeypatch: pytest.MonkeyPatch) -> Counter:
-    counter = Counter()
-    connect: Callable[[str, bool], sqlite3.Connection] = connection._connect
-
-    def counted(path: str, read_only: bool) -> sqlite3.Connection:
-        opened = connect(path, read_only)
-        opened.set_trace_callback(lambda statement: counter.executed(statement, alone=not opened.in_transaction))
-        return opened
-
-    monkeypatch.setattr(connection, "_connect", counted)
-    return counter
-
-
-@pytest.fixture
-def quiet(tmp_path: Path) -> App:
+def quiet(database: str) -> App:
     """An app whose housekeeping does not fall into what is counted."""
-    return App(str(tmp_path / "test.db"), workflows=WORKFLOWS, heartbeat_interval=600, lease_timeout=3600, poll_interval=600)
+    return App(database, workflows=WORKFLOWS, heartbeat_interval=600, lease_timeout=3600, poll_interval=600)
 
 
 def worker_of(app: App) -> Worker:
@@ -112,7 +70,9 @@ async def settle(app: App) -> None:
     assert finder is not None
     while not (finder.idle and finder.looked_at and worker_of(app).still):
         await asyncio.sleep(0.005)
-    await app._store.workers()  # behind whatever the lanes still do
+    assert app._upkeep is not None
+    await app._upkeep.round()  # behind the first one, which began with the app, and behind whatever the lanes still do
+    await asyncio.sleep(0)  # drivers tell of their statements a little later
 
 
 async def commits_of(app: App, counter: Counter, name: str, argument: int) -> int:
@@ -121,10 +81,6 @@ async def commits_of(app: App, counter: Counter, name: str, argument: int) -> in
     handle = await app.start_workflow(name, argument)
     await handle.result(timeout=30)
     return counter.commits
-
-
-READS_HISTORY = "SELECT seq, kind, op"
-"""How the statement begins that reads entries; those that only ask how long the history is do not count."""
 
 
 async def test_one_activity_is_two_commits(quiet: App, counter: Counter) -> None:
@@ -146,12 +102,35 @@ async def test_a_warm_run_is_not_replayed_and_reads_nothing(quiet: App, counter:
         assert counter.count(READS_HISTORY) == 0
 
 
-async def test_a_cold_run_reads_its_history_with_one_query(tmp_path: Path, counter: Counter) -> None:
-    app = App(str(tmp_path / "test.db"), workflows=WORKFLOWS, cache_size=0, heartbeat_interval=600, lease_timeout=3600)
+async def test_a_cold_run_reads_its_history_with_one_query(database: str, counter: Counter) -> None:
+    app = App(database, workflows=WORKFLOWS, cache_size=0, heartbeat_interval=600, lease_timeout=3600)
     async with app:
         assert await commits_of(app, counter, "steps_then_nap", 100) <= 104  # the start, each result, a claim, the end
         assert worker_of(app).replays == 1
         assert counter.count(READS_HISTORY) == 1
+
+
+async def test_resuming_a_long_history_takes_a_handful_of_statements(database: str, counter: Counter) -> None:
+    @activity
+    async def step(ctx: ActivityContext, number: int) -> int:
+        return number
+
+    @workflow
+    async def long(ctx: WorkflowContext) -> int:
+        total = sum([await step(ctx, number) for number in range(300)])
+        await sleep(ctx, 60)
+        return total
+
+    async with TestEnvironment(database, workflows=[long]) as env:
+        handle = await env.app.start_workflow(long)
+        await env.settle()
+        await env.restart()
+        counter.clear()
+        assert await handle.result() == sum(range(300))
+        assert len(counter.statements) < 60, counter.statements
+        assert [entry.seq async for entry in handle.history()] == list(range(1, 302))
+        assert env.app._worker is not None
+        assert env.app._worker.replays == 1
 
 
 async def test_the_cost_of_a_step_does_not_grow(quiet: App, counter: Counter) -> None:
@@ -168,8 +147,8 @@ async def test_the_cost_of_a_step_does_not_grow(quiet: App, counter: Counter) ->
 async def test_a_step_is_one_statement(quiet: App, counter: Counter) -> None:
     async with quiet as app:
         await commits_of(app, counter, "many_steps", 220)
-        assert counter.count("INSERT INTO romancy_history") == 220
-        assert counter.count("BEGIN IMMEDIATE") == 2  # the start and the end
+        assert counter.count("INSERT INTO romancy_history") in (220, 221)  # where starts and steps are one statement, both
+        assert counter.count("BEGIN I") <= 2  # the start and the end; reads have none
 
 
 async def test_concurrent_starts_share_commits(quiet: App, counter: Counter) -> None:
@@ -181,12 +160,8 @@ async def test_concurrent_starts_share_commits(quiet: App, counter: Counter) -> 
         assert counter.commits <= 40
 
 
-BEAT = "UPDATE romancy_workers SET beat_at"
-
-
-async def test_an_idle_app_looks_and_beats_and_nothing_else(tmp_path: Path, counter: Counter) -> None:
-    path = str(tmp_path / "test.db")
-    async with App(path, workflows=WORKFLOWS, heartbeat_interval=0.1, lease_timeout=10, poll_interval=0.1) as app:
+async def test_an_idle_app_looks_and_beats_and_nothing_else(database: str, counter: Counter) -> None:
+    async with App(database, workflows=WORKFLOWS, heartbeat_interval=0.1, lease_timeout=10, poll_interval=0.1) as app:
         handle = await app.start_workflow(sleeper, 1)
         await handle.result(timeout=30)
         await settle(app)
@@ -197,17 +172,16 @@ async def test_an_idle_app_looks_and_beats_and_nothing_else(tmp_path: Path, coun
         while heart.beats < first + 10:
             await asyncio.sleep(0.02)
         statements, beats = list(counter.statements), heart.beats - first + 1
-    writes = [statement for statement in statements if any(word in statement for word in WRITES)]
-    assert [statement for statement in writes if not statement.startswith(BEAT)] == []
-    assert len(writes) <= beats
+    written = [statement for statement in statements if writes(statement)]
+    assert [statement for statement in written if not statement.startswith(BEAT)] == []
+    assert len(written) <= beats
     assert not [statement for statement in statements if "romancy_history" in statement or "romancy_payloads" in statement]
-    looks = [statement for statement in statements if not statement.startswith("PRAGMA data_version")]
     # A beat, a sweep, a look at the blocked, and looks for work: one each interval, and one when somebody has written.
-    assert len(looks) <= 40 * beats
+    assert len(statements) <= 40 * beats
 
 
-async def test_the_cache_is_bounded_and_the_evicted_go_on(tmp_path: Path) -> None:
-    app = App(str(tmp_path / "test.db"), workflows=WORKFLOWS, cache_size=10, poll_interval=0.1)
+async def test_the_cache_is_bounded_and_the_evicted_go_on(database: str) -> None:
+    app = App(database, workflows=WORKFLOWS, cache_size=10, poll_interval=0.1)
     parked: list[int] = []
     async with app:
         worker = worker_of(app)
@@ -220,8 +194,8 @@ async def test_the_cache_is_bounded_and_the_evicted_go_on(tmp_path: Path) -> Non
         assert not worker._parked
 
 
-async def test_ended_and_evicted_instances_leave_nothing_in_memory(tmp_path: Path) -> None:
-    async with App(str(tmp_path / "test.db"), workflows=WORKFLOWS, cache_size=5, poll_interval=0.1) as app:
+async def test_ended_and_evicted_instances_leave_nothing_in_memory(database: str) -> None:
+    async with App(database, workflows=WORKFLOWS, cache_size=5, poll_interval=0.1) as app:
         handles = await asyncio.gather(*(app.start_workflow(sleeper, 2) for _ in range(40)))
         await asyncio.gather(*(handle.result(timeout=60) for handle in handles))
         worker = worker_of(app)

@@ -1,4 +1,4 @@
-"""Two apps on one file, in two threads, that race for real: who speaks and who listens are let go by one barrier.
+"""Two apps on one database, in two threads, that race for real: who speaks and who listens are let go by one barrier.
 
 Each round has two who listen, one in each app, and one who speaks from each app. Here no order is chosen, and none is known
 afterwards: what counts is that everything said is heard, once, and in the same order by all who hear all of it.
@@ -46,7 +46,7 @@ def _mode(mode: str) -> Any:
 
 
 class Race:
-    """Many rounds on one file; what was heard wrongly."""
+    """Many rounds on one database; what was heard wrongly."""
 
     def __init__(self, database: str) -> None:
         self._database = database

@@ -1,4 +1,4 @@
-"""Two apps that race for real on one file lose nothing."""
+"""Two apps that race for real on one database lose nothing."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from tests.property.talking.planting import in_vain
 
 from romancy.model.talk import Ask
 from romancy.model.transition import Write
+from romancy.store.sql.store import SqlStore
 from romancy.store.sql.talk import Talk
-from romancy.store.sqlite.store import SqliteStore
 
 
 def test_everything_is_heard_once_and_in_one_order(database: str) -> None:
@@ -26,10 +26,10 @@ def test_everything_is_heard_once_and_in_one_order(database: str) -> None:
 
 def test_a_look_before_the_wait_is_lost_in_a_race(database: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The race finds what it is there for."""
-    commit, find = SqliteStore.commit, Talk._find
+    commit, find = SqlStore.commit, Talk._find
     nothing: set[tuple[str, str]] = set()
 
-    async def hasty(self: SqliteStore, batch: Sequence[Write]) -> Any:
+    async def hasty(self: SqlStore, batch: Sequence[Write]) -> Any:
         found = await self._database.read(partial(in_vain, batch=batch))
         await asyncio.sleep(0.002)
         nothing.update(found)
@@ -41,7 +41,7 @@ def test_a_look_before_the_wait_is_lost_in_a_race(database: str, monkeypatch: py
     def stale(self: Talk, instance_id: str, ask: Ask) -> tuple[int, int, bytes] | None:
         return None if (instance_id, ask.entry.op) in nothing else find(self, instance_id, ask)
 
-    monkeypatch.setattr(SqliteStore, "commit", hasty)
+    monkeypatch.setattr(SqlStore, "commit", hasty)
     monkeypatch.setattr(Talk, "_find", stale)
     monkeypatch.setattr(race, "_PATIENCE", 2.0)
     racing = race.Race(database)
