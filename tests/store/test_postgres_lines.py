@@ -81,17 +81,16 @@ TABLES = (
     " ORDER BY d.instance_id, d.channel, d.seq",
     "SELECT * FROM romancy_members ORDER BY name, instance_id",
 )
-"""Everything that is there, without the numbers that a transaction which was rolled back uses up, and without the time of the
-last write, which the short way does not note."""
+"""Everything that is there, without the numbers that a transaction which was rolled back uses up, and without the time of
+the last write, which the short way does not note."""
 
 EMPTY = "; ".join(
     f"DELETE FROM romancy_{name}"
     for name in (
-        "instances payloads history attempts waits inbox journal workers sources events taken handlers subscriptions "
-        "messages deliveries members commits"
-    ).split()
+        *("instances", "payloads", "history", "attempts", "waits", "inbox", "journal", "workers", "sources", "events"),
+        *("taken", "handlers", "subscriptions", "messages", "deliveries", "members", "commits"),
+    )
 )
-
 
 TWICE = (
     (Cut.AFTER, Cut.BEFORE, 1),
