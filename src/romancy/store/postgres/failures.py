@@ -24,6 +24,7 @@ _AWAY = (
     asyncpg.InsufficientResourcesError,
     asyncpg.PostgresIOError,
     asyncpg.TargetServerAttributeNotMatched,
+    asyncpg.InternalClientError,  # a connection that breaks at the wrong moment leaves the driver in a state it does not expect
 )
 _DATA = (
     asyncpg.DataError,
