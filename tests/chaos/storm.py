@@ -182,8 +182,8 @@ async def main(address: str, name: str, service: str) -> None:
         heartbeat_interval=HEARTBEAT,
         lease_timeout=LEASE,
         poll_interval=0.2,
-        max_concurrent_workflows=200,
-        cache_size=200,
+        max_concurrent_workflows=300,
+        cache_size=800,
         pool_size=4,
         shutdown_timeout=1,
     )
@@ -322,6 +322,8 @@ class Weather:
     hands: Hands
     server: Server | None
     chance: random.Random
+    calm: float = 1.0
+    """Seconds between two strikes, at most."""
     running: list[Worker] = field(default_factory=list)
     killed: int = 0
     stopped: int = 0
@@ -338,10 +340,10 @@ class Weather:
         while (done := await count(address, FINISHED)) < visits - visits // 20:
             if marks and done >= marks[0][0]:
                 await self._restart(marks.pop(0)[1])
-            elif self.chance.random() < 0.6:
-                await self._kill()
-            else:
+            elif (self.killed + self.stopped) % 3 == 1:
                 await self._stand_still()
+            else:
+                await self._kill()
         assert marks == [], "the server was restarted as often as it should be"
 
     async def _restart(self, hard: bool) -> None:
@@ -356,7 +358,7 @@ class Weather:
         self.killed += 1
         await asyncio.sleep(self.chance.random() * 0.3)
         self.running[victim] = self.hands.start()
-        await asyncio.sleep(0.3 + self.chance.random())
+        await asyncio.sleep(self.calm * self.chance.random())
 
     async def _stand_still(self) -> None:
         victim = self.chance.choice(self.running)
@@ -364,7 +366,7 @@ class Weather:
         self.stopped += 1
         await asyncio.sleep(LEASE * (1.5 + self.chance.random()))  # longer than the lease: it is taken for dead
         victim.go_on()
-        await asyncio.sleep(0.2)
+        await asyncio.sleep(self.calm * self.chance.random())
 
 
 async def close_clerks(client: Client, clerks: int) -> None:

@@ -38,7 +38,7 @@ async def test_a_storm_loses_nothing_and_repeats_nothing(server: servers.Postgre
     books, chance = Books(), random.Random(7)
     address = server.address
     with Hands(address, tmp_path) as hands:
-        weather = Weather(hands, server, chance)
+        weather = Weather(hands, server, chance, calm=1.0 + VISITS / 1000)
         weather.begin(WORKERS)
         async with Client(address, workflows=[storm.visit, mailroom.clerk]) as client:
             await mailroom.hire(client, CLERKS)
