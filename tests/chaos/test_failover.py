@@ -15,7 +15,7 @@ from tests.chaos.storm import Books, Hands, Reception, close_clerks, count, faul
 from romancy import Client, StoreError
 from romancy.clock import SystemClock
 from romancy.store.open import open_store
-from romancy.store.postgres import database
+from romancy.store.sql import server as patience
 
 pytestmark = [pytest.mark.chaos, pytest.mark.slow]
 
@@ -82,7 +82,7 @@ async def test_a_standby_takes_over(pair: Pair, tmp_path: Path, options: str) ->
 
 async def test_a_standby_alone_is_of_no_use(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is not written to, and said to be what it is."""
-    monkeypatch.setattr(database, "_PATIENCE", 0.1)
+    monkeypatch.setattr(patience, "_PATIENCE", 0.1)
     for address in (pair.standby.address, f"{pair.standby.address}?target_session_attrs=read-write"):
         store = open_store(address, clock=SystemClock())
         with pytest.raises(

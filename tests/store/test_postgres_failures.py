@@ -22,10 +22,10 @@ from romancy.errors import ConfigurationError, StoreError
 from romancy.model.transition import Applied
 from romancy.store.open import Server, open_store
 from romancy.store.port import Store
-from romancy.store.postgres import database as engine
 from romancy.store.postgres import schema
 from romancy.store.postgres.addresses import each, label, sound
 from romancy.store.postgres.failures import translate
+from romancy.store.sql import server as engine
 from romancy.testing.conformance.builders import create, write
 
 SECRET = "s3cr3t"

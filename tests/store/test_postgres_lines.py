@@ -402,7 +402,7 @@ async def _until(operator: asyncpg.Connection[Any], question: str) -> None:
 async def test_a_clock_that_cannot_be_read_does_not_repeat_what_was_committed(
     teller: Teller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("romancy.store.postgres.database._CLOCK_EVERY", -1.0)
+    monkeypatch.setattr("romancy.store.sql.server._CLOCK_EVERY", -1.0)
     story = STORIES["publish to nobody"]
     wanted, requests = await teller.tell(story)
     assert any("clock_timestamp" in text for text in requests)

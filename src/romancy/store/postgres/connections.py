@@ -11,8 +11,10 @@ from typing import Any
 import asyncpg
 from asyncpg import Connection
 
-from romancy.store.postgres.addresses import each, label, names_itself, sound
-from romancy.store.postgres.failures import Trouble, trouble_of
+from romancy.store.postgres.addresses import each, names_itself, sound
+from romancy.store.postgres.addresses import label as label
+from romancy.store.postgres.failures import trouble_of
+from romancy.store.sql.server import Trouble
 
 _CONNECT, _CONNECT_EACH = 10.0, 3.0
 """Seconds a connection may take to be made; with each of several servers: one that is gone must not use up all the time."""
