@@ -6,15 +6,18 @@ import asyncio
 import atexit
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import tempfile
 import time
+from contextlib import suppress
 from functools import cache
 from importlib.util import find_spec
 from itertools import count
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import asyncpg
 
@@ -35,8 +38,11 @@ class Postgres:
         if os.geteuid() == 0:
             shutil.chown(self.folder, _NOBODY)
         atexit.register(self.remove)
-        self._run("initdb", "-D", str(self.folder / "data"), "-U", "romancy", "--auth=trust", "--no-sync", "-E", "UTF8")
+        self._fill()
         self.start()
+
+    def _fill(self) -> None:
+        self._run("initdb", "-D", str(self.folder / "data"), "-U", "romancy", "--auth=trust", "--no-sync", "-E", "UTF8")
 
     @property
     def address(self) -> str:
@@ -63,6 +69,32 @@ class Postgres:
             self._run("pg_ctl", "-D", str(self.folder / "data"), "stop", "-m", "immediate" if hard else "fast")
             process.wait(30)
 
+    def kill(self) -> None:
+        """As a machine that loses power: every process of it at once."""
+        process, self._process = self._process, None
+        assert process is not None
+        for pid in [process.pid, *_children(process.pid)]:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        process.wait(30)
+
+    def send(self, number: signal.Signals) -> None:
+        """Send a signal to every process of it."""
+        assert self._process is not None
+        for pid in [self._process.pid, *_children(self._process.pid)]:
+            with suppress(ProcessLookupError):
+                os.kill(pid, number)
+
+    def ask(self, *statements: str) -> Any:
+        """Have statements done; what the last one gives."""
+        return asyncio.run(_execute(self.address, *statements))
+
+    def require_passwords(self) -> None:
+        """From now on everybody but the tests themselves needs a password."""
+        lines = ("host all romancy 127.0.0.1/32 trust", "host replication romancy 127.0.0.1/32 trust")
+        (self.folder / "data" / "pg_hba.conf").write_text("\n".join([*lines, "host all all 127.0.0.1/32 scram-sha-256", ""]))
+        self.ask("SELECT pg_reload_conf()")
+
     def remove(self) -> None:
         """Stop it for good."""
         self.stop(hard=True)
@@ -73,6 +105,72 @@ class Postgres:
         done = subprocess.run(command, capture_output=True, timeout=60, check=False, **_as_nobody())
         if done.returncode:
             raise RuntimeError(f"{program}: {done.stderr.decode()}")
+
+
+class Standby(Postgres):
+    """A server that follows another, which waits with every COMMIT until it is written here too."""
+
+    def __init__(self, primary: Postgres, *settings: str) -> None:
+        self._primary = primary
+        super().__init__(*settings)
+        primary.ask("ALTER SYSTEM SET synchronous_standby_names = '*'", "SELECT pg_reload_conf()")
+        deadline = time.monotonic() + 30
+        while primary.ask("SELECT count(*) FROM pg_stat_replication WHERE sync_state = 'sync'") == 0:
+            if time.monotonic() > deadline:
+                raise RuntimeError(f"The standby does not follow: {(self.folder / 'log').read_text()}")
+            time.sleep(0.05)
+
+    def _fill(self) -> None:
+        source = f"postgresql://romancy@127.0.0.1:{self._primary.port}/postgres"
+        self._run("pg_basebackup", "-D", str(self.folder / "data"), "-d", source, "-R", "-c", "fast", "--no-sync")
+
+    def promote(self) -> None:
+        """It is the primary from now on."""
+        self._run("pg_ctl", "-D", str(self.folder / "data"), "promote")
+
+
+class PgBouncer:
+    """A pooler in front of a server that gives out its connections by the transaction. From Debian's package."""
+
+    def __init__(self, server: str, *settings: str) -> None:
+        parts = urlsplit(server)
+        self.port = free_port()
+        self._folder = Path(tempfile.mkdtemp(prefix="romancy-bouncer-"))
+        config = ["[databases]", f"* = host={parts.hostname} port={parts.port}", "[pgbouncer]", "listen_addr = 127.0.0.1"]
+        config += [f"listen_port = {self.port}", "auth_type = any", f"unix_socket_dir = {self._folder}"]
+        config += ["pool_mode = transaction", "max_client_conn = 500", "default_pool_size = 10", *settings]
+        # Any user is taken for the one that is named with the database.
+        config[1] += f" user={parts.username}"
+        (self._folder / "pgbouncer.ini").write_text("\n".join([*config, ""]))
+        if os.geteuid() == 0:
+            shutil.chown(self._folder, _NOBODY)
+        atexit.register(self.remove)
+        command = [bouncer_program() or "pgbouncer", str(self._folder / "pgbouncer.ini")]
+        with (self._folder / "log").open("ab") as log:
+            self._process: subprocess.Popen[Any] | None = subprocess.Popen(command, stdout=log, stderr=log, **_as_nobody())
+        deadline = time.monotonic() + 30
+        while not asyncio.run(_answers(self.over(server))):
+            if time.monotonic() > deadline or self._process.poll() is not None:
+                raise RuntimeError(f"PgBouncer did not start: {(self._folder / 'log').read_text()}")
+            time.sleep(0.05)
+
+    def over(self, database: str) -> str:
+        """A database address, by way of the pooler."""
+        parts = urlsplit(database)
+        return f"postgresql://{parts.username}@127.0.0.1:{self.port}{parts.path}"
+
+    def remove(self) -> None:
+        """Stop it for good."""
+        process, self._process = self._process, None
+        if process is not None:
+            process.kill()
+            process.wait(30)
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def bouncer_program() -> str | None:
+    """Where PgBouncer is, if it is installed."""
+    return shutil.which("pgbouncer") or shutil.which("pgbouncer", path="/usr/sbin:/usr/local/sbin")
 
 
 @cache
@@ -148,10 +246,16 @@ async def _answers(address: str) -> bool:
     return True
 
 
-async def _execute(address: str, *statements: str) -> None:
+async def _execute(address: str, *statements: str) -> Any:
     connection = await asyncpg.connect(address)
     try:
-        for statement in statements:
+        for statement in statements[:-1]:
             await connection.execute(statement)
+        return await connection.fetchval(statements[-1])
     finally:
         await connection.close()
+
+
+def _children(pid: int) -> list[int]:
+    found = subprocess.run(["ps", "-o", "pid=", "--ppid", str(pid)], capture_output=True, check=False)
+    return [int(line) for line in found.stdout.split()]

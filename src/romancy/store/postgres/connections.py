@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from typing import Any
-from urllib.parse import urlsplit
 
 import asyncpg
 from asyncpg import Connection
 
-_CONNECT = 10.0
-"""Seconds a connection may take to be made."""
+from romancy.store.postgres.addresses import each, names_itself, sound
+from romancy.store.postgres.addresses import label as label
+from romancy.store.postgres.failures import trouble_of
+from romancy.store.sql.server import Trouble
+
+_CONNECT, _CONNECT_EACH = 10.0, 3.0
+"""Seconds a connection may take to be made; with each of several servers: one that is gone must not use up all the time."""
+_SILENCE = 20
+"""Seconds after which a server is given up whose machine does not acknowledge what was sent."""
 _GOODBYE = 2.0
 _STATEMENTS = 200
 """Statements that a connection keeps prepared."""
@@ -22,23 +29,47 @@ class Connections:
     """Connections to one database."""
 
     def __init__(self, dsn: str, size: int) -> None:
-        self.dsn = dsn
-        self.label = label(dsn)
+        self.dsn = sound(dsn)
+        self.label = label(self.dsn)
         self.pooled = False
         """Something stands in between that hands out server connections by the transaction."""
         self.size = size
         self._room = asyncio.Semaphore(size)
         self._idle: list[Connection[Any]] = []
         self._closed = False
+        self._last_good = 0
+        """Which of several servers could be reached."""
 
     async def connect(self, dsn: str | None = None) -> Connection[Any]:
         """A new connection, which is the caller's."""
-        return await asyncpg.connect(
-            dsn or self.dsn,
-            timeout=_CONNECT,
-            server_settings={"application_name": "romancy"},
+        address = self.dsn if dsn is None else sound(dsn)
+        servers = each(address)
+        if len(servers) == 1:
+            return await self._connect(address, _CONNECT)
+        error: Exception | None = None
+        for number in range(len(servers)):
+            place = (self._last_good + number) % len(servers)
+            try:
+                connection = await self._connect(servers[place], _CONNECT_EACH)
+            except Exception as found:
+                if trouble_of(found) is not Trouble.AWAY:
+                    raise
+                error = found
+            else:
+                self._last_good = place
+                return connection
+        assert error is not None
+        raise error
+
+    async def _connect(self, address: str, patience: float) -> Connection[Any]:
+        connection = await asyncpg.connect(
+            address,
+            timeout=patience,
+            server_settings={} if names_itself(address) else {"application_name": "romancy"},
             statement_cache_size=0 if self.pooled else _STATEMENTS,
         )
+        _watch(connection)
+        return connection
 
     @asynccontextmanager
     async def one(self) -> AsyncIterator[Connection[Any]]:
@@ -84,9 +115,21 @@ async def goodbye(connection: Connection[Any]) -> None:
         await connection.close(timeout=_GOODBYE)
 
 
-def label(dsn: str) -> str:
-    """An address without what must not be shown."""
-    parts = urlsplit(dsn)
-    place = parts.netloc.rpartition("@")[2]
-    user = f"{parts.username}@" if parts.username else ""
-    return f"{parts.scheme}://{user}{place}{parts.path}"
+def _watch(connection: Connection[Any]) -> None:
+    """Notice a machine that is gone without a word; by itself the system would wait for a quarter of an hour."""
+    transport: asyncio.Transport = connection._transport  # type: ignore[attr-defined]
+    line: socket.socket | None = transport.get_extra_info("socket")
+    if line is None or line.family not in (socket.AF_INET, socket.AF_INET6):
+        return
+    line.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in _WATCHING.items():
+        if hasattr(socket, name):  # not every system has all of them
+            line.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+
+
+_WATCHING = {
+    "TCP_KEEPIDLE": _SILENCE // 2,
+    "TCP_KEEPINTVL": _SILENCE // 4,
+    "TCP_KEEPCNT": 2,
+    "TCP_USER_TIMEOUT": 1000 * _SILENCE,
+}

@@ -24,6 +24,7 @@ _AWAY = (
     asyncpg.InsufficientResourcesError,
     asyncpg.PostgresIOError,
     asyncpg.TargetServerAttributeNotMatched,
+    asyncpg.InternalClientError,  # a connection broke at a moment when the driver did not expect it
 )
 _DATA = (
     asyncpg.DataError,

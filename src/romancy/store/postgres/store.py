@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from romancy.clock import Clock
+from romancy.store.postgres.addresses import sound
 from romancy.store.postgres.database import PostgresDatabase
 from romancy.store.sql.server import Crash
 from romancy.store.sql.store import SqlStore
@@ -22,6 +23,7 @@ class PostgresStore(SqlStore):
         listen_dsn: str | None = None,
         crash: Crash | None = None,
     ) -> None:
+        listen_dsn = None if listen_dsn is None else sound(listen_dsn)
         server = PostgresDatabase(
             dsn, clock=clock, pool_size=pool_size, listen_notify=listen_notify, listen_dsn=listen_dsn, crash=crash
         )

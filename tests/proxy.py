@@ -1,0 +1,220 @@
+"""A line to a PostgreSQL server that breaks where a test wants it to.
+
+It understands just enough of the protocol to know what the client asks: a simple query, or the statement that is bound. What
+it calls a request is everything up to the server's "ready": `COMMIT`, or one execution of a prepared statement.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import struct
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from enum import StrEnum
+from urllib.parse import urlsplit
+
+
+class Cut(StrEnum):
+    """When the line breaks."""
+
+    BEFORE = "before"
+    """The request does not reach the server."""
+    AFTER = "after"
+    """The server has done it; its answer is lost."""
+    DURING = "during"
+    """The server has got it, and nobody waits for what it says."""
+
+
+When = Callable[[str, int], Cut | None]
+"""Decides about a request by its text and its number, counted from 1 over all connections."""
+
+
+def nowhere(text: str, number: int) -> Cut | None:
+    """The line holds."""
+    return None
+
+
+def once(pattern: str, cut: Cut) -> When:
+    """Break at the first request that looks like this."""
+    left = [cut]
+
+    def when(text: str, number: int) -> Cut | None:
+        return left.pop() if left and re.search(pattern, text) else None
+
+    return when
+
+
+def at(place: int, cut: Cut) -> When:
+    """Break at the request of that number."""
+    return lambda text, number: cut if number == place else None
+
+
+@dataclass
+class Proxy:
+    """Stands between a client and a server on the loopback."""
+
+    target: tuple[str, int]
+    when: When = nowhere
+    ignored: Callable[[str], bool] = field(default=lambda text: False)
+    """Requests that are not counted and not cut."""
+    requests: list[str] = field(default_factory=list)
+    cuts: list[str] = field(default_factory=list)
+    port: int = 0
+    _tasks: set[asyncio.Task[None]] = field(default_factory=set)
+
+    def address(self, database: str) -> str:
+        """The same database, over this line."""
+        parts = urlsplit(database)
+        user = f"{parts.username}@" if parts.username else ""
+        return f"postgresql://{user}127.0.0.1:{self.port}{parts.path}?sslmode=disable"
+
+    def expect(self, when: When) -> None:
+        """From now on break there; count from one again."""
+        self.when = when
+        self.requests.clear()
+        self.cuts.clear()
+
+    def decide(self, text: str) -> Cut | None:
+        """What to do at a request."""
+        if self.ignored(text):
+            return None
+        self.requests.append(text)
+        cut = self.when(text, len(self.requests))
+        if cut is not None:
+            self.cuts.append(text)
+        return cut
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._tasks.add(task)
+        try:
+            with suppress(asyncio.CancelledError):  # asyncio's streams would report it as an error
+                await _Line(self, reader, writer).run()
+        finally:
+            self._tasks.discard(task)
+
+    async def _hang_up(self) -> None:
+        for task in list(self._tasks):
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(set(self._tasks))
+
+
+@asynccontextmanager
+async def proxy_to(database: str, when: When = nowhere) -> AsyncIterator[Proxy]:
+    """A line to the server of a database address."""
+    parts = urlsplit(database)
+    assert parts.hostname is not None
+    proxy = Proxy((parts.hostname, parts.port or 5432), when)
+    server = await asyncio.start_server(proxy._serve, "127.0.0.1", 0)
+    proxy.port = server.sockets[0].getsockname()[1]
+    try:
+        yield proxy
+    finally:
+        server.close()
+        await proxy._hang_up()
+        await server.wait_closed()
+
+
+class _Broken(Exception):
+    """The line is to break now."""
+
+
+class _Line:
+    """One connection."""
+
+    def __init__(self, proxy: Proxy, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._proxy = proxy
+        self._client = (reader, writer)
+        self._statements: dict[bytes, str] = {}
+        self._swallowing = asyncio.Event()
+        self._ready = asyncio.Event()
+
+    async def run(self) -> None:
+        """Until one side hangs up, or the line breaks."""
+        reader, writer = self._client
+        try:
+            upstream = await asyncio.open_connection(*self._proxy.target)
+        except OSError:
+            writer.transport.abort()
+            return
+        ways = [
+            asyncio.ensure_future(self._ask(reader, upstream[1])),
+            asyncio.ensure_future(self._answer(upstream[0], writer)),
+        ]
+        try:
+            await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for way in ways:
+                way.cancel()
+            await asyncio.gather(*ways, return_exceptions=True)
+            for side in (writer, upstream[1]):
+                side.transport.abort()
+
+    async def _ask(self, reader: asyncio.StreamReader, server: asyncio.StreamWriter) -> None:
+        """From the client to the server, a request at a time."""
+        with suppress(asyncio.IncompleteReadError, ConnectionError, _Broken):
+            server.write(await _greeting(reader))
+            while True:
+                text, raw = await self._request(reader)
+                await self._pass_on(text, raw, server)
+
+    async def _pass_on(self, text: str | None, raw: bytes, server: asyncio.StreamWriter) -> None:
+        cut = None if text is None else self._proxy.decide(text)
+        if cut is Cut.BEFORE:
+            raise _Broken
+        if cut is Cut.AFTER:
+            self._swallowing.set()
+            self._ready.clear()
+        server.write(raw)
+        await server.drain()
+        if cut is Cut.AFTER:
+            await self._ready.wait()
+        if cut is not None:
+            raise _Broken
+
+    async def _request(self, reader: asyncio.StreamReader) -> tuple[str | None, bytes]:
+        """What is asked next, and its bytes; no text for what changes nothing."""
+        text, raw = None, b""
+        while True:
+            kind, body = await _message(reader)
+            raw += kind + struct.pack("!I", len(body) + 4) + body
+            if kind == b"P":
+                name, _, rest = body.partition(b"\0")
+                self._statements[name] = rest.partition(b"\0")[0].decode()
+            elif kind == b"B":
+                text = self._statements.get(body.split(b"\0")[1], "?")
+            elif kind == b"Q":
+                return body.rstrip(b"\0").decode(), raw
+            elif kind not in b"DEC":  # describe, execute, close: more is to come
+                return text, raw
+
+    async def _answer(self, server: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """From the server to the client, unless the answer is to be lost."""
+        with suppress(asyncio.IncompleteReadError, ConnectionError):
+            while True:
+                kind, body = await _message(server)
+                if not self._swallowing.is_set():
+                    writer.write(kind + struct.pack("!I", len(body) + 4) + body)
+                    await writer.drain()
+                if kind == b"Z":
+                    self._ready.set()
+
+
+async def _greeting(reader: asyncio.StreamReader) -> bytes:
+    head = await reader.readexactly(4)
+    return head + await reader.readexactly(struct.unpack("!I", head)[0] - 4)
+
+
+async def _message(reader: asyncio.StreamReader) -> tuple[bytes, bytes]:
+    kind = await reader.readexactly(1)
+    (size,) = struct.unpack("!I", await reader.readexactly(4))
+    return kind, await reader.readexactly(size - 4)
+
+
+def short(text: str) -> str:
+    """A statement, short enough for the name of a test or a message."""
+    return re.sub(r"\s+", " ", text).strip()[:60]

@@ -1,0 +1,458 @@
+"""The line to the server breaks at every request of every kind of write, before it arrives and after it was done.
+
+Each story is told once over a line that holds; what was answered and what is in the tables then is what must be answered and
+must be there wherever the line breaks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+import asyncpg
+import pytest
+from tests import servers
+from tests.proxy import Cut, Proxy, When, at, nowhere, once, proxy_to, short
+
+from romancy.clock import SystemClock
+from romancy.errors import StoreError
+from romancy.model.status import Status
+from romancy.model.talk import ChannelMode, JoinGroup, Publish, SendEvent
+from romancy.model.transition import Beat, RequestKind, Wait, WaitKind
+from romancy.store.migrator import read_migrations
+from romancy.store.open import Server, open_store
+from romancy.store.port import Runnable, Store
+from romancy.store.postgres.schema import MIGRATIONS
+from romancy.testing.conformance.actors import Actor, actors, subscribers
+from romancy.testing.conformance.builders import (
+    ME,
+    ORDER,
+    OTHER,
+    accept,
+    attempt,
+    create,
+    ending,
+    entry,
+    event,
+    message,
+    publish,
+    receive,
+    request,
+    send,
+    started,
+    subscribe,
+    transition,
+    wait,
+    worker,
+    write,
+)
+
+pytestmark = [pytest.mark.chaos]
+
+DIRECT = Server(listen_notify=False)
+TIMER = Wait("timer:1", WaitKind.TIMER, since=20, due=99)
+COMMITS = re.compile(r"^COMMIT$|^WITH new AS|^WITH held AS|^UPDATE romancy_workers")
+"""Requests after which something is durable."""
+
+TABLES = (
+    "SELECT id, workflow, version, status, generation, round, epoch, owner, wake_at, signal, signal_seen,"
+    " cancel_requested_at, deadline_at, retrying_since, blocked_by, fingerprint, created_at, started_at, ended_at, code,"
+    " digest, (SELECT count(*) FROM romancy_events AS e WHERE e.seq <= i.born)"
+    " FROM romancy_instances AS i ORDER BY id",
+    "SELECT * FROM romancy_payloads ORDER BY instance_id, generation",
+    "SELECT * FROM romancy_history ORDER BY instance_id, generation, seq",
+    "SELECT * FROM romancy_attempts ORDER BY instance_id, generation, op, attempt",
+    'SELECT instance_id, op, kind, since, due, key, subject, "match", site, met IS NULL FROM romancy_waits ORDER BY 1, 2',
+    "SELECT instance_id, kind, op, body, at FROM romancy_inbox ORDER BY id",
+    "SELECT instance_id, at, kind, detail, worker, epoch FROM romancy_journal ORDER BY at, instance_id, kind, id",
+    "SELECT * FROM romancy_workers ORDER BY id",
+    "SELECT * FROM romancy_sources ORDER BY code",
+    "SELECT source, id, type, subject, target, used, accepted_at, body FROM romancy_events ORDER BY seq",
+    "SELECT t.instance_id, t.wanted, e.id FROM romancy_taken AS t LEFT JOIN romancy_events AS e USING (seq) ORDER BY 1, 3",
+    "SELECT * FROM romancy_handlers ORDER BY workflow",
+    "SELECT * FROM romancy_subscriptions ORDER BY channel, instance_id",
+    "SELECT channel, pooled, created_at, body FROM romancy_messages ORDER BY seq",
+    "SELECT d.instance_id, d.channel, m.body FROM romancy_deliveries AS d LEFT JOIN romancy_messages AS m USING (seq)"
+    " ORDER BY d.instance_id, d.channel, d.seq",
+    "SELECT * FROM romancy_members ORDER BY name, instance_id",
+)
+"""Everything that is there, without the numbers that a transaction which was rolled back uses up, and without the time of
+the last write, which the short way does not note."""
+
+EMPTY = "; ".join(
+    f"DELETE FROM romancy_{name}"
+    for name in (
+        *("instances", "payloads", "history", "attempts", "waits", "inbox", "journal", "workers", "sources", "events"),
+        *("taken", "handlers", "subscriptions", "messages", "deliveries", "members", "commits"),
+    )
+)
+
+TWICE = (
+    (Cut.AFTER, Cut.BEFORE, 1),
+    (Cut.AFTER, Cut.AFTER, 1),
+    (Cut.AFTER, Cut.AFTER, 2),
+    (Cut.BEFORE, Cut.AFTER, 1),
+    (Cut.DURING, Cut.DURING, 1),
+)
+"""Ways to break twice: at a commit, and so many requests later."""
+
+
+# --- stories: what goes before, and what is done over the line
+
+Before = Callable[[Store], Awaitable[Any]]
+Act = Callable[[Store, Any], Awaitable[Any]]
+
+
+@dataclass(frozen=True)
+class Story:
+    """One kind of write."""
+
+    before: Before
+    act: Act
+
+
+async def _nothing(store: Store) -> None:
+    pass
+
+
+async def _one(store: Store) -> None:
+    await started(store, "a")
+
+
+async def _held(store: Store, *, mode: ChannelMode = ChannelMode.COMPETING) -> list[Actor]:
+    return await subscribers(store, "a", "b", mode=mode)
+
+
+async def _waiting(store: Store) -> Actor:
+    """One that waits for a payment, and has let go."""
+    (a,) = await actors(store, "a")
+    assert await a.ask(wait()) == {}
+    return a
+
+
+async def _listening(store: Store) -> list[Actor]:
+    """Two that wait for a message of a pool."""
+    both = await _held(store)
+    for one in both:
+        assert await one.ask(receive()) == {}
+    return both
+
+
+async def _with_messages(store: Store) -> list[Actor]:
+    both = await _held(store)
+    await write(store, publish("one"), publish("two"))
+    return both
+
+
+async def _due(store: Store) -> None:
+    await store.enlist(worker(ME))
+    await write(store, *(create(one, owner=None, now=10 + place) for place, one in enumerate("abc")))
+
+
+async def _owned(store: Store) -> None:
+    await store.enlist(worker(ME))
+    await started(store, "a", "b")
+
+
+async def _failed(store: Store) -> None:
+    await started(store, "a")
+    await write(store, ending(status=Status.FAILED, history=(_step(1),), length=0))
+
+
+async def _ended(store: Store) -> None:
+    await started(store, "a", "b")
+    await write(store, ending("a", length=0), ending("b", length=0, now=31))
+
+
+def _step(seq: int) -> Any:
+    return entry(seq, worker=ME, epoch=1, value=b"value")
+
+
+def _writes(*writes: Any) -> Act:
+    async def act(store: Store, _: Any) -> Any:
+        return await write(store, *writes)
+
+    return act
+
+
+def _calls(call: Callable[[Store], Awaitable[Any]]) -> Act:
+    async def act(store: Store, _: Any) -> Any:
+        return await call(store)
+
+    return act
+
+
+def _first(tell: Callable[[Actor], Awaitable[Any]]) -> Act:
+    """Of the first of those who were there before, over the line."""
+
+    async def act(store: Store, before: Any) -> Any:
+        one: Actor = before[0] if isinstance(before, list) else before
+        one.store = store
+        return await tell(one)
+
+    return act
+
+
+async def _beat(store: Store) -> bool:
+    """As a heart does it: a beat that fails is followed by another."""
+    pulse = store.pulse(ME)
+    try:
+        while True:
+            with suppress(StoreError):
+                return await asyncio.to_thread(pulse.beat, 77)
+    finally:
+        await asyncio.to_thread(pulse.close)
+
+
+_paid = SendEvent(event("e-9"), (), "")
+
+STORIES = {
+    "create": Story(_nothing, _writes(create("a"), create("b", owner=None))),
+    "create again": Story(_one, _writes(create("a", now=11), create("b"))),
+    "step": Story(_one, _writes(transition(history=(_step(1), _step(2)), length=0))),
+    "steps": Story(_one, _calls(lambda store: _steps(store, 4))),
+    "end": Story(_one, _writes(ending(history=(_step(1),), length=0))),
+    "much at once": Story(
+        _one, _writes(create("b"), transition(history=(_step(1),), length=0), create("c"), publish("one"))
+    ),
+    "sleep": Story(_one, _writes(transition(hold=False, status=Status.WAITING_FOR_TIMER, waits=(TIMER,), wake_at=99))),
+    "failed attempt": Story(_one, _writes(transition(attempts=(attempt(is_open=False),), wake_at=60, retrying_since=30))),
+    "heartbeat of an attempt": Story(_one, _writes(Beat("a", 1, 1, attempt(details=b"half")))),
+    "old epoch": Story(_one, _writes(transition(epoch=0, history=(_step(1),), length=0), create("b"))),
+    "event": Story(_waiting, _writes(accept(event("e-1"), event("e-2")))),
+    "event twice": Story(_waiting, _writes(accept(event("e-1")), accept(event("e-1")))),
+    "event that is awaited": Story(_waiting, _first(lambda a: _is_paid(a))),
+    "publish to a pool": Story(_listening, _writes(publish("one"))),
+    "publish to all": Story(lambda store: _held(store, mode=ChannelMode.BROADCAST), _writes(publish("one"), publish("two"))),
+    "publish to nobody": Story(_nothing, _writes(publish("one"))),
+    "send": Story(_listening, _writes(send("a"), send("missing"))),
+    "say": Story(_waiting, _first(lambda a: a.do(Publish(message("hello")), _paid, JoinGroup("crew")))),
+    "subscribe": Story(_one, _calls(lambda store: Actor(store).ask(subscribe(), receive()))),
+    "receive": Story(_with_messages, _first(lambda a: a.ask(receive()))),
+    "receive and end": Story(_with_messages, _first(lambda a: _receive_and_end(a))),
+    "recur": Story(_with_messages, _first(lambda a: a.recur(history=(_step(2),)))),
+    **{f"{kind}": Story(_owned, _writes(request(kind))) for kind in RequestKind if kind is not RequestKind.RETRY},
+    "retry": Story(_failed, _writes(request(RequestKind.RETRY))),
+    "claim": Story(_due, _calls(lambda store: store.claim(ME, [ORDER], now=50, limit=2))),
+    "claim by name": Story(_due, _calls(lambda store: store.claim(ME, [ORDER], now=50, limit=3, ids=["c", "a"]))),
+    "release": Story(_owned, _calls(lambda store: store.release(ME, now=50))),
+    "sweep": Story(_owned, _calls(lambda store: store.sweep([(ME, 10)], now=50, limit=1))),
+    "strand": Story(_due, _calls(lambda store: store.strand([Runnable("order", "1")], due_before=40, now=50, limit=2))),
+    "enlist": Story(_nothing, _calls(lambda store: store.enlist(worker(OTHER)))),
+    "save source": Story(_nothing, _calls(lambda store: store.save_source("c", "order", "1", "def order", now=50))),
+    "save handlers": Story(_nothing, _calls(lambda store: store.save_handlers([("order", "1", True)], now=50))),
+    "prune": Story(_ended, _calls(lambda store: store.prune(ended_before=99, limit=1))),
+    "forget": Story(_with_messages, _calls(lambda store: store.forget(events_before=99, messages_before=99, limit=1))),
+    "beat": Story(_owned, _calls(_beat)),
+    "look": Story(_waiting, _calls(lambda store: store.load("a"))),
+}
+
+
+async def _steps(store: Store, count: int) -> list[Any]:
+    return [await write(store, transition(history=(_step(n),), length=n - 1)) for n in range(1, count + 1)]
+
+
+async def _is_paid(a: Actor) -> Any:
+    answers = await write(a.store, accept(event("e-1")))
+    return answers, await a.ask(wait(), now=40)
+
+
+async def _receive_and_end(a: Actor) -> Any:
+    return await a.ask(receive(), hold=True), await a.end()
+
+
+# --- telling them
+
+
+class Teller:
+    """Tells stories over a line, on one database."""
+
+    def __init__(self, operator: asyncpg.Connection[Any], proxy: Proxy, near: Store, far: Store) -> None:
+        self._operator = operator
+        self._proxy = proxy
+        self._near = near
+        self._far = far
+
+    async def tell(self, story: Story, when: When = nowhere) -> tuple[Any, list[str]]:
+        """What was answered and what is there then; the requests it took."""
+        self._proxy.expect(nowhere)
+        await self._operator.execute(EMPTY)
+        before = await story.before(self._near)
+        self._proxy.expect(when)
+        answer = await story.act(self._far, before)
+        requests = list(self._proxy.requests)
+        self._proxy.expect(nowhere)
+        return (answer, await contents(self._operator)), requests
+
+
+@pytest.fixture
+def address() -> str:
+    return servers.shared_postgres_database()
+
+
+@pytest.fixture
+async def teller(address: str) -> AsyncIterator[Teller]:
+    near = open_store(address, clock=SystemClock(), server=DIRECT)
+    async with proxy_to(address) as proxy:
+        proxy.ignored = beside_the_point
+        far = open_store(proxy.address(address), clock=SystemClock(), server=DIRECT)
+        await near.open()
+        await far.open()
+        operator = await asyncpg.connect(address)
+        yield Teller(operator, proxy, near, far)
+        await operator.close()
+        await far.close()
+        await near.close()
+
+
+def beside_the_point(text: str) -> bool:
+    """Hints to others, and what the driver asks for itself on a new connection."""
+    return any(words in text for words in ("pg_notify", "typeinfo_tree", "set_config('jit'"))
+
+
+async def contents(operator: asyncpg.Connection[Any]) -> list[list[str]]:
+    """All tables."""
+    lists = ", ".join(f"ARRAY(SELECT line::text FROM ({query}) AS line)" for query in TABLES)
+    found = await operator.fetchrow(f"SELECT {lists}")
+    assert found is not None
+    return list(found)
+
+
+@pytest.mark.parametrize("name", list(STORIES))
+async def test_a_line_that_breaks_changes_nothing(teller: Teller, name: str) -> None:
+    story = STORIES[name]
+    wanted, requests = await teller.tell(story)
+    for place, text in enumerate(requests, 1):
+        # Where nothing can have been committed it is the same on which side of the request the line breaks.
+        for cut in (Cut.BEFORE, Cut.AFTER) if COMMITS.search(text) else ((Cut.BEFORE, Cut.AFTER)[place % 2],):
+            found, _ = await teller.tell(story, at(place, cut))
+            assert found == wanted, f"cut {cut} request {place}: {short(text)}"
+
+
+@pytest.mark.parametrize("name", list(STORIES))
+async def test_nor_does_one_that_breaks_again_when_it_is_asked_what_became_of_it(teller: Teller, name: str) -> None:
+    story = STORIES[name]
+    wanted, requests = await teller.tell(story)
+    commits = [place for place, text in enumerate(requests, 1) if COMMITS.search(text)]
+    for place, (first, second, later) in product(commits, TWICE):
+        places = {place: first, place + later: second}
+        found, _ = await teller.tell(story, lambda text, number: places.get(number))  # noqa: B023
+        # What is still under way when it is done again may be refused then as written already: what is there counts.
+        start = 1 if Cut.DURING in (first, second) else 0
+        assert found[start:] == wanted[start:], (
+            f"cut {first} request {place}: {short(requests[place - 1])}, and {second} the {later}. after"
+        )
+
+
+async def test_every_story_but_one_that_only_looks_has_a_commit(teller: Teller) -> None:
+    without = [name for name, story in STORIES.items() if not any(map(COMMITS.search, (await teller.tell(story))[1]))]
+    assert without == []
+
+
+# --- a COMMIT that takes its time
+
+
+@pytest.fixture
+async def slow() -> AsyncIterator[servers.Postgres]:
+    server = await asyncio.to_thread(servers.Postgres)
+    yield server
+    await asyncio.to_thread(server.remove)
+
+
+async def test_a_commit_that_is_still_under_way_is_waited_for(slow: servers.Postgres) -> None:
+    async with proxy_to(slow.address) as proxy:
+        store = open_store(proxy.address(slow.address), clock=SystemClock(), server=DIRECT)
+        await store.open()
+        operator = await asyncpg.connect(slow.address)
+        await operator.execute("SET synchronous_commit = local")
+        await _set(operator, "synchronous_standby_names = 'nobody'")  # from now on no COMMIT comes to an end
+        proxy.expect(once("^COMMIT$", Cut.DURING))
+        publishing = asyncio.ensure_future(write(store, publish("one")))
+        await _until(operator, "SELECT count(*) > 0 FROM pg_stat_activity WHERE wait_event = 'SyncRep'")
+        # Whoever asks what became of it has asked now, or waits for the answer.
+        await _until(operator, "SELECT count(*) > 0 FROM pg_stat_activity WHERE wait_event = 'transactionid'")
+        await _set(operator, "synchronous_standby_names = ''")
+        await publishing
+        assert await operator.fetchval("SELECT count(*) FROM romancy_messages") == 1
+        await operator.close()
+        await store.close()
+
+
+async def _set(operator: asyncpg.Connection[Any], setting: str) -> None:
+    await operator.execute(f"ALTER SYSTEM SET {setting}")
+    await operator.execute("SELECT pg_reload_conf()")
+    name, _, value = setting.partition(" = ")
+    await _until(operator, f"SELECT current_setting('{name}') = {value}")
+
+
+async def _until(operator: asyncpg.Connection[Any], question: str) -> None:
+    async with asyncio.timeout(30):
+        while not await operator.fetchval(question):
+            await asyncio.sleep(0.01)
+
+
+# --- beside a commit
+
+
+async def test_a_clock_that_cannot_be_read_does_not_repeat_what_was_committed(
+    teller: Teller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("romancy.store.sql.server._CLOCK_EVERY", -1.0)
+    story = STORIES["publish to nobody"]
+    wanted, requests = await teller.tell(story)
+    assert any("clock_timestamp" in text for text in requests)
+    for cut in (Cut.BEFORE, Cut.AFTER):
+        found, _ = await teller.tell(story, once("clock_timestamp", cut))
+        assert found == wanted
+
+
+# --- the schema
+
+
+async def test_a_migration_that_is_not_answered_is_applied_once() -> None:
+    address = await asyncio.to_thread(servers.new_postgres_database)
+    async with proxy_to(address) as proxy:
+        proxy.ignored = beside_the_point
+        await _migrate(proxy, address)
+        requests = list(proxy.requests)
+        wanted = await _schema(address)
+        places = [n for n, text in enumerate(requests, 1) if n % 20 == 1 or "COMMIT" in text or "romancy_migrations" in text]
+        for place, cut in product(places, (Cut.BEFORE, Cut.AFTER)):
+            await _forget_schema(address)
+            proxy.expect(at(place, cut))
+            await _migrate(proxy, address)
+            assert proxy.cuts == [requests[place - 1]]
+            assert await _schema(address) == wanted, f"cut {cut} request {place}: {short(requests[place - 1])}"
+
+
+async def _migrate(proxy: Proxy, address: str) -> None:
+    store = open_store(proxy.address(address), clock=SystemClock(), server=DIRECT)
+    await store.open()
+    await write(store, create())
+    await store.close()
+
+
+async def _schema(address: str) -> Any:
+    connection = await asyncpg.connect(address)
+    try:
+        tables = await connection.fetch("SELECT tablename FROM pg_tables WHERE schemaname = 'public' ORDER BY 1")
+        applied = await connection.fetch("SELECT version, name FROM romancy_migrations ORDER BY version")
+        turns = await connection.fetchval("SELECT count(*) FROM romancy_turn")
+        assert [row[0] for row in applied] == [one.version for one in read_migrations(MIGRATIONS)]
+        return tables, applied, turns
+    finally:
+        await connection.close()
+
+
+async def _forget_schema(address: str) -> None:
+    connection = await asyncpg.connect(address)
+    try:
+        await connection.execute("DROP SCHEMA public CASCADE")
+        await connection.execute("CREATE SCHEMA public")
+    finally:
+        await connection.close()
