@@ -29,12 +29,12 @@ def test_everything_is_heard_once_and_in_one_order(database: str) -> None:
 
 
 def test_transactions_that_wait_for_no_turn_are_found(postgres: str, monkeypatch: Plant) -> None:
-    transact = PostgresDatabase._transact
+    transact = PostgresDatabase.transact
 
     async def hasty(self: PostgresDatabase, work: Any, point: str = "commit", *, in_turn: bool = True) -> Any:
         return await transact(self, work, point, in_turn=False)
 
-    monkeypatch.setattr(PostgresDatabase, "_transact", hasty)
+    monkeypatch.setattr(PostgresDatabase, "transact", hasty)
     _see(postgres)
 
 
