@@ -362,7 +362,7 @@ class Client:
             raise no_recipient(deed.target, answer.status)
         return deed.message.id
 
-    def using(self, connection: object, /) -> Using:
+    def using(self, connection: object) -> Using:
         """Start workflows and send things in a transaction of yours: they take effect when you commit.
 
         `connection` is a connection or session of SQLAlchemy on the same database, or a connection of asyncpg. Nothing of
