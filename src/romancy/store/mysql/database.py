@@ -9,13 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
+
+from asyncmy.connection import Connection as DriverConnection
 
 from romancy.clock import MICROS, Clock
-from romancy.errors import StoreError
+from romancy.errors import ConfigurationError, StoreError
 from romancy.model.transition import Answer, Write
 from romancy.store.mysql import failures
-from romancy.store.mysql.connections import Connections, Link, parse
+from romancy.store.mysql.connections import SESSION_OF_OTHERS, Connections, Link, parse, require_session
 from romancy.store.mysql.cursor import MySqlCursor
 from romancy.store.mysql.pulse import MySqlPulse
 from romancy.store.mysql.quick import plainest
@@ -23,6 +25,7 @@ from romancy.store.mysql.schema import prepare
 from romancy.store.mysql.statements import one
 from romancy.store.mysql.watch import Watch
 from romancy.store.port import Pulse
+from romancy.store.sql.bridge import run
 from romancy.store.sql.cursor import Cursor, Values
 from romancy.store.sql.database import Work
 from romancy.store.sql.server import Crash, ServerDatabase, Trouble
@@ -30,6 +33,8 @@ from romancy.store.sql.server import Crash, ServerDatabase, Trouble
 if TYPE_CHECKING:
     from sqlalchemy import Connection
     from sqlalchemy.ext.asyncio import AsyncEngine
+
+T = TypeVar("T")
 
 _BEGIN = b"START TRANSACTION"
 _SNAPSHOT = b"SET TRANSACTION ISOLATION LEVEL REPEATABLE READ; START TRANSACTION READ ONLY"
@@ -83,6 +88,22 @@ class MySqlDatabase(ServerDatabase[Link]):
 
         return cursor_on(connection, self._connections)
 
+    @property
+    def dialect(self) -> str:
+        """SQLAlchemy's name for it."""
+        return "mysql"
+
+    async def run_on(self, connection: object, work: Work[T]) -> T:
+        """Do work on a connection of the driver."""
+        if not isinstance(connection, DriverConnection):
+            raise ConfigurationError(
+                f"using() got {type(connection).__name__}: give a connection or session of SQLAlchemy, or a connection of "
+                "asyncmy."
+            )
+        link = Link(connection, self._connections.packet, decode=True)
+        require_session((await link.ask(SESSION_OF_OTHERS)).rows[0])
+        return await run(partial(work, MySqlCursor(link)))
+
     def pulse(self, worker: str) -> Pulse:
         """A worker's heartbeat."""
         return MySqlPulse(self._connections, worker)
@@ -117,16 +138,19 @@ class MySqlDatabase(ServerDatabase[Link]):
         """What runs statements on a connection."""
         return MySqlCursor(connection)
 
-    async def begin(self, connection: Link, token: str, *, in_turn: bool) -> None:
-        """Begin a transaction that leaves its token behind; in turn if that is wanted."""
+    async def begin(self, connection: Link, token: str, *, in_turn: bool) -> bool:
+        """Begin a transaction that leaves its token behind; in turn if that is wanted. Whether something is staged."""
         connection.later(_BEGIN)
         connection.later(_text("mark_commit", (token,)))
-        if in_turn:
-            connection.later(_text("take_turn"))
+        return in_turn and bool((await connection.ask(_text("take_turn"))).rows[0][0])
 
     async def begin_reading(self, connection: Link) -> None:
         """Begin a transaction that sees one snapshot and changes nothing: from its first question on."""
         connection.later(_SNAPSHOT)
+
+    async def anything_staged(self, connection: Link) -> bool:
+        """Whether something was staged by transactions that have committed."""
+        return bool((await connection.ask(_text("anything_staged"))).rows[0][0])
 
     async def end(self, connection: Link) -> None:
         """Commit."""

@@ -108,3 +108,11 @@ DELETE FROM romancy_attempts WHERE instance_id IN (<<?>>)
 -- name: prune_journal
 -- and their journal. (Waits and inbox went when they ended.)
 DELETE FROM romancy_journal WHERE instance_id IN (<<?>>)
+
+-- name: old_generations
+-- So many archived generations that were over before a time: the next one had begun by then.
+SELECT next.instance_id, next.generation - 1 FROM romancy_payloads AS next
+WHERE next.begun_at IS NOT NULL AND next.begun_at < ? AND EXISTS (
+    SELECT 1 FROM romancy_payloads AS old
+    WHERE old.instance_id = next.instance_id AND old.generation = next.generation - 1)
+ORDER BY next.begun_at LIMIT ?

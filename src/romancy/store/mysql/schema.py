@@ -24,6 +24,8 @@ _RECORD = b"INSERT INTO romancy_migrations (version, name, applied_at) VALUES (%
 _LOCK = b"SELECT get_lock(concat('romancy ', md5(database())), 60)"
 _UNLOCK = b"SELECT release_lock(concat('romancy ', md5(database())))"
 _NO_SUCH_TABLE = 1146
+_THERE = (1060, 1061)
+"""A column or an index of that name is there already: a run that ended in the middle has made it."""
 
 
 async def prepare(link: Link, label: str, *, auto_migrate: bool, now: int) -> None:
@@ -41,10 +43,18 @@ async def prepare(link: Link, label: str, *, auto_migrate: bool, now: int) -> No
         for migration in pending(known, await applied(link), label):
             # Each statement is committed by itself, and can be run again if this ends in the middle.
             for statement in migration.statements:
-                await link.ask(statement.encode())
+                await _apply(link, statement)
             await link.ask(_RECORD % (literal(migration.version), literal(migration.name), literal(now)))
     finally:
         await link.ask(_UNLOCK)
+
+
+async def _apply(link: Link, statement: str) -> None:
+    try:
+        await link.ask(statement.encode())
+    except Exception as error:
+        if number_of(error) not in _THERE:  # there is no CREATE INDEX IF NOT EXISTS
+            raise
 
 
 async def applied(link: Link) -> list[tuple[int, str]]:

@@ -27,6 +27,7 @@ from romancy.store.sql.batch import concerns_others, described, write_apart, wri
 from romancy.store.sql.bridge import run
 from romancy.store.sql.cursor import Cursor
 from romancy.store.sql.database import Work
+from romancy.store.sql.staging import drain
 
 _log = logging.getLogger("romancy.store")
 T = TypeVar("T")
@@ -109,8 +110,12 @@ class ServerDatabase(ABC, Generic[C]):
         """What runs statements on a connection."""
 
     @abstractmethod
-    async def begin(self, connection: C, token: str, *, in_turn: bool) -> None:
-        """Begin a transaction that leaves its token behind; in turn if that is wanted."""
+    async def begin(self, connection: C, token: str, *, in_turn: bool) -> bool:
+        """Begin a transaction that leaves its token behind; in turn if that is wanted. Whether then something is staged."""
+
+    @abstractmethod
+    async def anything_staged(self, connection: C) -> bool:
+        """Whether something was staged by transactions that have committed."""
 
     @abstractmethod
     async def begin_reading(self, connection: C) -> None:
@@ -195,14 +200,31 @@ class ServerDatabase(ABC, Generic[C]):
         """Reads; of one snapshot where they must fit together."""
         return await self.persist(partial(self._look_up, work, snapshot))
 
+    @property
+    def stages(self) -> bool:
+        """What is said in transactions of others waits: nobody must hold the turn for long."""
+        return True
+
+    async def drain(self) -> None:
+        """Say what was staged, if there is anything."""
+
+        async def look() -> bool:
+            async with self._pool.one() as connection:
+                return await self.anything_staged(connection)
+
+        if await self.persist(look):
+            await self.persist(partial(self._transact, _nothing))
+
     # --- transactions
 
     async def _transact(self, work: Work[T], point: str = "commit", *, in_turn: bool = True) -> T:
         """One transaction."""
-        token = self._ids.instance_id(self.clock.now())
+        token = self._fresh_id()
         async with self._pool.one() as connection:
             try:
-                await self.begin(connection, token, in_turn=in_turn)
+                staged = await self.begin(connection, token, in_turn=in_turn)
+                if staged:
+                    await run(partial(drain, self.cursor(connection), self.clock.now(), self._fresh_id))
                 result = await run(partial(work, self.cursor(connection)))
                 self._crash(f"{point}.before")
             except Exception:
@@ -212,7 +234,13 @@ class ServerDatabase(ABC, Generic[C]):
         if failed is not None and not (self.trouble_of(failed) is Trouble.AWAY and await self._asked(token)):
             raise failed
         self._crash(f"{point}.after")
+        if staged:
+            self.ring()
+            self.tell_foreign()
         return result
+
+    def _fresh_id(self) -> str:
+        return self._ids.instance_id(self.clock.now())
 
     async def _finish(self, connection: C) -> Exception | None:
         try:
@@ -300,6 +328,10 @@ class ServerDatabase(ABC, Generic[C]):
         """Somebody else has written."""
         if self.foreign is not None:
             self.foreign()
+
+
+def _nothing(cursor: object) -> None:
+    """All there is to do is what comes first."""
 
 
 def not_open(label: str) -> StoreError:
