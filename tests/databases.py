@@ -15,14 +15,14 @@ import os
 import sqlite3
 import threading
 from collections.abc import Callable, Coroutine, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from functools import cache, partial
 from itertools import count
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 import asyncpg
-from tests import servers
+from tests import mariadb, servers
 
 T = TypeVar("T")
 _PATIENCE = 5.0
@@ -152,6 +152,53 @@ SELECT string_agg(how, '; ') FROM (
 """
 
 
+class MariaDatabases:
+    """Databases on the MariaDB server of the tests, used again and again."""
+
+    def __init__(self) -> None:
+        self._free: list[str] = []
+        self._bare: set[str] = set()
+
+    def missing(self) -> str | None:
+        """Whether there is a server."""
+        return mariadb.why_not() or None
+
+    def lend(self, folder: Path, *, bare: bool = False) -> str:
+        """One that is free, or a new one."""
+        if self._free and not bare:
+            return self._free.pop()
+        address = _elsewhere(asyncio.to_thread(mariadb.new_database))
+        if bare:
+            self._bare.add(address)
+        return address
+
+    def take_back(self, address: str) -> None:
+        """Empty it for the next test. One that is still used is given up, and bare ones are."""
+        left = _elsewhere(self._left_open(address))
+        if left:
+            raise AssertionError(f"The test left connections open: {left}")
+        if address not in self._bare:
+            _elsewhere(mariadb.empty(address))
+            self._free.append(address)
+
+    def execute(self, address: str, query: str) -> list[tuple[Any, ...]]:
+        """Run a statement on a connection of its own."""
+        return _elsewhere(mariadb.execute(address, query))
+
+    async def _left_open(self, address: str) -> list[tuple[Any, ...]]:
+        found: list[tuple[Any, ...]] = []
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_PATIENCE):
+                while found := await mariadb.execute(address, _OTHER_CONNECTIONS):
+                    await asyncio.sleep(0.002)
+        return found
+
+
+_OTHER_CONNECTIONS = """
+SELECT id, state, info FROM information_schema.processlist WHERE db = database() AND id <> connection_id()
+"""
+
+
 @cache
 def _why_no_postgres() -> str | None:
     try:
@@ -164,6 +211,7 @@ def _why_no_postgres() -> str | None:
 KINDS: dict[str, Kind] = {
     "sqlite": Files(),
     "postgres": PostgresDatabases(),
+    "mariadb": MariaDatabases(),
 }
 
 
@@ -175,7 +223,8 @@ def names() -> Sequence[str]:
 
 def kind_of(address: str) -> Kind:
     """The kind of a database by its address."""
-    return KINDS["postgres" if address.startswith("postgres") else "sqlite"]
+    schemes = {"postgresql": "postgres", "mysql": "mariadb"}
+    return KINDS[schemes.get(address.partition(":")[0], "sqlite")]
 
 
 def execute(address: str, query: str) -> list[tuple[Any, ...]]:

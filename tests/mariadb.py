@@ -15,10 +15,10 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-import asyncmy
+from asyncmy import errors
 from tests.servers import free_port, named_database
 
-from romancy.store.mysql.connections import parse
+from romancy.store.mysql.connections import Connections, parse
 
 _number = count(1)
 _PLACES = os.pathsep.join((os.environ.get("PATH", os.defpath), "/usr/sbin", "/usr/local/sbin", "/usr/local/bin"))
@@ -115,31 +115,27 @@ def shared_database() -> str:
 
 async def empty(address: str) -> None:
     """Throw away what is in a database, if there is anything."""
-    found = await execute(address, "SHOW TABLES")
-    names = [row[0] for row in found if row[0] not in _KEPT]
-    if names:
-        await execute(address, "; ".join(f"DELETE FROM {name}" for name in names))
+    found = [row[0] for row in await execute(address, "SHOW TABLES") if row[0] not in _KEPT]
+    # Tables that are not romancy's were made by a test.
+    how = [f"{'DELETE FROM' if name.startswith('romancy_') else 'DROP TABLE'} `{name}`" for name in found]
+    if how:
+        await execute(address, "; ".join(how))
 
 
 async def execute(address: str, statement: str) -> list[tuple[Any, ...]]:
     """Run a statement of a test's own; what it found."""
-    connection: Any = await asyncmy.connect(**parse(address).arguments(), autocommit=True)
+    link = await Connections(parse(address), 1).connect()
     try:
-        cursor = connection.cursor()
-        await cursor.execute(statement)
-        found: list[tuple[Any, ...]] = list(await cursor.fetchall())
-        while await cursor.nextset():
-            pass
-        return found
+        return list((await link.ask(statement.encode())).rows)
     finally:
-        await connection.ensure_closed()
+        await link.close()
 
 
 async def _answers(address: str) -> bool:
     try:
         async with asyncio.timeout(2):
             await execute(address, "SELECT 1")
-    except (OSError, asyncmy.errors.Error):
+    except (OSError, errors.Error):
         return False
     return True
 

@@ -11,7 +11,7 @@ import asyncpg
 import pytest
 from sqlalchemy import create_engine, text
 from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, create_async_engine
-from tests import servers
+from tests import mariadb, servers
 
 from romancy import (
     App,
@@ -28,20 +28,30 @@ from romancy import (
     workflow,
 )
 
-URLS = {"sqlite:": "sqlite+aiosqlite:", "postgresql:": "postgresql+asyncpg:"}
+URLS = {"sqlite:": "sqlite+aiosqlite:", "postgresql:": "postgresql+asyncpg:", "mysql:": "mysql+asyncmy:"}
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
+@pytest.fixture(params=["sqlite", "postgres", "mariadb"])
 async def database(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """The address of an empty database."""
     if request.param == "sqlite":
         return f"sqlite:///{tmp_path / 'shop.db'}"
+    if request.param == "mariadb":
+        return await _mariadb()
     return await _postgres()
 
 
 async def _postgres() -> str:
     address = await asyncio.to_thread(servers.shared_postgres_database)
     await servers.empty_postgres(address)
+    return address
+
+
+async def _mariadb() -> str:
+    if why_not := mariadb.why_not():
+        pytest.skip(why_not)
+    address = await asyncio.to_thread(mariadb.shared_database)
+    await mariadb.empty(address)
     return address
 
 

@@ -295,7 +295,7 @@ class TestCommits:
             proxy.let_go()
             await proxy.arrived.wait()
         assert await mariadb.execute(address, "SELECT count(*) FROM romancy_journal") == [(0,)]
-        assert await mariadb.execute(address, "SELECT id FROM romancy_instances") == [(b"a",)]
+        assert await mariadb.execute(address, "SELECT id FROM romancy_instances") == [("a",)]
 
     async def test_marks_are_forgotten(self, store: Store, address: str) -> None:
         await started(store, "a")

@@ -1,8 +1,10 @@
 -- What a batch of writes says.
 
 -- name: take_turn
--- From here to the end of the transaction nobody else decides what concerns several instances.
-SELECT id FROM romancy_turn WHERE id = 1 FOR UPDATE
+-- From here to the end of the transaction nobody else decides what concerns several instances. The answer: whether something
+-- is staged, which is to be said first.
+SELECT id FROM romancy_turn WHERE id = 1 FOR UPDATE;
+SELECT EXISTS (SELECT 1 FROM romancy_staged)
 
 -- name: mark_commit
 -- A transaction leaves this behind: should its COMMIT not be answered, it tells whether it was made.
@@ -19,12 +21,11 @@ DELETE FROM romancy_commits WHERE token < ? LIMIT 1000
 
 -- name: ring
 -- There is something to look at for others.
-UPDATE romancy_bell SET rung = rung + 1 WHERE id = 1;
-SELECT rung FROM romancy_bell WHERE id = 1
+UPDATE romancy_bell SET rung = rung + 1 WHERE id = 1
 
 -- name: rung
--- Whether somebody has rung.
-SELECT rung FROM romancy_bell WHERE id = 1
+-- Whether somebody has rung, and what nobody has rung for yet.
+SELECT b.rung, h.id FROM romancy_bell AS b LEFT JOIN romancy_hints AS h ON TRUE WHERE b.id = 1 LIMIT 100
 
 -- name: clock
 -- The database's time in microseconds.

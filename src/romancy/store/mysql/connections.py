@@ -36,6 +36,8 @@ _OTHERS = (
     "group_concat_max_len = 4294967295"
 )
 
+SESSION_OF_OTHERS = b"SELECT @@sql_mode, @@character_set_client"
+
 
 class Result(NamedTuple):
     """What the server answers to a statement: rows found, rows changed, the number that a new row got."""
@@ -97,7 +99,7 @@ class Link:
         while True:
             rows = await cursor.fetchall()
             if self._decode and rows:
-                rows = _decoded(rows, [field[1] for field in cursor.description])
+                rows = decoded(rows, [field[1] for field in cursor.description])
             result = Result(rows, cursor.rowcount, cursor.lastrowid)
             if not await cursor.nextset():
                 return result
@@ -236,6 +238,16 @@ def parse(dsn: str) -> Address:
     return Address(parts.hostname or "localhost", port or 3306, user, password, database, options)
 
 
+def require_session(found: Sequence[Any]) -> None:
+    """Refuse a connection of others on which values could be misunderstood, or cut off."""
+    mode, charset = (one.decode() if isinstance(one, bytes) else one for one in found)
+    if "NO_BACKSLASH_ESCAPES" in mode or "STRICT" not in mode or charset != "utf8mb4":
+        raise ConfigurationError(
+            f"using() got a connection with the character set {charset} and the sql_mode {mode!r}: it needs utf8mb4, a "
+            "strict mode (STRICT_TRANS_TABLES) and no NO_BACKSLASH_ESCAPES."
+        )
+
+
 def _tls(options: dict[str, str]) -> ssl.SSLContext | None:
     if "ssl_ca" in options or options.get("ssl", "").lower() in ("1", "true", "on"):
         return ssl.create_default_context(cafile=options.get("ssl_ca"))
@@ -255,7 +267,8 @@ def _packets(statements: list[bytes]) -> list[bytes]:
     return [b";".join(packet) for packet in packets]
 
 
-def _decoded(rows: Sequence[Sequence[Any]], types: Sequence[int]) -> list[tuple[Any, ...]]:
+def decoded(rows: Sequence[Sequence[Any]], types: Sequence[int]) -> list[tuple[Any, ...]]:
+    """Rows with names as text, of a connection that has them as bytes."""
     convert = [_CONVERSIONS[kind] if kind in _NAMES else None for kind in types]
     return [
         tuple(turn(one) if turn and one is not None else one for turn, one in zip(convert, row, strict=True)) for row in rows

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from operator import itemgetter
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
-from romancy.store.mysql.connections import Link, Result
+from romancy.store.mysql.connections import Result
 from romancy.store.mysql.statements import one
 from romancy.store.sql.bridge import wait
 from romancy.store.sql.cursor import Line, Values
 from romancy.store.sql.keys import as_json
 
-Wait: TypeAlias = Callable[[Awaitable[Result]], Result]
+Wait: TypeAlias = Callable[[Any], Result]
 
 _LATER = frozenset({
     "begin_generation", "clear_deliveries", "clear_inbox", "clear_members", "clear_open_attempts", "clear_subscriptions",
@@ -27,12 +27,24 @@ _LATER = frozenset({
 _EVENT = ("source", "id", "type", "subject", "target", "body")
 
 
+class Sending(Protocol):
+    """A connection, of ours or of others."""
+
+    def later(self, statement: bytes) -> None:
+        """Send a statement, at the latest with the next one that is asked about."""
+        ...
+
+    def ask(self, statement: bytes) -> Any:
+        """Send a statement; the answer to it, or something to wait for that gives it."""
+        ...
+
+
 class MySqlCursor:
     """What the deciding code runs its statements with; only in work that the bridge does, or another like it."""
 
     many_at_once = True
 
-    def __init__(self, link: Link, wait: Wait = wait) -> None:
+    def __init__(self, link: Sending, wait: Wait = wait) -> None:
         self._link = link
         self._wait = wait
 

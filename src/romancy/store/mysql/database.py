@@ -11,12 +11,14 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
+from asyncmy.connection import Connection as DriverConnection
+
 from romancy.clock import MICROS, Clock
 from romancy.errors import ConfigurationError, StoreError
 from romancy.model.transition import Answer, Write
 from romancy.store.migrator import Migration, read_migrations
 from romancy.store.mysql import failures
-from romancy.store.mysql.connections import Connections, Link, parse
+from romancy.store.mysql.connections import SESSION_OF_OTHERS, Connections, Link, parse, require_session
 from romancy.store.mysql.cursor import MySqlCursor
 from romancy.store.mysql.pulse import MySqlPulse
 from romancy.store.mysql.quick import plainest
@@ -24,6 +26,7 @@ from romancy.store.mysql.schema import MIGRATIONS, applied, prepare
 from romancy.store.mysql.statements import one
 from romancy.store.mysql.watch import Watch
 from romancy.store.port import Pulse
+from romancy.store.sql.bridge import run
 from romancy.store.sql.cursor import Cursor, Values
 from romancy.store.sql.database import Work
 from romancy.store.sql.server import Crash, ServerDatabase, Trouble
@@ -33,6 +36,7 @@ if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncEngine
 
 T = TypeVar("T")
+
 _BEGIN = b"START TRANSACTION"
 _SNAPSHOT = b"SET TRANSACTION ISOLATION LEVEL REPEATABLE READ; START TRANSACTION READ ONLY"
 _REMEMBERED = 3600 * MICROS
@@ -91,8 +95,15 @@ class MySqlDatabase(ServerDatabase[Link]):
         return "mysql"
 
     async def run_on(self, connection: object, work: Work[T]) -> T:
-        """Nothing but SQLAlchemy's connections."""
-        raise ConfigurationError(f"using() got {type(connection).__name__}: give a connection or session of SQLAlchemy.")
+        """Do work on a connection of the driver."""
+        if not isinstance(connection, DriverConnection):
+            raise ConfigurationError(
+                f"using() got {type(connection).__name__}: give a connection or session of SQLAlchemy, or a connection of "
+                "asyncmy."
+            )
+        link = Link(connection, self._connections.packet, decode=True)
+        require_session((await link.ask(SESSION_OF_OTHERS)).rows[0])
+        return await run(partial(work, MySqlCursor(link)))
 
     def pulse(self, worker: str) -> Pulse:
         """A worker's heartbeat."""
@@ -129,17 +140,18 @@ class MySqlDatabase(ServerDatabase[Link]):
         return MySqlCursor(connection)
 
     async def begin(self, connection: Link, token: str, *, in_turn: bool) -> bool:
-        """Begin a transaction that leaves its token behind; in turn if that is wanted: is something staged then?"""
+        """Begin a transaction that leaves its token behind; in turn if that is wanted. Whether something is staged."""
         connection.later(_BEGIN)
         connection.later(_text("mark_commit", (token,)))
-        if not in_turn:
-            return False
-        connection.later(_text("take_turn"))
-        return bool((await connection.ask(_text("anything_staged"))).rows[0][0])
+        return in_turn and bool((await connection.ask(_text("take_turn"))).rows[0][0])
 
     async def begin_reading(self, connection: Link) -> None:
         """Begin a transaction that sees one snapshot and changes nothing: from its first question on."""
         connection.later(_SNAPSHOT)
+
+    async def anything_staged(self, connection: Link) -> bool:
+        """Whether something was staged by transactions that have committed."""
+        return bool((await connection.ask(_text("anything_staged"))).rows[0][0])
 
     async def end(self, connection: Link) -> None:
         """Commit."""
@@ -156,10 +168,6 @@ class MySqlDatabase(ServerDatabase[Link]):
         found = await connection.ask(_text("marked", (token,)))
         return bool(found.rows[0][0])
 
-    async def applied(self, connection: Link) -> tuple[Sequence[Migration], list[tuple[int, str]]]:
-        """The migrations there are, and those that the database has."""
-        return read_migrations(MIGRATIONS), await applied(connection)
-
     async def server_time(self, connection: Link) -> int:
         """The server's clock in microseconds."""
         return int((await connection.ask(_text("clock"))).rows[0][0])
@@ -168,6 +176,10 @@ class MySqlDatabase(ServerDatabase[Link]):
         """A transaction with few statements for those writes of a batch that can go the short way."""
         work = plainest(batch)
         return {} if work is None else await self.transact(work, in_turn=False)
+
+    async def applied(self, connection: Link) -> tuple[Sequence[Migration], list[tuple[int, str]]]:
+        """The migrations there are, and those that the database has."""
+        return read_migrations(MIGRATIONS), await applied(connection)
 
 
 def _text(name: str, values: Values = ()) -> bytes:

@@ -45,12 +45,12 @@ WHERE seq > ? ORDER BY seq LIMIT ?
 -- name: list_outbox_pending
 -- The same of those that are not dead.
 SELECT seq, broker, body, created_at, since, attempts, next_at, claimed_by, last_error, dead_at FROM romancy_outbox
-WHERE dead_at IS NULL AND seq > ? ORDER BY seq LIMIT ?
+WHERE dead = 0 AND seq > ? ORDER BY seq LIMIT ?
 
 -- name: list_outbox_dead
 -- The same of those that are.
 SELECT seq, broker, body, created_at, since, attempts, next_at, claimed_by, last_error, dead_at FROM romancy_outbox
-WHERE dead_at IS NOT NULL AND seq > ? ORDER BY seq LIMIT ?
+WHERE dead = 1 AND seq > ? ORDER BY seq LIMIT ?
 
 -- name: requeue_outbox
 -- Dead rows are due again, as if they had just been put in.

@@ -23,9 +23,9 @@ _RECORD = b"INSERT INTO romancy_migrations (version, name, applied_at) VALUES (%
 # ends with it, however that comes about. Its name is the server's, so the database's is a part of it.
 _LOCK = b"SELECT get_lock(concat('romancy ', md5(database())), 60)"
 _UNLOCK = b"SELECT release_lock(concat('romancy ', md5(database())))"
-_THERE = frozenset({1060, 1061})
-"""A column, or an index, of that name exists."""
 _NO_SUCH_TABLE = 1146
+_THERE = (1060, 1061)
+"""A column or an index of that name is there already: a run that ended in the middle has made it."""
 
 
 async def prepare(link: Link, label: str, *, auto_migrate: bool, now: int) -> None:
@@ -41,6 +41,7 @@ async def prepare(link: Link, label: str, *, auto_migrate: bool, now: int) -> No
     try:
         await link.ask(_BOOKS)
         for migration in pending(known, await applied(link), label):
+            # Each statement is committed by itself, and can be run again if this ends in the middle.
             for statement in migration.statements:
                 await _apply(link, statement)
             await link.ask(_RECORD % (literal(migration.version), literal(migration.name), literal(now)))
@@ -49,11 +50,10 @@ async def prepare(link: Link, label: str, *, auto_migrate: bool, now: int) -> No
 
 
 async def _apply(link: Link, statement: str) -> None:
-    """Each statement is committed by itself: one that was, before this ended in the middle, is there already."""
     try:
         await link.ask(statement.encode())
     except Exception as error:
-        if number_of(error) not in _THERE:
+        if number_of(error) not in _THERE:  # there is no CREATE INDEX IF NOT EXISTS
             raise
 
 

@@ -1,8 +1,12 @@
 -- What is started and said in transactions of others.
 
 -- name: hint
--- Nobody is told: to ring in a transaction that may stay open would lock the bell. It is found by looking.
-SELECT 1
+-- Others have something to look at when this transaction has committed.
+INSERT INTO romancy_hints () VALUES ()
+
+-- name: heed
+-- Somebody looks.
+DELETE FROM romancy_hints WHERE id IN (<<ids>>)
 
 -- name: stage
 -- Something is to be said when this transaction has committed.

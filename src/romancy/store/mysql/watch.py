@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable
 from romancy.clock import monotonic
 from romancy.store.mysql.connections import Connections
 from romancy.store.mysql.statements import one
+from romancy.store.sql.cursor import Values
 
 _log = logging.getLogger("romancy.store")
 _OFTEN, _SELDOM = 0.02, 0.25
@@ -77,12 +78,24 @@ class Watch:
     async def _look(self) -> None:
         ringing = self._wanted.is_set()
         self._wanted.clear()
-        text = one("ring" if ringing else "rung").text()
-        assert text is not None
         async with self._connections.one() as link:
-            (rung,) = (await link.ask(text)).rows[0]
-        if rung - ringing != self._known:
+            found = (await link.ask(_text("rung"))).rows
+            rung: int = found[0][0]
+            hints = [line[1] for line in found if line[1] is not None]
+            if hints:
+                await link.ask(_text("heed", {"ids": hints}))
+            foreign = rung != self._known or bool(hints)
+            if ringing or hints:
+                await link.ask(_text("ring"))
+                rung += 1  # more, if somebody else rang just now: that is seen with the next look
+        if foreign:
             # There may have been something before the first look, too.
             self._pause = _OFTEN
             self._heard()
         self._known = rung
+
+
+def _text(name: str, values: Values = ()) -> bytes:
+    text = one(name).text(values)
+    assert text is not None
+    return text

@@ -13,19 +13,8 @@ CREATE TABLE IF NOT EXISTS romancy_outbox (
     claimed_by VARBINARY(1020),
     last_error LONGTEXT,
     dead_at    BIGINT,
+    dead       TINYINT         AS (IF(dead_at IS NULL, 0, 1)) STORED,
     KEY romancy_outbox_due (broker, next_at, seq),
-    KEY romancy_outbox_buried (broker, dead_at),
-    KEY romancy_outbox_dead (dead_at, seq)
+    KEY romancy_outbox_dead (dead, seq),
+    KEY romancy_outbox_buried (broker, dead_at)
 ) ENGINE = InnoDB ROW_FORMAT = DYNAMIC DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
-
--- What was said in transactions of others: it is said to those concerned when they have committed.
-CREATE TABLE IF NOT EXISTS romancy_staged (
-    seq  BIGINT        NOT NULL AUTO_INCREMENT PRIMARY KEY,
-    kind VARBINARY(32) NOT NULL,
-    head LONGTEXT      NOT NULL,
-    body LONGBLOB      NOT NULL,
-    at   BIGINT        NOT NULL
-) ENGINE = InnoDB ROW_FORMAT = DYNAMIC DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
-
--- Which archived generations are old enough to be thrown away.
-CREATE INDEX romancy_payloads_begun ON romancy_payloads (begun_at);
