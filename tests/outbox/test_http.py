@@ -329,7 +329,7 @@ def test_a_wrong_option_is_told(wrong: dict[str, Any], word: str) -> None:
 # --- all together
 
 
-async def test_from_the_app_to_the_server_and_back_to_the_dead(address: str) -> None:
+async def test_from_the_app_to_the_server_and_back_to_the_dead(database: str) -> None:
     def answer(got: Got, nth: int) -> Reply:
         if got.id == "gone":
             return Say(410)
@@ -337,7 +337,7 @@ async def test_from_the_app_to_the_server_and_back_to_the_dead(address: str) -> 
         return replies[min(nth, 4) - 1]
 
     with Receiver(answer) as receiver:
-        async with App(address, workflows=[], broker=HTTPBroker(receiver.url, retry=SOON)) as app:
+        async with App(database, workflows=[], broker=HTTPBroker(receiver.url, retry=SOON)) as app:
             await app.send_event("told", "/shop", {"n": 1}, event_id="e-1")
             await app.send_event("told", "/shop", {"n": 2}, event_id="gone")
             await receiver.until(lambda times: times["e-1"] == 4 and times["gone"] == 1)

@@ -100,9 +100,9 @@ def test_what_belongs_together_has_one_key(event: Event, key: bytes | None) -> N
     assert KafkaBroker("h:1", "t").record(event).key == key
 
 
-async def test_an_app_sends_to_it(cluster: str, address: str) -> None:
-    topic = f"app-{address.rpartition('/')[2]}"
-    async with App(address, workflows=[], broker=KafkaBroker(cluster, topic, retry=SOON)) as app:
+async def test_an_app_sends_to_it(cluster: str, database: str) -> None:
+    topic = f"app-{database.rpartition('/')[2]}"
+    async with App(database, workflows=[], broker=KafkaBroker(cluster, topic, retry=SOON)) as app:
         for n in range(20):
             await app.send_event("told", "/shop", {"n": n}, event_id=f"e-{n}", subject="one")
         while (await app.list_outbox()).items:

@@ -135,7 +135,7 @@ def test_without_the_package_it_says_what_to_install(monkeypatch: pytest.MonkeyP
         NATSBroker("nats://h", subject="s")
 
 
-async def test_a_server_that_goes_away_and_comes_back_gets_everything_once(server: NATSServer, address: str) -> None:
+async def test_a_server_that_goes_away_and_comes_back_gets_everything_once(server: NATSServer, database: str) -> None:
     with NATSServer() as mine:
         broker = NATSBroker(
             mine.address, subject="shop.events", timeout=0.5, retry=SOON, options={"reconnect_time_wait": 0.05}
@@ -143,7 +143,7 @@ async def test_a_server_that_goes_away_and_comes_back_gets_everything_once(serve
         client = await nats.connect(mine.address)
         await client.jetstream().add_stream(name="SHOP", subjects=["shop.*"])
         await client.close()
-        async with App(address, workflows=[], broker=broker) as app:
+        async with App(database, workflows=[], broker=broker) as app:
             await app.send_event("told", "/shop", event_id="e-1")
             while (await app.list_outbox()).items:
                 await asyncio.sleep(0.01)

@@ -23,10 +23,10 @@ pytestmark = pytest.mark.chaos
 
 
 @contextmanager
-def relaying(address: str, url: str, *, lease: float = 1.0) -> Iterator[subprocess.Popen[bytes]]:
+def relaying(database: str, url: str, *, lease: float = 1.0) -> Iterator[subprocess.Popen[bytes]]:
     """A process that relays, once it has begun; killed at the end."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "tests.outbox.relaying", address, url, str(lease)],
+        [sys.executable, "-m", "tests.outbox.relaying", database, url, str(lease)],
         cwd=ROOT,
         env={**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'src'}"},
         stdout=subprocess.PIPE,
@@ -40,14 +40,14 @@ def relaying(address: str, url: str, *, lease: float = 1.0) -> Iterator[subproce
         process.communicate()
 
 
-async def put(address: str, *ids: str) -> None:
-    async with Client(address, workflows=[], broker=Desk(name="http")) as client:
+async def put(database: str, *ids: str) -> None:
+    async with Client(database, workflows=[], broker=Desk(name="http")) as client:
         for event_id in ids:
             await client.send_event("told", "/shop", event_id=event_id)
 
 
-async def emptied(address: str) -> None:
-    async with Client(address, workflows=[]) as client:
+async def emptied(database: str) -> None:
+    async with Client(database, workflows=[]) as client:
         while (await client.list_outbox()).items:
             await asyncio.sleep(0.02)
 
@@ -56,38 +56,38 @@ def so_many(count: int, times: Counter[str]) -> bool:
     return len(times) >= count
 
 
-async def test_killed_between_sending_and_noting_it_the_event_is_sent_again(address: str) -> None:
+async def test_killed_between_sending_and_noting_it_the_event_is_sent_again(database: str) -> None:
     with Receiver(lambda got, nth: Hang() if nth == 1 else Say()) as receiver:
-        with relaying(address, receiver.url) as first:
-            await put(address, "e-1")
+        with relaying(database, receiver.url) as first:
+            await put(database, "e-1")
             await receiver.until(lambda times: times["e-1"] == 1)
             first.kill()  # the server has the event, and nobody has written that down
             first.wait()
-        with relaying(address, receiver.url):
+        with relaying(database, receiver.url):
             await receiver.until(lambda times: times["e-1"] == 2)
-            await emptied(address)
+            await emptied(database)
     one, two = receiver.got
     assert one.body == two.body, "the same event, with the same id"
 
 
-async def test_whoever_is_killed_nothing_is_lost(address: str) -> None:
+async def test_whoever_is_killed_nothing_is_lost(database: str) -> None:
     ids = [f"e-{n:02}" for n in range(40)]
     with Receiver() as receiver:
-        await put(address, *ids)
+        await put(database, *ids)
         for count in (5, 15, 25):
-            with relaying(address, receiver.url) as process:
+            with relaying(database, receiver.url) as process:
                 await receiver.until(partial(so_many, count))
                 process.kill()
                 process.wait()
-        with relaying(address, receiver.url):
+        with relaying(database, receiver.url):
             await receiver.until(lambda times: len(times) == len(ids))
-            await emptied(address)
+            await emptied(database)
     assert sorted(receiver.times) == ids
 
 
-async def test_two_that_relay_one_database_send_nothing_twice(address: str) -> None:
+async def test_two_that_relay_one_database_send_nothing_twice(database: str) -> None:
     ids = [f"e-{n:03}" for n in range(200)]
-    with Receiver() as one, Receiver() as two, relaying(address, one.url, lease=60), relaying(address, two.url, lease=60):
-        await put(address, *ids)
-        await emptied(address)
+    with Receiver() as one, Receiver() as two, relaying(database, one.url, lease=60), relaying(database, two.url, lease=60):
+        await put(database, *ids)
+        await emptied(database)
     assert one.times + two.times == dict.fromkeys(ids, 1)

@@ -94,8 +94,8 @@ async def by_session(ctx: WorkflowContext) -> None:
 ALL: list[Workflow[..., Any]] = [teller, patient, by_activity, by_late_activity, by_hasty_activity, by_session]
 
 
-def app_on(address: str, broker: Any = None, **more: Any) -> App:
-    return App(address, workflows=ALL, broker=broker, outbox_interval=30, **more)
+def app_on(database: str, broker: Any = None, **more: Any) -> App:
+    return App(database, workflows=ALL, broker=broker, outbox_interval=30, **more)
 
 
 async def entries(app: Client, dead: bool | None = None) -> list[OutboxEntry]:
@@ -124,9 +124,9 @@ async def emptied(app: Client) -> None:
 # --- what goes out
 
 
-async def test_an_event_goes_to_those_who_wait_here_and_to_the_broker(address: str) -> None:
+async def test_an_event_goes_to_those_who_wait_here_and_to_the_broker(database: str) -> None:
     desk = Desk()
-    async with app_on(address, desk) as app:
+    async with app_on(database, desk) as app:
         waiting = await app.start_workflow(patient)
         await (await app.start_workflow(teller, "e-1")).result()
         await desk.has("e-1")
@@ -138,9 +138,9 @@ async def test_an_event_goes_to_those_who_wait_here_and_to_the_broker(address: s
     assert event.time is not None
 
 
-async def test_an_event_for_brokers_only_is_for_nobody_here(address: str) -> None:
+async def test_an_event_for_brokers_only_is_for_nobody_here(database: str) -> None:
     desk = Desk()
-    async with app_on(address, desk) as app:
+    async with app_on(database, desk) as app:
         waiting = await app.start_workflow(patient)
         await (await app.start_workflow(teller, "out", local=False)).result()
         await (await app.start_workflow(by_activity, "out-2", local=False)).result()
@@ -151,50 +151,50 @@ async def test_an_event_for_brokers_only_is_for_nobody_here(address: str) -> Non
         assert await waiting.result(timeout=30) == "in"
 
 
-async def test_an_event_goes_with_the_attempt_that_succeeds(address: str) -> None:
+async def test_an_event_goes_with_the_attempt_that_succeeds(database: str) -> None:
     desk = Desk()
-    async with app_on(address, desk) as app:
+    async with app_on(database, desk) as app:
         await (await app.start_workflow(by_late_activity)).result()
         await desk.has("attempt-3")
         await emptied(app)
     assert desk.ids == ["attempt-3"]
 
 
-async def test_an_activity_without_a_transaction_sends_at_once(address: str) -> None:
+async def test_an_activity_without_a_transaction_sends_at_once(database: str) -> None:
     desk = Desk()
-    async with app_on(address, desk) as app:
+    async with app_on(database, desk) as app:
         with pytest.raises(WorkflowFailedError):
             await (await app.start_workflow(by_hasty_activity)).result()
         await desk.has("at-once")
 
 
-async def test_an_activity_with_a_session_sends_with_its_commit(address: str) -> None:
+async def test_an_activity_with_a_session_sends_with_its_commit(database: str) -> None:
     desk = Desk()
-    async with app_on(address, desk) as app:
+    async with app_on(database, desk) as app:
         await (await app.start_workflow(by_session)).result(timeout=30)
         await desk.has("with-session")
 
 
-async def test_what_a_client_sends_an_app_relays(address: str) -> None:
+async def test_what_a_client_sends_an_app_relays(database: str) -> None:
     desk = Desk()
     async with (
-        App(address, workflows=ALL, broker=desk, outbox_interval=0.02),
-        Client(address, workflows=[], broker=Desk()) as client,
+        App(database, workflows=ALL, broker=desk, outbox_interval=0.02),
+        Client(database, workflows=[], broker=Desk()) as client,
     ):
         await client.send_event("told", "/shop", event_id="e-1")
         await desk.has("e-1")
 
 
-async def test_each_broker_gets_it_under_its_name(address: str) -> None:
+async def test_each_broker_gets_it_under_its_name(database: str) -> None:
     one, two = Desk(), Desk()
-    async with app_on(address, {"one": one, "two": two}) as app:
+    async with app_on(database, {"one": one, "two": two}) as app:
         await app.send_event("told", "/shop", event_id="e-1")
         await asyncio.gather(one.has("e-1"), two.has("e-1"))
 
 
-async def test_a_duplicate_is_not_sent_again(address: str) -> None:
+async def test_a_duplicate_is_not_sent_again(database: str) -> None:
     desk = Desk()
-    async with app_on(address, desk) as app:
+    async with app_on(database, desk) as app:
         for event_id in ("e-1", "e-1", "e-2"):
             await app.send_event("told", "/shop", event_id=event_id)
         await desk.has("e-1", "e-2")
@@ -202,20 +202,20 @@ async def test_a_duplicate_is_not_sent_again(address: str) -> None:
     assert desk.times == {"e-1": 1, "e-2": 1}
 
 
-async def test_what_comes_from_outside_does_not_go_round_in_circles(address: str) -> None:
+async def test_what_comes_from_outside_does_not_go_round_in_circles(database: str) -> None:
     desk = Desk()
-    async with app_on(address, desk) as app:
+    async with app_on(database, desk) as app:
         await app.accept_events([Event("from-outside", "/bank", "told")])
         assert await entries(app) == []
 
 
-async def test_what_comes_back_is_known(address: str) -> None:
+async def test_what_comes_back_is_known(database: str) -> None:
     async def post_back(event: Event, nth: int) -> None:
         answer = await call(app, "/events", headers=STRUCTURED, body=event_json(event))
         assert answer.status == 202, answer.body
 
     desk = Desk(post_back)
-    async with app_on(address, desk) as app:
+    async with app_on(database, desk) as app:
         first = await app.start_workflow(patient)
         await app.send_event("told", "/shop", event_id="e-1")
         assert await first.result(timeout=30) == "e-1"
@@ -225,12 +225,12 @@ async def test_what_comes_back_is_known(address: str) -> None:
         assert await second.result(timeout=30) == "e-2", "the first came back after it was started, and was no news"
 
 
-async def test_what_was_for_brokers_only_is_accepted_when_it_comes_back(address: str) -> None:
+async def test_what_was_for_brokers_only_is_accepted_when_it_comes_back(database: str) -> None:
     async def post_back(event: Event, nth: int) -> None:
         await app.accept_events([event])
 
     desk = Desk(post_back)
-    async with app_on(address, desk) as app:
+    async with app_on(database, desk) as app:
         waiting = await app.start_workflow(patient)
         await app.send_event("told", "/shop", event_id="e-1", local=False)
         assert await waiting.result(timeout=30) == "e-1"
@@ -239,8 +239,8 @@ async def test_what_was_for_brokers_only_is_accepted_when_it_comes_back(address:
 # --- who has no broker
 
 
-async def test_for_brokers_only_there_must_be_one(address: str) -> None:
-    async with app_on(address) as app, Client(address, workflows=ALL) as client:
+async def test_for_brokers_only_there_must_be_one(database: str) -> None:
+    async with app_on(database) as app, Client(database, workflows=ALL) as client:
         for one in (app, client):
             with pytest.raises(ConfigurationError, match="this app has none"):
                 await one.send_event("told", "/shop", local=False)
@@ -258,23 +258,23 @@ async def teller_and_waiter(ctx: WorkflowContext) -> str:
     return (await wait_event(ctx, "go on")).id
 
 
-async def test_what_was_sent_with_a_broker_can_be_replayed_without(address: str) -> None:
+async def test_what_was_sent_with_a_broker_can_be_replayed_without(database: str) -> None:
     desk = Desk()
-    async with App(address, workflows=[teller_and_waiter], broker=desk) as app:
+    async with App(database, workflows=[teller_and_waiter], broker=desk) as app:
         handle = await app.start_workflow(teller_and_waiter)
         await desk.has("e-1")
         while await handle.status() is not Status.WAITING_FOR_EVENT:
             await asyncio.sleep(0.005)
-    async with App(address, workflows=[teller_and_waiter]) as app:
+    async with App(database, workflows=[teller_and_waiter]) as app:
         await app.send_event("go on", "/shop", event_id="g-1")
         assert await app.get_handle(handle.instance_id).result(timeout=30) == "g-1"
 
 
-async def test_an_app_leaves_the_rows_of_other_brokers_alone(address: str) -> None:
-    async with Client(address, workflows=[], broker=Desk(name="far")) as client:
+async def test_an_app_leaves_the_rows_of_other_brokers_alone(database: str) -> None:
+    async with Client(database, workflows=[], broker=Desk(name="far")) as client:
         await client.send_event("told", "/shop", event_id="for-another")
     desk = Desk()
-    async with app_on(address, desk) as app:
+    async with app_on(database, desk) as app:
         await app.send_event("told", "/shop", event_id="mine")
         await desk.has("mine")
         (far,) = await left(app, 1)
@@ -285,13 +285,13 @@ async def test_an_app_leaves_the_rows_of_other_brokers_alone(address: str) -> No
 # --- trouble
 
 
-async def test_one_that_fails_does_not_hold_up_the_others(address: str) -> None:
+async def test_one_that_fails_does_not_hold_up_the_others(database: str) -> None:
     async def answer(event: Event, nth: int) -> None:
         if event.id == "bad":
             raise BrokerError("not this one")
 
     desk = Desk(answer)
-    async with app_on(address, desk) as app:
+    async with app_on(database, desk) as app:
         await app.send_event("told", "/shop", event_id="bad")
         await desk.was_given("bad", 2)
         for n in range(20):
@@ -302,7 +302,7 @@ async def test_one_that_fails_does_not_hold_up_the_others(address: str) -> None:
         assert bad.attempts >= 2
 
 
-async def test_one_that_hangs_does_not_hold_up_the_others(address: str) -> None:
+async def test_one_that_hangs_does_not_hold_up_the_others(database: str) -> None:
     released = asyncio.Event()
 
     async def answer(event: Event, nth: int) -> None:
@@ -310,7 +310,7 @@ async def test_one_that_hangs_does_not_hold_up_the_others(address: str) -> None:
             await released.wait()
 
     desk = Desk(answer, concurrency=2)
-    async with app_on(address, desk, outbox_batch_size=2) as app:
+    async with app_on(database, desk, outbox_batch_size=2) as app:
         await app.send_event("told", "/shop", event_id="slow")
         await desk.was_given("slow")
         for n in range(9):
@@ -320,12 +320,12 @@ async def test_one_that_hangs_does_not_hold_up_the_others(address: str) -> None:
         await desk.has("slow")
 
 
-async def test_a_broker_that_is_away_does_not_hold_up_another(address: str) -> None:
+async def test_a_broker_that_is_away_does_not_hold_up_another(database: str) -> None:
     async def away(event: Event, nth: int) -> None:
         raise ConnectionRefusedError("nobody there")
 
     here, there = Desk(name="here"), Desk(away, name="there")
-    async with app_on(address, [there, here]) as app:
+    async with app_on(database, [there, here]) as app:
         for n in range(5):
             await app.send_event("told", "/shop", event_id=f"e-{n}")
         await here.has(*(f"e-{n}" for n in range(5)))
@@ -335,26 +335,26 @@ async def test_a_broker_that_is_away_does_not_hold_up_another(address: str) -> N
 @pytest.mark.parametrize(
     "error", [RuntimeError("x\0y\ud800"), TimeoutError(), asyncio.CancelledError(), GeneratorExit(), BaseException("odd")]
 )
-async def test_whatever_a_broker_raises_it_is_tried_again(address: str, error: BaseException) -> None:
+async def test_whatever_a_broker_raises_it_is_tried_again(database: str, error: BaseException) -> None:
     async def answer(event: Event, nth: int) -> None:
         if nth <= 2:
             raise error
 
     desk = Desk(answer)
-    async with app_on(address, desk) as app:
+    async with app_on(database, desk) as app:
         await app.send_event("told", "/shop", event_id="e-1")
         await desk.has("e-1")
         await emptied(app)
     assert desk.times == {"e-1": 3}
 
 
-async def test_what_is_rejected_is_dead_at_once_and_can_be_requeued(address: str) -> None:
+async def test_what_is_rejected_is_dead_at_once_and_can_be_requeued(database: str) -> None:
     async def answer(event: Event, nth: int) -> None:
         if nth == 1:
             raise EventRejectedError("410 Gone")
 
     desk = Desk(answer)
-    async with app_on(address, desk) as app:
+    async with app_on(database, desk) as app:
         for n in range(3):
             await app.send_event("told", "/shop", event_id=f"e-{n}")
         first, *_ = await left(app, 3, dead=True)
@@ -369,19 +369,19 @@ async def test_what_is_rejected_is_dead_at_once_and_can_be_requeued(address: str
         assert await app.requeue_outbox() == 0
 
 
-async def test_after_its_last_attempt_it_is_dead(address: str) -> None:
+async def test_after_its_last_attempt_it_is_dead(database: str) -> None:
     async def answer(event: Event, nth: int) -> None:
         raise BrokerError("never")
 
     desk = Desk(answer, retry=RetryPolicy.fixed(3, 0.01))
-    async with app_on(address, desk) as app:
+    async with app_on(database, desk) as app:
         await app.send_event("told", "/shop", event_id="e-1")
         (entry,) = await left(app, 1, dead=True)
         assert entry.attempts == 3
     assert desk.times == {"e-1": 3}
 
 
-async def test_a_broker_that_does_not_start_is_started_again(address: str, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_broker_that_does_not_start_is_started_again(database: str, caplog: pytest.LogCaptureFixture) -> None:
     class Slow(Desk):
         starts = 0
 
@@ -392,14 +392,14 @@ async def test_a_broker_that_does_not_start_is_started_again(address: str, caplo
             await super().start()
 
     desk = Slow()
-    async with app_on(address, desk) as app:
+    async with app_on(database, desk) as app:
         await app.send_event("told", "/shop", event_id="e-1")
         await desk.has("e-1")
     assert desk.starts == 2
     assert "could not be started, will try again: ConnectionRefusedError: not yet" in caplog.text
 
 
-async def test_trouble_is_logged_once_and_its_end_too(address: str, caplog: pytest.LogCaptureFixture) -> None:
+async def test_trouble_is_logged_once_and_its_end_too(database: str, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "romancy.outbox")
 
     async def answer(event: Event, nth: int) -> None:
@@ -407,7 +407,7 @@ async def test_trouble_is_logged_once_and_its_end_too(address: str, caplog: pyte
             raise BrokerError("no route")
 
     desk = Desk(answer)
-    async with app_on(address, desk) as app:
+    async with app_on(database, desk) as app:
         await app.send_event("told", "/shop", event_id="e-1")
         await desk.has("e-1")
         await emptied(app)
@@ -418,21 +418,21 @@ async def test_trouble_is_logged_once_and_its_end_too(address: str, caplog: pyte
 # --- how much at once, and the end
 
 
-async def test_a_broker_gets_no_more_at_once_than_it_wants(address: str) -> None:
+async def test_a_broker_gets_no_more_at_once_than_it_wants(database: str) -> None:
     together = asyncio.Barrier(3)
 
     async def answer(event: Event, nth: int) -> None:
         await together.wait()
 
     desk = Desk(answer, concurrency=3)
-    async with app_on(address, desk, outbox_batch_size=7) as app:
+    async with app_on(database, desk, outbox_batch_size=7) as app:
         for n in range(30):
             await app.send_event("told", "/shop", event_id=f"e-{n}", local=False)
         await desk.has(*(f"e-{n}" for n in range(30)))
     assert desk.most == 3
 
 
-async def test_at_shutdown_what_is_on_its_way_arrives(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_at_shutdown_what_is_on_its_way_arrives(database: str, monkeypatch: pytest.MonkeyPatch) -> None:
     released = asyncio.Event()
     stop = Relay.stop
 
@@ -446,51 +446,51 @@ async def test_at_shutdown_what_is_on_its_way_arrives(address: str, monkeypatch:
         await released.wait()
 
     desk = Desk(answer)
-    app = app_on(address, desk)
+    app = app_on(database, desk)
     await app.startup()
     await app.send_event("told", "/shop", event_id="e-1")
     await desk.was_given("e-1")
     await app.shutdown()
     assert (desk.ids, desk.open) == (["e-1"], False)
-    async with Client(address, workflows=[]) as client:
+    async with Client(database, workflows=[]) as client:
         assert await entries(client) == []
 
 
-async def test_at_shutdown_what_takes_too_long_is_given_back(address: str) -> None:
+async def test_at_shutdown_what_takes_too_long_is_given_back(database: str) -> None:
     async def answer(event: Event, nth: int) -> None:
         await asyncio.Event().wait()
 
     desk = Desk(answer, concurrency=1)
-    app = app_on(address, desk, shutdown_timeout=0)
+    app = app_on(database, desk, shutdown_timeout=0)
     await app.startup()
     for n in range(3):
         await app.send_event("told", "/shop", event_id=f"e-{n}")
     await desk.was_given("e-0")
     await app.shutdown()
-    async with Client(address, workflows=[]) as client:
+    async with Client(database, workflows=[]) as client:
         found = [(entry.event.id, entry.attempts, entry.claimed_by) for entry in await entries(client)]
     assert found == [(f"e-{n}", 0, None) for n in range(3)]
     other = Desk()
-    async with app_on(address, other):
+    async with app_on(database, other):
         await other.has("e-0", "e-1", "e-2")
 
 
-async def test_an_app_can_start_again(address: str) -> None:
+async def test_an_app_can_start_again(database: str) -> None:
     desk = Desk()
-    app = app_on(address, desk)
+    app = app_on(database, desk)
     for n in range(2):
         async with app:
             await app.send_event("told", "/shop", event_id=f"e-{n}")
             await desk.has(f"e-{n}")
 
 
-async def test_a_send_that_outlives_its_claim_is_cut_off(address: str) -> None:
+async def test_a_send_that_outlives_its_claim_is_cut_off(database: str) -> None:
     async def answer(event: Event, nth: int) -> None:
         if nth == 1:
             await asyncio.Event().wait()
 
     desk = Desk(answer)
-    async with app_on(address, desk, heartbeat_interval=0.05, lease_timeout=0.2) as app:
+    async with app_on(database, desk, heartbeat_interval=0.05, lease_timeout=0.2) as app:
         await app.send_event("told", "/shop", event_id="e-1")
         await desk.has("e-1")
     assert desk.times == {"e-1": 2}
@@ -499,8 +499,8 @@ async def test_a_send_that_outlives_its_claim_is_cut_off(address: str) -> None:
 # --- what can be seen
 
 
-async def test_the_list_has_pages(address: str) -> None:
-    async with Client(address, workflows=[], broker=Desk()) as client:
+async def test_the_list_has_pages(database: str) -> None:
+    async with Client(database, workflows=[], broker=Desk()) as client:
         for n in range(5):
             await client.send_event("told", "/shop", {"n": n}, event_id=f"e-{n}")
         first = await client.list_outbox(limit=3)
@@ -516,13 +516,13 @@ async def test_the_list_has_pages(address: str) -> None:
                 await client.requeue_outbox(ids)  # type: ignore[arg-type]
 
 
-async def test_it_is_counted(address: str) -> None:
+async def test_it_is_counted(database: str) -> None:
     async def answer(event: Event, nth: int) -> None:
         if event.id == "bad":
             raise EventRejectedError("no")
 
     desk = Desk(answer)
-    async with app_on(address, desk) as app:
+    async with app_on(database, desk) as app:
         await app.send_event("told", "/shop", event_id="good")
         await app.send_event("told", "/shop", event_id="bad")
         await desk.has("good")
@@ -537,5 +537,5 @@ async def test_it_is_counted(address: str) -> None:
         await until(settled)
         assert figure("romancy_outbox_pending") >= 0
         assert figure("romancy_outbox_dead") >= 0
-    async with app_on(address) as app:
+    async with app_on(database) as app:
         assert not [one for one in app.figures() if "outbox" in one.name]
