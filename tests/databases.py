@@ -16,7 +16,7 @@ import sqlite3
 import threading
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import closing, suppress
-from functools import cache, partial
+from functools import cache
 from itertools import count
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
@@ -72,23 +72,57 @@ class Files:
             return connection.execute(query).fetchall()
 
 
-class PostgresDatabases:
-    """Databases on the PostgreSQL server of the tests, used again and again."""
+class Line(Protocol):
+    """A connection to a server, kept for the tests themselves."""
 
-    def __init__(self) -> None:
+    async def run(self, query: str) -> list[tuple[Any, ...]]:
+        """What a statement selects; of several, nothing."""
+        ...
+
+    async def close(self) -> None:
+        """Disconnect."""
+        ...
+
+
+class Server(Protocol):
+    """What is to be known of a kind of server."""
+
+    others: str
+    """Selects the other connections to a database that somebody uses."""
+    how_to_empty: str
+    """Selects the statements that empty a database. Tables that are not romancy's were made by a test."""
+
+    def missing(self) -> str | None:
+        """Why there is none here; None if there is."""
+        ...
+
+    def new(self) -> str:
+        """A new database on it."""
+        ...
+
+    async def connect(self, address: str) -> Line:
+        """A connection to one of its databases."""
+        ...
+
+
+class Databases:
+    """Databases on a server, used again and again."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
         self._free: list[str] = []
         self._bare: set[str] = set()
-        self._connections: dict[str, asyncpg.Connection[Any]] = {}
+        self._lines: dict[str, Line] = {}
 
     def missing(self) -> str | None:
         """Whether the server starts."""
-        return _why_no_postgres()
+        return self._server.missing()
 
     def lend(self, folder: Path, *, bare: bool = False) -> str:
         """One that is free, or a new one."""
         if self._free and not bare:
             return self._free.pop()
-        address = _elsewhere(asyncio.to_thread(servers.new_postgres_database))
+        address = _elsewhere(asyncio.to_thread(self._server.new))
         if bare:
             self._bare.add(address)
         return address
@@ -99,120 +133,133 @@ class PostgresDatabases:
         if left:
             raise AssertionError(f"The test left connections open: {left}")
         if address not in self._bare:
-            _elsewhere(self._empty(address))
+            self.empty(address)
             self._free.append(address)
+
+    def empty(self, address: str) -> None:
+        """Delete everything."""
+        _elsewhere(self._empty(address))
 
     def execute(self, address: str, query: str) -> list[tuple[Any, ...]]:
         """Run a statement on a connection of the tests' own."""
-        return [tuple(row) for row in _elsewhere(self._run(address, query))]
+        return _elsewhere(self._run(address, query))
 
-    async def _run(self, address: str, query: str) -> list[asyncpg.Record]:
-        return await (await self._connection(address)).fetch(query)
-
-    async def _connection(self, address: str) -> asyncpg.Connection[Any]:
-        if address not in self._connections:
-            self._connections[address] = connection = await asyncpg.connect(address)
-            _AT_THE_END.append(partial(connection.close, timeout=2))
-        return self._connections[address]
-
-    async def _left_open(self, address: str) -> list[str]:
-        connection = await self._connection(address)
-        try:
-            async with asyncio.timeout(_PATIENCE):
-                while await connection.fetch(_OTHERS):
-                    await asyncio.sleep(0.002)
-        except TimeoutError:
-            return [str(dict(row)) for row in await connection.fetch(_END_OTHERS)]
-        return []
-
-    async def _empty(self, address: str) -> None:
-        connection = await self._connection(address)
-        how = await connection.fetchval(_HOW_TO_EMPTY)
-        if how is not None:  # else nobody has used it
-            await connection.execute(how)
-
-
-_OTHERS = """
-SELECT pid FROM pg_stat_activity
-WHERE datname = current_database() AND pid <> pg_backend_pid() AND backend_type = 'client backend'
-"""
-_END_OTHERS = """
-SELECT pid, application_name, state, query, pg_terminate_backend(pid) FROM pg_stat_activity
-WHERE datname = current_database() AND pid <> pg_backend_pid() AND backend_type = 'client backend'
-"""
-# Tables that are not romancy's were made by a test.
-_HOW_TO_EMPTY = """
-SELECT string_agg(how, '; ') FROM (
-    SELECT CASE WHEN tablename LIKE 'romancy_%' THEN 'DELETE FROM ' ELSE 'DROP TABLE ' END || quote_ident(tablename) AS how
-    FROM pg_tables
-    WHERE schemaname = current_schema() AND tablename NOT IN ('romancy_turn', 'romancy_migrations')
-    UNION ALL
-    SELECT 'SELECT setval(' || quote_literal(sequencename) || ', 1, false)' FROM pg_sequences
-    WHERE schemaname = current_schema() AND sequencename LIKE 'romancy_%') AS parts
-"""
-
-
-class MariaDatabases:
-    """Databases on the MariaDB server of the tests, used again and again."""
-
-    def __init__(self) -> None:
-        self._free: list[str] = []
-        self._bare: set[str] = set()
-
-    def missing(self) -> str | None:
-        """Whether there is a server."""
-        return mariadb.why_not() or None
-
-    def lend(self, folder: Path, *, bare: bool = False) -> str:
-        """One that is free, or a new one."""
-        if self._free and not bare:
-            return self._free.pop()
-        address = _elsewhere(asyncio.to_thread(mariadb.new_database))
-        if bare:
-            self._bare.add(address)
-        return address
-
-    def take_back(self, address: str) -> None:
-        """Empty it for the next test. One that is still used is given up, and bare ones are."""
-        left = _elsewhere(self._left_open(address))
-        if left:
-            raise AssertionError(f"The test left connections open: {left}")
-        if address not in self._bare:
-            _elsewhere(mariadb.empty(address))
-            self._free.append(address)
-
-    def execute(self, address: str, query: str) -> list[tuple[Any, ...]]:
-        """Run a statement on a connection of its own."""
-        return _elsewhere(mariadb.execute(address, query))
+    async def _run(self, address: str, query: str) -> list[tuple[Any, ...]]:
+        if address not in self._lines:
+            self._lines[address] = line = await self._server.connect(address)
+            _AT_THE_END.append(line.close)
+        return await self._lines[address].run(query)
 
     async def _left_open(self, address: str) -> list[tuple[Any, ...]]:
-        found: list[tuple[Any, ...]] = []
+        left: list[tuple[Any, ...]] = []
         with suppress(TimeoutError):
             async with asyncio.timeout(_PATIENCE):
-                while found := await mariadb.execute(address, _OTHER_CONNECTIONS):
+                while left := await self._run(address, self._server.others):
                     await asyncio.sleep(0.002)
-        return found
+        return left
+
+    async def _empty(self, address: str) -> None:
+        ((how,),) = await self._run(address, self._server.how_to_empty)
+        if how:  # else nobody has used it
+            await self._run(address, how if isinstance(how, str) else how.decode())
 
 
-_OTHER_CONNECTIONS = """
-SELECT id, state, info FROM information_schema.processlist WHERE db = database() AND id <> connection_id()
-"""
+class PostgresServer:
+    """PostgreSQL, from the wheel."""
+
+    others = """
+        SELECT pid, application_name, state, query FROM pg_stat_activity
+        WHERE datname = current_database() AND pid <> pg_backend_pid() AND backend_type = 'client backend'"""
+    how_to_empty = """
+        SELECT string_agg(how, '; ') FROM (
+            SELECT CASE WHEN tablename LIKE 'romancy_%' THEN 'DELETE FROM ' ELSE 'DROP TABLE ' END || quote_ident(tablename)
+                AS how
+            FROM pg_tables
+            WHERE schemaname = current_schema() AND tablename NOT IN ('romancy_turn', 'romancy_migrations')
+            UNION ALL
+            SELECT 'SELECT setval(' || quote_literal(sequencename) || ', 1, false)' FROM pg_sequences
+            WHERE schemaname = current_schema() AND sequencename LIKE 'romancy_%') AS parts"""
+
+    def missing(self) -> str | None:
+        """Whether it starts."""
+        return _why_not("PostgreSQL", servers.postgres)
+
+    def new(self) -> str:
+        """A new database."""
+        return servers.new_postgres_database()
+
+    async def connect(self, address: str) -> Line:
+        """With asyncpg."""
+        return _PostgresLine(await asyncpg.connect(address))
+
+
+class _PostgresLine:
+    def __init__(self, connection: asyncpg.Connection[Any]) -> None:
+        self._connection = connection
+
+    async def run(self, query: str) -> list[tuple[Any, ...]]:
+        if ";" in query:
+            await self._connection.execute(query)
+            return []
+        return [tuple(row) for row in await self._connection.fetch(query)]
+
+    async def close(self) -> None:
+        await self._connection.close(timeout=2)
+
+
+class MariaServer:
+    """MariaDB, from the system's package."""
+
+    others = """
+        SELECT id, command, time, state, info FROM information_schema.processlist
+        WHERE db = database() AND id <> connection_id()"""
+    how_to_empty = """
+        SELECT group_concat(CASE WHEN table_name LIKE 'romancy_%' THEN 'DELETE FROM ' ELSE 'DROP TABLE ' END, table_name
+            SEPARATOR '; ')
+        FROM information_schema.tables
+        WHERE table_schema = database() AND table_name NOT IN ('romancy_turn', 'romancy_bell', 'romancy_migrations')"""
+
+    def missing(self) -> str | None:
+        """Whether it is installed and starts."""
+        return mariadb.why_not() or _why_not("MariaDB", mariadb.mysql)
+
+    def new(self) -> str:
+        """A new database."""
+        return mariadb.new_database()
+
+    async def connect(self, address: str) -> Line:
+        """For each statement another."""
+        return _MariaLine(address)
+
+
+class _MariaLine:
+    def __init__(self, address: str) -> None:
+        self._address = address
+
+    async def run(self, query: str) -> list[tuple[Any, ...]]:
+        return await mariadb.execute(self._address, query)
+
+    async def close(self) -> None:
+        """Nothing is open."""
 
 
 @cache
-def _why_no_postgres() -> str | None:
+def _why_not(name: str, start: Callable[[], str]) -> str | None:
     try:
-        servers.postgres()
+        start()
     except Exception as error:
-        return f"there is no PostgreSQL: {error}"
+        return f"there is no {name}: {error}"
     return None
 
 
 KINDS: dict[str, Kind] = {
     "sqlite": Files(),
-    "postgres": PostgresDatabases(),
-    "mariadb": MariaDatabases(),
+    "postgres": Databases(PostgresServer()),
+    "mariadb": Databases(MariaServer()),
 }
+
+
+_SCHEMES = {"postgresql": "postgres", "mysql": "mariadb"}
 
 
 def names() -> Sequence[str]:
@@ -223,8 +270,7 @@ def names() -> Sequence[str]:
 
 def kind_of(address: str) -> Kind:
     """The kind of a database by its address."""
-    schemes = {"postgresql": "postgres", "mysql": "mariadb"}
-    return KINDS[schemes.get(address.partition(":")[0], "sqlite")]
+    return KINDS[_SCHEMES.get(address.partition(":")[0], "sqlite")]
 
 
 def execute(address: str, query: str) -> list[tuple[Any, ...]]:
