@@ -19,7 +19,7 @@ from romancy.store.sql import server as patience
 
 pytestmark = [pytest.mark.chaos, pytest.mark.slow]
 
-VISITS, CLERKS = 400, 3
+VISITS, CLERKS = 250, 3
 
 
 class Pair:

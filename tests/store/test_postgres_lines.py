@@ -21,6 +21,7 @@ from tests.proxy import Cut, Proxy, When, at, nowhere, once, proxy_to, short
 
 from romancy.clock import SystemClock
 from romancy.errors import StoreError
+from romancy.model.outbox import Buried, Delayed, Delivered
 from romancy.model.status import Status
 from romancy.model.talk import ChannelMode, JoinGroup, Publish, SendEvent
 from romancy.model.transition import Beat, RequestKind, Wait, WaitKind
@@ -80,6 +81,9 @@ TABLES = (
     "SELECT d.instance_id, d.channel, m.body FROM romancy_deliveries AS d LEFT JOIN romancy_messages AS m USING (seq)"
     " ORDER BY d.instance_id, d.channel, d.seq",
     "SELECT * FROM romancy_members ORDER BY name, instance_id",
+    "SELECT broker, body, created_at, since, attempts, next_at, claimed_by, last_error, dead_at FROM romancy_outbox"
+    " ORDER BY seq",
+    "SELECT kind, head, body, at FROM romancy_staged ORDER BY seq",
 )
 """Everything that is there, without the numbers that a transaction which was rolled back uses up, and without the time of
 the last write, which the short way does not note."""
@@ -88,7 +92,7 @@ EMPTY = "; ".join(
     f"DELETE FROM romancy_{name}"
     for name in (
         *("instances", "payloads", "history", "attempts", "waits", "inbox", "journal", "workers", "sources", "events"),
-        *("taken", "handlers", "subscriptions", "messages", "deliveries", "members", "commits"),
+        *("taken", "handlers", "subscriptions", "messages", "deliveries", "members", "outbox", "staged", "commits"),
     )
 )
 
@@ -164,9 +168,35 @@ async def _failed(store: Store) -> None:
     await write(store, ending(status=Status.FAILED, history=(_step(1),), length=0))
 
 
+async def _recurred(store: Store) -> None:
+    (a,) = await actors(store, "a")
+    await a.recur(history=(_step(1),))
+    await a.recur(now=70)
+
+
 async def _ended(store: Store) -> None:
     await started(store, "a", "b")
     await write(store, ending("a", length=0), ending("b", length=0, now=31))
+
+
+async def _put_out(store: Store) -> Any:
+    """Events for a broker, of which somebody has claimed some."""
+    await write(store, accept(event("e-1"), event("e-2"), event("e-3"), brokers=("http",)))
+    return await store.claim_outbox("http", "relay", now=40, until=50, limit=2)
+
+
+async def _buried(store: Store) -> None:
+    rows = await _put_out(store)
+    await store.settle_outbox("relay", [Buried(row.seq, 45, "no") for row in rows])
+
+
+async def _settle(store: Store, rows: Any) -> None:
+    await store.settle_outbox("relay", [Delivered(rows[0].seq), Delayed(rows[1].seq, 60, "away")])
+
+
+async def _claim_out(store: Store, _: Any) -> list[Any]:
+    found = await store.claim_outbox("http", "rival", now=41, until=60, limit=9)
+    return [(row.body, row.attempts, row.since) for row in found]
 
 
 def _step(seq: int) -> Any:
@@ -248,6 +278,12 @@ STORIES = {
     "save handlers": Story(_nothing, _calls(lambda store: store.save_handlers([("order", "1", True)], now=50))),
     "prune": Story(_ended, _calls(lambda store: store.prune(ended_before=99, limit=1))),
     "forget": Story(_with_messages, _calls(lambda store: store.forget(events_before=99, messages_before=99, limit=1))),
+    "put out": Story(_nothing, _writes(accept(event("e-1"), event("e-2"), brokers=("http", "nats")))),
+    "claim of a relay": Story(_put_out, _claim_out),
+    "settle": Story(_put_out, _settle),
+    "requeue": Story(_buried, _calls(lambda store: store.requeue_outbox(None, now=60, limit=1))),
+    "prune the dead": Story(_buried, _calls(lambda store: store.prune_outbox("http", dead_before=99, limit=1))),
+    "trim": Story(_recurred, _calls(lambda store: store.trim(over_before=99, limit=9))),
     "beat": Story(_owned, _calls(_beat)),
     "look": Story(_waiting, _calls(lambda store: store.load("a"))),
 }
