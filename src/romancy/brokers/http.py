@@ -39,8 +39,8 @@ from romancy.errors import BrokerError, ConfigurationError, EventRejectedError
 from romancy.model.policy import RetryPolicy
 from romancy.model.talk import Event
 
-_LATER = frozenset({408, 425, 429})
-"""What sounds like the sender's fault and is none."""
+_LATER = frozenset({401, 403, 404, 407, 408, 425, 429})
+"""What sounds like the fault of the event and is none."""
 _READ_AT_MOST = 64 * 1024
 """Bytes of an answer that are read; after a longer one the connection is closed."""
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
@@ -64,7 +64,8 @@ class _Request:
 class HTTPBroker:
     """Sends each event with a POST to one address.
 
-    2xx: delivered. 408, 425, 429, 5xx, redirects, no answer: tried again, not before `Retry-After`. Any other 4xx: dead at
+    2xx: delivered. 401, 403, 404, 407, 408, 425, 429, 5xx, redirects, no answer: tried again, not before `Retry-After`; who
+    set it up may mend it. Any other 4xx: dead at
     once. Redirects are not followed. A user and password in the address are sent as basic authorization and never shown; nor
     are `headers`.
 

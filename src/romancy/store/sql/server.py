@@ -207,7 +207,8 @@ class ServerDatabase(ABC, Generic[C]):
     async def write(self, work: Work[T], *, point: str = "commit", in_turn: bool = True) -> T:
         """One transaction."""
         result = await self.persist(partial(self.transact, work, point, in_turn=in_turn))
-        self.ring()
+        if in_turn:  # what concerns nobody else is nobody else's affair
+            self.ring()
         return result
 
     async def read(self, work: Work[T], *, snapshot: bool = False) -> T:
