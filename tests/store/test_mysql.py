@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 import asyncmy
 import pytest
 from asyncmy import errors
+from sqlalchemy.ext.asyncio import create_async_engine
 from tests import mariadb
 from tests.servers import named_database
 
@@ -36,6 +37,7 @@ from romancy.errors import ConfigurationError, StoreError
 from romancy.model.instance import Query
 from romancy.model.transition import Applied, Existing, RequestKind
 from romancy.store.migrator import read_migrations
+from romancy.store.mysql import engine as mysql_engine
 from romancy.store.mysql import schema
 from romancy.store.mysql.connections import parse
 from romancy.store.mysql.database import MySqlDatabase
@@ -159,6 +161,13 @@ class TestPayloads:
         assert isinstance(bad, StoreError)
         assert "max_allowed_packet" in str(bad)
         await started(store, "c")
+
+    async def test_several_large_values_of_one_row(self, store: Store) -> None:
+        body = b"'\\\0" * 3_000_000  # twice as long when it is quoted
+        await started(store, "a")
+        await write(store, transition(history=[entry(1, input=body, value=body), entry(2, value=b"small")], length=0))
+        first, second = await store.history("a", 1, after=0, limit=10)
+        assert (first.input, first.value, second.value) == (body, body, b"small")
 
     def test_a_literal_of_a_strange_type_is_refused(self) -> None:
         with pytest.raises(TypeError, match="float"):
@@ -323,6 +332,48 @@ class TestOthers:
             await write(mine, create("b", owner=None))
             await asyncio.wait_for(heard["theirs"].wait(), 20)
             assert not heard["mine"].is_set()
+
+
+class TestTransactionsOfOthers:
+    """What is started and said on connections that are not ours."""
+
+    async def test_a_connection_of_the_driver(self, address: str) -> None:
+        async with App(address, workflows=[journey, speaker]) as app, other(address) as ask:
+            await ask("START TRANSACTION")
+            handle = await app.using(ask.connection).start_workflow(journey, 3)
+            await app.using(ask.connection).send_event("paid", "shop", {"n": 3})
+            await app.using(ask.connection).publish("steps", 1)
+            assert await app.get_instance(handle.instance_id) is None
+            await ask("COMMIT")
+            assert await handle.result(timeout=30) == 7
+
+    async def test_one_that_stays_open_holds_nobody_up(self, address: str) -> None:
+        async with App(address, workflows=[speaker]) as app, other(address) as ask:
+            await ask("START TRANSACTION")
+            await app.using(ask.connection).publish("steps", 1)
+            await app.using(ask.connection).start_workflow(speaker, 1)
+            await (await app.start_workflow(speaker, 2)).result(timeout=30)
+
+    @pytest.mark.parametrize(
+        "how", ["sql_mode = ''", "sql_mode = 'STRICT_ALL_TABLES,NO_BACKSLASH_ESCAPES'", "character_set_client = latin1"]
+    )
+    async def test_one_on_which_values_could_be_misunderstood_is_refused(self, address: str, how: str) -> None:
+        async with Client(address, workflows=[speaker]) as client, other(address) as ask:
+            await ask(f"SET SESSION {how}")
+            with pytest.raises(ConfigurationError, match="utf8mb4"):
+                await client.using(ask.connection).start_workflow(speaker, 1)
+
+    async def test_any_driver_of_sqlalchemy(self, address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(mysql_engine, "DriverConnection", int)  # as if SQLAlchemy's connection were of another driver
+        engine = create_async_engine(address.replace("mysql:", "mysql+asyncmy:"))
+        async with App(address, workflows=[speaker]) as app:
+            async with engine.begin() as connection:
+                handle = await app.using(connection).start_workflow(speaker.with_options(instance_id="ä'%s"), 1)
+                await app.using(connection).publish("steps", "1%s")
+                again = await app.using(connection).start_workflow(speaker.with_options(instance_id="ä'%s"), 1)
+            await handle.result(timeout=30)
+            assert again.instance_id == "ä'%s"
+        await engine.dispose()
 
 
 class TestMigrating:
@@ -514,20 +565,27 @@ async def kill_all(address: str) -> None:
             await mariadb.execute(address, f"KILL {number}")
 
 
-@asynccontextmanager
-async def other(address: str) -> AsyncIterator[Callable[[str], Awaitable[object]]]:
+class Other:
     """A connection of a test's own."""
-    connection: Any = await asyncmy.connect(**parse(address).arguments(), autocommit=True)
 
-    async def ask(statement: str) -> object:
-        cursor = connection.cursor()
+    def __init__(self, connection: Any) -> None:
+        self.connection = connection
+
+    async def __call__(self, statement: str) -> object:
+        """Run a statement."""
+        cursor = self.connection.cursor()
         await cursor.execute(statement)
         return await cursor.fetchall()
 
+
+@asynccontextmanager
+async def other(address: str) -> AsyncIterator[Other]:
+    """A connection for a while."""
+    connection: Any = await asyncmy.connect(**parse(address).arguments(), autocommit=True)
     try:
-        yield ask
+        yield Other(connection)
     finally:
-        connection.close()
+        await connection.ensure_closed()
 
 
 async def explain(address: str, name: str) -> None:
