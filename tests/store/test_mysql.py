@@ -7,6 +7,7 @@ import logging
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from typing import Any, cast
 from urllib.parse import urlsplit
 
@@ -42,6 +43,7 @@ from romancy.store.mysql import schema
 from romancy.store.mysql.connections import parse
 from romancy.store.mysql.database import MySqlDatabase
 from romancy.store.mysql.statements import Rows, Value, literal, names, one
+from romancy.store.mysql.watch import Watch
 from romancy.store.open import open_store
 from romancy.store.port import Store
 from romancy.testing.conformance import builders
@@ -320,18 +322,29 @@ class TestCommits:
 class TestOthers:
     """Other processes are heard of by looking."""
 
-    async def test_what_another_writes_is_noticed_and_what_oneself_writes_is_not(self, address: str) -> None:
+    async def test_what_another_writes_is_noticed(self, address: str) -> None:
         async with opened(address) as mine, opened(address) as theirs:
-            heard: dict[str, asyncio.Event] = {"mine": asyncio.Event(), "theirs": asyncio.Event()}
-            mine.on_foreign_commit = heard["mine"].set
-            theirs.on_foreign_commit = heard["theirs"].set
+            heard = asyncio.Event()
+            theirs.on_foreign_commit = heard.set
             await write(mine, create("a", owner=None))
-            await asyncio.wait_for(heard["theirs"].wait(), 20)
-            heard["mine"].clear()
-            heard["theirs"].clear()
-            await write(mine, create("b", owner=None))
-            await asyncio.wait_for(heard["theirs"].wait(), 20)
-            assert not heard["mine"].is_set()
+            await asyncio.wait_for(heard.wait(), 20)
+
+    async def test_ones_own_rings_are_not_heard(self, store: Store) -> None:
+        connections = database_of(store)._connections
+        heard: list[str] = []
+        mine, theirs = (Watch(connections, partial(heard.append, who), nothing) for who in ("me", "them"))
+        for watch in (mine, theirs):
+            await watch._look()  # there may have been something before
+        heard.clear()
+        mine.ring()
+        for watch in (mine, mine, theirs, theirs):
+            await watch._look()
+        assert heard == ["them"]
+        mine.ring()
+        theirs.ring()
+        for watch in (mine, theirs, mine, theirs):
+            await watch._look()
+        assert heard == ["them", "them", "me"]
 
 
 class TestTransactionsOfOthers:
@@ -403,6 +416,10 @@ class TestMigrating:
         await mariadb.execute(fresh, "DROP TABLE romancy_turn")
         async with opened(fresh) as store:
             await started(store, "a")
+
+    async def test_when_it_is_done_nobody_is_locked_out(self, fresh: str) -> None:
+        async with opened(fresh):
+            assert await mariadb.execute(fresh, "SELECT is_free_lock(concat('romancy ', md5(database())))") == [(1,)]
 
     async def test_without_leave_nothing_is_changed(self, fresh: str) -> None:
         store = open_store(fresh, clock=SystemClock(), auto_migrate=False)
@@ -528,6 +545,7 @@ async def test_an_app_hears_of_what_a_client_elsewhere_does(address: str) -> Non
 OPEN = """
 import asyncio, sys
 from romancy.clock import SystemClock
+from romancy.store.mysql.watch import Watch
 from romancy.store.open import open_store
 
 async def main():
@@ -538,6 +556,10 @@ async def main():
 
 asyncio.run(main())
 """
+
+
+async def nothing() -> None:
+    """There is nothing to tidy up."""
 
 
 def query() -> Query:
