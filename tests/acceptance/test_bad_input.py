@@ -104,7 +104,7 @@ async def test_an_instance_id_that_cannot_be_stored_fails_alone(instance_id: str
         assert await (await env.app.start_workflow(one, 2)).result() == 2
 
 
-@pytest.mark.parametrize("instance_id", ["a b/c?d=é:%_'\"\n", "x" * 5000])
+@pytest.mark.parametrize("instance_id", ["a b/c?d=é:%_'\"\n", "x" * 1000])
 async def test_any_other_text_is_an_instance_id(instance_id: str) -> None:
     async with TestEnvironment(workflows=[one]) as env:
         handle = await env.app.start_workflow(one.with_options(instance_id=instance_id), 1)

@@ -7,12 +7,14 @@ import logging
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from typing import Any, cast
 from urllib.parse import urlsplit
 
 import asyncmy
 import pytest
 from asyncmy import errors
+from sqlalchemy.ext.asyncio import create_async_engine
 from tests import mariadb
 from tests.servers import named_database
 
@@ -36,10 +38,12 @@ from romancy.errors import ConfigurationError, StoreError
 from romancy.model.instance import Query
 from romancy.model.transition import Applied, Existing, RequestKind
 from romancy.store.migrator import read_migrations
+from romancy.store.mysql import engine as mysql_engine
 from romancy.store.mysql import schema
 from romancy.store.mysql.connections import parse
 from romancy.store.mysql.database import MySqlDatabase
 from romancy.store.mysql.statements import Rows, Value, literal, names, one
+from romancy.store.mysql.watch import Watch
 from romancy.store.open import open_store
 from romancy.store.port import Store
 from romancy.testing.conformance import builders
@@ -159,6 +163,13 @@ class TestPayloads:
         assert isinstance(bad, StoreError)
         assert "max_allowed_packet" in str(bad)
         await started(store, "c")
+
+    async def test_several_large_values_of_one_row(self, store: Store) -> None:
+        body = b"'\\\0" * 3_000_000  # twice as long when it is quoted
+        await started(store, "a")
+        await write(store, transition(history=[entry(1, input=body, value=body), entry(2, value=b"small")], length=0))
+        first, second = await store.history("a", 1, after=0, limit=10)
+        assert (first.input, first.value, second.value) == (body, body, b"small")
 
     def test_a_literal_of_a_strange_type_is_refused(self) -> None:
         with pytest.raises(TypeError, match="float"):
@@ -311,18 +322,71 @@ class TestCommits:
 class TestOthers:
     """Other processes are heard of by looking."""
 
-    async def test_what_another_writes_is_noticed_and_what_oneself_writes_is_not(self, address: str) -> None:
+    async def test_what_another_writes_is_noticed(self, address: str) -> None:
         async with opened(address) as mine, opened(address) as theirs:
-            heard: dict[str, asyncio.Event] = {"mine": asyncio.Event(), "theirs": asyncio.Event()}
-            mine.on_foreign_commit = heard["mine"].set
-            theirs.on_foreign_commit = heard["theirs"].set
+            heard = asyncio.Event()
+            theirs.on_foreign_commit = heard.set
             await write(mine, create("a", owner=None))
-            await asyncio.wait_for(heard["theirs"].wait(), 20)
-            heard["mine"].clear()
-            heard["theirs"].clear()
-            await write(mine, create("b", owner=None))
-            await asyncio.wait_for(heard["theirs"].wait(), 20)
-            assert not heard["mine"].is_set()
+            await asyncio.wait_for(heard.wait(), 20)
+
+    async def test_ones_own_rings_are_not_heard(self, store: Store) -> None:
+        connections = database_of(store)._connections
+        heard: list[str] = []
+        mine, theirs = (Watch(connections, partial(heard.append, who), nothing) for who in ("me", "them"))
+        for watch in (mine, theirs):
+            await watch._look()  # there may have been something before
+        heard.clear()
+        mine.ring()
+        for watch in (mine, mine, theirs, theirs):
+            await watch._look()
+        assert heard == ["them"]
+        mine.ring()
+        theirs.ring()
+        for watch in (mine, theirs, mine, theirs):
+            await watch._look()
+        assert heard == ["them", "them", "me"]
+
+
+class TestTransactionsOfOthers:
+    """What is started and said on connections that are not ours."""
+
+    async def test_a_connection_of_the_driver(self, address: str) -> None:
+        async with App(address, workflows=[journey, speaker]) as app, other(address) as ask:
+            await ask("START TRANSACTION")
+            handle = await app.using(ask.connection).start_workflow(journey, 3)
+            await app.using(ask.connection).send_event("paid", "shop", {"n": 3})
+            await app.using(ask.connection).publish("steps", 1)
+            assert await app.get_instance(handle.instance_id) is None
+            await ask("COMMIT")
+            assert await handle.result(timeout=30) == 7
+
+    async def test_one_that_stays_open_holds_nobody_up(self, address: str) -> None:
+        async with App(address, workflows=[speaker]) as app, other(address) as ask:
+            await ask("START TRANSACTION")
+            await app.using(ask.connection).publish("steps", 1)
+            await app.using(ask.connection).start_workflow(speaker, 1)
+            await (await app.start_workflow(speaker, 2)).result(timeout=30)
+
+    @pytest.mark.parametrize(
+        "how", ["sql_mode = ''", "sql_mode = 'STRICT_ALL_TABLES,NO_BACKSLASH_ESCAPES'", "character_set_client = latin1"]
+    )
+    async def test_one_on_which_values_could_be_misunderstood_is_refused(self, address: str, how: str) -> None:
+        async with Client(address, workflows=[speaker]) as client, other(address) as ask:
+            await ask(f"SET SESSION {how}")
+            with pytest.raises(ConfigurationError, match="utf8mb4"):
+                await client.using(ask.connection).start_workflow(speaker, 1)
+
+    async def test_any_driver_of_sqlalchemy(self, address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(mysql_engine, "DriverConnection", int)  # as if SQLAlchemy's connection were of another driver
+        engine = create_async_engine(address.replace("mysql:", "mysql+asyncmy:"))
+        async with App(address, workflows=[speaker]) as app:
+            async with engine.begin() as connection:
+                handle = await app.using(connection).start_workflow(speaker.with_options(instance_id="ä'%s"), 1)
+                await app.using(connection).publish("steps", "1%s")
+                again = await app.using(connection).start_workflow(speaker.with_options(instance_id="ä'%s"), 1)
+            await handle.result(timeout=30)
+            assert again.instance_id == "ä'%s"
+        await engine.dispose()
 
 
 class TestMigrating:
@@ -352,6 +416,10 @@ class TestMigrating:
         await mariadb.execute(fresh, "DROP TABLE romancy_turn")
         async with opened(fresh) as store:
             await started(store, "a")
+
+    async def test_when_it_is_done_nobody_is_locked_out(self, fresh: str) -> None:
+        async with opened(fresh):
+            assert await mariadb.execute(fresh, "SELECT is_free_lock(concat('romancy ', md5(database())))") == [(1,)]
 
     async def test_without_leave_nothing_is_changed(self, fresh: str) -> None:
         store = open_store(fresh, clock=SystemClock(), auto_migrate=False)
@@ -477,6 +545,7 @@ async def test_an_app_hears_of_what_a_client_elsewhere_does(address: str) -> Non
 OPEN = """
 import asyncio, sys
 from romancy.clock import SystemClock
+from romancy.store.mysql.watch import Watch
 from romancy.store.open import open_store
 
 async def main():
@@ -487,6 +556,10 @@ async def main():
 
 asyncio.run(main())
 """
+
+
+async def nothing() -> None:
+    """There is nothing to tidy up."""
 
 
 def query() -> Query:
@@ -514,20 +587,27 @@ async def kill_all(address: str) -> None:
             await mariadb.execute(address, f"KILL {number}")
 
 
-@asynccontextmanager
-async def other(address: str) -> AsyncIterator[Callable[[str], Awaitable[object]]]:
+class Other:
     """A connection of a test's own."""
-    connection: Any = await asyncmy.connect(**parse(address).arguments(), autocommit=True)
 
-    async def ask(statement: str) -> object:
-        cursor = connection.cursor()
+    def __init__(self, connection: Any) -> None:
+        self.connection = connection
+
+    async def __call__(self, statement: str) -> object:
+        """Run a statement."""
+        cursor = self.connection.cursor()
         await cursor.execute(statement)
         return await cursor.fetchall()
 
+
+@asynccontextmanager
+async def other(address: str) -> AsyncIterator[Other]:
+    """A connection for a while."""
+    connection: Any = await asyncmy.connect(**parse(address).arguments(), autocommit=True)
     try:
-        yield ask
+        yield Other(connection)
     finally:
-        connection.close()
+        await connection.ensure_closed()
 
 
 async def explain(address: str, name: str) -> None:

@@ -15,6 +15,7 @@ from asyncmy.constants import CLIENT, FIELD_TYPE
 from asyncmy.converters import conversions
 
 from romancy.errors import ConfigurationError
+from romancy.store.mysql.statements import Text, packets
 
 _CONNECT = 10.0
 """Seconds a connection may take to be made."""
@@ -75,7 +76,7 @@ class Link:
 
     def later(self, statement: bytes) -> None:
         """Send a statement with the next one that is asked about. If it fails, that one fails."""
-        self._later.append(statement)
+        self._later += packets(statement)
 
     def forget(self) -> None:
         """Do not send what was to be sent later."""
@@ -83,13 +84,14 @@ class Link:
 
     async def ask(self, statement: bytes) -> Result:
         """Send what is waiting, and a statement; the answer to it (to the last, if it is several)."""
-        statements, self._later = [*self._later, statement], []
-        for packet in _packets(statements):
-            if len(packet) > self._room:
+        statements, self._later = [*self._later, *packets(statement)], []
+        for one in statements:
+            size = max(len(one), *map(len, one.large)) if isinstance(one, Text) else len(one)
+            if size > self._room:
                 room = self._room + _MARGIN
-                raise ValueError(f"it takes {len(packet):,} bytes, the server's max_allowed_packet is {room:,}: raise that")
+                raise ValueError(f"it takes {size:,} bytes, the server's max_allowed_packet is {room:,}: raise that")
         result = Result()
-        for packet in _packets(statements):
+        for packet in _together(statements):
             result = await self._send(packet)
         return result
 
@@ -254,7 +256,7 @@ def _tls(options: dict[str, str]) -> ssl.SSLContext | None:
     return None
 
 
-def _packets(statements: list[bytes]) -> list[bytes]:
+def _together(statements: list[bytes]) -> list[bytes]:
     """Statements, together as far as they are not too long."""
     packets: list[list[bytes]] = [[]]
     size = 0

@@ -9,6 +9,7 @@ from asyncmy.connection import Connection as DriverConnection
 from romancy.errors import ConfigurationError
 from romancy.store.mysql.connections import SESSION_OF_OTHERS, Connections, Link, Result, decoded, require_session
 from romancy.store.mysql.cursor import MySqlCursor
+from romancy.store.mysql.statements import packets
 
 try:
     from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
@@ -55,7 +56,8 @@ class PlainLink:
         """Send a statement; the answer to it."""
         cursor = self._raw.cursor()
         try:
-            cursor.execute(statement)
+            for packet in packets(statement):
+                cursor.execute(packet)
             rows = decoded(cursor.fetchall(), [field[1] for field in cursor.description]) if cursor.description else []
             return Result(rows, cursor.rowcount, cursor.lastrowid)
         finally:

@@ -28,10 +28,32 @@ _PLACE = re.compile(
     re.DOTALL,
 )
 _VALUES = b"VALUES "
+_LARGE = 1 << 20
+"""Bytes of a value that is sent by itself."""
+_PIECE = 4 << 20
+"""Bytes of it that are sent at once."""
 _CHUNK = 1 << 20
 """Bytes of rows that are put into one statement, unless a single row is longer."""
 
 Key = int | str
+
+
+class Text(bytes):
+    """A statement whose large values are sent before it, each by itself: together they may be more than a packet takes."""
+
+    large: Sequence[bytes]
+
+    def __new__(cls, text: bytes, large: Sequence[bytes]) -> Text:
+        """The text has variables in place of the values."""
+        new = super().__new__(cls, text)
+        new.large = large
+        return new
+
+
+class Variable(NamedTuple):
+    """Stands for the nth large value of a statement."""
+
+    number: int
 
 
 class Value(NamedTuple):
@@ -53,17 +75,23 @@ class Statement(NamedTuple):
 
     parts: tuple[bytes | Value | Rows, ...]
 
-    def text(self, values: Values = (), row: Sequence[Any] = ()) -> bytes | None:
+    def text(self, values: Values = ()) -> bytes | None:
         """The statement with its values; None if it asks for each of a list that is empty."""
+        large: list[bytes] = []
+        text = self.write(values, (), large)
+        return Text(text, large) if large and text is not None else text
+
+    def write(self, values: Values, row: Sequence[Any], large: list[bytes]) -> bytes | None:
+        """The same; large values are set aside."""
         written: list[bytes] = []
         for part in self.parts:
             match part:
                 case bytes():
                     written.append(part)
                 case Value():
-                    written.append(literal(_get(values, row, part.key)))
+                    written.append(_write(_get(values, row, part.key), large))
                 case Rows():
-                    rows = _rows(part, values)
+                    rows = _rows(part, values, large)
                     if rows is None:
                         return None
                     written.append(rows)
@@ -76,7 +104,9 @@ class Statement(NamedTuple):
         if not values or not head.startswith((b"INSERT", b"REPLACE")):
             return lines
         start = len(head) + len(values)
-        return _chunks(lines[0][:start], [line[start:] for line in lines])
+        alone = [line for line in lines if isinstance(line, Text)]
+        together = [line[start:] for line in lines if not isinstance(line, Text)]
+        return [*alone, *_chunks(lines[0][:start], together)]
 
 
 @cache
@@ -105,21 +135,41 @@ def literal(value: object) -> bytes:
             return b"'" + _escape(value.encode()) + b"'"
         case bytes():
             return b"_binary'" + _escape(value) + b"'"
+        case Variable():
+            return b"@romancy_%d" % value.number
         case _:
             raise TypeError(f"a value of type {type(value).__name__} cannot be stored")
+
+
+def packets(statement: bytes) -> Iterable[bytes]:
+    """What has to be sent for a statement: its large values in pieces, then itself."""
+    if isinstance(statement, Text):
+        for number, value in enumerate(statement.large, start=1):
+            name = literal(Variable(number))
+            yield b"SET %s = _binary''" % name
+            for start in range(0, len(value), _PIECE):
+                yield b"SET %s = concat(%s, %s)" % (name, name, literal(value[start : start + _PIECE]))
+    yield statement
 
 
 def _escape(raw: bytes) -> bytes:
     return raw.replace(b"\\", b"\\\\").replace(b"'", b"\\'").replace(b"\0", b"\\0")
 
 
-def _rows(place: Rows, values: Values) -> bytes | None:
+def _write(value: object, large: list[bytes]) -> bytes:
+    if isinstance(value, bytes) and len(value) > _LARGE:
+        large.append(value)
+        value = Variable(len(large))
+    return literal(value)
+
+
+def _rows(place: Rows, values: Values, large: list[bytes]) -> bytes | None:
     given = _get(values, (), place.key)
     rows: Sequence[Any] = json.loads(given) if isinstance(given, str) else given
     if place.each is None:
         return b", ".join(map(literal, rows)) or b"NULL"
     outer = values if isinstance(values, Mapping) else {}
-    pieces = [place.each.text(outer, row) or b"" for row in rows]
+    pieces = [place.each.write(outer, row, large) or b"" for row in rows]
     if place.joiner is not None:
         return place.joiner.join(pieces) if pieces else None
     return b"(" + b" OR ".join(b"(%s)" % piece for piece in pieces) + b")" if pieces else b"(FALSE)"
@@ -134,6 +184,8 @@ def _get(values: Values, row: Sequence[Any], key: Key) -> Any:
 
 
 def _chunks(head: bytes, rows: Sequence[bytes]) -> Iterable[bytes]:
+    if not rows:
+        return
     start, size = 0, 0
     for index, row in enumerate(rows):
         if size and size + len(row) > _CHUNK:
