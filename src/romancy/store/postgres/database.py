@@ -44,6 +44,8 @@ _log = logging.getLogger("romancy.store")
 T = TypeVar("T")
 Link: TypeAlias = "Connection[Any]"
 
+# Whoever stands still in the middle (a frozen machine, a blocked event loop) would hold its locks for as long.
+_BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL idle_in_transaction_session_timeout = '10s'"
 _REMEMBERED = 3600 * MICROS
 """How long it is known which transactions were committed."""
 
@@ -197,7 +199,7 @@ class PostgresDatabase(ServerDatabase["Connection[Any]"]):
 
     async def begin(self, connection: Link, token: str, *, in_turn: bool) -> bool:
         """Begin a transaction that leaves its token behind; in turn if that is wanted: is something staged then?"""
-        await connection.execute("BEGIN ISOLATION LEVEL READ COMMITTED")
+        await connection.execute(_BEGIN)
         return bool(await connection.fetchval(one("take_turn" if in_turn else "mark_commit").text, token, self.clock.now()))
 
     async def begin_reading(self, connection: Link) -> None:

@@ -207,7 +207,7 @@ class ServerDatabase(ABC, Generic[C]):
     async def write(self, work: Work[T], *, point: str = "commit", in_turn: bool = True) -> T:
         """One transaction."""
         result = await self.persist(partial(self.transact, work, point, in_turn=in_turn))
-        if in_turn:  # what concerns nobody else is nobody else's affair
+        if in_turn and result:  # nothing found, nothing done: nobody need look
             self.ring()
         return result
 
