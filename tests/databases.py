@@ -161,7 +161,7 @@ class Databases:
     async def _empty(self, address: str) -> None:
         ((how,),) = await self._run(address, self._server.how_to_empty)
         if how:  # else nobody has used it
-            await self._run(address, how if isinstance(how, str) else how.decode())
+            await self._run(address, how)
 
 
 class PostgresServer:
@@ -237,10 +237,20 @@ class _MariaLine:
         self._address = address
 
     async def run(self, query: str) -> list[tuple[Any, ...]]:
-        return await mariadb.execute(self._address, query)
+        return [tuple(_as_text(value) for value in row) for row in await mariadb.execute(self._address, query)]
 
     async def close(self) -> None:
         """Nothing is open."""
+
+
+def _as_text(value: Any) -> Any:
+    """Texts are kept as bytes, so that they are compared as such."""
+    if not isinstance(value, bytes):
+        return value
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return value
 
 
 @cache
