@@ -368,7 +368,9 @@ class Player:
         facts, expected = self._model.facts_of(next(iter(tables.values()))), self._model.facts()
         different = {name: (expected.get(name), facts.get(name)) for name in {*expected, *facts}}
         assert facts == expected, "\n".join(
-            f"{name}: should be {should}, is {is_so}" for name, (should, is_so) in sorted(different.items()) if should != is_so
+            f"{name}: should be {should}, is {is_so}"
+            for name, (should, is_so) in sorted(different.items())
+            if should != is_so
         )
         comparable = {name: compared(found, signals=self._signals) for name, found in tables.items()}
         for table in next(iter(comparable.values())):

@@ -208,7 +208,9 @@ _waiting = st.builds(Go, _who, asks=st.tuples(_waits), release=st.just(True), un
 _tells = st.builds(Tell, _events | _messages)
 _steers = st.builds(Steer, _who, st.sampled_from(("cancel", "pause", "resume", "terminate", "retry")))
 _holds = (
-    st.builds(Hold, st.sampled_from(("claim", "claim", "claim", "claim blocked")), st.sampled_from(WORKERS), st.none() | _who)
+    st.builds(
+        Hold, st.sampled_from(("claim", "claim", "claim", "claim blocked")), st.sampled_from(WORKERS), st.none() | _who
+    )
     | st.builds(Hold, st.sampled_from(("enlist", "release", "sweep")), st.sampled_from(WORKERS))
     | st.builds(Hold, st.just("strand"))
 )
@@ -234,8 +236,10 @@ _crowds = (
 _together = st.builds(Together, _crowds.map(tuple))
 _others = _steers | _cleans | st.builds(Handle, _type, st.booleans())
 _each = _starts | _runs | _waiting | _tells | _runs | _waiting | _tells | _holds | _holds | _others | _together
-_beginning = st.builds(lambda owners: [Start(who, owner) for who, owner in zip(WHO, owners, strict=False)], st.lists(
-    st.sampled_from((*WORKERS, None)), max_size=3))
+_beginning = st.builds(
+    lambda owners: [Start(who, owner) for who, owner in zip(WHO, owners, strict=False)],
+    st.lists(st.sampled_from((*WORKERS, None)), max_size=3),
+)
 
 
 def stories() -> st.SearchStrategy[list[Step]]:
