@@ -404,7 +404,9 @@ class Model:
             case LeaveGroup():
                 right = self._members.get(question.group, {}).pop(one.id, None) is not None
             case Members():
-                members = sorted(self._members.get(question.group, {}).items(), key=lambda found: (found[1], found[0].encode()))
+                members = sorted(
+                    self._members.get(question.group, {}).items(), key=lambda found: (found[1], found[0].encode())
+                )
                 return Outcome.OK, [id for id, _ in members]
             case Wanted():
                 raise AssertionError
@@ -442,7 +444,9 @@ class Model:
         assert isinstance(wanted, Wanted)
         if ask.entry.kind is Kind.EVENT:
             wait = _waiting(ask)
-            letters = [e for e in self._events if e.place > one.born and e.id not in one.taken and self._is_for(one, wait, e)]
+            letters = [
+                e for e in self._events if e.place > one.born and e.id not in one.taken and self._is_for(one, wait, e)
+            ]
         else:
             mode = self._subscriptions.get(wanted.key, {}).get(one.id)
             letters = [] if mode is None else list(self._unread.get((one.id, wanted.key), []))
@@ -550,6 +554,10 @@ class Model:
     def handle(self, type: str, *, yes: bool) -> None:
         """Events of a type start workflows, or no more."""
         (self._handled.add if yes else self._handled.discard)(type)
+
+    def handles(self, type: str) -> bool:
+        """Events of a type start workflows."""
+        return type in self._handled
 
     def hold(self, step: Hold, now: int, told: Any) -> None:
         """Workers take and leave; what should be told."""

@@ -236,12 +236,14 @@ _crowds = (
 _together = st.builds(Together, _crowds.map(tuple))
 _others = _steers | _cleans | st.builds(Handle, _type, st.booleans())
 _each = _starts | _runs | _waiting | _tells | _runs | _waiting | _tells | _holds | _holds | _others | _together
-_beginning = st.builds(
-    lambda owners: [Start(who, owner) for who, owner in zip(WHO, owners, strict=False)],
-    st.lists(st.sampled_from((*WORKERS, None)), max_size=3),
-)
+_beginning = st.lists(st.sampled_from((*WORKERS, None)), max_size=3)
+
+
+def story(owners: list[str | None], rest: list[Step]) -> list[Step]:
+    """Some instances, and what happens to them."""
+    return [*(Start(who, owner) for who, owner in zip(WHO, owners, strict=False)), *rest]
 
 
 def stories() -> st.SearchStrategy[list[Step]]:
-    """Some instances, and what happens to them."""
-    return st.builds(lambda first, rest: [*first, *rest], _beginning, st.lists(_each, max_size=25))
+    """Stories of chance."""
+    return st.builds(story, _beginning, st.lists(_each, max_size=25))

@@ -43,12 +43,12 @@ def read_tables(address: str) -> Tables:
         tables[table].append(dict(zip(columns[table], values, strict=False)))
     for name, listed in _TABLES.items():
         counted = [column.rstrip("+") for column in listed.split() if column.endswith("+")]
-        tables[name].sort(key=lambda row: [int(row[column] or 0) for column in counted])  # noqa: B023
+        tables[name].sort(key=lambda row: [int(row[column] or 0) for column in counted])
     return tables
 
 
 def compared(tables: Tables, *, signals: bool) -> dict[str, list[tuple[str | None, ...]]]:
-    """The same with places instead of numbers that may have gaps; without how often somebody was called, if that may differ."""
+    """The same with places instead of numbers that may have gaps; how often somebody was called may be left out."""
     events, messages = _places(tables["events"]), _places(tables["messages"])
     for row in tables["instances"]:
         row["born"] = str(sum(int(seq) <= int(row["born"] or 0) for seq in events))
@@ -95,7 +95,7 @@ def _query(address: str) -> str:
 
 Spell = Callable[[str], str]
 _DIALECTS: dict[str, tuple[Spell, Spell, Spell]] = {
-    "sqlite": ("CAST({} AS TEXT)".format, "lower(hex({}))".format, '"{}"'.format),
+    "sqlite": ("CAST({} AS TEXT)".format, "CASE WHEN {0} IS NOT NULL THEN lower(hex({0})) END".format, '"{}"'.format),
     "postgresql": ("{}::text".format, "encode({}, 'hex')".format, '"{}"'.format),
     "mysql": ("CAST({} AS BINARY)".format, "lower(hex({}))".format, "`{}`".format),
 }
