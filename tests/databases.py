@@ -44,9 +44,16 @@ class Kind(Protocol):
         """A test is done with a database. Raises if it has left a connection open."""
         ...
 
+    def empty(self, address: str) -> None:
+        """Delete every row of ours."""
+        ...
+
     def execute(self, address: str, query: str) -> list[tuple[Any, ...]]:
         """Run a statement, beside the store; what it selects."""
         ...
+
+
+_KEPT = ("romancy_migrations", "sqlite_sequence")
 
 
 class Files:
@@ -66,6 +73,14 @@ class Files:
     def take_back(self, address: str) -> None:
         """The folder is the test's."""
 
+    def empty(self, address: str) -> None:
+        """Delete every row."""
+        with closing(sqlite3.connect(address, isolation_level=None, timeout=30)) as connection:
+            names = [name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+            connection.executescript(
+                "BEGIN;" + "".join(f"DELETE FROM {name};" for name in names if name not in _KEPT) + "COMMIT;"
+            )
+
     def execute(self, address: str, query: str) -> list[tuple[Any, ...]]:
         """Run a statement on a connection of its own."""
         with closing(sqlite3.connect(address, isolation_level=None, timeout=30)) as connection:
@@ -76,7 +91,11 @@ class Line(Protocol):
     """A connection to a server, kept for the tests themselves."""
 
     async def run(self, query: str) -> list[tuple[Any, ...]]:
-        """What a statement selects; of several, nothing."""
+        """What a statement selects."""
+        ...
+
+    async def run_all(self, statements: str) -> None:
+        """Run several."""
         ...
 
     async def close(self) -> None:
@@ -144,11 +163,14 @@ class Databases:
         """Run a statement on a connection of the tests' own."""
         return _elsewhere(self._run(address, query))
 
-    async def _run(self, address: str, query: str) -> list[tuple[Any, ...]]:
+    async def _line(self, address: str) -> Line:
         if address not in self._lines:
             self._lines[address] = line = await self._server.connect(address)
             _AT_THE_END.append(line.close)
-        return await self._lines[address].run(query)
+        return self._lines[address]
+
+    async def _run(self, address: str, query: str) -> list[tuple[Any, ...]]:
+        return await (await self._line(address)).run(query)
 
     async def _left_open(self, address: str) -> list[tuple[Any, ...]]:
         left: list[tuple[Any, ...]] = []
@@ -161,7 +183,7 @@ class Databases:
     async def _empty(self, address: str) -> None:
         ((how,),) = await self._run(address, self._server.how_to_empty)
         if how:  # else nobody has used it
-            await self._run(address, how if isinstance(how, str) else how.decode())
+            await (await self._line(address)).run_all(how)
 
 
 class PostgresServer:
@@ -198,10 +220,10 @@ class _PostgresLine:
         self._connection = connection
 
     async def run(self, query: str) -> list[tuple[Any, ...]]:
-        if ";" in query:
-            await self._connection.execute(query)
-            return []
         return [tuple(row) for row in await self._connection.fetch(query)]
+
+    async def run_all(self, statements: str) -> None:
+        await self._connection.execute(statements)
 
     async def close(self) -> None:
         await self._connection.close(timeout=2)
@@ -237,10 +259,23 @@ class _MariaLine:
         self._address = address
 
     async def run(self, query: str) -> list[tuple[Any, ...]]:
-        return await mariadb.execute(self._address, query)
+        return [tuple(_as_text(value) for value in row) for row in await mariadb.execute(self._address, query)]
+
+    async def run_all(self, statements: str) -> None:
+        await mariadb.execute(self._address, statements)
 
     async def close(self) -> None:
         """Nothing is open."""
+
+
+def _as_text(value: Any) -> Any:
+    """Texts are kept as bytes, so that they are compared as such."""
+    if not isinstance(value, bytes):
+        return value
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return value
 
 
 @cache

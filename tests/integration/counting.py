@@ -6,20 +6,21 @@ import itertools
 import re
 import sqlite3
 from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
 
 import pytest
 from asyncpg import Connection
-from asyncpg.connection import LoggedQuery
 
+from romancy.store.mysql.connections import Link, Result
 from romancy.store.postgres.connections import Connections
 from romancy.store.sqlite import connection as sqlite
 
-_WRITES = re.compile(r"(INSERT (OR \w+ )?INTO|UPDATE|DELETE FROM|REPLACE INTO) romancy_(?!commits)")
-"""Servers also mark their transactions, to know later whether they were committed."""
+_WRITES = re.compile(r"(INSERT (OR \w+ )?INTO|UPDATE|DELETE FROM|REPLACE INTO) romancy_(?!commits|bell)")
+"""Servers also mark their transactions, to know later whether they were committed, and ring for others."""
 BEAT = "UPDATE romancy_workers SET beat_at"
 READS_HISTORY = "SELECT seq, kind, op"
 """How the statement begins that reads entries; those that only ask how long the history is do not count."""
-_BESIDE = ("PRAGMA", "pg_notify", "current_setting('jit')", "set_config('jit'", "typeinfo_tree")
+_BESIDE = ("PRAGMA", "pg_notify", "romancy_bell", "current_setting('jit')", "set_config('jit'", "typeinfo_tree")
 """The watch for other processes' commits, and the hints to them: as often as time passes. What drivers ask for once."""
 
 
@@ -75,7 +76,7 @@ def writes(statement: str) -> bool:
 def count(monkeypatch: pytest.MonkeyPatch) -> Counter:
     """Count what connections do that are opened from now on."""
     counter = Counter()
-    connect, dial = sqlite._connect, Connections.connect
+    connect, dial, send = sqlite._connect, Connections.connect, Link.ask
 
     def open_file(path: str, read_only: bool) -> sqlite3.Connection:
         opened = connect(path, read_only)
@@ -85,9 +86,19 @@ def count(monkeypatch: pytest.MonkeyPatch) -> Counter:
 
     async def call_server(self: Connections, dsn: str | None = None) -> Connection[Any]:
         opened = await dial(self, dsn)
-        opened.add_query_logger(_Line(counter).executed)
+        line = _Line(counter)
+        opened.add_query_logger(lambda query: line.executed(query.query))
         return opened
 
+    lines: WeakKeyDictionary[Link, _Line] = WeakKeyDictionary()
+
+    async def ask(self: Link, statement: bytes) -> Result:
+        line = lines.setdefault(self, _Line(counter))
+        for one in (*self._later, statement):
+            line.executed(one.decode(errors="replace"))
+        return await send(self, statement)
+
+    monkeypatch.setattr(Link, "ask", ask)
     monkeypatch.setattr(sqlite, "_connect", open_file)
     monkeypatch.setattr(Connections, "connect", call_server)
     return counter
@@ -100,12 +111,12 @@ class _Line:
         self._counter = counter
         self._within = self._wrote = False
 
-    def executed(self, query: LoggedQuery) -> None:
-        text: str = query.query.strip()
-        if text.startswith("BEGIN"):
-            self._within, self._wrote = True, False
+    def executed(self, statement: str) -> None:
+        text = statement.strip()
+        if text.startswith("BEGIN") or "START TRANSACTION" in text:
+            self._within = True
         self._wrote = self._wrote or writes(text)
         if text != "COMMIT" or self._wrote:
             self._counter.executed(text, alone=not self._within)
         if text in ("COMMIT", "ROLLBACK"):
-            self._within = False
+            self._within = self._wrote = False

@@ -25,8 +25,8 @@ _PACKET = 4 << 20
 """Bytes that are sent at once, unless a single statement is longer."""
 _MARGIN = 1024
 
-# The mode is what `literal` relies on, and what refuses data that does not fit instead of cutting it off. Whoever stands still
-# in the middle of a transaction would hold its locks for as long: MariaDB ends such a session, MySQL cannot.
+# The mode is what `literal` relies on, and what refuses data that does not fit instead of cutting it off. Whoever stands
+# still in the middle of a transaction would hold its locks for as long: MariaDB ends such a session, MySQL cannot.
 _SESSION = (
     "SET SESSION sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION', sql_notes = 0, time_zone = '+00:00', "
     "innodb_lock_wait_timeout = 5, group_concat_max_len = 4294967295 /*M!100300 , idle_transaction_timeout = 10 */"
