@@ -25,6 +25,8 @@ class Cut(StrEnum):
     """The server has done it; its answer is lost."""
     DURING = "during"
     """The server has got it, and nobody waits for what it says."""
+    STALL = "stall"
+    """It does not break: nothing gets through any more, and both sides believe that it holds."""
 
 
 When = Callable[[str, int], Cut | None]
@@ -166,6 +168,8 @@ class _Line:
         cut = None if text is None else self._proxy.decide(text)
         if cut is Cut.BEFORE:
             raise _Broken
+        if cut is Cut.STALL:
+            await asyncio.Event().wait()  # until one side hangs up
         if cut is Cut.AFTER:
             self._swallowing.set()
             self._ready.clear()
