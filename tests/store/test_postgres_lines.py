@@ -28,6 +28,7 @@ from romancy.model.transition import Beat, RequestKind, Wait, WaitKind
 from romancy.store.migrator import read_migrations
 from romancy.store.open import Server, open_store
 from romancy.store.port import Runnable, Store
+from romancy.store.postgres import database
 from romancy.store.postgres.schema import MIGRATIONS
 from romancy.testing.conformance.actors import Actor, actors, subscribers
 from romancy.testing.conformance.builders import (
@@ -492,3 +493,20 @@ async def _forget_schema(address: str) -> None:
         await connection.execute("CREATE SCHEMA public")
     finally:
         await connection.close()
+
+
+async def test_who_stands_still_in_a_transaction_is_put_out(
+    teller: Teller, address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(database, "_BEGIN", database._BEGIN.replace("10s", "300ms"))
+    await teller._operator.execute(EMPTY)
+    for _ in range(2):  # so that its statements are prepared: the server is idle in between then
+        await write(teller._far, publish("zero"))
+    teller._proxy.expect(once("romancy_subscriptions", Cut.STALL))  # it has the turn, and is not heard of any more
+    frozen = asyncio.ensure_future(write(teller._far, publish("one")))
+    async with asyncio.timeout(30):
+        while not teller._proxy.cuts:
+            await asyncio.sleep(0.01)
+    await write(teller._near, publish("two"))  # goes through: nobody holds the turn for ever
+    await frozen  # its connection was taken from it: it has done it again
+    assert await teller._operator.fetchval("SELECT count(*) FROM romancy_messages") == 4
