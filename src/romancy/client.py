@@ -7,38 +7,28 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
-from types import TracebackType
-from typing import Any, Never, ParamSpec, Self, TypeVar, overload
+from typing import Any, Never, ParamSpec, TypeVar, overload
 
-from romancy.authoring.channels import new_message
-from romancy.authoring.context import OWN
 from romancy.authoring.durations import Duration, micros
-from romancy.authoring.events import check_local, new_event, rfc3339
-from romancy.authoring.registry import Registry
 from romancy.authoring.signatures import refuse_unknown
-from romancy.authoring.starting import creation, starts_of
+from romancy.authoring.starting import creation
 from romancy.authoring.workflow import Workflow
 from romancy.broker import BrokerOption
-from romancy.brokers.addresses import opened
-from romancy.clock import MICROS, Clock, SystemClock, to_micros
-from romancy.core.loop import Run
+from romancy.clock import MICROS, Clock, to_micros
+from romancy.connected import refuse_in_workflow
 from romancy.core.matching import input_matches
-from romancy.crash import CrashPoint
 from romancy.errors import (
     ConfigurationError,
     InvalidWorkflowStateError,
-    StoreError,
     WorkflowCancelledError,
     WorkflowFailedError,
-    WorkflowIOError,
     WorkflowNotCancellableError,
     WorkflowNotFoundError,
     WorkflowTerminatedError,
     WorkflowTimeoutError,
-    no_recipient,
 )
 from romancy.handle import WorkflowHandle
-from romancy.ids import Ids, RandomIds
+from romancy.ids import Ids
 from romancy.model.instance import (
     AttemptEntry,
     Error,
@@ -50,17 +40,11 @@ from romancy.model.instance import (
     Stored,
     WorkflowResult,
 )
-from romancy.model.outbox import OutboxEntry
 from romancy.model.status import Status
-from romancy.model.talk import AcceptedEvent, Event, Message, Publish, SendTo, SendToGroup, UndeliverableEvent
-from romancy.model.transition import Accept, Accepted, Answer, Create, Existing, Post, Refused, Request, RequestKind
-from romancy.options import resolve
-from romancy.results import Results
+from romancy.model.transition import Create, Existing, Refused, Request, RequestKind
+from romancy.sending import Sending, page_limit
 from romancy.serde.failure import decode_failure
 from romancy.serde.payload import ValueCodec
-from romancy.store.committer import Committer
-from romancy.store.open import Server, open_store
-from romancy.store.port import Store
 from romancy.using import Using, check_same
 from romancy.views import (
     attempt_of,
@@ -68,10 +52,8 @@ from romancy.views import (
     history_of,
     instance_of,
     journal_of,
-    outbox_entry_of,
     page_position,
     token_of,
-    undeliverable_of,
     value_of,
 )
 
@@ -82,11 +64,9 @@ _SCAN_WINDOW = 200
 _SCAN_LIMIT = 20_000
 """How many instances one search by input looks at before it gives back a token to go on from."""
 _HISTORY_PAGE = 200
-_REQUEUE = 500
-"""Events that are requeued in one transaction."""
 
 
-class Client:
+class Client(Sending):
     """The same calls as an `App`, without a worker: what it starts runs where an app does.
 
     >>> client = Client("sqlite:///orders.db")  # async with client: await client.start_workflow(...)
@@ -106,107 +86,6 @@ class Client:
         refuse_unknown("Client", unknown, Client)
         given = {"database": database, "auto_migrate": auto_migrate, "broker": broker}
         self._configure(given, workflows, clock, ids)
-
-    def _configure(
-        self,
-        given: dict[str, Any],
-        workflows: Sequence[Workflow[..., Any]] | None,
-        clock: Clock | None,
-        ids: Ids | None,
-    ) -> None:
-        self._options = resolve(given)
-        self._brokers = opened(self._options["broker"])
-        self._registry = Registry(workflows)
-        self._clock = clock or SystemClock()
-        self._ids = ids or RandomIds()
-        self._inline = False
-        self._crash_point: CrashPoint | None = None
-        self._opened: Store | None = None
-        self._committer: Committer | None = None
-        self._results: Results | None = None
-        self._changing: asyncio.Lock | None = None
-
-    # --- life
-
-    async def startup(self) -> None:
-        """Connect. Safe to call again while running."""
-        self._changing = self._changing or asyncio.Lock()
-        async with self._changing:
-            if self._opened is None:
-                await self._start()
-
-    async def _start(self) -> None:
-        store = open_store(
-            self._options["database"],
-            clock=self._clock,
-            auto_migrate=self._options["auto_migrate"],
-            threads="inline" if self._inline else "threads",
-            crash=self._crash_point,
-            server=Server(*(self._options[name] for name in ("pool_size", "listen_notify", "listen_dsn"))),
-        )
-        await store.open()
-        self._opened = store
-        if self._results is None:
-            self._results = Results(store)
-        self._results.move_to(store)
-        self._committer = Committer(store)
-        self._committer.start()
-        store.on_foreign_commit = self._heard
-
-    def _heard(self) -> None:
-        if self._results is not None:
-            self._results.hear()
-
-    async def shutdown(self) -> None:
-        """Disconnect. Safe to call twice."""
-        self._changing = self._changing or asyncio.Lock()
-        async with self._changing:
-            await self._stop()
-
-    async def _stop(self) -> None:
-        if self._opened is None:
-            return
-        store, self._opened = self._opened, None
-        store.on_foreign_commit = None
-        if self._results is not None:
-            await self._results.stop()
-            self._results = None
-        if self._committer is not None:
-            await self._committer.stop()
-        await store.close()
-
-    async def __aenter__(self) -> Self:
-        await self.startup()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.shutdown()
-
-    @property
-    def _store(self) -> Store:
-        _refuse_in_workflow()
-        if self._opened is None:
-            raise self._not_running()
-        return self._opened
-
-    def _not_running(self) -> InvalidWorkflowStateError:
-        name = type(self).__name__.lstrip("_")
-        return InvalidWorkflowStateError(f"This {name} is not running: use `async with {name}(...)`, or `await startup()`.")
-
-    def _write(self) -> Committer:
-        """The committer of a running app."""
-        own = OWN.get()
-        if own is not None and own.shuts_out_writers:
-            raise InvalidWorkflowStateError(
-                "The session of this activity holds the write lock of the SQLite file: the app cannot write until the "
-                "activity has returned. Say it with ctx (send_event(ctx, ...), publish(ctx, ...)), which commits with the "
-                "session, or call the app in another activity."
-            )
-        assert self._store is not None
-        assert self._committer is not None
-        return self._committer
 
     # --- workflows
 
@@ -276,91 +155,7 @@ class Client:
         workflow = self._registry.find(row.workflow, row.version)
         return value_of(raw) if workflow is None else workflow.result.decode(raw)
 
-    # --- talking
-
-    async def send_event(
-        self,
-        type: str,
-        source: str,
-        data: Any = None,
-        *,
-        subject: str | None = None,
-        event_id: str | None = None,
-        content_type: str | None = None,
-        extensions: Mapping[str, str | int | bool] | None = None,
-        local: bool = True,
-    ) -> AcceptedEvent:
-        """Send an event to the workflows that wait for it, now or later; returns when it is durable.
-
-        The same source and `event_id` again is a duplicate and does nothing. An event with the extension
-        `romancyinstanceid` is for that instance alone. With `broker=...` it also goes to the brokers; with `local=False` to
-        them only.
-        """
-        check_local(local, has_broker=bool(self._brokers))
-        event = new_event(
-            type, source, data, subject=subject, event_id=event_id, content_type=content_type, extensions=extensions
-        )
-        now = self._clock.now()
-        named = replace(event, id=event.id or self._ids.instance_id(now), time=rfc3339(now))
-        return (await self._accept([named], local=local, brokers=tuple(self._brokers)))[0]
-
-    async def accept_events(self, events: Sequence[Event]) -> list[AcceptedEvent]:
-        """Accept events, all of them or none; returns when they are durable and those who wait for them are called.
-
-        They come from outside, and are not handed to the brokers.
-        """
-        return await self._accept(events)
-
-    async def _accept(
-        self, events: Sequence[Event], *, local: bool = True, brokers: tuple[str, ...] = ()
-    ) -> list[AcceptedEvent]:
-        now = self._clock.now()
-        starts = tuple(self._starts_of(event, now) if local else () for event in events)
-        fresh = tuple(self._ids.instance_id(now) for _ in events)
-        accept = Accept(tuple(events), now, starts, fresh, local, brokers)
-        answer = await self._write().submit(accept, partial(self._said, starts))
-        assert isinstance(answer, Accepted)
-        if brokers:
-            self._put_out()
-        return list(answer.events)
-
-    def _put_out(self) -> None:
-        """Something is in the outbox, durably."""
-
-    def _starts_of(self, event: Event, now: int) -> tuple[Create, ...]:
-        return starts_of(self._registry, event, self._ids, now=now, owner=None)
-
-    def _said(self, starts: tuple[tuple[Create, ...], ...], answer: Answer | StoreError) -> None:
-        """Something was said, durably: whoever it called may be here."""
-
-    async def publish(self, channel: str, data: Any, *, metadata: Mapping[str, Any] | None = None) -> str:
-        """Publish a message to a channel; returns its id when it is durable."""
-        return await self._post(Publish(self._message(channel, data, metadata)))
-
-    async def send_to(self, instance_id: str, channel: str, data: Any, *, metadata: Mapping[str, Any] | None = None) -> str:
-        """Send a message to one instance; returns its id when it is durable.
-
-        Raises `WorkflowNotFoundError` for an unknown id, `InvalidWorkflowStateError` for an instance that has ended.
-        """
-        return await self._post(SendTo(self._message(channel, data, metadata), instance_id))
-
-    async def send_to_group(self, name: str, channel: str, data: Any, *, metadata: Mapping[str, Any] | None = None) -> str:
-        """Send a message to each member of a group; returns its id when it is durable."""
-        return await self._post(SendToGroup(self._message(channel, data, metadata), name))
-
-    async def get_group_members(self, name: str) -> list[str]:
-        """The ids of a group's members, in the order they joined."""
-        return await self._store.members(name)
-
-    def _message(self, channel: str, data: Any, metadata: Mapping[str, Any] | None) -> Message:
-        return replace(new_message(channel, data, metadata=metadata), id=self._ids.instance_id(self._clock.now()))
-
-    async def _post(self, deed: Publish | SendTo | SendToGroup) -> str:
-        answer = await self._write().submit(Post(deed, self._clock.now()), partial(self._said, ()))
-        if isinstance(answer, Refused):
-            assert isinstance(deed, SendTo)
-            raise no_recipient(deed.target, answer.status)
-        return deed.message.id
+    # --- in transactions of others
 
     def using(self, connection: object) -> Using:
         """Start workflows and send things in a transaction of yours: they take effect when you commit.
@@ -369,40 +164,6 @@ class Client:
         the engine is locked until you commit.
         """
         return Using(self, connection)
-
-    async def list_undeliverable_events(self, *, limit: int = 50, page_token: str | None = None) -> Page[UndeliverableEvent]:
-        """Events addressed to instances that do not exist or have ended without taking them; oldest first."""
-        after = page_position(page_token)[0] if page_token is not None else 0
-        found = await self._store.undeliverable(after=after, limit=_limit(limit) + 1)
-        items = [undeliverable_of(at, raw) for _, at, raw in found[:limit]]
-        return Page(items, token_of(found[limit - 1][0], "") if len(found) > limit else None)
-
-    # --- the outbox
-
-    async def list_outbox(
-        self, *, dead: bool | None = None, limit: int = 50, page_token: str | None = None
-    ) -> Page[OutboxEntry]:
-        """Events that brokers have not got yet, oldest first: all, only those that were given up, or only the others."""
-        if dead is not None and not isinstance(dead, bool):
-            raise ConfigurationError(f"dead={dead!r}: give True, False or None.")
-        after = page_position(page_token)[0] if page_token is not None else 0
-        found = await self._store.list_outbox(dead=dead, after=after, limit=_limit(limit) + 1)
-        return Page(
-            [outbox_entry_of(row) for row in found[:limit]],
-            token_of(found[limit - 1].seq, "") if len(found) > limit else None,
-        )
-
-    async def requeue_outbox(self, ids: Sequence[int] | None = None) -> int:
-        """Let events that were given up be tried again: those of these ids, or all of them. Returns how many."""
-        wanted = None if ids is None else _ids(ids)
-        requeued, more = 0, True
-        while more:
-            portion = None if wanted is None else [wanted.pop() for _ in range(min(len(wanted), _REQUEUE))]
-            done = await self._store.requeue_outbox(portion, now=self._clock.now(), limit=_REQUEUE)
-            requeued += done
-            more = bool(wanted) if wanted is not None else done == _REQUEUE
-        self._put_out()
-        return requeued
 
     # --- looking
 
@@ -453,7 +214,7 @@ class Client:
             created_after=_when("created_after", created_after),
             created_before=_when("created_before", created_before),
             before=page_position(page_token) if page_token is not None else None,
-            limit=_limit(limit),
+            limit=page_limit(limit),
         )
         return await (self._page(query) if input is None else self._search(query, _filters(input)))
 
@@ -550,7 +311,7 @@ class Client:
     # --- results
 
     async def _await_result(self, instance_id: str, timeout: Duration | None) -> bytes:
-        _refuse_in_workflow()
+        refuse_in_workflow()
         results = self._results
         if results is None:
             raise self._not_running()
@@ -602,14 +363,6 @@ class Client:
         return error
 
 
-def _refuse_in_workflow() -> None:
-    if isinstance(asyncio._get_running_loop(), Run):
-        raise WorkflowIOError(
-            "Workflow code called the app. It would do so again on every replay, and could get another answer: move this "
-            "into an activity."
-        )
-
-
 def _not_found(instance_id: str) -> WorkflowNotFoundError:
     return WorkflowNotFoundError(f"There is no instance {instance_id!r} in this database.")
 
@@ -647,19 +400,6 @@ def _when(name: str, when: datetime | None) -> int | None:
     if not isinstance(when, datetime) or when.tzinfo is None:
         raise ConfigurationError(f"{name}={when!r}: give an aware datetime, e.g. datetime.now(UTC).")
     return to_micros(when)
-
-
-def _limit(limit: int) -> int:
-    if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= 1000:
-        raise ConfigurationError(f"limit={limit!r}: give a whole number from 1 to 1000.")
-    return limit
-
-
-def _ids(ids: Sequence[int]) -> list[int]:
-    given = [] if isinstance(ids, str) else list(ids)
-    if isinstance(ids, str) or not all(type(one) is int and 0 < one < 2**63 for one in given):
-        raise ConfigurationError(f"ids={ids!r}: give the ids of entries of the outbox, or None for all that were given up.")
-    return sorted(set(given), reverse=True)
 
 
 def _filters(wanted: Mapping[str, Any]) -> Mapping[str, Any]:
