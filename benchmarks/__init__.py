@@ -10,10 +10,11 @@
     python -m benchmarks recurring      a workflow that recurs 20,000 times: what a round costs early and late
     python -m benchmarks records        what is recorded for operators: bytes and time
     python -m benchmarks profile        where the time goes, by layer
+    python -m benchmarks postgres       on PostgreSQL, beside DBOS, Edda and bare commits; how often it commits
     ... --quick                         the same in a minute or two, for a look while developing
 
 Every measurement runs in a process of its own (`sides`, started by `child`), on a database of its own in `build/`, on
-the disk the project lies on: a temporary folder in memory would make every commit free.
+the disk the project lies on (a server's data too): a temporary folder in memory would make every commit free.
 
 A shared machine is noisy. Two figures are compared only if they were measured in turn, within one run: what is judged is
 the median of the ratios of each round. Figures of different runs say nothing about each other. Nothing here fails a

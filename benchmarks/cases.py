@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,3 +31,10 @@ CASES = (
     Case("ten", "ten activities, 20 at once", 10, 20, "activities", target=40),
 )
 BY_NAME = {case.name: case for case in CASES}
+
+ON_POSTGRES = (
+    replace(BY_NAME["twenty"], target=25),
+    replace(BY_NAME["ten"], target=40),
+    replace(BY_NAME["sequence"], label="activities in a row, one workflow", target=5),
+)
+"""The same loads on a server, where a commit costs the way there and back too."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from statistics import median
 
 from benchmarks.child import Figures, folder
@@ -12,9 +13,25 @@ Measure = Callable[[str], Figures]
 """One measurement on a database of its own."""
 Results = dict[str, list[Figures]]
 """What was found, by engine and round."""
+Place = Callable[[], AbstractContextManager[str]]
+"""Makes a database for one measurement, and throws it away: its address."""
 
 
-def in_turn(label: str, engines: Mapping[str, Measure], rounds: int, key: str = "rate", scale: float = 1.0) -> Results:
+@contextmanager
+def file() -> Iterator[str]:
+    """A file that does not exist yet, in a folder of its own."""
+    with folder() as where:
+        yield str(where / "bench.db")
+
+
+def in_turn(
+    label: str,
+    engines: Mapping[str, Measure],
+    rounds: int,
+    key: str = "rate",
+    scale: float = 1.0,
+    place: Place = file,
+) -> Results:
     """So many rounds; one line of progress for each, with what stands under `key`."""
     results: Results = {name: [] for name in engines}
     for number in range(rounds):
@@ -22,8 +39,8 @@ def in_turn(label: str, engines: Mapping[str, Measure], rounds: int, key: str = 
         # Each engine comes first, second, ... in its turn: none profits from what the one before it leaves behind.
         shift = number % len(names)
         for name in names[shift:] + names[:shift]:
-            with folder() as where:
-                results[name].append(engines[name](str(where / "bench.db")))
+            with place() as database:
+                results[name].append(engines[name](database))
         latest = ", ".join(f"{name} {figure(found[-1][key] * scale)}" for name, found in results.items())
         print(f"  {label}, round {number + 1}: {latest}", flush=True)
     return results
@@ -41,7 +58,7 @@ def ratio(results: Results, over: str, under: str, key: str = "rate") -> float:
     return median(ratios)
 
 
-def found_with(name: str, figures: Figures) -> str:
+def found_with(name: str, figures: Figures, run_with: str = ", run with synchronous=FULL") -> str:
     """What a peer was, in a sentence."""
     settings = ", ".join(f"{key}={value}" for key, value in figures["settings"].items())
-    return f"{name}: version {figures['version']}, found with {settings}, run with synchronous=FULL."
+    return f"{name}: version {figures['version']}, found with {settings}{run_with}."
