@@ -274,9 +274,10 @@ class Shepherd:
         else:
             op, error, text = self.fate.next(list(loop.open))
             if op is None:
-                self.cancelled = True
                 loop.now = max(loop.now, self.fate.at / SECOND)
-                self.main.cancel()
+                if not self.cancelled:  # the body is told once, whatever comes after
+                    self.main.cancel()
+                self.cancelled = True
             else:
                 self.resolve(op, error, text)
 
