@@ -26,7 +26,8 @@ SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint
 -- The short way: new instances, runs that go on with nothing but a longer history, runs that end with nothing left to clear.
 -- What is out of the ordinary (the id is taken, the epoch old, something arrived, somebody else holds the row) is left out
 -- here and goes the long way. Nobody is waited for. In a step the hot row stays as it is; the lock is the fence.
--- `= ANY` beside each join keeps the planner to the indexes, whatever it believes of the tables' sizes.
+-- `= ANY` beside each join keeps the planner to the indexes, whatever it believes of the tables' sizes, and `coalesce` keeps
+-- it from the index of the owned: when it last counted them there may have been none.
 WITH new AS (
     INSERT INTO romancy_instances (
         id, workflow, version, status, generation, round, epoch, owner, wake_at, signal, signal_seen, deadline_at,
@@ -50,8 +51,8 @@ held AS MATERIALIZED (
         :ends::boolean[], :status::text[], :now::bigint[], :fingerprint::text[], :output::bytea[], :error::bytea[]) AS f (
         id, generation, epoch, owner, seen, length, ends, status, now, fingerprint, output, error)
     JOIN romancy_instances AS i ON i.id = f.id
-    WHERE i.id = ANY (:id::text[]) AND i.generation = f.generation AND i.epoch = f.epoch AND i.owner = f.owner AND i.signal = f.seen
-        AND i.signal_seen = f.seen
+    WHERE i.id = ANY (:id::text[]) AND i.generation = f.generation AND i.epoch = f.epoch
+        AND coalesce(i.owner, '') = f.owner AND i.signal = f.seen AND i.signal_seen = f.seen
         AND (f.ends OR (i.status = f.status AND i.wake_at IS NULL AND i.retrying_since IS NULL))
         AND coalesce((
             SELECT max(h.seq) FROM romancy_history AS h
@@ -90,8 +91,9 @@ WITH held AS MATERIALIZED (
         :id::text[], :generation::bigint[], :epoch::bigint[], :owner::text[], :seen::bigint[], :length::bigint[],
         :status::text[]) AS f (id, generation, epoch, owner, seen, length, status)
     JOIN romancy_instances AS i ON i.id = f.id
-    WHERE i.id = ANY (:id::text[]) AND i.generation = f.generation AND i.epoch = f.epoch AND i.owner = f.owner AND i.signal = f.seen
-        AND i.signal_seen = f.seen AND i.status = f.status AND i.wake_at IS NULL AND i.retrying_since IS NULL
+    WHERE i.id = ANY (:id::text[]) AND i.generation = f.generation AND i.epoch = f.epoch
+        AND coalesce(i.owner, '') = f.owner AND i.signal = f.seen AND i.signal_seen = f.seen AND i.status = f.status
+        AND i.wake_at IS NULL AND i.retrying_since IS NULL
         AND coalesce((
             SELECT max(h.seq) FROM romancy_history AS h
             WHERE h.instance_id = f.id AND h.generation = f.generation), 0) = f.length
@@ -219,18 +221,21 @@ INSERT INTO romancy_journal (instance_id, at, kind, detail, worker, epoch) VALUE
 
 -- name: close_attempts
 -- Operations are over: their open attempts are history now.
-DELETE FROM romancy_attempts AS a USING jsonb_array_elements(?::jsonb) AS gone
-WHERE a.open = 1 AND a.instance_id = gone ->> 0 AND a.generation = (gone ->> 1)::bigint AND a.op = gone ->> 2
+DELETE FROM romancy_attempts AS a USING jsonb_array_elements(:gone::jsonb) AS gone
+WHERE a.instance_id = ANY (ARRAY(SELECT one ->> 0 FROM jsonb_array_elements(:gone::jsonb) AS one)) AND a.open = 1
+    AND a.instance_id = gone ->> 0 AND a.generation = (gone ->> 1)::bigint AND a.op = gone ->> 2
 
 -- name: withdraw_waits
 -- Waits that were met or given up.
-DELETE FROM romancy_waits AS w USING jsonb_array_elements(?::jsonb) AS gone
-WHERE w.instance_id = gone ->> 0 AND w.op = gone ->> 1
+DELETE FROM romancy_waits AS w USING jsonb_array_elements(:gone::jsonb) AS gone
+WHERE w.instance_id = ANY (ARRAY(SELECT one ->> 0 FROM jsonb_array_elements(:gone::jsonb) AS one))
+    AND w.instance_id = gone ->> 0 AND w.op = gone ->> 1
 
 -- name: consume_mails
 -- Mails that a run has used; only its own.
-DELETE FROM romancy_inbox AS m USING jsonb_array_elements(?::jsonb) AS gone
-WHERE m.id = (gone ->> 1)::bigint AND m.instance_id = gone ->> 0
+DELETE FROM romancy_inbox AS m USING jsonb_array_elements(:gone::jsonb) AS gone
+WHERE m.id = ANY (ARRAY(SELECT (one ->> 1)::bigint FROM jsonb_array_elements(:gone::jsonb) AS one))
+    AND m.id = (gone ->> 1)::bigint AND m.instance_id = gone ->> 0
 
 -- name: clear_waits
 -- Instances that ended wait for nothing.

@@ -70,6 +70,8 @@ WHERE dead_at IS NOT NULL AND seq = ANY (ARRAY(SELECT jsonb_array_elements_text(
 -- How many rows of a broker wait and how many are dead; not counted further than to a number.
 SELECT
     (SELECT count(*) FROM (
-        SELECT 1 FROM romancy_outbox WHERE broker = :broker AND next_at IS NOT NULL LIMIT :most) AS waiting),
+        SELECT 1 FROM romancy_outbox WHERE broker = :broker AND next_at IS NOT NULL
+        ORDER BY next_at, seq LIMIT :most) AS waiting),
     (SELECT count(*) FROM (
-        SELECT 1 FROM romancy_outbox WHERE broker = :broker AND dead_at IS NOT NULL LIMIT :most) AS dead)
+        SELECT 1 FROM romancy_outbox WHERE broker = :broker AND dead_at IS NOT NULL
+        ORDER BY dead_at LIMIT :most) AS dead)

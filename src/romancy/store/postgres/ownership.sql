@@ -48,8 +48,9 @@ SELECT
         SELECT max(h.seq) FROM romancy_history AS h WHERE h.instance_id = i.id AND h.generation = i.generation), 0),
     i.deadline_at, i.created_at, i.started_at, i.updated_at, i.ended_at, i.retrying_since, i.code, i.python,
     i.blocked_by
-FROM jsonb_array_elements_text(?::jsonb) WITH ORDINALITY AS wanted (id, place)
-JOIN romancy_instances AS i ON i.id = wanted.id ORDER BY wanted.place
+FROM jsonb_array_elements_text(:ids::jsonb) WITH ORDINALITY AS wanted (id, place)
+JOIN romancy_instances AS i ON i.id = wanted.id
+WHERE i.id = ANY (ARRAY(SELECT jsonb_array_elements_text(:ids::jsonb))) ORDER BY wanted.place
 
 -- name: free
 -- Instances lose their owner and are claimable at once; their old owner's writes are refused from now on.

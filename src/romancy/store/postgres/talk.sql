@@ -41,25 +41,29 @@ ORDER BY given.place
 
 -- name: meet_many_waits
 -- Something has come for these waits: to each its own.
-UPDATE romancy_waits AS w SET met = coalesce(w.met, (called ->> 2)::bigint) FROM jsonb_array_elements(?::jsonb) AS called
-WHERE w.instance_id = called ->> 0 AND w.op = called ->> 1
+UPDATE romancy_waits AS w SET met = coalesce(w.met, (called ->> 2)::bigint)
+FROM jsonb_array_elements(:waits::jsonb) AS called
+WHERE w.instance_id = ANY (ARRAY(SELECT one ->> 0 FROM jsonb_array_elements(:waits::jsonb) AS one))
+    AND w.instance_id = called ->> 0 AND w.op = called ->> 1
 
 -- name: find_events
 -- For each who asks (place, instance, operation, type, subject, deadline, wish): whether something else has come for it, and
--- the oldest event that it may have.
+-- the oldest event that it may have. OFFSET 0 and LIMIT 1 keep the planner to a look for each, whatever it believes of the
+-- tables' sizes.
 SELECT (ask ->> 0)::bigint, mind.rest, e.seq, e.accepted_at, e.body, e.target IS NOT NULL
 FROM jsonb_array_elements(?::jsonb) AS ask
 CROSS JOIN LATERAL (
     SELECT
-        EXISTS (SELECT 1 FROM romancy_inbox WHERE instance_id = ask ->> 1) OR EXISTS (
-            SELECT 1 FROM romancy_waits WHERE instance_id = ask ->> 1 AND met IS NOT NULL AND op <> ask ->> 2) AS rest,
+        EXISTS (SELECT 1 FROM romancy_inbox WHERE instance_id = ask ->> 1 OFFSET 0) OR EXISTS (
+            SELECT 1 FROM romancy_waits
+            WHERE instance_id = ask ->> 1 AND met IS NOT NULL AND op <> ask ->> 2 OFFSET 0) AS rest,
         coalesce(
             (SELECT met - 1 FROM romancy_waits WHERE instance_id = ask ->> 1 AND op = ask ->> 2),
             (SELECT max(seq) FROM romancy_taken
                 WHERE instance_id = ask ->> 1 AND md5(wanted) = md5(ask ->> 6) AND wanted = ask ->> 6
                     AND seq > i.born),
             i.born) AS after
-    FROM romancy_instances AS i WHERE i.id = ask ->> 1) AS mind
+    FROM romancy_instances AS i WHERE i.id = ask ->> 1 LIMIT 1) AS mind
 LEFT JOIN LATERAL (
     SELECT * FROM (
         (SELECT seq, accepted_at, body, target FROM romancy_events AS e
@@ -116,7 +120,8 @@ WHERE instance_id = :target AND kind = 'event' AND key = :type AND (subject IS N
 -- name: meet_waits
 -- Something has come for these waits.
 UPDATE romancy_waits AS w SET met = coalesce(w.met, :seq::bigint) FROM jsonb_array_elements(:waits::jsonb) AS called
-WHERE w.instance_id = called ->> 0 AND w.op = called ->> 1
+WHERE w.instance_id = ANY (ARRAY(SELECT one ->> 0 FROM jsonb_array_elements(:waits::jsonb) AS one))
+    AND w.instance_id = called ->> 0 AND w.op = called ->> 1
 
 -- name: wake
 -- Something has arrived for these instances. Paused and blocked ones learn of it when they go on.
@@ -206,8 +211,10 @@ WHERE w.instance_id = ANY (ARRAY(SELECT jsonb_array_elements_text(:ids::jsonb)))
     AND w.kind = 'message'
 
 -- name: mode_of
--- How a channel hands out its messages, as long as it has subscribers. Direct ones do not matter for that.
-SELECT mode FROM romancy_subscriptions WHERE channel = ? AND mode <> 'direct' LIMIT 1
+-- How a channel hands out its messages, as long as it has subscribers. Direct ones do not matter for that. Said so that an
+-- index has to give the order: for one row of many the planner would read the table, all of it where nobody listens.
+SELECT mode FROM romancy_subscriptions
+WHERE channel >= :channel AND channel <= :channel AND mode <> 'direct' ORDER BY channel LIMIT 1
 
 -- name: subscription
 -- An instance's own subscription.
