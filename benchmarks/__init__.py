@@ -11,6 +11,7 @@
     python -m benchmarks records        what is recorded for operators: bytes and time
     python -m benchmarks profile        where the time goes, by layer
     python -m benchmarks postgres       on PostgreSQL, beside DBOS, Edda and bare commits; how often it commits
+    python -m benchmarks plans          on PostgreSQL with a million instances: every statement's plan, and what it costs
     ... --quick                         the same in a minute or two, for a look while developing
 
 Every measurement runs in a process of its own (`sides`, started by `child`), on a database of its own in `build/`, on

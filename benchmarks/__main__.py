@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 
-from benchmarks import channel, history, layers, postgres, records, recurring, sleeping, throughput, timers, waking
+from benchmarks import channel, history, layers, plans, postgres, records, recurring, sleeping, throughput, timers, waking
 from benchmarks.report import LATEST
 
 _ALL: dict[str, Callable[..., None]] = {
@@ -19,6 +19,7 @@ _ALL: dict[str, Callable[..., None]] = {
     "records": records.measure,
     "profile": layers.measure,
     "postgres": postgres.measure,
+    "plans": plans.measure,
 }
 
 

@@ -1,0 +1,166 @@
+"""What PostgreSQL would do for each of the store's statements: its plan, and what is wrong with it.
+
+A connection keeps its statements prepared. The server plans the first five executions of one with their values, and from the
+sixth on with or without them, as seems cheaper: both plans have to be good.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from benchmarks.filled import BROKER, CHANNEL, GROUP, SMALL, TYPE, WORKER, WORKFLOW
+from romancy.store.postgres.statements import names, one
+
+Plan = dict[str, Any]
+
+HOUR = 3600 * 1_000_000
+MANY = 20
+"""Writes of a batch."""
+WALKED = {
+    # The newest event, from the end.
+    "accept_event": "romancy_events_pkey",
+    "accept_events": "romancy_events_pkey",
+    "add_instances": "romancy_events_pkey",
+    "quick": "romancy_events_pkey",
+    # From one kind to the next.
+    "kinds_waiting": "romancy_instances_claimable",
+    # As many as run at once.
+    "list_running": "romancy_instances_owned",
+    "orphans": "romancy_instances_owned",
+    # Nothing while all is well.
+    "count_outbox": "romancy_outbox_dead",
+    "old_outbox": "romancy_outbox_dead",
+}
+"""Statements that may go along an index without looking for something in it."""
+_VALUES: dict[str, Any] = {
+    "id": "waiting-1",
+    "instance_id": "waiting-1",
+    "target": "waiting-1",
+    "workflow": WORKFLOW,
+    "version": "",
+    "status": "waiting_for_event",
+    "owner": WORKER,
+    "worker": WORKER,
+    "type": TYPE,
+    "key": TYPE,
+    "kind": "event",
+    "subject": "filled-1",
+    "op": "event:1",
+    "channel": CHANNEL,
+    "name": GROUP,
+    "broker": BROKER,
+    "claimed_by": "relay",
+    "wanted": '["ring", null, null]',
+    "token": "token-1",
+    "source": "/bench",
+}
+"""The value that a column has most often, or that is usual for a parameter of this name."""
+_ANYTHING = ("workflow", "instance")
+"""What lists are narrowed by, mostly by nothing."""
+_KINDS = json.dumps([[WORKFLOW, "", "code"]])
+
+
+def statements() -> list[str]:
+    """The names of all statements, in order."""
+    return sorted(names())
+
+
+async def plans(connection: Any, name: str, *, now: int) -> dict[str, Plan]:
+    """How a statement would be executed: with values, and without."""
+    return {"custom": await custom(connection, name, now=now), "generic": await generic(connection, name)}
+
+
+async def custom(connection: Any, name: str, *, now: int) -> Plan:
+    """The plan for usual values."""
+    statement = one(name)
+    prepared = await connection.prepare(statement.text)
+    types = [parameter.name for parameter in prepared.get_parameters()]
+    values = [
+        _value(statement.text, number, label, types[number - 1], now) for number, label in enumerate(statement.names, 1)
+    ]
+    return _root(await connection.fetchval(f"EXPLAIN (FORMAT JSON) {statement.text}", *values))
+
+
+async def generic(connection: Any, name: str) -> Plan:
+    """The plan for any values."""
+    statement = one(name)
+    given = f"({', '.join(['NULL'] * len(statement.names))})" if statement.names else ""
+    await connection.execute(f"SET plan_cache_mode = force_generic_plan; PREPARE explained AS {statement.text}")
+    try:
+        return _root(await connection.fetchval(f"EXPLAIN (FORMAT JSON) EXECUTE explained{given}"))
+    finally:
+        await connection.execute("DEALLOCATE explained; RESET plan_cache_mode")
+
+
+def faults(name: str, plan: Plan) -> list[str]:
+    """The steps of a statement that read a whole table which may be large, or a whole index of it."""
+    found = [step for step in steps(plan) if _reads_all(step) and step.get("Index Name") != WALKED.get(name, "")]
+    return [_described(step) for step in found]
+
+
+def steps(plan: Plan) -> Iterator[Plan]:
+    """A plan's steps, from the outermost in."""
+    yield plan
+    for part in plan.get("Plans", ()):
+        yield from steps(part)
+
+
+def _reads_all(step: Plan) -> bool:
+    table = step.get("Relation Name", "romancy_" if "Index Name" in step else "")  # a bitmap's index does not name its table
+    if not table.startswith("romancy_") or table in SMALL:
+        return False
+    return step["Node Type"].endswith("Seq Scan") or ("Index Name" in step and "Index Cond" not in step)
+
+
+def _described(step: Plan) -> str:
+    where = step.get("Index Name", step.get("Relation Name"))
+    return f"{step['Node Type']} on {where}, where {step.get('Filter', 'true')}"
+
+
+def _root(said: str) -> Plan:
+    plan: Plan = json.loads(said)[0]["Plan"]
+    return plan
+
+
+def _value(text: str, number: int, label: str, type_: str, now: int) -> Any:
+    """A usual value for a parameter: by the column it is compared with, else by its name, else by its type."""
+    compared = re.search(rf"(\w+)\"? (?:=|<|>|<=|>=|<>) \${number}\b", text)
+    column = compared[1] if compared else label
+    match type_:
+        case "jsonb":
+            return _json(text, number, label)
+        case "text" | "varchar":
+            if label in _ANYTHING:
+                return None
+            return _VALUES.get(column, _VALUES.get(label, "some"))
+        case "bytea":
+            return b"{}"
+        case "bool":
+            return False
+        case _ if type_.endswith("[]"):
+            return [_value(text, 0, f"{label}", type_.removesuffix("[]"), now)] * MANY
+        case _:
+            return _number(text, number, column, now)
+
+
+def _number(text: str, number: int, column: str, now: int) -> int:
+    if re.search(rf"LIMIT \${number}\b", text):
+        return 100
+    if column in ("generation", "epoch", "seq", "attempt", "round", "open"):
+        return 1
+    if re.search(rf"(?:_at|\bat) < \${number}\b", text):
+        return now - HOUR  # what is thrown away is older
+    return now if column.endswith("_at") or column in ("now", "at", "until", "due", "created", "after") else 0
+
+
+def _json(text: str, number: int, label: str) -> str:
+    if label == "kinds":
+        return _KINDS
+    if re.search(rf"jsonb_array_elements_text\(\${number}::jsonb\)::bigint", text):
+        return json.dumps(list(range(1, MANY + 1)))
+    if f"jsonb_array_elements_text(${number}::jsonb)" in text:
+        return json.dumps([f"waiting-{n}" for n in range(1, MANY + 1)])
+    return json.dumps([[n, f"waiting-{n}", "event:1", TYPE, None, None, "wish"] for n in range(1, MANY + 1)])
