@@ -53,7 +53,7 @@ _VALUES: dict[str, Any] = {
     "name": GROUP,
     "broker": BROKER,
     "claimed_by": "relay",
-    "wanted": '["ring", null, null]',
+    "wanted": '["ring", "1", null]',
     "token": "token-1",
     "source": "/bench",
 }
@@ -128,7 +128,7 @@ def _root(said: str) -> Plan:
 def _value(text: str, number: int, label: str, type_: str, now: int) -> Any:
     """A usual value for a parameter: by the column it is compared with, else by its name, else by its type."""
     compared = re.search(rf"(\w+)\"? (?:=|<|>|<=|>=|<>) \${number}\b", text)
-    column = compared[1] if compared else label
+    column = label if label in _VALUES or not compared else compared[1]
     match type_:
         case "jsonb":
             return _json(text, number, label)
@@ -143,17 +143,19 @@ def _value(text: str, number: int, label: str, type_: str, now: int) -> Any:
         case _ if type_.endswith("[]"):
             return [_value(text, 0, f"{label}", type_.removesuffix("[]"), now)] * MANY
         case _:
-            return _number(text, number, column, now)
+            return _number(text, number, label if label == "before" else column, now)
 
 
-def _number(text: str, number: int, column: str, now: int) -> int:
+def _number(text: str, number: int, column: str, now: int) -> int | None:
+    if column == "before":
+        return None  # most waits have all the time there is
     if re.search(rf"LIMIT \${number}\b", text):
         return 100
-    if column in ("generation", "epoch", "seq", "attempt", "round", "open"):
+    if column in ("generation", "epoch", "seq", "after", "attempt", "round", "open"):
         return 1
     if re.search(rf"(?:_at|\bat) < \${number}\b", text):
         return now - HOUR  # what is thrown away is older
-    return now if column.endswith("_at") or column in ("now", "at", "until", "due", "created", "after") else 0
+    return now if column.endswith("_at") or column in ("now", "at", "until", "due", "created") else 0
 
 
 def _json(text: str, number: int, label: str) -> str:

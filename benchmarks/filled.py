@@ -1,7 +1,7 @@
 """Tables as they are after years: very many ended instances, many waiting ones, and whatever belongs to them.
 
-They are of one workflow and wait for one type of event: statistics that speak against every index. Channels and groups have
-a fiftieth each. Nobody is at work: none is owned.
+They are of one workflow and wait for one type of event: statistics that speak against every index. Types of events, channels
+and groups have a fiftieth each. Nobody is at work: none is owned.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ _FILL = (
         (ARRAY['', 'ring', 'jobs-' || n % 50])[1 + n % 3], CASE WHEN n % 3 = 1 THEN 'filled-' || n END, 'flow.py:1'
     FROM given, generate_series(1, waiting) AS n""",
     """INSERT INTO romancy_events (source, id, type, subject, target, used, accepted_at, body)
-    SELECT '/bench', 'filled-' || n, 'ring', 'old-' || n, CASE WHEN n % 10 = 0 THEN 'ended-' || n END, 0,
-        now - waiting + n, '{}'
+    SELECT '/bench', 'filled-' || n, CASE WHEN n % 50 = 1 THEN 'ring' ELSE 'other-' || n % 50 END, 'old-' || n,
+        CASE WHEN n % 10 = 0 THEN 'ended-' || n END, 0, now - waiting + n, '{}'
     FROM given, generate_series(1, waiting) AS n""",
     """INSERT INTO romancy_taken (instance_id, seq, wanted)
-    SELECT 'ended-' || n, n, '["ring", null, null]' FROM given, generate_series(1, waiting) AS n""",
+    SELECT 'ended-' || n / 10, n, '["ring", "' || n % 5 || '", null]' FROM given, generate_series(1, waiting) AS n""",
     """INSERT INTO romancy_subscriptions (channel, instance_id, mode, since)
     SELECT 'jobs-' || n % 50, 'waiting-' || n, 'competing', n FROM given, generate_series(1, waiting) AS n
     WHERE n % 3 = 2""",

@@ -1,5 +1,10 @@
 -- What instances say and hear. Always inside a transaction whose turn it is: whoever looks and then waits, and whoever speaks
 -- and then calls those who wait, cannot miss each other.
+--
+-- Where one row of many is wanted, the planner likes to go along another index until it meets one: through all events since
+-- an instance was born. `(type, seq) > (x, n) AND type <= x ORDER BY type, seq` means `type = x AND seq > n ORDER BY seq`, and
+-- only the index that begins with the type gives that order. `seq >= n AND seq <= n` behind an equation is for the index that
+-- begins with the other column, and not for that of `seq`: very many may have taken one event.
 
 -- name: accept_event
 -- An event joins the log, unless its source and id are known. Its time is never before its predecessor's.
@@ -48,8 +53,8 @@ WHERE w.instance_id = ANY (ARRAY(SELECT one ->> 0 FROM jsonb_array_elements(:wai
 
 -- name: find_events
 -- For each who asks (place, instance, operation, type, subject, deadline, wish): whether something else has come for it, and
--- the oldest event that it may have. OFFSET 0 and LIMIT 1 keep the planner to a look for each, whatever it believes of the
--- tables' sizes.
+-- the oldest event that it may have. OFFSET 0 and LIMIT 1 keep the planner to one look for each, whatever it believes of
+-- the tables' sizes.
 SELECT (ask ->> 0)::bigint, mind.rest, e.seq, e.accepted_at, e.body, e.target IS NOT NULL
 FROM jsonb_array_elements(?::jsonb) AS ask
 CROSS JOIN LATERAL (
@@ -67,22 +72,28 @@ CROSS JOIN LATERAL (
 LEFT JOIN LATERAL (
     SELECT * FROM (
         (SELECT seq, accepted_at, body, target FROM romancy_events AS e
-        WHERE ask ->> 4 IS NULL AND target IS NULL AND type = ask ->> 3 AND seq > mind.after
+        WHERE ask ->> 4 IS NULL AND target IS NULL AND (type, seq) > (ask ->> 3, mind.after) AND type <= ask ->> 3
             AND (ask ->> 5 IS NULL OR accepted_at < (ask ->> 5)::bigint)
-            AND NOT EXISTS (SELECT 1 FROM romancy_taken AS t WHERE t.instance_id = ask ->> 1 AND t.seq = e.seq)
-        ORDER BY seq LIMIT 1)
+            AND NOT EXISTS (
+                SELECT 1 FROM romancy_taken AS t
+                WHERE t.instance_id = ask ->> 1 AND t.seq >= e.seq AND t.seq <= e.seq OFFSET 0)
+        ORDER BY type, seq LIMIT 1)
         UNION ALL
         (SELECT seq, accepted_at, body, target FROM romancy_events AS e
         WHERE target IS NULL AND type = ask ->> 3 AND subject = ask ->> 4 AND subject IS NOT NULL AND seq > mind.after
             AND (ask ->> 5 IS NULL OR accepted_at < (ask ->> 5)::bigint)
-            AND NOT EXISTS (SELECT 1 FROM romancy_taken AS t WHERE t.instance_id = ask ->> 1 AND t.seq = e.seq)
+            AND NOT EXISTS (
+                SELECT 1 FROM romancy_taken AS t
+                WHERE t.instance_id = ask ->> 1 AND t.seq >= e.seq AND t.seq <= e.seq OFFSET 0)
         ORDER BY seq LIMIT 1)
         UNION ALL
         (SELECT seq, accepted_at, body, target FROM romancy_events AS e
         WHERE target = ask ->> 1 AND target IS NOT NULL AND type = ask ->> 3 AND seq > mind.after
             AND (ask ->> 4 IS NULL OR subject = ask ->> 4)
             AND (ask ->> 5 IS NULL OR accepted_at < (ask ->> 5)::bigint)
-            AND NOT EXISTS (SELECT 1 FROM romancy_taken AS t WHERE t.instance_id = ask ->> 1 AND t.seq = e.seq)
+            AND NOT EXISTS (
+                SELECT 1 FROM romancy_taken AS t
+                WHERE t.instance_id = ask ->> 1 AND t.seq >= e.seq AND t.seq <= e.seq OFFSET 0)
         ORDER BY seq LIMIT 1)) AS three
     ORDER BY seq LIMIT 1) AS e ON true
 
@@ -156,16 +167,19 @@ FROM romancy_instances WHERE id = :id
 -- name: events_for_all
 -- Events of a type that an instance has not consumed, oldest first.
 SELECT seq, accepted_at, body FROM romancy_events AS e
-WHERE target IS NULL AND type = :type AND seq > :after AND (:before::bigint IS NULL OR accepted_at < :before::bigint)
-    AND NOT EXISTS (SELECT 1 FROM romancy_taken AS t WHERE t.instance_id = :id AND t.seq = e.seq)
-ORDER BY seq LIMIT :limit
+WHERE target IS NULL AND (type, seq) > (:type, :after) AND type <= :type
+    AND (:before::bigint IS NULL OR accepted_at < :before::bigint)
+    AND NOT EXISTS (
+        SELECT 1 FROM romancy_taken AS t WHERE t.instance_id = :id AND t.seq >= e.seq AND t.seq <= e.seq OFFSET 0)
+ORDER BY type, seq LIMIT :limit
 
 -- name: events_of_subject
 -- The same of one subject.
 SELECT seq, accepted_at, body FROM romancy_events AS e
 WHERE target IS NULL AND type = :type AND subject = :subject AND subject IS NOT NULL AND seq > :after
     AND (:before::bigint IS NULL OR accepted_at < :before::bigint)
-    AND NOT EXISTS (SELECT 1 FROM romancy_taken AS t WHERE t.instance_id = :id AND t.seq = e.seq)
+    AND NOT EXISTS (
+        SELECT 1 FROM romancy_taken AS t WHERE t.instance_id = :id AND t.seq >= e.seq AND t.seq <= e.seq OFFSET 0)
 ORDER BY seq LIMIT :limit
 
 -- name: events_for_one
@@ -174,7 +188,8 @@ SELECT seq, accepted_at, body FROM romancy_events AS e
 WHERE target = :id AND target IS NOT NULL AND type = :type AND seq > :after
     AND (:subject::text IS NULL OR subject = :subject::text)
     AND (:before::bigint IS NULL OR accepted_at < :before::bigint)
-    AND NOT EXISTS (SELECT 1 FROM romancy_taken AS t WHERE t.instance_id = :id AND t.seq = e.seq)
+    AND NOT EXISTS (
+        SELECT 1 FROM romancy_taken AS t WHERE t.instance_id = :id AND t.seq >= e.seq AND t.seq <= e.seq OFFSET 0)
 ORDER BY seq LIMIT :limit
 
 -- name: take_event
@@ -263,10 +278,15 @@ WHERE d.seq = :seq AND (w.due IS NULL OR w.due > :now)
 -- name: next_in_line
 -- Who has waited longest for a message of a channel's pool and has not been called: the index has them in that order.
 SELECT w.instance_id, w.op FROM romancy_waits AS w
-JOIN romancy_subscriptions AS s ON s.channel = w.key AND s.instance_id = w.instance_id AND s.mode = 'competing'
-JOIN romancy_instances AS i ON i.id = w.instance_id AND i.status NOT IN ('paused', 'blocked')
-WHERE w.kind = 'message' AND w.met IS NULL AND w.key = :channel AND (w.due IS NULL OR w.due > :now)
+WHERE w.kind = 'message' AND w.met IS NULL AND w.key >= :channel AND w.key <= :channel
+    AND (w.due IS NULL OR w.due > :now)
     AND w.instance_id <> ALL (ARRAY(SELECT jsonb_array_elements_text(:without::jsonb)))
+    AND EXISTS (
+        SELECT 1 FROM romancy_subscriptions AS s
+        WHERE s.channel = :channel AND s.instance_id = w.instance_id AND s.mode = 'competing' OFFSET 0)
+    AND EXISTS (
+        SELECT 1 FROM romancy_instances AS i
+        WHERE i.id = w.instance_id AND i.status NOT IN ('paused', 'blocked') OFFSET 0)
 ORDER BY w.key, w.since, w.instance_id, w.op LIMIT 1
 
 -- name: first_of_pool
