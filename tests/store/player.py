@@ -58,6 +58,7 @@ from romancy.testing.conformance.builders import worker as worker_row
 
 ORDER = Runnable("order", "1", "code-1")
 _TICK = 10
+_TIMER = "timer"
 _ENDS = {"complete": Status.COMPLETED, "fail": Status.FAILED, "cancel": Status.CANCELLED}
 _LAST = {*_ENDS, "pause", "block", "recur", "forget"}
 
@@ -82,6 +83,7 @@ class Known:
     length: int = 0
     talked: bool = False
     pending: dict[str, tuple[steps.Wait, Ask]] = field(default_factory=dict[str, tuple[steps.Wait, Ask]])
+    timers: tuple[str, ...] = ()
 
 
 Make = Callable[[Place], Awaitable[Write]]
@@ -184,7 +186,11 @@ class Player:
         known = self._known.get(step.who, Known())
         asks = () if step.then in _LAST else self._asks(known, step.asks)
         asked = {ask.entry.op for ask in asks}
-        withdrawn = [op for op in known.pending if op not in asked][:1] if step.withdraw else []
+        stored = [op for op in (*known.pending, *known.timers) if op not in asked]
+        # An end names what is registered, as a run does.
+        withdrawn = stored if step.then in (*_ENDS, "recur", "forget") else stored[:1] if step.withdraw else []
+        timer = step.timer and step.release and step.then == ""
+        withdrawn = [op for op in withdrawn if op != _TIMER or not timer]
         deeds = tuple(self._deed(deed) for deed in step.deeds)
         history = tuple(self._entry(known, number) for number in range(1, step.entries + 1))
         made = Transition(
@@ -197,16 +203,16 @@ class Player:
             self._now,
             hold=step.then in ("recur", "forget", "compensate") or (step.then == "" and not step.release),
             seen=0,
-            wake_at=self._now + 15 if step.timer and step.then == "" else None,
+            wake_at=self._now + 15 if timer else None,
             history=history,
             attempts=self._attempts(known, step),
             closed=("act",) if step.attempt == "closed" else (),
-            waits=(Wait("timer", WaitKind.TIMER, self._now, self._now + 15),) if step.timer and step.then == "" else (),
+            waits=(Wait(_TIMER, WaitKind.TIMER, self._now, self._now + 15),) if timer else (),
             withdrawn=tuple(withdrawn),
             ending=Ending(b"output", None, "") if step.then in _ENDS else None,
             notes=(Note("replayed", "some"),) if step.entries == 2 else (),
             blocked_by="code-0" if step.then == "block" else None,
-            length=known.length + (step.slip == "length"),
+            length=max(known.length - (step.slip == "length"), 0),
             deeds=deeds,
             asks=asks,
             bound=known.talked or bool(deeds or asks) or known.generation > 1,
@@ -328,8 +334,10 @@ class Player:
                 known.pending[ask.entry.op] = (_Spec.read(ask.entry.op), ask)
         for op in (*answered, *write.withdrawn):
             known.pending.pop(op, None)
+        known.timers = () if _TIMER in write.withdrawn else known.timers
+        known.timers = tuple(wait.op for wait in write.waits) or known.timers
         if write.recur is not None:
-            known.generation, known.length, known.pending = known.generation + 1, 0, {}
+            known.generation, known.length, known.pending, known.timers = known.generation + 1, 0, {}, ()
 
     # --- other verbs
 

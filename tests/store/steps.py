@@ -1,14 +1,14 @@
-"""What may happen to a store, step by step, as data that hypothesis can make and shrink.
+"""What may happen to a store, step by step, as data: made by chance, and made shorter when something is wrong.
 
 A step says who does what. What it takes to write that (epochs, lengths, numbers of mails) the player knows.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from random import Random
 from typing import TypeAlias
-
-from hypothesis import strategies as st
 
 # Names that some databases would take for the same.
 WHO = ("a", "A", "ä", "b")
@@ -16,6 +16,7 @@ CHANNELS = ("x", "X", "x ")
 TYPES = ("e", "E", "é")
 GROUPS = ("g", "G")
 WORKERS = ("w1", "w2")
+MODES = ("broadcast", "competing", "direct")
 
 
 @dataclass(frozen=True)
@@ -96,6 +97,7 @@ class Go:
     attempt: str = ""
     """open, failed or closed."""
     timer: bool = False
+    """If it lets go, it is due at some time."""
     slip: str = ""
     """What it is wrong about: epoch, length, worker or generation."""
     then: str = ""
@@ -152,98 +154,192 @@ class Together:
 Step: TypeAlias = Start | Go | Tell | Steer | Hold | Clean | Handle | Together
 
 
-def _rarely(value: str, *others: str) -> st.SearchStrategy[str]:
-    """The first most of the time."""
-    return st.integers(0, 11).map(lambda number: (value, *others)[number] if number < 1 + len(others) else value)
+def tell(chance: Random) -> list[Step]:
+    """A story of chance: some instances, and what happens to them."""
+    owners = [chance.choice(("w1", "w1", "w2", None)) for _ in range(chance.randint(2, len(WHO)))]
+    mode = chance.choices(MODES, (2, 5, 1))[0]
+    bound = [_bound(chance, who, mode) for who in WHO[: len(owners)] if chance.random() < 0.7]
+    return [*map(Start, WHO, owners), *bound, *(_step(chance) for _ in range(chance.randint(15, 35)))]
 
 
-_who = st.sampled_from(WHO)
-_channel = st.sampled_from(CHANNELS)
-_type = st.sampled_from(TYPES)
-_group = st.sampled_from(GROUPS)
-_subject = st.sampled_from((None, None, "s"))
-_events = st.builds(Event, _type, st.none() | _who, _subject, st.integers(0, 9).map(lambda number: number == 9))
-_messages = (
-    st.builds(Message, st.just("publish"), st.just(""), _channel)
-    | st.builds(Message, st.just("send"), _who, _channel)
-    | st.builds(Message, st.just("group"), _group, _channel)
-)
-_bonds = st.builds(Bond, st.just("join"), _group) | st.builds(Bond, st.just("unsubscribe"), _channel)
-_due = st.sampled_from((None, None, None, 0, 15))
-_waits = st.builds(Wait, _type, st.just(False), _subject, st.booleans(), _due) | st.builds(
-    Wait, _channel, st.just(True), st.none(), st.just(False), _due
-)
-_modes = st.sampled_from(("broadcast", "competing", "competing", "direct"))
-_questions = (
-    st.builds(Question, st.just("subscribe"), _channel, _modes)
-    | st.builds(Question, st.sampled_from(("leave", "members")), _group)
-    | st.builds(Question, st.just("send"), _who)
-)
-_deeds = st.lists(_messages | _bonds, max_size=2) | st.lists(_events | _bonds, max_size=2)
-"""Not events and messages together: which of them came first, nobody says."""
-_asks = st.lists(_waits, max_size=2) | st.lists(_questions, max_size=2) | st.lists(_waits | _questions, max_size=3)
-_starts = st.builds(
-    Start,
-    _who,
-    st.sampled_from(("w1", "w1", "w2", None)),
-    st.integers(0, 9).map(lambda number: number == 9),
-    st.integers(0, 9).map(lambda number: number == 9),
-)
-_runs = st.builds(
-    Go,
-    _who,
-    _deeds.map(tuple),
-    _asks.map(tuple),
-    st.integers(0, 2),
-    st.booleans(),
-    st.booleans(),
-    st.booleans(),
-    st.booleans(),
-    _rarely("", "open", "failed", "closed"),
-    st.booleans(),
-    _rarely("", "epoch", "length", "worker", "generation"),
-    _rarely("", "complete", "fail", "cancel", "pause", "block", "compensate", "recur", "forget"),
-)
-_waiting = st.builds(Go, _who, asks=st.tuples(_waits), release=st.just(True), unseen=st.booleans())
-_tells = st.builds(Tell, _events | _messages)
-_steers = st.builds(Steer, _who, st.sampled_from(("cancel", "pause", "resume", "terminate", "retry")))
-_holds = (
-    st.builds(
-        Hold, st.sampled_from(("claim", "claim", "claim", "claim blocked")), st.sampled_from(WORKERS), st.none() | _who
+def _bound(chance: Random, who: str, mode: str) -> Go:
+    """It belongs to what the others belong to."""
+    deeds = (Bond("join", GROUPS[0]),) if chance.random() < 0.3 else ()
+    return Go(who, deeds, (Question("subscribe", CHANNELS[0], mode),))
+
+
+def _step(chance: Random) -> Step:
+    makes = (_run, _waiting, _tell, _claim, _hold, _steer, _start, _together, _clean, _handle)
+    (make,) = chance.choices(makes, (30, 15, 22, 12, 4, 7, 4, 8, 3, 1))
+    return make(chance)
+
+
+def _of(chance: Random, names: Sequence[str]) -> str:
+    """The first most of the time, so that they meet."""
+    return chance.choices(names, [8, 3, 1, 1][: len(names)])[0]
+
+
+def _who(chance: Random) -> str:
+    return chance.choices(WHO, (5, 4, 2, 1))[0]
+
+
+def _maybe(chance: Random, likely: float, *others: str) -> str:
+    return chance.choice(others) if chance.random() < likely else ""
+
+
+def _event(chance: Random) -> Event:
+    to = _who(chance) if chance.random() < 0.2 else None
+    return Event(_of(chance, TYPES), to, chance.choice((None, None, "s")), chance.random() < 0.1)
+
+
+def _message(chance: Random) -> Message:
+    channel = _of(chance, CHANNELS)
+    match chance.randrange(5):
+        case 0:
+            return Message("send", _who(chance), channel)
+        case 1:
+            return Message("group", _of(chance, GROUPS), channel)
+        case _:
+            return Message("publish", "", channel)
+
+
+def _wait(chance: Random) -> Wait:
+    due = chance.choice((None, None, None, 0, 5, 25))
+    if chance.random() < 0.5:
+        return Wait(_of(chance, CHANNELS), True, None, False, due)
+    return Wait(_of(chance, TYPES), False, chance.choice((None, None, "s")), chance.random() < 0.3, due)
+
+
+def _question(chance: Random) -> Question:
+    match chance.randrange(6):
+        case 0:
+            return Question("leave", _of(chance, GROUPS))
+        case 1:
+            return Question("members", _of(chance, GROUPS))
+        case 2:
+            return Question("send", _who(chance))
+        case _:
+            return Question("subscribe", _of(chance, CHANNELS), chance.choices(MODES, (2, 4, 1))[0])
+
+
+def _deeds(chance: Random) -> tuple[Deed, ...]:
+    """Not events and messages together: which of them came first, nobody says."""
+    say = chance.choice((_event, _message))
+    deeds: list[Deed] = []
+    for _ in range(chance.choice((0, 0, 1, 2))):
+        bond = Bond("join", _of(chance, GROUPS)) if chance.random() < 0.6 else Bond("unsubscribe", _of(chance, CHANNELS))
+        deeds.append(say(chance) if chance.random() < 0.6 else bond)
+    return tuple(deeds)
+
+
+def _asks(chance: Random) -> tuple[Ask, ...]:
+    make = chance.choice((_wait, _wait, _question))
+    return tuple(make(chance) for _ in range(chance.choice((0, 1, 1, 2))))
+
+
+def _run(chance: Random) -> Go:
+    deeds, asks = _deeds(chance), _asks(chance)
+    if any(isinstance(deed, Event) for deed in deeds):
+        asks = tuple(ask for ask in asks if isinstance(ask, Wait) or ask.how != "send")
+    return Go(
+        _who(chance),
+        deeds,
+        asks,
+        chance.choice((0, 0, 1, 2)),
+        chance.random() < 0.5,
+        chance.random() < 0.3,
+        chance.random() < 0.3,
+        chance.random() < 0.2,
+        _maybe(chance, 0.2, "open", "failed", "closed"),
+        chance.random() < 0.3,
+        _maybe(chance, 0.06, "epoch", "length", "worker", "generation"),
+        _maybe(chance, 0.15, "complete", "fail", "cancel", "pause", "block", "compensate", "recur", "forget"),
     )
-    | st.builds(Hold, st.sampled_from(("enlist", "release", "sweep")), st.sampled_from(WORKERS))
-    | st.builds(Hold, st.just("strand"))
-)
-_cleans = st.builds(Clean, st.sampled_from(("prune", "forget", "trim")), st.integers(0, 4))
-_plain_events = st.builds(Event, _type, st.none() | _who, _subject, st.booleans())
-_plain_waits = st.builds(Wait, _type, st.just(False), _subject, st.just(False), _due)
-_crowds = (
-    st.lists(_starts, min_size=2, max_size=4, unique_by=lambda step: step.who)
-    | st.lists(st.builds(Tell, _plain_events), min_size=2, max_size=4)
-    | st.lists(
-        st.builds(Go, _who, asks=st.tuples(_plain_waits), release=st.just(True), unseen=st.booleans()),
-        min_size=2,
-        max_size=4,
-        unique_by=lambda step: step.who,
-    )
-    | st.lists(
-        st.builds(Go, _who, entries=st.integers(0, 2), timer=st.booleans(), release=st.booleans(), consume=st.booleans()),
-        min_size=2,
-        max_size=4,
-        unique_by=lambda step: step.who,
-    )
-)
-_together = st.builds(Together, _crowds.map(tuple))
-_others = _steers | _cleans | st.builds(Handle, _type, st.booleans())
-_each = _starts | _runs | _waiting | _tells | _runs | _waiting | _tells | _holds | _holds | _others | _together
-_beginning = st.lists(st.sampled_from((*WORKERS, None)), max_size=3)
 
 
-def story(owners: list[str | None], rest: list[Step]) -> list[Step]:
-    """Some instances, and what happens to them."""
-    return [*(Start(who, owner) for who, owner in zip(WHO, owners, strict=False)), *rest]
+def _waiting(chance: Random) -> Go:
+    return Go(_who(chance), asks=(_wait(chance),), release=True, unseen=chance.random() < 0.2)
 
 
-def stories() -> st.SearchStrategy[list[Step]]:
-    """Stories of chance."""
-    return st.builds(story, _beginning, st.lists(_each, max_size=25))
+def _tell(chance: Random) -> Tell:
+    return Tell(chance.choice((_event, _message))(chance))
+
+
+def _claim(chance: Random) -> Hold:
+    how = "claim blocked" if chance.random() < 0.2 else "claim"
+    return Hold(how, chance.choice(WORKERS), _who(chance) if chance.random() < 0.3 else None)
+
+
+def _hold(chance: Random) -> Hold:
+    return Hold(chance.choice(("enlist", "enlist", "release", "sweep", "strand")), chance.choice(WORKERS))
+
+
+def _steer(chance: Random) -> Steer:
+    return Steer(_who(chance), chance.choice(("cancel", "pause", "resume", "resume", "terminate", "retry", "retry")))
+
+
+def _start(chance: Random) -> Start:
+    owner = chance.choice(("w1", "w2", None))
+    return Start(_who(chance), owner, chance.random() < 0.1, chance.random() < 0.1)
+
+
+def _clean(chance: Random) -> Clean:
+    return Clean(chance.choice(("prune", "forget", "trim")), chance.randint(0, 8))
+
+
+def _handle(chance: Random) -> Handle:
+    return Handle(_of(chance, TYPES), chance.random() < 0.7)
+
+
+def _together(chance: Random) -> Together:
+    who = chance.sample(WHO, chance.randint(2, len(WHO)))
+    match chance.randrange(4):
+        case 0:
+            return Together(tuple(replace(_start(chance), who=one) for one in who))
+        case 1:
+            return Together(tuple(Tell(_event(chance)) for _ in who))
+        case 2:
+            wait = Wait(_of(chance, TYPES), False, chance.choice((None, "s")), False, chance.choice((None, None, 0, 25)))
+            return Together(tuple(Go(one, asks=(wait,), release=True, unseen=chance.random() < 0.2) for one in who))
+        case _:
+            return Together(tuple(_plain(chance, one) for one in who))
+
+
+def _plain(chance: Random, who: str) -> Go:
+    """What concerns nobody else."""
+    entries, release, timer = chance.randint(0, 2), chance.random() < 0.4, chance.random() < 0.4
+    return Go(who, entries=entries, release=release, timer=timer, consume=chance.random() < 0.3)
+
+
+# --- a shorter story that ends the same
+
+
+def shortened(story: Sequence[Step], fails: Callable[[Sequence[Step]], bool]) -> list[Step]:
+    """Leave out what is not needed for it to fail."""
+    best, size = list(story), len(story) // 2
+    while size:
+        place = 0
+        while place < len(best):
+            without = best[:place] + best[place + size :]
+            if fails(without):
+                best = without
+            else:
+                place += size
+        size //= 2
+    for place, step in enumerate(best):
+        for plainer in _plainer(step):
+            changed = [*best[:place], plainer, *best[place + 1 :]]
+            if fails(changed):
+                best = changed
+    return best
+
+
+def _plainer(step: Step) -> Iterator[Step]:
+    """The same step without one thing after another."""
+    if isinstance(step, Go):
+        usual = {"deeds": (), "asks": (), "entries": 0, "attempt": "", "then": "", "slip": ""}
+        flags = dict.fromkeys(("release", "unseen", "consume", "withdraw", "timer"), False)
+        for name, value in {**usual, **flags}.items():
+            if getattr(step, name) != value:
+                step = replace(step, **{name: value})
+                yield step

@@ -22,7 +22,7 @@ _TABLES = {
     "journal": "instance_id id+ at kind detail worker epoch",
     "workers": "id label service host pid python kinds started_at beat_at",
     "events": "seq+ source id type subject target used accepted_at body*",
-    "taken": "instance_id seq wanted",
+    "taken": "instance_id seq",  # and the wish, which some keep as a digest
     "handlers": "workflow version saved_at",
     "subscriptions": "channel instance_id mode since",
     "messages": "seq+ channel pooled created_at body*",
