@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from random import Random
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 # Names that some databases would take for the same.
 WHO = ("a", "A", "ä", "b")
@@ -337,7 +337,7 @@ def shortened(story: Sequence[Step], fails: Callable[[Sequence[Step]], bool]) ->
 def _plainer(step: Step) -> Iterator[Step]:
     """The same step without one thing after another."""
     if isinstance(step, Go):
-        usual = {"deeds": (), "asks": (), "entries": 0, "attempt": "", "then": "", "slip": ""}
+        usual: dict[str, Any] = {"deeds": (), "asks": (), "entries": 0, "attempt": "", "then": "", "slip": ""}
         flags = dict.fromkeys(("release", "unseen", "consume", "withdraw", "timer"), False)
         for name, value in {**usual, **flags}.items():
             if getattr(step, name) != value:
