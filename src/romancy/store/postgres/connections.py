@@ -21,6 +21,9 @@ _CONNECT, _CONNECT_EACH = 10.0, 3.0
 _SILENCE = 20
 """Seconds after which a server is given up whose machine does not acknowledge what was sent."""
 _GOODBYE = 2.0
+# Every statement has an index. A plan is made once: what was planned while the tables were empty is kept for long, and to
+# plan the large ones anew takes longer than to run them.
+_PLANNING = "SET enable_seqscan = off; SET plan_cache_mode = force_generic_plan; SET jit = off"
 _STATEMENTS = 200
 """Statements that a connection keeps prepared."""
 
@@ -31,8 +34,8 @@ class Connections:
     def __init__(self, dsn: str, size: int) -> None:
         self.dsn = sound(dsn)
         self.label = label(self.dsn)
-        self.pooled = False
-        """Something stands in between that hands out server connections by the transaction."""
+        self.pooled: bool | None = None
+        """Something stands in between that hands out server connections by the transaction; None: not known yet."""
         self.size = size
         self._room = asyncio.Semaphore(size)
         self._idle: list[Connection[Any]] = []
@@ -75,7 +78,7 @@ class Connections:
     async def one(self) -> AsyncIterator[Connection[Any]]:
         """A connection for a while. One that is left in the middle of something is thrown away."""
         async with self._room:
-            connection = self._take() or await self.connect()
+            connection = self._take() or await self._own()
             try:
                 yield connection
             except BaseException:
@@ -85,6 +88,12 @@ class Connections:
                 await goodbye(connection)
             else:
                 self._idle.append(connection)
+
+    async def _own(self) -> Connection[Any]:
+        connection = await self.connect()
+        if self.pooled is False:  # behind a pooler it would be others' too
+            await connection.execute(_PLANNING)
+        return connection
 
     def _take(self) -> Connection[Any] | None:
         while self._idle:

@@ -95,8 +95,7 @@ class PostgresDatabase(ServerDatabase["Connection[Any]"]):
             self._connections.pooled = connection.get_server_pid() != await connection.fetchval("SELECT pg_backend_pid()")
             await prepare(connection, self.label, auto_migrate=auto_migrate, now=now)
             await self.read_clock(connection)
-        if self._connections.pooled:
-            await self._connections.drop_idle()  # they were made to keep prepared statements
+        await self._connections.drop_idle()  # it was made without knowing
 
     async def _do_without_hints(self, trouble: str | None) -> None:
         if trouble is not None:
