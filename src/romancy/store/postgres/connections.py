@@ -91,8 +91,12 @@ class Connections:
 
     async def _own(self) -> Connection[Any]:
         connection = await self.connect()
-        if self.pooled is False:  # behind a pooler it would be others' too
-            await connection.execute(_PLANNING)
+        try:
+            if self.pooled is False:  # behind a pooler it would be others' too
+                await connection.execute(_PLANNING)
+        except BaseException:
+            await goodbye(connection)
+            raise
         return connection
 
     def _take(self) -> Connection[Any] | None:
