@@ -157,9 +157,14 @@ Step: TypeAlias = Start | Go | Tell | Steer | Hold | Clean | Handle | Together
 def tell(chance: Random) -> list[Step]:
     """A story of chance: some instances, and what happens to them."""
     owners = [chance.choice(("w1", "w1", "w2", None)) for _ in range(chance.randint(2, len(WHO)))]
-    mode = chance.choices(MODES, (2, 5, 1))[0]
-    bound = [_bound(chance, who, mode) for who in WHO[: len(owners)] if chance.random() < 0.7]
-    return [*map(Start, WHO, owners), *bound, *(_step(chance) for _ in range(chance.randint(15, 35)))]
+    jobs = chance.random() < 0.3
+    mode = "competing" if jobs else chance.choice(MODES)
+    bound = [_bound(chance, who, mode) for who in WHO[: len(owners)] if chance.random() < 0.8]
+    begun: list[Step] = [*map(Start, WHO, owners), *bound]
+    if jobs:
+        begun += [*(_at_work(go.who) for go in bound), Tell(Message("publish", "", CHANNELS[0]))]
+    step = _job if jobs else _step
+    return begun + [step(chance) for _ in range(chance.randint(15, 35))]
 
 
 def _bound(chance: Random, who: str, mode: str) -> Go:
@@ -172,6 +177,26 @@ def _step(chance: Random) -> Step:
     makes = (_run, _waiting, _tell, _claim, _hold, _steer, _start, _together, _clean, _handle)
     (make,) = chance.choices(makes, (30, 15, 22, 12, 4, 7, 4, 8, 3, 1))
     return make(chance)
+
+
+def _at_work(who: str) -> Go:
+    return Go(who, asks=(Wait(CHANNELS[0], message=True),), release=True)
+
+
+def _job(chance: Random) -> Step:
+    """All wait for the same messages, and some do not come for theirs."""
+    match chance.choices(range(5), (9, 2, 3, 2, 2))[0]:  # more who wait than messages, or nobody would wait
+        case 0:
+            return _at_work(_who(chance))
+        case 1:
+            return Tell(Message("publish", "", CHANNELS[0]))
+        case 2:
+            then = chance.choice(("complete", "fail", "pause", "block", "recur", ""))
+            return Go(_who(chance), unseen=True, withdraw=True, then=then)
+        case 3:
+            return Steer(_who(chance), chance.choice(("pause", "resume", "terminate")))
+        case _:
+            return _step(chance)
 
 
 def _of(chance: Random, names: Sequence[str]) -> str:
