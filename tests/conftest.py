@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Protocol
 
 import pytest
 from hypothesis import HealthCheck, settings
 from tests import databases
+from tests.databases import Lend
 
 from romancy.core import patch
 from romancy.testing import TestEnvironment
@@ -22,14 +22,6 @@ settings.load_profile("romancy")
 def _patched() -> None:
     """As in a process whose first App has started: for good, whatever the order of the tests."""
     patch.install()
-
-
-class Lend(Protocol):
-    """Gives out the addresses of empty databases."""
-
-    def __call__(self, *, bare: bool = False) -> str:
-        """Another one; bare: without our tables."""
-        ...
 
 
 @contextmanager

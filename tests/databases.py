@@ -53,6 +53,14 @@ class Kind(Protocol):
         ...
 
 
+class Lend(Protocol):
+    """Gives out the addresses of empty databases."""
+
+    def __call__(self, *, bare: bool = False) -> str:
+        """Another one; bare: without our tables."""
+        ...
+
+
 _KEPT = ("romancy_migrations", "sqlite_sequence")
 
 
@@ -311,6 +319,11 @@ def kind_of(address: str) -> Kind:
 def execute(address: str, query: str) -> list[tuple[Any, ...]]:
     """Run a statement on a test's database, beside the store; what it selects."""
     return kind_of(address).execute(address, query)
+
+
+def blob(address: str, digits: str) -> str:
+    """Bytes as they are written in a statement, given in hexadecimal digits."""
+    return f"'\\x{digits}'::bytea" if address.startswith("postgres") else f"X'{digits}'"
 
 
 # --- a thread whose event loop keeps the connections to the servers, whatever loops the tests use

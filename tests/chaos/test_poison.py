@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import sqlite3
-from contextlib import closing
-from pathlib import Path
 from typing import Any
 
 import pytest
+from tests import databases
 from tests.chaos.processes import until
 
 from romancy import ActivityContext, App, Client, Status, StoreError, WorkflowContext, activity, sleep, workflow
-from romancy.store.sqlite.store import SqliteStore
+from romancy.store.sql.store import SqlStore
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(60)]
 
@@ -29,8 +27,8 @@ async def add_two(ctx: WorkflowContext, number: int) -> int:
     return await add_one(ctx, one)
 
 
-def _app(path: Path, **options: Any) -> App:
-    return App(str(path), workflows=[add_two], poll_interval=0.05, **options)
+def _app(database: str, **options: Any) -> App:
+    return App(database, workflows=[add_two], poll_interval=0.05, **options)
 
 
 async def _start(app: Client, count: int) -> None:
@@ -42,49 +40,43 @@ async def _results(app: Client, numbers: list[int]) -> list[int]:
     return [await app.get_handle(f"n{number}").result(timeout=15) for number in numbers]
 
 
-def _execute(path: Path, sql: str) -> None:
-    with closing(sqlite3.connect(path, isolation_level=None, timeout=30)) as connection:
-        connection.execute(sql)
-
-
-async def _leave_waiting(path: Path, count: int) -> None:
+async def _leave_waiting(database: str, count: int) -> None:
     """Instances that somebody must replay."""
-    async with _app(path) as app:
+    async with _app(database) as app:
         await _start(app, count)
-        await until(lambda: _recorded(path) >= count, "every first activity is recorded")
+        await until(lambda: _recorded(database) >= count, "every first activity is recorded")
 
 
-def _recorded(path: Path) -> int:
-    with closing(sqlite3.connect(path, timeout=30)) as connection:
-        return int(connection.execute("SELECT count(*) FROM romancy_history WHERE kind = 'activity'").fetchone()[0])
+def _recorded(database: str) -> int:
+    return int(databases.execute(database, "SELECT count(*) FROM romancy_history WHERE kind = 'activity'")[0][0])
 
 
 async def test_instances_that_cannot_be_loaded_at_once_are_not_forgotten(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await _leave_waiting(tmp_path / "test.db", 5)
-    original, failures = SqliteStore.load, iter(range(3))
+    await _leave_waiting(database, 5)
+    original, failures = SqlStore.load, iter(range(3))
 
-    async def fail_at_first(self: SqliteStore, instance_id: str) -> Any:
+    async def fail_at_first(self: SqlStore, instance_id: str) -> Any:
         if next(failures, None) is not None:
             raise StoreError("the disk is tired")
         return await original(self, instance_id)
 
-    monkeypatch.setattr(SqliteStore, "load", fail_at_first)
-    async with _app(tmp_path / "test.db") as app:
+    monkeypatch.setattr(SqlStore, "load", fail_at_first)
+    async with _app(database) as app:
         assert await _results(app, list(range(5))) == [2, 3, 4, 5, 6]
 
 
-async def test_an_inbox_that_cannot_be_read_at_once_is_read_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    original, failures = SqliteStore.inbox, iter(range(2))
+async def test_an_inbox_that_cannot_be_read_at_once_is_read_later(database: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    original, failures = SqlStore.inbox, iter(range(2))
 
-    async def fail_at_first(self: SqliteStore, instance_id: str) -> Any:
+    async def fail_at_first(self: SqlStore, instance_id: str) -> Any:
         if next(failures, None) is not None:
             raise StoreError("the disk is tired")
         return await original(self, instance_id)
 
-    monkeypatch.setattr(SqliteStore, "inbox", fail_at_first)
-    async with _app(tmp_path / "test.db") as app:
+    monkeypatch.setattr(SqlStore, "inbox", fail_at_first)
+    async with _app(database) as app:
         handle = await app.start_workflow(add_two, 1)
         await handle.cancel()
         await until(lambda: next(failures, None) is None, "the failures are over")
@@ -96,47 +88,44 @@ async def test_an_inbox_that_cannot_be_read_at_once_is_read_later(tmp_path: Path
 @pytest.mark.parametrize(
     "damage",
     [
-        "UPDATE romancy_history SET value = X'FF00' WHERE instance_id = 'n2'",
+        "UPDATE romancy_history SET value = {bad} WHERE instance_id = 'n2'",
         "UPDATE romancy_history SET value = NULL WHERE instance_id = 'n2'",
         "UPDATE romancy_history SET kind = 'unheard of' WHERE instance_id = 'n2'",
         "UPDATE romancy_history SET outcome = 'error' WHERE instance_id = 'n2'",
         "UPDATE romancy_history SET op = 'add_one:9' WHERE instance_id = 'n2'",
-        "UPDATE romancy_payloads SET input = X'FF00' WHERE instance_id = 'n2'",
+        "UPDATE romancy_payloads SET input = {bad} WHERE instance_id = 'n2'",
         "DELETE FROM romancy_payloads WHERE instance_id = 'n2'",
     ],
 )
-async def test_a_damaged_instance_harms_no_other(tmp_path: Path, damage: str) -> None:
-    path = tmp_path / "test.db"
-    await _leave_waiting(path, 5)
-    _execute(path, damage)
-    async with _app(path) as app:
+async def test_a_damaged_instance_harms_no_other(database: str, damage: str) -> None:
+    await _leave_waiting(database, 5)
+    databases.execute(database, damage.format(bad=databases.blob(database, "FF00")))
+    async with _app(database) as app:
         assert await _results(app, [0, 1, 3, 4]) == [2, 3, 5, 6]
         later = await app.start_workflow(add_two.with_options(instance_id="later"), 7)
         assert await later.result(timeout=15) == 9
-        async with Client(str(path), workflows=[add_two]) as client:  # found by the finder, which must live
+        async with Client(database, workflows=[add_two]) as client:  # found by the finder, which must live
             await client.start_workflow(add_two.with_options(instance_id="n10"), 10)
         assert await _results(app, [10]) == [12]
         # It does not stay `running` with nobody running it.
-        await until(lambda: _status(path, "n2") in ("blocked", "failed"), "it is set aside")
+        await until(lambda: _status(database, "n2") in ("blocked", "failed"), "it is set aside")
 
 
-async def test_a_damaged_payload_can_be_listed(tmp_path: Path) -> None:
-    path = tmp_path / "test.db"
-    await _leave_waiting(path, 2)
-    _execute(path, "UPDATE romancy_payloads SET input = X'FF00' WHERE instance_id = 'n1'")
-    async with Client(str(path), workflows=[add_two]) as client:
+async def test_a_damaged_payload_can_be_listed(database: str) -> None:
+    await _leave_waiting(database, 2)
+    bad = databases.blob(database, "FF00")
+    databases.execute(database, f"UPDATE romancy_payloads SET input = {bad} WHERE instance_id = 'n1'")
+    async with Client(database, workflows=[add_two]) as client:
         page = await client.list_instances()
         assert {instance.instance_id for instance in page.items} == {"n0", "n1"}
 
 
-def _status(path: Path, instance_id: str) -> str:
-    with closing(sqlite3.connect(path, timeout=30)) as connection:
-        query = "SELECT status FROM romancy_instances WHERE id = ?"
-        return str(connection.execute(query, (instance_id,)).fetchone()[0])
+def _status(database: str, instance_id: str) -> str:
+    return str(databases.execute(database, f"SELECT status FROM romancy_instances WHERE id = '{instance_id}'")[0][0])
 
 
-async def test_a_start_whose_caller_goes_away_runs_all_the_same(tmp_path: Path) -> None:
-    async with _app(tmp_path / "test.db") as app:
+async def test_a_start_whose_caller_goes_away_runs_all_the_same(database: str) -> None:
+    async with _app(database) as app:
         starts = [
             asyncio.create_task(app.start_workflow(add_two.with_options(instance_id=f"n{number}"), number))
             for number in range(20)

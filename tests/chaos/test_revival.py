@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import sqlite3
 import threading
 import time
 from collections.abc import Callable
-from contextlib import closing
-from pathlib import Path
-from typing import Any
 
 import pytest
+from tests import databases
 from tests.chaos.processes import until
 
 from romancy import ActivityContext, App, StoreError, WorkflowContext, activity, workflow
@@ -32,22 +29,16 @@ async def count(ctx: WorkflowContext, number: int) -> int:
     return await add_one(ctx, number)
 
 
-def _app(path: Path) -> App:
-    return App(str(path), workflows=[count], heartbeat_interval=0.05, lease_timeout=0.5, poll_interval=0.05)
-
-
-def _execute(path: Path, sql: str) -> list[tuple[Any, ...]]:
-    with closing(sqlite3.connect(path, isolation_level=None, timeout=30)) as connection:
-        return connection.execute(sql).fetchall()
+def _app(database: str) -> App:
+    return App(database, workflows=[count], heartbeat_interval=0.05, lease_timeout=0.5, poll_interval=0.05)
 
 
 def _hearts() -> int:
     return sum(thread.name == "romancy-heart" for thread in threading.enumerate())
 
 
-async def test_a_revival_that_takes_long_happens_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "test.db"
-    async with _app(path) as app:
+async def test_a_revival_that_takes_long_happens_once(database: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with _app(database) as app:
         store, upkeep, worker = app._store, app._upkeep, app._worker
         assert upkeep is not None
         assert worker is not None
@@ -61,19 +52,18 @@ async def test_a_revival_that_takes_long_happens_once(tmp_path: Path, monkeypatc
             await enlist(row)
 
         monkeypatch.setattr(store, "enlist", slowly)
-        _execute(path, "DELETE FROM romancy_workers")
+        databases.execute(database, "DELETE FROM romancy_workers")
         await until(lambda: upkeep._heart is not heart, "there is a new heart")
         await until(lambda: _hearts() == 1, "the old one has stopped")
-        assert _execute(path, "SELECT id FROM romancy_workers") == [(worker.id,)]
+        assert databases.execute(database, "SELECT id FROM romancy_workers") == [(worker.id,)]
         assert worker.id != old_name
         handle = await app.start_workflow(count, 1)
         assert await handle.result(timeout=30) == 2
     assert _hearts() == 0
 
 
-async def test_a_revival_that_fails_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "test.db"
-    async with _app(path) as app:
+async def test_a_revival_that_fails_is_tried_again(database: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with _app(database) as app:
         store, worker = app._store, app._worker
         assert worker is not None
         enlist, failures = store.enlist, iter(range(2))
@@ -84,8 +74,10 @@ async def test_a_revival_that_fails_is_tried_again(tmp_path: Path, monkeypatch: 
             await enlist(row)
 
         monkeypatch.setattr(store, "enlist", at_the_third_time)
-        _execute(path, "DELETE FROM romancy_workers")
-        await until(lambda: len(_execute(path, "SELECT id FROM romancy_workers")) == 1, "it is enlisted at last")
+        databases.execute(database, "DELETE FROM romancy_workers")
+        await until(
+            lambda: len(databases.execute(database, "SELECT id FROM romancy_workers")) == 1, "it is enlisted at last"
+        )
         handle = await app.start_workflow(count, 1)
         assert await handle.result(timeout=30) == 2
 
@@ -107,8 +99,8 @@ class _SlowPulse:
         pass
 
 
-async def test_a_beat_that_had_to_wait_is_followed_by_another_at_once(tmp_path: Path) -> None:
-    async with App(str(tmp_path / "test.db"), workflows=[count], heartbeat_interval=0.1) as app:
+async def test_a_beat_that_had_to_wait_is_followed_by_another_at_once(database: str) -> None:
+    async with App(database, workflows=[count], heartbeat_interval=0.1) as app:
         worker: Worker | None = app._worker
         assert worker is not None
         pulse = _SlowPulse()

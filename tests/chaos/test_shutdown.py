@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.databases import Lend
 
 from romancy import ActivityContext, App, StoreError, Workflow, WorkflowContext, activity, sleep, workflow
 
@@ -75,10 +76,10 @@ WORKFLOWS: list[Workflow[..., Any]] = [steps, nap]
 
 
 @asynccontextmanager
-async def running(path: Path, **options: float) -> AsyncIterator[App]:
+async def running(database: str, **options: float) -> AsyncIterator[App]:
     """An app that never takes over from the dead: a lease of an hour."""
     app = App(
-        str(path),
+        database,
         workflows=WORKFLOWS,
         heartbeat_interval=0.1,
         lease_timeout=3600,
@@ -96,6 +97,7 @@ class Belongings:
     threads: int
     tasks: int
     files: list[str]
+    sockets: int
 
 
 def belongings() -> Belongings:
@@ -107,17 +109,19 @@ def belongings() -> Belongings:
             targets.append(os.readlink(f"/proc/self/fd/{name}"))
         except OSError:
             continue
-    files = sorted(target for target in targets if target.startswith("/") and "test.db" in target)
-    return Belongings(threading.active_count(), len(asyncio.all_tasks()), files)
+    files = sorted(target for target in targets if target.startswith("/") and ".db" in target)
+    sockets = sum(target.startswith("socket:") for target in targets)
+    return Belongings(threading.active_count(), len(asyncio.all_tasks()), files, sockets)
 
 
-async def test_nothing_leaks_when_apps_come_and_go(tmp_path: Path) -> None:
+async def test_nothing_leaks_when_apps_come_and_go(new_database: Lend) -> None:
+    first, database = new_database(), new_database()
     stage.leave.set()
-    async with running(tmp_path / "first.db") as app:  # what is made once in a process
+    async with running(first) as app:  # what is made once in a process
         await (await app.start_workflow(steps, 1)).result(timeout=30)
     before = belongings()
     for round in range(15):
-        async with running(tmp_path / "test.db", cache_size=round % 3) as app:
+        async with running(database, cache_size=round % 3) as app:
             handles = await asyncio.gather(*(app.start_workflow(steps, number) for number in range(5)))
             await app.start_workflow(nap, 3600)
             if round % 2:
@@ -125,8 +129,9 @@ async def test_nothing_leaks_when_apps_come_and_go(tmp_path: Path) -> None:
     assert belongings() == before
 
 
-async def test_nothing_leaks_when_a_start_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async with running(tmp_path / "first.db"):
+async def test_nothing_leaks_when_a_start_fails(new_database: Lend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first, database = new_database(), new_database()
+    async with running(first):
         pass
     before = belongings()
 
@@ -134,70 +139,70 @@ async def test_nothing_leaks_when_a_start_fails(tmp_path: Path, monkeypatch: pyt
         raise StoreError("no")
 
     with monkeypatch.context() as patch:
-        patch.setattr("romancy.store.sqlite.store.SqliteStore.enlist", refuse)
+        patch.setattr("romancy.store.sql.store.SqlStore.enlist", refuse)
         for _ in range(5):
             with pytest.raises(StoreError):
-                async with running(tmp_path / "test.db"):
+                async with running(database):
                     pass
     (tmp_path / "folder.db").mkdir()
     for _ in range(5):
         with pytest.raises(StoreError):
-            async with running(tmp_path / "folder.db"):
+            async with running(str(tmp_path / "folder.db")):
                 pass
     assert belongings() == before
 
 
-async def test_shutdown_under_load_hands_everything_over(tmp_path: Path) -> None:
-    async with running(tmp_path / "test.db") as first:
+async def test_shutdown_under_load_hands_everything_over(database: str) -> None:
+    async with running(database) as first:
         stage.leave.set()
         handles = await asyncio.gather(*(first.start_workflow(steps, number) for number in range(100)))
         ids = [handle.instance_id for handle in handles]
         await stage.sees(50)
     begun = len(stage.begun)
-    async with running(tmp_path / "test.db") as second:
+    async with running(database) as second:
         results = await asyncio.gather(*(second.get_handle(id).result(timeout=60) for id in ids))
     assert results == [3 * number for number in range(100)]
     assert begun < 200  # there was something to hand over
     assert sorted(stage.ended) == sorted(set(stage.ended))  # what had begun could finish: nothing ran twice
 
 
-async def test_running_activities_finish_before_a_shutdown_ends(tmp_path: Path) -> None:
-    async with running(tmp_path / "test.db") as first:
+async def test_running_activities_finish_before_a_shutdown_ends(database: str) -> None:
+    async with running(database) as first:
         handle = await first.start_workflow(steps, 1)
         await stage.sees(1)
         asyncio.get_running_loop().call_later(0.1, stage.leave.set)
     assert len(stage.ended) == 1
-    async with running(tmp_path / "test.db") as second:
+    async with running(database) as second:
         assert await second.get_handle(handle.instance_id).result(timeout=30) == 3
     assert len(stage.begun) == 2
 
 
-async def test_activities_that_do_not_finish_in_time_run_again_elsewhere(tmp_path: Path) -> None:
-    async with running(tmp_path / "test.db", shutdown_timeout=0) as first:
+async def test_activities_that_do_not_finish_in_time_run_again_elsewhere(database: str) -> None:
+    async with running(database, shutdown_timeout=0) as first:
         handle = await first.start_workflow(steps, 1)
         await stage.sees(1)
     assert stage.ended == []
     stage.leave.set()
-    async with running(tmp_path / "test.db") as second:
+    async with running(database) as second:
         assert await second.get_handle(handle.instance_id).result(timeout=30) == 3
     assert stage.begun[0] == stage.begun[1]
     assert len(stage.begun) == 3
 
 
-async def test_attempts_that_wait_for_a_slot_do_not_begin_in_a_shutdown(tmp_path: Path) -> None:
-    async with running(tmp_path / "test.db", max_concurrent_activities=1) as first:
+async def test_attempts_that_wait_for_a_slot_do_not_begin_in_a_shutdown(database: str) -> None:
+    async with running(database, max_concurrent_activities=1) as first:
         handles = await asyncio.gather(*(first.start_workflow(steps, number) for number in range(5)))
         await stage.sees(1)
         asyncio.get_running_loop().call_later(0.1, stage.leave.set)
     assert len(stage.begun) == 1
-    async with running(tmp_path / "test.db") as second:
+    async with running(database) as second:
         results = [await second.get_handle(handle.instance_id).result(timeout=30) for handle in handles]
     assert results == [3 * number for number in range(5)]
     assert len(stage.begun) == 10
 
 
-async def test_who_waits_for_a_result_is_told_of_the_shutdown(tmp_path: Path) -> None:
-    async with running(tmp_path / "test.db") as app:
+async def test_who_waits_for_a_result_is_told_of_the_shutdown(database: str) -> None:
+    async with running(database) as app:
         handle = await app.start_workflow(nap, 3600)
         waiting = asyncio.create_task(handle.result())
         await asyncio.sleep(0)
@@ -205,8 +210,8 @@ async def test_who_waits_for_a_result_is_told_of_the_shutdown(tmp_path: Path) ->
         await waiting
 
 
-async def test_stopping_twice_and_starting_again_is_fine(tmp_path: Path) -> None:
-    app = App(str(tmp_path / "test.db"), workflows=WORKFLOWS)
+async def test_stopping_twice_and_starting_again_is_fine(database: str) -> None:
+    app = App(database, workflows=WORKFLOWS)
     stage.leave.set()
     for number in range(3):
         await app.startup()
