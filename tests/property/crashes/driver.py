@@ -36,7 +36,7 @@ from romancy.model.transition import Write
 from romancy.store import committer
 from romancy.store.open import open_store
 from romancy.store.port import Store
-from romancy.store.sqlite.store import SqliteStore
+from romancy.store.sql.store import SqlStore
 from romancy.testing import TestEnvironment
 
 _LIMIT = 10.0
@@ -67,15 +67,18 @@ class Case:
     """Have another worker take over, ours going on as a zombie, after so many activities were let go."""
 
 
-def check(program: Node, order: int, *, crashes: int = 24, orders: int = 12, pauses: bool = False) -> None:
+def check(
+    program: Node, order: int, *, crashes: int = 24, orders: int = 12, pauses: bool = False, database: str | None = None
+) -> None:
     """Try a program with so many crashes (or at every point), then in so many orders. Raises `Divergence`."""
-    asyncio.run(_check(program, order, crashes, orders, pauses))
+    with _folder() as folder:
+        asyncio.run(_check(program, order, crashes, orders, pauses, database or str(folder / "crashes.db")))
 
 
-async def _check(program: Node, order: int, crashes: int, orders: int, pauses: bool) -> None:
+async def _check(program: Node, order: int, crashes: int, orders: int, pauses: bool, database: str) -> None:
     chance = random.Random(order)
-    with _folder() as folder, _slow_commits(chance):
-        async with _laboratory(folder / "crashes.db", chance) as laboratory:
+    with _slow_commits(chance):
+        async with _laboratory(database, chance) as laboratory:
             first, points = await laboratory.run(program, Case("without a crash"))
             for crash in _sample(chance, points, crashes):
                 ended, _ = await laboratory.run(program, Case(f"crash at {crash}", crashes=crash))
@@ -116,9 +119,8 @@ def _compare(program: Node, first: Ended, other: Ended, name: str) -> None:
 class Laboratory:
     """An environment that many instances of a program run in, one after another."""
 
-    def __init__(self, environment: TestEnvironment, path: Path, store: Store, chance: random.Random) -> None:
+    def __init__(self, environment: TestEnvironment, store: Store, chance: random.Random) -> None:
         self._environment = environment
-        self._path = path
         self._store = store
         self._chance = chance
         self._count = 0
@@ -269,22 +271,22 @@ def _folder() -> Iterator[Path]:
 
 
 @contextlib.asynccontextmanager
-async def _laboratory(path: Path, chance: random.Random) -> AsyncIterator[Laboratory]:
+async def _laboratory(database: str, chance: random.Random) -> AsyncIterator[Laboratory]:
     cache_size = chance.choice([0, 1, 1000])  # without a cache, whatever waits is replayed
-    async with TestEnvironment(str(path), workflows=[interpret], cache_size=cache_size) as environment:
-        store = open_store(str(path), clock=SystemClock(), threads="inline")
+    async with TestEnvironment(database, workflows=[interpret], cache_size=cache_size) as environment:
+        store = open_store(database, clock=SystemClock(), threads="inline")
         await store.open()
         try:
-            yield Laboratory(environment, path, store, chance)
+            yield Laboratory(environment, store, chance)
         finally:
             await store.close()
 
 
 @contextlib.contextmanager
 def _slow_commits(chance: random.Random) -> Iterator[None]:
-    original = SqliteStore.commit
+    original = SqlStore.commit
 
-    async def commit(self: SqliteStore, batch: Sequence[Write]) -> Any:
+    async def commit(self: SqlStore, batch: Sequence[Write]) -> Any:
         for _ in range(chance.randrange(3)):
             await asyncio.sleep(0)
         if chance.random() < _STORMS:
@@ -294,5 +296,5 @@ def _slow_commits(chance: random.Random) -> Iterator[None]:
             await asyncio.sleep(0)
         return answers
 
-    with mock.patch.object(SqliteStore, "commit", commit), mock.patch.object(committer, "_FIRST_PAUSE", 0.0):
+    with mock.patch.object(SqlStore, "commit", commit), mock.patch.object(committer, "_FIRST_PAUSE", 0.0):
         yield

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
+from tests.databases import Lend
 from tests.property.crashes.driver import check
 from tests.property.crashes.programs import Node, programs
 from tests.property.settings import examples, unhurried
@@ -20,3 +21,12 @@ def test_any_program_survives_any_crash(program: Node, order: int) -> None:
 @given(programs, st.integers(0, 2**32))
 def test_any_program_survives_a_pause(program: Node, order: int) -> None:
     check(program, order, crashes=0, pauses=True)
+
+
+def test_some_programs_survive_some_crashes_on_every_database(new_database: Lend) -> None:
+    @settings(unhurried(examples(6)), phases=[Phase.generate])
+    @given(programs, st.integers(0, 2**32))
+    def crashing(program: Node, order: int) -> None:
+        check(program, order, crashes=8, orders=4, database=new_database())
+
+    crashing()

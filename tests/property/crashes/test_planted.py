@@ -19,7 +19,7 @@ from romancy.model.history import Attempt, Entry
 from romancy.model.transition import Answer, Applied, Transition, Write
 from romancy.store.sql import transitions
 from romancy.store.sql.ledger import Ledger, State
-from romancy.store.sqlite.store import SqliteStore
+from romancy.store.sql.store import SqlStore
 from romancy.worker.host import Host
 
 Plant = pytest.MonkeyPatch
@@ -65,10 +65,10 @@ def test_a_history_row_that_is_dropped_is_found(monkeypatch: Plant) -> None:
 
 
 def test_an_acknowledgement_before_the_commit_is_found(monkeypatch: Plant) -> None:
-    original = SqliteStore.commit
-    unwritten: list[tuple[SqliteStore, list[Transition]]] = []
+    original = SqlStore.commit
+    unwritten: list[tuple[SqlStore, list[Transition]]] = []
 
-    async def hasty(self: SqliteStore, batch: Sequence[Write]) -> Any:
+    async def hasty(self: SqlStore, batch: Sequence[Write]) -> Any:
         """Transitions that hold their instance are written with the batch that follows."""
         late = [write for store, writes in unwritten if store is self for write in writes]
         unwritten.clear()
@@ -81,7 +81,7 @@ def test_an_acknowledgement_before_the_commit_is_found(monkeypatch: Plant) -> No
         answers: list[Answer] = [Applied(write.seen, True) for write in held]
         return answers
 
-    monkeypatch.setattr(SqliteStore, "commit", hasty)
+    monkeypatch.setattr(SqlStore, "commit", hasty)
     assert found()
 
 
