@@ -14,7 +14,7 @@ from tests.property.test_channels_model import SCENES, Channels
 from romancy.core.execution import Execution
 from romancy.model.history import Entry
 from romancy.model.talk import ChannelMode, Deed, LeaveGroup, SendTo
-from romancy.store.sql import channels, talk, transitions
+from romancy.store.sql import channels, transitions
 from romancy.store.sql.keys import as_json
 from romancy.store.sql.ledger import Ledger, State
 from romancy.store.sql.talk import Talk
@@ -107,12 +107,6 @@ def test_a_message_that_misses_an_older_one_in_the_pool_is_found(monkeypatch: Pl
 
     monkeypatch.setattr(channels, "find", own_first)
     assert found()
-
-
-def test_a_message_that_calls_nobody_is_found(monkeypatch: Plant) -> None:
-    """Whoever waits in a pool's line is not called when another gives up."""
-    monkeypatch.setattr(talk, "call_next", lambda cursor, channel, now: [])
-    assert found(scenes=("turn", "rush", "rush"))
 
 
 # --- when it is sent
