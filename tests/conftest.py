@@ -18,6 +18,18 @@ settings.register_profile("romancy", deadline=None, print_blob=True, suppress_he
 settings.load_profile("romancy")
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Tests that run on every kind of database can be chosen: `-m databases`, or `-m "not databases"`."""
+    config.addinivalue_line("markers", "databases: runs once for each kind of database")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark them."""
+    for item in items:
+        if isinstance(item, pytest.Function) and "new_database" in item.fixturenames:
+            item.add_marker("databases")
+
+
 @pytest.fixture(autouse=True, scope="session")
 def _patched() -> None:
     """As in a process whose first App has started: for good, whatever the order of the tests."""

@@ -117,7 +117,7 @@ async def test_a_body_that_ends_before_it_knows_is_cancelled_all_the_same(databa
     async def undo(ctx: ActivityContext) -> None:
         undone.append(ctx.instance_id)
 
-    async with Client(database) as elsewhere:
+    async with Client(database, workflows=[]) as elsewhere:
 
         @activity
         async def be_cancelled(ctx: ActivityContext) -> None:

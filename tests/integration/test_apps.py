@@ -379,7 +379,7 @@ async def test_a_loop_that_starts_tasks_eagerly(database: str) -> None:
 
     eagerly: Any = vars(asyncio)["eager_task_factory"]
     asyncio.get_running_loop().set_task_factory(eagerly)
-    async with App(database) as app:
+    async with App(database, workflows=[twice_doubled]) as app:
         assert await (await app.start_workflow(twice_doubled, 1)).result(timeout=20) == 4
 
 

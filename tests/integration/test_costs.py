@@ -102,7 +102,7 @@ async def test_a_start_a_wait_and_an_event_are_one_commit_each(quiet: App, datab
             await asyncio.sleep(0.005)
         await asyncio.sleep(0)  # drivers tell of their statements a little later
         assert counter.commits == 2  # the start, and the wait
-    async with Client(database) as client:  # nobody is there who would go on, and commit too
+    async with Client(database, workflows=[]) as client:  # nobody is there who would go on, and commit too
         counter.clear()
         accepted = await client.send_event("ring", "/test")
         assert accepted.instance_ids == (handle.instance_id,)
