@@ -22,7 +22,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from uvicorn import Config, Server
-from uvicorn.config import LOGGING_CONFIG
+from uvicorn.config import LOGGING_CONFIG, STARTUP_FAILURE
 from uvicorn.supervisors import ChangeReload, Multiprocess
 
 from romancy.app import App
@@ -141,7 +141,7 @@ class _Supervisor(Multiprocess):
 
     def terminate_all(self) -> None:
         """Ask all to stop."""
-        self.failed = not any(process.exitcode is None for process in self.processes)  # none could start
+        self.failed = any(process.exitcode == STARTUP_FAILURE for process in self.processes)
         super().terminate_all()
 
     def join_all(self) -> None:

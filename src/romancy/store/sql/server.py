@@ -284,6 +284,8 @@ class ServerDatabase(ABC, Generic[C]):
                 raise
             except Exception as error:
                 trouble = self.trouble_of(error)
+                if trouble is Trouble.WRONG and isinstance(error, LookupError):
+                    raise  # not the server's: a row that this code cannot read
                 if trouble in (Trouble.DATA, Trouble.WRONG) or monotonic() > deadline:
                     raise self.translate(error) from error
                 if trouble is Trouble.AWAY:
