@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,6 @@ import asyncpg
 import pytest
 from sqlalchemy import create_engine, text
 from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, create_async_engine
-from tests import mariadb, servers
 
 from romancy import (
     App,
@@ -27,47 +25,6 @@ from romancy import (
     wait_event,
     workflow,
 )
-
-URLS = {"sqlite:": "sqlite+aiosqlite:", "postgresql:": "postgresql+asyncpg:", "mysql:": "mysql+asyncmy:"}
-
-
-@pytest.fixture(params=["sqlite", "postgres", "mariadb"])
-async def database(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """The address of an empty database."""
-    if request.param == "sqlite":
-        return f"sqlite:///{tmp_path / 'shop.db'}"
-    if request.param == "mariadb":
-        return await _mariadb()
-    return await _postgres()
-
-
-async def _postgres() -> str:
-    address = await asyncio.to_thread(servers.shared_postgres_database)
-    await servers.empty_postgres(address)
-    return address
-
-
-async def _mariadb() -> str:
-    if why_not := mariadb.why_not():
-        pytest.skip(why_not)
-    address = await asyncio.to_thread(mariadb.shared_database)
-    await mariadb.empty(address)
-    return address
-
-
-@pytest.fixture
-async def shop(database: str) -> AsyncIterator[AsyncEngine]:
-    """The user's own table, in the same database."""
-    head, colon, rest = database.partition(":")
-    engine = create_async_engine(URLS[head + colon] + rest)
-    async with engine.begin() as connection:
-        await connection.execute(text("DROP TABLE IF EXISTS orders"))
-        await connection.execute(text("CREATE TABLE orders (id VARCHAR(50) PRIMARY KEY)"))
-    yield engine
-    async with engine.begin() as connection:
-        await connection.execute(text("DROP TABLE orders"))
-    await engine.dispose()
-
 
 ADD = text("INSERT INTO orders (id) VALUES (:id)")
 
@@ -186,11 +143,10 @@ async def test_a_plain_connection_of_sqlalchemy(tmp_path: Path) -> None:
     engine.dispose()
 
 
-async def test_a_connection_of_asyncpg() -> None:
-    address = await _postgres()
-    async with App(address, workflows=[handle_order, listen], poll_interval=0.1) as app:
+async def test_a_connection_of_asyncpg(postgres: str) -> None:
+    async with App(postgres, workflows=[handle_order, listen], poll_interval=0.1) as app:
         listener = await listening(app)
-        connection = await asyncpg.connect(address)
+        connection = await asyncpg.connect(postgres)
         async with connection.transaction():
             handle = await app.using(connection).start_workflow(handle_order, "a")
             for word in ("one", "two"):
@@ -201,11 +157,10 @@ async def test_a_connection_of_asyncpg() -> None:
         await connection.close()
 
 
-async def test_a_long_transaction_holds_nobody_up() -> None:
-    address = await _postgres()
-    async with App(address, workflows=[listen], poll_interval=0.1) as app:
+async def test_a_long_transaction_holds_nobody_up(postgres: str) -> None:
+    async with App(postgres, workflows=[listen], poll_interval=0.1) as app:
         listener = await listening(app)
-        connection = await asyncpg.connect(address)
+        connection = await asyncpg.connect(postgres)
         open_for_long = connection.transaction()
         await open_for_long.start()
         await app.using(connection).publish("news", "late")

@@ -1,0 +1,60 @@
+"""A worker's heartbeat to a server, on a connection of its own in the thread that beats."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from abc import ABC, abstractmethod
+
+from romancy.errors import StoreError
+
+_PATIENCE = 10.0
+"""Seconds that one beat may take."""
+
+
+class ServerPulse(ABC):
+    """Beats on an event loop of its own: the worker's may be blocked by its workflows."""
+
+    def __init__(self, worker: str) -> None:
+        self._worker = worker
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._lock = threading.Lock()
+        self._closed = False
+
+    @abstractmethod
+    async def _beat(self, now: int) -> bool:
+        """Beat, connecting first if need be. False: the worker was struck off."""
+
+    @abstractmethod
+    async def _let_go(self) -> None:
+        """Close the connection, if there is one."""
+
+    @abstractmethod
+    def _translate(self, error: Exception) -> StoreError:
+        """The `StoreError` for an error of the driver."""
+
+    def beat(self, now: int) -> bool:
+        """Renew the worker's life. False: the worker was struck off."""
+        with self._lock:
+            if self._closed:
+                raise StoreError(f"The heartbeat of worker {self._worker} is closed.")
+            self._loop = self._loop or asyncio.new_event_loop()
+            try:
+                return self._loop.run_until_complete(asyncio.wait_for(self._beat(now), _PATIENCE))
+            except Exception as error:
+                self._loop.run_until_complete(self._let_go())
+                raise self._translate(error) from error
+
+    def close(self) -> None:
+        """Let the connection go. Safe to call twice, from any thread."""
+        closing = threading.Thread(target=self._close)  # an event loop cannot run inside another
+        closing.start()
+        closing.join()
+
+    def _close(self) -> None:
+        with self._lock:
+            self._closed = True
+            if self._loop is not None:
+                self._loop.run_until_complete(self._let_go())
+                self._loop.close()
+                self._loop = None
