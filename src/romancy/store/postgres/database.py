@@ -1,11 +1,4 @@
-"""One PostgreSQL database.
-
-    quick     one statement, committed by itself: it waits for nobody
-    apart     a transaction that locks the rows of its own instances, and waits for nobody
-    in turn   a transaction that concerns several instances: one at a time in the whole database, it may wait for rows
-
-Nobody holds something and waits for another but who has the turn: so there are no deadlocks.
-"""
+"""One PostgreSQL database. Its short way is a single statement, committed by itself; hints come and go by LISTEN and NOTIFY."""
 
 from __future__ import annotations
 

@@ -4,6 +4,8 @@
     apart     a transaction that locks the rows of its own instances, and waits for nobody
     in turn   a transaction that concerns several instances: one at a time in the whole database, it may wait for rows
 
+Nobody holds something and waits for another but who has the turn: so there are no deadlocks.
+
 A dialect says how its connections begin and end transactions and what its errors mean. What is tried again, and when, is
 decided here. A COMMIT that is not answered is asked about before anything is done again: each transaction leaves a mark.
 """
@@ -320,7 +322,7 @@ class ServerDatabase(ABC, Generic[C]):
 
     async def drain(self) -> None:
         """Say what was staged, if there is anything."""
-        if (await self.read(_anything_staged)) is True:
+        if await self.read(_anything_staged):
             await self.persist(partial(self.transact, _nothing))
 
     # --- time and others
