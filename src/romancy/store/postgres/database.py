@@ -1,4 +1,4 @@
-"""One PostgreSQL database. Its short way is a single statement, committed by itself; hints come and go by LISTEN and NOTIFY."""
+"""One PostgreSQL database. Its short way is one statement, committed by itself; hints come by LISTEN and NOTIFY."""
 
 from __future__ import annotations
 
