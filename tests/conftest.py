@@ -24,8 +24,10 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark them."""
+    """Mark them; what kills processes and watches the clock is run by one process, one after another."""
     for item in items:
+        if item.get_closest_marker("chaos"):
+            item.add_marker(pytest.mark.xdist_group("chaos"))
         if isinstance(item, pytest.Function) and "new_database" in item.fixturenames:
             item.add_marker("databases")
 

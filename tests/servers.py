@@ -205,9 +205,18 @@ async def empty_postgres(address: str) -> None:
         tables = await connection.fetch("SELECT tablename FROM pg_tables WHERE schemaname = current_schema()")
         names = [row[0] for row in tables if row[0] not in ("romancy_turn", "romancy_migrations")]
         if names:
-            await connection.execute(f"TRUNCATE {', '.join(names)} RESTART IDENTITY")
+            await _truncate(connection, names)
     finally:
         await connection.close()
+
+
+async def _truncate(connection: Any, names: list[str]) -> None:
+    while True:
+        try:
+            await connection.execute(f"TRUNCATE {', '.join(names)} RESTART IDENTITY")
+        except asyncpg.DeadlockDetectedError:
+            continue  # a statement of somebody who was killed, not over yet
+        return
 
 
 def free_port() -> int:

@@ -321,7 +321,7 @@ class Client(Sending):
         finally:
             results.unwatch(instance_id, future)
         if ended is None:
-            stored = await self._require(instance_id)
+            stored = await self._require(instance_id)  # mostly to say that there is none
             status, output, error = stored.row.status, stored.output, stored.error
         else:
             status, ending = ended
@@ -333,9 +333,8 @@ class Client(Sending):
     async def _await_end(self, instance_id: str, future: asyncio.Future[Any], timeout: Duration | None) -> Any:
         # Not while a test restarts it: then the future is answered by the first look afterwards.
         restarting = self._opened is None
-        here = restarting or self._runs_here(instance_id)
-        if not here and (await self._require(instance_id)).row.status.ended:
-            return None
+        if self._results is not None and not restarting and not self._runs_here(instance_id):
+            self._results.look_for(instance_id)
         if timeout is None:
             return await future
         seconds = micros(timeout, "The timeout given to result()") / MICROS

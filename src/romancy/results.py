@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 
 from romancy.errors import StoreError
 from romancy.model.status import Status
@@ -20,7 +19,10 @@ class Results:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._waiting: dict[str, list[asyncio.Future[tuple[Status, Ending] | None]]] = {}
+        self._new: set[str] = set()
+        """Instances that may have ended before somebody asked."""
         self._heard = asyncio.Event()
+        self._heard_of_any = False
         self._task: asyncio.Task[None] | None = None
 
     @property
@@ -34,7 +36,7 @@ class Results:
         self.hear()
 
     def watch(self, instance_id: str) -> asyncio.Future[tuple[Status, Ending] | None]:
-        """A future that is done when the instance has ended: with its end if that happened here, else with None."""
+        """A future that is done with the instance's end; with None if it is not there any more."""
         future: asyncio.Future[tuple[Status, Ending] | None] = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(instance_id, []).append(future)
         if self._task is None or self._task.done():
@@ -61,8 +63,14 @@ class Results:
             if not future.done():
                 future.set_exception(error)
 
+    def look_for(self, instance_id: str) -> None:
+        """Look soon whether it has ended already: once for all that are asked about meanwhile."""
+        self._new.add(instance_id)
+        self._heard.set()
+
     def hear(self) -> None:
         """Somebody else has written: look whether anybody's instance has ended."""
+        self._heard_of_any = True
         self._heard.set()
 
     async def stop(self) -> None:
@@ -79,19 +87,25 @@ class Results:
 
     async def _run(self) -> None:
         while self._waiting:
-            with contextlib.suppress(TimeoutError):
+            try:
                 async with asyncio.timeout(_FALLBACK):
                     await self._heard.wait()
+            except TimeoutError:
+                self._heard_of_any = True
             self._heard.clear()
-            with contextlib.suppress(StoreError):
-                await self._look()
+            new, self._new = self._new, set()
+            ids = list(self._waiting if self._heard_of_any else new & self._waiting.keys())
+            self._heard_of_any = False
+            try:
+                await self._look(ids)
+            except StoreError as error:
+                for instance_id in new:
+                    self.fail(instance_id, error)
 
-    async def _look(self) -> None:
-        ids = list(self._waiting)
-        statuses = await self._store.statuses(ids)
+    async def _look(self, ids: list[str]) -> None:
+        endings = await self._store.endings(ids)
         for instance_id in ids:
-            status = statuses.get(instance_id)
-            if status is None or status.ended:  # none: it has ended and was deleted since
+            if (ending := endings.get(instance_id)) is not None or instance_id not in endings:
                 for future in self._waiting.pop(instance_id, ()):
                     if not future.done():
-                        future.set_result(None)
+                        future.set_result(ending)

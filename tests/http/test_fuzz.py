@@ -22,7 +22,7 @@ from romancy.ingress.types import Message
 from romancy.model.talk import AcceptedEvent, Event
 
 Pairs = list[tuple[str, str]]
-KNOWN = {202, 200, 400, 401, 403, 404, 405, 408, 413, 415}
+KNOWN = {202, 200, 400, 401, 403, 404, 405, 408, 409, 413, 415}
 AT_ONCE = 50
 
 

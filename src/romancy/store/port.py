@@ -22,7 +22,7 @@ from romancy.model.instance import Inbox, Loaded, Query, Row, Stored, WorkerRow
 from romancy.model.outbox import OutboxRow, Settled
 from romancy.model.status import Status
 from romancy.model.talk import Said
-from romancy.model.transition import Answer, Create, Deposit, Left, Note, Refused, Write
+from romancy.model.transition import Answer, Create, Deposit, Ending, Left, Note, Refused, Write
 
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession
@@ -228,6 +228,10 @@ class Store(Protocol):
 
     async def statuses(self, ids: Sequence[str]) -> dict[str, Status]:
         """The status of each instance that exists."""
+        ...
+
+    async def endings(self, ids: Sequence[str]) -> dict[str, tuple[Status, Ending] | None]:
+        """How each instance that exists has ended; None: it has not."""
         ...
 
     def pulse(self, worker: str) -> Pulse:

@@ -18,7 +18,7 @@ _LATER = frozenset({
     "begin_generation", "clear_deliveries", "clear_inbox", "clear_members", "clear_open_attempts", "clear_subscriptions",
     "clear_waits", "close_attempts", "consume_mails", "deliver", "deliver_to_members", "deliver_to_subscribers",
     "drop_deliveries_of", "drop_delivery", "drop_messages", "drop_wait", "forget_attempts", "forget_history",
-    "forget_payload", "forget_waits", "free", "join_group", "keep_bonds", "mark", "meet_many_waits", "meet_waits",
+    "forget_payload", "forget_waits", "free", "join_group", "keep_bonds", "mark", "call_many", "meet_waits",
     "note_each", "put_wait", "set_role", "strand", "subscribe", "take", "take_event", "unsubscribe", "use_event", "wake",
     "withdraw_waits",
 })  # fmt: skip
@@ -81,7 +81,7 @@ class MySqlCursor:
             assert isinstance(values, Mapping)
             values = {"now": values["now"], "events": list(zip(*(values[column] for column in _EVENT), strict=True))}
         found = list(self._ask(name, values).rows)
-        if name == "waits_for_events":  # in the order of the events, which a query of many queries does not promise
+        if name == "accept_events":  # in the order of the events, which a query of many queries does not promise
             found.sort(key=itemgetter(0))
         return found
 

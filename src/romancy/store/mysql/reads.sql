@@ -127,6 +127,12 @@ SELECT id, label, service, host, pid, python, kinds, started_at, beat_at FROM ro
 -- The status of each of the given instances.
 SELECT id, status FROM romancy_instances WHERE id IN (<<?>>)
 
+-- name: endings_of
+-- The status of each of the given instances, and what it ended with if it has.
+SELECT i.id, i.status, p.output, p.error FROM romancy_instances AS i
+LEFT JOIN romancy_payloads AS p ON p.instance_id = i.id AND p.generation = i.generation AND i.ended_at IS NOT NULL
+WHERE i.id IN (<<?>>)
+
 -- name: journal_of
 -- An instance's journal, oldest first.
 SELECT at, kind, detail, worker, epoch FROM romancy_journal WHERE instance_id = ? ORDER BY id

@@ -9,31 +9,38 @@ SELECT :source, :id, :type, :subject, :target, greatest(:now, coalesce((
 WHERE NOT EXISTS (SELECT 1 FROM romancy_events AS e WHERE e.source = :source AND e.id = :id)
 
 -- name: accept_events
--- Many events (source, id, type, subject, target, body) join the log, those whose source and id are not known.
+-- Many events (source, id, type, subject, target, body) join the log, those whose source and id are not known: each of them,
+-- and then who waits for it.
 SET @at = greatest(:now, coalesce((SELECT accepted_at FROM romancy_events ORDER BY seq DESC LIMIT 1), 0)),
     @last = coalesce((SELECT max(seq) FROM romancy_events), 0);
 INSERT INTO romancy_events (source, id, type, subject, target, body, accepted_at)
 VALUES <<events ,: (?1, ?2, ?3, ?4, ?5, ?6, @at)>>
 ON DUPLICATE KEY UPDATE used = used;
-SELECT seq, source, id, accepted_at FROM romancy_events WHERE seq > @last
+SELECT seq, source, id, NULL, NULL, NULL FROM romancy_events WHERE seq > @last
+UNION ALL
+SELECT e.seq, NULL, NULL, w.instance_id, w.op, w.`match`
+FROM romancy_events AS e STRAIGHT_JOIN romancy_waits AS w ON w.kind = 'event' AND w.`key` = e.type
+WHERE e.seq > @last AND e.target IS NULL AND w.`key` <> '' AND w.subject IS NULL AND (w.due IS NULL OR w.due > @at)
+UNION ALL
+SELECT e.seq, NULL, NULL, w.instance_id, w.op, w.`match`
+FROM romancy_events AS e STRAIGHT_JOIN romancy_waits AS w ON w.kind = 'event' AND w.`key` = e.type AND w.subject = e.subject
+WHERE e.seq > @last AND e.target IS NULL AND w.`key` <> '' AND (w.due IS NULL OR w.due > @at)
+UNION ALL
+SELECT e.seq, NULL, NULL, w.instance_id, w.op, w.`match`
+FROM romancy_events AS e STRAIGHT_JOIN romancy_waits AS w ON w.instance_id = e.target AND w.kind = 'event'
+WHERE e.seq > @last AND w.`key` = e.type AND (w.subject IS NULL OR w.subject = e.subject) AND (w.due IS NULL OR w.due > @at)
 
 -- name: handled_types
 -- Those of the given types that start workflows.
 SELECT workflow FROM romancy_handlers WHERE workflow IN (<<?>>)
 
--- name: waits_for_events
--- Who waits for these events (seq, type, subject, target, time).
-<<? UNION ALL: (SELECT ?1, instance_id, op, `match` FROM romancy_waits
-    WHERE ?4 IS NULL AND kind = 'event' AND `key` = ?2 AND `key` <> '' AND subject IS NULL AND (due IS NULL OR due > ?5))
-UNION ALL (SELECT ?1, instance_id, op, `match` FROM romancy_waits
-    WHERE ?4 IS NULL AND kind = 'event' AND `key` = ?2 AND `key` <> '' AND subject = ?3 AND (due IS NULL OR due > ?5))
-UNION ALL (SELECT ?1, instance_id, op, `match` FROM romancy_waits
-    WHERE instance_id = ?4 AND kind = 'event' AND `key` = ?2 AND (subject IS NULL OR subject = ?3)
-        AND (due IS NULL OR due > ?5))>>
-
--- name: meet_many_waits
--- Something has come for these waits: to each its own.
-<<? ;: UPDATE romancy_waits SET met = coalesce(met, ?3) WHERE instance_id = ?1 AND op = ?2>>
+-- name: call_many
+-- Something has come for these waits, to each its own, and their instances learn of it.
+<<waits ;: UPDATE romancy_waits SET met = coalesce(met, ?3) WHERE instance_id = ?1 AND op = ?2>>;
+UPDATE romancy_instances SET
+    `signal` = `signal` + 1,
+    wake_at = CASE WHEN owner IS NULL AND status NOT IN ('paused', 'blocked') THEN :now ELSE wake_at END
+WHERE id IN (<<ids>>) AND ended_at IS NULL
 
 -- name: find_events
 -- For each who asks (place, instance, operation, type, subject, deadline, wish): whether something else has come for it, and

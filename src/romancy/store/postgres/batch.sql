@@ -48,12 +48,20 @@ held AS MATERIALIZED (
     SELECT i.id, f.generation, f.ends, f.status, f.now, f.fingerprint, f.output, f.error
     FROM unnest(
         :id::text[], :generation::bigint[], :epoch::bigint[], :owner::text[], :seen::bigint[], :length::bigint[],
-        :ends::boolean[], :status::text[], :now::bigint[], :fingerprint::text[], :output::bytea[], :error::bytea[]) AS f (
-        id, generation, epoch, owner, seen, length, ends, status, now, fingerprint, output, error)
+        :ends::boolean[], :bound::boolean[], :status::text[], :now::bigint[], :fingerprint::text[], :output::bytea[],
+        :error::bytea[]) AS f (
+        id, generation, epoch, owner, seen, length, ends, bound, status, now, fingerprint, output, error)
     JOIN romancy_instances AS i ON i.id = f.id
     WHERE i.id = ANY (:id::text[]) AND i.generation = f.generation AND i.epoch = f.epoch
         AND coalesce(i.owner, '') = f.owner AND i.signal = f.seen AND i.signal_seen = f.seen
         AND (f.ends OR (i.status = f.status AND i.wake_at IS NULL AND i.retrying_since IS NULL))
+        AND NOT (f.bound AND (
+            EXISTS (SELECT 1 FROM romancy_waits AS w WHERE w.instance_id = f.id OFFSET 0)
+            OR EXISTS (SELECT 1 FROM romancy_inbox AS m WHERE m.instance_id = f.id OFFSET 0)
+            OR EXISTS (SELECT 1 FROM romancy_deliveries AS d WHERE d.instance_id = f.id OFFSET 0)
+            OR EXISTS (SELECT 1 FROM romancy_subscriptions AS s WHERE s.instance_id = f.id OFFSET 0)
+            OR EXISTS (SELECT 1 FROM romancy_members AS g WHERE g.instance_id = f.id OFFSET 0)
+            OR EXISTS (SELECT 1 FROM romancy_attempts AS a WHERE a.instance_id = f.id AND a.open = 1 OFFSET 0)))
         AND coalesce((
             SELECT max(h.seq) FROM romancy_history AS h
             WHERE h.instance_id = f.id AND h.generation = f.generation), 0) = f.length
@@ -130,6 +138,101 @@ WHERE i.id = ANY (:id::text[]) AND CASE
         WHERE h.instance_id = f.id AND h.generation = f.generation AND h.seq = f.last AND h.epoch = f.epoch
             AND h.worker = f.worker)
     END
+
+-- name: quick_answers
+-- The short way of those who were called for an event that they wait for: it is there, so they need not be registered, and
+-- whoever speaks meanwhile is of no concern. Who finds nothing, or has something else lying there, goes the long way.
+-- The signal must be the one of the statement's own snapshot: what came after it has not been looked at.
+WITH asked AS MATERIALIZED (
+    SELECT
+        f.id, f.generation, f.worker, f.new_epoch, f.length, f.status, f.wake_at, f.retrying_since, f.now, f.op, f.type,
+        f.subject, f.due, f.wish, i.signal,
+        coalesce(
+            (SELECT w.met - 1 FROM romancy_waits AS w WHERE w.instance_id = f.id AND w.op = f.op),
+            (SELECT max(t.seq) FROM romancy_taken AS t
+                WHERE t.instance_id = f.id AND md5(t.wanted) = md5(f.wish) AND t.wanted = f.wish AND t.seq > i.born),
+            i.born) AS after
+    FROM unnest(
+        :id::text[], :generation::bigint[], :epoch::bigint[], :worker::text[], :new_epoch::bigint[], :length::bigint[],
+        :status::text[], :wake_at::bigint[], :retrying_since::bigint[], :now::bigint[], :op::text[], :type::text[],
+        :subject::text[], :due::bigint[], :wish::text[]) AS f (
+        id, generation, epoch, worker, new_epoch, length, status, wake_at, retrying_since, now, op, type, subject, due, wish)
+    JOIN romancy_instances AS i ON i.id = f.id
+    WHERE i.id = ANY (:id::text[]) AND i.generation = f.generation AND i.epoch = f.epoch AND i.owner IS NULL
+        AND i.ended_at IS NULL AND i.status NOT IN ('paused', 'blocked')
+        AND i.signal = (SELECT s.signal FROM romancy_instances AS s WHERE s.id = f.id)
+        AND NOT EXISTS (SELECT 1 FROM romancy_inbox AS m WHERE m.instance_id = f.id OFFSET 0)
+        AND NOT EXISTS (
+            SELECT 1 FROM romancy_waits AS w WHERE w.instance_id = f.id AND w.met IS NOT NULL AND w.op <> f.op OFFSET 0)
+        AND coalesce((
+            SELECT max(h.seq) FROM romancy_history AS h
+            WHERE h.instance_id = f.id AND h.generation = f.generation), 0) = f.length
+    FOR NO KEY UPDATE OF i SKIP LOCKED),
+found AS MATERIALIZED (
+    SELECT a.*, e.seq, e.body, e.target
+    FROM asked AS a CROSS JOIN LATERAL (
+        SELECT * FROM (
+            (SELECT e.seq, e.body, e.target FROM romancy_events AS e
+            WHERE a.subject IS NULL AND e.target IS NULL AND (e.type, e.seq) > (a.type, a.after) AND e.type <= a.type
+                AND (a.due IS NULL OR e.accepted_at < a.due)
+                AND NOT EXISTS (
+                    SELECT 1 FROM romancy_taken AS t
+                    WHERE t.instance_id = a.id AND t.seq >= e.seq AND t.seq <= e.seq OFFSET 0)
+            ORDER BY e.type, e.seq LIMIT 1)
+            UNION ALL
+            (SELECT e.seq, e.body, e.target FROM romancy_events AS e
+            WHERE e.target IS NULL AND e.type = a.type AND e.subject = a.subject AND e.subject IS NOT NULL
+                AND e.seq > a.after AND (a.due IS NULL OR e.accepted_at < a.due)
+                AND NOT EXISTS (
+                    SELECT 1 FROM romancy_taken AS t
+                    WHERE t.instance_id = a.id AND t.seq >= e.seq AND t.seq <= e.seq OFFSET 0)
+            ORDER BY e.seq LIMIT 1)
+            UNION ALL
+            (SELECT e.seq, e.body, e.target FROM romancy_events AS e
+            WHERE e.target = a.id AND e.target IS NOT NULL AND e.type = a.type AND e.seq > a.after
+                AND (a.subject IS NULL OR e.subject = a.subject) AND (a.due IS NULL OR e.accepted_at < a.due)
+                AND NOT EXISTS (
+                    SELECT 1 FROM romancy_taken AS t
+                    WHERE t.instance_id = a.id AND t.seq >= e.seq AND t.seq <= e.seq OFFSET 0)
+            ORDER BY e.seq LIMIT 1)) AS three
+        ORDER BY three.seq LIMIT 1) AS e),
+gone AS (
+    DELETE FROM romancy_waits AS w USING found
+    WHERE w.instance_id = ANY (:id::text[]) AND w.instance_id = found.id AND w.op = found.op),
+moved AS (
+    UPDATE romancy_instances AS i SET
+        status = found.status, epoch = found.new_epoch, owner = found.worker, wake_at = found.wake_at,
+        signal_seen = i.signal, retrying_since = found.retrying_since, blocked_by = NULL,
+        started_at = coalesce(i.started_at, found.now), updated_at = found.now
+    FROM found WHERE i.id = ANY (:id::text[]) AND i.id = found.id),
+taken AS (INSERT INTO romancy_taken (instance_id, seq, wanted) SELECT id, seq, wish FROM found),
+used AS (
+    UPDATE romancy_events AS e SET used = 1 FROM found
+    WHERE found.target IS NOT NULL AND e.seq = found.seq AND e.target = found.id),
+grown AS (
+    INSERT INTO romancy_history (
+        instance_id, generation, seq, kind, op, outcome, at, name, role, digest, input, value, attempt, site,
+        scheduled_at, started_at, ended_at, worker, epoch)
+    SELECT h.id, found.generation, h.seq, h.kind, h.op, h.outcome, h.at, h.name, h.role, h.digest, h.input, found.body,
+        h.attempt, h.site, h.scheduled_at, h.started_at, h.ended_at, h.worker, h.epoch
+    FROM unnest(
+        :h_id::text[], :h_seq::bigint[], :h_kind::text[], :h_op::text[], :h_outcome::text[], :h_at::bigint[],
+        :h_name::text[], :h_role::smallint[], :h_digest::bytea[], :h_input::bytea[], :h_attempt::bigint[],
+        :h_site::text[], :h_scheduled_at::bigint[], :h_started_at::bigint[], :h_ended_at::bigint[], :h_worker::text[],
+        :h_epoch::bigint[]) AS h (
+        id, seq, kind, op, outcome, at, name, role, digest, input, attempt, site, scheduled_at, started_at, ended_at,
+        worker, epoch)
+    JOIN found ON found.id = h.id)
+SELECT id, signal, body FROM found
+
+-- name: quick_answered
+-- Which of these answers, whose statement was not answered itself, have been given.
+SELECT f.id, i.signal_seen, h.value
+FROM unnest(:id::text[], :generation::bigint[], :length::bigint[], :new_epoch::bigint[], :worker::text[]) AS f (
+    id, generation, length, new_epoch, worker)
+JOIN romancy_instances AS i ON i.id = f.id
+JOIN romancy_history AS h ON h.instance_id = f.id AND h.generation = f.generation AND h.seq = f.length + 1
+WHERE i.id = ANY (:id::text[]) AND h.epoch = f.new_epoch AND h.worker = f.worker
 
 -- name: look
 -- The hot rows of a batch's instances, before anything is decided. Nobody else changes them until it is written.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 
@@ -20,7 +20,7 @@ from romancy.store.postgres.bell import Bell
 from romancy.store.postgres.connections import Connections, label
 from romancy.store.postgres.cursor import PostgresCursor
 from romancy.store.postgres.pulse import PostgresPulse
-from romancy.store.postgres.quick import Quick
+from romancy.store.postgres.quick import Answers, Quick
 from romancy.store.postgres.schema import MIGRATIONS, applied, prepare
 from romancy.store.postgres.statements import one
 from romancy.store.sql.alchemy import AlchemyCursor
@@ -148,22 +148,27 @@ class PostgresDatabase(ServerDatabase["Connection[Any]"]):
     # --- the short way
 
     async def write_plainest(self, batch: Sequence[Write]) -> dict[int, Answer]:
-        """One statement for new instances, plain steps and plain ends, committed by itself."""
+        """One statement for new instances, plain steps and plain ends, one for awaited events; committed by themselves."""
+        answers: dict[int, Answer] = {}
         quick = Quick(batch)
-        name = quick.statement
-        if name is None:
-            return {}
-        values = quick.values()
+        if (name := quick.statement) is not None:
+            written = await self._write_plainly(name, quick.values(), "quick_done", quick.done_values)
+            answers = quick.answers([row[0] for row in written])
+        if coming := Answers(batch):
+            values = coming.values()
+            answers |= coming.answers(await self._write_plainly("quick_answers", values, "quick_answered", lambda: values))
+        return answers
+
+    async def _write_plainly(self, name: str, values: Values, done: str, done_values: Callable[[], Values]) -> list[Any]:
+        """One statement that is a transaction; if its outcome is not known, it is asked for."""
         if self._hook is not None:  # the points where tests crash lie within a transaction
-            written = await self.transact(lambda cursor: cursor.rows(name, values), in_turn=False)
-            return quick.answers([row[0] for row in written])
+            return await self.transact(lambda cursor: cursor.rows(name, values), in_turn=False)
         try:
-            written = await self._ask(name, values)
+            return await self._ask(name, values)
         except Exception as error:
             if self.trouble_of(error) is not Trouble.AWAY:
                 raise
-            written = await self.persist(partial(self._ask, "quick_done", quick.done_values()))
-        return quick.answers([row[0] for row in written])
+            return await self.persist(partial(self._ask, done, done_values()))
 
     async def _ask(self, name: str, values: Values) -> list[Any]:
         statement = one(name)

@@ -1,17 +1,22 @@
 """The short way: what most writes of a batch do is one statement for all of them, decided by its WHERE.
 
-New instances, steps with nothing but a longer history, ends with nothing left to clear. The statement answers with those it
-has written; the others (the id is taken, the epoch old, something arrived) go the long way, which looks first and says why.
+New instances, steps with nothing but a longer history, ends with nothing left to clear; and, in a statement of their own,
+instances that were called for an event and come for it. A statement answers with those it has written; the others (the id is
+taken, the epoch old, something arrived) go the long way, which looks first and says why.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeGuard
 
-from romancy.model.history import Entry
+from romancy.model.history import Entry, Outcome
 from romancy.model.status import Status
+from romancy.model.talk import Reply, Wanted
 from romancy.model.transition import Accept, Answer, Applied, Create, Post, Transition, Write
+from romancy.store.sql.crowds import is_plain_ask
+from romancy.store.sql.events import wish
 from romancy.store.sql.shapes import has_extras, is_step
 
 _NEW = (
@@ -19,7 +24,12 @@ _NEW = (
     "new_now", "new_started_at", "new_code", "new_python", "new_digest", "new_input",
 )  # fmt: skip
 _HELD = (
-    "id", "generation", "epoch", "owner", "seen", "length", "status", "ends", "now", "fingerprint", "output", "error",
+    "id", "generation", "epoch", "owner", "seen", "length", "status", "ends", "bound", "now", "fingerprint", "output",
+    "error",
+)  # fmt: skip
+_ASKED = (
+    "id", "generation", "epoch", "worker", "new_epoch", "length", "status", "wake_at", "retrying_since", "now", "op", "type",
+    "subject", "due", "wish",
 )  # fmt: skip
 _HISTORY = ("h_id", *[f"h_{name}" for name in Entry._fields])
 
@@ -72,12 +82,13 @@ class Quick:
         assert isinstance(write, Transition)
         ending = write.ending
         if not is_step(write):
-            if ending is None or write.bound or write.length is None or write.seen != 0 or has_extras(write):
+            if ending is None or write.length is None or has_extras(write):
                 return False
             self._ends = True
         end = (None, None, None) if ending is None else (ending.fingerprint, ending.output, ending.error)
         head = (write.instance_id, write.generation, write.epoch, write.worker, write.seen, write.length, write.status)
-        self._held.append((*head, ending is not None, write.now, *end))
+        bound = ending is not None and (write.bound or write.seen != 0)
+        self._held.append((*head, ending is not None, bound, write.now, *end))
         self._history += [(write.instance_id, *entry) for entry in write.history]
         return True
 
@@ -102,6 +113,59 @@ class Quick:
             write.input,
         ))  # fmt: skip
         return True
+
+
+class Answers:
+    """The writes of a batch that come for an event that they were called for, as the columns of one statement."""
+
+    def __init__(self, batch: Sequence[Write]) -> None:
+        times = Counter([write.instance_id for write in batch if not isinstance(write, Accept | Post)])
+        self._asks = {
+            write.instance_id: (index, write)
+            for index, write in enumerate(batch)
+            if _comes_for_event(write) and times[write.instance_id] == 1
+        }
+
+    def __bool__(self) -> bool:
+        return bool(self._asks)
+
+    def values(self) -> dict[str, Any]:
+        """What to run the statement with, and to ask with whether it has been carried out."""
+        asks = [_asked(write) for _, write in self._asks.values()]
+        entries = [(write.instance_id, *_entry(write)) for _, write in self._asks.values()]
+        return _columns(_ASKED, asks) | _columns(_HISTORY, entries)
+
+    def answers(self, written: Sequence[tuple[str, int, bytes]]) -> dict[int, Answer]:
+        """The answers for what was written."""
+        answers: dict[int, Answer] = {}
+        for instance_id, signal, body in written:
+            index, write = self._asks[instance_id]
+            entry = _entry(write)
+            reply = Reply(entry.op, entry.seq, entry.at, entry.outcome, body)
+            answers[index] = Applied(signal, True, (reply,), caught_up=True)
+        return answers
+
+
+def _comes_for_event(write: Write) -> TypeGuard[Transition]:
+    """It goes on with an instance that nobody holds, because something came; and all it does is to ask for that."""
+    if type(write) is not Transition or not is_plain_ask(write) or write.history or write.length is None:
+        return False
+    return write.new_epoch > write.epoch and not has_extras(write._replace(new_epoch=write.epoch, asks=()))
+
+
+def _entry(write: Transition) -> Entry:
+    assert write.length is not None
+    return write.asks[0].entry._replace(seq=write.length + 1, outcome=Outcome.OK)
+
+
+def _asked(write: Transition) -> tuple[Any, ...]:
+    (ask,) = write.asks
+    wanted = ask.question
+    assert isinstance(wanted, Wanted)
+    status = write.status if write.hold or write.status is Status.COMPENSATING else Status.RUNNING
+    head = (write.instance_id, write.generation, write.epoch, write.worker, write.new_epoch, write.length, status)
+    rest = (wanted.key, wanted.subject, ask.due, wish(wanted))
+    return (*head, write.wake_at, write.retrying_since, write.now, ask.entry.op, *rest)
 
 
 def _columns(names: Sequence[str], lines: Sequence[Sequence[Any]]) -> dict[str, Any]:

@@ -14,42 +14,47 @@ VALUES (:source, :id, :type, :subject, :target, greatest(:now::bigint, (
 ON CONFLICT (source, id) DO NOTHING RETURNING seq
 
 -- name: accept_events
--- Many events join the log, those whose source and id are not known.
-INSERT INTO romancy_events (source, id, type, subject, target, accepted_at, body)
-SELECT e.source, e.id, e.type, e.subject, e.target, greatest(:now::bigint, (
-    SELECT accepted_at FROM romancy_events ORDER BY seq DESC LIMIT 1)), e.body
-FROM unnest(:source::text[], :id::text[], :type::text[], :subject::text[], :target::text[], :body::bytea[])
-    WITH ORDINALITY AS e (source, id, type, subject, target, body, place)
-ORDER BY e.place
-ON CONFLICT (source, id) DO NOTHING RETURNING seq, source, id, accepted_at
+-- Many events join the log, those whose source and id are not known: each of them, and then who waits for it.
+WITH new AS (
+    INSERT INTO romancy_events (source, id, type, subject, target, accepted_at, body)
+    SELECT e.source, e.id, e.type, e.subject, e.target, greatest(:now::bigint, (
+        SELECT accepted_at FROM romancy_events ORDER BY seq DESC LIMIT 1)), e.body
+    FROM unnest(:source::text[], :id::text[], :type::text[], :subject::text[], :target::text[], :body::bytea[])
+        WITH ORDINALITY AS e (source, id, type, subject, target, body, place)
+    ORDER BY e.place
+    ON CONFLICT (source, id) DO NOTHING RETURNING seq, source, id, type, subject, target, accepted_at)
+SELECT seq, source, id, NULL::text, NULL::text, NULL::bytea FROM new
+UNION ALL
+SELECT e.seq, NULL, NULL, w.instance_id, w.op, w."match"
+FROM new AS e CROSS JOIN LATERAL (
+    SELECT instance_id, op, "match" FROM romancy_waits
+    WHERE e.target IS NULL AND kind = 'event' AND key = e.type AND key <> '' AND subject IS NULL
+        AND (due IS NULL OR due > e.accepted_at)
+    UNION ALL
+    SELECT instance_id, op, "match" FROM romancy_waits
+    WHERE e.target IS NULL AND kind = 'event' AND key = e.type AND key <> '' AND subject = e.subject
+        AND (due IS NULL OR due > e.accepted_at)
+    UNION ALL
+    SELECT instance_id, op, "match" FROM romancy_waits
+    WHERE instance_id = e.target AND kind = 'event' AND key = e.type AND (subject IS NULL OR subject = e.subject)
+        AND (due IS NULL OR due > e.accepted_at)) AS w
+ORDER BY 1
 
 -- name: handled_types
 -- Those of the given types that start workflows.
 SELECT workflow FROM romancy_handlers WHERE workflow = ANY (ARRAY(SELECT jsonb_array_elements_text(?::jsonb)))
 
--- name: waits_for_events
--- Who waits for these events (seq, type, subject, target, time).
-SELECT (e ->> 0)::bigint, w.instance_id, w.op, w."match"
-FROM jsonb_array_elements(?::jsonb) WITH ORDINALITY AS given (e, place) CROSS JOIN LATERAL (
-    SELECT instance_id, op, "match" FROM romancy_waits
-    WHERE e ->> 3 IS NULL AND kind = 'event' AND key = e ->> 1 AND key <> '' AND subject IS NULL
-        AND (due IS NULL OR due > (e ->> 4)::bigint)
-    UNION ALL
-    SELECT instance_id, op, "match" FROM romancy_waits
-    WHERE e ->> 3 IS NULL AND kind = 'event' AND key = e ->> 1 AND key <> '' AND subject = e ->> 2
-        AND (due IS NULL OR due > (e ->> 4)::bigint)
-    UNION ALL
-    SELECT instance_id, op, "match" FROM romancy_waits
-    WHERE instance_id = e ->> 3 AND kind = 'event' AND key = e ->> 1 AND (subject IS NULL OR subject = e ->> 2)
-        AND (due IS NULL OR due > (e ->> 4)::bigint)) AS w
-ORDER BY given.place
-
--- name: meet_many_waits
--- Something has come for these waits: to each its own.
-UPDATE romancy_waits AS w SET met = coalesce(w.met, (called ->> 2)::bigint)
-FROM jsonb_array_elements(:waits::jsonb) AS called
-WHERE w.instance_id = ANY (ARRAY(SELECT one ->> 0 FROM jsonb_array_elements(:waits::jsonb) AS one))
-    AND w.instance_id = called ->> 0 AND w.op = called ->> 1
+-- name: call_many
+-- Something has come for these waits, to each its own, and their instances learn of it.
+WITH met AS (
+    UPDATE romancy_waits AS w SET met = coalesce(w.met, (called ->> 2)::bigint)
+    FROM jsonb_array_elements(:waits::jsonb) AS called
+    WHERE w.instance_id = ANY (ARRAY(SELECT jsonb_array_elements_text(:ids::jsonb)))
+        AND w.instance_id = called ->> 0 AND w.op = called ->> 1)
+UPDATE romancy_instances SET
+    signal = signal + 1,
+    wake_at = CASE WHEN owner IS NULL AND status NOT IN ('paused', 'blocked') THEN :now::bigint ELSE wake_at END
+WHERE id = ANY (ARRAY(SELECT jsonb_array_elements_text(:ids::jsonb))) AND ended_at IS NULL
 
 -- name: find_events
 -- For each who asks (place, instance, operation, type, subject, deadline, wish): whether something else has come for it, and

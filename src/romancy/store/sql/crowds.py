@@ -15,9 +15,9 @@ from romancy.model.status import Status
 from romancy.model.talk import AcceptedEvent, Event, Wanted
 from romancy.model.transition import Accept, Accepted, Answer, Applied, Refused, Transition
 from romancy.serde.talk import event_json
-from romancy.store.sql.calls import wake
 from romancy.store.sql.cursor import Cursor
 from romancy.store.sql.events import fits, wish
+from romancy.store.sql.keys import as_json
 from romancy.store.sql.ledger import Ledger, State
 from romancy.store.sql.talk import Decided, expired, record, registration
 from romancy.store.sql.transitions import conclude, may_write
@@ -46,15 +46,18 @@ def accept_together(cursor: Cursor, writes: Mapping[int, Accept]) -> dict[int, A
     now = max(write.now for write in writes.values())
     given = [event for write in writes.values() for event in write.events]
     bodies = [event_json(event) for event in given]
-    new = _join(cursor, given, bodies, now)
-    called = _call(cursor, [(seq, at, given[place], bodies[place]) for place, (seq, at) in new.items()], now)
+    rows = cursor.rows("accept_events", _joining(given, bodies, now))
+    places = {(event.source, event.id): place for place, event in reversed(list(enumerate(given)))}
+    new = {places[source, id]: seq for seq, source, id, instance_id, *_ in rows if instance_id is None}
+    log = {seq: bodies[place] for place, seq in new.items()}
+    called = _call(cursor, [(seq, *wait) for seq, _, _, *wait in rows if wait[0] is not None], log, now)
     answers: dict[int, Answer] = {}
     place = 0
     for index, write in writes.items():
         accepted: list[AcceptedEvent] = []
         for event in write.events:
             known = place not in new
-            ids = () if known else tuple(called.get(new[place][0], ()))
+            ids = () if known else tuple(called.get(new[place], ()))
             accepted.append(AcceptedEvent(event.id, event.source, duplicate=known, instance_ids=ids))
             place += 1
         woken = dict.fromkeys(id for one in accepted for id in one.instance_ids)
@@ -62,39 +65,31 @@ def accept_together(cursor: Cursor, writes: Mapping[int, Accept]) -> dict[int, A
     return answers
 
 
-def _join(cursor: Cursor, given: Sequence[Event], bodies: Sequence[bytes], now: int) -> dict[int, tuple[int, int]]:
-    """The events that were not known, by their place: their number and their time."""
-    columns: dict[str, list[Any]] = {
+def _joining(given: Sequence[Event], bodies: Sequence[bytes], now: int) -> dict[str, Any]:
+    return {
         "source": [event.source for event in given],
         "id": [event.id for event in given],
         "type": [event.type for event in given],
         "subject": [event.subject for event in given],
         "target": [event.target for event in given],
         "body": list(bodies),
+        "now": now,
     }
-    places: dict[tuple[str, str], int] = {}
-    for place, event in enumerate(given):
-        places.setdefault((event.source, event.id), place)
-    rows = cursor.rows("accept_events", {**columns, "now": now})
-    return {places[source, id]: (seq, at) for seq, source, id, at in rows}
 
 
-def _call(cursor: Cursor, new: Sequence[tuple[int, int, Event, bytes]], now: int) -> dict[int, list[str]]:
-    """Call those who wait for new events; who was called for which."""
-    if not new:
-        return {}
-    asked = [(seq, event.type, event.subject, event.target, at) for seq, at, event, _ in new]
-    bodies = {seq: body for seq, _, _, body in new}
+def _call(cursor: Cursor, waits: Sequence[Any], bodies: Mapping[int, bytes], now: int) -> dict[int, list[str]]:
+    """Call those who wait for new events (seq, instance, operation, match); who was called for which."""
     first: dict[tuple[str, str], int] = {}
     called: dict[int, list[str]] = {}
-    for seq, instance_id, op, match in cursor.rows("waits_for_events", (json.dumps(asked),)):
+    for seq, instance_id, op, match in waits:
         if match is None or fits(bodies[seq], match):
             first.setdefault((instance_id, op), seq)
             if instance_id not in called.setdefault(seq, []):
                 called[seq].append(instance_id)
     if first:
-        cursor.run("meet_many_waits", (json.dumps([(*key, seq) for key, seq in first.items()]),))
-        wake(cursor, dict.fromkeys(instance_id for instance_id, _ in first), now)
+        met = [(*wait, seq) for wait, seq in first.items()]
+        ids = dict.fromkeys(instance_id for instance_id, _ in first)
+        cursor.run("call_many", {"waits": as_json(met), "ids": as_json(ids), "now": now})
     return called
 
 

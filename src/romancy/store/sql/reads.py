@@ -9,7 +9,7 @@ from typing import Any
 from romancy.model.history import Attempt, Entry
 from romancy.model.instance import Inbox, Loaded, Mail, Query, Row, Stored, WorkerRow
 from romancy.model.status import Status
-from romancy.model.transition import Wait
+from romancy.model.transition import Ending, Wait
 from romancy.store.port import JournalEntry, Runnable
 from romancy.store.sql.cursor import Cursor
 from romancy.store.sql.keys import ALL, as_json, kinds_as_json
@@ -86,6 +86,15 @@ def statuses(cursor: Cursor, ids: Sequence[str]) -> dict[str, Status]:
     return {instance_id: status_of(word) for instance_id, word in cursor.lines("statuses_of", (as_json(ids),))}
 
 
+def endings(cursor: Cursor, ids: Sequence[str]) -> dict[str, tuple[Status, Ending] | None]:
+    """How each instance that exists has ended; None: it has not."""
+    found: dict[str, tuple[Status, Ending] | None] = {}
+    for instance_id, word, output, error in cursor.rows("endings_of", (as_json(ids),)):
+        status = status_of(word)
+        found[instance_id] = (status, Ending(output, error)) if status.ended else None
+    return found
+
+
 def get(cursor: Cursor, instance_id: str, generation: int | None = None) -> Stored | None:
     """One instance with its payloads, as it is or as it was in an archived generation."""
     lines = cursor.rows("get_row", (instance_id,))
@@ -127,6 +136,7 @@ def undeliverable(cursor: Cursor, *, after: int, limit: int) -> list[tuple[int, 
 
 _LISTS = {Status.RUNNING: "list_running", Status.COMPLETED: "list_completed"}
 _BEGUN_AT = ROW_WIDTH + 3
+_STATUS = 3
 _CREATED_AT = 12
 """Where in a row of these statements the time of creation stands."""
 
@@ -181,7 +191,8 @@ def _start(query: Query) -> tuple[int, str]:
 
 
 def _stored(cursor: Cursor, lines: Sequence[Sequence[Any]]) -> list[Stored]:
-    waits = _waits(cursor, [line[0] for line in lines])
+    living = [line[0] for line in lines if not status_of(line[_STATUS]).ended]
+    waits = _waits(cursor, living) if living else {}
     return [_with_payloads(line, tuple(waits.get(line[0], ()))) for line in lines]
 
 

@@ -14,7 +14,7 @@ from romancy.model.instance import Inbox, Loaded, Query, Row, Stored, WorkerRow
 from romancy.model.outbox import OutboxRow, Settled
 from romancy.model.status import Status
 from romancy.model.talk import Said
-from romancy.model.transition import Answer, Create, Deposit, Left, Refused, Write
+from romancy.model.transition import Answer, Create, Deposit, Ending, Left, Refused, Write
 from romancy.store.port import JournalEntry, Pulse, Runnable
 from romancy.store.sql import deposits, outbox, ownership, reads, staging
 from romancy.store.sql.cursor import Cursor
@@ -249,6 +249,10 @@ class SqlStore:
     async def statuses(self, ids: Sequence[str]) -> dict[str, Status]:
         """The status of each instance that exists."""
         return await self._database.read(partial(reads.statuses, ids=ids))
+
+    async def endings(self, ids: Sequence[str]) -> dict[str, tuple[Status, Ending] | None]:
+        """How each instance that exists has ended; None: it has not."""
+        return await self._database.read(partial(reads.endings, ids=ids))
 
     def pulse(self, worker: str) -> Pulse:
         """The worker's heartbeat."""

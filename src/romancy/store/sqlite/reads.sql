@@ -134,6 +134,11 @@ SELECT id, label, service, host, pid, python, kinds, started_at, beat_at FROM ro
 SELECT json_group_array(json_array(i.id, i.status))
 FROM json_each(?) AS wanted CROSS JOIN romancy_instances AS i ON i.id = wanted.value
 
+-- name: endings_of
+-- The status of each of the given instances, and what it ended with if it has.
+SELECT i.id, i.status, p.output, p.error FROM json_each(?) AS wanted CROSS JOIN romancy_instances AS i ON i.id = wanted.value
+LEFT JOIN romancy_payloads AS p ON p.instance_id = i.id AND p.generation = i.generation AND i.ended_at IS NOT NULL
+
 -- name: journal_of
 -- An instance's journal, oldest first.
 SELECT at, kind, detail, worker, epoch FROM romancy_journal WHERE instance_id = ? ORDER BY id

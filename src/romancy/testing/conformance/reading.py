@@ -6,7 +6,7 @@ import pytest
 
 from romancy.model.instance import Inbox, Query
 from romancy.model.status import Status
-from romancy.model.transition import RequestKind, Wait, WaitKind
+from romancy.model.transition import Ending, RequestKind, Wait, WaitKind
 from romancy.store.port import Store
 from romancy.testing.conformance.builders import attempt, create, ending, entry, request, started, transition, write
 
@@ -55,6 +55,13 @@ class TestReading:
         await write(store, ending("b"))
         found = await store.statuses(["a", "b", "nobody", "a"])
         assert found == {"a": Status.RUNNING, "b": Status.COMPLETED}
+
+    async def test_endings_of_those_that_exist(self, store: Store) -> None:
+        await started(store, "a", "b", "c")
+        await write(store, ending("b"))
+        await write(store, ending("c", status=Status.FAILED, ending=Ending(error=b"{}")))
+        found = await store.endings(["a", "b", "c", "nobody", "a"])
+        assert found == {"a": None, "b": (Status.COMPLETED, Ending(b"output")), "c": (Status.FAILED, Ending(error=b"{}"))}
 
     @pytest.mark.parametrize(
         ("query", "expected"),
