@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -15,29 +14,11 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
 from romancy.clock import Clock, to_datetime
+from romancy.ingress.headers import HTML_HEADERS
 from romancy.ingress.problems import BodyTooLargeError, MalformedRequestError
 from romancy.manage.port import Manager
 from romancy.viewer import charts, text, values, words
 
-POLICY = "; ".join(
-    (
-        "default-src 'none'",
-        "script-src 'self'",
-        "style-src 'self'",
-        "img-src 'self'",
-        "connect-src 'self'",
-        "form-action 'self'",
-        "base-uri 'none'",
-        "frame-ancestors 'none'",
-    )
-)
-HEADERS = {
-    "content-security-policy": POLICY,
-    "x-content-type-options": "nosniff",
-    "cross-origin-opener-policy": "same-origin",
-    "cross-origin-resource-policy": "same-origin",
-    "referrer-policy": "same-origin",
-}
 THEMES = ("light", "dark")
 THEME = "romancy_theme"
 """The cookie."""
@@ -144,7 +125,7 @@ def respond(view: View, visit: Visit) -> Response:
         address=f"{here}?{visit.request.url.query}" if visit.request.url.query else here,
         theme=theme if theme in THEMES else "",
     )
-    return HTMLResponse(shown.encode("utf-8", "replace"), view.status, {**HEADERS, "cache-control": "no-store"})
+    return HTMLResponse(shown.encode("utf-8", "replace"), view.status, HTML_HEADERS)
 
 
 # --- what templates can say
@@ -215,7 +196,3 @@ def _templates() -> Environment:
 
 _TEMPLATES = _templates()
 
-
-def bare(message: str) -> str:
-    """A text as it may stand in markup, for answers that need no template."""
-    return html.escape(text.visible(message))
