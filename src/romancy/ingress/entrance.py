@@ -15,9 +15,7 @@ if TYPE_CHECKING:
     from romancy.ingress.asgi import More
 
 
-def open_http(
-    service: Service, settings: HTTPSettings, clock: Clock, more: Callable[[], More] | None = None
-) -> ASGIApp:
+def open_http(service: Service, settings: HTTPSettings, clock: Clock, more: Callable[[], More] | None = None) -> ASGIApp:
     """The ASGI application of an app, with more paths if given. Raises `ConfigurationError` if the extra is missing."""
     # Not at the top: the library works without HTTP, and without Starlette.
     asgi = load_extra("romancy.ingress.asgi", needs="starlette", extra="http", what="HTTP")
