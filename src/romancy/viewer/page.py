@@ -16,6 +16,7 @@ from starlette.responses import HTMLResponse, Response
 from romancy.clock import Clock, to_datetime
 from romancy.ingress.headers import HTML_HEADERS
 from romancy.ingress.problems import BodyTooLargeError, MalformedRequestError
+from romancy.manage.filters import quoted
 from romancy.manage.port import Manager
 from romancy.viewer import charts, text, values, words
 
@@ -121,6 +122,7 @@ def respond(view: View, visit: Visit) -> Response:
         visit=visit,
         now=visit.now,
         may_write=visit.may_write,
+        actor=visit.actor,
         page=here,
         address=f"{here}?{visit.request.url.query}" if visit.request.url.query else here,
         theme=theme if theme in THEMES else "",
@@ -182,6 +184,7 @@ def _templates() -> Environment:
     )
     environment.globals.update(
         link=link,
+        quoted=quoted,
         time=_time,
         icon=_icon,
         show=values.show,

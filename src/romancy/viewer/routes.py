@@ -16,7 +16,7 @@ from starlette.routing import BaseRoute, Route
 from romancy.clock import Clock, SystemClock
 from romancy.errors import ConfigurationError, InvalidWorkflowStateError, PayloadError, RomancyError, WorkflowNotFoundError
 from romancy.ingress.headers import HTML_HEADERS, JSON_HEADERS
-from romancy.ingress.problems import MalformedRequestError, NotFoundError, Problem
+from romancy.ingress.problems import NotFoundError, Problem
 from romancy.manage.port import Manager
 from romancy.viewer.page import THEME, THEMES, Go, View, Visit, link, respond
 from romancy.viewer.pages import deeds, instance, instances, lists, overview, start
@@ -57,7 +57,6 @@ def routes(manager: Manager, *, clock: Clock | None = None) -> list[BaseRoute]:
     clock = clock or SystemClock()
     return [
         Route("/viewer", _to_front),
-        Route("/viewer/login", _login(manager, clock)),
         Route("/viewer/theme", _theme),
         Route("/viewer/payload", _payload(manager, clock)),
         Route("/viewer/assets/{name}", _asset),
@@ -102,13 +101,6 @@ def _failure(error: RomancyError | Problem) -> View:
 async def _to_front(request: Request) -> Response:
     # Relative: the app need not know where it is mounted.
     return RedirectResponse("viewer/", 307, HTML_HEADERS)
-
-
-def _login(manager: Manager, clock: Clock) -> Callable[[Request], Awaitable[Response]]:
-    async def answer(request: Request) -> Response:
-        return respond(View("login.html", {"back": _back(request), "wrong": "wrong" in request.query_params}), Visit(request, manager, clock))
-
-    return answer
 
 
 async def _theme(request: Request) -> Response:

@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import Any
 
 from romancy.errors import RomancyError
-from romancy.manage.records import InstanceDetail
+from romancy.manage.records import Deed, Explanation, InstanceDetail
 from romancy.model.status import Status
 from romancy.viewer import values
 from romancy.viewer.page import View, Visit, link
@@ -31,6 +31,7 @@ async def instance(visit: Visit) -> View:
     past = detail.summary.status is Status.RECURRED
     here: dict[str, Any] = {"id": instance_id, "gen": generation}
     timeline = await manager.get_timeline(instance_id, generation=generation)
+    explanation = None if past or shown != detail.generations else await manager.explain(instance_id)
     rows = min(visit.number("rows") or ROWS, 20 * ROWS)
     return View(
         "instance.html",
@@ -40,8 +41,10 @@ async def instance(visit: Visit) -> View:
             "here": here,
             "shown": shown,
             "ribbon": range(max(1, detail.generations - _RIBBON + 1), detail.generations + 1),
-            "deeds": [] if past else detail.deeds,
-            "explanation": None if past else await manager.explain(instance_id),
+            "deeds": [] if past or shown != detail.generations else detail.deeds,
+            "explanation": explanation,
+            "ways": [] if explanation is None else _ways(explanation, detail),
+            "sites": [(one.name, one.site) for one in detail.attempts if one.open and one.site],
             "user_frame": user_frame(detail.error.trace) if detail.error else "",
             "timeline": timeline,
             "drawing": draw(timeline, link=link("instance", **here, view="history"), opened=_opened(visit), limit=rows),
@@ -53,6 +56,18 @@ async def instance(visit: Visit) -> View:
             **await _VIEWS[chosen](visit, detail, generation),
         },
     )
+
+
+def _ways(explanation: Explanation, detail: InstanceDetail) -> list[dict[str, Any]]:
+    """What could be done about it, besides the deeds that are offered above."""
+    ways: list[dict[str, Any]] = []
+    for one in explanation.remedies:
+        if one.name in ("send_event", "publish"):
+            where = link("event", id=detail.summary.instance_id, op=one.values.get("op"))
+            ways.append({"label": one.label, "link": where, "icon": "mail"})
+        elif one.name not in set(Deed):
+            ways.append({"label": one.label, "link": "", "icon": ""})
+    return ways
 
 
 def user_frame(trace: str) -> str:

@@ -226,7 +226,8 @@ def told(span: Span, now: int) -> str:
 
 def _lasted(span: Span, now: int) -> str:
     if span.end is None:
-        return f"since {words.micros(max(now - span.start, 0))}"
+        due = "" if span.due is None else f", due in {words.micros(span.due - now)}" if span.due > now else ", due"
+        return f"for {words.micros(max(now - span.start, 0))} now{due}"
     if span.kind == "effect":
         return _PAST.get(span.outcome, span.outcome)
     if span.end < span.start:
