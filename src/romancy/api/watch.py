@@ -79,6 +79,16 @@ class Watcher:
         self._heard: asyncio.Event | None = None
         self._task: asyncio.Task[None] | None = None
 
+    @property
+    def watches(self) -> int:
+        """How many watch."""
+        return len(self._watches)
+
+    @property
+    def works(self) -> bool:
+        """It looks now and then."""
+        return self._task is not None
+
     def hear(self) -> None:
         """Something was written, here or elsewhere."""
         if self._heard is not None:
