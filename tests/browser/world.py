@@ -16,7 +16,7 @@ from pydantic import BaseModel, Field
 from romancy import (
     ActivityContext,
     App,
-    Event,
+    EventRejectedError,
     RetryPolicy,
     Status,
     TerminalError,
@@ -31,7 +31,7 @@ from romancy import (
     wait_event,
     workflow,
 )
-from romancy.errors import EventRejectedError
+from romancy.model.talk import Event
 
 EVIL = "<script>document.title='pwned'</script>\"'&\u202e\u0000\u0007</textarea><img src=x onerror=alert(1)>"
 """What somebody might put wherever they can."""

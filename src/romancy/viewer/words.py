@@ -40,6 +40,17 @@ def micros(length: int) -> str:
     return duration(length / MICROS)
 
 
+def rough(length: int) -> str:
+    """A length in microseconds, in one unit."""
+    seconds = length / MICROS
+    if seconds < 0.9995:
+        return f"{seconds * 1000:.0f} ms" if seconds >= 0.001 else f"{length} µs"
+    for size, name in _UNITS:
+        if seconds >= size:
+            return f"{seconds / size:.1f} {name}".replace(".0 ", " ") if seconds < 10 * size else f"{seconds / size:,.0f} {name}"
+    return duration(seconds)
+
+
 def between(start: datetime, end: datetime) -> str:
     """How long from one time to another."""
     return duration((end - start).total_seconds())

@@ -47,7 +47,7 @@ async def instance(visit: Visit) -> View:
             "sites": [(one.name, one.site) for one in detail.attempts if one.open and one.site],
             "user_frame": user_frame(detail.error.trace) if detail.error else "",
             "timeline": timeline,
-            "drawing": draw(timeline, link=link("instance", **here, view="history"), opened=_opened(visit), limit=rows),
+            "drawing": draw(timeline, **_drawn(visit, here), limit=rows),
             "opened": visit.get("open"),
             "rows": rows,
             "did": visit.get("did"),
@@ -72,15 +72,25 @@ def _ways(explanation: Explanation, detail: InstanceDetail) -> list[dict[str, An
 
 def user_frame(trace: str) -> str:
     """The last lines of a trace that are about the user's own code: neither ours nor a package's."""
-    frames = [part for part in ("\n" + trace).split("\n  File ")[1:]]
+    frames = ("\n" + trace).split("\n  File ")[1:]
     own = [one for one in frames if not any(place in one.partition("\n")[0] for place in _FOREIGN)]
     if not own:
         return ""
-    lines = [line for line in own[-1].split("\n")[:3] if line.startswith("    ") or line is own[-1].split("\n")[0]]
-    return "File " + "\n".join(lines)
+    place, *code = own[-1].split("\n")[:3]
+    return "\n".join([f"File {place}", *(line for line in code if line.startswith("    ") and set(line) - set(" ^~"))])
 
 
 _FOREIGN = ("site-packages", "/romancy/", "/asyncio/", "/lib/python")
+
+
+def _drawn(visit: Visit, here: dict[str, Any]) -> dict[str, Any]:
+    """Where spans and breaks lead, and which breaks are open."""
+    open_link = link("instance", **here, view=visit.get("view"), open=f"{given}," if (given := visit.get("open")) else "")
+    return {
+        "link": link("instance", **here, view="history"),
+        "open_link": open_link if given else f"{open_link}&open=",
+        "opened": _opened(visit),
+    }
 
 
 def _opened(visit: Visit) -> list[int] | None:

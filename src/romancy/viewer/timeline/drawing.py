@@ -17,7 +17,7 @@ from romancy.model.instance import JournalLine
 from romancy.viewer import words
 from romancy.viewer.text import Markup, attribute
 from romancy.viewer.timeline.rows import Fold, Row, fold, lanes, rows_of
-from romancy.viewer.timeline.scale import Scale, Tick, scale
+from romancy.viewer.timeline.scale import BUSY, Piece, Scale, Tick, scale
 
 ROWS = 200
 """Rows that a page draws."""
@@ -95,10 +95,12 @@ class Drawing:
     cut: bool
 
 
-def draw(timeline: Timeline, *, link: str = "", opened: Sequence[int] | None = (), limit: int = ROWS) -> Drawing:
-    """Draw a time line. `link`: where a span leads, followed by its number in the history."""
+def draw(
+    timeline: Timeline, *, link: str = "", open_link: str = "", opened: Sequence[int] | None = (), limit: int = ROWS
+) -> Drawing:
+    """Draw a time line. `link`: where a span leads; `open_link`: where a break leads, its offset is put behind."""
     sized = scale(timeline, opened)
-    pen = _Pen(sized, timeline, link)
+    pen = _Pen(sized, timeline, link, open_link)
     rows = rows_of(timeline.spans)
     done, undone = lanes(rows[:limit])
     return Drawing(
@@ -116,10 +118,11 @@ def draw(timeline: Timeline, *, link: str = "", opened: Sequence[int] | None = (
 class _Pen:
     """Draws on one scale."""
 
-    def __init__(self, sized: Scale, timeline: Timeline, link: str) -> None:
+    def __init__(self, sized: Scale, timeline: Timeline, link: str, open_link: str) -> None:
         self.scale = sized
         self.timeline = timeline
         self.link = link
+        self.open_link = open_link
         self._background = self._lines()
 
     def line(self, row: Row | Fold) -> Line:
@@ -142,15 +145,27 @@ class _Pen:
     def axis(self) -> Markup:
         """The numbers above."""
         ticks = [
-            Markup('<text x="{:.3f}%" y="15" dx="3">{}</text>').format(tick.left, tick.label) for tick in self.scale.ticks()
-        ]
-        gaps = [
-            Markup('<text class="gap-label" x="{:.3f}%" y="15" text-anchor="middle">⌇ {}</text>').format(
-                (one.left + one.right) / 2, words.micros(one.length)
+            Markup('<text class="{}" x="{:.3f}%" y="15" dx="3">{}</text>').format(
+                "more" if tick.label.startswith("+") else "first", tick.left, tick.label
             )
-            for one in self.scale.breaks()
+            for tick in self.scale.ticks()
         ]
+        gaps = [self._gap(one) for one in self.scale.breaks()]
         return self._svg(Markup("").join([*ticks, *gaps]), "axis")
+
+    def _gap(self, piece: Piece) -> Markup:
+        says = f"break of {words.micros(piece.length)}: nothing ran"
+        text = '<a class="gap-link" href="{}{}" aria-label="{}, open it"><title>{}</title>{}'
+        label = '<text class="gap-label" x="{:.3f}%" y="15" text-anchor="middle">{}</text></a>'
+        return Markup(text + label).format(
+            self.open_link,
+            piece.start - self.scale.start,
+            says,
+            says,
+            _rect("reach", piece.left, piece.right - piece.left, 0, _HEIGHT),
+            (piece.left + piece.right) / 2,
+            words.rough(piece.length),
+        )
 
     def _svg(self, inside: Markup, name: str = "") -> Markup:
         return Markup('<svg class="track {}" width="100%" height="{}">{}{}</svg>').format(
@@ -179,7 +194,8 @@ class _Pen:
         left = min(left, 100 - wide)
         tone = _tone(span.kind, span.outcome)
         reach = _rect("reach", left, max(wide, 1.2), 0, _HEIGHT)
-        return reach + _SHAPES.get(span.kind, _bar)(tone, left, wide) + (_dashes(tone, left, wide) if span.end is None else "")
+        drawn = reach + _SHAPES.get(span.kind, _bar)(f"{tone} open" if span.end is None else tone, left, wide)
+        return drawn + (_dashes(tone, left, wide) if span.end is None and span.kind in BUSY else "")
 
     # --- who owned it
 
@@ -327,7 +343,7 @@ def _diamond(tone: str, left: float, width: float) -> Markup:
 def _dashes(tone: str, left: float, width: float) -> Markup:
     """The open end: drawn over the last part of it."""
     start = max(left, left + width - 4)
-    return Markup('<line class="open t-{}" x1="{:.3f}%" x2="{:.3f}%" y1="{}" y2="{}"/>').format(
+    return Markup('<line class="open-end t-{}" x1="{:.3f}%" x2="{:.3f}%" y1="{}" y2="{}"/>').format(
         tone, start, left + width, _MIDDLE, _MIDDLE
     )
 

@@ -156,7 +156,7 @@ def _ticks(run: Piece, step: int, offset: int) -> list[Tick]:
     if run.right - run.left < _TICKS / 2:
         return [first] if not offset else []
     more = range(run.start + step, run.end, step)
-    near_end = [at for at in more if run.place(at) < run.right - _TICKS / 3]
+    near_end = [at for at in more if run.place(at) < run.right - _TICKS * 0.7]
     return [first, *(Tick(run.place(at), f"+{words.micros(at - run.start)}") for at in near_end)]
 
 
