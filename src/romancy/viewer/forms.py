@@ -210,7 +210,9 @@ class _Builder:
 
     def _item(self, path: str, shape: _Shape, number: str, value: Any, depth: int) -> Field:
         schema: Schema = shape.schema["items"]
-        return self.field(f"{path}/{number}", number, schema, value, required=True, refs=shape.refs, depth=depth + 1)
+        return self.field(
+            f"{path}/{number}", f"item {number}", schema, value, required=True, refs=shape.refs, depth=depth + 1
+        )
 
 
 def _said(default: Any) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from markupsafe import Markup, escape
+from markupsafe import Markup as Markup
 
 _UNSEEN = re.compile(
     "[\0-\x08\x0b-\x1f\x7f-\x9f\u00ad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\ud800-\udfff]"
@@ -18,6 +18,11 @@ LINE = 300
 def visible(text: str) -> str:
     """With escapes for what cannot be seen: control characters, marks that turn the direction, halves of characters."""
     return _UNSEEN.sub(_code, text)
+
+
+def escaped(json: str) -> str:
+    """JSON text with the escapes of JSON for what cannot be seen: it stays the same value."""
+    return _UNSEEN.sub(lambda found: f"\\u{ord(found.group()):04x}", json)
 
 
 def line(text: object, limit: int = LINE) -> Markup:
@@ -46,5 +51,3 @@ def _code(found: re.Match[str]) -> str:
     char = found.group()
     return _SHORT.get(char) or (f"\\x{ord(char):02x}" if ord(char) < 256 else f"\\u{ord(char):04x}")
 
-
-__all__ = ["LINE", "Markup", "attribute", "block", "escape", "line", "visible"]

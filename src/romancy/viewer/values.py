@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from romancy.viewer.text import Markup, visible
+from romancy.viewer.text import Markup, escaped
 
 LIMIT = 64 * 1024
 """Characters of a value that are shown."""
@@ -71,11 +71,11 @@ class _Drawing:
 
     def _key(self, key: Any) -> Markup:
         text = self._take(plain(str(key)))
-        return Markup('<bdi class="key">{}</bdi>: ').format(visible(text))
+        return Markup('<bdi class="key">{}</bdi>: ').format(escaped(text))
 
     def _leaf(self, value: Any) -> Markup:
         kind = "text" if isinstance(value, str) else "word" if value is None or isinstance(value, bool) else "number"
-        return Markup('<bdi class="{}">{}</bdi>').format(kind, visible(self._take(plain(value))))
+        return Markup('<bdi class="{}">{}</bdi>').format(kind, escaped(self._take(plain(value))))
 
     def _take(self, text: str) -> str:
         room = max(self.left, 0)

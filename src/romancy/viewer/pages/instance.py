@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from importlib import import_module
 from typing import Any
 
 from romancy.errors import RomancyError
 from romancy.manage.records import Deed, Explanation, InstanceDetail
+from romancy.model.source import split_sections
 from romancy.model.status import Status
-from romancy.viewer import values
+from romancy.viewer import diagram, values
 from romancy.viewer.page import View, Visit, link
-from romancy.viewer.text import Markup
 from romancy.viewer.timeline.drawing import ROWS, draw
 
 _ENTRIES = 200
+_DRAWN = 1000
+"""Entries of a history that a diagram shows."""
 _RIBBON = 50
 _LISTED = 10
 """Generations that are listed with their figures."""
@@ -44,7 +45,7 @@ async def instance(visit: Visit) -> View:
             "deeds": [] if past or shown != detail.generations else detail.deeds,
             "explanation": explanation,
             "ways": [] if explanation is None else _ways(explanation, detail),
-            "sites": [(one.name, one.site) for one in detail.attempts if one.open and one.site],
+            "sites": _sites(detail),
             "user_frame": user_frame(detail.error.trace) if detail.error else "",
             "timeline": timeline,
             "drawing": draw(timeline, **_drawn(visit, here), limit=rows),
@@ -52,7 +53,7 @@ async def instance(visit: Visit) -> View:
             "rows": rows,
             "did": visit.get("did"),
             "view": chosen,
-            "views": [name for name in _VIEWS if name != "diagram" or _diagram() is not None],
+            "views": list(_VIEWS),
             **await _VIEWS[chosen](visit, detail, generation),
         },
     )
@@ -68,6 +69,12 @@ def _ways(explanation: Explanation, detail: InstanceDetail) -> list[dict[str, An
         elif one.name not in set(Deed):
             ways.append({"label": one.label, "link": "", "icon": ""})
     return ways
+
+
+def _sites(detail: InstanceDetail) -> list[tuple[str, str]]:
+    """Where in the code it stands: what it waits for, and the attempts that run."""
+    waits = [(one.key, one.site) for one in detail.summary.waiting_for]
+    return [(name, site) for name, site in [*waits, *((one.name, one.site) for one in detail.attempts if one.open)] if site]
 
 
 def user_frame(trace: str) -> str:
@@ -106,30 +113,19 @@ def _opened(visit: Visit) -> list[int] | None:
 
 async def _history(visit: Visit, detail: InstanceDetail, generation: int | None) -> dict[str, Any]:
     after = visit.number("after") or 0
-    page = await visit.manager.get_history(
-        detail.summary.instance_id, generation=generation, after=after, limit=_ENTRIES
-    )
+    page = await visit.manager.get_history(detail.summary.instance_id, generation=generation, after=after, limit=_ENTRIES)
     return {"history": page, "full": visit.get("full") == "1", "after": after}
 
 
-async def _diagram_view(visit: Visit, detail: InstanceDetail, generation: int | None) -> dict[str, Any]:
-    drawing = _diagram()
-    if drawing is None:
-        return {"diagram": None}
+async def _diagram(visit: Visit, detail: InstanceDetail, generation: int | None) -> dict[str, Any]:
     source = await visit.manager.get_source(detail.summary.instance_id)
-    page = await visit.manager.get_history(detail.summary.instance_id, generation=generation, limit=1000)
-    return {"diagram": Markup(drawing.draw(source, page.items))}
-
-
-def _diagram() -> Any:
-    try:
-        return import_module("romancy.viewer.diagram")
-    except ModuleNotFoundError:
-        return None
+    entries = await visit.manager.get_history(detail.summary.instance_id, generation=generation, limit=_DRAWN)
+    now = [*detail.summary.waiting_for, *detail.attempts]
+    return {"diagram": diagram.draw(source, entries.items, open=now, status=detail.summary.status.value)}
 
 
 async def _code(visit: Visit, detail: InstanceDetail, generation: int | None) -> dict[str, Any]:
-    return {"source": await visit.manager.get_source(detail.summary.instance_id)}
+    return {"sections": split_sections(await visit.manager.get_source(detail.summary.instance_id) or "")}
 
 
 async def _generations(visit: Visit, detail: InstanceDetail, generation: int | None) -> dict[str, Any]:
@@ -155,7 +151,7 @@ async def _audit(visit: Visit, detail: InstanceDetail, generation: int | None) -
 
 _VIEWS: dict[str, Callable[[Visit, InstanceDetail, int | None], Awaitable[dict[str, Any]]]] = {
     "history": _history,
-    "diagram": _diagram_view,
+    "diagram": _diagram,
     "code": _code,
     "generations": _generations,
     "audit": _audit,
@@ -170,9 +166,12 @@ async def payload(visit: Visit) -> tuple[str, bytes]:
     detail = await visit.manager.get_instance(visit.get("id"), generation=visit.number("gen"))
     what = visit.get("what")
     if what == "error":
-        found = {"type": detail.error.type, "message": detail.error.message, "trace": detail.error.trace} if detail.error else None
+        found = (
+            {"type": detail.error.type, "message": detail.error.message, "trace": detail.error.trace}
+            if detail.error
+            else None
+        )
     else:
         what = "output" if what == "output" else "input"
         found = detail.output if what == "output" else detail.input
     return f"{what}.json", values.plain(found, indent=2).encode()
-

@@ -149,7 +149,15 @@ async def _awaited(visit: Visit) -> tuple[WaitingFor | None, Draft]:
     schema = None
     if wait is not None and wait.kind == "event":
         schema = await visit.manager.get_event_schema(visit.get("id"), wait.activity_id)
-    return wait, Draft(schema, visit.get("as") == "json" or schema is None)
+    value = forms.MISSING if wait is None else await _suggested(visit, wait)
+    return wait, Draft(schema, visit.get("as") == "json" or schema is None, value)
+
+
+async def _suggested(visit: Visit, wait: WaitingFor) -> Any:
+    """What the data must hold to fit, if that is known."""
+    found = await visit.manager.explain(visit.get("id"))
+    values = next((one.values for one in found.remedies if one.values.get("op") == wait.activity_id), {})
+    return values.get("data") or forms.MISSING
 
 
 def _event_view(visit: Visit, wait: WaitingFor | None, draft: Draft, status: int = 200) -> View:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from romancy.manage.records import Span, Timeline
 from romancy.viewer import words
@@ -104,7 +105,7 @@ def _stretches(spans: Sequence[Span], begin: int, end: int) -> list[tuple[int, i
     times = sorted(at for at in changes if begin <= at <= end)
     running = 0
     stretches: list[tuple[int, int, bool]] = []
-    for start, stop in zip(times, times[1:], strict=False):
+    for start, stop in pairwise(times):
         running += changes[start]
         stretches.append((start, stop, running > 0))
     return stretches
@@ -114,7 +115,9 @@ def _broken(stretches: Sequence[tuple[int, int, bool]], opened: set[int]) -> set
     """The starts of the stretches that become breaks. The longest first: what it took may make the next one too long."""
     if not any(busy for _, _, busy in stretches):
         return set()  # there would be nothing left to draw to scale
-    idle = sorted(((stop - start, start) for start, stop, busy in stretches if not busy and start not in opened), reverse=True)
+    idle = sorted(
+        ((stop - start, start) for start, stop, busy in stretches if not busy and start not in opened), reverse=True
+    )
     rest = sum(stop - start for start, stop, _ in stretches)
     broken: set[int] = set()
     for length, start in idle[:_MOST]:
