@@ -266,12 +266,13 @@ class World:
 
 
 @contextlib.asynccontextmanager
-async def world(database: str, **options: Any) -> AsyncIterator[World]:
-    """The shop with something in every state."""
+async def world(database: str, *, empty: bool = False, **options: Any) -> AsyncIterator[World]:
+    """The shop with something in every state, or an empty one."""
     app = App(database, workflows=WORKFLOWS, broker=Grumpy(), worker_id="shop-1", service_name="shop", **options)
     async with app:
         made = World(app)
-        await _fill(made)
+        if not empty:
+            await _fill(made)
         yield made
 
 
