@@ -185,7 +185,7 @@ def test_send_a_message(site: Site, page: Page) -> None:
 
     site.run(start)
     visit(page, site, one)
-    page.get_by_role("link", name=re.compile("message")).click()
+    page.get_by_role("link", name=re.compile("Send it a message")).click()
     page.get_by_label("Data").fill('"hello"')
     page.get_by_role("button", name="Send").click()
     until(site, one, Status.COMPLETED)
@@ -271,7 +271,7 @@ def test_everything_works_without_scripts(site: Site, chromium: Browser) -> None
     context = chromium.new_context(java_script_enabled=False)
     page = context.new_page()
     page.goto(f"{site.root}/viewer/instances?q=id%3A{one}")
-    page.locator("input[name=id]").check()
+    page.locator("input[name=key]").check()
     page.get_by_role("button", name="Pause").click()
     page.get_by_label("Reason").fill("no scripts here")
     page.get_by_role("button", name="Pause").click()
@@ -290,7 +290,7 @@ def test_everything_works_without_scripts(site: Site, chromium: Browser) -> None
 @pytest.mark.parametrize("path", ["do", "start", "event", "requeue", "abort", "confirm"])
 def test_a_page_of_another_origin_cannot_act(path: str, site: Site, page: Page) -> None:
     (one,) = waiting(site)
-    form = {"deed": "terminate", "id": one, "all": "1", "word": "terminate", "q": f"id:{one}"}
+    form: dict[str, str | float | bool] = {"deed": "terminate", "id": one, "all": "1", "word": "terminate", "q": f"id:{one}"}
     answer = page.request.post(f"{site.root}/viewer/{path}", form=form, headers={"origin": "https://evil.example"})
     assert answer.status == 403
     until(site, one, Status.WAITING_FOR_EVENT)

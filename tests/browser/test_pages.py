@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Literal
 from urllib.parse import quote
 
 import pytest
@@ -78,8 +79,9 @@ SIZES = {"wide": (1280, 900), "narrow": (400, 800)}
 
 @pytest.mark.parametrize("name", PAGES)
 def test_a_page_is_well_made(name: str, site: Site, page: Page) -> None:
-    for theme in ("light", "dark"):
-        page.emulate_media(color_scheme=theme)  # type: ignore[arg-type]
+    themes: tuple[Literal["light", "dark"], ...] = ("light", "dark")
+    for theme in themes:
+        page.emulate_media(color_scheme=theme)
         for size, (width, height) in SIZES.items():
             page.set_viewport_size({"width": width, "height": height})
             answer = page.goto(f"{site.root}/viewer/{PAGES[name]}")

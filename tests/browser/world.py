@@ -230,7 +230,7 @@ ORDER = Order(
     notes={"door": "blue"},
 )
 
-WORKFLOWS = [
+WORKFLOWS: list[Any] = [
     checkout,
     payment,
     stolen,

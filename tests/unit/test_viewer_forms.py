@@ -175,12 +175,20 @@ def test_names_with_slashes_and_quotes_are_paths_too() -> None:
 
 
 def test_odd_schemas_become_json() -> None:
-    for odd in (
+    odd: list[dict[str, Any]] = [
         {},
         {"type": ["string", "null"]},
         {"$ref": "#/$defs/none"},
         {"type": "array"},
         {"oneOf": [{}, {}]},
         {"prefixItems": []},
-    ):
-        assert fields_of(odd, MISSING).kind == "json"
+    ]
+    assert {fields_of(one, MISSING).kind for one in odd} == {"json"}
+
+
+def test_texts_that_no_field_can_carry_stand_there_as_json() -> None:
+    plain = {"type": "object", "properties": {"a": {"type": "string"}, "b": {"type": "string"}}, "required": ["a", "b"]}
+    one, two = fields_of(plain, {"a": "x\0\r\u202e", "b": "two\nlines"}).fields
+    assert (one.kind, one.escaped, two.kind) == ("json", True, "long")
+    posted = {one.path: one.value, f"{one.path}#json": "1", two.path: "two\r\nlines"}
+    assert read(plain, posted).value == {"a": "x\0\r\u202e", "b": "two\nlines"}

@@ -8,6 +8,7 @@ a value that has the right shape is handed on, and what is said about it comes b
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
@@ -19,8 +20,15 @@ MISSING: Any = object()
 """No value."""
 GIVEN = "#given"
 """Ends the name of the box that says that an optional object is meant."""
+AS_JSON = "#json"
+"""Ends the name of the mark that a text stands there as JSON: no field of a form could carry it as it is."""
 _DEPTH = 8
 _LONG = 200
+_UNFIT = re.compile(
+    "[^\\n\\t -\\ud7ff\\ue000-\\U0010ffff]|[\\x7f-\\x9f\\u200b-\\u200f\\u2028-\\u202e\\u2060-\\u206f\\ufeff]"
+)
+"""What browsers change, or nobody sees, in a field."""
+_PLAIN = frozenset({"text", "long"})
 _TEXTS = {"date": "date", "date-time": "datetime", "time": "time", "duration": "duration"}
 
 
@@ -53,6 +61,8 @@ class Field:
     """How a new item of an array begins."""
     depth: int = 0
     """Arrays around it; the place of a new item is called `__n0__`, `__n1__`."""
+    escaped: bool = False
+    """A text that stands there as JSON."""
 
     @property
     def optional(self) -> bool:
@@ -165,23 +175,27 @@ class _Builder:
     ) -> Field:
         shape = _shape(schema, self._root, refs)
         kind = shape.kind if path.count("/") < _DEPTH or shape.kind not in ("object", "array") else "json"
+        escaped = kind in _PLAIN and isinstance(value, str) and _UNFIT.search(value) is not None
+        if kind == "text" and isinstance(value, str) and "\n" in value:
+            kind = "long"
         default = schema.get("default", MISSING)
         missing = value is MISSING or (value is None and shape.nullable)
         return Field(
             path=path,
             title=str(name),
-            kind=kind,
+            kind="json" if escaped else kind,
             required=required,
             nullable=shape.nullable,
             description=str(schema.get("description") or shape.schema.get("description") or ""),
             default="" if default is MISSING or default is None else _said(default),
-            value=_text(kind, value, default) if kind not in ("object", "array") else "",
+            value=json.dumps(value) if escaped else "" if kind in ("object", "array") else _text(kind, value, default),
             given=not missing or (required and not shape.nullable),
             error=self._errors.get(path, ""),
             options=shape.options,
             fields=self._members(kind, path, shape, value, depth),
             blank=self._blank(path, shape, depth) if kind == "array" else None,
             depth=depth,
+            escaped=escaped,
         )
 
     def _members(self, kind: str, path: str, shape: _Shape, value: Any, depth: int) -> tuple[Field, ...]:
@@ -248,8 +262,9 @@ def _escaped(name: str) -> str:
 def _skeleton(schema: Schema, posted: Posted) -> Any:
     """A value with as many items in its arrays as were posted, so that the form has fields for them."""
     value: Any = {}
-    for path in posted:
-        parts = [part.replace("~1", "/").replace("~0", "~") for part in path.removesuffix(GIVEN).split("/")[1:]]
+    for name in posted:
+        path = name.removesuffix(GIVEN).removesuffix(AS_JSON)
+        parts = [part.replace("~1", "/").replace("~0", "~") for part in path.split("/")[1:]]
         if parts:
             _grow(value, parts)
     return _fold(value)
@@ -282,7 +297,7 @@ class _Reader:
             return self._array(one)
         if one.kind == "boolean" and not one.optional:
             return one.path in self._posted
-        text = self._posted.get(one.path, "")
+        text = self._posted.get(one.path, "").replace("\r\n", "\n")  # as forms send line feeds
         if text.strip() == "" and (one.kind not in ("text", "long") or one.optional):
             return self._nothing(one)
         return self._leaf(one, text)
@@ -312,11 +327,13 @@ class _Reader:
         inside = [
             text
             for path, text in self._posted.items()
-            if (path == item.path or path.startswith(item.path + "/")) and not path.endswith(GIVEN)
+            if (path == item.path or path.startswith(item.path + "/")) and not path.endswith((GIVEN, AS_JSON))
         ]
         return not any(text.strip() for text in inside)
 
     def _leaf(self, one: Field, text: str) -> Any:
+        if one.path + AS_JSON in self._posted:
+            return self._json(one, text)
         match one.kind:
             case "integer":
                 return self._number(one, text, int, "a whole number")

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 from collections.abc import Awaitable, Callable
 from functools import cache
 from http import HTTPStatus
 from pathlib import Path
 from typing import TypeAlias
 
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import BaseRoute, Route
 
@@ -23,6 +24,7 @@ from romancy.viewer.pages import deeds, instance, instances, lists, overview, st
 
 Handler: TypeAlias = Callable[[Visit], Awaitable[View | Go]]
 
+_LOG = logging.getLogger("romancy.http")
 _ASSETS = Path(__file__).parent / "assets"
 _YEAR = 365 * 86400
 _KINDS = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}  # the system's own table may say otherwise
@@ -72,7 +74,9 @@ def _page(page: Handler, manager: Manager, clock: Clock) -> Callable[[Request], 
             if request.method == "POST":
                 await visit.read_form()
             made = await page(visit)
-        except (RomancyError, Problem) as error:
+        except ClientDisconnect:
+            raise
+        except Exception as error:
             made = _failure(error)
         if isinstance(made, Go):
             return RedirectResponse(link(made.page, **made.query), 303, HTML_HEADERS)
@@ -89,13 +93,17 @@ _STATUSES: tuple[tuple[type[Exception], int], ...] = (
 )
 
 
-def _failure(error: RomancyError | Problem) -> View:
+def _failure(error: Exception) -> View:
     """A page that says what went wrong and where to go."""
+    message = str(error)
     if isinstance(error, Problem):
         status = error.status
-    else:
+    elif isinstance(error, RomancyError):
         status = next((status for kind, status in _STATUSES if isinstance(error, kind)), 503)
-    return View("failure.html", {"title": HTTPStatus(status).phrase, "message": str(error), "status": status}, status)
+    else:
+        _LOG.error("A page failed for a reason that nobody foresaw.", exc_info=error)
+        status, message = 500, "Something went wrong here; the log of the app says what."
+    return View("failure.html", {"title": HTTPStatus(status).phrase, "message": message, "status": status}, status)
 
 
 async def _to_front(request: Request) -> Response:

@@ -50,4 +50,3 @@ def attribute(text: object, limit: int = LINE) -> str:
 def _code(found: re.Match[str]) -> str:
     char = found.group()
     return _SHORT.get(char) or (f"\\x{ord(char):02x}" if ord(char) < 256 else f"\\u{ord(char):04x}")
-

@@ -3,7 +3,7 @@ const form = document.getElementById("rows");
 const every = document.getElementById("every");
 const all = document.getElementById("all-match");
 
-const boxes = () => /** @type {HTMLInputElement[]} */ ([...(form?.querySelectorAll("tbody input[name=id]") ?? [])]);
+const boxes = () => /** @type {HTMLInputElement[]} */ ([...(form?.querySelectorAll("tbody input[name=key]") ?? [])]);
 
 /** How many rows are chosen; live updates wait while there are some. */
 export function chosen() {

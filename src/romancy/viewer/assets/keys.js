@@ -34,7 +34,7 @@ function move(step) {
   rows[here]?.classList.remove("here");
   next.classList.add("here");
   next.scrollIntoView({ block: "nearest" });
-  const link = next.querySelector("th a, a");
+  const link = next.querySelector("th a") ?? next.querySelector("a");
   if (link instanceof HTMLElement) link.focus({ preventScroll: true });
 }
 

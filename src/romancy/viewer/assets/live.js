@@ -20,7 +20,7 @@ let last = 0;
 
 function connect() {
   if (stream || paused || document.hidden) return;
-  stream = new EventSource(instance === undefined ? "../api/v1/stream" : `../api/v1/stream?id=${encodeURIComponent(instance)}`);
+  stream = new EventSource(instance === undefined ? "../api/v1/stream" : `../api/v1/stream?id=${instance.replaceAll("/", "%2F")}`);
   stream.addEventListener("changed", () => look());
   stream.addEventListener("error", () => {
     if (stream?.readyState !== EventSource.CLOSED) return;

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from urllib.parse import unquote
+
 from romancy.errors import RomancyError
 from romancy.ingress.problems import MalformedRequestError
 from romancy.manage.records import Deed, Preview
@@ -73,7 +75,8 @@ def _ids(visit: Visit) -> list[str] | None:
     """The instances; None: all that fit the filter."""
     if visit.get("all") == "1":
         return None
-    ids = list(dict.fromkeys(visit.all("id")))
+    # Quoted in forms: browsers send line feeds of plain values in another way than they got them.
+    ids = list(dict.fromkeys((visit.all("key") and [unquote(one) for one in visit.all("key")]) or visit.all("id")))
     if not ids:
         raise MalformedRequestError("Choose instances first.")
     return ids

@@ -7,6 +7,7 @@ from typing import Any
 
 from romancy.errors import RomancyError
 from romancy.manage.records import Deed, Explanation, InstanceDetail
+from romancy.model.instance import AttemptEntry, WaitingFor
 from romancy.model.source import split_sections
 from romancy.model.status import Status
 from romancy.viewer import diagram, values
@@ -120,7 +121,7 @@ async def _history(visit: Visit, detail: InstanceDetail, generation: int | None)
 async def _diagram(visit: Visit, detail: InstanceDetail, generation: int | None) -> dict[str, Any]:
     source = await visit.manager.get_source(detail.summary.instance_id)
     entries = await visit.manager.get_history(detail.summary.instance_id, generation=generation, limit=_DRAWN)
-    now = [*detail.summary.waiting_for, *detail.attempts]
+    now: list[WaitingFor | AttemptEntry] = [*detail.summary.waiting_for, *detail.attempts]
     return {"diagram": diagram.draw(source, entries.items, open=now, status=detail.summary.status.value)}
 
 

@@ -11,6 +11,8 @@ from romancy.ingress.problems import MalformedRequestError
 from romancy.model.instance import WaitingFor
 from romancy.viewer import forms
 from romancy.viewer.page import Go, View, Visit
+from romancy.viewer.text import escaped
+from romancy.viewer.values import plain
 
 _NO_FIELDS: dict[str, Any] = {"type": "object", "properties": {}}
 
@@ -34,7 +36,7 @@ class Draft:
     @property
     def shown(self) -> str:
         """The value as JSON text."""
-        return self.text or ("" if self.value is forms.MISSING else json.dumps(self.value, ensure_ascii=False, indent=2))
+        return self.text or ("" if self.value is forms.MISSING else escaped(plain(self.value, indent=2)))
 
     def take(self, visit: Visit) -> bool:
         """Read what was posted; whether it could be read."""

@@ -173,7 +173,7 @@ def _step(least: float) -> int:
 
 
 _SECOND, _MINUTE, _HOUR = 1_000_000, 60_000_000, 3_600_000_000
-_STEPS = (
+_STEPS: tuple[int, ...] = (
     *(factor * 10**power for power in range(6) for factor in (1, 2, 5)),
     *(_SECOND * factor for factor in (1, 2, 5, 10, 15, 30)),
     *(_MINUTE * factor for factor in (1, 2, 5, 10, 15, 30)),
