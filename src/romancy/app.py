@@ -157,6 +157,11 @@ class App(Client):
         pages: list[Any] = viewer.routes(manager, clock=self._clock)
         return pages
 
+    def _end_streams(self) -> None:
+        """Let nobody watch any longer: the server stops, or the app."""
+        if self._watcher is not None:
+            self._watcher.end()
+
     async def ready(self) -> str | None:
         """None while this app can do its work; otherwise why it cannot."""
         if self._opened is None or self._worker is None or self._finder is None:
@@ -290,8 +295,7 @@ class App(Client):
         await super().shutdown()
 
     async def _stop(self) -> None:
-        if self._watcher is not None:
-            await self._watcher.end()
+        self._end_streams()
         worker, self._worker = self._worker, None
         if worker is not None:
             assert self._finder is not None
