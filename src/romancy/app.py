@@ -142,20 +142,11 @@ class App(Client):
     def _for_operators(self, settings: HTTPSettings) -> More:
         """The API and the viewer."""
         api = load_extra("romancy.api.mount", needs="starlette", extra="http", what="HTTP")
+        viewer = load_extra("romancy.viewer.routes", needs="jinja2", extra="http", what="The viewer")
         manager = DatabaseManager(self)
         self._watcher = api.watcher_of(self)
-        more: More = api.mount(manager, self._pages(manager), settings, self._clock, self._watcher)
+        more: More = api.mount(manager, viewer.routes(manager, clock=self._clock), settings, self._clock, self._watcher)
         return more
-
-    def _pages(self, manager: DatabaseManager) -> list[Any]:
-        try:
-            viewer = load_extra("romancy.viewer.routes", needs="jinja2", extra="http", what="The viewer")
-        except ModuleNotFoundError as error:
-            if not (error.name or "").startswith("romancy.viewer"):
-                raise
-            return []
-        pages: list[Any] = viewer.routes(manager, clock=self._clock)
-        return pages
 
     def _end_streams(self) -> None:
         """Let nobody watch any longer: the server stops, or the app."""

@@ -248,7 +248,7 @@ async def test_a_fault_is_not_shown(caplog: pytest.LogCaptureFixture) -> None:
 
 async def test_without_a_door_nobody_gets_in() -> None:
     with pytest.raises(UnauthenticatedError):
-        await call(Router(routes(Asked())), f"{BASE}/workers", method="GET")  # type: ignore[arg-type]
+        await call(Router(routes(Asked())), f"{BASE}/workers", method="GET")
 
 
 async def test_the_document_names_every_path() -> None:

@@ -146,7 +146,11 @@ def _time(when: datetime | None, now: datetime, how: str = "ago") -> text.Markup
 
 
 def _still(when: datetime | None) -> text.Markup:
-    return text.Markup('<time datetime="{}">{}</time>').format(when.isoformat(), words.exact(when)) if when else text.Markup("–")
+    return (
+        text.Markup('<time datetime="{}">{}</time>').format(when.isoformat(), words.exact(when))
+        if when
+        else text.Markup("–")
+    )
 
 
 def _icon(name: str, tone: str = "") -> text.Markup:
@@ -198,4 +202,3 @@ def _templates() -> Environment:
 
 
 _TEMPLATES = _templates()
-

@@ -47,7 +47,11 @@ def rough(length: int) -> str:
         return f"{seconds * 1000:.0f} ms" if seconds >= 0.001 else f"{length} µs"
     for size, name in _UNITS:
         if seconds >= size:
-            return f"{seconds / size:.1f} {name}".replace(".0 ", " ") if seconds < 10 * size else f"{seconds / size:,.0f} {name}"
+            return (
+                f"{seconds / size:.1f} {name}".replace(".0 ", " ")
+                if seconds < 10 * size
+                else f"{seconds / size:,.0f} {name}"
+            )
     return duration(seconds)
 
 

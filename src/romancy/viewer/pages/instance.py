@@ -106,9 +106,7 @@ def _opened(visit: Visit) -> list[int] | None:
 
 async def _history(visit: Visit, detail: InstanceDetail, generation: int | None) -> dict[str, Any]:
     after = visit.number("after") or 0
-    page = await visit.manager.get_history(
-        detail.summary.instance_id, generation=generation, after=after, limit=_ENTRIES
-    )
+    page = await visit.manager.get_history(detail.summary.instance_id, generation=generation, after=after, limit=_ENTRIES)
     return {"history": page, "full": visit.get("full") == "1", "after": after}
 
 
@@ -170,9 +168,12 @@ async def payload(visit: Visit) -> tuple[str, bytes]:
     detail = await visit.manager.get_instance(visit.get("id"), generation=visit.number("gen"))
     what = visit.get("what")
     if what == "error":
-        found = {"type": detail.error.type, "message": detail.error.message, "trace": detail.error.trace} if detail.error else None
+        found = (
+            {"type": detail.error.type, "message": detail.error.message, "trace": detail.error.trace}
+            if detail.error
+            else None
+        )
     else:
         what = "output" if what == "output" else "input"
         found = detail.output if what == "output" else detail.input
     return f"{what}.json", values.plain(found, indent=2).encode()
-

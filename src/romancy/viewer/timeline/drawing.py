@@ -1,9 +1,9 @@
 """Shape = kind, colour = outcome.
 
-    activity       solid bar              event, message   hollow bar
-    back-off       hatched bar            timer            thin line with a flag where it is due
-    queue          hairline               compensation     bar with a notch, in the rollback lane
-    effect         small diamond          open end         dashed up to now
+activity       solid bar              event, message   hollow bar
+back-off       hatched bar            timer            thin line with a flag where it is due
+queue          hairline               compensation     bar with a notch, in the rollback lane
+effect         small diamond          open end         dashed up to now
 """
 
 from __future__ import annotations
@@ -258,13 +258,13 @@ def _note(row: Row) -> str:
 
 
 def _fold_note(row: Fold) -> str:
-    said = [f"{row.count(outcome):,} {word}" for outcome, word in (("error", "failed"), ("open", "open")) if row.count(outcome)]
+    said = [
+        f"{row.count(outcome):,} {word}" for outcome, word in (("error", "failed"), ("open", "open")) if row.count(outcome)
+    ]
     return ", ".join([f"{len(row.rows):,} calls", *said])
 
 
-def _ownership(
-    marks: Sequence[JournalLine], spans: Sequence[Span], begin: int, end: int
-) -> list[tuple[str, int, int]]:
+def _ownership(marks: Sequence[JournalLine], spans: Sequence[Span], begin: int, end: int) -> list[tuple[str, int, int]]:
     """Who had it from when to when. Who created it and ran it at once did not claim it: its spans tell."""
     changes = [(to_micros(one.at), one.worker_id if one.kind == "claimed" else "") for one in marks if one.kind in _CHANGES]
     first = next((one.worker_id for one in spans if one.worker_id), "")
@@ -321,9 +321,9 @@ def _hollow(tone: str, left: float, width: float) -> Markup:
 
 
 def _thin(tone: str, left: float, width: float) -> Markup:
-    flag = Markup('<svg x="{:.3f}%" overflow="visible"><path class="flag t-{}" d="M-1 4h8l-2 3 2 3h-7v10h-1z"/></svg>').format(
-        left + width, tone
-    )
+    flag = Markup(
+        '<svg x="{:.3f}%" overflow="visible"><path class="flag t-{}" d="M-1 4h8l-2 3 2 3h-7v10h-1z"/></svg>'
+    ).format(left + width, tone)
     return _rect(f"thin t-{tone}", left, width, _MIDDLE - 1.5, 3) + flag
 
 
@@ -332,12 +332,16 @@ def _hairline(tone: str, left: float, width: float) -> Markup:
 
 
 def _undone(tone: str, left: float, width: float) -> Markup:
-    notch = Markup('<svg x="{:.3f}%" overflow="visible"><path class="flag t-{}" d="M0 3l-6 9 6 9z"/></svg>').format(left, tone)
+    notch = Markup('<svg x="{:.3f}%" overflow="visible"><path class="flag t-{}" d="M0 3l-6 9 6 9z"/></svg>').format(
+        left, tone
+    )
     return _rect(f"bar t-{tone}", left, width, 5, 14) + notch
 
 
 def _diamond(tone: str, left: float, width: float) -> Markup:
-    return Markup('<svg x="{:.3f}%" overflow="visible"><path class="flag t-{}" d="M0 6l6 6-6 6-6-6z"/></svg>').format(left, tone)
+    return Markup('<svg x="{:.3f}%" overflow="visible"><path class="flag t-{}" d="M0 6l6 6-6 6-6-6z"/></svg>').format(
+        left, tone
+    )
 
 
 def _dashes(tone: str, left: float, width: float) -> Markup:

@@ -114,7 +114,9 @@ def _broken(stretches: Sequence[tuple[int, int, bool]], opened: set[int]) -> set
     """The starts of the stretches that become breaks. The longest first: what it took may make the next one too long."""
     if not any(busy for _, _, busy in stretches):
         return set()  # there would be nothing left to draw to scale
-    idle = sorted(((stop - start, start) for start, stop, busy in stretches if not busy and start not in opened), reverse=True)
+    idle = sorted(
+        ((stop - start, start) for start, stop, busy in stretches if not busy and start not in opened), reverse=True
+    )
     rest = sum(stop - start for start, stop, _ in stretches)
     broken: set[int] = set()
     for length, start in idle[:_MOST]:
