@@ -144,20 +144,16 @@ class App(Client):
     def _for_operators(self, settings: HTTPSettings) -> More:
         """The API and the viewer."""
         api = load_extra("romancy.api.mount", needs="starlette", extra="http", what="HTTP")
+        viewer = load_extra("romancy.viewer.routes", needs="jinja2", extra="http", what="The viewer")
         manager = DatabaseManager(self)
         self._watcher = api.watcher_of(self)
-        more: More = api.mount(manager, self._pages(manager), settings, self._clock, self._watcher)
+        more: More = api.mount(manager, viewer.routes(manager, clock=self._clock), settings, self._clock, self._watcher)
         return more
 
-    def _pages(self, manager: DatabaseManager) -> list[Any]:
-        try:
-            viewer = load_extra("romancy.viewer.routes", needs="jinja2", extra="http", what="The viewer")
-        except ModuleNotFoundError as error:
-            if not (error.name or "").startswith("romancy.viewer"):
-                raise
-            return []
-        pages: list[Any] = viewer.routes(manager, clock=self._clock)
-        return pages
+    def _end_streams(self) -> None:
+        """Let nobody watch any longer: the server stops, or the app."""
+        if self._watcher is not None:
+            self._watcher.end()
 
     async def ready(self) -> str | None:
         """None while this app can do its work; otherwise why it cannot."""
@@ -295,8 +291,7 @@ class App(Client):
         await super().shutdown()
 
     async def _stop(self) -> None:
-        if self._watcher is not None:
-            await self._watcher.end()
+        self._end_streams()
         worker, self._worker = self._worker, None
         if worker is not None:
             assert self._finder is not None

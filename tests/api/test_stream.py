@@ -206,7 +206,7 @@ async def test_at_shutdown_all_streams_end_and_new_ones_may_come() -> None:
     app = serve(Asked(), watcher=watcher)
     async with opened(app) as one, opened(app, "id=a") as two:
         await two.next()
-        await watcher.end()
+        watcher.end()
         for stream in (one, two):
             assert (await stream.sent.get())["more_body"] is False
     async with opened(app) as stream:
