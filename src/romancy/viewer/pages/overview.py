@@ -15,13 +15,15 @@ _ELSEWHERE = {"dead_letters": link("outbox", dead="1"), "silent_workers": "worke
 async def overview(visit: Visit) -> View:
     """What needs attention, in flight, rates, workers."""
     found = await visit.manager.overview()
-    empty = not (found.in_flight or found.points or found.workflows or any(one.count.value for one in found.attention))
+    ended = any(point.completed or point.failed for point in found.points)
+    going = any(count.value for count in found.in_flight.values())
+    empty = not (ended or going or any(one.count.value for one in found.attention))
     return View(
         "overview.html",
         {
             "troubles_found": [_trouble(one) for one in found.attention if one.count.value],
             "in_flight": _in_flight(found),
-            "points": found.points,
+            "points": found.points if ended else [],
             "workers": found.workers,
             "empty": empty,
         },
@@ -38,4 +40,5 @@ def _in_flight(found: Overview) -> list[dict[str, Any]]:
     return [
         {"face": FACES[Status(name)], "count": count, "link": link("instances", q=f"status:{name}")}
         for name, count in found.in_flight.items()
+        if count.value
     ]
