@@ -4,7 +4,8 @@
   const say = (what, element) => wrong.push(`${what}: ${(element?.outerHTML ?? "").slice(0, 160)}`);
   const seen = (element) => element.getClientRects().length > 0 && getComputedStyle(element).visibility !== "hidden"
     && !element.closest(".unseen, [hidden], [aria-hidden=true]");
-  const named = (element) => (element.getAttribute("aria-label") || element.textContent || element.title || "").trim() !== "";
+  const named = (element) => (element.getAttribute("aria-label") || element.textContent || element.title
+    || element.querySelector("[aria-label]")?.getAttribute("aria-label") || "").trim() !== "";
 
   if (!document.documentElement.lang) say("no language");
   if (!document.title.trim()) say("no title");

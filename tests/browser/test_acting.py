@@ -149,7 +149,8 @@ def test_all_that_match_become_a_batch(site: Site, page: Page) -> None:
     expect(page.locator("tbody tr").first).to_contain_text("done")
 
 
-def test_send_the_event_it_waits_for(site: Site, page: Page) -> None:
+def test_send_the_event_it_waits_for(site: Site, page: Page, watched: Watched) -> None:
+    watched.expected.append("status of 400")
     (one,) = waiting(site)
     visit(page, site, one)
     page.get_by_role("link", name="Send the event payment.completed").click()
@@ -165,7 +166,8 @@ def test_send_the_event_it_waits_for(site: Site, page: Page) -> None:
     assert "1200 from payer" in page.locator("#json-output").inner_text()
 
 
-def test_send_it_as_json(site: Site, page: Page) -> None:
+def test_send_it_as_json(site: Site, page: Page, watched: Watched) -> None:
+    watched.expected.append("status of 400")
     (one,) = waiting(site)
     page.goto(f"{site.root}/viewer/event?id={one}&as=json")
     page.get_by_label("Data").fill("{")
@@ -191,7 +193,8 @@ def test_send_a_message(site: Site, page: Page) -> None:
     until(site, one, Status.COMPLETED)
 
 
-def test_start_with_a_form(site: Site, page: Page) -> None:
+def test_start_with_a_form(site: Site, page: Page, watched: Watched) -> None:
+    watched.expected.append("status of 400")
     one = f"form-{next(_NUMBERS)}"
     page.goto(f"{site.root}/viewer/workflows")
     page.get_by_role("link", name="Start checkout").click()
@@ -242,7 +245,8 @@ def test_start_another_like_it(site: Site, page: Page) -> None:
     assert first.input == second.input
 
 
-def test_an_id_that_is_taken_is_said(site: Site, page: Page) -> None:
+def test_an_id_that_is_taken_is_said(site: Site, page: Page, watched: Watched) -> None:
+    watched.expected.append("status of 400")
     page.goto(f"{site.root}/viewer/start?workflow=patient")
     page.get_by_label("days").fill("3")
     page.get_by_label("Instance id").fill("order-1")

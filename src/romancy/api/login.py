@@ -151,6 +151,7 @@ def page(scope: Scope, status: int, title: str, says: str, *, form: bool = False
     text = (
         f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{escape(title)} · romancy</title>'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f'<link rel="icon" href="{escape(root)}/viewer/assets/icon.svg" type="image/svg+xml">'
         f'<link rel="stylesheet" href="{escape(root)}/viewer/assets/viewer.css"></head>'
         f'<body class="login"><main>{told}</main></body></html>'
     )

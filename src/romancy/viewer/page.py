@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -163,8 +163,26 @@ def _status(status: Any) -> text.Markup:
     return text.Markup('<span class="status">{}<span>{}</span></span>').format(_icon(face.icon, face.tone), face.word)
 
 
-def _many(items: Sequence[Any], word: str) -> str:
-    return f"{len(items):,} {word}{'' if len(items) == 1 else 's'}"
+_FILTERS: dict[str, Any] = {
+    "line": text.line,
+    "block": text.block,
+    "attribute": text.attribute,
+    "duration": words.duration,
+    "size": words.size,
+    "exact": _still,
+    "status": _status,
+    "plain": values.plain,
+}
+_WORDS: dict[str, Any] = {
+    "link": link,
+    "quoted": quoted,
+    "time": _time,
+    "icon": _icon,
+    "show": values.show,
+    "between": words.between,
+    "sparkline": charts.sparkline,
+    "asks": words.ASKS,
+}
 
 
 def _templates() -> Environment:
@@ -175,29 +193,8 @@ def _templates() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters.update(
-        line=text.line,
-        block=text.block,
-        attribute=text.attribute,
-        duration=words.duration,
-        size=words.size,
-        exact=_still,
-        status=_status,
-        many=_many,
-        plain=values.plain,
-    )
-    environment.globals.update(
-        link=link,
-        quoted=quoted,
-        time=_time,
-        icon=_icon,
-        show=values.show,
-        between=words.between,
-        sparkline=charts.sparkline,
-        asks=words.ASKS,
-        faces=words.FACES,
-        troubles=words.TROUBLES,
-    )
+    environment.filters.update(_FILTERS)
+    environment.globals.update(_WORDS)
     return environment
 
 
