@@ -1,9 +1,12 @@
-"""The API keeps what its OpenAPI document says, whatever it is asked."""
+"""The API keeps what its OpenAPI document says, whatever it is asked: before a manager that answers everything, and before
+a database."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
+import pytest
 import schemathesis
 from hypothesis import HealthCheck, settings
 from schemathesis.checks import not_a_server_error
@@ -14,16 +17,65 @@ from schemathesis.specs.openapi.checks import (
 )
 from tests.api.asking import Asked, serve
 
-from romancy import Token
+from romancy import App, Token, WorkflowContext, to_wsgi, wait_event, workflow
+from romancy.api.openapi import document
+from romancy.ingress.wsgi import WSGIApp
 
 TOKEN = Token("t" * 20)
 CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
 HEADERS = {"Authorization": f"Bearer {TOKEN.value}"}
+DOCUMENT = "/api/v1/openapi.json"
+BOUNDED = settings(max_examples=20, suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow])
 
-schema = schemathesis.openapi.from_asgi("/api/v1/openapi.json", serve(Asked(), [TOKEN]), headers=HEADERS)
+schema = schemathesis.openapi.from_asgi(DOCUMENT, serve(Asked(), [TOKEN]), headers=HEADERS)
 
 
 @schema.parametrize()  # pyright: ignore[reportUntypedFunctionDecorator]
-@settings(max_examples=20, suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow])
-def test_every_path(case: Any) -> None:
+@BOUNDED
+def test_before_a_manager_that_answers_everything(case: Any) -> None:
+    case.call_and_validate(headers=HEADERS, checks=CHECKS)
+
+
+@workflow
+async def order(ctx: WorkflowContext, number: int = 0) -> object:
+    return (await wait_event(ctx, "paid")).data
+
+
+class Stored:
+    """The API of an app on a file. Each request has an event loop of its own, so the app gets its own, too."""
+
+    def __init__(self) -> None:
+        self._app: WSGIApp | None = None
+
+    def open(self, database: str) -> None:
+        self._app = to_wsgi(App(database, workflows=[order], auth=[TOKEN]))
+
+    def close(self) -> None:
+        assert self._app is not None
+        self._app.close()
+
+    def __call__(self, *args: Any) -> Any:
+        assert self._app is not None
+        return self._app(*args)
+
+
+stored = Stored()
+
+
+@pytest.fixture(scope="module")
+def database(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    stored.open(str(tmp_path_factory.mktemp("api") / "romancy.db"))
+    yield
+    stored.close()
+
+
+# A stream of a real app goes on for a minute.
+before_a_database = schemathesis.openapi.from_dict(document()).exclude(path="/api/v1/stream")
+before_a_database.app = stored
+
+
+@pytest.mark.usefixtures("database")
+@before_a_database.parametrize()  # pyright: ignore[reportUntypedFunctionDecorator]
+@BOUNDED
+def test_before_a_database(case: Any) -> None:
     case.call_and_validate(headers=HEADERS, checks=CHECKS)
