@@ -42,9 +42,7 @@ class Found:
     looked_at: int = 0
 
 
-async def search(
-    store: Store, wanted: Filter, *, now: int, before: Key | None, limit: int, seconds: float = TIME_BOX
-) -> Found:
+async def search(store: Store, wanted: Filter, *, now: int, before: Key | None, limit: int) -> Found:
     """Up to `limit` instances that fit, below a key."""
     statuses = _possible(wanted)
     if not statuses:
@@ -53,7 +51,7 @@ async def search(
     ids = await _sharp(store, wanted, now)
     if ids is not None and len(ids) <= _MOST_IDS:
         return await _among(store, wanted, ids, now=now, before=start, limit=limit)
-    seeking = _Seeking(store, wanted, now, limit, monotonic() + seconds)
+    seeking = _Seeking(store, wanted, now, limit, monotonic() + TIME_BOX)
     survey = _survey(wanted, statuses, start, limit)
     if len(wanted.words.any) == 1:  # the beginning of an id if there is one, else a part of a workflow's name
         word = wanted.words.any[0]
