@@ -197,6 +197,18 @@ async def test_calls_wait_for_calls_and_runs_do_not(server: SlowStore, on_server
     await source.answered_once.wait()
 
 
+async def test_a_call_that_waits_for_calls_lets_others_work(server: SlowStore, on_server: Committer) -> None:
+    first = on_server.submit(create("a"))
+    await rounds()
+    second = on_server.submit(create("b"))
+    await rounds()
+    assert ids(server) == [["a"]]
+    server.gate.release()
+    server.gate.release()
+    await asyncio.gather(first, second)
+    assert ids(server) == [["a"], ["b"]]
+
+
 async def test_a_third_batch_waits(server: SlowStore, on_server: Committer) -> None:
     sources = [Source(name) for name in "abc"]
     for source in sources:

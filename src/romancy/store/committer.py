@@ -140,7 +140,11 @@ class Committer:
 
     async def _flush(self) -> None:
         calls, pairs = self._gather()
-        if self._lanes > 1 and (calls or pairs):
+        if not calls and not pairs:  # calls that wait for calls go when those have landed
+            if not self._under_way:
+                self._idle.set()
+            return
+        if self._lanes > 1:
             task = asyncio.get_running_loop().create_task(self._write(calls, pairs), name="romancy-commit")
             self._under_way.add(task)
             task.add_done_callback(partial(self._landed, calls))
@@ -183,8 +187,6 @@ class Committer:
     async def _write(self, calls: list[_Call], pairs: list[tuple[Transition, Source]]) -> None:
         batch: list[Write] = [call.write for call in calls]
         batch += [transition for transition, _ in pairs]
-        if not batch:
-            return
         try:
             answers = await self._store.commit(batch)
         except StoreError as error:
