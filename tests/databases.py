@@ -221,7 +221,7 @@ class PostgresServer:
 
     async def connect(self, address: str) -> Line:
         """With asyncpg."""
-        return _PostgresLine(await asyncpg.connect(address))
+        return _PostgresLine(await asyncpg.connect(address, statement_cache_size=0))
 
 
 class PooledServer(PostgresServer):

@@ -171,7 +171,7 @@ class PgBouncer:
 @cache
 def bouncer() -> PgBouncer:
     """A pooler in front of the server that tests use."""
-    return PgBouncer(postgres())
+    return PgBouncer(postgres(), "server_idle_timeout = 2")
 
 
 def bouncer_program() -> str | None:
