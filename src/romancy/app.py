@@ -10,8 +10,8 @@ from typing import Any, Never, ParamSpec, TypeVar, overload
 
 from romancy.auth import AuthOption
 from romancy.authoring.durations import Duration
-from romancy.authoring.fingerprint import source_of
 from romancy.authoring.signatures import refuse_unknown
+from romancy.authoring.sources import stored_source
 from romancy.authoring.starting import starts_of
 from romancy.authoring.workflow import Workflow
 from romancy.broker import BrokerOption
@@ -204,7 +204,7 @@ class App(Client):
         self._worker.on_death = self._revive
         for workflow in self._registry.all():
             code = self._registry.code(workflow)
-            source = source_of(workflow.fn)
+            source = stored_source(workflow.fn)
             await self._store.save_source(code, workflow.name, workflow.version, source, now=self._clock.now())
         handlers = [(one.name, one.version, one.event_handler) for one in self._registry.all()]
         await self._store.save_handlers(handlers, now=self._clock.now())
