@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from romancy.model.instance import AttemptEntry, HistoryEntry, WaitingFor
-from romancy.model.source import Section, split_sections
-from romancy.viewer.diagram.layout import Box, Canvas, Line, Measure, columns, cut
+from romancy.model.source import split_sections
+from romancy.viewer.diagram.layout import CHARACTER, SMALL, Box, Canvas, Line, Measure, columns, cut
 from romancy.viewer.diagram.locate import located
 from romancy.viewer.diagram.marks import Mark, assign, chain_of, look
 from romancy.viewer.diagram.path import Path
@@ -79,6 +79,8 @@ def draw(
 @dataclass(frozen=True, slots=True)
 class _Picture:
     tree: Seq
+    aside: list[Item]
+    """What ran, but is not in the flow of the code."""
     marks: Mapping[Node, Mark]
     name: str
     runtime: frozenset[Node]
@@ -88,21 +90,18 @@ class _Picture:
 
 def _read(source: str, marks: Mapping[str, Mark]) -> _Picture:
     sections, exact = located(split_sections(source), marks)
-    functions = [made for made in map(_parsed, sections) if made is not None]
+    functions = [made for made in map(parse, sections) if made is not None]
     if not functions:
         return _column(marks)
     reader = Reader(functions, {place for site in marks for place in chain_of(site)})
     tree = reader.read(functions[0])
-    tree.items += _elsewhere(reader, functions[1:], marks)
-    given, unexplained = assign(tree, marks)
+    aside = _elsewhere(reader, functions[1:], marks)
+    given, unexplained = assign(Seq([tree, *aside]), marks)
     runtime = _runtime(unexplained)
     if runtime:
-        tree.items.append(Frame("runtime", "seen at run time", Seq(list(runtime))))
-    return _Picture(tree, {**given, **runtime}, functions[0].definition.name, frozenset(runtime), True, exact)
-
-
-def _parsed(section: Section) -> Function | None:
-    return parse(section)
+        aside.append(Frame("runtime", "seen at run time", Seq(list(runtime))))
+    marked = {**given, **runtime}
+    return _Picture(tree, aside, marked, functions[0].definition.name, frozenset(runtime), True, exact)
 
 
 def _elsewhere(reader: Reader, helpers: Sequence[Function], marks: Mapping[str, Mark]) -> list[Item]:
@@ -138,24 +137,24 @@ def _column(marks: Mapping[str, Mark]) -> _Picture:
     items: list[Item] = list(shown)
     if len(marks) > _MOST_ROWS:
         items.append(End("more", f"… {len(marks) - _MOST_ROWS} more places"))
-    return _Picture(Seq(items), shown, "", frozenset(shown), from_source=False)
+    return _Picture(Seq(items), [], shown, "", frozenset(shown), from_source=False)
 
 
 # -- drawing
 
 
 def _drawn(picture: _Picture, status: str, title: str, prefix: str) -> Drawing:
-    path = Path(picture.tree, picture.marks, completed=status == "completed", failed=status == "failed")
-    teller = Teller(picture.marks, path.taken)
-    lines = teller.lines(picture.tree)
-    canvas = _canvas(picture, path, status)
+    taken = Path(picture.tree, picture.marks, completed=status == "completed", failed=status == "failed").taken
+    taken |= Path(Seq(picture.aside), picture.marks, completed=False).taken
+    teller = Teller(picture.marks, taken)
+    lines = teller.lines(Seq([picture.tree, *picture.aside]))
     heading = title or (f"Workflow {picture.name}" if picture.name else "History")
     svg = render(
-        canvas,
+        _canvas(picture, taken, status),
         title=heading,
         description=_summary(picture, status),
         prefix=prefix,
-        names=lambda box: teller.name(box.item) if box.kind not in ("begin", "finish") else box.full,
+        names=lambda box: teller.name(box.item) if box.kind.partition(" ")[0] not in ("begin", "finish") else box.full,
         marks=picture.marks,
     )
     return Drawing(svg, as_text(lines), lines, _nodes(picture), picture.from_source, picture.exact)
@@ -163,7 +162,7 @@ def _drawn(picture: _Picture, status: str, title: str, prefix: str) -> Drawing:
 
 def _nodes(picture: _Picture) -> tuple[DrawnNode, ...]:
     found: list[DrawnNode] = []
-    for node in nodes(picture.tree):
+    for node in nodes(Seq([picture.tree, *picture.aside])):
         mark = picture.marks.get(node, Mark())
         unseen = node in picture.runtime
         found.append(
@@ -182,7 +181,7 @@ def _nodes(picture: _Picture) -> tuple[DrawnNode, ...]:
 
 
 def _summary(picture: _Picture, status: str) -> str:
-    states = [picture.marks.get(node, Mark()).state.value for node in nodes(picture.tree)]
+    states = [picture.marks.get(node, Mark()).state.value for node in nodes(Seq([picture.tree, *picture.aside]))]
     reached = sum(one not in ("untaken", "maybe") for one in states)
     words = [f"{len(states)} operations, {reached} reached"]
     words += [f"{states.count(name)} {name}" for name in ("failed", "waiting", "running") if name in states]
@@ -192,28 +191,30 @@ def _summary(picture: _Picture, status: str) -> str:
     return "; ".join(words)
 
 
-def _canvas(picture: _Picture, path: Path, status: str) -> Canvas:
-    block = Measure(path.taken, lambda node: badge(picture.marks.get(node, Mark()))).block(picture.tree)
+def _canvas(picture: _Picture, taken: Collection[object], status: str) -> Canvas:
+    measure = Measure(taken, lambda node: badge(picture.marks.get(node, Mark())))
+    block, aside = measure.block(picture.tree), [measure.block(one) for one in picture.aside]
     first, last = cut(picture.name or "start", 40), _last_words(status)
-    half = max(columns(first), columns(last)) * 7.25 / 2 + 18
-    left, right = max(block.left, half), max(block.right, half)
+    half = max(columns(first), columns(last)) * CHARACTER / 2 + 18
+    left, right = (
+        max(sizes) for sizes in zip((half, half), *((one.left, one.right) for one in (block, *aside)), strict=True)
+    )
     canvas = Canvas(width=left + right + 2 * _MARGIN)
     x, y = left + _MARGIN, _MARGIN
-    begun, ended = picture.tree in path.taken, status in ("completed", "recurred")
+    begun, ended = picture.tree in taken, status in ("completed", "recurred")
     y = _pill(canvas, "begin", first, x, y, taken=begun, full=f"{picture.name or 'start'}: it begins")
     canvas.lines.append(Line(((x, y), (x, y + 24)), begun and block.taken))
     block.put(canvas, x, y + 24)
     y += 24 + block.height
-    if block.open:
-        canvas.lines.append(Line(((x, y), (x, y + 24)), _came_to_its_end(picture.tree, path, ended)))
+    final = picture.tree.items[-1] if picture.tree.items else None
+    if block.open or (isinstance(final, End) and final.kind == "return"):
+        canvas.lines.append(Line(((x, y), (x, y + 24)), ended and (final is None or final in taken)))
     y = _pill(canvas, f"finish {status}" if status else "finish", last, x, y + 24, taken=ended, full=last)
+    for one in aside:
+        one.put(canvas, x, y + 24)
+        y += 24 + one.height
     canvas.height = y + _MARGIN
     return canvas
-
-
-def _came_to_its_end(tree: Seq, path: Path, ended: bool) -> bool:
-    flow = [one for one in tree.items if not (isinstance(one, Frame) and one.kind == "runtime")]
-    return ended and (not flow or flow[-1] in path.taken)
 
 
 def _last_words(status: str) -> str:
@@ -221,6 +222,6 @@ def _last_words(status: str) -> str:
 
 
 def _pill(canvas: Canvas, kind: str, text: str, x: float, y: float, *, taken: bool, full: str) -> float:
-    width, height = columns(text) * 6.65 + 28, 26.0
+    width, height = columns(text) * SMALL + 28, 26.0
     canvas.boxes.append(Box(End(kind, text), kind, x - width / 2, y, width, height, text, "", full, taken))
     return y + height

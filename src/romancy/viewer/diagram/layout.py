@@ -16,7 +16,7 @@ _GAP = 24
 _BESIDE = 28
 _PAD = 16
 _HEADER = 30
-_MOST = 30
+_MOST = 28
 """Longer labels are cut; the whole stands in the title."""
 
 
@@ -124,7 +124,7 @@ class Measure:
     # -- single boxes
 
     def _node(self, node: Node) -> Block:
-        text, small, badge = cut(node.label), cut(node.detail, 34), self._badge(node)
+        text, small, badge = cut(node.label), cut(node.detail, 28), self._badge(node)
         wide = max(columns(text) * CHARACTER + 34, columns(small) * SMALL + 34) + 8
         width, height = max(wide, 112.0), 46.0 if small else 34.0
         taken = node in self._taken
@@ -252,20 +252,22 @@ class Measure:
         left, right = body.left + pad_left, body.right + _PAD
         missing = max(0.0, header - left - right)
         left, right = left + missing / 2, right + missing / 2
-        height = _HEADER + body.height + _PAD + 8
+        entry = 20 if loop else 12
+        height = _HEADER + entry + body.height + _PAD + (6 if loop else 0)
 
         def put(canvas: Canvas, x: float, y: float) -> None:
             canvas.frames.append(
                 Box(frame, f"frame {frame.kind}", x - left, y, left + right, height, text, "", frame.label, taken)
             )
-            top, bottom = y + _HEADER + 4, y + _HEADER + 4 + body.height
-            canvas.lines.append(Line(((x, y + _HEADER - 6), (x, top)), taken and body.taken))  # below the header
-            if body.open:
-                canvas.lines.append(Line(((x, bottom), (x, y + height)), taken and body.taken, arrow=False))
+            top = y + _HEADER + entry
+            bottom = top + body.height
+            canvas.lines.append(Line(((x, y + _HEADER - 4), (x, top)), taken and body.taken))  # below the header
             if loop:
-                side = x - left + 16
-                back = ((x, bottom + 6), (side, bottom + 6), (side, top - 8), (x - 3, top - 8))
+                side = x - left + 14
+                back = ((x, bottom), (x, bottom + 12), (side, bottom + 12), (side, top - 12), (x - 2, top - 12))
                 canvas.lines.append(Line(back, taken, kind="edge back"))
+            elif body.open:
+                canvas.lines.append(Line(((x, bottom), (x, y + height)), taken and body.taken, arrow=False))
             body.put(canvas, x, top)
 
         return Block(left, right, height, put, open=body.open or loop or frame.kind in ("try", "helper"), taken=taken)

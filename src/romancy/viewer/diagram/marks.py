@@ -192,7 +192,10 @@ class _Index:
 
 def _led_by(candidates: list[Node], callers: list[Place]) -> list[Node]:
     """Those whose calls of helpers are the recorded ones, as far as both are known."""
-    return [node for node in candidates if all(place in way for place, way in zip(callers, node.path, strict=False))]
+    fitting = [node for node in candidates if all(a in b.places for a, b in zip(callers, node.path, strict=False))]
+    # The recorded calls end where a task begins: that call was not awaited.
+    begun = [node for node in fitting if len(callers) >= len(node.path) or not node.path[len(callers)].awaited]
+    return begun or fitting
 
 
 def _parallel(item: Item, lane: tuple[int, int] | None = None) -> Iterator[tuple[tuple[int, int], Node]]:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass, field
 
 from romancy.model.source import Section
-from romancy.viewer.diagram.tree import Branch, End, Fork, Frame, Item, Lane, Node, Place, Seq, has_content, has_nodes
+from romancy.viewer.diagram.tree import Branch, Call, End, Fork, Frame, Item, Lane, Node, Place, Seq, has_content, has_nodes
 
 _KINDS = {
     "wait_event": "event",
@@ -102,7 +102,7 @@ class Reader:
         self._seen = frozenset(seen)
         self._top = {one.definition.name: one for one in reversed(functions)}
         self._left = _MOST_NODES
-        self._calls: list[frozenset[Place]] = []
+        self._calls: list[Call] = []
         self._awaits: list[set[Place]] = []
         self._here: list[Function] = []
         self._claimed: set[Place] = set()
@@ -295,7 +295,7 @@ class Reader:
         helper = self._helper(call)
         places = self._places(call, awaited if _is_asyncio_sleep(call) else None)
         if helper is not None:
-            return [*self._before(call, places), *self._inline(call, helper)]
+            return [*self._before(call, places), *self._inline(call, helper, awaited)]
         if self._is_operation(call) or _is_asyncio_sleep(call):
             node = self._operation(call, places)
             node.loose = awaited is None and _is_asyncio_sleep(call)
@@ -363,16 +363,18 @@ class Reader:
         hands_on = any(self._is_context(one) for one in [*call.args, *(keyword.value for keyword in call.keywords)])
         return known if known is not None and hands_on else None
 
-    def _inline(self, call: ast.Call, helper: Function) -> list[Item]:
+    def _inline(self, call: ast.Call, helper: Function, awaited: ast.Await | None) -> list[Item]:
         label = f"{_last_name(call.func)}({_list(call.args, call.keywords)})"
         if self._left <= 0 or any(helper is one for one in self._here):
             return [self._node("call", _last_name(call.func), "again", self._places(call), call)]
         self.inlined.append(helper)
-        self._calls.append(frozenset(self._places(call) | self._awaits[-1]))
+        self._calls.append(Call(frozenset(self._places(call) | self._awaits[-1]), awaited is not None))
         try:
             body = self.read(helper)
         finally:
             self._calls.pop()
+        if body.items and isinstance(body.items[-1], End) and body.items[-1].kind == "return":
+            body.items.pop()  # the end of the frame says as much
         return [Frame("helper", label[:_LABEL_LIMIT], body)] if has_nodes(body) else []
 
     # -- places

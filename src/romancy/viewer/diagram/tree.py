@@ -10,6 +10,15 @@ Place: TypeAlias = tuple[str, int, int]
 """Module, line and column, both from 1: where history says that an operation was asked for."""
 
 
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A call of a helper."""
+
+    places: frozenset[Place]
+    awaited: bool
+    """At once, by its caller; otherwise it may begin as a task, and history does not know its caller."""
+
+
 @dataclass(eq=False, slots=True)
 class Node:
     """One operation in the code."""
@@ -23,7 +32,7 @@ class Node:
     """The line of the file, or of the stored text where that is not known."""
     around: frozenset[Place] = frozenset()
     """Where Python is while something inside of this call is asked for."""
-    path: tuple[frozenset[Place], ...] = ()
+    path: tuple[Call, ...] = ()
     """The calls of helpers that lead here, the nearest first."""
     loose: bool = False
     """A timer that a task of its own starts: history has no place for it."""
