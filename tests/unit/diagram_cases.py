@@ -113,6 +113,12 @@ async def gathers(ctx: WorkflowContext) -> None:
 
 
 @workflow
+async def both_ways(ctx: WorkflowContext) -> None:
+    await helper(ctx, "awaited")
+    await asyncio.gather(helper(ctx, "task"), act(ctx, "beside"))
+
+
+@workflow
 async def task_group(ctx: WorkflowContext) -> None:
     async with asyncio.TaskGroup() as group:
         group.create_task(act(ctx, "left"))

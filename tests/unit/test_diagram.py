@@ -90,6 +90,12 @@ async def test_gather_forks() -> None:
     assert 'class="bar taken"' in drawing.svg
 
 
+async def test_a_helper_that_is_awaited_here_and_a_task_there() -> None:
+    """The history of the task does not name its caller: so it is not the call that was awaited."""
+    drawing = (await run(cases.both_ways)).draw()
+    assert [(node.label, node.state, node.count) for node in drawing.nodes] == [("act", "taken", 1)] * 3
+
+
 async def test_a_task_group_forks() -> None:
     drawing = (await run(cases.task_group)).draw()
     assert set(lit(drawing)) == {"act('left')", "act('in helper')", "act('after')"}

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
+import re
 from collections.abc import Generator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -24,7 +25,7 @@ from romancy.core.loop import Run
 from romancy.model.history import Kind, Outcome
 from romancy.model.instance import HistoryEntry
 from romancy.model.source import Section, join_sections
-from romancy.viewer.diagram import Drawing, draw
+from romancy.viewer.diagram import Drawing, Outline, draw
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
 FIRST = 41
@@ -66,6 +67,9 @@ class Writer:
         self.number += 1
         return self.number
 
+    def flag(self) -> str:
+        return f"flag({self.next()})"
+
     def op(self) -> str:
         return f"op(ctx, {self.next()}, via)"
 
@@ -87,8 +91,8 @@ class Writer:
     def plain(self, depth: int, looping: bool) -> None:
         texts = [
             f"await {self.call()}",
-            f"x = (await {self.op()}) if flag() else (await {self.op()})",
-            f"x = flag() and await {self.op()}",
+            f"x = (await {self.op()}) if {self.flag()} else (await {self.op()})",
+            f"x = {self.flag()} and await {self.op()}",
             f"ä = 'ß'; await {self.op()}; await {self.op()}",
             f"await op(\n{'    ' * (depth + 1)}ctx, {self.next()}, via\n{'    ' * depth})",
             f"await (tool\n{'    ' * (depth + 1)}.op(ctx, {self.next()}, via))",
@@ -96,23 +100,25 @@ class Writer:
         self.put(depth, self.chance.choice(texts))
 
     def spread(self, depth: int, looping: bool) -> None:
-        self.put(depth, f"await asyncio.gather(*[{self.op()} for _ in range({self.chance.randint(0, 3)}) if flag()])")
+        self.put(depth, f"await asyncio.gather(*[{self.op()} for _ in range({self.chance.randint(0, 3)}) if {self.flag()}])")
 
     def several(self, depth: int, looping: bool) -> None:
         self.put(depth, f"await asyncio.gather({', '.join(self.call() for _ in range(self.chance.randint(1, 3)))})")
 
     def leave(self, depth: int, looping: bool) -> None:
-        ways = ["return 1", "raise Planned()"] + (["break", "continue"] if looping else [])
-        self.put(depth, "if flag():")
+        ways = [f"return told({self.next()})", "raise Planned()"] + (["break", "continue"] if looping else [])
+        self.put(depth, f"if {self.flag()}:")
         if self.chance.random() < 0.5:
             self.put(depth + 1, f"await {self.op()}")
         self.put(depth + 1, self.chance.choice(ways))
 
     def branch(self, depth: int, looping: bool) -> None:
-        self.put(depth, "if flag():")
+        self.put(depth, f"if {self.flag()}:")
         self.body(depth + 1, looping=looping)
         if self.chance.random() < 0.5:
-            self.put(depth, f"elif await {self.op()} or flag():" if self.chance.random() < 0.3 else "elif flag():")
+            self.put(
+                depth, f"elif await {self.op()} or {self.flag()}:" if self.chance.random() < 0.3 else f"elif {self.flag()}:"
+            )
             self.body(depth + 1, looping=looping)
         if self.chance.random() < 0.5:
             self.put(depth, "else:")
@@ -125,7 +131,7 @@ class Writer:
     def endless(self, depth: int, looping: bool) -> None:
         self.put(depth, "while True:")
         self.put(depth + 1, f"await {self.op()}")
-        self.put(depth + 1, "if flag() or tired():")
+        self.put(depth + 1, f"if {self.flag()} or tired():")
         self.put(depth + 2, "break")
         self.body(depth + 1, looping=True)
 
@@ -144,10 +150,10 @@ class Writer:
             self.put(depth + 1, f"tasks.create_task({self.call()})")
 
     def matching(self, depth: int, looping: bool) -> None:
-        self.put(depth, "match flag():")
+        self.put(depth, f"match {self.flag()}:")
         self.put(depth + 1, "case True:")
         self.body(depth + 2, looping=looping)
-        self.put(depth + 1, self.chance.choice(["case False:", "case _:", "case _ if flag():"]))
+        self.put(depth + 1, self.chance.choice(["case False:", "case _:", f"case _ if {self.flag()}:"]))
         self.body(depth + 2, looping=looping)
 
     def within(self, depth: int, looping: bool) -> None:
@@ -162,6 +168,8 @@ class Played:
     entries: list[HistoryEntry] = field(default_factory=list[HistoryEntry])
     asked: dict[str, tuple[int, tuple[int, ...]]] = field(default_factory=dict[str, tuple[int, tuple[int, ...]]])
     ended: set[tuple[int, tuple[int, ...]]] = field(default_factory=set[tuple[int, tuple[int, ...]]])
+    true: set[int] = field(default_factory=set[int])
+    """Conditions that were true at least once, and returns that were come to."""
     completed: bool = False
 
 
@@ -181,6 +189,12 @@ def play(source: str, chance: random.Random) -> Played:
             raise Planned
         return chance.random() < 0.5
 
+    def flag(number: int) -> bool:
+        value = chance.random() < 0.5
+        if value:
+            played.true.add(number)
+        return value
+
     class Tool:
         pass
 
@@ -190,7 +204,8 @@ def play(source: str, chance: random.Random) -> Played:
         "__name__": "programs",
         "op": op,
         "tool": tool,
-        "flag": lambda: chance.random() < 0.5,
+        "flag": flag,
+        "told": played.true.add,
         "tired": lambda: next(budget, None) is None,
         "Planned": Planned,
         "asyncio": asyncio,
@@ -226,6 +241,15 @@ def number_of(text: str) -> int:
     return int(text.removeprefix("op(").partition(",")[0])
 
 
+def check_ways(lines: tuple[Outline, ...], played: Played) -> None:
+    """What is concluded is true: a lane or return that is lit was come to."""
+    for line in lines:
+        found = re.fullmatch(r"(?:(?:if|elif) flag|return told)\((\d+)\)", line.text.rpartition(", ")[0])
+        if found and line.state == "taken":
+            assert int(found[1]) in played.true, line.text
+        check_ways(line.below, played)
+
+
 def check(drawing: Drawing, played: Played) -> None:
     assert drawing.from_source
     assert not any(node.runtime for node in drawing.nodes), drawing.text
@@ -255,6 +279,7 @@ def test_exactly_what_was_asked_for_is_lit(chance: random.Random) -> None:
     drawing = draw(stored, played.entries, status="completed" if played.completed else "failed")
     ElementTree.fromstring(drawing.svg)
     check(drawing, played)
+    check_ways(drawing.outline, played)
 
 
 @given(st.randoms(use_true_random=False), st.text())
