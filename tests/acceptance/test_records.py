@@ -8,6 +8,7 @@ import pytest
 from tests import databases
 
 from romancy import ActivityContext, RetryPolicy, WorkflowContext, activity, sleep, workflow
+from romancy.model.source import split_sections
 from romancy.serde.failure import describe_failure
 from romancy.testing import TestEnvironment
 
@@ -147,7 +148,8 @@ async def test_the_source_is_kept_once_for_each_version_of_the_code(database: st
         assert loaded is not None
         source = await env.app._store.source(loaded.row.code)
         assert source is not None
-        assert source.startswith("@workflow\nasync def job")
+        (section,) = split_sections(source)
+        assert section.text.startswith("@workflow\nasync def job")
         assert loaded.row.python.startswith("3.")
         assert databases.execute(database, "SELECT count(*) FROM romancy_sources") == [(1,)]
 

@@ -12,59 +12,76 @@ from types import CodeType, FrameType
 
 _INSIDE = ("asyncio", "romancy", "contextlib", "anyio")
 _COMPREHENSIONS = ("<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>")
-_known: dict[tuple[CodeType, int], str] = {}
-_KNOWN_LIMIT = 10_000
 _MOST_CALLERS = 6
-_beginnings: set[CodeType] = set()
-"""The code of the loop that runs tasks: above it is no workflow."""
+_KNOWN_LIMIT = 10_000
+_USERS, _COMPREHENSION, _NOT_THE_USERS, _BEGINNING = range(4)
+_known: dict[tuple[int, int], str] = {}
+"""Places that have been described, by the code's id: to hash code itself takes as long as the rest."""
+_kinds: dict[int, int] = {}
+"""Whose code it is, by its id. The beginning is the loop that runs tasks: above it is no workflow."""
+_kept: dict[int, CodeType] = {}
+"""The code whose ids are known: as long as it is kept, no other gets them."""
 
 
 def call_site(depth: int) -> str:
     """The place of the nearest caller that is the user's, `depth` frames up or further, and of its callers."""
     caller = sys._getframe(depth)
     outer = caller.f_back
-    if outer is not None and outer.f_code in _beginnings:
-        site = _known.get((caller.f_code, caller.f_lasti))
+    if outer is not None and _kinds.get(id(outer.f_code)) == _BEGINNING:
+        site = _known.get((id(caller.f_code), caller.f_lasti))
         if site is not None:
             return site  # the common case: asked for by the workflow itself, and only the user's own places are known
     return _chain(caller)
 
 
-def _chain(frame: FrameType | None) -> str:
+def _chain(caller: FrameType) -> str:
     found: list[str] = []
-    comprehension = False
-    while frame is not None and not _begins(frame) and len(found) <= _MOST_CALLERS:
-        if not _is_inside(frame):
-            if not comprehension:  # what surrounds a comprehension is no caller of it
-                found.append(_place(frame))
-            comprehension = frame.f_code.co_name in _COMPREHENSIONS
+    before = _NOT_THE_USERS
+    frame: FrameType | None = caller
+    while frame is not None and len(found) <= _MOST_CALLERS:
+        kind = _kinds.get(id(frame.f_code))
+        if kind is None:
+            kind = _kind(frame)
+        if kind == _BEGINNING:
+            return "|".join(found)
+        if kind != _NOT_THE_USERS:
+            if before != _COMPREHENSION:  # what surrounds a comprehension is no caller of it
+                found.append(_known.get((id(frame.f_code), frame.f_lasti)) or _place(frame))
+            before = kind
         frame = frame.f_back
-    if frame is None:
-        return found[0] if found else ""  # not in a run: who has called is not of interest
-    return "|".join(found)
+    if frame is not None:
+        return "|".join(found)
+    return found[0] if found else ""  # not in a run: who has called is not of interest
 
 
-def _begins(frame: FrameType) -> bool:
-    if frame.f_code in _beginnings:
-        return True
-    if frame.f_code.co_name == "_drain" and frame.f_globals.get("__name__") == "romancy.core.loop":
-        _beginnings.add(frame.f_code)
-        return True
-    return False
+def _kind(frame: FrameType) -> int:
+    kind = _judged(frame)
+    _kinds[_keep(frame.f_code)] = kind
+    return kind
 
 
-def _is_inside(frame: FrameType) -> bool:
-    name: str = frame.f_globals.get("__name__", "")
-    return name.partition(".")[0] in _INSIDE and not name.startswith(("romancy.demo", "romancy.testing"))
+def _keep(code: CodeType) -> int:
+    if len(_kept) >= _KNOWN_LIMIT or len(_known) >= _KNOWN_LIMIT:
+        _known.clear()
+        _kinds.clear()
+        _kept.clear()
+    _kept[id(code)] = code
+    return id(code)
+
+
+def _judged(frame: FrameType) -> int:
+    module: str = frame.f_globals.get("__name__", "")
+    name = frame.f_code.co_name
+    if module == "romancy.core.loop" and name == "_drain":
+        return _BEGINNING
+    if module.partition(".")[0] in _INSIDE and not module.startswith(("romancy.demo", "romancy.testing")):
+        return _NOT_THE_USERS
+    return _COMPREHENSION if name in _COMPREHENSIONS else _USERS
 
 
 def _place(frame: FrameType) -> str:
-    key = (frame.f_code, frame.f_lasti)
-    site = _known.get(key)
-    if site is None:
-        if len(_known) >= _KNOWN_LIMIT:
-            _known.clear()
-        site = _known[key] = _describe(frame)
+    site = _describe(frame)
+    _known[_keep(frame.f_code), frame.f_lasti] = site
     return site
 
 

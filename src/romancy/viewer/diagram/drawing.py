@@ -14,7 +14,7 @@ from romancy.viewer.diagram.path import Path
 from romancy.viewer.diagram.reading import Function, Reader, parse
 from romancy.viewer.diagram.svg import clean, render
 from romancy.viewer.diagram.tree import End, Frame, Item, Node, Seq, nodes
-from romancy.viewer.diagram.words import Outline, Teller, as_text, badge, told
+from romancy.viewer.diagram.words import Outline, Teller, as_text, badge, shortened, told
 
 _MARGIN = 20.0
 _MOST_ROWS = 200
@@ -128,7 +128,7 @@ def _unseen(site: str, mark: Mark) -> Node:
     place = site.partition("|")[0] if not site.startswith("?") else ""
     chain = chain_of(place)
     where = place.rsplit(":", 2)[0].replace(":", " ") if chain else ""
-    return Node(kind, ", ".join(names)[:200], where, line=chain[0][1] if chain else 0)
+    return Node(kind, shortened(", ".join(names)), shortened(where), line=chain[0][1] if chain else 0)
 
 
 def _column(marks: Mapping[str, Mark]) -> _Picture:
@@ -148,7 +148,7 @@ def _drawn(picture: _Picture, status: str, title: str, prefix: str) -> Drawing:
     taken |= Path(Seq(picture.aside), picture.marks, completed=False).taken
     teller = Teller(picture.marks, taken)
     lines = teller.lines(Seq([picture.tree, *picture.aside]))
-    heading = title or (f"Workflow {picture.name}" if picture.name else "History")
+    heading = shortened(title) or (f"Workflow {picture.name}" if picture.name else "History")
     svg = render(
         _canvas(picture, taken, status),
         title=heading,

@@ -202,7 +202,7 @@ class Measure:
             if forked:
                 bar = (x + min(axes) - 24, x + max(axes) + 24)
                 self._bar(canvas, item, bar, y, y + height, taken)
-            for axis, one in sorted(zip(axes, blocks, strict=True), key=lambda pair: pair[1].taken):
+            for axis, one in zip(axes, blocks, strict=True):
                 self._connect(canvas, x, x + axis, y, y + rail, y + height, one, forked)
                 one.put(canvas, x + axis, y + rail)
 

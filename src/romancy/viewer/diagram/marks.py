@@ -14,6 +14,10 @@ _WITHOUT_PLACE = {"start", "cancel", "timeout", "retry"}
 """What happened to the instance, not at a place in its code."""
 
 
+_NO_COLUMN = 1
+"""What a site has for its column if Python keeps none: nothing in a function can begin there."""
+
+
 class State(StrEnum):
     """How an operation of the code fares."""
 
@@ -170,11 +174,13 @@ class _Index:
         self.lanes = {node: lane for lane, node in _parallel(tree)}
         self._exact: dict[Place, list[Node]] = defaultdict(list)
         self._around: dict[Place, list[Node]] = defaultdict(list)
+        self._lines: dict[Place, list[Node]] = defaultdict(list)
         all_nodes = nodes(tree)
         self._loose = [node for node in all_nodes if node.loose]
         for node in all_nodes:
             for place in node.places:
                 self._exact[place].append(node)
+                self._lines[*place[:2], _NO_COLUMN].append(node)
             for place in node.around:
                 self._around[place].append(node)
 
@@ -184,7 +190,7 @@ class _Index:
         if not chain:
             only_timers = all(one.kind == "timer" and one.name == "timer" for one in mark.sights.values())
             return self._loose if len(self._loose) == 1 and only_timers else []
-        found = _led_by(self._exact.get(chain[0], []), chain[1:])
+        found = _led_by(self._exact.get(chain[0], []) or self._lines.get(chain[0], []), chain[1:])
         for level in range(1, len(chain)):  # a helper whose source is not known: the call that leads to it stands for it
             found = found or _led_by(self._around.get(chain[level], []), chain[level + 1 :])
         return found

@@ -220,7 +220,7 @@ class Reader:
         return Lane(label, self._body(handler.body))
 
     def _with(self, one: ast.With | ast.AsyncWith) -> list[Item]:
-        before = [item for entered in one.items for item in self._expression(entered.context_expr)]
+        before = [item for entered in one.items for item in self._entered(entered.context_expr)]
         fired = [item for entered in one.items for item in self._time_out(one, entered.context_expr)]
         body = self._body(one.body)
         if not has_content(body) and not fired:
@@ -231,6 +231,11 @@ class Reader:
         label = "async with" if isinstance(one, ast.AsyncWith) else "with"
         label += ",".join(_cut("", entered.context_expr) for entered in one.items)
         return [*before, Frame("with", label, Seq([*body.items, *fired]))]
+
+    def _entered(self, one: ast.expr) -> list[Item]:
+        if isinstance(one, ast.Call) and _last_name(one.func) in _TIMEOUTS:
+            return self._arguments(one)  # its timer is drawn with the frame
+        return self._expression(one)
 
     def _time_out(self, one: ast.With | ast.AsyncWith, entered: ast.expr) -> list[Item]:
         """`async with timeout(...)`: its timer is in the history if it rang."""

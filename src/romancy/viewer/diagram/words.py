@@ -19,6 +19,9 @@ _STATES = {
 }
 
 
+_LONGEST = 300
+
+
 @dataclass(frozen=True, slots=True)
 class Outline:
     """A line of the drawing in words, and the lines below it."""
@@ -36,9 +39,14 @@ def told(node: Node, mark: Mark) -> str:
     words += [f"{mark.count} times"] if mark.count > 1 else []
     words += [f"{mark.failed} failed"] if 0 < mark.failed < mark.count else []
     words += [f"{mark.attempts} attempts"] if mark.attempts > 1 else []
-    words += [f"undone by {', '.join(dict.fromkeys(mark.undone))}"] if mark.undone else []
+    words += [shortened(f"undone by {', '.join(dict.fromkeys(mark.undone))}")] if mark.undone else []
     notes = dict.fromkeys(one.note for one in mark.sights.values() if one.note)
-    return clean(": ".join([", ".join(words), *list(notes)[:3]]))
+    return clean(": ".join([", ".join(words), *(shortened(one) for one in list(notes)[:3])]))
+
+
+def shortened(text: str) -> str:
+    """A text of some lines at most."""
+    return text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"
 
 
 def badge(mark: Mark) -> str:
