@@ -15,20 +15,20 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Literal
 
-from playwright.sync_api import Page, sync_playwright
+from playwright.sync_api import Browser, sync_playwright
 
-PICTURES: dict[str, str] = {
-    "overview": "",
-    "instances": "instances",
-    "instance": "instance?id=order-1&view=diagram",
-    "failed": "instance?id=order-2",
-    "waiting": "instance?id=order-3",
-    "slept": "instance?id=napper",
-    "start": "start?like=order-1",
-    "workflows": "workflows",
+PICTURES = {
+    "overview": ("", 1280, "light"),
+    "instances": ("instances?q=status%3Alive", 1280, "light"),
+    "instance": ("instance?id=order-1&view=diagram", 1280, "light"),
+    "failed": ("instance?id=order-2", 1280, "dark"),
+    "code": ("instance?id=order-3&view=code", 1280, "light"),
+    "slept": ("instance?id=napper", 1280, "light"),
+    "start": ("start?like=order-1", 1280, "light"),
+    "workflows": ("workflows", 1280, "dark"),
+    "narrow": ("instance?id=order-3", 400, "light"),
 }
-_SIZES = {"": 1280, "-narrow": 400}
-_NARROW = ("instances", "slept")
+"""By name: a page, the width and the theme."""
 
 
 def shop() -> Any:
@@ -54,24 +54,22 @@ def make(folder: Path) -> None:
         _busy(site)
         with sync_playwright() as playwright:
             browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
-            themes: tuple[Literal["light", "dark"], ...] = ("light", "dark")
-            for theme in themes:
-                for suffix, width in _SIZES.items():
-                    context = browser.new_context(viewport={"width": width, "height": 800}, color_scheme=theme)
-                    _take(context.new_page(), site.root, folder, theme, suffix)
-                    context.close()
+            for name in PICTURES:
+                _take(browser, site.root, folder, name)
             browser.close()
     finally:
         site.stop()
 
 
-def _take(page: Page, root: str, folder: Path, theme: str, suffix: str) -> None:
-    for name, path in PICTURES.items():
-        if suffix and name not in _NARROW:
-            continue
-        page.goto(f"{root}/viewer/{path}")
-        page.wait_for_load_state("load")
-        page.screenshot(path=folder / f"viewer-{name}{suffix}-{theme}.png", full_page=True)
+def _take(browser: Browser, root: str, folder: Path, name: str) -> None:
+    path, width, theme = PICTURES[name]
+    scheme: Literal["light", "dark"] = "dark" if theme == "dark" else "light"
+    context = browser.new_context(viewport={"width": width, "height": 600}, color_scheme=scheme)
+    page = context.new_page()
+    page.goto(f"{root}/viewer/{path}")
+    page.wait_for_load_state("load")
+    page.screenshot(path=folder / f"viewer-{name}.png", full_page=True)
+    context.close()
 
 
 def _busy(site: Any) -> None:

@@ -7,10 +7,10 @@ from typing import Any
 
 from romancy.errors import RomancyError
 from romancy.manage.records import Deed, Explanation, InstanceDetail
-from romancy.model.instance import AttemptEntry, WaitingFor
-from romancy.model.source import split_sections
+from romancy.model.instance import AttemptEntry, HistoryEntry, WaitingFor
 from romancy.model.status import Status
 from romancy.viewer import diagram, values
+from romancy.viewer.diagram.code import listing
 from romancy.viewer.page import View, Visit, link
 from romancy.viewer.timeline.drawing import ROWS, draw
 
@@ -119,14 +119,22 @@ async def _history(visit: Visit, detail: InstanceDetail, generation: int | None)
 
 
 async def _diagram(visit: Visit, detail: InstanceDetail, generation: int | None) -> dict[str, Any]:
-    source = await visit.manager.get_source(detail.summary.instance_id)
-    entries = await visit.manager.get_history(detail.summary.instance_id, generation=generation, limit=_DRAWN)
-    now: list[WaitingFor | AttemptEntry] = [*detail.summary.waiting_for, *detail.attempts]
-    return {"diagram": diagram.draw(source, entries.items, open=now, status=detail.summary.status.value)}
+    source, entries, now = await _known(visit, detail, generation)
+    return {"diagram": diagram.draw(source, entries, open=now, status=detail.summary.status.value)}
 
 
 async def _code(visit: Visit, detail: InstanceDetail, generation: int | None) -> dict[str, Any]:
-    return {"sections": split_sections(await visit.manager.get_source(detail.summary.instance_id) or "")}
+    source, entries, now = await _known(visit, detail, generation)
+    return {"listings": listing(source, entries, open=now)}
+
+
+async def _known(
+    visit: Visit, detail: InstanceDetail, generation: int | None
+) -> tuple[str | None, list[HistoryEntry], list[WaitingFor | AttemptEntry]]:
+    """The source, the history, and what goes on now: what diagram and code are made of."""
+    source = await visit.manager.get_source(detail.summary.instance_id)
+    entries = await visit.manager.get_history(detail.summary.instance_id, generation=generation, limit=_DRAWN)
+    return source, entries.items, [*detail.summary.waiting_for, *detail.attempts]
 
 
 async def _generations(visit: Visit, detail: InstanceDetail, generation: int | None) -> dict[str, Any]:

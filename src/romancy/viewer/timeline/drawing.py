@@ -146,9 +146,7 @@ class _Pen:
     def axis(self) -> Markup:
         """The numbers above."""
         ticks = [
-            Markup('<text class="{}" x="{:.3f}%" y="15" dx="3">{}</text>').format(
-                "more" if tick.label.startswith("+") else "first", tick.left, tick.label
-            )
+            Markup('<text class="{}" x="{:.3f}%" y="15" dx="3">{}</text>').format(_rank(tick), tick.left, tick.label)
             for tick in self.scale.ticks()
         ]
         gaps = [self._gap(one) for one in self.scale.breaks()]
@@ -222,6 +220,11 @@ class _Pen:
             '<g class="span" tabindex="0" role="img" aria-label="{}"><title>{}</title>'
             '<svg x="{:.3f}%" overflow="visible"><path class="mark {}" d="M0 4l4 4h-3v10h-2v-10h-3z"/></svg></g>'
         ).format(says, says, self.scale.place(to_micros(mark.at)), "bad" if mark.kind in _BAD else "")
+
+
+def _rank(tick: Tick) -> str:
+    """Which labels give way on a narrow screen."""
+    return "more" if tick.label.startswith("+") else "first zero" if tick.label == "0" else "first"
 
 
 _BAD = frozenset({"lost", "blocked", "terminate"})
