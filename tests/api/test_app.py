@@ -4,15 +4,34 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sys
 from typing import Any
 
+import pytest
+from pydantic import TypeAdapter
 from starlette.applications import Starlette
 from starlette.routing import Mount
 from tests.api.asking import get, post
 from tests.api.test_stream import Open, opened, told
 from tests.http.calls import lifespan
 
-from romancy import App, Client, WorkflowContext, wait_event, workflow
+from romancy import (
+    ActivityContext,
+    App,
+    Client,
+    ConfigurationError,
+    RetryPolicy,
+    Token,
+    WorkflowContext,
+    WorkflowFailedError,
+    activity,
+    join_group,
+    receive,
+    subscribe,
+    wait_event,
+    workflow,
+)
+from romancy.api.table import BASE, ENDPOINTS
 
 ID = "order/1\n\u2603 'x'"
 
@@ -20,6 +39,23 @@ ID = "order/1\n\u2603 'x'"
 @workflow
 async def order(ctx: WorkflowContext, number: int) -> object:
     return (await wait_event(ctx, "paid")).data
+
+
+@activity(retry=RetryPolicy.none())
+async def charge(ctx: ActivityContext) -> None:
+    raise ValueError("<b>no</b> \0 \u202e")
+
+
+@workflow
+async def failing(ctx: WorkflowContext) -> None:
+    await charge(ctx)
+
+
+@workflow
+async def listener(ctx: WorkflowContext) -> None:
+    await subscribe(ctx, "news/ü")
+    await join_group(ctx, "all")
+    await receive(ctx, "news/ü")
 
 
 async def start(app: Any, instance_id: str = ID, number: int = 2**60) -> None:
@@ -57,6 +93,36 @@ async def test_an_instance_from_its_start_to_its_end(database: str) -> None:
         entries = (await get(app, "/api/v1/instance/history", id=ID)).json["items"]
         assert [one["kind"] for one in entries] == ["event"]
         assert "async def order" in (await get(app, "/api/v1/instance/source", id=ID)).json["source"]
+
+
+async def test_what_is_answered_has_the_shape_that_the_document_says(database: str) -> None:
+    app = App(database, workflows=[order, failing, listener])
+    async with app:
+        await start(app, "a")
+        failed = await app.start_workflow(failing.with_options(instance_id="f"))
+        with pytest.raises(WorkflowFailedError):
+            await failed.result()
+        await app.start_workflow(listener.with_options(instance_id="l"))
+        async with opened(app, "id=l") as stream:
+            await until(stream, "waiting_for_message")
+        batch = (await post(app, f"{BASE}/batches/start", {"deed": "pause", "filter": "workflow:nothing"})).json["batch_id"]
+        known: dict[str, list[dict[str, Any]]] = {
+            "id": [{"id": "a"}, {"id": "f"}, {"id": "l"}],
+            "/batch": [{"id": batch}],
+            "/channel/subscribers": [{"name": "news/ü"}],
+            "/group/members": [{"name": "all"}],
+            "/workflow/schema": [{"name": "order"}],
+            "/instance/event-schema": [{"id": "a", "op": "paid:1"}],
+        }
+        for endpoint in ENDPOINTS:
+            if endpoint.method == "GET":
+                usual = known["id"] if "id" in endpoint.question.model_fields else [{}]
+                for question in known.get(endpoint.path, usual):
+                    answer = await get(app, BASE + endpoint.path, **question)
+                    assert (endpoint.path, answer.status) == (endpoint.path, 200)
+                    TypeAdapter(endpoint.answer).validate_json(answer.body)
+        members = (await get(app, f"{BASE}/group/members", name="all")).json
+        assert members["items"] == ["l"]
 
 
 async def test_what_another_process_does_is_seen(database: str) -> None:
@@ -98,6 +164,25 @@ async def test_deeds_each_by_itself(database: str) -> None:
         assert (await get(app, "/api/v1/instances", page_token="?")).status == 400
 
 
+async def test_the_record_of_deeds_names_the_token(database: str) -> None:
+    ada = {"authorization": "Bearer secret"}
+    app = App(database, workflows=[order], auth=[Token("secret", name="Ada")])
+    async with app:
+        body = {"workflow": "order", "input": {"number": 1}, "instance_id": "a"}
+        assert (await post(app, f"{BASE}/workflows/start", body, ada)).status == 200
+        assert (await post(app, f"{BASE}/instances/do", {"deed": "pause", "ids": ["a"], "reason": "why"}, ada)).status == 200
+        lines = (await get(app, f"{BASE}/audit", ada, id="a")).json["items"]
+        assert [(one["actor"], one["deed"]) for one in lines] == [("Ada", "pause"), ("Ada", "start")]
+
+
+async def test_a_missing_extra_is_named(file: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [one for one in sys.modules if one.startswith("romancy.viewer")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "jinja2", None)
+    with pytest.raises(ConfigurationError, match=r"pip install 'romancy\[http\]'"):
+        await get(App(file), "/health/live")
+
+
 async def test_pages_by_key(database: str) -> None:
     app = App(database, workflows=[order])
     async with app:
@@ -133,6 +218,16 @@ async def test_streams_end_with_the_app(file: str) -> None:
 
     assert [one["type"] for one in await lifespan(app, between)][-1] == "lifespan.shutdown.complete"
     await watching[0]
+
+
+async def test_the_viewer_stands_behind_the_same_door(file: str) -> None:
+    app = App(file, workflows=[order], auth=[Token("secret")])
+    async with app:
+        assert (await get(app, "/viewer/")).status == 401
+        assert (await get(app, "/viewer/assets/viewer.css")).status == 200
+        page = await get(app, "/viewer/", {"authorization": "Bearer secret"})
+        assert (page.status, page.headers["content-type"]) == (200, "text/html; charset=utf-8")
+        assert "script-src 'self'" in page.headers["content-security-policy"]
 
 
 async def test_where_the_app_is_mounted(file: str) -> None:

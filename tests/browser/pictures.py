@@ -47,7 +47,7 @@ def make(folder: Path) -> None:
     """Take all pictures."""
     from tests.browser import conftest  # after the shop: it names it
 
-    conftest.world = shop().world
+    vars(conftest)["world"] = shop().world
     site = conftest.Site(Path(tempfile.mkdtemp()), friendly=True)
     site.start()
     try:

@@ -1,4 +1,4 @@
-"""The routes, on Starlette: the only module that imports it.
+"""The routes, on Starlette: the only module of ingress that imports it.
 
 `Door` stands before them: it starts the app if no lifespan did, asks who is calling, and turns every error into an
 answer. A handler either answers or raises.
