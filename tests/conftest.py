@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -38,26 +37,10 @@ def _patched() -> None:
     patch.install()
 
 
-@contextmanager
-def _lending(name: str, folder: Path) -> Iterator[Lend]:
-    kind = databases.KINDS[name]
-    if why_not := kind.missing():
-        pytest.skip(why_not)
-    lent: list[str] = []
-
-    def lend(*, bare: bool = False) -> str:
-        lent.append(kind.lend(folder, bare=bare))
-        return lent[-1]
-
-    yield lend
-    for address in lent:
-        kind.take_back(address)
-
-
 @pytest.fixture(params=databases.names())
 def new_database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Lend]:
     """Addresses of empty databases, each time another; the test runs once for each kind."""
-    with _lending(request.param, tmp_path) as lend:
+    with databases.lending(request.param, tmp_path) as lend:
         yield lend
 
 
@@ -82,7 +65,7 @@ def everywhere(new_database: Lend, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def postgres(tmp_path: Path) -> Iterator[str]:
     """The address of an empty database on PostgreSQL, for tests that are about that."""
-    with _lending("postgres", tmp_path) as lend:
+    with databases.lending("postgres", tmp_path) as lend:
         yield lend()
 
 

@@ -1,7 +1,7 @@
 """The databases that tests run on: every kind there is, and an empty one for each test.
 
 A new kind of database is one more line in `KINDS`. `ROMANCY_TEST_DATABASES=sqlite,postgres` names those to run on; without
-it, all.
+it, all but `pgbouncer`, which is PostgreSQL with a pooler in between: only the integration tests are run on it every time.
 
 Servers keep the databases they have lent, for the next test: deleting the rows takes 1 ms. (Truncating the tables took
 12 ms, a copy of a template 26.)
@@ -14,14 +14,15 @@ import atexit
 import os
 import sqlite3
 import threading
-from collections.abc import Callable, Coroutine, Sequence
-from contextlib import closing, suppress
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
 from functools import cache
 from itertools import count
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 import asyncpg
+import pytest
 from tests import mariadb, servers
 
 T = TypeVar("T")
@@ -220,7 +221,23 @@ class PostgresServer:
 
     async def connect(self, address: str) -> Line:
         """With asyncpg."""
-        return _PostgresLine(await asyncpg.connect(address))
+        return _PostgresLine(await asyncpg.connect(address, statement_cache_size=0))
+
+
+class PooledServer(PostgresServer):
+    """PostgreSQL behind PgBouncer, which gives out connections by the transaction."""
+
+    others = "SELECT 1 WHERE false"  # the pooler keeps what it has opened
+
+    def missing(self) -> str | None:
+        """Whether both start."""
+        if servers.bouncer_program() is None:
+            return "there is no PgBouncer: apt-get install pgbouncer"
+        return super().missing()
+
+    def new(self) -> str:
+        """A new database, by way of the pooler."""
+        return servers.bouncer().over(super().new())
 
 
 class _PostgresLine:
@@ -299,16 +316,17 @@ KINDS: dict[str, Kind] = {
     "sqlite": Files(),
     "postgres": Databases(PostgresServer()),
     "mariadb": Databases(MariaServer()),
+    "pgbouncer": Databases(PooledServer()),
 }
 
 
 _SCHEMES = {"postgresql": "postgres", "mysql": "mariadb"}
 
 
-def names() -> Sequence[str]:
+def names(*more: str) -> Sequence[str]:
     """The kinds to run on."""
-    wanted = os.environ.get("ROMANCY_TEST_DATABASES")
-    return [name for name in KINDS if wanted is None or name in wanted.split(",")]
+    wanted = os.environ.get("ROMANCY_TEST_DATABASES", ",".join(("sqlite", "postgres", "mariadb", *more)))
+    return [name for name in KINDS if name in wanted.split(",")]
 
 
 def kind_of(address: str) -> Kind:
@@ -324,6 +342,23 @@ def execute(address: str, query: str) -> list[tuple[Any, ...]]:
 def blob(address: str, digits: str) -> str:
     """Bytes as they are written in a statement, given in hexadecimal digits."""
     return f"'\\x{digits}'::bytea" if address.startswith("postgres") else f"X'{digits}'"
+
+
+@contextmanager
+def lending(name: str, folder: Path) -> Iterator[Lend]:
+    """Databases of one kind for a test; the test is skipped if there are none."""
+    kind = KINDS[name]
+    if why_not := kind.missing():
+        pytest.skip(why_not)
+    lent: list[str] = []
+
+    def lend(*, bare: bool = False) -> str:
+        lent.append(kind.lend(folder, bare=bare))
+        return lent[-1]
+
+    yield lend
+    for address in lent:
+        kind.take_back(address)
 
 
 # --- a thread whose event loop keeps the connections to the servers, whatever loops the tests use

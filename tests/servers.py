@@ -168,6 +168,12 @@ class PgBouncer:
         shutil.rmtree(self._folder, ignore_errors=True)
 
 
+@cache
+def bouncer() -> PgBouncer:
+    """A pooler in front of the server that tests use."""
+    return PgBouncer(postgres(), "server_idle_timeout = 2")
+
+
 def bouncer_program() -> str | None:
     """Where PgBouncer is, if it is installed."""
     return shutil.which("pgbouncer") or shutil.which("pgbouncer", path="/usr/sbin:/usr/local/sbin")

@@ -103,7 +103,7 @@ class Results:
                     self.fail(instance_id, error)
 
     async def _look(self, ids: list[str]) -> None:
-        endings = await self._store.endings(ids)
+        endings = await self._store.endings(ids) if ids else {}
         for instance_id in ids:
             if (ending := endings.get(instance_id)) is not None or instance_id not in endings:
                 for future in self._waiting.pop(instance_id, ()):

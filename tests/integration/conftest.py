@@ -2,8 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from pathlib import Path
+
 import pytest
+from tests import databases
+from tests.databases import Lend
 from tests.integration.counting import Counter, count
+
+
+@pytest.fixture(params=databases.names("pgbouncer"))
+def new_database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Lend]:
+    """As for all tests, and PostgreSQL with a pooler in between."""
+    with databases.lending(request.param, tmp_path) as lend:
+        yield lend
 
 
 @pytest.fixture

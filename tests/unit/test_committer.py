@@ -18,7 +18,8 @@ from romancy.store.port import Store
 class SlowStore:
     """Writes a batch when it is told to."""
 
-    def __init__(self) -> None:
+    def __init__(self, lanes: int = 1) -> None:
+        self.lanes = lanes
         self.batches: list[list[Write]] = []
         self.gate = asyncio.Semaphore(0)
         self.failures: list[BaseException] = []
@@ -139,3 +140,123 @@ async def test_a_committer_that_is_abandoned_tells_who_waits(store: SlowStore, c
             await future
     with pytest.raises(StoreError, match="not running"):
         await committer.submit(create("c"))
+
+
+# --- two batches under way
+
+
+@pytest.fixture
+async def server() -> SlowStore:
+    return SlowStore(lanes=2)
+
+
+@pytest.fixture
+async def on_server(server: SlowStore) -> AsyncIterator[Committer]:
+    committer = Committer(cast(Store, server))
+    committer.start()
+    yield committer
+    await committer.abandon()
+
+
+def ids(store: SlowStore) -> list[list[str]]:
+    return [[cast(Any, write).instance_id for write in batch] for batch in store.batches]
+
+
+async def test_many_are_written_in_two_halves(server: SlowStore, on_server: Committer) -> None:
+    sources = [Source(f"run-{number}") for number in range(10)]
+    for source in sources:
+        on_server.enlist(source)
+    await rounds()
+    assert [len(batch) for batch in server.batches] == [5, 5], "both are under way"
+
+    server.gate.release()
+    await sources[0].answered_once.wait()
+    assert not sources[9].answers
+    server.gate.release()
+    await sources[9].answered_once.wait()
+    await on_server.drained()
+    assert all(source.answers == [Applied()] for source in sources)
+
+
+async def test_calls_wait_for_calls_and_runs_do_not(server: SlowStore, on_server: Committer) -> None:
+    first = on_server.submit(create("a"))
+    await rounds()
+    second = on_server.submit(create("b"))
+    source = Source("run")
+    on_server.enlist(source)
+    await rounds()
+    assert ids(server) == [["a"], ["run"]]
+
+    server.gate.release()
+    await first
+    await rounds()
+    assert ids(server) == [["a"], ["run"], ["b"]]
+    server.gate.release()
+    server.gate.release()
+    await second
+    await source.answered_once.wait()
+
+
+async def test_a_call_that_waits_for_calls_lets_others_work(server: SlowStore, on_server: Committer) -> None:
+    first = on_server.submit(create("a"))
+    await rounds()
+    second = on_server.submit(create("b"))
+    await rounds()
+    assert ids(server) == [["a"]]
+    server.gate.release()
+    server.gate.release()
+    await asyncio.gather(first, second)
+    assert ids(server) == [["a"], ["b"]]
+
+
+async def test_a_third_batch_waits(server: SlowStore, on_server: Committer) -> None:
+    sources = [Source(name) for name in "abc"]
+    for source in sources:
+        on_server.enlist(source)
+        await rounds()
+    assert ids(server) == [["a"], ["b"]]
+    assert not on_server.idle
+    for _ in range(3):
+        server.gate.release()
+    await sources[2].answered_once.wait()
+    await on_server.drained()
+    assert on_server.idle
+
+
+async def test_of_two_batches_one_fails(server: SlowStore, on_server: Committer) -> None:
+    server.failures = [StoreError("away")]
+    sources = [Source(name) for name in "ab"]
+    for source in sources:
+        on_server.enlist(source)
+        await rounds()
+    for _ in range(3):
+        server.gate.release()
+    for source in sources:
+        await source.answered_once.wait()
+    await on_server.drained()
+    assert [source.answers for source in sources] == [[Applied()], [Applied()]]
+
+
+async def test_both_are_told_when_it_is_abandoned(server: SlowStore, on_server: Committer) -> None:
+    source = Source("run")
+    on_server.enlist(source)
+    await rounds()
+    written, queued = on_server.submit(create("a")), on_server.submit(create("b"))
+    await rounds()
+    await on_server.abandon()
+    for future in (written, queued):
+        with pytest.raises(StoreError):
+            await future
+    assert source.answers == []
+
+
+async def test_what_nobody_foresaw_stops_it(server: SlowStore, on_server: Committer) -> None:
+    server.failures = [ZeroDivisionError()]
+    on_server.enlist(Source("run"))
+    server.gate.release()
+    while True:
+        try:
+            on_server.submit(create("a")).add_done_callback(lambda future: future.exception())
+        except StoreError:
+            break
+        await asyncio.sleep(0)

@@ -8,6 +8,9 @@
 No delay is added: while one batch is being written, the next gathers. A host is asked for its transition when the writer is
 free, so that everything it did since its last commit is one transition.
 
+A server can write while this process computes, so to a server two batches may be under way: a large one is written in two
+halves, and from then on one half computes while the other is written. Calls keep their order: they wait for calls.
+
 When the database itself fails (full, away), callers of `submit` are told at once and decide; transitions are written again,
 in order, until they succeed: what activities did must not be forgotten.
 """
@@ -18,6 +21,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable
+from functools import partial
 from typing import Protocol, TypeAlias
 
 from romancy.crash import SimulatedCrash
@@ -28,6 +32,7 @@ from romancy.store.port import Store
 _log = logging.getLogger("romancy.store")
 _FIRST_PAUSE = 0.05
 _LONGEST_PAUSE = 2.0
+_WORTH_HALVING = 8
 
 
 Then: TypeAlias = Callable[[Answer | StoreError], None]
@@ -56,6 +61,12 @@ class Committer:
         self._wanted = asyncio.Event()
         self._idle = asyncio.Event()
         self._idle.set()
+        self._lanes = store.lanes
+        self._under_way: set[asyncio.Task[None]] = set()
+        self._calling = False
+        """A batch with calls is under way."""
+        self._pause = _FIRST_PAUSE
+        self._broken: BaseException | None = None
         self._task: asyncio.Task[None] | None = None
         self.on_written: Callable[[], None] | None = None
         self.batches = 0
@@ -78,8 +89,10 @@ class Committer:
         """End now, leaving what was not written unwritten."""
         task, self._task = self._task, None
         if task is not None:
-            task.cancel()
-            await asyncio.wait({task})
+            tasks = {task, *self._under_way}
+            for one in tasks:
+                one.cancel()
+            await asyncio.wait(tasks)
         for call in self._calls:
             call.answer(StoreError("The app was shut down before this was written."))
         self._calls.clear()
@@ -113,46 +126,82 @@ class Committer:
         self._wanted.set()
 
     async def _run(self) -> None:
-        pause = _FIRST_PAUSE
         while True:
             await self._wanted.wait()
+            if len(self._under_way) == self._lanes:
+                await asyncio.wait(self._under_way, return_when=asyncio.FIRST_COMPLETED)
+            if self._broken is not None:
+                raise self._broken
             self._wanted.clear()
             self._idle.clear()
             try:
                 await self._flush()
-                pause = _FIRST_PAUSE
-            except StoreError as error:
-                _log.warning("could not write to the database, will try again: %s", error)
-                await asyncio.sleep(pause)
-                pause = min(pause * 2, _LONGEST_PAUSE)
-                self._wanted.set()
             except SimulatedCrash:
                 return
-            finally:
-                self._idle.set()
 
     async def _flush(self) -> None:
-        calls, self._calls = self._calls, []
-        sources, self._sources = self._sources, {}
+        calls, pairs = self._gather()
+        if not calls and not pairs:  # calls that wait for calls go when those have landed
+            if not self._under_way:
+                self._idle.set()
+            return
+        if self._lanes > 1:
+            task = asyncio.get_running_loop().create_task(self._write(calls, pairs), name="romancy-commit")
+            self._under_way.add(task)
+            task.add_done_callback(partial(self._landed, calls))
+            return
+        try:
+            await self._write(calls, pairs)
+        finally:
+            self._written(calls)
+
+    def _gather(self) -> tuple[list[_Call], list[tuple[Transition, Source]]]:
+        """What is to be written now; the rest stays."""
+        calls: list[_Call] = []
+        if not self._calling:
+            calls, self._calls = self._calls, []
+            self._calling = bool(calls)
+        sources, self._sources = list(self._sources), {}
+        if self._lanes > 1 and not self._under_way and len(sources) >= _WORTH_HALVING:
+            half = len(sources) // 2
+            sources, self._sources = sources[:half], dict.fromkeys(sources[half:])
+            self._wanted.set()
         pairs = self._again + [(made, source) for source in sources if (made := _take(source)) is not None]
         self._again = []
+        return calls, pairs
+
+    def _landed(self, calls: list[_Call], task: asyncio.Task[None]) -> None:
+        self._under_way.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._broken = error
+            self._wanted.set()
+        self._written(calls)
+
+    def _written(self, calls: list[_Call]) -> None:
+        if calls:
+            self._calling = False
+        if self._calls or self._again:
+            self._wanted.set()
+        if not self._under_way:
+            self._idle.set()
+
+    async def _write(self, calls: list[_Call], pairs: list[tuple[Transition, Source]]) -> None:
         batch: list[Write] = [call.write for call in calls]
         batch += [transition for transition, _ in pairs]
-        if not batch:
-            return
         try:
             answers = await self._store.commit(batch)
         except StoreError as error:
-            self._again = pairs
             for call in calls:
                 call.answer(error)
             if pairs:
-                raise
+                await self._wait_for_database(error)
+                self._again += pairs
             return
         except BaseException:
             for call in calls:
                 call.answer(StoreError("It is not known whether this was written: the process was stopped."))
             raise
+        self._pause = _FIRST_PAUSE
         self.batches += 1
         self.writes += len(batch)
         if self.on_written is not None:
@@ -161,6 +210,11 @@ class Committer:
             call.answer(answer)
         for (_, source), answer in zip(pairs, answers[len(calls) :], strict=True):
             _tell(source, answer)
+
+    async def _wait_for_database(self, error: StoreError) -> None:
+        _log.warning("could not write to the database, will try again: %s", error)
+        await asyncio.sleep(self._pause)
+        self._pause = min(self._pause * 2, _LONGEST_PAUSE)
 
 
 class _Call:

@@ -102,6 +102,11 @@ class Store(Protocol):
         ...
 
     # --- writing
+    @property
+    def lanes(self) -> int:
+        """How many batches it is worth to have under way at a time."""
+        ...
+
     async def commit(self, batch: Sequence[Write]) -> list[Answer | StoreError]:
         """Write a batch in one transaction; one answer for each write, in order."""
         ...

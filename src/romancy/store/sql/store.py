@@ -78,6 +78,11 @@ class SqlStore:
 
     # --- writing
 
+    @property
+    def lanes(self) -> int:
+        """How many batches it is worth to have under way at a time."""
+        return self._database.lanes
+
     async def commit(self, batch: Sequence[Write]) -> builtins.list[Answer | StoreError]:
         """Write a batch in one transaction; one answer for each write, in order."""
         if not batch:

@@ -103,6 +103,11 @@ class SqliteDatabase:
         session.reader.close()
         session.writer.close()
 
+    @property
+    def lanes(self) -> int:
+        """One writer, under the interpreter's lock: a second batch would wait for the first."""
+        return 1
+
     async def commit(self, batch: Sequence[Write]) -> list[Answer | StoreError]:
         """Write a batch: if it can be one statement, as that; if its data is refused, each write by itself."""
         session = self._opened()
