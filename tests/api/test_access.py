@@ -177,6 +177,9 @@ def test_it_ends_with_its_token() -> None:
     assert Tokens((soon,)).open_session(soon, micros(NOW)).seconds == 90
     session = Tokens((ADMIN,)).open_session(ADMIN, micros(NOW))
     assert Tokens((READ,)).find_session(session.value, micros(NOW)) is None
+    shortened = Token(ADMIN.value, expires=NOW + timedelta(seconds=1))
+    assert Tokens((shortened,)).find_session(session.value, micros(NOW)) == shortened
+    assert Tokens((shortened,)).find_session(session.value, micros(NOW) + MICROS) is None
     assert Tokens((READ, ADMIN)).find_session(session.value, micros(NOW) + MICROS) == ADMIN  # of another process
 
 

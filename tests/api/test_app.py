@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -123,6 +124,18 @@ async def test_what_is_answered_has_the_shape_that_the_document_says(database: s
                     TypeAdapter(endpoint.answer).validate_json(answer.body)
         members = (await get(app, f"{BASE}/group/members", name="all")).json
         assert members["items"] == ["l"]
+
+
+async def test_what_this_process_does_is_heard_at_once(database: str) -> None:
+    app = App(database, workflows=[order])
+    async with app:
+        await start(app, "a")
+        assert app._watcher is not None
+        app._watcher.pace = replace(app._watcher.pace, quiet=3600)  # nothing is found without a hint
+        async with opened(app, "id=a") as stream:
+            await until(stream, "waiting_for_event")
+            await app.pause_workflow("a")
+            await until(stream, "paused")
 
 
 async def test_what_another_process_does_is_seen(database: str) -> None:
