@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from romancy.model.operators import BatchRow, Content, Deeded, Minute, Survey, Tally, bucket_of
@@ -40,7 +41,7 @@ async def surveyed(store: Store, **wanted: Any) -> list[str]:
         found += [line.row.instance_id for line in part.lines]
         if part.end is None:
             return found
-        survey = Survey(**(wanted | {"before": part.end}))
+        survey = replace(survey, before=part.end)
 
 
 async def a_mixture(store: Store) -> None:
