@@ -200,6 +200,10 @@ async def test_an_activity_that_backs_off() -> None:
 async def test_recur_is_a_node() -> None:
     drawing = (await run(cases.again, 2)).draw()
     assert [(node.label, node.state) for node in drawing.nodes] == [("act", "taken"), ("recur", "untaken")]
+    told = await run(cases.again, 2)
+    earlier = draw(told.source, told.entries, status="recurred")
+    assert lit(earlier) == {"act(rounds)": "taken", "recur(rounds - 1)": "taken"}
+    assert ways(earlier)["if rounds > 1"]
 
 
 async def test_a_timeout_that_rang() -> None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from romancy.model.instance import AttemptEntry, HistoryEntry, WaitingFor
 from romancy.model.source import split_sections
 from romancy.viewer.diagram.layout import CHARACTER, SMALL, Box, Canvas, Line, Measure, columns, cut
 from romancy.viewer.diagram.locate import located
-from romancy.viewer.diagram.marks import Mark, assign, chain_of, look
+from romancy.viewer.diagram.marks import Mark, Sight, State, assign, chain_of, look
 from romancy.viewer.diagram.path import Path
 from romancy.viewer.diagram.reading import Function, Reader, parse
 from romancy.viewer.diagram.svg import clean, render
@@ -71,7 +71,7 @@ def draw(
     """
     marks = look(entries, open)
     try:
-        return _drawn(_read(source or "", marks), status, title, prefix)
+        return _drawn(_recurred(_read(source or "", marks), status), status, title, prefix)
     except RecursionError:  # code that is nested deeper than Python can follow
         return _drawn(_column(marks), status, title, prefix)
 
@@ -104,6 +104,16 @@ def _read(source: str, marks: Mapping[str, Mark]) -> _Picture:
     return _Picture(tree, aside, marked, functions[0].definition.name, frozenset(runtime), True, exact)
 
 
+def _recurred(picture: _Picture, status: str) -> _Picture:
+    """A generation that has ended by `recur` has no entry for it: if there is but one in the code, it was that."""
+    found = [node for node in nodes(picture.tree) if node.kind == "recur"]
+    if status != "recurred" or len(found) != 1:
+        return picture
+    mark = Mark()
+    mark.add(Sight("recur", "recur", "recur", "", State.TAKEN))
+    return replace(picture, marks={**picture.marks, found[0]: mark})
+
+
 def _elsewhere(reader: Reader, helpers: Sequence[Function], marks: Mapping[str, Mark]) -> list[Item]:
     """Helpers that ran, though no call of them is seen in the code: under another name, or by way of a variable."""
     firsts = {chain[0] for site in marks if (chain := chain_of(site))}
@@ -127,7 +137,7 @@ def _unseen(site: str, mark: Mark) -> Node:
     kind = _KINDS.get(kinds[0], "activity" if kinds[0] == "activity" else "effect")
     place = site.partition("|")[0] if not site.startswith("?") else ""
     chain = chain_of(place)
-    where = place.rsplit(":", 2)[0].replace(":", " ") if chain else ""
+    where = ":".join(place.split(":")[1:3]) if chain else ""
     return Node(kind, shortened(", ".join(names)), shortened(where), line=chain[0][1] if chain else 0)
 
 

@@ -87,16 +87,21 @@ class Path:
             case End():
                 return item.kind == self._end
             case Seq():
-                return any(
-                    self._can_end(one) and all(self._can_fall(before) for before in item.items[:at])
-                    for at, one in enumerate(item.items)
-                )
+                return next(self._stops(item.items), None) is not None
             case Node() | Fork():
                 return False
             case Frame():
                 return item.kind != "helper" and self._can_end(item.body)
             case Branch():
                 return any(self._can_end(lane.body) for lane in item.lanes)
+
+    def _stops(self, items: list[Item]) -> Iterator[int]:
+        """At which of the items of a sequence the function can have ended."""
+        for at, one in enumerate(items):
+            if self._can_end(one):
+                yield at
+            if not self._can_fall(one):
+                return
 
     # -- what follows from it
 
@@ -108,7 +113,7 @@ class Path:
                 self._branch(item, left)
             case Fork():
                 for lane in item.lanes:
-                    if left is Left.FALLS or lane in self._hot:
+                    if lane in self._hot or (left is Left.FALLS and self._can_fall(lane.body)):
                         self._take(lane, left)
             case Frame():
                 self._frame(item, left)
@@ -173,11 +178,7 @@ class Path:
 
     def _ending(self, tail: list[Item]) -> None:
         """The function has ended somewhere in here, or by coming to its end."""
-        stops = [
-            at
-            for at, one in enumerate([*tail, End("return", "")])
-            if self._can_end(one) and all(self._can_fall(before) for before in tail[:at])
-        ]
+        stops = list(self._stops([*tail, End("return", "")]))
         if len(stops) != 1:
             if tail and tail[0] in self._hot:
                 self._pass(tail[0], Left.UNKNOWN)
@@ -190,6 +191,9 @@ class Path:
     def _pass(self, item: Item, left: Left) -> None:
         if isinstance(item, Node):
             return  # only history says that an operation was asked for
+        possible = {Left.FALLS: self._can_fall, Left.ENDS: self._can_end}.get(left)
+        if item not in self._hot and possible is not None and not possible(item):
+            return  # something in it was asked for and withdrawn, or an error led around it
         if isinstance(item, Frame) and item not in self._hot and item.kind in _PERHAPS:
             return  # passed, perhaps without a round
         self.taken.add(item)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from html import escape
 
@@ -19,22 +20,20 @@ GLYPHS = {
     "recur": "↻",
     "call": "ƒ",
 }
-_BIDI = {*range(0x202A, 0x202F), *range(0x2066, 0x206A), 0x200E, 0x200F, 0x061C}
-"""Characters that change the direction of text: they could make one name look like another."""
+_ODD = re.compile(
+    "[\\x00-\\x1f\\x7f-\\x9f\\ud800-\\udfff\\ufffe\\uffff"
+    "\\u061c\\u200e\\u200f\\u202a-\\u202e\\u2066-\\u2069]"  # change the direction: one name would look like another
+)
 
 
 def clean(text: str) -> str:
     """A text without characters that a page cannot show, or that change how the rest of it is shown."""
-    return "".join(_visible(one) for one in text)
+    return _ODD.sub(_sign, text)
 
 
-def _visible(one: str) -> str:
-    code = ord(one)
-    if code < 0x20:
-        return chr(0x2400 + code)
-    if code in _BIDI or 0x7F <= code < 0xA0 or 0xD800 <= code < 0xE000 or code & 0xFFFE == 0xFFFE:
-        return "�"
-    return one
+def _sign(found: re.Match[str]) -> str:
+    code = ord(found[0])
+    return chr(0x2400 + code) if code < 0x20 else "\ufffd"
 
 
 def attribute(text: str) -> str:
