@@ -7,8 +7,8 @@ SELECT i.id, i.workflow, i.version, i.status, i.generation, i.round, i.epoch, i.
     i.deadline_at, i.created_at, i.started_at, i.updated_at, i.ended_at, i.retrying_since, i.code, i.python,
     i.blocked_by
 FROM romancy_instances AS i FORCE INDEX (romancy_instances_created)
-WHERE i.created_at <= :created AND (i.created_at < :created OR i.id < :id) AND i.created_at >= :after
-    AND i.created_at >= :floor AND (i.created_at > :floor OR i.id >= :floor_id)
+WHERE i.created_at <= :created AND (i.created_at < :created OR i.id < :id) AND i.created_at >= :floor
+    AND (i.created_at > :floor OR i.id >= :floor_id)
     AND (:workflow IS NULL OR LOCATE(:workflow, i.workflow) > 0)
     AND (:instance IS NULL OR LOCATE(:instance, i.id) > 0)
 ORDER BY i.created_at DESC, i.id DESC LIMIT :limit
@@ -20,7 +20,7 @@ SELECT i.id, i.workflow, i.version, i.status, i.generation, i.round, i.epoch, i.
     i.blocked_by
 FROM romancy_instances AS i FORCE INDEX (romancy_instances_created)
 WHERE i.status = 'completed' AND i.created_at <= :created AND (i.created_at < :created OR i.id < :id)
-    AND i.created_at >= :after AND i.created_at >= :floor AND (i.created_at > :floor OR i.id >= :floor_id)
+    AND i.created_at >= :floor AND (i.created_at > :floor OR i.id >= :floor_id)
     AND (:workflow IS NULL OR LOCATE(:workflow, i.workflow) > 0)
     AND (:instance IS NULL OR LOCATE(:instance, i.id) > 0)
 ORDER BY i.created_at DESC, i.id DESC LIMIT :limit
@@ -32,8 +32,8 @@ SELECT i.id, i.workflow, i.version, i.status, i.generation, i.round, i.epoch, i.
     i.blocked_by
 FROM romancy_instances AS i FORCE INDEX (romancy_instances_listed)
 WHERE i.listed = :status
-    AND i.created_at <= :created AND (i.created_at < :created OR i.id < :id) AND i.created_at >= :after
-    AND i.created_at >= :floor AND (i.created_at > :floor OR i.id >= :floor_id)
+    AND i.created_at <= :created AND (i.created_at < :created OR i.id < :id) AND i.created_at >= :floor
+    AND (i.created_at > :floor OR i.id >= :floor_id)
     AND (:workflow IS NULL OR LOCATE(:workflow, i.workflow) > 0)
     AND (:instance IS NULL OR LOCATE(:instance, i.id) > 0)
 ORDER BY i.created_at DESC, i.id DESC LIMIT :limit
@@ -45,7 +45,7 @@ SELECT i.id, i.workflow, i.version, i.status, i.generation, i.round, i.epoch, i.
     i.blocked_by
 FROM romancy_instances AS i FORCE INDEX (romancy_instances_owned)
 WHERE i.owner IS NOT NULL AND i.status = 'running' AND i.created_at <= :created
-    AND (i.created_at < :created OR i.id < :id) AND i.created_at >= :after AND i.created_at >= :floor
+    AND (i.created_at < :created OR i.id < :id) AND i.created_at >= :floor
     AND (i.created_at > :floor OR i.id >= :floor_id)
     AND (:workflow IS NULL OR LOCATE(:workflow, i.workflow) > 0)
     AND (:instance IS NULL OR LOCATE(:instance, i.id) > 0)
@@ -58,7 +58,7 @@ SELECT i.id, i.workflow, i.version, i.status, i.generation, i.round, i.epoch, i.
     i.blocked_by
 FROM romancy_instances AS i FORCE INDEX (romancy_instances_owned)
 WHERE i.owner IS NOT NULL AND i.created_at <= :created AND (i.created_at < :created OR i.id < :id)
-    AND i.created_at >= :after AND i.created_at >= :floor AND (i.created_at > :floor OR i.id >= :floor_id)
+    AND i.created_at >= :floor AND (i.created_at > :floor OR i.id >= :floor_id)
     AND (:workflow IS NULL OR LOCATE(:workflow, i.workflow) > 0)
     AND (:instance IS NULL OR LOCATE(:instance, i.id) > 0)
 ORDER BY i.created_at DESC, i.id DESC LIMIT :limit
@@ -70,7 +70,7 @@ SELECT i.id, i.workflow, i.version, i.status, i.generation, i.round, i.epoch, i.
     i.blocked_by
 FROM romancy_instances AS i FORCE INDEX (romancy_instances_retrying)
 WHERE i.retried_since IS NOT NULL AND i.retried_since <= :created AND (i.retried_since < :created OR i.id < :id)
-    AND i.retried_since >= :after AND i.retried_since >= :floor AND (i.retried_since > :floor OR i.id >= :floor_id)
+    AND i.retried_since >= :floor AND (i.retried_since > :floor OR i.id >= :floor_id)
     AND (:workflow IS NULL OR LOCATE(:workflow, i.workflow) > 0)
     AND (:instance IS NULL OR LOCATE(:instance, i.id) > 0)
 ORDER BY i.retried_since DESC, i.id DESC LIMIT :limit

@@ -7,7 +7,7 @@ SELECT i.id, i.workflow, i.version, i.status, i.generation, i.round, i.epoch, i.
     i.deadline_at, i.created_at, i.started_at, i.updated_at, i.ended_at, i.retrying_since, i.code, i.python,
     i.blocked_by
 FROM romancy_instances AS i
-WHERE (i.created_at, i.id) < (:created, :id) AND i.created_at >= :after AND (i.created_at, i.id) >= (:floor, :floor_id)
+WHERE (i.created_at, i.id) < (:created, :id) AND i.created_at >= :floor AND (i.created_at, i.id) >= (:floor, :floor_id)
     AND (:workflow::text IS NULL OR strpos(i.workflow, :workflow::text) > 0)
     AND (:instance::text IS NULL OR strpos(i.id, :instance::text) > 0)
 ORDER BY i.created_at DESC, i.id DESC LIMIT :limit
@@ -18,7 +18,7 @@ SELECT i.id, i.workflow, i.version, i.status, i.generation, i.round, i.epoch, i.
     i.deadline_at, i.created_at, i.started_at, i.updated_at, i.ended_at, i.retrying_since, i.code, i.python,
     i.blocked_by
 FROM romancy_instances AS i
-WHERE i.status = 'completed' AND (i.created_at, i.id) < (:created, :id) AND i.created_at >= :after
+WHERE i.status = 'completed' AND (i.created_at, i.id) < (:created, :id) AND i.created_at >= :floor
     AND (i.created_at, i.id) >= (:floor, :floor_id)
     AND (:workflow::text IS NULL OR strpos(i.workflow, :workflow::text) > 0)
     AND (:instance::text IS NULL OR strpos(i.id, :instance::text) > 0)
@@ -31,7 +31,7 @@ SELECT i.id, i.workflow, i.version, i.status, i.generation, i.round, i.epoch, i.
     i.blocked_by
 FROM romancy_instances AS i
 WHERE i.status = :status AND i.status NOT IN ('running', 'completed')
-    AND (i.created_at, i.id) < (:created, :id) AND i.created_at >= :after AND (i.created_at, i.id) >= (:floor, :floor_id)
+    AND (i.created_at, i.id) < (:created, :id) AND i.created_at >= :floor AND (i.created_at, i.id) >= (:floor, :floor_id)
     AND (:workflow::text IS NULL OR strpos(i.workflow, :workflow::text) > 0)
     AND (:instance::text IS NULL OR strpos(i.id, :instance::text) > 0)
 ORDER BY i.created_at DESC, i.id DESC LIMIT :limit
@@ -43,7 +43,7 @@ SELECT i.id, i.workflow, i.version, i.status, i.generation, i.round, i.epoch, i.
     i.blocked_by
 FROM romancy_instances AS i
 WHERE i.owner IS NOT NULL AND i.status = 'running' AND (i.created_at, i.id) < (:created, :id)
-    AND i.created_at >= :after AND (i.created_at, i.id) >= (:floor, :floor_id)
+    AND i.created_at >= :floor AND (i.created_at, i.id) >= (:floor, :floor_id)
     AND (:workflow::text IS NULL OR strpos(i.workflow, :workflow::text) > 0)
     AND (:instance::text IS NULL OR strpos(i.id, :instance::text) > 0)
 ORDER BY i.created_at DESC, i.id DESC LIMIT :limit
@@ -54,7 +54,7 @@ SELECT i.id, i.workflow, i.version, i.status, i.generation, i.round, i.epoch, i.
     i.deadline_at, i.created_at, i.started_at, i.updated_at, i.ended_at, i.retrying_since, i.code, i.python,
     i.blocked_by
 FROM romancy_instances AS i
-WHERE i.owner IS NOT NULL AND (i.created_at, i.id) < (:created, :id) AND i.created_at >= :after
+WHERE i.owner IS NOT NULL AND (i.created_at, i.id) < (:created, :id) AND i.created_at >= :floor
     AND (i.created_at, i.id) >= (:floor, :floor_id)
     AND (:workflow::text IS NULL OR strpos(i.workflow, :workflow::text) > 0)
     AND (:instance::text IS NULL OR strpos(i.id, :instance::text) > 0)
@@ -67,7 +67,7 @@ SELECT i.id, i.workflow, i.version, i.status, i.generation, i.round, i.epoch, i.
     i.blocked_by
 FROM romancy_instances AS i
 WHERE i.retrying_since IS NOT NULL
-    AND (i.created_at, i.id) < (:created, :id) AND i.created_at >= :after AND (i.created_at, i.id) >= (:floor, :floor_id)
+    AND (i.created_at, i.id) < (:created, :id) AND i.created_at >= :floor AND (i.created_at, i.id) >= (:floor, :floor_id)
     AND (:workflow::text IS NULL OR strpos(i.workflow, :workflow::text) > 0)
     AND (:instance::text IS NULL OR strpos(i.id, :instance::text) > 0)
 ORDER BY i.created_at DESC, i.id DESC LIMIT :limit

@@ -86,11 +86,10 @@ def _window(cursor: Cursor, name: str, status: Status | None, wanted: Survey, be
 def _stream(
     cursor: Cursor, name: str, status: Status | None, wanted: Survey, before: Key, floor: Key | None
 ) -> Sequence[Sequence[Any]]:
-    lowest = floor if floor is not None else _LOWEST
+    lowest = max(floor if floor is not None else _LOWEST, (wanted.created_after, ""))
     values = {
         "created": before[0],
         "id": before[1],
-        "after": wanted.created_after,
         "floor": lowest[0],
         "floor_id": lowest[1],
         "workflow": wanted.workflow,

@@ -7,7 +7,7 @@ SELECT i.id, i.workflow, i.version, i.status, i.generation, i.round, i.epoch, i.
     i.deadline_at, i.created_at, i.started_at, i.updated_at, i.ended_at, i.retrying_since, i.code, i.python,
     i.blocked_by
 FROM romancy_instances AS i INDEXED BY romancy_instances_created
-WHERE (i.created_at, i.id) < (:created, :id) AND i.created_at >= :after AND (i.created_at, i.id) >= (:floor, :floor_id)
+WHERE (i.created_at, i.id) < (:created, :id) AND i.created_at >= :floor AND (i.created_at, i.id) >= (:floor, :floor_id)
     AND (:workflow IS NULL OR instr(i.workflow, :workflow)) AND (:instance IS NULL OR instr(i.id, :instance))
 ORDER BY i.created_at DESC, i.id DESC LIMIT :limit
 
@@ -17,7 +17,7 @@ SELECT i.id, i.workflow, i.version, i.status, i.generation, i.round, i.epoch, i.
     i.deadline_at, i.created_at, i.started_at, i.updated_at, i.ended_at, i.retrying_since, i.code, i.python,
     i.blocked_by
 FROM romancy_instances AS i INDEXED BY romancy_instances_created
-WHERE i.status = 'completed' AND (i.created_at, i.id) < (:created, :id) AND i.created_at >= :after
+WHERE i.status = 'completed' AND (i.created_at, i.id) < (:created, :id) AND i.created_at >= :floor
     AND (i.created_at, i.id) >= (:floor, :floor_id)
     AND (:workflow IS NULL OR instr(i.workflow, :workflow)) AND (:instance IS NULL OR instr(i.id, :instance))
 ORDER BY i.created_at DESC, i.id DESC LIMIT :limit
@@ -29,7 +29,7 @@ SELECT i.id, i.workflow, i.version, i.status, i.generation, i.round, i.epoch, i.
     i.blocked_by
 FROM romancy_instances AS i INDEXED BY romancy_instances_status
 WHERE i.status = :status AND i.status NOT IN ('running', 'completed')
-    AND (i.created_at, i.id) < (:created, :id) AND i.created_at >= :after AND (i.created_at, i.id) >= (:floor, :floor_id)
+    AND (i.created_at, i.id) < (:created, :id) AND i.created_at >= :floor AND (i.created_at, i.id) >= (:floor, :floor_id)
     AND (:workflow IS NULL OR instr(i.workflow, :workflow)) AND (:instance IS NULL OR instr(i.id, :instance))
 ORDER BY i.created_at DESC, i.id DESC LIMIT :limit
 
@@ -40,7 +40,7 @@ SELECT i.id, i.workflow, i.version, i.status, i.generation, i.round, i.epoch, i.
     i.blocked_by
 FROM romancy_instances AS i INDEXED BY romancy_instances_owned
 WHERE i.owner IS NOT NULL AND i.status = 'running' AND (i.created_at, i.id) < (:created, :id)
-    AND i.created_at >= :after AND (i.created_at, i.id) >= (:floor, :floor_id)
+    AND i.created_at >= :floor AND (i.created_at, i.id) >= (:floor, :floor_id)
     AND (:workflow IS NULL OR instr(i.workflow, :workflow)) AND (:instance IS NULL OR instr(i.id, :instance))
 ORDER BY i.created_at DESC, i.id DESC LIMIT :limit
 
@@ -50,7 +50,7 @@ SELECT i.id, i.workflow, i.version, i.status, i.generation, i.round, i.epoch, i.
     i.deadline_at, i.created_at, i.started_at, i.updated_at, i.ended_at, i.retrying_since, i.code, i.python,
     i.blocked_by
 FROM romancy_instances AS i INDEXED BY romancy_instances_owned
-WHERE i.owner IS NOT NULL AND (i.created_at, i.id) < (:created, :id) AND i.created_at >= :after
+WHERE i.owner IS NOT NULL AND (i.created_at, i.id) < (:created, :id) AND i.created_at >= :floor
     AND (i.created_at, i.id) >= (:floor, :floor_id)
     AND (:workflow IS NULL OR instr(i.workflow, :workflow)) AND (:instance IS NULL OR instr(i.id, :instance))
 ORDER BY i.created_at DESC, i.id DESC LIMIT :limit
@@ -62,7 +62,7 @@ SELECT i.id, i.workflow, i.version, i.status, i.generation, i.round, i.epoch, i.
     i.blocked_by
 FROM romancy_instances AS i INDEXED BY romancy_instances_retrying
 WHERE i.retrying_since IS NOT NULL
-    AND (i.created_at, i.id) < (:created, :id) AND i.created_at >= :after AND (i.created_at, i.id) >= (:floor, :floor_id)
+    AND (i.created_at, i.id) < (:created, :id) AND i.created_at >= :floor AND (i.created_at, i.id) >= (:floor, :floor_id)
     AND (:workflow IS NULL OR instr(i.workflow, :workflow)) AND (:instance IS NULL OR instr(i.id, :instance))
 ORDER BY i.created_at DESC, i.id DESC LIMIT :limit
 

@@ -113,16 +113,20 @@ FROM json_each(:kinds) AS kind CROSS JOIN romancy_instances AS i ON i.id IN (
 ORDER BY i.wake_at, i.id LIMIT :limit
 
 -- name: kinds_waiting
--- Each workflow and version that unowned instances wait for: from one to the next in the index, however many there are.
+-- Each workflow and version that unowned instances wait for: from one to the next in the index, however many there are. (Of
+-- two columns that are compared together only the first is looked up.)
 WITH RECURSIVE kinds (workflow, version) AS (
     SELECT * FROM (
         SELECT workflow, version FROM romancy_instances WHERE owner IS NULL AND wake_at IS NOT NULL
         ORDER BY workflow, version LIMIT 1)
     UNION ALL
-    SELECT i.workflow, i.version FROM kinds CROSS JOIN romancy_instances AS i ON i.id = (
-        SELECT id FROM romancy_instances
-        WHERE owner IS NULL AND wake_at IS NOT NULL AND (workflow, version) > (kinds.workflow, kinds.version)
-        ORDER BY workflow, version LIMIT 1))
+    SELECT i.workflow, i.version FROM kinds CROSS JOIN romancy_instances AS i ON i.id = coalesce(
+        (SELECT id FROM romancy_instances
+        WHERE owner IS NULL AND wake_at IS NOT NULL AND workflow = kinds.workflow AND version > kinds.version
+        ORDER BY version LIMIT 1),
+        (SELECT id FROM romancy_instances
+        WHERE owner IS NULL AND wake_at IS NOT NULL AND workflow > kinds.workflow
+        ORDER BY workflow, version LIMIT 1)))
 SELECT json_group_array(json_array(workflow, version)) FROM kinds
 
 -- name: all_workers
