@@ -9,17 +9,33 @@ from types import ModuleType
 from typing import Any
 
 from romancy.app import App
+from romancy.authoring.workflow import Workflow
 from romancy.errors import ConfigurationError
 
 
 def load_app(target: str) -> App:
     """The app at `MODULE:APP`, imported from the current folder. Raises `ConfigurationError`."""
-    module_name, _, name = full_target(target).partition(":")
+    found = _load(full_target(target), target)
+    if not isinstance(found, App):
+        raise ConfigurationError(f"{target} is {_described(found)}: name an object that is a romancy.App.")
+    return found
+
+
+def load_workflow(target: str) -> Workflow[..., Any]:
+    """The workflow at `MODULE:WORKFLOW`. Raises `ConfigurationError`."""
+    if ":" not in target:
+        raise ConfigurationError(f"{target!r} names no workflow: write MODULE:WORKFLOW, e.g. shop:checkout.")
+    found = _load(target, target)
+    if not isinstance(found, Workflow):
+        raise ConfigurationError(f"{target} is {_described(found)}: name a function decorated with @workflow.")
+    return found
+
+
+def _load(full: str, target: str) -> Any:
+    module_name, _, name = full.partition(":")
     found: Any = _module(module_name)
     for part in name.split("."):
         found = _attribute(found, part, target)
-    if not isinstance(found, App):
-        raise ConfigurationError(f"{target} is {_described(found)}: name an object that is a romancy.App.")
     return found
 
 
