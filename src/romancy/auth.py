@@ -2,10 +2,15 @@
 
 A caller shows a token (`Authorization: Bearer ...`) and has the role of that token. Instead of tokens a function may
 decide: it gets the ASGI scope of the request and gives back a role, or None for a stranger.
+
+A browser cannot send that header when it opens a page: it exchanges the token for a session, which it keeps as a cookie.
+A session is signed with the token itself. So every process that knows the token knows its sessions, none has to be kept,
+and they end when the token is taken away.
 """
 
 from __future__ import annotations
 
+import hashlib
 import hmac
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,7 +18,10 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any, TypeAlias
 
-from romancy.clock import to_micros
+from romancy.clock import MICROS, to_micros
+
+_SESSION = 12 * 3600 * MICROS
+"""How long a session lasts, unless its token ends earlier."""
 
 
 class Role(StrEnum):
@@ -38,6 +46,8 @@ class Token:
     value: str = field(repr=False)
     role: str = "admin"
     expires: datetime | None = None
+    name: str = field(default="", repr=False)
+    """Who has it, as the record of what was done says; without one, the end of its fingerprint."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.value, str) or not self.value or not self.value.isascii() or not self.value.isprintable():
@@ -47,6 +57,42 @@ class Token:
         _role(self.role)
         if self.expires is not None and (not isinstance(self.expires, datetime) or self.expires.tzinfo is None):
             raise ValueError("expires= of a token is an aware datetime, e.g. datetime(2030, 1, 1, tzinfo=UTC)")
+
+    def valid(self, now: int) -> bool:
+        """It has not expired."""
+        return self.expires is None or now < to_micros(self.expires)
+
+    @property
+    def fingerprint(self) -> str:
+        """Tells it from others without telling what it is."""
+        return hashlib.sha256(self.value.encode()).hexdigest()
+
+    @property
+    def bearer(self) -> str:
+        """Who has it, for people."""
+        return self.name or f"token …{self.fingerprint[-4:]}"
+
+    def signature(self, expires: int) -> str:
+        """What only those can write who know the token: the end of a session."""
+        key = hmac.digest(self.value.encode(), b"romancy session", "sha256")
+        return hmac.new(key, f"{self.fingerprint}:{expires}".encode(), "sha256").hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who calls."""
+
+    name: str
+    """As the record of what was done says."""
+    role: Role
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """What a browser keeps instead of a token."""
+
+    value: str = field(repr=False)
+    seconds: int
 
 
 Decide: TypeAlias = Callable[[Mapping[str, Any]], str | Awaitable[str | None] | None]
@@ -59,12 +105,26 @@ class Tokens:
 
     known: tuple[Token, ...]
 
-    def role(self, shown: str, now: int) -> Role | None:
-        """The role of whoever shows this text, or None."""
+    def find(self, shown: str, now: int) -> Token | None:
+        """The token that this text is, if it is valid."""
         # All are compared, each in constant time: how long it takes tells nothing about which was nearly right.
         fits = [one for one in self.known if hmac.compare_digest(one.value.encode(), shown.encode("utf-8", "replace"))]
-        valid = [one for one in fits if one.expires is None or now < to_micros(one.expires)]
-        return Role(valid[0].role) if valid else None
+        return next((one for one in fits if one.valid(now)), None)
+
+    def open_session(self, token: Token, now: int) -> Session:
+        """What a browser may show instead of this token for some hours."""
+        expires = now + _SESSION
+        if token.expires is not None:
+            expires = min(expires, to_micros(token.expires))
+        return Session(f"{expires}.{token.signature(expires)}", (expires - now) // MICROS)
+
+    def find_session(self, shown: str, now: int) -> Token | None:
+        """The token for which a session was opened, if both are valid."""
+        end, _, signature = shown.partition(".")
+        if not (end.isascii() and end.isdecimal() and len(end) < 20 and signature.isascii()):
+            return None
+        fits = [one for one in self.known if hmac.compare_digest(one.signature(int(end)), signature)]
+        return next((one for one in fits if one.valid(now) and now < int(end)), None)
 
 
 def read_auth(given: Any) -> Tokens | Decide | None:

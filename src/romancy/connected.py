@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any, Self
 
@@ -44,6 +44,8 @@ class Connected:
         self._committer: Committer | None = None
         self._results: Results | None = None
         self._changing: asyncio.Lock | None = None
+        self._on_change: Callable[[], None] | None = None
+        """Called when something was written, here or elsewhere."""
 
     async def startup(self) -> None:
         """Connect. Safe to call again while running."""
@@ -67,12 +69,18 @@ class Connected:
             self._results = Results(store)
         self._results.move_to(store)
         self._committer = Committer(store)
+        self._committer.on_written = self._changed
         self._committer.start()
         store.on_foreign_commit = self._heard
 
     def _heard(self) -> None:
         if self._results is not None:
             self._results.hear()
+        self._changed()
+
+    def _changed(self) -> None:
+        if self._on_change is not None:
+            self._on_change()
 
     async def shutdown(self) -> None:
         """Disconnect. Safe to call twice."""

@@ -3,26 +3,34 @@
 | need   | what                                          | with `auth`          | without                    |
 |--------|-----------------------------------------------|----------------------|----------------------------|
 | none   | health, and paths that lead nowhere           | anybody              | anybody                    |
-| events | an event posted                               | role events or admin | anybody                    |
+| events | an event posted                               | role events or admin | anybody; in /api this machine |
+| enter  | what a browser needs to show its token        | anybody              | this machine               |
 | read   | GET of /api, /cancel, /metrics, /viewer       | role read or admin   | this machine               |
 | admin  | everything else there                         | role admin           | this machine               |
+
+The API says of some of its paths that they need something else than their method tells: see `Access.needs`.
+
+A caller shows a token, or a session, which is a cookie that a browser got for a token.
 
 "This machine" is a connection from a loopback address that nobody has forwarded: a proxy on the same machine would
 lend its own address to the whole world. A browser on this machine acts for strangers too, namely for the pages it shows:
 so a request from another origin is refused, and one to a public name, which its owner may have pointed at this machine.
+
+Browsers send cookies, and come from this machine, whichever page makes them ask. What is written below /api and /viewer
+therefore takes proof that a page of ours asks: its origin, and a header that no page of others can send (`check_ours`).
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import Enum
 from ipaddress import ip_address
 from typing import Any
 from urllib.parse import SplitResult, urlsplit
 
-from romancy.auth import Decide, Role, Tokens
+from romancy.auth import Caller, Decide, Role, Token, Tokens
 from romancy.clock import Clock
 from romancy.ingress.problems import ForbiddenError, UnauthenticatedError
 from romancy.ingress.types import Scope
@@ -32,24 +40,49 @@ class Need(Enum):
     """What a request needs; the value is the roles that have it."""
 
     NONE = ()
+    ENTER = tuple(Role)
     EVENTS = (Role.EVENTS, Role.ADMIN)
     READ = (Role.READ, Role.ADMIN)
     ADMIN = (Role.ADMIN,)
 
 
+COOKIE = "romancy_session"
+OURS = "x-romancy-request"
+"""The header, with the value 1, by which scripts of ours say that they are."""
+
 _GUARDED = {"api", "cancel", "metrics", "viewer"}
+_FOR_BROWSERS = {"api", "viewer"}
 _EVENTS = {"/", "/events", "/events/"}
+_READING = ("GET", "HEAD")
 _FORWARDING = ("forwarded", "x-real-ip")
 _HOW = "To let others in, give the app `auth=[Token(...)]` and send `Authorization: Bearer ...`."
+_STRANGER = "Send `Authorization: Bearer ...` with a token that this app knows and that is valid."
+
+NOBODY = Caller("", Role.EVENTS)
+"""Whoever calls what needs nothing."""
+LOCAL = Caller("local", Role.ADMIN)
+
+Needs = Mapping[tuple[str, str], Need]
+"""What is needed by method and path, where the method alone does not tell."""
 
 
-def need(method: str, path: str) -> Need:
+def need(method: str, path: str, needs: Needs | None = None) -> Need:
     """What a request to this path needs."""
     if path in _EVENTS:
         return Need.EVENTS if method == "POST" else Need.NONE  # other methods are answered 405
-    if path[1:].partition("/")[0] in _GUARDED:
-        return Need.READ if method in ("GET", "HEAD") else Need.ADMIN
-    return Need.NONE
+    if _first(path) not in _GUARDED:
+        return Need.NONE
+    return (needs or {}).get((method, path)) or _usual_need(method, path)
+
+
+def _usual_need(method: str, path: str) -> Need:
+    if method not in _READING:
+        return Need.ADMIN
+    return Need.ENTER if path.startswith("/viewer/assets/") else Need.READ
+
+
+def _first(path: str) -> str:
+    return path[1:].partition("/")[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,32 +91,61 @@ class Access:
 
     auth: Tokens | Decide | None
     clock: Clock
+    needs: Needs = field(default_factory=dict[tuple[str, str], Need])
 
-    async def check(self, scope: Scope, path: str) -> None:
-        """Raise `UnauthenticatedError` or `ForbiddenError` if the caller may not do this."""
-        wanted = need(scope["method"], path)
-        if wanted is Need.NONE:
-            return
-        if self.auth is not None:
-            self._compare(await self._role(scope), wanted)
-        elif wanted is not Need.EVENTS:
+    async def check(self, scope: Scope, path: str) -> Caller:
+        """Who calls. Raises `UnauthenticatedError` or `ForbiddenError` if they may not do this."""
+        wanted = need(scope["method"], path, self.needs)
+        guarded = _first(path) in _GUARDED
+        if wanted is Need.NONE or (self.auth is None and not guarded):
+            return NOBODY
+        if self.auth is None:
             check_local(scope)
+            caller, by_cookie = LOCAL, False
+        else:
+            caller, by_cookie = await self._known(scope, wanted)
+        if scope["method"] not in _READING and _first(path) in _FOR_BROWSERS:
+            check_ours(scope, by_cookie=by_cookie, by_script=wanted is not Need.ENTER)
+        return caller
 
-    async def _role(self, scope: Scope) -> Role | None:
+    async def _known(self, scope: Scope, wanted: Need) -> tuple[Caller, bool]:
+        """The caller, and whether only a cookie says who that is."""
+        if wanted is Need.ENTER:
+            return NOBODY, False
+        by_cookie = False
         if isinstance(self.auth, Tokens):
-            return self.auth.role(_bearer(headers_of(scope)), self.clock.now())
+            token = self._token(headers_of(scope))
+            by_cookie = token is None and "authorization" not in headers_of(scope)
+            if by_cookie:
+                token = self._session(scope)
+            caller = Caller(token.bearer, Role(token.role)) if token is not None else None
+        else:
+            caller = await self._decided(scope)
+        return _compare(caller, wanted), by_cookie
+
+    def _token(self, headers: Mapping[str, str]) -> Token | None:
+        assert isinstance(self.auth, Tokens)
+        return self.auth.find(bearer(headers), self.clock.now())
+
+    def _session(self, scope: Scope) -> Token | None:
+        assert isinstance(self.auth, Tokens)
+        found = (self.auth.find_session(value, self.clock.now()) for value in cookies_of(scope, COOKIE))
+        return next((token for token in found if token is not None), None)
+
+    async def _decided(self, scope: Scope) -> Caller | None:
         assert self.auth is not None
+        assert not isinstance(self.auth, Tokens)
         decided = self.auth(scope)
         role = await decided if inspect.isawaitable(decided) else decided
-        return None if role is None else Role(role)
+        return None if role is None else Caller(f"role {Role(role).value}", Role(role))
 
-    def _compare(self, role: Role | None, wanted: Need) -> None:
-        if role is None:
-            raise UnauthenticatedError(
-                "Send `Authorization: Bearer ...` with a token that this app knows and that is valid."
-            )
-        if role not in wanted.value:
-            raise ForbiddenError(f"The role {role.value!r} may not do this: it takes {' or '.join(wanted.value)}.")
+
+def _compare(caller: Caller | None, wanted: Need) -> Caller:
+    if caller is None:
+        raise UnauthenticatedError(_STRANGER)
+    if caller.role not in wanted.value:
+        raise ForbiddenError(f"The role {caller.role.value!r} may not do this: it takes {' or '.join(wanted.value)}.")
+    return caller
 
 
 def check_local(scope: Scope) -> None:
@@ -96,8 +158,23 @@ def check_local(scope: Scope) -> None:
     host = headers.get("host", "").lower()
     if _is_public_name(_split(f"//{host}").hostname or ""):
         raise ForbiddenError(f"Without `auth` this answers only to localhost and addresses, not to names. {_HOW}")
-    if "origin" in headers and _split(headers["origin"]).netloc != host:
+    if "origin" in headers and not _same_origin(headers):
         raise ForbiddenError(f"Without `auth` this answers no pages of other origins. {_HOW}")
+
+
+def check_ours(scope: Scope, *, by_cookie: bool, by_script: bool) -> None:
+    """Raise `ForbiddenError` if a browser may be asking for a page that is not ours.
+
+    Whoever sends a bearer token by itself is no browser: those send what they have, whoever asks. Forms (not `by_script`)
+    cannot send headers of their own.
+    """
+    headers = headers_of(scope)
+    if not by_cookie and (bearer(headers) or not ("origin" in headers or "sec-fetch-site" in headers)):
+        return
+    if not _same_origin(headers):
+        raise ForbiddenError("A browser may write only for pages of this app: `Origin` is not where this request went to.")
+    if by_script and headers.get(OURS) != "1":
+        raise ForbiddenError("A browser may write only for scripts of this app: they send `X-Romancy-Request: 1`.")
 
 
 def headers_of(scope: Scope) -> Mapping[str, str]:
@@ -105,9 +182,26 @@ def headers_of(scope: Scope) -> Mapping[str, str]:
     return {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
 
 
-def _bearer(headers: Mapping[str, str]) -> str:
+def cookies_of(scope: Scope, name: str) -> Iterator[str]:
+    """All cookies of a name: there may be one for each path above this one."""
+    for header, value in scope["headers"]:
+        if header.lower() == b"cookie":
+            for part in value.decode("latin-1").split(";"):
+                key, _, text = part.strip().partition("=")
+                if key == name:
+                    yield text
+
+
+def bearer(headers: Mapping[str, str]) -> str:
+    """The token that is shown, or nothing."""
     scheme, _, token = headers.get("authorization", "").partition(" ")
     return token.strip() if scheme.lower() == "bearer" else ""
+
+
+def _same_origin(headers: Mapping[str, str]) -> bool:
+    """Of the scheme nothing is said: a proxy that speaks HTTPS may stand before us."""
+    origin = _split(headers.get("origin", "")).netloc
+    return origin != "" and origin == headers.get("host", "").lower()
 
 
 def _is_loopback(client: Sequence[Any] | None) -> bool:

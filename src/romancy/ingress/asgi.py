@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -24,8 +25,9 @@ from romancy.errors import (
     WorkflowNotFoundError,
 )
 from romancy.ingress import cloudevents, jsontext
-from romancy.ingress.access import Access
+from romancy.ingress.access import Access, Needs
 from romancy.ingress.body import Bodies, ClientGone
+from romancy.ingress.headers import JSON_HEADERS
 from romancy.ingress.life import Life
 from romancy.ingress.metrics import CONTENT_TYPE, exposition
 from romancy.ingress.problems import MalformedRequestError, MethodNotAllowedError, NotFoundError, Problem
@@ -39,6 +41,9 @@ _RETRY_AFTER = "1"
 _MAX_ID = 1024
 _MAX_REASON = 4096
 
+CALLER = "romancy.caller"
+"""Where handlers find in the scope who calls."""
+
 # The first that fits; a RomancyError of another kind, such as StoreError, is the app's trouble and not the caller's.
 _STATUSES: tuple[tuple[type[RomancyError], int], ...] = (
     (WorkflowNotFoundError, 404),
@@ -48,20 +53,38 @@ _STATUSES: tuple[tuple[type[RomancyError], int], ...] = (
 )
 
 
-def build(service: Service, settings: HTTPSettings, clock: Clock, more: Sequence[BaseRoute] = ()) -> ASGIApp:
+@dataclass(frozen=True, slots=True)
+class More:
+    """What others add to the paths of this module."""
+
+    routes: Sequence[BaseRoute] = ()
+    needs: Needs = field(default_factory=dict)
+    refuse: Callable[[Scope, str, Response], Response] | None = None
+    """Gets each refusal with its scope and path, and may say it in another way: to a person, for example."""
+
+
+def build(service: Service, settings: HTTPSettings, clock: Clock, more: More | None = None) -> ASGIApp:
     """The ASGI application: events, cancellation, health, and more routes if given."""
+    more = more or More()
     handlers = _Handlers(service, Bodies(settings.max_body_size, settings.request_timeout))
-    router = Router([*handlers.routes(), *more], redirect_slashes=False)
-    return Door(router, Life(service), Access(settings.auth, clock))
+    router = Router([*handlers.routes(), *more.routes], redirect_slashes=False)
+    return Door(router, Life(service), Access(settings.auth, clock, more.needs), more.refuse)
 
 
 class Door:
     """What every request passes, in and out."""
 
-    def __init__(self, inner: ASGIApp, life: Life, access: Access) -> None:
+    def __init__(
+        self,
+        inner: ASGIApp,
+        life: Life,
+        access: Access,
+        refuse: Callable[[Scope, str, Response], Response] | None = None,
+    ) -> None:
         self._inner = inner
         self._life = life
         self._access = access
+        self._refuse = refuse
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One connection, as ASGI calls it."""
@@ -79,10 +102,10 @@ class Door:
     async def _request(self, scope: Scope, receive: Receive, send: Send) -> None:
         answering, path = _Answering(send), route_path(scope)
         try:
-            await self._access.check(scope, path)
+            caller = await self._access.check(scope, path)
             if path != "/health/live":  # being alive does not depend on the database
                 await self._life.begin()
-            await self._inner(self._at(scope, path), receive, answering)
+            await self._inner({**self._at(scope, path), CALLER: caller}, receive, answering)
         except ClientGone:
             return
         except asyncio.CancelledError:
@@ -90,9 +113,12 @@ class Door:
             await answering.fail(scope, receive, _unavailable("The request was cut off because the server stops."))
             raise
         except HTTPException as error:
-            await answering.fail(scope, receive, _routing_failure(error, scope["method"], path))
+            await answering.fail(scope, receive, self._said(scope, path, _routing_failure(error, scope["method"], path)))
         except Exception as error:
-            await answering.fail(scope, receive, answer_to(error))
+            await answering.fail(scope, receive, self._said(scope, path, answer_to(error)))
+
+    def _said(self, scope: Scope, path: str, refusal: Response) -> Response:
+        return refusal if self._refuse is None else self._refuse(scope, path, refusal)
 
     def _at(self, scope: Scope, path: str) -> Scope:
         """The scope as Starlette finds this path in it, whichever way the server above counts the root path."""
@@ -209,21 +235,26 @@ def _reason(body: bytes) -> str | None:
 def answer_to(error: Exception) -> Response:
     """The answer that an error becomes."""
     if isinstance(error, Problem):
-        return _problem(error.status, type(error).__name__, str(error), error.retryable)
+        return problem(error.status, type(error).__name__, str(error), error.retryable)
     if isinstance(error, RomancyError):
         status = next((status for kind, status in _STATUSES if isinstance(error, kind)), 503)
-        return _problem(status, type(error).__name__, str(error), status == 503)
+        return problem(status, type(error).__name__, str(error), status == 503)
     _LOG.error("A request failed for a reason that nobody foresaw.", exc_info=error)
-    return _problem(500, "InternalError", "Something went wrong here; the log of the app says what.", True)
+    return problem(500, "InternalError", "Something went wrong here; the log of the app says what.", True)
 
 
 def _unavailable(why: str) -> Response:
-    return _problem(503, "UnavailableError", why, True)
+    return problem(503, "UnavailableError", why, True)
 
 
-def _problem(status: int, kind: str, message: str, retryable: bool) -> Response:
-    content = {"error": message, "error_type": kind, "retryable": retryable}
-    return JSONResponse(content, status, headers=_HEADERS.get(status))
+def problem(
+    status: int, kind: str, message: str, retryable: bool = False, fields: Mapping[str, str] | None = None
+) -> Response:
+    """What is answered instead of 2xx; `fields` says of each part of the question what is wrong with it."""
+    content: dict[str, object] = {"error": message, "error_type": kind, "retryable": retryable}
+    if fields:
+        content["fields"] = dict(fields)
+    return JSONResponse(content, status, headers={**JSON_HEADERS, **_HEADERS.get(status, {})})
 
 
 _HEADERS: Mapping[int, Mapping[str, str]] = {

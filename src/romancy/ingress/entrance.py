@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Callable
 from types import ModuleType
+from typing import TYPE_CHECKING
 
 from romancy.clock import Clock
 from romancy.errors import ConfigurationError
 from romancy.ingress.types import ASGIApp, HTTPSettings, Service
 
+if TYPE_CHECKING:
+    from romancy.ingress.asgi import More
 
-def open_http(service: Service, settings: HTTPSettings, clock: Clock) -> ASGIApp:
-    """The ASGI application of an app. Raises `ConfigurationError` if the extra is not installed."""
+
+def open_http(service: Service, settings: HTTPSettings, clock: Clock, more: Callable[[], More] | None = None) -> ASGIApp:
+    """The ASGI application of an app, with more paths if given. Raises `ConfigurationError` if the extra is missing."""
     # Not at the top: the library works without HTTP, and without Starlette.
     asgi = load_extra("romancy.ingress.asgi", needs="starlette", extra="http", what="HTTP")
-    app: ASGIApp = asgi.build(service, settings, clock)
+    app: ASGIApp = asgi.build(service, settings, clock, more() if more is not None else None)
     return app
 
 

@@ -87,6 +87,16 @@ class Stored:
     waits: tuple[Wait, ...]
 
 
+class Standing(NamedTuple):
+    """Where an instance stands: enough to see that it has moved."""
+
+    generation: int
+    seq: int
+    """Of the last entry of its history."""
+    status: Status
+    updated_at: int
+
+
 @dataclass(frozen=True, slots=True)
 class Query:
     """What to list: newest first, by key."""

@@ -57,6 +57,7 @@ class Committer:
         self._idle = asyncio.Event()
         self._idle.set()
         self._task: asyncio.Task[None] | None = None
+        self.on_written: Callable[[], None] | None = None
         self.batches = 0
         self.writes = 0
 
@@ -154,6 +155,8 @@ class Committer:
             raise
         self.batches += 1
         self.writes += len(batch)
+        if self.on_written is not None:
+            self.on_written()
         for call, answer in zip(calls, answers, strict=False):
             call.answer(answer)
         for (_, source), answer in zip(pairs, answers[len(calls) :], strict=True):

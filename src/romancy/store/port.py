@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from romancy.errors import StoreError
 from romancy.model.history import Attempt, Entry
-from romancy.model.instance import Inbox, Loaded, Query, Row, Stored, WorkerRow
+from romancy.model.instance import Inbox, Loaded, Query, Row, Standing, Stored, WorkerRow
 from romancy.model.outbox import OutboxRow, Settled
 from romancy.model.status import Status
 from romancy.model.talk import Said
@@ -239,6 +239,10 @@ class Store(Protocol):
         ...
 
     # --- reading, for people
+    async def standings(self, ids: Sequence[str]) -> dict[str, Standing]:
+        """Where each instance that exists stands."""
+        ...
+
     async def get(self, instance_id: str, generation: int | None = None) -> Stored | None:
         """One instance with its payloads, as it is or as it was in an archived generation."""
         ...

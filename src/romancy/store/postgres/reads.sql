@@ -137,6 +137,13 @@ SELECT i.id, i.status, p.output, p.error FROM romancy_instances AS i
 LEFT JOIN romancy_payloads AS p ON p.instance_id = i.id AND p.generation = i.generation AND i.ended_at IS NOT NULL
 WHERE i.id = ANY (ARRAY(SELECT jsonb_array_elements_text(?::jsonb)))
 
+-- name: standings_of
+-- Where each of the given instances stands.
+SELECT i.id, i.generation, coalesce((
+    SELECT max(h.seq) FROM romancy_history AS h WHERE h.instance_id = i.id AND h.generation = i.generation), 0),
+    i.status, i.updated_at
+FROM romancy_instances AS i WHERE i.id = ANY (ARRAY(SELECT jsonb_array_elements_text(?::jsonb)))
+
 -- name: journal_of
 -- An instance's journal, oldest first.
 SELECT at, kind, detail, worker, epoch FROM romancy_journal WHERE instance_id = ? ORDER BY id

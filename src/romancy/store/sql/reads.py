@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from romancy.model.history import Attempt, Entry
-from romancy.model.instance import Inbox, Loaded, Mail, Query, Row, Stored, WorkerRow
+from romancy.model.instance import Inbox, Loaded, Mail, Query, Row, Standing, Stored, WorkerRow
 from romancy.model.status import Status
 from romancy.model.transition import Ending, Wait
 from romancy.store.port import JournalEntry, Runnable
@@ -93,6 +93,14 @@ def endings(cursor: Cursor, ids: Sequence[str]) -> dict[str, tuple[Status, Endin
         status = status_of(word)
         found[instance_id] = (status, Ending(output, error)) if status.ended else None
     return found
+
+
+def standings(cursor: Cursor, ids: Sequence[str]) -> dict[str, Standing]:
+    """Where each instance that exists stands."""
+    return {
+        instance_id: Standing(generation, seq, status_of(word), updated_at)
+        for instance_id, generation, seq, word, updated_at in cursor.rows("standings_of", (as_json(ids),))
+    }
 
 
 def get(cursor: Cursor, instance_id: str, generation: int | None = None) -> Stored | None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from romancy.clock import Clock
 from romancy.errors import ConfigurationError, StoreError
 from romancy.model.history import Attempt, Entry
-from romancy.model.instance import Inbox, Loaded, Query, Row, Stored, WorkerRow
+from romancy.model.instance import Inbox, Loaded, Query, Row, Standing, Stored, WorkerRow
 from romancy.model.outbox import OutboxRow, Settled
 from romancy.model.status import Status
 from romancy.model.talk import Said
@@ -253,6 +253,10 @@ class SqlStore:
     async def endings(self, ids: Sequence[str]) -> dict[str, tuple[Status, Ending] | None]:
         """How each instance that exists has ended; None: it has not."""
         return await self._database.read(partial(reads.endings, ids=ids))
+
+    async def standings(self, ids: Sequence[str]) -> dict[str, Standing]:
+        """Where each instance that exists stands."""
+        return await self._database.read(partial(reads.standings, ids=ids))
 
     def pulse(self, worker: str) -> Pulse:
         """The worker's heartbeat."""

@@ -139,6 +139,13 @@ FROM json_each(?) AS wanted CROSS JOIN romancy_instances AS i ON i.id = wanted.v
 SELECT i.id, i.status, p.output, p.error FROM json_each(?) AS wanted CROSS JOIN romancy_instances AS i ON i.id = wanted.value
 LEFT JOIN romancy_payloads AS p ON p.instance_id = i.id AND p.generation = i.generation AND i.ended_at IS NOT NULL
 
+-- name: standings_of
+-- Where each of the given instances stands.
+SELECT i.id, i.generation, coalesce((
+    SELECT max(h.seq) FROM romancy_history AS h WHERE h.instance_id = i.id AND h.generation = i.generation), 0),
+    i.status, i.updated_at
+FROM json_each(?) AS wanted CROSS JOIN romancy_instances AS i ON i.id = wanted.value
+
 -- name: journal_of
 -- An instance's journal, oldest first.
 SELECT at, kind, detail, worker, epoch FROM romancy_journal WHERE instance_id = ? ORDER BY id

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from romancy.model.instance import Inbox, Query
+from romancy.model.instance import Inbox, Query, Standing
 from romancy.model.status import Status
 from romancy.model.transition import Ending, RequestKind, Wait, WaitKind
 from romancy.store.port import Store
@@ -55,6 +55,16 @@ class TestReading:
         await write(store, ending("b"))
         found = await store.statuses(["a", "b", "nobody", "a"])
         assert found == {"a": Status.RUNNING, "b": Status.COMPLETED}
+
+    async def test_standings_of_those_that_exist(self, store: Store) -> None:
+        await started(store, "a", "b")
+        before = await store.standings(["a", "b", "nobody", "a"])
+        assert {id: one[:3] for id, one in before.items()} == {"a": (1, 0, Status.RUNNING), "b": (1, 0, Status.RUNNING)}
+        await write(store, transition(history=(entry(1), entry(2)), now=77))
+        await write(store, ending("b"))
+        after = await store.standings(["b", "a"])
+        assert (after["a"], after["b"].status) == (Standing(1, 2, Status.RUNNING, 77), Status.COMPLETED)
+        assert await store.standings([]) == {}
 
     async def test_endings_of_those_that_exist(self, store: Store) -> None:
         await started(store, "a", "b", "c")

@@ -1,0 +1,164 @@
+"""A token becomes a cookie: browsers cannot send a token when they open a page, or a stream.
+
+    GET  /viewer/login   a page that asks for the token
+    POST /viewer/login   token=...&next=...   303 with the cookie, or 401
+    POST /viewer/logout                       303 without it
+
+Whoever opens a page of the viewer without a valid cookie gets the same page, as the body of the 401.
+"""
+
+from __future__ import annotations
+
+import json
+from functools import partial
+from html import escape
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
+
+from romancy.auth import Role, Session, Tokens
+from romancy.clock import Clock
+from romancy.ingress.access import COOKIE, Need, Needs, headers_of
+from romancy.ingress.body import Bodies
+from romancy.ingress.headers import HTML_HEADERS
+from romancy.ingress.problems import (
+    ForbiddenError,
+    MalformedRequestError,
+    NotFoundError,
+    UnauthenticatedError,
+    UnsupportedContentTypeError,
+)
+from romancy.ingress.types import HTTPSettings, Scope
+
+LOGIN = "/viewer/login"
+LOGOUT = "/viewer/logout"
+HOME = "/viewer/"
+NEEDS: Needs = {
+    ("GET", LOGIN): Need.ENTER,
+    ("HEAD", LOGIN): Need.ENTER,
+    ("POST", LOGIN): Need.ENTER,
+    ("POST", LOGOUT): Need.ENTER,
+}
+_MAX_FORM = 16 * 1024
+_STRANGER = "That is no token of this app, or it is not valid any more."
+
+
+def routes(settings: HTTPSettings, clock: Clock) -> list[BaseRoute]:
+    """The paths of this module."""
+    bodies = Bodies(min(_MAX_FORM, settings.max_body_size), settings.request_timeout)
+    return [
+        Route(LOGIN, _ask, methods=["GET"]),
+        Route(LOGIN, partial(_enter, settings.auth, clock, bodies), methods=["POST"]),
+        Route(LOGOUT, _leave, methods=["POST"]),
+    ]
+
+
+async def _ask(request: Request) -> Response:
+    wanted = request.query_params.get("next", "")
+    return page(request.scope, 200, "Log in", "Show a token of this app.", form=True, goes_to=wanted)
+
+
+async def _enter(auth: Any, clock: Clock, bodies: Bodies, request: Request) -> Response:
+    if not isinstance(auth, Tokens):
+        raise NotFoundError("There is nothing to log in to: this app has no tokens.")
+    form = await _form(bodies, request)
+    token = auth.find(form.get("token", "").strip(), clock.now())
+    if token is None:
+        raise UnauthenticatedError(_STRANGER)
+    if Role(token.role) not in Need.READ.value:
+        raise ForbiddenError(f"The role {token.role!r} may not look at anything.")
+    answer = _go(request.scope, form.get("next", ""))
+    _set_cookie(answer, request.scope, auth.open_session(token, clock.now()))
+    return answer
+
+
+async def _leave(request: Request) -> Response:
+    answer = _go(request.scope, "")
+    _set_cookie(answer, request.scope, Session("", 0))
+    return answer
+
+
+async def _form(bodies: Bodies, request: Request) -> dict[str, str]:
+    if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/x-www-form-urlencoded":
+        raise UnsupportedContentTypeError("Send a form: `Content-Type: application/x-www-form-urlencoded`.")
+    async with bodies.read(request.headers, request.receive) as body:
+        try:
+            found = parse_qs(body.decode(), keep_blank_values=True, max_num_fields=10)
+        except ValueError as error:
+            raise MalformedRequestError("The form cannot be read.") from error
+    return {name: values[-1] for name, values in found.items()}
+
+
+def _go(scope: Scope, wanted: str) -> Response:
+    root = scope.get("root_path", "").rstrip("/")
+    return Response(status_code=303, headers={**HTML_HEADERS, "Location": root + (wanted if _is_ours(wanted) else HOME)})
+
+
+def _is_ours(wanted: str) -> bool:
+    """Below the viewer, and nowhere else: a link to the login page must not lead elsewhere."""
+    plain = wanted.isascii() and wanted.isprintable() and "\\" not in wanted and ".." not in wanted
+    return plain and wanted.startswith(HOME) and not urlsplit(wanted).netloc
+
+
+def _set_cookie(answer: Response, scope: Scope, session: Session) -> None:
+    headers = headers_of(scope)
+    https = scope.get("scheme") == "https" or headers.get("x-forwarded-proto", "").partition(",")[0].strip() == "https"
+    answer.set_cookie(
+        COOKIE,
+        session.value,
+        max_age=session.seconds,
+        path=scope.get("root_path", "").rstrip("/") or "/",
+        secure=https,
+        httponly=True,
+        samesite="lax",
+    )
+
+
+# --- pages
+
+
+def refuse(scope: Scope, path: str, refusal: Response) -> Response:
+    """A refusal, as a page if a person is looking for one. Its status stays what it is."""
+    if not _wants_page(scope, path) or refusal.status_code not in (401, 403):
+        return refusal
+    if refusal.status_code == 403:
+        return page(scope, 403, "Not allowed", _sentence(refusal))
+    goes_to = path if scope["method"] in ("GET", "HEAD") else ""
+    if goes_to and scope.get("query_string"):
+        goes_to += "?" + scope["query_string"].decode("latin-1")
+    says = _STRANGER if path == LOGIN else "Show a token of this app to go on."
+    answer = page(scope, 401, "Log in", says, form=True, goes_to=goes_to)
+    answer.headers["WWW-Authenticate"] = refusal.headers["WWW-Authenticate"]
+    return answer
+
+
+def _wants_page(scope: Scope, path: str) -> bool:
+    return path.startswith("/viewer") and "text/html" in headers_of(scope).get("accept", "")
+
+
+def _sentence(refusal: Response) -> str:
+    return str(json.loads(bytes(refusal.body))["error"])
+
+
+def page(scope: Scope, status: int, title: str, says: str, *, form: bool = False, goes_to: str = "") -> Response:
+    """A page with a sentence, and a form for the token."""
+    root = scope.get("root_path", "").rstrip("/")
+    told = f"<h1>{escape(title)}</h1><p>{escape(says)}</p>{_form_of(root, goes_to) if form else ''}"
+    text = (
+        f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{escape(title)} · romancy</title>'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f'<link rel="stylesheet" href="{escape(root)}/viewer/assets/viewer.css"></head>'
+        f'<body class="login"><main>{told}</main></body></html>'
+    )
+    return Response(text, status, headers=HTML_HEADERS, media_type="text/html")
+
+
+def _form_of(root: str, goes_to: str) -> str:
+    return (
+        f'<form method="post" action="{escape(root)}{LOGIN}"><input type="hidden" name="next" value="{escape(goes_to)}">'
+        '<label for="token">Token</label> <input id="token" name="token" type="password" autocomplete="current-password" '
+        'required autofocus> <button type="submit">Log in</button></form>'
+    )

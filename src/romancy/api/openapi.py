@@ -1,0 +1,145 @@
+"""The OpenAPI document, made from the table."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, cast
+
+from pydantic import TypeAdapter
+from pydantic.json_schema import JsonSchemaMode
+
+from romancy.api import questions as ask
+from romancy.api import shapes
+from romancy.api.table import BASE, ENDPOINTS, Endpoint
+from romancy.ingress.access import COOKIE
+
+_TITLE = "romancy"
+_REFS = "#/components/schemas/{model}"
+_WHY = {
+    400: "The question cannot be understood, or the payload does not fit.",
+    401: "There is no valid token.",
+    403: "The role does not suffice; without tokens: the caller is not this machine; a browser: not a page of this app.",
+    404: "There is no such instance, workflow or batch.",
+    408: "The body did not come in time.",
+    409: "It is in a state in which this cannot be done.",
+    413: "The body is too large.",
+    415: "The body is not said to be JSON.",
+    503: "The database is away, the app does not run, or too many ask at once.",
+}
+_OF_ALL = (400, 401, 403, 503)
+_OF_BODIES = (408, 413, 415)
+
+
+def document() -> dict[str, Any]:
+    """The whole document."""
+    schemas, definitions = _schemas(ENDPOINTS)
+    paths: dict[str, Any] = {}
+    for endpoint in ENDPOINTS:
+        paths.setdefault(BASE + endpoint.path, {})[endpoint.method.lower()] = _operation(endpoint, schemas)
+    paths[f"{BASE}/stream"] = {"get": _stream()}
+    paths[f"{BASE}/openapi.json"] = {"get": _itself()}
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": _TITLE, "version": "1", "description": "What an operator can ask an app, and tell it to do."},
+        "paths": paths,
+        "components": {
+            "schemas": definitions,
+            "responses": {str(status): _refusal(why) for status, why in _WHY.items()},
+            "securitySchemes": {
+                "token": {"type": "http", "scheme": "bearer"},
+                "session": {"type": "apiKey", "in": "cookie", "name": COOKIE},
+            },
+        },
+        "security": [{"token": []}, {"session": []}, {}],
+    }
+
+
+_Key = tuple[str, JsonSchemaMode]
+
+
+def _schemas(endpoints: Sequence[Endpoint[Any]]) -> tuple[dict[_Key, Any], dict[str, Any]]:
+    """The schemas of questions and answers by endpoint, and what they refer to."""
+    wanted: list[tuple[str, JsonSchemaMode, TypeAdapter[Any]]] = [("Problem", "serialization", TypeAdapter(shapes.Problem))]
+    for endpoint in endpoints:
+        if endpoint.method == "POST":
+            wanted.append((endpoint.name, "validation", TypeAdapter(endpoint.question)))
+        wanted.append((endpoint.name, "serialization", TypeAdapter(endpoint.answer)))
+    made, top = TypeAdapter.json_schemas(wanted, ref_template=_REFS)
+    return cast(dict[_Key, Any], made), {name: _open(schema) for name, schema in top["$defs"].items()}
+
+
+def _open(schema: dict[str, Any]) -> dict[str, Any]:
+    """Without the words that only Python needs."""
+    for part in schema.get("properties", {}).values():
+        part.pop("title", None)
+    return schema
+
+
+def _operation(endpoint: Endpoint[Any], schemas: dict[_Key, Any]) -> dict[str, Any]:
+    refusals = (*_OF_ALL, *endpoint.refusals, *(_OF_BODIES if endpoint.method == "POST" else ()))
+    operation: dict[str, Any] = {
+        "operationId": endpoint.name,
+        "summary": endpoint.says,
+        "description": f"Roles: {', '.join(endpoint.need.value)}.",
+        "responses": {"200": _answered(schemas[endpoint.name, "serialization"]), **_refusals(refusals)},
+    }
+    if endpoint.method == "GET":
+        operation["parameters"] = parameters(endpoint.question)
+    else:
+        schema = schemas[endpoint.name, "validation"]
+        operation["requestBody"] = {"required": True, "content": {"application/json": {"schema": schema}}}
+    return operation
+
+
+def parameters(question: type[ask.Question]) -> list[dict[str, Any]]:
+    """The parts of a question as parameters of a path."""
+    schema = question.model_json_schema(ref_template=_REFS)
+    required = schema.get("required", [])
+    return [_parameter(name, dict(part), name in required) for name, part in schema.get("properties", {}).items()]
+
+
+def _parameter(name: str, part: dict[str, Any], required: bool) -> dict[str, Any]:
+    part.pop("title", None)
+    said = part.pop("description", None)
+    # A parameter that is left out is none: there is no way to write null.
+    choices = [one for one in part.pop("anyOf", []) if one.get("type") != "null"]
+    if choices:
+        part |= choices[0]
+        part.pop("default", None)
+    described = {"description": said} if said else {}
+    return {"name": name, "in": "query", "required": required, "schema": part, **described}
+
+
+def _stream() -> dict[str, Any]:
+    return {
+        "operationId": "get_stream",
+        "summary": "Server-sent events, one for each change of an instance; without an id, one for changes of any.",
+        "parameters": [
+            *parameters(ask.Watched),
+            {"name": "Last-Event-ID", "in": "header", "required": False, "schema": {"type": "string"}},
+        ],
+        "responses": {
+            "200": {"description": "The stream.", "content": {"text/event-stream": {"schema": {"type": "string"}}}},
+            **_refusals((*_OF_ALL, 404)),
+        },
+    }
+
+
+def _itself() -> dict[str, Any]:
+    return {
+        "operationId": "get_openapi",
+        "summary": "This document.",
+        "responses": {"200": _answered({"type": "object"}), **_refusals(_OF_ALL)},
+    }
+
+
+def _answered(schema: Any) -> dict[str, Any]:
+    return {"description": "The answer.", "content": {"application/json": {"schema": schema}}}
+
+
+def _refusals(statuses: Sequence[int]) -> dict[str, Any]:
+    return {str(status): {"$ref": f"#/components/responses/{status}"} for status in sorted(statuses)}
+
+
+def _refusal(why: str) -> dict[str, Any]:
+    return {"description": why, "content": {"application/json": {"schema": {"$ref": _REFS.format(model="Problem")}}}}

@@ -1,0 +1,176 @@
+"""The routes of the API, made from its table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any, TypeVar
+
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails, to_json
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
+
+from romancy.api import questions as ask
+from romancy.api.openapi import document
+from romancy.api.stream import stream
+from romancy.api.table import BASE, ENDPOINTS, Endpoint
+from romancy.api.watch import Watcher
+from romancy.auth import Caller
+from romancy.errors import (
+    ChannelModeConflictError,
+    ConfigurationError,
+    InstanceConflictError,
+    InvalidWorkflowStateError,
+    PayloadError,
+    RomancyError,
+    WorkflowNotFoundError,
+)
+from romancy.ingress import jsontext
+from romancy.ingress.access import Need
+from romancy.ingress.asgi import CALLER, problem
+from romancy.ingress.body import Bodies
+from romancy.ingress.headers import JSON_HEADERS
+from romancy.ingress.problems import ForbiddenError, MalformedRequestError, UnauthenticatedError, UnsupportedContentTypeError
+from romancy.ingress.types import HTTPSettings
+from romancy.manage.port import Manager
+
+Q = TypeVar("Q", bound=ask.Question)
+
+# The first that fits; others, such as StoreError, are answered 503 by whoever stands before us.
+_STATUSES: tuple[tuple[type[RomancyError], int], ...] = (
+    (WorkflowNotFoundError, 404),
+    (InstanceConflictError, 409),
+    (ChannelModeConflictError, 409),
+    (InvalidWorkflowStateError, 409),
+    (PayloadError, 400),
+    (ConfigurationError, 400),
+)
+_MOST_FIELDS = 50
+
+
+def routes(manager: Manager, *, settings: HTTPSettings | None = None, watcher: Watcher | None = None) -> list[BaseRoute]:
+    """All paths below `/api/v1`; those that stream only with a watcher."""
+    settings = settings or HTTPSettings()
+    bodies = Bodies(settings.max_body_size, settings.request_timeout)
+    made: list[BaseRoute] = [
+        Route(BASE + one.path, partial(_answer, manager, bodies, one), methods=[one.method]) for one in ENDPOINTS
+    ]
+    made.append(Route(f"{BASE}/openapi.json", partial(_document, to_json(document()))))
+    if watcher is not None:
+        made.append(Route(f"{BASE}/stream", partial(_stream, watcher)))
+    return made
+
+
+async def _answer(manager: Manager, bodies: Bodies, endpoint: Endpoint[Any], request: Request) -> Response:
+    caller = _caller(request, endpoint.need)
+    try:
+        if endpoint.method == "GET":
+            asked = _validated(endpoint.question, _parameters(request))
+            answer = await endpoint.call(manager, asked, caller.name)
+        else:
+            _check_type(request)
+            async with bodies.read(request.headers, request.receive) as body:
+                asked = _validated(endpoint.question, _object(body))
+                answer = await endpoint.call(manager, asked, caller.name)
+    except RomancyError as error:
+        return _refusal(error)
+    except _Wrong as error:
+        return problem(400, MalformedRequestError.__name__, str(error), fields=error.fields)
+    return json_response(answer)
+
+
+async def _document(text: bytes, request: Request) -> Response:
+    _caller(request, Need.READ)
+    return Response(text, headers=JSON_HEADERS, media_type="application/json")
+
+
+async def _stream(watcher: Watcher, request: Request) -> Response:
+    _caller(request, Need.READ)
+    try:
+        asked = _validated(ask.Watched, _parameters(request))
+        return await stream(watcher, asked.id, request)
+    except WorkflowNotFoundError as error:
+        return _refusal(error)
+    except _Wrong as error:
+        return problem(400, MalformedRequestError.__name__, str(error), fields=error.fields)
+
+
+def json_response(value: Any) -> Response:
+    """A record as JSON: numbers as exact as they are, bytes as base64, NaN and infinities as texts."""
+    text = to_json(value, bytes_mode="base64", inf_nan_mode="strings")
+    return Response(text, headers=JSON_HEADERS, media_type="application/json")
+
+
+def _caller(request: Request, need: Need) -> Caller:
+    """Who calls. The door has let them in; without a door nobody gets in."""
+    caller = request.scope.get(CALLER)
+    if not isinstance(caller, Caller):
+        raise UnauthenticatedError("Nobody has asked who is calling.")
+    if caller.role not in need.value:
+        raise ForbiddenError(f"The role {caller.role.value!r} may not do this.")
+    return caller
+
+
+# --- questions
+
+
+class _Wrong(Exception):
+    """A question that cannot be understood, and what is wrong with which part."""
+
+    def __init__(self, message: str, fields: Mapping[str, str]) -> None:
+        super().__init__(message)
+        self.fields = fields
+
+
+def _parameters(request: Request) -> dict[str, str]:
+    pairs = request.query_params.multi_items()
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        twice = next(name for name, _ in pairs if sum(name == other for other, _ in pairs) > 1)
+        raise _Wrong(f"The parameter {twice[:100]!a} stands there twice.", {twice[:100]: "it stands there twice"})
+    return found
+
+
+def _check_type(request: Request) -> None:
+    """Anything but JSON can be sent by a form of any page."""
+    kind, _, rest = request.headers.get("content-type", "").partition(";")
+    charset = rest.lower().partition("charset=")[2].partition(";")[0].strip().strip('"')
+    if kind.strip().lower() != "application/json" or charset not in ("", "utf-8", "utf8"):
+        raise UnsupportedContentTypeError("Send JSON, as `Content-Type: application/json` in UTF-8.")
+
+
+def _object(body: bytes) -> dict[str, Any]:
+    try:
+        value = jsontext.read(body) if body.strip() else {}
+        jsontext.write(value)
+    except ValueError as error:
+        raise MalformedRequestError(f"The body cannot be read: {error}.") from error
+    if not isinstance(value, dict):
+        raise MalformedRequestError("The body is a JSON object.")
+    return value
+
+
+def _validated(question: type[Q], given: dict[str, Any]) -> Q:
+    try:
+        return question.model_validate(given)
+    except ValidationError as error:
+        details = error.errors(include_url=False, include_context=False, include_input=False)[:_MOST_FIELDS]
+        fields = {_place(one): one["msg"].removeprefix("Value error, ") for one in details}
+        told = "; ".join(f"{place}: {says}" for place, says in fields.items())
+        raise _Wrong(f"The question cannot be understood: {told}.", fields) from error
+
+
+def _place(detail: ErrorDetails) -> str:
+    return ".".join(str(part)[:100] for part in detail["loc"])
+
+
+# --- refusals
+
+
+def _refusal(error: RomancyError) -> Response:
+    status = next((status for kind, status in _STATUSES if isinstance(error, kind)), None)
+    if status is None:
+        raise error
+    return problem(status, type(error).__name__, str(error), fields=getattr(error, "fields", None))
