@@ -56,6 +56,8 @@ def ids_of(words: list[str]) -> list[str]:
             found[word] = None
             continue
         if sys.stdin.isatty():
-            raise UsageError("`-` reads ids from standard input, which is a terminal: pipe them in, e.g. from `list -o ids`.")
+            raise UsageError(
+                "`-` reads ids from standard input, which is a terminal: pipe them in, e.g. from `list -o ids`."
+            )
         found.update(dict.fromkeys(read_line(line) for line in sys.stdin if line.strip()))
     return list(found)

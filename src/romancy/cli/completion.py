@@ -28,7 +28,7 @@ class Level:
     """Options that take one of a few values."""
 
 
-_STATUS = tuple(status.value for status in Status if status is not Status.RECURRED) + ("waiting", "live", "ended")
+_STATUS = (*(status.value for status in Status if status is not Status.RECURRED), "waiting", "live", "ended")
 
 
 def add(commands: Any) -> None:

@@ -31,7 +31,11 @@ _OPEN = [status for status in Status if not status.ended and status is not Statu
 def add(commands: Any) -> None:
     """Describe the commands."""
     export = add_command(
-        commands, "export", write_history, help="print the history of an instance as JSON, for `romancy replay`", tables=False
+        commands,
+        "export",
+        write_history,
+        help="print the history of an instance as JSON, for `romancy replay`",
+        tables=False,
     )
     export.add_argument("id", metavar="ID", help="the instance")
     replay = commands.add_parser(
@@ -131,7 +135,9 @@ async def _check_all(given: Namespace) -> int:
         Column[Outcome]("why", lambda one: one.says),
     ]
     if wrong or not printer.for_people:
-        printer.table({"items": outcomes}, wrong if printer.for_people else outcomes, columns, name=lambda one: one.instance_id)
+        printer.table(
+            {"items": outcomes}, wrong if printer.for_people else outcomes, columns, name=lambda one: one.instance_id
+        )
     note(f"{len(outcomes) - len(wrong):,} of {len(outcomes):,} instances in flight fit the code.")
     return Exit.FAILED if wrong else Exit.OK
 

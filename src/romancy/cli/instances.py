@@ -60,7 +60,8 @@ def _more(desk: Desk, page: InstancePage) -> None:
     if page.next_page_token is None:
         return
     if page.searched_back_to is not None:
-        note(f"Searched back to {moment(page.searched_back_to)}, then time was over. Go on: --page-token {page.next_page_token}")
+        back = moment(page.searched_back_to)
+        note(f"Searched back to {back} UTC, then time was over. Go on: --page-token {page.next_page_token}")
     elif desk.out.for_people:
         note(f"There are more: --limit, or --page-token {page.next_page_token}")
 

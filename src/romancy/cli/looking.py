@@ -39,7 +39,11 @@ def add(commands: Any) -> None:
     history.add_argument("--follow", action="store_true", help="go on until the instance has ended")
     history.add_argument("--limit", type=count, metavar="N", help="at most so many entries")
     result = add_command(
-        commands, "result", wait_for_result, help="wait for the end of an instance, and print its result as JSON", tables=False
+        commands,
+        "result",
+        wait_for_result,
+        help="wait for the end of an instance, and print its result as JSON",
+        tables=False,
     )
     _one(result)
     result.add_argument("--timeout", type=span, metavar="SPAN", help="wait no longer than this; 0: do not wait")
@@ -112,7 +116,7 @@ async def show_why(desk: Desk) -> int:
 def _because(why: Explanation) -> list[Section]:
     wakes = "\n".join(line for wake in why.wakes for line in _wake(wake))
     remedies = [(one.name, one.label) for one in why.remedies]
-    sections = [Section("why", [(why.verdict.value, why.because)])]
+    sections = [Section("why", [("verdict", why.verdict.value), ("because", why.because)])]
     if wakes:
         sections.append(Section("what will move it", text=wakes))
     if remedies:
@@ -187,7 +191,9 @@ async def _follow(desk: Desk) -> int:
     while True:
         now = (await desk.manager.get_instance(instance_id)).summary
         generation = generation or now.generation
-        page = await desk.manager.get_history(instance_id, generation=generation, after=after, limit=min(left or _PAGE, _PAGE))
+        page = await desk.manager.get_history(
+            instance_id, generation=generation, after=after, limit=min(left or _PAGE, _PAGE)
+        )
         for entry in page.items:
             after = entry.seq
             _tell(desk, entry)

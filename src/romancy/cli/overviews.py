@@ -67,18 +67,24 @@ def add(commands: Any) -> None:
     add_command(commands, "workers", show_workers, help="list the worker processes", watch=True)
     workflows = add_command(commands, "workflows", show_workflows, help="list the workflows, and how they fare", watch=True)
     add_app(workflows)
-    channels = add_command(commands, "channels", show_channels, help="list the channels, or who has subscribed to one", watch=True)
+    channels = add_command(
+        commands, "channels", show_channels, help="list the channels, or who has subscribed to one", watch=True
+    )
     channels.add_argument("name", nargs="?", metavar="CHANNEL", help="list its subscribers")
     groups = add_command(commands, "groups", show_groups, help="list the groups, or who is in one", watch=True)
     groups.add_argument("name", nargs="?", metavar="GROUP", help="list its members")
     for command in (channels, groups):
-        command.add_argument("--limit", type=count, default=_SHOWN, metavar="N", help="at most so many (default: %(default)s)")
+        command.add_argument(
+            "--limit", type=count, default=_SHOWN, metavar="N", help="at most so many (default: %(default)s)"
+        )
 
 
 async def show_workers(desk: Desk) -> int:
     """Print them."""
     found = await desk.manager.list_workers()
-    desk.out.table({"items": found}, found, _WORKERS, name=lambda one: one.worker_id, empty="There are no workers: start an app.")
+    desk.out.table(
+        {"items": found}, found, _WORKERS, name=lambda one: one.worker_id, empty="There are no workers: start an app."
+    )
     return Exit.OK
 
 

@@ -32,7 +32,7 @@ class MissingPackageError(RomancyError):
     """Something that can be installed is not."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)  # with slots, `Column[T](...)` fails on Python 3.11
 class Column(Generic[T]):
     """One column of a table."""
 

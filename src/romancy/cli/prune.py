@@ -23,7 +23,9 @@ def add(commands: Any) -> None:
     command = add_command(
         commands, "prune", prune, help="delete instances, with their histories, that ended some time ago", tables=False
     )
-    command.add_argument("--older-than", type=span, required=True, metavar="SPAN", help="ended longer ago than this: 30d, 12h")
+    command.add_argument(
+        "--older-than", type=span, required=True, metavar="SPAN", help="ended longer ago than this: 30d, 12h"
+    )
     command.add_argument("--dry-run", action="store_true", help="only say about how many there are")
     command.add_argument("--yes", action="store_true", help="ask nothing")
 

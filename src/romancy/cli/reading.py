@@ -27,7 +27,9 @@ def read_json(part: str, what: str) -> Any:
     try:
         return json.loads(read_text(part))
     except ValueError as error:
-        raise UsageError(f"{what} {shown(cut(part, 80))} is no JSON: {error}. A text needs quotes: '\"like this\"'.") from error
+        raise UsageError(
+            f"{what} {shown(cut(part, 80))} is no JSON: {error}. A text needs quotes: '\"like this\"'."
+        ) from error
 
 
 def read_loosely(text: str) -> Any:

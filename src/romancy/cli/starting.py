@@ -28,7 +28,9 @@ def add(commands: Any) -> None:
         metavar="JSON|@FILE|NAME=VALUE",
         help="the arguments: an object, a file with one (@- is standard input), or one argument; may be given several times",
     )
-    command.add_argument("--id", dest="instance_id", metavar="ID", help="the id of the instance; starting it again is harmless")
+    command.add_argument(
+        "--id", dest="instance_id", metavar="ID", help="the id of the instance; starting it again is harmless"
+    )
     command.add_argument("--wait", action="store_true", help="wait for the end, and print the result")
     command.add_argument("--timeout", type=span, metavar="SPAN", help="with --wait: no longer than this")
     command.add_argument("--dry-run", action="store_true", help="only show what would be started")
@@ -84,7 +86,9 @@ def read_input(first: str | None, parts: list[str], schema: dict[str, Any]) -> d
 def _object(part: str) -> dict[str, Any]:
     value = read_json(part, "The input")
     if not isinstance(value, dict):
-        raise UsageError(f"The input {shown(cut(part, 80))} is no object: give the arguments by name, e.g. '{{\"order\": 42}}'.")
+        raise UsageError(
+            f"The input {shown(cut(part, 80))} is no object: give the arguments by name, e.g. '{{\"order\": 42}}'."
+        )
     return value
 
 

@@ -45,12 +45,15 @@ _STYLES = {
 
 def table(title: str, columns: Sequence[Column[Any]], items: Sequence[Any]) -> None:
     """Print rows."""
-    drawn = Table(box=SIMPLE_HEAD, title=Text(title) if title else None, title_justify="left", title_style="dim", pad_edge=False)
+    drawn = Table(
+        box=SIMPLE_HEAD, title=Text(title) if title else None, title_justify="left", title_style="dim", pad_edge=False
+    )
     for column in columns:
         drawn.add_column(column.title, justify="right" if column.right else "left", overflow="fold")
     for item in items:
         drawn.add_row(*(_cell(column, item) for column in columns))
-    _console().print(drawn)
+    with _console() as console:
+        console.print(drawn)
 
 
 def _cell(column: Column[Any], item: Any) -> Text:
@@ -60,16 +63,16 @@ def _cell(column: Column[Any], item: Any) -> Text:
 
 def record(sections: Sequence[Section]) -> None:
     """Print what is told about one thing."""
-    console = _console()
-    for at, section in enumerate(sections):
-        if at:
-            console.print()
-        if section.title:
-            console.print(Text(section.title, style="bold"))
-        if section.fields:
-            console.print(_grid(section.fields))
-        if section.text:
-            console.print(Text(shown_lines(section.text)), soft_wrap=True)
+    with _console() as console:
+        for at, section in enumerate(sections):
+            if at:
+                console.print()
+            if section.title:
+                console.print(Text(section.title, style="bold"))
+            if section.fields:
+                console.print(_grid(section.fields))
+            if section.text:
+                console.print(Text(shown_lines(section.text)), soft_wrap=True)
 
 
 def _grid(fields: Sequence[tuple[str, str]]) -> Table:
@@ -96,7 +99,14 @@ def progress(what: str, total: int | None) -> Iterator[Any]:
         yield show
 
 
-def _console() -> Console:
+@contextmanager
+def _console() -> Iterator[Console]:
+    """What is no terminal gets whole lines, and no spaces at their ends."""
     if sys.stdout.isatty():
-        return Console(highlight=False)
-    return Console(highlight=False, width=_UNBOUNDED)
+        yield Console(highlight=False)
+        return
+    console = Console(highlight=False, width=_UNBOUNDED)
+    with console.capture() as captured:
+        yield console
+    lines = [line.rstrip() for line in captured.get().rstrip().splitlines()]
+    print("\n".join(line for line in lines), flush=True)

@@ -237,9 +237,9 @@ class HttpManager:
             read: T = _adapter(shape).validate_json(body)
         except ValidationError as error:
             wrong = error.errors(include_url=False, include_input=False)[0]
+            where = ".".join(map(str, wrong["loc"]))
             raise StoreError(
-                f"The answer of {self._name} cannot be understood ({'.'.join(map(str, wrong['loc']))}: {wrong['msg']}): is it "
-                "another release of romancy?"
+                f"The answer of {self._name} cannot be understood ({where}: {wrong['msg']}): is it another release?"
             ) from error
         return read
 
@@ -300,8 +300,12 @@ class HttpManager:
         return ConfigurationError(says)
 
 
-@cache
 def _adapter(shape: Any) -> TypeAdapter[Any]:
+    return _adapters(shape)
+
+
+@cache
+def _adapters(shape: Any) -> TypeAdapter[Any]:
     return TypeAdapter(shape)
 
 
