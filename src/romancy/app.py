@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import Sequence
 from functools import partial
-from typing import Any, Never, ParamSpec, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Never, ParamSpec, TypeVar, overload
 
 from romancy.auth import AuthOption
 from romancy.authoring.durations import Duration
@@ -21,8 +21,9 @@ from romancy.core import guard, patch
 from romancy.errors import StoreError
 from romancy.handle import WorkflowHandle
 from romancy.ids import Ids
-from romancy.ingress.entrance import open_http
+from romancy.ingress.entrance import load_extra, open_http
 from romancy.ingress.types import ASGIApp, Figure, HTTPSettings, Receive, Scope, Send
+from romancy.manage.service import DatabaseManager
 from romancy.model.policy import RetryPolicy
 from romancy.model.status import Status
 from romancy.model.talk import Event
@@ -33,6 +34,10 @@ from romancy.worker.alarms import Alarms
 from romancy.worker.finder import Finder
 from romancy.worker.upkeep import Upkeep
 from romancy.worker.worker import Worker, WorkerOptions
+
+if TYPE_CHECKING:
+    from romancy.api.watch import Watcher
+    from romancy.ingress.asgi import More
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -124,14 +129,38 @@ class App(Client):
         self._with_heart = True
         self._reserved = 0
         self._http: ASGIApp | None = None
+        self._watcher: Watcher | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve as an ASGI application: events in, health out. Needs `romancy[http]`."""
         if self._http is None:
             options = self._options
             settings = HTTPSettings(options["max_body_size"], options["request_timeout"], options["auth"])
-            self._http = open_http(self, settings, self._clock)
+            self._http = open_http(self, settings, self._clock, partial(self._for_operators, settings))
         await self._http(scope, receive, send)
+
+    def _for_operators(self, settings: HTTPSettings) -> More:
+        """The API and the viewer."""
+        api = load_extra("romancy.api.mount", needs="starlette", extra="http", what="HTTP")
+        manager = DatabaseManager(self)
+        self._watcher = api.watcher_of(self)
+        more: More = api.mount(manager, self._pages(manager), settings, self._clock, self._watcher)
+        return more
+
+    def _pages(self, manager: DatabaseManager) -> list[Any]:
+        try:
+            viewer = load_extra("romancy.viewer.routes", needs="jinja2", extra="http", what="The viewer")
+        except ModuleNotFoundError as error:
+            if not (error.name or "").startswith("romancy.viewer"):
+                raise
+            return []
+        pages: list[Any] = viewer.routes(manager, clock=self._clock)
+        return pages
+
+    def _end_streams(self) -> None:
+        """Let nobody watch any longer: the server stops, or the app."""
+        if self._watcher is not None:
+            self._watcher.end()
 
     async def ready(self) -> str | None:
         """None while this app can do its work; otherwise why it cannot."""
@@ -266,6 +295,7 @@ class App(Client):
         await super().shutdown()
 
     async def _stop(self) -> None:
+        self._end_streams()
         worker, self._worker = self._worker, None
         if worker is not None:
             assert self._finder is not None

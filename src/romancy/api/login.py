@@ -70,7 +70,7 @@ async def _enter(auth: Any, clock: Clock, bodies: Bodies, request: Request) -> R
         raise UnauthenticatedError(_STRANGER)
     if Role(token.role) not in Need.READ.value:
         raise ForbiddenError(f"The role {token.role!r} may not look at anything.")
-    answer = _go(request.scope, form.get("next", ""))
+    answer = _go(request.scope, form.get("next") or form.get("back") or "")
     _set_cookie(answer, request.scope, auth.open_session(token, clock.now()))
     return answer
 
@@ -94,6 +94,7 @@ async def _form(bodies: Bodies, request: Request) -> dict[str, str]:
 
 def _go(scope: Scope, wanted: str) -> Response:
     root = scope.get("root_path", "").rstrip("/")
+    wanted = wanted if wanted.startswith("/") else HOME + wanted.removeprefix("./")
     return Response(status_code=303, headers={**HTML_HEADERS, "Location": root + (wanted if _is_ours(wanted) else HOME)})
 
 

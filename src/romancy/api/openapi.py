@@ -26,6 +26,15 @@ _WHY = {
     415: "The body is not said to be JSON.",
     503: "The database is away, the app does not run, or too many ask at once.",
 }
+_TOLD = {
+    "type": "object",
+    "properties": {
+        "event": {"const": "changed"},
+        "id": {"type": "string", "description": "`generation:seq:status` of the instance."},
+        "data": {"type": "string", "description": "JSON: instance_id, generation, seq, status; `{}` if all are watched."},
+    },
+    "required": ["event", "data"],
+}
 _OF_ALL = (400, 401, 403, 503)
 _OF_BODIES = (408, 413, 415)
 
@@ -119,7 +128,7 @@ def _stream() -> dict[str, Any]:
             {"name": "Last-Event-ID", "in": "header", "required": False, "schema": {"type": "string"}},
         ],
         "responses": {
-            "200": {"description": "The stream.", "content": {"text/event-stream": {"schema": {"type": "string"}}}},
+            "200": {"description": "The stream.", "content": {"text/event-stream": {"schema": _TOLD}}},
             **_refusals((*_OF_ALL, 404)),
         },
     }

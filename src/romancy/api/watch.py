@@ -79,6 +79,16 @@ class Watcher:
         self._heard: asyncio.Event | None = None
         self._task: asyncio.Task[None] | None = None
 
+    @property
+    def watches(self) -> int:
+        """How many watch."""
+        return len(self._watches)
+
+    @property
+    def works(self) -> bool:
+        """It looks now and then."""
+        return self._task is not None
+
     def hear(self) -> None:
         """Something was written, here or elsewhere."""
         if self._heard is not None:
@@ -103,19 +113,20 @@ class Watcher:
     def close(self, watch: Watch) -> None:
         """Watch no longer."""
         self._watches.discard(watch)
-        if not self._watches and self._task is not None:
-            self._task.cancel()
-            self._task = self._heard = None
+        if not self._watches:
+            self._rest()
 
-    async def end(self) -> None:
+    def end(self) -> None:
         """End all watches. Others may begin afterwards."""
-        watches, self._watches = self._watches, set()
-        for watch in watches:
+        for watch in self._watches:
             watch.end()
+        self._watches = set()
+        self._rest()
+
+    def _rest(self) -> None:
         task, self._task, self._heard = self._task, None, None
-        if task is not None and task.get_loop() is asyncio.get_running_loop():
+        if task is not None:
             task.cancel()
-            await asyncio.wait({task})
 
     def _check_room(self) -> None:
         if len(self._watches) >= self.pace.most:

@@ -41,6 +41,12 @@ class PatientProtocol(H11Protocol):
         if _stopping():
             self.shutdown()
 
+    def shutdown(self) -> None:
+        """The server stops. Whoever watches a stream would hold it up."""
+        super().shutdown()
+        assert isinstance(self.app, App)
+        self.app._end_streams()
+
     def connection_lost(self, exc: Exception | None) -> None:
         """Nothing is owed any more."""
         self._wait_for(None)

@@ -17,7 +17,8 @@ lend its own address to the whole world. A browser on this machine acts for stra
 so a request from another origin is refused, and one to a public name, which its owner may have pointed at this machine.
 
 Browsers send cookies, and come from this machine, whichever page makes them ask. What is written below /api and /viewer
-therefore takes proof that a page of ours asks: its origin, and a header that no page of others can send (`check_ours`).
+therefore takes proof that a page of ours asks: its origin, and for /api a header that no page of others can send
+(`check_ours`). The viewer's forms cannot send headers, and work without scripts.
 """
 
 from __future__ import annotations
@@ -105,7 +106,7 @@ class Access:
         else:
             caller, by_cookie = await self._known(scope, wanted)
         if scope["method"] not in _READING and _first(path) in _FOR_BROWSERS:
-            check_ours(scope, by_cookie=by_cookie, by_script=wanted is not Need.ENTER)
+            check_ours(scope, by_cookie=by_cookie, by_script=_first(path) == "api")
         return caller
 
     async def _known(self, scope: Scope, wanted: Need) -> tuple[Caller, bool]:
@@ -165,13 +166,13 @@ def check_local(scope: Scope) -> None:
 def check_ours(scope: Scope, *, by_cookie: bool, by_script: bool) -> None:
     """Raise `ForbiddenError` if a browser may be asking for a page that is not ours.
 
-    Whoever sends a bearer token by itself is no browser: those send what they have, whoever asks. Forms (not `by_script`)
-    cannot send headers of their own.
+    Whoever sends a bearer token is not led astray: browsers send none by themselves. Of forms (not `by_script`) no header
+    is asked.
     """
     headers = headers_of(scope)
     if not by_cookie and (bearer(headers) or not ("origin" in headers or "sec-fetch-site" in headers)):
         return
-    if not _same_origin(headers):
+    if not _same_origin(headers) or headers.get("sec-fetch-site", "same-origin") != "same-origin":
         raise ForbiddenError("A browser may write only for pages of this app: `Origin` is not where this request went to.")
     if by_script and headers.get(OURS) != "1":
         raise ForbiddenError("A browser may write only for scripts of this app: they send `X-Romancy-Request: 1`.")
