@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Never, ParamSpec, TypeVar, overload
 
 from romancy.auth import AuthOption
 from romancy.authoring.durations import Duration
-from romancy.authoring.fingerprint import source_of
 from romancy.authoring.signatures import refuse_unknown
+from romancy.authoring.sources import stored_source
 from romancy.authoring.starting import starts_of
 from romancy.authoring.workflow import Workflow
 from romancy.broker import BrokerOption
@@ -23,6 +23,7 @@ from romancy.handle import WorkflowHandle
 from romancy.ids import Ids
 from romancy.ingress.entrance import load_extra, open_http
 from romancy.ingress.types import ASGIApp, Figure, HTTPSettings, Receive, Scope, Send
+from romancy.manage.batches import Batches
 from romancy.manage.service import DatabaseManager
 from romancy.model.policy import RetryPolicy
 from romancy.model.status import Status
@@ -126,6 +127,7 @@ class App(Client):
         self._finder: Finder | None = None
         self._upkeep: Upkeep | None = None
         self._relays: list[Relay] = []
+        self._batches: Batches | None = None
         self._with_heart = True
         self._reserved = 0
         self._http: ASGIApp | None = None
@@ -142,20 +144,11 @@ class App(Client):
     def _for_operators(self, settings: HTTPSettings) -> More:
         """The API and the viewer."""
         api = load_extra("romancy.api.mount", needs="starlette", extra="http", what="HTTP")
+        viewer = load_extra("romancy.viewer.routes", needs="jinja2", extra="http", what="The viewer")
         manager = DatabaseManager(self)
         self._watcher = api.watcher_of(self)
-        more: More = api.mount(manager, self._pages(manager), settings, self._clock, self._watcher)
+        more: More = api.mount(manager, viewer.routes(manager, clock=self._clock), settings, self._clock, self._watcher)
         return more
-
-    def _pages(self, manager: DatabaseManager) -> list[Any]:
-        try:
-            viewer = load_extra("romancy.viewer.routes", needs="jinja2", extra="http", what="The viewer")
-        except ModuleNotFoundError as error:
-            if not (error.name or "").startswith("romancy.viewer"):
-                raise
-            return []
-        pages: list[Any] = viewer.routes(manager, clock=self._clock)
-        return pages
 
     def _end_streams(self) -> None:
         """Let nobody watch any longer: the server stops, or the app."""
@@ -233,13 +226,16 @@ class App(Client):
         self._worker.on_death = self._revive
         for workflow in self._registry.all():
             code = self._registry.code(workflow)
-            source = source_of(workflow.fn)
+            source = stored_source(workflow.fn)
             await self._store.save_source(code, workflow.name, workflow.version, source, now=self._clock.now())
         handlers = [(one.name, one.version, one.event_handler) for one in self._registry.all()]
         await self._store.save_handlers(handlers, now=self._clock.now())
         await self._upkeep.start(heart=self._with_heart)
         self._finder.start()
         self._start_relays(self._worker)
+        self._batches = DatabaseManager(self).batches(self._worker.id)
+        if self._with_heart:
+            self._batches.start()
 
     def _start_relays(self, worker: Worker) -> None:
         options = self._options
@@ -301,6 +297,7 @@ class App(Client):
             assert self._finder is not None
             assert self._upkeep is not None
             worker.stopping = True
+            await self._stop_batches()
             await self._finder.stop()
             deadline = monotonic() + self._options["shutdown_timeout"]
             relays, self._relays = self._relays, []
@@ -313,6 +310,11 @@ class App(Client):
                 await self._store.release(worker.id, now=self._clock.now())
         await super()._stop()
 
+    async def _stop_batches(self) -> None:
+        batches, self._batches = self._batches, None
+        if batches is not None:
+            await batches.stop()
+
     async def _die(self) -> None:
         """Stop as `kill -9` would: nothing more is written, nothing is released. Who waits for a result goes on waiting."""
         worker, self._worker = self._worker, None
@@ -321,6 +323,7 @@ class App(Client):
             return
         assert self._committer is not None
         store.on_foreign_commit = None
+        await self._stop_batches()
         await self._committer.abandon()
         if worker is not None:
             assert self._finder is not None
@@ -388,6 +391,10 @@ class App(Client):
         if self._finder is not None:
             self._finder.look()
         self._put_out()
+
+    def _batch_begun(self) -> None:
+        if self._batches is not None:
+            self._batches.look()
 
     def _requested(self, instance_id: str, kind: RequestKind) -> None:
         worker, finder = self._worker, self._finder

@@ -308,6 +308,9 @@ class Client(Sending):
     def _requested(self, instance_id: str, kind: RequestKind) -> None:
         """A request is durable."""
 
+    def _batch_begun(self) -> None:
+        """There is a deed to do for many instances: an app does it."""
+
     # --- results
 
     async def _await_result(self, instance_id: str, timeout: Duration | None) -> bytes:

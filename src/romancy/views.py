@@ -68,6 +68,7 @@ def waiting_of(wait: Wait) -> WaitingFor:
         activity_id=wait.op,
         subject=wait.subject,
         match=value_of(wait.match),
+        site=wait.site,
     )
 
 

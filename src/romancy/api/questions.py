@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic.config import JsonDict
 
 from romancy.manage.records import Deed
 
@@ -29,7 +30,7 @@ def _short(text: str) -> str:
     return text
 
 
-_WITHOUT_NUL = {"pattern": r"^[^\x00]*$"}
+_WITHOUT_NUL: JsonDict = {"pattern": r"^[^\x00]*$"}
 Text = Annotated[str, AfterValidator(_storable), Field(max_length=4096, json_schema_extra=_WITHOUT_NUL)]
 Name = Annotated[
     str,

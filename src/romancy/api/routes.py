@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import partial
+from functools import cache, partial
 from typing import Any, TypeVar
 
 from pydantic import ValidationError
@@ -57,7 +57,7 @@ def routes(manager: Manager, *, settings: HTTPSettings | None = None, watcher: W
     made: list[BaseRoute] = [
         Route(BASE + one.path, partial(_answer, manager, bodies, one), methods=[one.method]) for one in ENDPOINTS
     ]
-    made.append(Route(f"{BASE}/openapi.json", partial(_document, to_json(document()))))
+    made.append(Route(f"{BASE}/openapi.json", _document))
     if watcher is not None:
         made.append(Route(f"{BASE}/stream", partial(_stream, watcher)))
     return made
@@ -81,9 +81,15 @@ async def _answer(manager: Manager, bodies: Bodies, endpoint: Endpoint[Any], req
     return json_response(answer)
 
 
-async def _document(text: bytes, request: Request) -> Response:
+async def _document(request: Request) -> Response:
     _caller(request, Need.READ)
-    return Response(text, headers=JSON_HEADERS, media_type="application/json")
+    return Response(_document_text(), headers=JSON_HEADERS, media_type="application/json")
+
+
+@cache
+def _document_text() -> bytes:
+    """Not before somebody asks: it takes a tenth of a second, and few do."""
+    return to_json(document())
 
 
 async def _stream(watcher: Watcher, request: Request) -> Response:

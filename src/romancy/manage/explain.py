@@ -39,7 +39,8 @@ class Seen:
     """An event of the type that a wait is for."""
 
     accepted_at: int
-    body: bytes
+    body: bytes | None
+    """None: it is too large to be looked through."""
     target: str | None = None
     mine: bool = False
     """The instance has consumed it already."""
@@ -195,7 +196,6 @@ def _near_misses(facts: Facts, wait: Wait) -> Iterator[str]:
 
 def _difference(facts: Facts, wait: Wait, seen: Seen) -> str:
     """Why an event did not meet a wait."""
-    event = received_event(seen.body)
     own = facts.stored.row.instance_id
     if seen.target is not None and seen.target != own:
         return f"it was addressed to {seen.target!r}"
@@ -203,6 +203,9 @@ def _difference(facts: Facts, wait: Wait, seen: Seen) -> str:
         return "this instance has consumed it already"
     if seen.before:
         return "that was before this instance was started"
+    if seen.body is None:
+        return "it is too large to say whether it fits"
+    event = received_event(seen.body)
     if wait.subject is not None and event.subject != wait.subject:
         return f"its subject is {event.subject!r}, not {wait.subject!r}"
     for path, wanted in _wanted(wait):
@@ -291,7 +294,7 @@ def _owned(facts: Facts) -> Explanation:
     if facts.usual is not None and row.started_at is not None:
         running = (facts.now - row.started_at) / MICROS
         if running > max(60.0, 3 * facts.usual):
-            because += f" for {_span(running)}; 95 of 100 end within {_span(facts.usual)}"
+            because += f" for {span(running)}; 95 of 100 end within {span(facts.usual)}"
             return _say(facts, Verdict.SLOW, f"{because}.", wakes, _deeds(*deeds))
     return _say(facts, Verdict.HEALTHY, f"{because}.", wakes, _deeds(*deeds))
 
@@ -302,9 +305,9 @@ def _silent(facts: Facts, what: str, worker: WorkerRow | None) -> tuple[str, lis
         because = f"It {what} on {owner}, which is no worker any more: another takes it over shortly."
         return because, [Wake("lease", owner or "")]
     over = worker.beat_at + facts.lease
-    silent = _span((facts.now - worker.beat_at) / MICROS)
+    silent = span((facts.now - worker.beat_at) / MICROS)
     left = over - facts.now
-    takes = f"its lease ends in {_span(left / MICROS)}, then" if left > 0 else "its lease is over:"
+    takes = f"its lease ends in {span(left / MICROS)}, then" if left > 0 else "its lease is over:"
     others = "another takes over" if len(_living(facts)) > 0 else "somebody must take over, and no worker is alive"
     evidence = (f"The last sign of life of {worker.id} came at {_clock(worker.beat_at)}.",)
     because = f"It {what} on {owner}, which has been silent for {silent}; {takes} {others}."
@@ -341,7 +344,7 @@ def _unclaimed(facts: Facts) -> Explanation:
     if late < OVERDUE:
         return _say(facts, Verdict.HEALTHY, "It is due, and about to be taken up.", [due, *fired])
     verdict = Verdict.STUCK if late >= _LATE else Verdict.SLOW
-    because = f"It has been due for {_span(late / MICROS)}, and no worker has taken it up: all may be full or blocked."
+    because = f"It has been due for {span(late / MICROS)}, and no worker has taken it up: all may be full or blocked."
     return _say(facts, verdict, because, [due, *fired], [Remedy("deploy", "Start more workers")])
 
 
@@ -469,10 +472,10 @@ def _clock(micros: int | None) -> str:
 
 
 def _since(facts: Facts, micros: int) -> str:
-    return _span((facts.now - micros) / MICROS)
+    return span((facts.now - micros) / MICROS)
 
 
-def _span(seconds: float) -> str:
+def span(seconds: float) -> str:
     """A span of time as people say it: `3 h 20 min`."""
     seconds = max(0.0, seconds)
     if seconds < 10:

@@ -151,6 +151,8 @@ class WaitingFor:
     activity_id: str
     subject: str | None = None
     match: Any = None
+    site: str = ""
+    """Where in the code it waits."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,247 @@
+"""What history says about each operation of the code: matched by call site, never by name."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+
+from romancy.model.instance import AttemptEntry, HistoryEntry, WaitingFor
+from romancy.viewer.diagram.tree import Branch, End, Fork, Frame, Item, Node, Place, Seq, nodes
+
+_WITHOUT_PLACE = {"start", "cancel", "timeout", "retry"}
+"""What happened to the instance, not at a place in its code."""
+
+
+class State(StrEnum):
+    """How an operation of the code fares."""
+
+    UNTAKEN = "untaken"
+    MAYBE = "maybe"
+    TAKEN = "taken"
+    FAILED = "failed"
+    WAITING = "waiting"
+    RUNNING = "running"
+
+
+@dataclass(frozen=True, slots=True)
+class Sight:
+    """Something that history or an open wait tells about one operation."""
+
+    op: str
+    kind: str
+    name: str
+    site: str
+    state: State
+    seq: int = 0
+    attempt: int = 0
+    note: str = ""
+
+
+@dataclass(slots=True)
+class Mark:
+    """Everything that is known about one place."""
+
+    sights: dict[str, Sight] = field(default_factory=dict[str, Sight])
+    """By operation: its latest."""
+    undone: list[str] = field(default_factory=list[str])
+    """Compensations that ran for it."""
+    seqs: list[int] = field(default_factory=list[int])
+    unsure: bool = False
+
+    @property
+    def count(self) -> int:
+        """How often it was asked for."""
+        return len(self.sights)
+
+    @property
+    def failed(self) -> int:
+        """How many of these failed."""
+        return sum(one.state is State.FAILED for one in self.sights.values())
+
+    @property
+    def attempts(self) -> int:
+        """The most attempts that one of them took."""
+        return max((one.attempt for one in self.sights.values()), default=0)
+
+    @property
+    def state(self) -> State:
+        """What to show: what happens now before what went wrong before what is done."""
+        if not self.sights:
+            return State.UNTAKEN
+        if self.unsure:
+            return State.MAYBE
+        states = {one.state for one in self.sights.values()}
+        return next(one for one in (State.RUNNING, State.WAITING, State.FAILED, State.TAKEN) if one in states)
+
+    def add(self, sight: Sight) -> None:
+        """Note one more."""
+        before = self.sights.get(sight.op)
+        attempt = max(sight.attempt, before.attempt if before is not None else 0)
+        kept = sight if attempt == sight.attempt else Sight(*_fields(sight)[:6], attempt, sight.note)
+        self.sights[sight.op] = kept
+        if sight.seq:
+            self.seqs.append(sight.seq)
+
+
+def _fields(one: Sight) -> tuple[str, str, str, str, State, int, int, str]:
+    return one.op, one.kind, one.name, one.site, one.state, one.seq, one.attempt, one.note
+
+
+def look(entries: Iterable[HistoryEntry], open: Iterable[WaitingFor | AttemptEntry]) -> dict[str, Mark]:
+    """What is known for each site, in the order of history."""
+    marks: dict[str, Mark] = defaultdict(Mark)
+    ended: set[str] = set()
+    for one in entries:
+        if one.kind == "compensation":
+            marks[one.site or f"?{one.name}"].undone.append(one.name)
+        elif one.kind not in _WITHOUT_PLACE:
+            ended.add(one.activity_id)
+            marks[one.site or f"?{one.name}"].add(_seen(one))
+    for entry in _open_last(open):
+        if entry.activity_id not in ended:
+            sight = _opened(entry)
+            marks[sight.site or f"?{sight.name}"].add(sight)
+    return dict(marks)
+
+
+def _open_last(open: Iterable[WaitingFor | AttemptEntry]) -> list[WaitingFor | AttemptEntry]:
+    """Failed attempts before what is open now: the later one tells how it stands."""
+    return sorted(open, key=lambda one: (isinstance(one, WaitingFor), getattr(one, "open", True)))
+
+
+def _seen(one: HistoryEntry) -> Sight:
+    state = State.FAILED if one.outcome == "error" else State.TAKEN
+    note = str(one.error) if one.error is not None else ("withdrawn" if one.outcome == "cancelled" else "")
+    return Sight(one.activity_id, one.kind, one.name, one.site, state, one.seq, one.attempt, note)
+
+
+def _opened(one: WaitingFor | AttemptEntry) -> Sight:
+    if isinstance(one, AttemptEntry):
+        state = State.RUNNING if one.open else State.FAILED
+        note = str(one.error) if one.error is not None else ""
+        return Sight(one.activity_id, "activity", one.name, one.site, state, 0, one.attempt, note)
+    return Sight(one.activity_id, one.kind, one.key, one.site, State.WAITING, 0, 0, _awaited(one))
+
+
+def _awaited(one: WaitingFor) -> str:
+    words = f"{one.kind} {one.key}" + (f", subject {one.subject}" if one.subject else "")
+    if one.kind == "retry":
+        words = "the next attempt"
+    elif one.kind == "timer":
+        words = "a timer"
+    due = f", due {one.due:%Y-%m-%d %H:%M:%S}" if one.due is not None else ""
+    return words + due
+
+
+def place_of(site: str) -> Place | None:
+    """Module, line and column of one place; None if it is not one."""
+    parts = site.rsplit(":", 2)
+    if len(parts) != 3 or not (parts[1].isdecimal() and parts[2].isdecimal()):
+        return None
+    return parts[0].partition(":")[0], int(parts[1]), int(parts[2])
+
+
+def chain_of(site: str) -> list[Place]:
+    """The place of an operation, and of the calls of helpers that led there, the nearest first."""
+    return [place for one in site.split("|") if (place := place_of(one)) is not None]
+
+
+def assign(tree: Item, marks: Mapping[str, Mark]) -> tuple[dict[Node, Mark], dict[str, Mark]]:
+    """Give each node what is known at its place; also what no node explains."""
+    index = _Index(tree)
+    given: dict[Node, Mark] = {}
+    unexplained: dict[str, Mark] = {}
+    for site, mark in marks.items():
+        found = index.find(site, mark)
+        shares = _shares(mark, found, index)
+        for node, share in shares:
+            _merge(given.setdefault(node, Mark()), share)
+        if not found:
+            unexplained[site] = mark
+    return given, unexplained
+
+
+class _Index:
+    """The nodes of a tree by place."""
+
+    def __init__(self, tree: Item) -> None:
+        self.lanes = {node: lane for lane, node in _parallel(tree)}
+        self._exact: dict[Place, list[Node]] = defaultdict(list)
+        self._around: dict[Place, list[Node]] = defaultdict(list)
+        all_nodes = nodes(tree)
+        self._loose = [node for node in all_nodes if node.loose]
+        for node in all_nodes:
+            for place in node.places:
+                self._exact[place].append(node)
+            for place in node.around:
+                self._around[place].append(node)
+
+    def find(self, site: str, mark: Mark) -> list[Node]:
+        """The nodes that this site can mean: one, unless a helper was begun as a task from several places."""
+        chain = chain_of(site)
+        if not chain:
+            only_timers = all(one.kind == "timer" and one.name == "timer" for one in mark.sights.values())
+            return self._loose if len(self._loose) == 1 and only_timers else []
+        found = _led_by(self._exact.get(chain[0], []), chain[1:])
+        for level in range(1, len(chain)):  # a helper whose source is not known: the call that leads to it stands for it
+            found = found or _led_by(self._around.get(chain[level], []), chain[level + 1 :])
+        return found
+
+
+def _led_by(candidates: list[Node], callers: list[Place]) -> list[Node]:
+    """Those whose calls of helpers are the recorded ones, as far as both are known."""
+    fitting = [node for node in candidates if all(a in b.places for a, b in zip(callers, node.path, strict=False))]
+    # The recorded calls end where a task begins: that call was not awaited.
+    begun = [node for node in fitting if len(callers) >= len(node.path) or not node.path[len(callers)].awaited]
+    return begun or fitting
+
+
+def _parallel(item: Item, lane: tuple[int, int] | None = None) -> Iterator[tuple[tuple[int, int], Node]]:
+    """Operations that certainly run when their fork does, with the lane they are in."""
+    match item:
+        case Node():
+            if lane is not None:
+                yield lane, item
+        case Fork():
+            for number, way in enumerate(item.lanes):
+                yield from _parallel(way.body, (id(item), number))
+        case Seq():
+            for one in item.items:
+                yield from _parallel(one, lane)
+        case Frame():
+            yield from _parallel(item.body, None if item.kind == "loop" else lane)
+        case Branch():
+            for way in item.lanes:
+                yield from _parallel(way.body)
+        case End():
+            return
+
+
+def _shares(mark: Mark, found: list[Node], index: _Index) -> list[tuple[Node, Mark]]:
+    if len(found) < 2:
+        return [(node, mark) for node in found]
+    lanes = [index.lanes.get(node) for node in found]
+    forks = {lane[0] if lane is not None else None for lane in lanes}
+    if len(mark.sights) == len(found) == len(set(lanes)) and len(forks) == 1 and None not in forks:
+        return [(node, _alone(sight)) for node, sight in zip(found, _by_number(mark), strict=True)]
+    return [(node, replace(mark, unsure=True)) for node in found]
+
+
+def _by_number(mark: Mark) -> list[Sight]:
+    """In the order in which they were asked for: `charge:2` before `charge:10`."""
+    return sorted(mark.sights.values(), key=lambda one: (len(one.op), one.op))
+
+
+def _alone(sight: Sight) -> Mark:
+    mark = Mark()
+    mark.add(sight)
+    return mark
+
+
+def _merge(into: Mark, mark: Mark) -> None:
+    for sight in mark.sights.values():
+        into.add(sight)
+    into.undone += mark.undone
+    into.unsure = into.unsure or mark.unsure

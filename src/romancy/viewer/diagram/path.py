@@ -1,0 +1,251 @@
+"""Which way was taken. Operations are known from history; ways without operations follow from what came before and after.
+
+An operation that history does not know was not passed. So if only one lane of a branch can be passed without it, that one
+was taken; and if a run is over, and nothing but an early return explains that, it has returned there. Where several ways
+explain the same history, none of them is lit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from enum import Enum, auto
+
+from romancy.viewer.diagram.marks import Mark, State
+from romancy.viewer.diagram.tree import Branch, End, Fork, Frame, Item, Lane, Node, Seq, children, walk
+
+
+class Left(Enum):
+    """How the path leaves an item."""
+
+    FALLS = auto()
+    """On to what follows."""
+    ENDS = auto()
+    """By ending the function."""
+    UNKNOWN = auto()
+
+
+class Path:
+    """The parts of a tree that were passed."""
+
+    def __init__(self, root: Seq, marks: Mapping[Node, Mark], *, completed: bool, failed: bool = False) -> None:
+        self._marks = marks
+        self._hot: set[object] = set()
+        """Parts with an operation that history knows."""
+        self._troubled: set[Branch] = set()
+        """Branches for errors behind a body in which an operation failed."""
+        self._heat(root)
+        raised = failed and not any(mark.failed for mark in marks.values())  # it may have come to one of its `raise`
+        self._end = "raise" if raised else "return"
+        self.taken: set[object] = set(self._hot)
+        if completed or raised or self._hot:
+            self.taken.add(root)
+            self._resolve(root, Left.ENDS if completed or raised else Left.UNKNOWN)
+
+    def _heat(self, item: Item) -> bool:
+        if isinstance(item, Node):
+            mark = self._marks.get(item)
+            hot = mark is not None and mark.state not in (State.UNTAKEN, State.MAYBE)
+        elif isinstance(item, Seq):
+            hot = bool([one for one in item.items if self._heat(one)])  # all of them, not up to the first
+        elif isinstance(item, Branch | Fork):
+            hot = bool([lane for lane in item.lanes if self._heat_lane(lane)])
+        else:
+            hot = bool([one for one in children(item) if self._heat(one)])
+        if hot:
+            self._hot.add(item)
+        return hot
+
+    def _heat_lane(self, lane: Lane) -> bool:
+        hot = self._heat(lane.body)
+        if hot:
+            self._hot.add(lane)
+        return hot
+
+    # -- what is possible without a trace in history
+
+    def _can_fall(self, item: Item) -> bool:
+        match item:
+            case Node():
+                return item in self._hot or item in self._marks
+            case End():
+                return False
+            case Seq():
+                return all(self._can_fall(one) for one in item.items)
+            case Branch():
+                return any(self._can_fall(lane.body) for lane in item.lanes)
+            case Fork():
+                return all(self._can_fall(lane.body) for lane in item.lanes)
+            case Frame():
+                if item.kind in _PERHAPS and not item.endless:
+                    return True
+                returned = item.kind == "helper" and self._can_end(item.body)
+                broken = item.endless and any(isinstance(one, End) and one.kind == "break" for one in walk(item.body))
+                return returned or (broken and item in self._hot) or self._can_fall(item.body)
+
+    def _can_end(self, item: Item) -> bool:
+        match item:
+            case End():
+                return item.kind == self._end
+            case Seq():
+                return any(
+                    self._can_end(one) and all(self._can_fall(before) for before in item.items[:at])
+                    for at, one in enumerate(item.items)
+                )
+            case Node() | Fork():
+                return False
+            case Frame():
+                return item.kind != "helper" and self._can_end(item.body)
+            case Branch():
+                return any(self._can_end(lane.body) for lane in item.lanes)
+
+    # -- what follows from it
+
+    def _resolve(self, item: Item, left: Left) -> None:
+        match item:
+            case Seq():
+                self._sequence(item, left)
+            case Branch():
+                self._branch(item, left)
+            case Fork():
+                for lane in item.lanes:
+                    if left is Left.FALLS or lane in self._hot:
+                        self._take(lane, left)
+            case Frame():
+                self._frame(item, left)
+            case Node() | End():
+                return
+
+    def _frame(self, frame: Frame, left: Left) -> None:
+        match frame.kind:
+            case "helper":  # whatever it did, it has returned
+                self._take_body(frame.body, Left.UNKNOWN if left is Left.UNKNOWN else Left.ENDS)
+            case "loop":
+                self._loop(frame, left)
+            case "try":
+                self._try(frame, left)
+            case _:
+                self._take_body(frame.body, left)
+
+    def _loop(self, loop: Frame, left: Left) -> None:
+        rounds = max(
+            (self._marks[one].count for one in loop.body.items if isinstance(one, Node) and one in self._marks), default=0
+        )
+        ends = left is Left.ENDS and self._can_end(loop.body)
+        self._take_body(loop.body, Left.ENDS if ends else Left.FALLS if rounds > 1 else Left.UNKNOWN)
+        breaks = list(_ways_to_break(loop.body))
+        if loop.endless and left is Left.FALLS and len(breaks) == 1:
+            self.taken.update(breaks[0])
+
+    def _try(self, frame: Frame, left: Left) -> None:
+        self.taken.add(frame.body)
+        body, *rest = frame.body.items
+        branch = next((one for one in rest if isinstance(one, Branch) and one.on_error), None)
+        caught = branch is not None and any(lane in self._hot for lane in branch.lanes[1:])
+        if branch is not None and (caught or _failed_in(body, self._marks)):
+            self._troubled.add(branch)
+            if body in self._hot:
+                self._pass(body, Left.UNKNOWN)
+            for at, one in enumerate(rest):
+                self._pass(one, left if at == len(rest) - 1 else Left.FALLS)
+        else:
+            self._sequence(frame.body, left)
+
+    def _take(self, lane: Lane, left: Left) -> None:
+        self.taken.add(lane)
+        self._take_body(lane.body, left)
+
+    def _take_body(self, body: Seq, left: Left) -> None:
+        self.taken.add(body)
+        self._resolve(body, left)
+
+    def _sequence(self, seq: Seq, left: Left) -> None:
+        last = max((at for at, one in enumerate(seq.items) if one in self._hot), default=-1)
+        for one in seq.items[: max(last, 0)]:
+            self._pass(one, Left.FALLS)
+        tail = seq.items[max(last, 0) :]
+        if left is Left.FALLS:
+            for one in tail:
+                self._pass(one, Left.FALLS)
+        elif left is Left.ENDS:
+            self._ending(tail)
+        elif tail and tail[0] in self._hot:
+            self._pass(tail[0], Left.UNKNOWN)
+
+    def _ending(self, tail: list[Item]) -> None:
+        """The function has ended somewhere in here, or by coming to its end."""
+        stops = [
+            at
+            for at, one in enumerate([*tail, End("return", "")])
+            if self._can_end(one) and all(self._can_fall(before) for before in tail[:at])
+        ]
+        if len(stops) != 1:
+            if tail and tail[0] in self._hot:
+                self._pass(tail[0], Left.UNKNOWN)
+            return
+        for one in tail[: stops[0]]:
+            self._pass(one, Left.FALLS)
+        if stops[0] < len(tail):
+            self._pass(tail[stops[0]], Left.ENDS)
+
+    def _pass(self, item: Item, left: Left) -> None:
+        if isinstance(item, Node):
+            return  # only history says that an operation was asked for
+        if isinstance(item, Frame) and item not in self._hot and item.kind in _PERHAPS:
+            return  # passed, perhaps without a round
+        self.taken.add(item)
+        self._resolve(item, left)
+
+    def _branch(self, branch: Branch, left: Left) -> None:
+        hot = [lane for lane in branch.lanes if lane in self._hot]
+        for lane in hot:
+            self._take(lane, left if len(hot) == 1 else Left.UNKNOWN)
+        if hot:
+            return
+        possible = self._possible(branch, left)
+        if len(possible) == 1:
+            self._take(possible[0], left)
+
+    def _possible(self, branch: Branch, left: Left) -> list[Lane]:
+        if left is Left.UNKNOWN:
+            return []
+        lanes = branch.lanes
+        if branch.on_error:
+            lanes = lanes[1:] if branch in self._troubled else lanes[:1]
+        can = self._can_fall if left is Left.FALLS else self._can_end
+        return [lane for lane in lanes if can(lane.body)]
+
+
+_PERHAPS = ("loop", "else", "runtime")
+"""Frames that can be passed without entering them."""
+
+
+def _ways_to_break(item: Item) -> Iterator[list[object]]:
+    """The parts that lead to each `break` of a loop."""
+    match item:
+        case End():
+            if item.kind == "break":
+                yield [item]
+        case Seq():
+            yield from ([item, *way] for one in item.items for way in _ways_to_break(one))
+        case Branch():
+            yield from ([item, lane, *way] for lane in item.lanes for way in _ways_to_break(lane.body))
+        case Frame():
+            if item.kind not in ("loop", "helper"):
+                yield from ([item, *way] for way in _ways_to_break(item.body))
+        case Node() | Fork():
+            return
+
+
+def _failed_in(item: Item, marks: Mapping[Node, Mark]) -> bool:
+    """An operation in there has failed, and no inner `try` has caught that."""
+    match item:
+        case Node():
+            return item in marks and marks[item].failed > 0
+        case Seq():
+            return any(_failed_in(one, marks) for one in item.items)
+        case Frame():
+            return item.kind != "try" and _failed_in(item.body, marks)
+        case Branch() | Fork():
+            return any(_failed_in(lane.body, marks) for lane in item.lanes)
+        case End():
+            return False

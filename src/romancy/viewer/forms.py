@@ -1,0 +1,347 @@
+"""From a JSON Schema to the fields of a form, and from what was posted back to a value.
+
+The name of a field is its place in the value, as a JSON pointer: `/order/items/0/sku`. What a form cannot say (unions, free
+objects, models within themselves) is a field for JSON text. Nothing is checked here that only the schema's owner can check:
+a value that has the right shape is handed on, and what is said about it comes back to its field.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+Schema: TypeAlias = Mapping[str, Any]
+Posted: TypeAlias = Mapping[str, str]
+
+MISSING: Any = object()
+"""No value."""
+GIVEN = "#given"
+"""Ends the name of the box that says that an optional object is meant."""
+_DEPTH = 8
+_LONG = 200
+_TEXTS = {"date": "date", "date-time": "datetime", "time": "time", "duration": "duration"}
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One of several values."""
+
+    value: str
+    label: str
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """A field, or a frame around fields."""
+
+    path: str
+    title: str
+    kind: str
+    """object, array, text, long, integer, number, boolean, choice, date, datetime, time, duration, json."""
+    required: bool = True
+    nullable: bool = False
+    description: str = ""
+    default: str = ""
+    value: str = ""
+    given: bool = True
+    error: str = ""
+    options: tuple[Option, ...] = ()
+    fields: tuple[Field, ...] = ()
+    blank: Field | None = None
+    """How a new item of an array begins."""
+    depth: int = 0
+    """Arrays around it; the place of a new item is called `__n0__`, `__n1__`."""
+
+    @property
+    def optional(self) -> bool:
+        """It may be left out."""
+        return not self.required or self.nullable
+
+    @property
+    def id(self) -> str:
+        """For labels."""
+        return f"f{self.path}"
+
+
+@dataclass(slots=True)
+class Reading:
+    """What was posted, and what is wrong with it, by path."""
+
+    value: Any
+    errors: dict[str, str] = field(default_factory=dict[str, str])
+
+
+def fields_of(schema: Schema, value: Any = MISSING, errors: Mapping[str, str] | None = None) -> Field:
+    """The form of a schema; filled in with a value, and with what is wrong at each path."""
+    return _Builder(schema, errors or {}).field("", "", schema, value, required=True)
+
+
+def read(schema: Schema, posted: Posted) -> Reading:
+    """The value that was filled in. A text that is no number stays a text, to be shown again beside its error."""
+    reading = Reading(None)
+    form = fields_of(schema, _skeleton(schema, posted))
+    reading.value = _Reader(posted, reading.errors).value(form)
+    if reading.value is MISSING:
+        reading.value = {}
+    return reading
+
+
+# --- schemas
+
+
+@dataclass(frozen=True, slots=True)
+class _Shape:
+    """What a schema asks for, in the words of fields."""
+
+    kind: str
+    schema: Schema
+    nullable: bool = False
+    options: tuple[Option, ...] = ()
+    refs: frozenset[str] = frozenset()
+
+
+def _shape(schema: Schema, root: Schema, refs: frozenset[str]) -> _Shape:
+    if "$ref" in schema:
+        name = str(schema["$ref"])
+        if name in refs:
+            return _Shape("json", schema)
+        target = root.get("$defs", {}).get(name.rpartition("/")[2])
+        return _shape(target, root, refs | {name}) if isinstance(target, dict) else _Shape("json", schema)
+    if len(schema.get("allOf", ())) == 1:
+        return _shape(schema["allOf"][0], root, refs)
+    if "enum" in schema or "const" in schema:
+        allowed = schema.get("enum", [schema.get("const")])
+        return _Shape("choice", schema, options=tuple(Option(json.dumps(one), str(one)) for one in allowed))
+    if "anyOf" in schema or "oneOf" in schema:
+        return _union(schema, root, refs)
+    return _Shape(_plain_kind(schema), schema, refs=refs)
+
+
+def _union(schema: Schema, root: Schema, refs: frozenset[str]) -> _Shape:
+    members = [one for one in schema.get("anyOf", schema.get("oneOf", ())) if one.get("type") != "null"]
+    nullable = len(members) < len(schema.get("anyOf", schema.get("oneOf", ())))
+    if len(members) == 1:
+        inner = _shape(members[0], root, refs)
+        return _Shape(inner.kind, inner.schema, True, inner.options, inner.refs)
+    types = {one.get("type") for one in members}
+    if types == {"number", "string"}:  # a Decimal: as a text it is exact
+        return _Shape("text", schema, nullable)
+    return _Shape("json", schema, nullable)
+
+
+def _plain_kind(schema: Schema) -> str:
+    match schema.get("type"):
+        case "string":
+            return _TEXTS.get(schema.get("format", ""), "long" if schema.get("maxLength", 0) > _LONG else "text")
+        case "integer" | "number" | "boolean" as kind:
+            return str(kind)
+        case "object" if "properties" in schema:
+            return "object"
+        case "array" if isinstance(schema.get("items"), dict) and "prefixItems" not in schema:
+            return "array"
+        case _:
+            return "json"
+
+
+class _Builder:
+    """Makes fields of a schema."""
+
+    def __init__(self, root: Schema, errors: Mapping[str, str]) -> None:
+        self._root = root
+        self._errors = errors
+
+    def field(
+        self,
+        path: str,
+        name: str,
+        schema: Schema,
+        value: Any,
+        *,
+        required: bool,
+        refs: frozenset[str] = frozenset(),
+        depth: int = 0,
+    ) -> Field:
+        shape = _shape(schema, self._root, refs)
+        kind = shape.kind if path.count("/") < _DEPTH or shape.kind not in ("object", "array") else "json"
+        default = schema.get("default", MISSING)
+        missing = value is MISSING or (value is None and shape.nullable)
+        return Field(
+            path=path,
+            title=str(name),
+            kind=kind,
+            required=required,
+            nullable=shape.nullable,
+            description=str(schema.get("description") or shape.schema.get("description") or ""),
+            default="" if default is MISSING or default is None else _said(default),
+            value=_text(kind, value, default) if kind not in ("object", "array") else "",
+            given=not missing or (required and not shape.nullable),
+            error=self._errors.get(path, ""),
+            options=shape.options,
+            fields=self._members(kind, path, shape, value, depth),
+            blank=self._blank(path, shape, depth) if kind == "array" else None,
+            depth=depth,
+        )
+
+    def _members(self, kind: str, path: str, shape: _Shape, value: Any, depth: int) -> tuple[Field, ...]:
+        if kind == "object":
+            given = value if isinstance(value, dict) else {}
+            needed = shape.schema.get("required", ())
+            return tuple(
+                self.field(
+                    f"{path}/{_escaped(name)}",
+                    name,
+                    schema,
+                    given.get(name, MISSING),
+                    required=name in needed,
+                    refs=shape.refs,
+                    depth=depth,
+                )
+                for name, schema in shape.schema["properties"].items()
+            )
+        if kind == "array":
+            items = value if isinstance(value, list) else []
+            return tuple(self._item(path, shape, str(number), one, depth) for number, one in enumerate(items))
+        return ()
+
+    def _blank(self, path: str, shape: _Shape, depth: int) -> Field:
+        return self._item(path, shape, f"__n{depth}__", MISSING, depth)
+
+    def _item(self, path: str, shape: _Shape, number: str, value: Any, depth: int) -> Field:
+        schema: Schema = shape.schema["items"]
+        return self.field(f"{path}/{number}", number, schema, value, required=True, refs=shape.refs, depth=depth + 1)
+
+
+def _said(default: Any) -> str:
+    return default if isinstance(default, str) else json.dumps(default)
+
+
+def _text(kind: str, value: Any, default: Any) -> str:
+    """What stands in the field."""
+    if value is MISSING:
+        value = default if kind in ("choice", "boolean") and default is not MISSING else MISSING
+    if value is MISSING or (value is None and kind not in ("choice", "json")):
+        return ""
+    if kind == "json":
+        return value if isinstance(value, _Raw) else json.dumps(value, ensure_ascii=False, indent=2)
+    if kind in ("choice", "boolean"):
+        return value if isinstance(value, _Raw) else json.dumps(value)
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+class _Raw(str):
+    """A text as it was posted, where it could not be read."""
+
+    __slots__ = ()
+
+
+def _escaped(name: str) -> str:
+    return name.replace("~", "~0").replace("/", "~1")
+
+
+# --- reading
+
+
+def _skeleton(schema: Schema, posted: Posted) -> Any:
+    """A value with as many items in its arrays as were posted, so that the form has fields for them."""
+    value: Any = {}
+    for path in posted:
+        parts = [part.replace("~1", "/").replace("~0", "~") for part in path.removesuffix(GIVEN).split("/")[1:]]
+        if parts:
+            _grow(value, parts)
+    return _fold(value)
+
+
+def _grow(value: dict[str, Any], parts: list[str]) -> None:
+    for part in parts:
+        value = value.setdefault(part, {})
+
+
+def _fold(value: dict[str, Any]) -> Any:
+    """Objects whose keys are all numbers are arrays here; their fields are known by the numbers that were posted."""
+    if value and all(key.isascii() and key.isdecimal() and len(key) < 6 for key in value):
+        size = max(map(int, value)) + 1
+        return [_fold(value.get(str(number), {})) for number in range(min(size, 2000))]
+    return {key: _fold(one) for key, one in value.items()}
+
+
+class _Reader:
+    """Reads fields as they were posted."""
+
+    def __init__(self, posted: Posted, errors: dict[str, str]) -> None:
+        self._posted = posted
+        self._errors = errors
+
+    def value(self, one: Field) -> Any:
+        if one.kind == "object":
+            return self._object(one)
+        if one.kind == "array":
+            return self._array(one)
+        if one.kind == "boolean" and not one.optional:
+            return one.path in self._posted
+        text = self._posted.get(one.path, "")
+        if text.strip() == "" and (one.kind not in ("text", "long") or one.optional):
+            return self._nothing(one)
+        return self._leaf(one, text)
+
+    def _nothing(self, one: Field) -> Any:
+        if not one.required:
+            return MISSING
+        if one.nullable:
+            return None
+        self._errors[one.path] = "A value is needed here."
+        return _Raw("")
+
+    def _object(self, one: Field) -> Any:
+        if one.optional and one.path and one.path + GIVEN not in self._posted:
+            return MISSING if not one.required else None
+        values = {field.title: self.value(field) for field in one.fields}
+        return {name: value for name, value in values.items() if value is not MISSING}
+
+    def _array(self, one: Field) -> Any:
+        items = [self.value(item) for item in one.fields if not self._untouched(item)]
+        if items or not one.optional:
+            return items
+        return MISSING if not one.required else None
+
+    def _untouched(self, item: Field) -> bool:
+        """An item with nothing in it is the spare one, or one that was removed."""
+        inside = [
+            text
+            for path, text in self._posted.items()
+            if (path == item.path or path.startswith(item.path + "/")) and not path.endswith(GIVEN)
+        ]
+        return not any(text.strip() for text in inside)
+
+    def _leaf(self, one: Field, text: str) -> Any:
+        match one.kind:
+            case "integer":
+                return self._number(one, text, int, "a whole number")
+            case "number":
+                return self._number(one, text, _number, "a number")
+            case "boolean" | "choice" | "json":
+                return self._json(one, text)
+            case _:
+                return text
+
+    def _number(self, one: Field, text: str, reader: Any, what: str) -> Any:
+        try:
+            return reader(text.strip())
+        except ValueError:
+            self._errors[one.path] = f"This is not {what}."
+            return _Raw(text)
+
+    def _json(self, one: Field, text: str) -> Any:
+        try:
+            return json.loads(text)
+        except ValueError as error:
+            self._errors[one.path] = f"This is no JSON: {error}."
+            return _Raw(text)
+
+
+def _number(text: str) -> int | float:
+    try:
+        return int(text)
+    except ValueError:
+        return float(text)

@@ -1,0 +1,204 @@
+"""What a page is made of: a visit, the template and its values, and the headers that every answer carries."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qsl, urlencode
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, Response
+
+from romancy.clock import Clock, to_datetime
+from romancy.ingress.headers import HTML_HEADERS
+from romancy.ingress.problems import BodyTooLargeError, MalformedRequestError
+from romancy.manage.filters import quoted
+from romancy.manage.port import Manager
+from romancy.viewer import charts, text, values, words
+
+THEMES = ("light", "dark")
+THEME = "romancy_theme"
+"""The cookie."""
+_BODY = 16 * 1024 * 1024
+_FIELDS = 20_000
+
+
+@dataclass(slots=True)
+class Visit:
+    """One request, and whom to ask for the answer."""
+
+    request: Request
+    manager: Manager
+    clock: Clock
+    form: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
+    """What was posted."""
+
+    def get(self, name: str, default: str = "") -> str:
+        """A value of the address or, if something was posted, of that."""
+        for key, value in reversed(self.form):
+            if key == name:
+                return value
+        return self.request.query_params.get(name, default)
+
+    def all(self, name: str) -> list[str]:
+        """All values of that name."""
+        return [value for key, value in self.form if key == name] or self.request.query_params.getlist(name)
+
+    def number(self, name: str) -> int | None:
+        """A whole number of the address."""
+        given = self.get(name)
+        if not given:
+            return None
+        if not (given.isascii() and given.isdecimal() and len(given) < 16):
+            raise MalformedRequestError(f"{name}={given[:40]!a} is no whole number.")
+        return int(given)
+
+    @property
+    def now(self) -> datetime:
+        """The time."""
+        return to_datetime(self.clock.now())
+
+    @property
+    def actor(self) -> str:
+        """Who calls, for the record."""
+        return str(getattr(self.caller, "name", "") or "")
+
+    @property
+    def caller(self) -> Any:
+        """Who calls."""
+        return self.request.scope.get("romancy.caller")
+
+    @property
+    def may_write(self) -> bool:
+        """The caller has a role that may change things. This hides buttons; the door refuses."""
+        return getattr(self.caller, "role", "admin") == "admin"
+
+    async def read_form(self) -> None:
+        """Take in what was posted."""
+        body = bytearray()
+        async for chunk in self.request.stream():
+            body += chunk
+            if len(body) > _BODY:
+                raise BodyTooLargeError(f"The form is larger than {words.size(_BODY)}.")
+        try:
+            self.form = parse_qsl(body.decode("ascii"), keep_blank_values=True, max_num_fields=_FIELDS, errors="strict")
+        except ValueError as error:
+            raise MalformedRequestError(f"The form cannot be read: {error}.") from error
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """A template and what it shows."""
+
+    template: str
+    values: Mapping[str, Any]
+    status: int = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Go:
+    """Elsewhere, after something was done."""
+
+    page: str
+    query: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+
+def link(page: str, **query: Any) -> str:
+    """A relative address; what is None or empty is left out."""
+    given = {name: value for name, value in query.items() if value is not None and value != ""}
+    return f"{page}?{urlencode(given, doseq=True, errors='surrogatepass')}" if given else page
+
+
+def respond(view: View, visit: Visit) -> Response:
+    """The page."""
+    theme = visit.request.cookies.get(THEME, "")
+    here = visit.request.url.path.rpartition("/")[2]
+    shown = _TEMPLATES.get_template(view.template).render(
+        **view.values,
+        visit=visit,
+        now=visit.now,
+        may_write=visit.may_write,
+        actor=visit.actor,
+        page=here,
+        address=f"{here}?{visit.request.url.query}" if visit.request.url.query else here,
+        theme=theme if theme in THEMES else "",
+    )
+    return HTMLResponse(shown.encode("utf-8", "replace"), view.status, HTML_HEADERS)
+
+
+# --- what templates can say
+
+
+def _time(when: datetime | None, now: datetime, how: str = "ago") -> text.Markup:
+    """A time, relative; the exact one on hover and for machines."""
+    if when is None:
+        return text.Markup('<span class="none">–</span>')
+    distance = (when - now).total_seconds()
+    shown = words.duration(abs(distance))
+    said = {"ago": f"{shown} ago", "age": shown, "in": f"in {shown}" if distance >= 0 else f"{shown} overdue"}[how]
+    return text.Markup('<time datetime="{}" title="{}" data-how="{}" tabindex="0">{}</time>').format(
+        when.isoformat(), words.exact(when), how, said
+    )
+
+
+def _still(when: datetime | None) -> text.Markup:
+    return (
+        text.Markup('<time datetime="{}">{}</time>').format(when.isoformat(), words.exact(when))
+        if when
+        else text.Markup("–")
+    )
+
+
+def _icon(name: str, tone: str = "") -> text.Markup:
+    shape = text.Markup('<svg class="icon{}" viewBox="0 0 16 16" aria-hidden="true"><use href="#i-{}"/></svg>')
+    return shape.format(f" t-{tone}" if tone else "", name)
+
+
+def _status(status: Any) -> text.Markup:
+    face = words.FACES[status]
+    return text.Markup('<span class="status">{}<span>{}</span></span>').format(_icon(face.icon, face.tone), face.word)
+
+
+def _many(items: Sequence[Any], word: str) -> str:
+    return f"{len(items):,} {word}{'' if len(items) == 1 else 's'}"
+
+
+def _templates() -> Environment:
+    environment = Environment(
+        loader=FileSystemLoader(Path(__file__).parent / "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters.update(
+        line=text.line,
+        block=text.block,
+        attribute=text.attribute,
+        duration=words.duration,
+        size=words.size,
+        exact=_still,
+        status=_status,
+        many=_many,
+        plain=values.plain,
+    )
+    environment.globals.update(
+        link=link,
+        quoted=quoted,
+        time=_time,
+        icon=_icon,
+        show=values.show,
+        between=words.between,
+        sparkline=charts.sparkline,
+        asks=words.ASKS,
+        faces=words.FACES,
+        troubles=words.TROUBLES,
+    )
+    return environment
+
+
+_TEMPLATES = _templates()

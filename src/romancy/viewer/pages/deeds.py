@@ -1,0 +1,79 @@
+"""What an operator does to instances: asked for, confirmed, done."""
+
+from __future__ import annotations
+
+from romancy.errors import RomancyError
+from romancy.ingress.problems import MalformedRequestError
+from romancy.manage.records import Deed, Preview
+from romancy.viewer.page import Go, View, Visit
+
+_PREVIEWS = 3
+"""Instances whose effects are told before they are confirmed."""
+
+
+async def confirm(visit: Visit) -> View:
+    """What would be done; nothing is done yet."""
+    deed, ids = _deed(visit), _ids(visit)
+    previews: list[Preview] = []
+    trouble = ""
+    if ids is not None:
+        for one in ids[:_PREVIEWS]:
+            try:
+                previews.append(await visit.manager.preview(deed, one))
+            except RomancyError as error:
+                trouble = trouble or str(error)
+    return _confirmation(visit, deed, ids, previews, trouble)
+
+
+async def do(visit: Visit) -> View | Go:
+    """Do it."""
+    deed, ids = _deed(visit), _ids(visit)
+    reason = visit.get("reason").strip() or None
+    if ids is None:
+        if visit.get("word").strip().lower() != deed.value:
+            return _confirmation(visit, deed, ids, [], f"Type {deed.value} to confirm.", 400)
+        batch = await visit.manager.start_batch(deed, visit.get("q"), reason=reason, actor=visit.actor)
+        return Go("batches", {"id": batch.batch_id})
+    done = await visit.manager.do(deed, ids, reason=reason, actor=visit.actor)
+    if len(done) == 1 and done[0].ok:
+        return Go("instance", {"id": done[0].instance_id, "did": deed.value})
+    return View("done.html", {"deed": deed, "done": done, "failed": [one for one in done if not one.ok]})
+
+
+async def requeue(visit: Visit) -> Go:
+    """Let dead letters be sent again: the chosen ones, or all."""
+    chosen = [int(one) for one in visit.all("letter") if one.isascii() and one.isdecimal() and len(one) < 19]
+    if not chosen and visit.get("all") != "1":
+        raise MalformedRequestError("Choose the dead letters to send again.")
+    count = await visit.manager.requeue_outbox(None if visit.get("all") == "1" else chosen, actor=visit.actor)
+    return Go("outbox", {"dead": "1", "requeued": count})
+
+
+async def abort(visit: Visit) -> Go:
+    """Stop a batch."""
+    batch = await visit.manager.abort_batch(visit.get("id"), actor=visit.actor)
+    return Go("batches", {"id": batch.batch_id})
+
+
+def _confirmation(
+    visit: Visit, deed: Deed, ids: list[str] | None, previews: list[Preview], trouble: str, status: int = 200
+) -> View:
+    values = {"deed": deed, "ids": ids, "line": visit.get("q"), "previews": previews, "trouble": trouble}
+    return View("confirm.html", {**values, "reason": visit.get("reason")}, status)
+
+
+def _deed(visit: Visit) -> Deed:
+    try:
+        return Deed(visit.get("deed"))
+    except ValueError:
+        raise MalformedRequestError(f"{visit.get('deed')[:40]!a} is none of {', '.join(Deed)}.") from None
+
+
+def _ids(visit: Visit) -> list[str] | None:
+    """The instances; None: all that fit the filter."""
+    if visit.get("all") == "1":
+        return None
+    ids = list(dict.fromkeys(visit.all("id")))
+    if not ids:
+        raise MalformedRequestError("Choose instances first.")
+    return ids

@@ -1,0 +1,179 @@
+"""One instance."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from importlib import import_module
+from typing import Any
+
+from romancy.errors import RomancyError
+from romancy.manage.records import Deed, Explanation, InstanceDetail
+from romancy.model.status import Status
+from romancy.viewer import values
+from romancy.viewer.page import View, Visit, link
+from romancy.viewer.text import Markup
+from romancy.viewer.timeline.drawing import ROWS, draw
+
+_ENTRIES = 200
+_RIBBON = 50
+_LISTED = 10
+"""Generations that are listed with their figures."""
+
+
+async def instance(visit: Visit) -> View:
+    """Header, explanation, error, time line, payloads, and one of the views."""
+    instance_id, generation = visit.get("id"), visit.number("gen")
+    manager = visit.manager
+    detail = await manager.get_instance(instance_id, generation=generation)
+    view = visit.get("view", "history")
+    chosen = view if view in _VIEWS else "history"
+    shown = generation or detail.summary.generation
+    past = detail.summary.status is Status.RECURRED
+    here: dict[str, Any] = {"id": instance_id, "gen": generation}
+    timeline = await manager.get_timeline(instance_id, generation=generation)
+    explanation = None if past or shown != detail.generations else await manager.explain(instance_id)
+    rows = min(visit.number("rows") or ROWS, 20 * ROWS)
+    return View(
+        "instance.html",
+        {
+            "detail": detail,
+            "one": detail.summary,
+            "here": here,
+            "shown": shown,
+            "ribbon": range(max(1, detail.generations - _RIBBON + 1), detail.generations + 1),
+            "deeds": [] if past or shown != detail.generations else detail.deeds,
+            "explanation": explanation,
+            "ways": [] if explanation is None else _ways(explanation, detail),
+            "sites": [(one.name, one.site) for one in detail.attempts if one.open and one.site],
+            "user_frame": user_frame(detail.error.trace) if detail.error else "",
+            "timeline": timeline,
+            "drawing": draw(timeline, **_drawn(visit, here), limit=rows),
+            "opened": visit.get("open"),
+            "rows": rows,
+            "did": visit.get("did"),
+            "view": chosen,
+            "views": [name for name in _VIEWS if name != "diagram" or _diagram() is not None],
+            **await _VIEWS[chosen](visit, detail, generation),
+        },
+    )
+
+
+def _ways(explanation: Explanation, detail: InstanceDetail) -> list[dict[str, Any]]:
+    """What could be done about it, besides the deeds that are offered above."""
+    ways: list[dict[str, Any]] = []
+    for one in explanation.remedies:
+        if one.name in ("send_event", "publish"):
+            where = link("event", id=detail.summary.instance_id, op=one.values.get("op"))
+            ways.append({"label": one.label, "link": where, "icon": "mail"})
+        elif one.name not in set(Deed):
+            ways.append({"label": one.label, "link": "", "icon": ""})
+    return ways
+
+
+def user_frame(trace: str) -> str:
+    """The last lines of a trace that are about the user's own code: neither ours nor a package's."""
+    frames = ("\n" + trace).split("\n  File ")[1:]
+    own = [one for one in frames if not any(place in one.partition("\n")[0] for place in _FOREIGN)]
+    if not own:
+        return ""
+    place, *code = own[-1].split("\n")[:3]
+    return "\n".join([f"File {place}", *(line for line in code if line.startswith("    ") and set(line) - set(" ^~"))])
+
+
+_FOREIGN = ("site-packages", "/romancy/", "/asyncio/", "/lib/python")
+
+
+def _drawn(visit: Visit, here: dict[str, Any]) -> dict[str, Any]:
+    """Where spans and breaks lead, and which breaks are open."""
+    open_link = link("instance", **here, view=visit.get("view"), open=f"{given}," if (given := visit.get("open")) else "")
+    return {
+        "link": link("instance", **here, view="history"),
+        "open_link": open_link if given else f"{open_link}&open=",
+        "opened": _opened(visit),
+    }
+
+
+def _opened(visit: Visit) -> list[int] | None:
+    """Breaks of the time line that are open: all, or those with these offsets."""
+    given = visit.get("open")
+    if given == "all":
+        return None
+    return [int(part) for part in given.split(",")[:100] if part.isascii() and part.isdecimal() and len(part) < 19]
+
+
+# --- views
+
+
+async def _history(visit: Visit, detail: InstanceDetail, generation: int | None) -> dict[str, Any]:
+    after = visit.number("after") or 0
+    page = await visit.manager.get_history(detail.summary.instance_id, generation=generation, after=after, limit=_ENTRIES)
+    return {"history": page, "full": visit.get("full") == "1", "after": after}
+
+
+async def _diagram_view(visit: Visit, detail: InstanceDetail, generation: int | None) -> dict[str, Any]:
+    drawing = _diagram()
+    if drawing is None:
+        return {"diagram": None}
+    source = await visit.manager.get_source(detail.summary.instance_id)
+    page = await visit.manager.get_history(detail.summary.instance_id, generation=generation, limit=1000)
+    return {"diagram": Markup(drawing.draw(source, page.items))}
+
+
+def _diagram() -> Any:
+    try:
+        return import_module("romancy.viewer.diagram")
+    except ModuleNotFoundError:
+        return None
+
+
+async def _code(visit: Visit, detail: InstanceDetail, generation: int | None) -> dict[str, Any]:
+    return {"source": await visit.manager.get_source(detail.summary.instance_id)}
+
+
+async def _generations(visit: Visit, detail: InstanceDetail, generation: int | None) -> dict[str, Any]:
+    last = visit.number("upto") or detail.generations
+    numbers = range(last, max(0, last - _LISTED), -1)
+    found: list[tuple[int, InstanceDetail | None]] = []
+    for number in numbers:
+        found.append((number, await _archived(visit, detail.summary.instance_id, number)))
+    return {"listed": found, "older": numbers[-1] - 1 if numbers else 0}
+
+
+async def _archived(visit: Visit, instance_id: str, number: int) -> InstanceDetail | None:
+    try:
+        return await visit.manager.get_instance(instance_id, generation=number)
+    except RomancyError:  # its archive was trimmed
+        return None
+
+
+async def _audit(visit: Visit, detail: InstanceDetail, generation: int | None) -> dict[str, Any]:
+    page = await visit.manager.list_audit(instance_id=detail.summary.instance_id, before=visit.number("before"))
+    return {"audit": page}
+
+
+_VIEWS: dict[str, Callable[[Visit, InstanceDetail, int | None], Awaitable[dict[str, Any]]]] = {
+    "history": _history,
+    "diagram": _diagram_view,
+    "code": _code,
+    "generations": _generations,
+    "audit": _audit,
+}
+
+
+# --- payloads as files
+
+
+async def payload(visit: Visit) -> tuple[str, bytes]:
+    """An input, output or error to keep: its file name and its JSON."""
+    detail = await visit.manager.get_instance(visit.get("id"), generation=visit.number("gen"))
+    what = visit.get("what")
+    if what == "error":
+        found = (
+            {"type": detail.error.type, "message": detail.error.message, "trace": detail.error.trace}
+            if detail.error
+            else None
+        )
+    else:
+        what = "output" if what == "output" else "input"
+        found = detail.output if what == "output" else detail.input
+    return f"{what}.json", values.plain(found, indent=2).encode()

@@ -1,0 +1,42 @@
+"""The list of instances."""
+
+from __future__ import annotations
+
+from romancy.errors import ConfigurationError
+from romancy.manage.records import Deed, InstancePage
+from romancy.viewer.page import View, Visit, link
+
+PRESETS = (
+    ("In flight", "status:live"),
+    ("Retrying", "retrying"),
+    ("Failed 24 h", "status:failed newer:24h"),
+    ("Waiting", "status:waiting"),
+    ("Overdue", "overdue"),
+    ("Compensating", "status:compensating"),
+    ("All", ""),
+)
+"""Filters with a name."""
+ROWS = 50
+BULK = (Deed.CANCEL, Deed.RETRY, Deed.PAUSE, Deed.RESUME, Deed.TERMINATE)
+
+
+async def instances(visit: Visit) -> View:
+    """Instances that fit the filter, newest first."""
+    line = visit.get("q").strip()
+    trouble = ""
+    try:
+        found = await visit.manager.list_instances(line, limit=ROWS, page_token=visit.get("after") or None)
+    except ConfigurationError as error:
+        found, trouble = InstancePage([]), str(error)
+    return View(
+        "instances.html",
+        {
+            "line": line,
+            "found": found,
+            "trouble": trouble,
+            "presets": [(title, preset, link("instances", q=preset), preset == line) for title, preset in PRESETS],
+            "first": not visit.get("after"),
+            "bulk": BULK,
+        },
+        400 if trouble else 200,
+    )

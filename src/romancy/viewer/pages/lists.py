@@ -1,0 +1,51 @@
+"""Workflows, workers, channels, groups, outbox, batches, audit: tables."""
+
+from __future__ import annotations
+
+from romancy.viewer.page import View, Visit
+
+
+async def workflows(visit: Visit) -> View:
+    """How each workflow fares."""
+    return View("workflows.html", {"workflows": await visit.manager.list_workflows()})
+
+
+async def workers(visit: Visit) -> View:
+    """Worker processes."""
+    return View("workers.html", {"workers": await visit.manager.list_workers()})
+
+
+async def channels(visit: Visit) -> View:
+    """Channels, or who has subscribed to one."""
+    name, after = visit.get("name"), visit.get("after")
+    if name:
+        found = await visit.manager.list_subscribers(name, after=after)
+    else:
+        found = await visit.manager.list_channels(after=after)
+    return View("channels.html", {"name": name, "found": found, "said": visit.get("said")})
+
+
+async def groups(visit: Visit) -> View:
+    """Groups, or who is in one."""
+    name, after = visit.get("name"), visit.get("after")
+    found = await (visit.manager.list_members(name, after=after) if name else visit.manager.list_groups(after=after))
+    return View("groups.html", {"name": name, "found": found})
+
+
+async def outbox(visit: Visit) -> View:
+    """What waits to be sent, and what could not be."""
+    dead = {"1": True, "0": False}.get(visit.get("dead"))
+    found = await visit.manager.list_outbox(dead=dead, after=visit.number("after") or 0)
+    return View("outbox.html", {"found": found, "dead": dead, "requeued": visit.number("requeued")})
+
+
+async def batches(visit: Visit) -> View:
+    """The last batches, or one of them."""
+    batch_id = visit.get("id")
+    found = [await visit.manager.get_batch(batch_id)] if batch_id else await visit.manager.list_batches()
+    return View("batches.html", {"batches": found, "single": bool(batch_id)})
+
+
+async def audit(visit: Visit) -> View:
+    """Who did what."""
+    return View("audit.html", {"audit": await visit.manager.list_audit(before=visit.number("before"))})

@@ -1,0 +1,167 @@
+"""Start a workflow, send the event that an instance waits for: forms from JSON Schema."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+from romancy.errors import InstanceConflictError, PayloadError, RomancyError
+from romancy.ingress.problems import MalformedRequestError
+from romancy.model.instance import WaitingFor
+from romancy.viewer import forms
+from romancy.viewer.page import Go, View, Visit
+
+_NO_FIELDS: dict[str, Any] = {"type": "object", "properties": {}}
+
+
+@dataclass(slots=True)
+class Draft:
+    """A value that somebody fills in: as fields where there is a schema, else as JSON."""
+
+    schema: dict[str, Any] | None
+    as_json: bool
+    value: Any = forms.MISSING
+    text: str = ""
+    errors: dict[str, str] = field(default_factory=dict[str, str])
+    trouble: str = ""
+
+    @property
+    def fields(self) -> forms.Field | None:
+        """The form."""
+        return None if self.schema is None or self.as_json else forms.fields_of(self.schema, self.value, self.errors)
+
+    @property
+    def shown(self) -> str:
+        """The value as JSON text."""
+        return self.text or ("" if self.value is forms.MISSING else json.dumps(self.value, ensure_ascii=False, indent=2))
+
+    def take(self, visit: Visit) -> bool:
+        """Read what was posted; whether it could be read."""
+        if self.fields is None:
+            self.text = visit.get("json")
+            try:
+                self.value = json.loads(self.text) if self.text.strip() else forms.MISSING
+            except ValueError as error:
+                self.trouble = self.errors["json"] = f"This is no JSON: {error}."
+            return not self.errors
+        assert self.schema is not None
+        reading = forms.read(self.schema, dict(visit.form))
+        self.value, self.errors = reading.value, reading.errors
+        return not self.errors
+
+    def complain(self, error: RomancyError) -> None:
+        """Say what the app said, at the field that it is about."""
+        self.trouble = str(error)
+        if self.fields is not None:
+            self.errors |= _placed(error, self.fields)
+
+
+def _placed(error: RomancyError, form: forms.Field) -> dict[str, str]:
+    """What an error says of each field, by path. The paths it knows are dotted."""
+    said: dict[str, str] = getattr(error, "fields", None) or {}
+    known = {one.path.removeprefix("/").replace("/", "."): one.path for one in _leaves(form)}
+    return {known[name]: why for name, why in said.items() if name in known}
+
+
+def _leaves(form: forms.Field) -> list[forms.Field]:
+    return [form, *(leaf for one in form.fields for leaf in _leaves(one))]
+
+
+# --- starting
+
+
+async def start_form(visit: Visit) -> View:
+    """An empty form, or one like an instance that was."""
+    name, like = visit.get("workflow"), visit.get("like")
+    value: Any = forms.MISSING
+    if like:
+        detail = await visit.manager.get_instance(like)
+        name, value = detail.summary.workflow_name, detail.input
+    if not name:
+        return View("choose.html", {"workflows": await visit.manager.list_workflows()})
+    draft = Draft(await visit.manager.get_schema(name), visit.get("as") == "json", value)
+    return _start_view(visit, name, draft)
+
+
+async def start(visit: Visit) -> View | Go:
+    """Start it."""
+    name = visit.get("workflow")
+    draft = Draft(await visit.manager.get_schema(name), visit.get("as") == "json")
+    if not draft.take(visit):
+        return _start_view(visit, name, draft, 400)
+    value = {} if draft.value is forms.MISSING else draft.value
+    if not isinstance(value, dict):
+        draft.trouble = "The input is an object: the workflow's parameters by name."
+        return _start_view(visit, name, draft, 400)
+    try:
+        started = await visit.manager.start(name, value, instance_id=visit.get("instance_id") or None, actor=visit.actor)
+    except (PayloadError, InstanceConflictError) as error:
+        draft.complain(error)
+        return _start_view(visit, name, draft, 400)
+    return Go("instance", {"id": started.instance_id, "did": "start"})
+
+
+def _start_view(visit: Visit, name: str, draft: Draft, status: int = 200) -> View:
+    return View(
+        "start.html",
+        {"name": name, "draft": draft, "instance_id": visit.get("instance_id"), "like": visit.get("like")},
+        status,
+    )
+
+
+# --- sending
+
+
+async def event_form(visit: Visit) -> View:
+    """The event that an instance waits for."""
+    return _event_view(visit, *await _awaited(visit))
+
+
+async def event(visit: Visit) -> View | Go:
+    """Send it."""
+    wait, draft = await _awaited(visit)
+    if not draft.take(visit):
+        return _event_view(visit, wait, draft, 400)
+    data = None if draft.value is forms.MISSING else draft.value
+    only = visit.get("id") if visit.get("to") != "all" else None
+    try:
+        if wait is not None and wait.kind == "message":
+            await visit.manager.publish(visit.get("type"), data, to=only, actor=visit.actor)
+        else:
+            await visit.manager.send_event(
+                visit.get("type"), data, subject=visit.get("subject") or None, to=only, actor=visit.actor
+            )
+    except RomancyError as error:
+        draft.complain(error)
+        return _event_view(visit, wait, draft, 400)
+    return Go("instance", {"id": visit.get("id"), "did": "event"})
+
+
+async def _awaited(visit: Visit) -> tuple[WaitingFor | None, Draft]:
+    """The wait that is to be answered, and a form for its data."""
+    if not visit.get("id"):
+        raise MalformedRequestError("Say which instance the event is for: event?id=...")
+    detail = await visit.manager.get_instance(visit.get("id"))
+    waits = [one for one in detail.summary.waiting_for if one.kind in ("event", "message")]
+    op = visit.get("op")
+    wait = next((one for one in waits if not op or one.activity_id == op), None)
+    schema = None
+    if wait is not None and wait.kind == "event":
+        schema = await visit.manager.get_event_schema(visit.get("id"), wait.activity_id)
+    return wait, Draft(schema, visit.get("as") == "json" or schema is None)
+
+
+def _event_view(visit: Visit, wait: WaitingFor | None, draft: Draft, status: int = 200) -> View:
+    return View(
+        "event.html",
+        {
+            "id": visit.get("id"),
+            "wait": wait,
+            "draft": draft,
+            "type": visit.get("type") or (wait.key if wait else ""),
+            "subject": visit.get("subject") or (wait.subject if wait else "") or "",
+            "to": visit.get("to"),
+        },
+        status,
+    )

@@ -1,0 +1,160 @@
+"""The paths below /viewer."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Awaitable, Callable
+from functools import cache
+from http import HTTPStatus
+from pathlib import Path
+from typing import TypeAlias
+
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+from starlette.routing import BaseRoute, Route
+
+from romancy.clock import Clock, SystemClock
+from romancy.errors import ConfigurationError, InvalidWorkflowStateError, PayloadError, RomancyError, WorkflowNotFoundError
+from romancy.ingress.headers import HTML_HEADERS, JSON_HEADERS
+from romancy.ingress.problems import NotFoundError, Problem
+from romancy.manage.port import Manager
+from romancy.viewer.page import THEME, THEMES, Go, View, Visit, link, respond
+from romancy.viewer.pages import deeds, instance, instances, lists, overview, start
+
+Handler: TypeAlias = Callable[[Visit], Awaitable[View | Go]]
+
+_ASSETS = Path(__file__).parent / "assets"
+_YEAR = 365 * 86400
+_KINDS = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}  # the system's own table may say otherwise
+
+_READS: dict[str, Handler] = {
+    "": overview.overview,
+    "instances": instances.instances,
+    "instance": instance.instance,
+    "workflows": lists.workflows,
+    "workers": lists.workers,
+    "channels": lists.channels,
+    "groups": lists.groups,
+    "outbox": lists.outbox,
+    "batches": lists.batches,
+    "audit": lists.audit,
+    "start": start.start_form,
+    "event": start.event_form,
+    "confirm": deeds.confirm,
+}
+_WRITES: dict[str, Handler] = {
+    "start": start.start,
+    "event": start.event,
+    "confirm": deeds.confirm,
+    "do": deeds.do,
+    "requeue": deeds.requeue,
+    "abort": deeds.abort,
+}
+
+
+def routes(manager: Manager, *, clock: Clock | None = None) -> list[BaseRoute]:
+    """Everything at and below /viewer. Who may come in is decided before."""
+    clock = clock or SystemClock()
+    return [
+        Route("/viewer", _to_front),
+        Route("/viewer/theme", _theme),
+        Route("/viewer/payload", _payload(manager, clock)),
+        Route("/viewer/assets/{name}", _asset),
+        *(Route(f"/viewer/{name}", _page(page, manager, clock)) for name, page in _READS.items()),
+        *(Route(f"/viewer/{name}", _page(page, manager, clock), methods=["POST"]) for name, page in _WRITES.items()),
+    ]
+
+
+def _page(page: Handler, manager: Manager, clock: Clock) -> Callable[[Request], Awaitable[Response]]:
+    async def answer(request: Request) -> Response:
+        visit = Visit(request, manager, clock)
+        try:
+            if request.method == "POST":
+                await visit.read_form()
+            made = await page(visit)
+        except (RomancyError, Problem) as error:
+            made = _failure(error)
+        if isinstance(made, Go):
+            return RedirectResponse(link(made.page, **made.query), 303, HTML_HEADERS)
+        return respond(made, visit)
+
+    return answer
+
+
+_STATUSES: tuple[tuple[type[Exception], int], ...] = (
+    (WorkflowNotFoundError, 404),
+    (InvalidWorkflowStateError, 409),
+    (PayloadError, 400),
+    (ConfigurationError, 400),
+)
+
+
+def _failure(error: RomancyError | Problem) -> View:
+    """A page that says what went wrong and where to go."""
+    if isinstance(error, Problem):
+        status = error.status
+    else:
+        status = next((status for kind, status in _STATUSES if isinstance(error, kind)), 503)
+    return View("failure.html", {"title": HTTPStatus(status).phrase, "message": str(error), "status": status}, status)
+
+
+async def _to_front(request: Request) -> Response:
+    # Relative: the app need not know where it is mounted.
+    return RedirectResponse("viewer/", 307, HTML_HEADERS)
+
+
+async def _theme(request: Request) -> Response:
+    """Choose light or dark, or as the system has it. A matter of taste: no harm if another page asks for it."""
+    response = RedirectResponse(_back(request), 303, HTML_HEADERS)
+    wanted = request.query_params.get("to", "")
+    if wanted in THEMES:
+        response.set_cookie(THEME, wanted, max_age=_YEAR, samesite="lax", path=_here(request))
+    else:
+        response.delete_cookie(THEME, path=_here(request))
+    return response
+
+
+def _here(request: Request) -> str:
+    """The path of the viewer, for cookies."""
+    return request.url.path.rpartition("/")[0] + "/"
+
+
+def _back(request: Request) -> str:
+    """The page from which one came, if it is one of ours."""
+    page, mark, query = request.query_params.get("back", "").partition("?")
+    return f"{page}{mark}{query}" if page in _READS and page else "./"
+
+
+def _payload(manager: Manager, clock: Clock) -> Callable[[Request], Awaitable[Response]]:
+    async def answer(request: Request) -> Response:
+        visit = Visit(request, manager, clock)
+        try:
+            name, body = await instance.payload(visit)
+        except (RomancyError, Problem) as error:
+            return respond(_failure(error), visit)
+        headers = {**JSON_HEADERS, "content-disposition": f'attachment; filename="{name}"'}
+        return Response(body, headers=headers, media_type="application/json")
+
+    return answer
+
+
+@cache
+def _assets() -> dict[str, tuple[bytes, str, str]]:
+    """All assets with their kinds and tags. They are few and small."""
+    found: dict[str, tuple[bytes, str, str]] = {}
+    for file in sorted(_ASSETS.iterdir()):
+        body = file.read_bytes()
+        found[file.name] = body, _KINDS[file.suffix], f'"{hashlib.sha256(body).hexdigest()[:16]}"'
+    return found
+
+
+async def _asset(request: Request) -> Response:
+    known = _assets().get(request.path_params["name"])
+    if known is None:
+        raise NotFoundError("There is no such file here.")
+    body, kind, tag = known
+    # Names are stable and browsers ask each time whether it has changed: a rolling deploy never finds them gone.
+    headers = {**HTML_HEADERS, "Cache-Control": "no-cache", "ETag": tag}
+    if tag in request.headers.get("if-none-match", ""):
+        return Response(status_code=304, headers=headers)
+    return Response(body, headers=headers, media_type=kind)

@@ -1,0 +1,91 @@
+"""One row for each operation, in the order in which they were asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from romancy.manage.records import Span
+
+FOLD = 5
+"""More rows of one name than this stand folded."""
+_TROUBLE = ("error", "open")
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """The spans of one operation."""
+
+    key: str
+    name: str
+    kind: str
+    spans: tuple[Span, ...]
+
+    @property
+    def attempts(self) -> int:
+        """How often it was tried."""
+        return max((span.attempt for span in self.spans), default=0)
+
+    @property
+    def outcome(self) -> str:
+        """How it ended: the last span that is no pause."""
+        real = [span for span in self.spans if span.kind not in ("backoff", "queue")] or list(self.spans)
+        return real[-1].outcome
+
+    @property
+    def backing_off(self) -> bool:
+        """It waits for its next attempt."""
+        return bool(self.spans) and self.spans[-1].kind == "backoff" and self.spans[-1].end is None
+
+
+@dataclass(frozen=True, slots=True)
+class Fold:
+    """Many rows of one name."""
+
+    name: str
+    kind: str
+    rows: tuple[Row, ...]
+
+    @property
+    def outcome(self) -> str:
+        """The worst."""
+        found = {row.outcome for row in self.rows}
+        return next((one for one in (*_TROUBLE, "cancelled") if one in found), "ok")
+
+    def count(self, outcome: str) -> int:
+        """How many ended so."""
+        return sum(row.outcome == outcome for row in self.rows)
+
+
+def rows_of(spans: Iterable[Span]) -> list[Row]:
+    """The rows, in the order in which their operations were asked for."""
+    found: dict[str, list[Span]] = {}
+    for span in spans:
+        found.setdefault(span.row, []).append(span)
+    return [_row(key, sorted(own, key=lambda one: (one.start, one.attempt))) for key, own in found.items()]
+
+
+def _row(key: str, spans: Sequence[Span]) -> Row:
+    telling = next((one for one in spans if one.kind not in ("backoff", "queue")), spans[0])
+    kind = telling.kind if telling.kind not in ("backoff", "queue") else "activity"
+    return Row(key, telling.name, kind, tuple(spans))
+
+
+def fold(rows: Sequence[Row]) -> list[Row | Fold]:
+    """Rows of a name that occurs often stand together, where the first of them was; those in trouble first."""
+    groups: dict[tuple[str, str], list[Row]] = {}
+    for row in rows:
+        groups.setdefault((row.name, row.kind), []).append(row)
+    shown: list[Row | Fold] = []
+    for row in rows:
+        group = groups[row.name, row.kind]
+        if len(group) <= FOLD:
+            shown.append(row)
+        elif row is group[0]:
+            shown.append(Fold(row.name, row.kind, tuple(sorted(group, key=lambda one: one.outcome not in _TROUBLE))))
+    return shown
+
+
+def lanes(rows: Sequence[Row]) -> tuple[list[Row], list[Row]]:
+    """What was done, and what was undone."""
+    return [row for row in rows if row.kind != "compensation"], [row for row in rows if row.kind == "compensation"]

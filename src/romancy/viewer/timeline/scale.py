@@ -1,0 +1,180 @@
+"""From times to places."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from romancy.manage.records import Span, Timeline
+from romancy.viewer import words
+
+BUSY = frozenset({"activity", "compensation"})
+"""Kinds of spans in which something runs."""
+_LONG = 0.10
+"""An idle stretch that would take more of the width than this becomes a break."""
+_BREAK = 9.0
+"""The percentage of the width that a break takes, if there are few."""
+_BREAKS = 45.0
+"""The percentage that all breaks take at most."""
+_MOST = 12
+_TICKS = 11.0
+"""The least percentage from one tick to the next."""
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A stretch of time and where it is drawn."""
+
+    start: int
+    end: int
+    left: float
+    right: float
+    broken: bool = False
+
+    @property
+    def length(self) -> int:
+        """In microseconds."""
+        return self.end - self.start
+
+    def place(self, at: int) -> float:
+        """Where a time in it lies."""
+        return self.left + (self.right - self.left) * (at - self.start) / max(self.length, 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """A line of the axis."""
+
+    left: float
+    label: str
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """All of the time, left to right from 0 to 100."""
+
+    pieces: Sequence[Piece]
+
+    @property
+    def start(self) -> int:
+        """The first time."""
+        return self.pieces[0].start
+
+    @property
+    def end(self) -> int:
+        """The last time."""
+        return self.pieces[-1].end
+
+    def place(self, at: int) -> float:
+        """Where a time lies; times outside lie on the edge."""
+        inside = min(max(at, self.start), self.end)
+        number = bisect_right(self.pieces, inside, key=lambda piece: piece.start) - 1
+        return self.pieces[max(number, 0)].place(inside)
+
+    def breaks(self) -> list[Piece]:
+        """The stretches that are not drawn to scale."""
+        return [piece for piece in self.pieces if piece.broken]
+
+    def ticks(self) -> list[Tick]:
+        """The axis: each run to scale begins with its distance from the start, and goes on with distances from there."""
+        runs = _runs(self.pieces)
+        drawn = sum(run.right - run.left for run in runs)
+        each = drawn / max(sum(run.length for run in runs), 1)
+        return [tick for run in runs for tick in _ticks(run, _step(_TICKS / max(each, 1e-12)), run.start - self.start)]
+
+
+def scale(timeline: Timeline, opened: Iterable[int] | None = ()) -> Scale:
+    """The scale of a time line. `opened`: offsets of breaks to draw to scale all the same; None: all of them."""
+    end = max([timeline.ended_at or timeline.now, *(one.end or one.start for one in timeline.spans), timeline.begun_at + 1])
+    begin = min([timeline.begun_at, *(one.start for one in timeline.spans)])
+    stretches = _stretches(timeline.spans, begin, end)
+    broken = set[int]() if opened is None else _broken(stretches, {begin + offset for offset in opened})
+    return Scale(_lay_out(stretches, broken))
+
+
+def _stretches(spans: Sequence[Span], begin: int, end: int) -> list[tuple[int, int, bool]]:
+    """The time cut at every start and end: from, to, and whether something runs."""
+    changes: dict[int, int] = {begin: 0, end: 0}
+    for span in spans:
+        until = max(span.start, end if span.end is None else span.end)
+        busy = span.kind in BUSY
+        changes[span.start] = changes.get(span.start, 0) + busy
+        changes[until] = changes.get(until, 0) - busy
+    times = sorted(at for at in changes if begin <= at <= end)
+    running = 0
+    stretches: list[tuple[int, int, bool]] = []
+    for start, stop in zip(times, times[1:], strict=False):
+        running += changes[start]
+        stretches.append((start, stop, running > 0))
+    return stretches
+
+
+def _broken(stretches: Sequence[tuple[int, int, bool]], opened: set[int]) -> set[int]:
+    """The starts of the stretches that become breaks. The longest first: what it took may make the next one too long."""
+    if not any(busy for _, _, busy in stretches):
+        return set()  # there would be nothing left to draw to scale
+    idle = sorted(
+        ((stop - start, start) for start, stop, busy in stretches if not busy and start not in opened), reverse=True
+    )
+    rest = sum(stop - start for start, stop, _ in stretches)
+    broken: set[int] = set()
+    for length, start in idle[:_MOST]:
+        if length <= _LONG * rest:
+            break
+        broken.add(start)
+        rest -= length
+    return broken
+
+
+def _lay_out(stretches: Sequence[tuple[int, int, bool]], broken: set[int]) -> list[Piece]:
+    width = min(_BREAK, _BREAKS / len(broken)) if broken else 0.0
+    drawn = sum(stop - start for start, stop, _ in stretches if start not in broken)
+    each = (100 - width * len(broken)) / max(drawn, 1)
+    pieces: list[Piece] = []
+    left = 0.0
+    for start, stop, _ in stretches:
+        right = left + (width if start in broken else (stop - start) * each)
+        pieces.append(Piece(start, stop, left, right, start in broken))
+        left = right
+    return pieces
+
+
+def _runs(pieces: Sequence[Piece]) -> list[Piece]:
+    """Neighbours that are to scale, as one."""
+    runs: list[Piece] = []
+    for piece in pieces:
+        if piece.broken:
+            continue
+        if runs and runs[-1].end == piece.start:
+            runs[-1] = Piece(runs[-1].start, piece.end, runs[-1].left, piece.right)
+        else:
+            runs.append(piece)
+    return runs
+
+
+def _ticks(run: Piece, step: int, offset: int) -> list[Tick]:
+    first = Tick(run.left, words.micros(offset) if offset else "0")
+    if run.right - run.left < _TICKS / 2:
+        return [first] if not offset else []
+    more = range(run.start + step, run.end, step)
+    near_end = [at for at in more if run.place(at) < run.right - _TICKS * 0.7]
+    return [first, *(Tick(run.place(at), f"+{words.micros(at - run.start)}") for at in near_end)]
+
+
+def _step(least: float) -> int:
+    """A round number of microseconds, not less than this."""
+    for step in _STEPS:
+        if step >= least:
+            return step
+    day = _STEPS[-1]
+    return day * (int(least // day) + 1)
+
+
+_SECOND, _MINUTE, _HOUR = 1_000_000, 60_000_000, 3_600_000_000
+_STEPS = (
+    *(factor * 10**power for power in range(6) for factor in (1, 2, 5)),
+    *(_SECOND * factor for factor in (1, 2, 5, 10, 15, 30)),
+    *(_MINUTE * factor for factor in (1, 2, 5, 10, 15, 30)),
+    *(_HOUR * factor for factor in (1, 2, 3, 6, 12, 24)),
+)
