@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 
 from romancy.cli.desk import Desk, add_command
@@ -100,10 +102,10 @@ async def show_channels(desk: Desk) -> int:
     """Print channels, or subscribers."""
     name = desk.given.name
     if name is None:
-        page = await _pages(desk, lambda after, limit: desk.manager.list_channels(after=after, limit=limit))
+        page = await _pages(desk, desk.manager.list_channels)
         desk.out.table(page, page.items, _CHANNELS, name=lambda one: one.name, empty="There are no channels.")
     else:
-        page = await _pages(desk, lambda after, limit: desk.manager.list_subscribers(name, after=after, limit=limit))
+        page = await _pages(desk, partial(desk.manager.list_subscribers, name))
         empty = "Nobody has subscribed to it."
         desk.out.table(page, page.items, _SUBSCRIBERS, name=lambda one: one.instance_id, empty=empty)
     return Exit.OK
@@ -113,20 +115,20 @@ async def show_groups(desk: Desk) -> int:
     """Print groups, or members."""
     name = desk.given.name
     if name is None:
-        page = await _pages(desk, lambda after, limit: desk.manager.list_groups(after=after, limit=limit))
+        page = await _pages(desk, desk.manager.list_groups)
         desk.out.table(page, page.items, _GROUPS, name=lambda one: one.name, empty="There are no groups.")
     else:
-        page = await _pages(desk, lambda after, limit: desk.manager.list_members(name, after=after, limit=limit))
+        page = await _pages(desk, partial(desk.manager.list_members, name))
         desk.out.table(page, page.items, [Column[str]("instance", str)], name=str, empty="Nobody is in it.")
     return Exit.OK
 
 
-async def _pages(desk: Desk, read: Any) -> Any:
+async def _pages(desk: Desk, read: Callable[..., Awaitable[NamePage]]) -> Any:
     """So many as are wanted, as one page."""
     items: list[Any] = []
     after: str | None = ""
     while after is not None and len(items) < desk.given.limit:
-        page: NamePage = await read(after, min(_PAGE, desk.given.limit - len(items)))
+        page: NamePage = await read(after=after, limit=min(_PAGE, desk.given.limit - len(items)))
         items += page.items
         after = page.next_after
     if after is not None and desk.out.for_people:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import AsyncGenerator, Callable
+from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
 from functools import partial
 from typing import Any
 
@@ -21,12 +21,13 @@ from romancy.cli.place import actor
 from romancy.cli.printing import Column, note
 from romancy.cli.text import shown
 from romancy.manage.records import Batch, Deed, Done, Preview
+from romancy.manage.service import DatabaseManager
 
 _PORTION = 50
 """How many at a time: the bar moves, and an interruption leaves little undecided."""
 _MANY = 100
 """More than so many are confirmed by their number."""
-_LOOK = 0.2
+_LOOK = 0.1
 _EFFECTS = 20
 """How many instances a preview looks at."""
 
@@ -134,12 +135,27 @@ async def _steer_filtered(deed: Deed, desk: Desk, line: str) -> int:
 
 async def followed(desk: Desk, batch: Batch) -> Batch:
     """A batch once it has ended."""
-    with _progress(desk, f"{batch.deed.value} ({shown(batch.filter)})", None) as show:
-        while batch.status == "running":
-            show(batch.looked_at)
-            await asyncio.sleep(_LOOK)
-            batch = await desk.manager.get_batch(batch.batch_id)
+    async with _helped(desk):
+        with _progress(desk, f"{batch.deed.value} ({shown(batch.filter)})", None) as show:
+            while batch.status == "running":
+                show(batch.looked_at)
+                await asyncio.sleep(_LOOK)
+                batch = await desk.manager.get_batch(batch.batch_id)
     return batch
+
+
+@asynccontextmanager
+async def _helped(desk: Desk) -> AsyncGenerator[None]:
+    """On a database whoever waits for a batch works on it, too: perhaps no app runs."""
+    if not isinstance(desk.manager, DatabaseManager):
+        yield
+        return
+    batches = desk.manager.batches(actor())
+    batches.start()
+    try:
+        yield
+    finally:
+        await batches.stop()
 
 
 def show_batches(desk: Desk, shape: Any, batches: list[Batch]) -> None:
