@@ -54,10 +54,12 @@ def served(prepared: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator
 
 def _url(process: subprocess.Popen[bytes], folder: Path) -> str:
     assert process.stdout is not None
-    ready, _, _ = select.select([process.stdout], [], [], 30)
-    said = os.read(process.stdout.fileno(), 1000) if ready else b""
-    found = _SAID.search(said)
-    assert found, (said, (folder / "stderr").read_text())
+    said = b""
+    while not (found := _SAID.search(said)):
+        ready, _, _ = select.select([process.stdout], [], [], 60)
+        part = os.read(process.stdout.fileno(), 1000) if ready else b""
+        assert part, (said, (folder / "stderr").read_text())
+        said += part
     return found[1].decode()
 
 

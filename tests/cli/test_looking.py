@@ -22,19 +22,19 @@ def test_a_list_is_a_table_with_what_each_one_does(place: Place) -> None:
 
 
 def test_ids_are_for_the_next_command(place: Place) -> None:
-    assert set(place.good("list", "--status", "failed", "-o", "ids").split()) == {"failed-1", "failed-2"}
+    assert set(place.good("list", "--status", "failed", "id:failed-*", "-o", "ids").split()) == {"failed-1", "failed-2"}
     assert set(place.good("list", "-o", "ids").splitlines()) >= {*ALL, json.dumps(HOSTILE)}
 
 
 def test_json_is_what_the_api_answers(place: Place) -> None:
-    page = place.json("list", "status:failed")
+    page = place.json("list", "status:failed", "id:failed-*")
     assert set(page) == {"items", "next_page_token", "searched_back_to"}
     read = TypeAdapter(InstancePage).validate_python(page)
     assert {one.instance_id for one in read.items} == {"failed-1", "failed-2"}
     one = TypeAdapter(InstanceDetail).validate_python(place.json("get", "failed-1"))
     assert one.error is not None
     assert one.error.type.endswith("TerminalError")
-    lines = place.good("list", "status:failed", "-o", "jsonl").splitlines()
+    lines = place.good("list", "status:failed", "id:failed-*", "-o", "jsonl").splitlines()
     assert sorted(json.loads(line)["instance_id"] for line in lines) == ["failed-1", "failed-2"]
 
 
@@ -101,7 +101,10 @@ def test_an_earlier_generation(place: Place) -> None:
 
 def test_explain(place: Place) -> None:
     why = TypeAdapter(Explanation).validate_python(place.json("explain", "waits-1"))
-    assert (why.verdict, [wake.key for wake in why.wakes]) == ("healthy", ["paid"])
+    assert (why.verdict, [wake.key for wake in why.wakes]) == (
+        "healthy" if place.remote else "stuck",  # there nobody runs workflows
+        ["paid"],
+    )
     said = place.good("explain", "waits-1")
     assert why.because in said
     assert "what you can do" in said
@@ -155,13 +158,13 @@ def test_workflows_of_an_app(shop: Place) -> None:
 
 
 def test_channels_and_groups(place: Place) -> None:
-    (channel,) = place.json("channels")["items"]
-    assert (channel["name"], channel["mode"]) == ("news", "broadcast")
-    assert "news" in place.good("channels")
+    found = {one["name"]: one["mode"] for one in place.json("channels")["items"]}
+    assert found["news"] == "broadcast"
+    assert "subscribers" in place.good("channels")
     assert [one["instance_id"] for one in place.json("channels", "news")["items"]] == ["listens-1"]
-    assert place.good("groups", "-o", "ids") == "crowd\n"
-    assert place.json("groups", "crowd")["items"] == ["listens-1"]
-    assert "listens-1" in place.good("groups", "crowd")
+    assert "crowd of news" in place.good("groups", "-o", "ids").splitlines()
+    assert place.json("groups", "crowd of news")["items"] == ["listens-1"]
+    assert "listens-1" in place.good("groups", "crowd of news")
 
 
 def test_on_postgresql(postgres: str, tmp_path: Path) -> None:
@@ -173,4 +176,4 @@ def test_on_postgresql(postgres: str, tmp_path: Path) -> None:
     assert "@" not in lines[0]
     assert there.json("get", HOSTILE)["summary"]["instance_id"] == HOSTILE
     assert there.good("cancel", "waits-1").splitlines()[-1].split() == ["waits-1", "cancelled"]
-    assert "crowd" in there.good("groups")
+    assert "crowd of news" in there.good("groups")

@@ -58,10 +58,10 @@ async def nap(ctx: WorkflowContext, seconds: float) -> None:
 
 
 @workflow
-async def listen(ctx: WorkflowContext) -> object:
-    await join_group(ctx, "crowd")
-    await subscribe(ctx, "news")
-    return (await receive(ctx, "news")).data
+async def listen(ctx: WorkflowContext, channel: str) -> object:
+    await join_group(ctx, f"crowd of {channel}")
+    await subscribe(ctx, channel)
+    return (await receive(ctx, channel)).data
 
 
 @workflow
@@ -76,6 +76,9 @@ class Refuses:
     """A broker that takes nothing."""
 
     name = "refuses"
+
+    async def start(self):
+        pass
 
     async def send(self, event):
         raise EventRejectedError("never")
@@ -107,7 +110,7 @@ async def main():
         for name, workflow, arguments in [
             ("done-1", pay, (5,)), ("failed-1", pay, (-5,)), ("failed-2", pay, (-7,)), ("waits-1", order, (1,)),
             ("waits-2", order, (2, "bob")), ("paused-1", order, (3,)), ("gone-1", order, (4,)), ("ended-1", order, (5,)),
-            ("nap-1", nap, (86400.0,)), ("listens-1", listen, ()), ("rounds-1", rounds, (1,)), (HOSTILE, order, (6,)),
+            ("nap-1", nap, (86400.0,)), ("listens-1", listen, ("news",)), ("rounds-1", rounds, (1,)), (HOSTILE, order, (6,)),
         ]:
             await app.start_workflow(workflow.with_options(instance_id=name), *arguments)
         await reached("done-1", "completed")

@@ -20,7 +20,9 @@ def add(commands: Any) -> None:
     """Describe the command."""
     command = add_command(commands, "start", start, help="start a workflow, and print the id of the instance", tables=False)
     command.add_argument("workflow", metavar="WORKFLOW", help="its name")
-    command.add_argument("json_input", nargs="?", metavar="JSON", help="the arguments by name, as a JSON object")
+    command.add_argument(
+        "parts", nargs="*", metavar="JSON|NAME=VALUE", help="the arguments by name: a JSON object, or each by itself"
+    )
     command.add_argument(
         "--input",
         action="append",
@@ -41,7 +43,7 @@ async def start(desk: Desk) -> int:
     """Start it; the id is printed when the instance is durable."""
     given = desk.given
     schema = await _schema(desk, given.workflow)
-    arguments = read_input(given.json_input, given.input, schema)
+    arguments = read_input([*given.parts, *given.input], schema)
     if given.dry_run:
         write(to_json({"workflow": given.workflow, "input": arguments, "instance_id": given.instance_id}, indent=2))
         return Exit.OK
@@ -69,10 +71,10 @@ async def _schema(desk: Desk, workflow: str) -> dict[str, Any]:
         return {}
 
 
-def read_input(first: str | None, parts: list[str], schema: dict[str, Any]) -> dict[str, Any]:
+def read_input(parts: list[str], schema: dict[str, Any]) -> dict[str, Any]:
     """The arguments of a workflow by name."""
     arguments: dict[str, Any] = {}
-    for part in [*([first] if first is not None else []), *parts]:
+    for part in parts:
         name, equals, value = part.partition("=")
         if part.startswith("@"):
             arguments |= _object(part)
