@@ -9,17 +9,33 @@ from types import ModuleType
 from typing import Any
 
 from romancy.app import App
+from romancy.authoring.workflow import Workflow
 from romancy.errors import ConfigurationError
 
 
 def load_app(target: str) -> App:
     """The app at `MODULE:APP`, imported from the current folder. Raises `ConfigurationError`."""
-    module_name, _, name = full_target(target).partition(":")
-    found: Any = _module(module_name)
-    for part in name.split("."):
-        found = _attribute(found, part, target)
+    found = _load(full_target(target), target, App)
     if not isinstance(found, App):
         raise ConfigurationError(f"{target} is {_described(found)}: name an object that is a romancy.App.")
+    return found
+
+
+def load_workflow(target: str) -> Workflow[..., Any]:
+    """The workflow at `MODULE:WORKFLOW`. Raises `ConfigurationError`."""
+    if ":" not in target:
+        raise ConfigurationError(f"{target!r} names no workflow: write MODULE:WORKFLOW, e.g. shop:checkout.")
+    found = _load(target, target, Workflow)
+    if not isinstance(found, Workflow):
+        raise ConfigurationError(f"{target} is {_described(found)}: name a function decorated with @workflow.")
+    return found
+
+
+def _load(full: str, target: str, wanted: type) -> Any:
+    module_name, _, name = full.partition(":")
+    found: Any = _module(module_name)
+    for part in name.split("."):
+        found = _attribute(found, part, target, wanted)
     return found
 
 
@@ -41,16 +57,17 @@ def _module(name: str) -> ModuleType:
         raise ConfigurationError(f"There is no module {name!r} in {os.getcwd()} or on Python's path.") from error
 
 
-def _attribute(holder: Any, name: str, target: str) -> Any:
+def _attribute(holder: Any, name: str, target: str, wanted: type) -> Any:
     try:
         return getattr(holder, name)
     except AttributeError as error:
-        raise ConfigurationError(f"{target}: {_described(holder)} has no {name!r}. {_offer(holder)}") from error
+        raise ConfigurationError(f"{target}: {_described(holder)} has no {name!r}. {_offer(holder, wanted)}") from error
 
 
-def _offer(holder: Any) -> str:
-    apps = [name for name, value in vars(holder).items() if isinstance(value, App)] if hasattr(holder, "__dict__") else []
-    return f"It has {', '.join(apps)}." if apps else "There is no App in it."
+def _offer(holder: Any, wanted: type) -> str:
+    known = vars(holder).items() if hasattr(holder, "__dict__") else []
+    names = [name for name, value in known if isinstance(value, wanted)]
+    return f"It has {', '.join(names)}." if names else f"There is no {wanted.__name__} in it."
 
 
 def _described(thing: Any) -> str:

@@ -1,37 +1,81 @@
-"""The command line: finds the command and shows its errors."""
+"""The console script: finds the command and shows its errors."""
 
 from __future__ import annotations
 
-import argparse
+import io
+import os
 import sys
+from argparse import Namespace
 from collections.abc import Sequence
 
-from romancy.cli import migrate, serve, version
+from romancy.cli import (
+    batch,
+    bench,
+    completion,
+    demo,
+    doctor,
+    histories,
+    instances,
+    looking,
+    migrate,
+    opening,
+    outbox,
+    overviews,
+    prune,
+    serve,
+    starting,
+    steering,
+    talking,
+    version,
+)
+from romancy.cli.desk import add_format
+from romancy.cli.exits import Exit, code_of
+from romancy.cli.parsing import Parser, read_arguments
+from romancy.cli.place import add_place
 from romancy.errors import RomancyError
 
-_COMMANDS = (serve, migrate, version)
+_COMMANDS = (
+    *(serve, starting, talking, instances, looking, steering, batch),
+    *(overviews, outbox, prune, histories, doctor, migrate, bench, demo, opening, completion, version),
+)
 
 
 def run() -> None:
     """The console script."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # a terminal that cannot show something shows its number
     sys.exit(main())
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Do a command; the exit code."""
-    given = parser().parse_args(arguments)
+    given = read_arguments(parser(), sys.argv[1:] if arguments is None else arguments)
     try:
         code: int = given.do(given)
-    except RomancyError as error:
+    except (RomancyError, TimeoutError) as error:
         print(f"romancy: {error}", file=sys.stderr)
-        return 1
+        return _code(given, error)
+    except KeyboardInterrupt:
+        return Exit.INTERRUPTED
+    except BrokenPipeError:
+        # Nobody reads any more. Python flushes once again at its end, and must not fail there.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return Exit.FAILED
     return code
 
 
-def parser() -> argparse.ArgumentParser:
+def _code(given: Namespace, error: Exception) -> int:
+    """`serve` and `migrate` know only 1."""
+    return Exit.FAILED if given.do in (serve.serve, migrate.show, migrate.apply) else code_of(error)
+
+
+def parser() -> Parser:
     """Every command with its arguments."""
-    whole = argparse.ArgumentParser(prog="romancy", description="Durable workflows in plain Python.")
-    commands = whole.add_subparsers(required=True, metavar="COMMAND", title="commands")
+    whole = Parser(prog="romancy", description="Durable workflows in plain Python.")
+    add_place(whole, first=True)
+    add_format(whole, first=True)
+    commands = whole.add_subparsers(required=True, metavar="COMMAND", title="commands", parser_class=Parser)
     for command in _COMMANDS:
         command.add(commands)
     return whole

@@ -1,0 +1,28 @@
+"""`romancy demo`: a tour, as `python -m romancy.demo`."""
+
+from __future__ import annotations
+
+import os
+import sys
+from argparse import Namespace
+from typing import Any
+
+
+def add(commands: Any) -> None:
+    """Describe the command."""
+    command = commands.add_parser(
+        "demo",
+        help="see a worker killed, and nothing lost",
+        description="A worker is killed while it charges a card; another takes over, and nothing is done twice.",
+    )
+    command.add_argument("--keep", metavar="FOLDER", help="leave the database, ledger and logs in this folder")
+    command.add_argument("--forgetful", action="store_true", help="the bank ignores idempotency keys: see the double charge")
+    command.set_defaults(do=run, parser=command)
+
+
+def run(given: Namespace) -> int:
+    """In the place of this process: signals reach it as they are."""
+    arguments = ["--keep", given.keep] if given.keep is not None else []
+    arguments += ["--forgetful"] if given.forgetful else []
+    sys.stdout.flush()
+    os.execv(sys.executable, [sys.executable, "-m", "romancy.demo", *arguments])

@@ -1,0 +1,89 @@
+"""`romancy list`: instances, newest first."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from romancy.cli.choosing import add_filters, filter_of
+from romancy.cli.desk import Desk, add_command
+from romancy.cli.exits import Exit
+from romancy.cli.parsing import count
+from romancy.cli.printing import Column, Format, note
+from romancy.cli.text import ago, cut, moment
+from romancy.manage.records import InstancePage, InstanceSummary
+
+_PAGE = 200
+_SHOWN = 50
+
+COLUMNS = [
+    Column[InstanceSummary]("status", lambda one: one.status.value, status=True),
+    Column[InstanceSummary]("workflow", lambda one: one.workflow_name),
+    Column[InstanceSummary]("id", lambda one: one.instance_id),
+    Column[InstanceSummary]("doing now", lambda one: cut(one.error or one.doing)),
+    Column[InstanceSummary]("age", lambda one: ago(one.created_at), right=True),
+    Column[InstanceSummary]("worker", lambda one: one.worker_id or ""),
+]
+
+
+def add(commands: Any) -> None:
+    """Describe the command."""
+    command = add_command(commands, "list", show, help="list instances, newest first", watch=True)
+    command.add_argument("words", nargs="*", metavar="FILTER", help="terms of a filter line, e.g. status:failed older:1h")
+    command.add_argument(
+        "--limit", type=count, metavar="N", help=f"at most so many (default: {_SHOWN}; with -o ids and jsonl all)"
+    )
+    command.add_argument("--page-token", metavar="TOKEN", help="go on where another list ended")
+    add_filters(command)
+
+
+async def show(desk: Desk) -> int:
+    """Print them."""
+    line, token, limit = filter_of(desk.given, desk.given.words), desk.given.page_token, desk.given.limit
+    if desk.out.format in (Format.IDS, Format.JSONL):
+        await _stream(desk, line, token, limit)
+        return Exit.OK
+    page = await collect(desk, line, limit or _SHOWN, token)
+    desk.out.table(page, page.items, COLUMNS, name=_name, empty=_empty(line))
+    _more(desk, page)
+    return Exit.OK
+
+
+def _name(one: InstanceSummary) -> str:
+    return one.instance_id
+
+
+def _empty(line: str) -> str:
+    return f"No instance fits {line!r}." if line else "There are no instances."
+
+
+def _more(desk: Desk, page: InstancePage) -> None:
+    if page.next_page_token is None:
+        return
+    if page.searched_back_to is not None:
+        back = moment(page.searched_back_to)
+        note(f"Searched back to {back} UTC, then time was over. Go on: --page-token {page.next_page_token}")
+    elif desk.out.for_people:
+        note(f"There are more: --limit, or --page-token {page.next_page_token}")
+
+
+async def collect(desk: Desk, line: str, limit: int, token: str | None = None) -> InstancePage:
+    """So many instances, as one page."""
+    items: list[InstanceSummary] = []
+    while True:
+        page = await desk.manager.list_instances(line, limit=min(limit - len(items), _PAGE), page_token=token)
+        items += page.items
+        token = page.next_page_token
+        # A search that stopped because its time was over is gone on with only by whoever asks for it.
+        if token is None or len(items) >= limit or page.searched_back_to is not None:
+            return InstancePage(items, token, page.searched_back_to)
+
+
+async def _stream(desk: Desk, line: str, token: str | None, limit: int | None) -> None:
+    left = limit
+    while True:
+        page = await desk.manager.list_instances(line, limit=min(left or _PAGE, _PAGE), page_token=token)
+        desk.out.stream(page.items, _name)
+        left = None if left is None else left - len(page.items)
+        token = page.next_page_token
+        if token is None or left == 0:
+            return

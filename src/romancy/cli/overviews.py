@@ -1,0 +1,136 @@
+"""`romancy workers`, `workflows`, `channels`, `groups`: what there is."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Any
+
+from romancy.cli.desk import Desk, add_command
+from romancy.cli.exits import Exit
+from romancy.cli.parsing import count
+from romancy.cli.place import add_app
+from romancy.cli.printing import Column, note
+from romancy.cli.text import ago, length
+from romancy.manage.records import (
+    ChannelSummary,
+    GroupSummary,
+    NamePage,
+    Subscriber,
+    WorkerSummary,
+    WorkflowSummary,
+)
+
+_SHOWN = 50
+_PAGE = 200
+
+_WORKERS = [
+    Column[WorkerSummary]("worker", lambda one: one.worker_id),
+    Column[WorkerSummary]("", lambda one: "ok" if one.alive else "dead", status=True),
+    Column[WorkerSummary]("service", lambda one: one.service),
+    Column[WorkerSummary]("host", lambda one: f"{one.host} ({one.pid})"),
+    Column[WorkerSummary]("python", lambda one: one.python),
+    Column[WorkerSummary]("up", lambda one: ago(one.started_at), right=True),
+    Column[WorkerSummary]("beat", lambda one: ago(one.beat_at), right=True),
+    Column[WorkerSummary]("has", lambda one: str(one.owned), right=True),
+    Column[WorkerSummary]("knows", lambda one: ", ".join(one.workflows)),
+]
+_WORKFLOWS = [
+    Column[WorkflowSummary]("workflow", lambda one: one.name),
+    Column[WorkflowSummary]("versions", lambda one: ", ".join(one.versions)),
+    Column[WorkflowSummary]("in flight", lambda one: str(one.in_flight), right=True),
+    Column[WorkflowSummary]("completed/h", lambda one: f"{one.completed:,}", right=True),
+    Column[WorkflowSummary]("failed/h", lambda one: f"{one.failed:,}", right=True),
+    Column[WorkflowSummary]("p50", lambda one: length(one.p50), right=True),
+    Column[WorkflowSummary]("p95", lambda one: length(one.p95), right=True),
+]
+_CHANNELS = [
+    Column[ChannelSummary]("channel", lambda one: one.name),
+    Column[ChannelSummary]("mode", lambda one: one.mode or ""),
+    Column[ChannelSummary]("subscribers", lambda one: str(one.subscribers), right=True),
+    Column[ChannelSummary]("backlog", lambda one: str(one.backlog), right=True),
+    Column[ChannelSummary]("oldest", lambda one: ago(one.oldest_at), right=True),
+]
+_SUBSCRIBERS = [
+    Column[Subscriber]("instance", lambda one: one.instance_id),
+    Column[Subscriber]("mode", lambda one: one.mode),
+    Column[Subscriber]("for", lambda one: ago(one.since), right=True),
+    Column[Subscriber]("unread", lambda one: str(one.unread), right=True),
+    Column[Subscriber]("waits", lambda one: "yes" if one.waits else ""),
+]
+_GROUPS = [
+    Column[GroupSummary]("group", lambda one: one.name),
+    Column[GroupSummary]("members", lambda one: str(one.members), right=True),
+]
+
+
+def add(commands: Any) -> None:
+    """Describe the commands."""
+    add_command(commands, "workers", show_workers, help="list the worker processes", watch=True)
+    workflows = add_command(commands, "workflows", show_workflows, help="list the workflows, and how they fare", watch=True)
+    add_app(workflows)
+    channels = add_command(
+        commands, "channels", show_channels, help="list the channels, or who has subscribed to one", watch=True
+    )
+    channels.add_argument("name", nargs="?", metavar="CHANNEL", help="list its subscribers")
+    groups = add_command(commands, "groups", show_groups, help="list the groups, or who is in one", watch=True)
+    groups.add_argument("name", nargs="?", metavar="GROUP", help="list its members")
+    for command in (channels, groups):
+        command.add_argument(
+            "--limit", type=count, default=_SHOWN, metavar="N", help="at most so many (default: %(default)s)"
+        )
+
+
+async def show_workers(desk: Desk) -> int:
+    """Print them."""
+    found = await desk.manager.list_workers()
+    desk.out.table(
+        {"items": found}, found, _WORKERS, name=lambda one: one.worker_id, empty="There are no workers: start an app."
+    )
+    return Exit.OK
+
+
+async def show_workflows(desk: Desk) -> int:
+    """Print them."""
+    found = await desk.manager.list_workflows()
+    empty = "No worker knows a workflow, and none is in flight."
+    desk.out.table({"items": found}, found, _WORKFLOWS, name=lambda one: one.name, empty=empty)
+    return Exit.OK
+
+
+async def show_channels(desk: Desk) -> int:
+    """Print channels, or subscribers."""
+    name = desk.given.name
+    if name is None:
+        page = await _pages(desk, desk.manager.list_channels)
+        desk.out.table(page, page.items, _CHANNELS, name=lambda one: one.name, empty="There are no channels.")
+    else:
+        page = await _pages(desk, partial(desk.manager.list_subscribers, name))
+        empty = "Nobody has subscribed to it."
+        desk.out.table(page, page.items, _SUBSCRIBERS, name=lambda one: one.instance_id, empty=empty)
+    return Exit.OK
+
+
+async def show_groups(desk: Desk) -> int:
+    """Print groups, or members."""
+    name = desk.given.name
+    if name is None:
+        page = await _pages(desk, desk.manager.list_groups)
+        desk.out.table(page, page.items, _GROUPS, name=lambda one: one.name, empty="There are no groups.")
+    else:
+        page = await _pages(desk, partial(desk.manager.list_members, name))
+        desk.out.table(page, page.items, [Column[str]("instance", str)], name=str, empty="Nobody is in it.")
+    return Exit.OK
+
+
+async def _pages(desk: Desk, read: Callable[..., Awaitable[NamePage]]) -> Any:
+    """So many as are wanted, as one page."""
+    items: list[Any] = []
+    after: str | None = ""
+    while after is not None and len(items) < desk.given.limit:
+        page: NamePage = await read(after=after, limit=min(_PAGE, desk.given.limit - len(items)))
+        items += page.items
+        after = page.next_after
+    if after is not None and desk.out.for_people:
+        note("There are more: give a higher --limit.")
+    return NamePage(items, after)

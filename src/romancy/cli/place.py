@@ -1,0 +1,133 @@
+"""Where a command looks: into a database (`--database`), or at an app over HTTP (`--url`)."""
+
+from __future__ import annotations
+
+import getpass
+import os
+import re
+import socket
+from argparse import SUPPRESS, ArgumentParser, Namespace
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from romancy.cli.exits import UsageError
+from romancy.cli.loading import load_app
+from romancy.client import Client
+from romancy.clock import SystemClock
+from romancy.errors import StoreError
+from romancy.manage.port import Manager
+from romancy.manage.remote import HttpManager
+from romancy.manage.service import DatabaseManager
+from romancy.options import resolve
+from romancy.store.open import open_store
+
+_USERINFO = re.compile(r"//.*@")
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A database or an app, open."""
+
+    manager: Manager
+    client: Client | None
+    """Of a database."""
+    name: str
+    """Its address, without secrets."""
+    url: str | None = None
+
+
+def add_place(parser: ArgumentParser, *, first: bool = False) -> None:
+    """The options that say where to look. They may stand before the command, too; there they come `first`."""
+    default: Any = None if first else SUPPRESS
+    group = parser.add_argument_group("where to look")
+    group.add_argument(
+        "--database",
+        metavar="ADDRESS",
+        default=default,
+        help="a database (default: ROMANCY_DATABASE, else sqlite:///romancy.db)",
+    )
+    group.add_argument("--url", default=default, help="an app that is served there, instead (default: ROMANCY_URL)")
+    group.add_argument("--token", default=default, help="what to show to that app (better: ROMANCY_TOKEN)")
+
+
+def add_app(parser: ArgumentParser) -> None:
+    """An option for commands that can do more where the code is."""
+    parser.add_argument("--app", metavar="MODULE:APP", help="an app whose workflows and database are used")
+
+
+@asynccontextmanager
+async def opened(given: Namespace) -> AsyncIterator[Place]:
+    """Open what the options name."""
+    url = _url(given)
+    if url is not None:
+        if getattr(given, "app", None):
+            raise UsageError("--app is for databases: the app at --url knows its workflows itself.")
+        token = _option(given, "token") or os.environ.get("ROMANCY_TOKEN") or None
+        yield Place(HttpManager(url, token), None, masked(url), url)
+        return
+    client = _client(given)
+    address = client._options["database"]
+    await check_schema(address)
+    async with client:
+        yield Place(DatabaseManager(client), client, masked(address))
+
+
+def url_of(given: Namespace) -> str | None:
+    """The address of the app, if one is named."""
+    return _url(given)
+
+
+def _url(given: Namespace) -> str | None:
+    url, database = _option(given, "url"), _option(given, "database")
+    if url and database:
+        raise UsageError("--database and --url name two places: give one of them.")
+    if url or database or getattr(given, "app", None):
+        return url
+    return os.environ.get("ROMANCY_URL") or None
+
+
+def _option(given: Namespace, name: str) -> str | None:
+    value: str | None = getattr(given, name, None)
+    return value
+
+
+def _client(given: Namespace) -> Client:
+    """Without a worker, and never changing the schema: a misspelt address must not make a database."""
+    if (target := getattr(given, "app", None)) is None:
+        return Client(_option(given, "database"), workflows=[], auto_migrate=False)
+    app = load_app(target)
+    database = _option(given, "database") or app._options["database"]
+    return Client(database, workflows=app._registry.all(), auto_migrate=False)
+
+
+async def check_schema(address: str) -> None:
+    """Raise `StoreError` unless a database has everything."""
+    found = await open_store(address, clock=SystemClock()).migrations()
+    missing = [name for name, applied in found if not applied]
+    if missing:
+        lacks = "no tables of romancy" if len(missing) == len(found) else f"not the migrations {', '.join(missing)}"
+        raise StoreError(
+            f"The database {masked(address)} has {lacks}. If it is the right one: romancy migrate up --database ADDRESS"
+        )
+
+
+def masked(address: str) -> str:
+    """An address without user, password and options."""
+    return _USERINFO.sub("//", address.partition("?")[0])
+
+
+def actor() -> str:
+    """Who does it, for the audit."""
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):
+        user = "?"
+    return f"{user}@{socket.gethostname()} (command line)"
+
+
+def database_of(given: Namespace) -> str:
+    """The address of the database that the options name."""
+    address: str = resolve({"database": _option(given, "database")})["database"]
+    return address

@@ -1,0 +1,64 @@
+"""Texts for a terminal: nothing that users stored may steer it."""
+
+from __future__ import annotations
+
+import json
+import re
+from datetime import datetime
+from typing import Any
+
+from romancy.clock import SystemClock, to_micros
+
+# Control characters steer a terminal; those that change the direction of text make it show something else than it holds.
+_STEERING = re.compile("[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+_LONG = 200
+
+
+def shown(value: object) -> str:
+    """A text as it can be shown: what would steer the terminal is written as an escape."""
+    return _STEERING.sub(_escaped, str(value))
+
+
+def shown_lines(value: object) -> str:
+    """The same for a text of several lines."""
+    return "\n".join(shown(line) for line in str(value).splitlines())
+
+
+def _escaped(match: re.Match[str]) -> str:
+    code = ord(match[0])
+    return f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}"
+
+
+def cut(text: str, most: int = _LONG) -> str:
+    """A text that fits into a line."""
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
+def compact(value: Any) -> str:
+    """A value in one line."""
+    return cut(json.dumps(value))
+
+
+def ago(when: datetime | None) -> str:
+    """How long ago, or in what time: `5 s`, `3 h`, `in 2 d`."""
+    if when is None:
+        return ""
+    seconds = (SystemClock().now() - to_micros(when)) / 1_000_000
+    return f"in {length(-seconds)}" if seconds < -1 else length(max(0.0, seconds))
+
+
+def length(seconds: float | None) -> str:
+    """A duration in its largest unit."""
+    if seconds is None:
+        return ""
+    if seconds < 1:
+        return f"{seconds * 1000:.0f} ms"
+    for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds:.0f} s" if seconds >= 10 else f"{seconds:.1f} s"
+
+
+def moment(when: datetime | None) -> str:
+    """A time to the second, UTC."""
+    return "" if when is None else when.strftime("%Y-%m-%d %H:%M:%S")
