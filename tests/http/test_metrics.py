@@ -6,10 +6,11 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.http.calls import call
+from tests.http.calls import Recorder, call, serve
 from tests.metrics.parsing import Scrape, parse
 
 from romancy import (
@@ -32,6 +33,7 @@ from romancy import (
     wait_event,
     workflow,
 )
+from romancy.ingress import life
 from romancy.testing import TestEnvironment
 from romancy.worker import finder as finder_module
 
@@ -410,14 +412,25 @@ async def test_what_runs(database: str) -> None:
 # --- trouble
 
 
-async def test_what_was_counted_is_told_while_the_database_cannot_be_reached(file: str) -> None:
-    app = App("postgresql://nobody:secret@127.0.0.1:1/none", workflows=[waiter])
+async def test_what_was_counted_is_told_while_the_database_cannot_be_opened(tmp_path: Path) -> None:
+    app = App(str(tmp_path / "missing" / "romancy.db"), workflows=[waiter])
+    with pytest.raises(StoreError):
+        await app.startup()
     read = await scrape(app)
-    assert read("romancy_up") == 0
-    assert read("romancy_commits_total") == 0
-    text = (await call(app, "/metrics", method="GET")).body.decode()
-    assert "secret" not in text
-    await app.shutdown()
+    assert (read("romancy_up"), read("romancy_commits_total")) == (0, 0)
+
+
+async def test_a_start_that_takes_long_holds_nobody_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(life, "_PATIENCE", 0.01)
+    starts = asyncio.Event()
+
+    class Slow(Recorder):
+        async def startup(self) -> None:
+            await starts.wait()
+
+    app = serve(Slow())
+    assert (await call(app, "/metrics", method="GET")).status == 200
+    starts.set()
 
 
 async def test_a_queue_that_cannot_be_counted_is_not_told(database: str, monkeypatch: pytest.MonkeyPatch) -> None:
