@@ -28,7 +28,11 @@ WALKED = {
     # From one kind to the next.
     "kinds_waiting": "romancy_instances_claimable",
     # As many as run at once.
+    "count_running": "romancy_instances_owned",
     "list_running": "romancy_instances_owned",
+    "seen_owned": "romancy_instances_owned",
+    "seen_running": "romancy_instances_owned",
+    "tally_running": "romancy_instances_owned",
     "orphans": "romancy_instances_owned",
     # Nothing while all is well.
     "count_outbox": "romancy_outbox_dead",
@@ -42,6 +46,8 @@ _VALUES: dict[str, Any] = {
     "workflow": WORKFLOW,
     "version": "",
     "status": "waiting_for_event",
+    "high": "waiting-2",
+    "low": "waiting-1",
     "owner": WORKER,
     "worker": WORKER,
     "type": TYPE,

@@ -69,10 +69,19 @@ _FILL = (
     SELECT (ARRAY['http', 'nats', 'kafka'])[1 + n % 3], '{}', now - n, now - n, CASE WHEN n % 10 > 0 THEN now + n END,
         CASE WHEN n % 100 = 1 THEN 'relay' END, CASE WHEN n % 10 = 0 THEN now - n END
     FROM given, generate_series(1, waiting) AS n""",
+    """INSERT INTO romancy_audit (at, actor, deed, instance_id, detail)
+        SELECT now - n, 'ann', 'cancel', 'waiting-' || n, '' FROM given, generate_series(1, waiting) AS n""",
+    """INSERT INTO romancy_batches (id, deed, filter, actor, status, created_at, done, failed, looked_at, failures,
+            claimed_until)
+        SELECT 'batch-' || n, 'cancel', '', 'ann', CASE WHEN n <= 3 THEN 'running' ELSE 'done' END, now - n, 0, 0, 0, '[]', 0
+        FROM given, generate_series(1, waiting) AS n""",
+    """INSERT INTO romancy_rollup (minute, workflow, outcome, ended, buckets)
+        SELECT n * 60000000::bigint, 'bench', 'completed', 1, '{}' FROM given, generate_series(1, waiting) AS n""",
     """INSERT INTO romancy_commits (token, at) SELECT 'token-' || n, now - n FROM given, generate_series(1, waiting) AS n""",
 )
 SMALL = frozenset({
     "romancy_turn",  # one row
+    "romancy_marks",  # another
     "romancy_workers",  # as many as there are processes
     "romancy_sources",  # as many as there are versions of workflows
     "romancy_handlers",

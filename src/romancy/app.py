@@ -24,6 +24,8 @@ from romancy.handle import WorkflowHandle
 from romancy.ids import Ids
 from romancy.ingress.entrance import open_http
 from romancy.ingress.types import ASGIApp, HTTPSettings, Receive, Scope, Send
+from romancy.manage.batches import Batches
+from romancy.manage.service import DatabaseManager
 from romancy.model.policy import RetryPolicy
 from romancy.model.status import Status
 from romancy.model.talk import Event
@@ -124,6 +126,7 @@ class App(Client):
         self._finder: Finder | None = None
         self._upkeep: Upkeep | None = None
         self._relays: list[Relay] = []
+        self._batches: Batches | None = None
         self._with_heart = True
         self._reserved = 0
         self._http: ASGIApp | None = None
@@ -204,6 +207,9 @@ class App(Client):
         await self._upkeep.start(heart=self._with_heart)
         self._finder.start()
         self._start_relays(self._worker)
+        self._batches = DatabaseManager(self).batches(self._worker.id)
+        if self._with_heart:
+            self._batches.start()
 
     def _start_relays(self, worker: Worker) -> None:
         options = self._options
@@ -273,6 +279,7 @@ class App(Client):
             assert self._finder is not None
             assert self._upkeep is not None
             worker.stopping = True
+            await self._stop_batches()
             await self._finder.stop()
             deadline = monotonic() + self._options["shutdown_timeout"]
             relays, self._relays = self._relays, []
@@ -285,6 +292,11 @@ class App(Client):
                 await self._store.release(worker.id, now=self._clock.now())
         await super()._stop()
 
+    async def _stop_batches(self) -> None:
+        batches, self._batches = self._batches, None
+        if batches is not None:
+            await batches.stop()
+
     async def _die(self) -> None:
         """Stop as `kill -9` would: nothing more is written, nothing is released. Who waits for a result goes on waiting."""
         worker, self._worker = self._worker, None
@@ -293,6 +305,7 @@ class App(Client):
             return
         assert self._committer is not None
         store.on_foreign_commit = None
+        await self._stop_batches()
         await self._committer.abandon()
         if worker is not None:
             assert self._finder is not None
@@ -360,6 +373,10 @@ class App(Client):
         if self._finder is not None:
             self._finder.look()
         self._put_out()
+
+    def _batch_begun(self) -> None:
+        if self._batches is not None:
+            self._batches.look()
 
     def _requested(self, instance_id: str, kind: RequestKind) -> None:
         self._tally.requests[kind] += 1

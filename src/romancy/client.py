@@ -298,8 +298,8 @@ class Client(Sending):
         """Run a failed instance again from the activity that failed; what was compensated runs again."""
         await self._request(instance_id, RequestKind.RETRY, None)
 
-    async def _request(self, instance_id: str, kind: RequestKind, reason: str | None) -> None:
-        request = Request(instance_id, kind, self._clock.now(), reason)
+    async def _request(self, instance_id: str, kind: RequestKind, reason: str | None, by: str = "") -> None:
+        request = Request(instance_id, kind, self._clock.now(), reason, by)
         answer = await self._write().submit(request, partial(self._said, ()))
         if isinstance(answer, Refused):
             raise _refusal(instance_id, kind, answer.status)
@@ -307,6 +307,9 @@ class Client(Sending):
 
     def _requested(self, instance_id: str, kind: RequestKind) -> None:
         """A request is durable."""
+
+    def _batch_begun(self) -> None:
+        """There is a deed to do for many instances: an app does it."""
 
     # --- results
 

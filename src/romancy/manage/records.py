@@ -7,6 +7,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
+from romancy.errors import PayloadError
 from romancy.model.instance import AttemptEntry, Error, HistoryEntry, JournalLine, WaitingFor
 from romancy.model.outbox import OutboxEntry
 from romancy.model.status import Status
@@ -19,6 +20,15 @@ class Verdict(StrEnum):
     SLOW = "slow"
     STUCK = "stuck"
     ENDED = "ended"
+
+
+class InputError(PayloadError):
+    """The input of a workflow does not fit it: what is wrong, by field."""
+
+    def __init__(self, message: str, fields: dict[str, str] | None = None) -> None:
+        super().__init__(message)
+        self.fields = fields or {}
+        """Dotted paths from the parameters, and what is wrong there; the empty path is the whole."""
 
 
 class Deed(StrEnum):
@@ -159,6 +169,8 @@ class Span:
     site: str = ""
     seq: int = 0
     note: str = ""
+    due: int | None = None
+    """Of an open wait or back-off: when it is over by itself."""
 
 
 @dataclass(frozen=True, slots=True)

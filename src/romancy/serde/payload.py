@@ -152,6 +152,11 @@ class CallCodec:
         return frozenset(self._shape.defaults)
 
     @property
+    def defaults(self) -> dict[str, Any]:
+        """What those stand for that a call leaves out."""
+        return dict(self._shape.defaults)
+
+    @property
     def takes_more(self) -> bool:
         """There are `*args` or `**kwargs`."""
         return self._shape.star is not None or self._shape.double_star is not None
@@ -167,7 +172,7 @@ class CallCodec:
 
     def encode_named(self, values: dict[str, Any]) -> bytes:
         """The call with these values by parameter, in the order of declaration; what may be left out may be missing."""
-        return self.encode(*self._spread(values))
+        return self.encode(*self.spread(values))
 
     def check(self) -> None:
         """Raise ConfigurationError if an annotation cannot be resolved or does not say how to store a value."""
@@ -193,12 +198,12 @@ class CallCodec:
             raise
         except Exception as error:  # a validator of the user's may raise anything
             raise PayloadError(f"the arguments of {self._what} cannot be read: {complaint(error)}") from error
-        return self._spread(values)
+        return self.spread(values)
 
     def roundtrip(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[bytes, tuple[Any, ...], dict[str, Any]]:
         """Encode, and give also the arguments as the function will see them."""
         raw, values = self._write(args, kwargs)
-        return raw, *self._spread(self._read_back(raw, values))
+        return raw, *self.spread(self._read_back(raw, values))
 
     def digest(self, raw: bytes) -> bytes:
         """Eight bytes that tell calls apart, the same in every process for equal arguments."""
@@ -233,7 +238,8 @@ class CallCodec:
             raise self._refusal(values, error) from error
         return read
 
-    def _spread(self, values: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    def spread(self, values: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """What to call the function with, from the values by parameter; what may be left out may be missing."""
         shape = self._shape
         if len(values) == len(shape.positional) == len(shape.parameters):
             return tuple(values.values()), {}  # the common case: the reader gives them in the order of declaration

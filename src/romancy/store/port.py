@@ -19,6 +19,21 @@ from typing import TYPE_CHECKING, Protocol
 from romancy.errors import StoreError
 from romancy.model.history import Attempt, Entry
 from romancy.model.instance import Inbox, Loaded, Query, Row, Stored, WorkerRow
+from romancy.model.operators import (
+    BatchRow,
+    Census,
+    ChannelState,
+    Content,
+    Deeded,
+    Line,
+    Minute,
+    SeenEvent,
+    SubscriberState,
+    Survey,
+    Surveyed,
+    Tally,
+    Vitals,
+)
 from romancy.model.outbox import OutboxRow, Settled
 from romancy.model.status import Status
 from romancy.model.talk import Said
@@ -278,4 +293,121 @@ class Store(Protocol):
 
     async def source(self, code: str) -> str | None:
         """The source of a workflow by its fingerprint."""
+        ...
+
+    # --- for operators
+    async def survey(self, wanted: Survey) -> Surveyed:
+        """Instances without their payloads, newest first, as far as was looked."""
+        ...
+
+    async def lines(self, ids: Sequence[str]) -> builtins.list[Line]:
+        """The given instances without their payloads, newest first."""
+        ...
+
+    async def ids_by_prefix(self, prefix: str, *, limit: int) -> builtins.list[str]:
+        """Up to `limit` ids that begin with a text."""
+        ...
+
+    async def ids_by_wait(self, key: str, *, limit: int) -> builtins.list[str]:
+        """Up to `limit` of those who wait for an event of a type, or a message of a channel."""
+        ...
+
+    async def ids_by_due(self, *, before: int, limit: int) -> builtins.list[str]:
+        """Up to `limit` of those that have been due since before a time, and that nobody has taken up."""
+        ...
+
+    async def contents(self, ids: Sequence[str]) -> dict[str, Content]:
+        """The arguments and errors of the given instances, if they are not too large to be looked through."""
+        ...
+
+    async def errors(self, ids: Sequence[str]) -> dict[str, bytes]:
+        """What the given instances failed with."""
+        ...
+
+    async def census(self, *, failed_since: int, due_before: int, most: int) -> Census:
+        """How many there are of what operators ask about, each counted up to `most`."""
+        ...
+
+    async def tally(self, *, most: int) -> Tally:
+        """How many instances of each workflow are in flight, looking at `most` of each status."""
+        ...
+
+    async def owned_by(self, workers: Sequence[str], *, most: int) -> dict[str, int]:
+        """How many instances each of the workers has in hand, counted up to `most`."""
+        ...
+
+    async def channels(self, *, after: str, limit: int, most: int) -> builtins.list[ChannelState]:
+        """Channels that have subscribers or messages for anybody, by name; counted up to `most`."""
+        ...
+
+    async def channel(self, name: str, *, most: int) -> ChannelState:
+        """One channel."""
+        ...
+
+    async def subscribers(self, channel: str, *, after: str, limit: int, most: int) -> builtins.list[SubscriberState]:
+        """Who has subscribed to a channel, by id."""
+        ...
+
+    async def is_subscribed(self, channel: str, instance_id: str) -> bool:
+        """Whether an instance has subscribed to a channel."""
+        ...
+
+    async def groups(self, *, after: str, limit: int, most: int) -> builtins.list[tuple[str, int]]:
+        """Groups by name, and how many are in each, counted up to `most`."""
+        ...
+
+    async def page_of_members(self, group: str, *, after: str, limit: int) -> builtins.list[str]:
+        """Who is in a group, by id."""
+        ...
+
+    async def last_events(self, kind: str, instance_id: str, *, limit: int) -> builtins.list[SeenEvent]:
+        """The last events of a type that were for everybody or for one instance, newest first."""
+        ...
+
+    async def outbox_lag(self) -> int | None:
+        """Since when the event of the outbox has been waiting that waits longest."""
+        ...
+
+    async def note_deeds(self, lines: Sequence[Deeded]) -> None:
+        """Write down who did what; the numbers are the store's."""
+        ...
+
+    async def deeds(self, *, instance_id: str | None, before: int | None, limit: int) -> builtins.list[Deeded]:
+        """What was done, newest first: to one instance, or all; below a number."""
+        ...
+
+    async def add_batch(self, batch: BatchRow) -> None:
+        """A batch begins."""
+        ...
+
+    async def batch(self, batch_id: str) -> BatchRow | None:
+        """One batch."""
+        ...
+
+    async def batches(self, *, limit: int) -> builtins.list[BatchRow]:
+        """The last batches, newest first."""
+        ...
+
+    async def take_batch(self, claimant: str, *, now: int, until: int) -> BatchRow | None:
+        """The oldest batch that nobody works on, claimed until a time; None if there is none."""
+        ...
+
+    async def save_batch(self, batch: BatchRow, claimant: str, *, until: int) -> bool:
+        """How far a batch has come; the claim goes on until a time. Not if it is lost, or the batch is over."""
+        ...
+
+    async def abort_batch(self, batch_id: str, *, now: int) -> bool:
+        """A batch goes no further. Not if it is over."""
+        ...
+
+    async def roll_up(self, *, until: int, limit: int, forget_before: int) -> int:
+        """Count about `limit` of what ended before a time and is not counted yet; how many. Only one does at a time."""
+        ...
+
+    async def minutes(self, *, since: int) -> builtins.list[Minute]:
+        """What is counted of the minutes from a time on."""
+        ...
+
+    async def vitals(self) -> Vitals:
+        """How the database itself is."""
         ...

@@ -33,6 +33,12 @@ _SWEEP_LIMIT = 100
 _PRUNE_LIMIT = 100
 _TRIM_LIMIT = 20
 """Generations at a time: each may have a long history."""
+_ROLL_UP_LIMIT = 1000
+_ROLL_UP_STEPS = 20
+_SETTLED = 10 * MICROS
+"""An end is committed a moment after its time: by then all that ended before have been."""
+_ROLLED_UP = 8 * 24 * 3600 * MICROS
+"""How long the counts of a minute are kept."""
 _NOTABLE = 2 * MICROS
 """An attempt that has run this long gets a row, so that operators see it."""
 
@@ -212,6 +218,7 @@ class Upkeep:
             await self._finder.claim_blocked()
             await self._finder.adopt()
             await self.strand()
+            await self.roll_up()
             await self._prune()
         except StoreError as error:
             self._worker.tally.errors["upkeep"] += 1
@@ -258,6 +265,16 @@ class Upkeep:
         for attempt in self._worker.attempts:
             if not attempt.noted and attempt.started_at and now - attempt.started_at >= _NOTABLE:
                 attempt.note()
+
+    async def roll_up(self) -> None:
+        """Count what has ended, by the minute; a bounded number in one round, the next goes on."""
+        now = self._worker.clock.now()
+        for _ in range(_ROLL_UP_STEPS):
+            done = await self._worker.store.roll_up(
+                until=now - _SETTLED, limit=_ROLL_UP_LIMIT, forget_before=now - _ROLLED_UP
+            )
+            if done < _ROLL_UP_LIMIT:
+                return
 
     async def _prune(self) -> None:
         """Delete what is older than promised, a little at a time."""

@@ -172,6 +172,10 @@ class MySqlDatabase(ServerDatabase[Link]):
         """The server's clock in microseconds."""
         return int((await connection.ask(_text("clock"))).rows[0][0])
 
+    async def product(self, connection: Link) -> tuple[str, dict[str, str]]:
+        """MySQL or MariaDB."""
+        return ("MariaDB" if "mariadb" in connection.server.lower() else "MySQL") + f" {connection.server}", {}
+
     async def write_plainest(self, batch: Sequence[Write]) -> dict[int, Answer]:
         """A transaction with few statements for those writes of a batch that can go the short way."""
         work = plainest(batch)

@@ -55,6 +55,11 @@ class Bell:
             await asyncio.wait(self._tasks)
         self._tasks.clear()
 
+    @property
+    def hears(self) -> bool:
+        """It listens now."""
+        return self._listening.is_set()
+
     def ring(self) -> None:
         """Others have something to look at."""
         self._wanted.set()

@@ -226,6 +226,17 @@ class PostgresDatabase(ServerDatabase["Connection[Any]"]):
         """The server's clock in microseconds."""
         return int(await connection.fetchval(one("clock").text))
 
+    async def product(self, connection: Link) -> tuple[str, dict[str, str]]:
+        """PostgreSQL, and whether hints of other processes get through."""
+        version = await connection.fetchval("SHOW server_version")
+        notes = {"pooler": "yes" if self._connections.pooled else "no", "listen": self._hints()}
+        return f"PostgreSQL {version}", notes
+
+    def _hints(self) -> str:
+        if self._listen_notify is False:
+            return "off"
+        return "on" if self._bell is not None and self._bell.hears else "trouble"
+
     async def tidy(self, connection: Link) -> None:
         """Forget transactions that nobody asks about any more."""
         await connection.execute(one("forget_marks").text, self.clock.now() - _REMEMBERED)

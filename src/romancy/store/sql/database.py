@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar
 
 from romancy.errors import StoreError
+from romancy.model.operators import Vitals
 from romancy.model.transition import Answer, Write
 from romancy.store.port import Pulse
 from romancy.store.sql.cursor import Cursor
@@ -56,6 +57,10 @@ class Database(Protocol):
 
     async def read(self, work: Work[T], *, snapshot: bool = False) -> T:
         """Reads; of one snapshot where they must fit together."""
+        ...
+
+    async def vitals(self) -> Vitals:
+        """How the database itself is."""
         ...
 
     def engine(self) -> AsyncEngine:

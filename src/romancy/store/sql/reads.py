@@ -40,7 +40,7 @@ def load(cursor: Cursor, instance_id: str) -> Loaded | None:
         line[ROW_WIDTH] or b"",
         entries,
         tuple(attempts(cursor, instance_id, row.generation)),
-        tuple(wait.op for wait in _waits(cursor, [instance_id]).get(instance_id, ())),
+        tuple(wait.op for wait in waits_of(cursor, [instance_id]).get(instance_id, ())),
         _mails(cursor, instance_id),
         row.created_at if line[_BEGUN_AT] is None else line[_BEGUN_AT],
     )
@@ -192,7 +192,7 @@ def _start(query: Query) -> tuple[int, str]:
 
 def _stored(cursor: Cursor, lines: Sequence[Sequence[Any]]) -> list[Stored]:
     living = [line[0] for line in lines if not status_of(line[_STATUS]).ended]
-    waits = _waits(cursor, living) if living else {}
+    waits = waits_of(cursor, living) if living else {}
     return [_with_payloads(line, tuple(waits.get(line[0], ()))) for line in lines]
 
 
@@ -201,7 +201,8 @@ def _with_payloads(line: Sequence[Any], waits: tuple[Wait, ...]) -> Stored:
     return Stored(row_of(line), given or b"", output, error, waits)
 
 
-def _waits(cursor: Cursor, ids: Sequence[str]) -> dict[str, list[Wait]]:
+def waits_of(cursor: Cursor, ids: Sequence[str]) -> dict[str, list[Wait]]:
+    """What each of the instances waits for."""
     found: dict[str, list[Wait]] = {}
     for instance_id, *line in cursor.rows("waits_of", (as_json(ids),)):
         found.setdefault(instance_id, []).append(wait_of(line))

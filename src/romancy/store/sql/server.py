@@ -24,6 +24,7 @@ from typing import Generic, Protocol, TypeVar
 from romancy.clock import MICROS, Clock, SystemClock, monotonic
 from romancy.errors import StoreError
 from romancy.ids import RandomIds
+from romancy.model.operators import Vitals
 from romancy.model.transition import Accepted, Answer, Applied, Create, Post, Request, Transition, Write
 from romancy.store.migrator import Migration, state_of
 from romancy.store.sql.batch import concerns_others, described, write_apart, write_deliberately
@@ -135,6 +136,10 @@ class ServerDatabase(ABC, Generic[C]):
     @abstractmethod
     async def server_time(self, connection: C) -> int:
         """The server's clock in microseconds."""
+
+    @abstractmethod
+    async def product(self, connection: C) -> tuple[str, dict[str, str]]:
+        """What the server is, and what else is worth knowing about it."""
 
     @abstractmethod
     async def write_plainest(self, batch: Sequence[Write]) -> Mapping[int, Answer]:
@@ -345,6 +350,18 @@ class ServerDatabase(ABC, Generic[C]):
             self.clock.offset += ahead
         if abs(ahead) > _NOTABLE_SKEW:
             _log.warning("this machine's clock is %.3f s off that of %s, which counts", -ahead / MICROS, self.label)
+
+    async def vitals(self) -> Vitals:
+        """How the server is, and how far away."""
+        return await self.persist(self._examine)
+
+    async def _examine(self) -> Vitals:
+        async with self._pool.one() as connection:
+            name, notes = await self.product(connection)
+            own, begun = SystemClock().now(), monotonic()
+            theirs = await self.server_time(connection)
+            latency = round((monotonic() - begun) * MICROS)
+            return Vitals(name, latency, theirs - own - latency // 2, notes)
 
     def tell_foreign(self) -> None:
         """Somebody else has written."""

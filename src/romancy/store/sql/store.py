@@ -11,12 +11,27 @@ from romancy.clock import Clock
 from romancy.errors import ConfigurationError, StoreError
 from romancy.model.history import Attempt, Entry
 from romancy.model.instance import Inbox, Loaded, Query, Row, Stored, WorkerRow
+from romancy.model.operators import (
+    BatchRow,
+    Census,
+    ChannelState,
+    Content,
+    Deeded,
+    Line,
+    Minute,
+    SeenEvent,
+    SubscriberState,
+    Survey,
+    Surveyed,
+    Tally,
+    Vitals,
+)
 from romancy.model.outbox import OutboxRow, Settled
 from romancy.model.status import Status
 from romancy.model.talk import Said
 from romancy.model.transition import Answer, Create, Deposit, Ending, Left, Refused, Write
 from romancy.store.port import JournalEntry, Pulse, Runnable
-from romancy.store.sql import deposits, outbox, ownership, reads, staging
+from romancy.store.sql import deposits, desk, outbox, ownership, reads, rollup, staging, survey
 from romancy.store.sql.cursor import Cursor
 from romancy.store.sql.database import Database, Work
 
@@ -302,3 +317,128 @@ class SqlStore:
     async def source(self, code: str) -> str | None:
         """The source of a workflow by its fingerprint."""
         return await self._database.read(partial(reads.source, code=code))
+
+    # --- for operators
+
+    async def survey(self, wanted: Survey) -> Surveyed:
+        """Instances without their payloads, newest first, as far as was looked."""
+        return await self._database.read(partial(survey.survey, wanted=wanted))
+
+    async def lines(self, ids: Sequence[str]) -> builtins.list[Line]:
+        """The given instances without their payloads, newest first."""
+        return await self._database.read(partial(survey.lines, ids=ids))
+
+    async def ids_by_prefix(self, prefix: str, *, limit: int) -> builtins.list[str]:
+        """Up to `limit` ids that begin with a text."""
+        return await self._database.read(partial(survey.ids_by_prefix, prefix=prefix, limit=limit))
+
+    async def ids_by_wait(self, key: str, *, limit: int) -> builtins.list[str]:
+        """Up to `limit` of those who wait for an event of a type, or a message of a channel."""
+        return await self._database.read(partial(survey.ids_by_wait, key=key, limit=limit))
+
+    async def ids_by_due(self, *, before: int, limit: int) -> builtins.list[str]:
+        """Up to `limit` of those that have been due since before a time, and that nobody has taken up."""
+        return await self._database.read(partial(survey.ids_by_due, before=before, limit=limit))
+
+    async def contents(self, ids: Sequence[str]) -> dict[str, Content]:
+        """The arguments and errors of the given instances, if they are not too large to be looked through."""
+        return await self._database.read(partial(survey.contents, ids=ids))
+
+    async def errors(self, ids: Sequence[str]) -> dict[str, bytes]:
+        """What the given instances failed with."""
+        return await self._database.read(partial(survey.errors, ids=ids))
+
+    async def census(self, *, failed_since: int, due_before: int, most: int) -> Census:
+        """How many there are of what operators ask about, each counted up to `most`."""
+        return await self._database.read(partial(survey.census, failed_since=failed_since, due_before=due_before, most=most))
+
+    async def tally(self, *, most: int) -> Tally:
+        """How many instances of each workflow are in flight, looking at `most` of each status."""
+        return await self._database.read(partial(survey.tally, most=most))
+
+    async def owned_by(self, workers: Sequence[str], *, most: int) -> dict[str, int]:
+        """How many instances each of the workers has in hand, counted up to `most`."""
+        return await self._database.read(partial(survey.owned_by, workers=workers, most=most))
+
+    async def channels(self, *, after: str, limit: int, most: int) -> builtins.list[ChannelState]:
+        """Channels that have subscribers or messages for anybody, by name; counted up to `most`."""
+        return await self._database.read(partial(survey.channels, after=after, limit=limit, most=most))
+
+    async def channel(self, name: str, *, most: int) -> ChannelState:
+        """One channel."""
+        return await self._database.read(partial(survey.channel, name=name, most=most))
+
+    async def subscribers(self, channel: str, *, after: str, limit: int, most: int) -> builtins.list[SubscriberState]:
+        """Who has subscribed to a channel, by id."""
+        return await self._database.read(partial(survey.subscribers, name=channel, after=after, limit=limit, most=most))
+
+    async def is_subscribed(self, channel: str, instance_id: str) -> bool:
+        """Whether an instance has subscribed to a channel."""
+        return await self._database.read(partial(survey.is_subscribed, name=channel, instance_id=instance_id))
+
+    async def groups(self, *, after: str, limit: int, most: int) -> builtins.list[tuple[str, int]]:
+        """Groups by name, and how many are in each, counted up to `most`."""
+        return await self._database.read(partial(survey.groups, after=after, limit=limit, most=most))
+
+    async def page_of_members(self, group: str, *, after: str, limit: int) -> builtins.list[str]:
+        """Who is in a group, by id."""
+        return await self._database.read(partial(survey.members, name=group, after=after, limit=limit))
+
+    async def last_events(self, kind: str, instance_id: str, *, limit: int) -> builtins.list[SeenEvent]:
+        """The last events of a type that were for everybody or for one instance, newest first."""
+        return await self._database.read(partial(survey.last_events, kind=kind, instance_id=instance_id, limit=limit))
+
+    async def outbox_lag(self) -> int | None:
+        """Since when the event of the outbox has been waiting that waits longest."""
+        return await self._database.read(survey.outbox_lag)
+
+    async def note_deeds(self, lines: Sequence[Deeded]) -> None:
+        """Write down who did what; the numbers are the store's."""
+        await self._database.write(partial(desk.note, lines=lines), in_turn=False)
+
+    async def deeds(self, *, instance_id: str | None, before: int | None, limit: int) -> builtins.list[Deeded]:
+        """What was done, newest first: to one instance, or all; below a number."""
+        return await self._database.read(partial(desk.notes, instance_id=instance_id, before=before, limit=limit))
+
+    async def add_batch(self, batch: BatchRow) -> None:
+        """A batch begins."""
+        await self._database.write(partial(desk.add_batch, batch=batch), in_turn=False)
+
+    async def batch(self, batch_id: str) -> BatchRow | None:
+        """One batch."""
+        return await self._database.read(partial(desk.batch, batch_id=batch_id))
+
+    async def batches(self, *, limit: int) -> builtins.list[BatchRow]:
+        """The last batches, newest first."""
+        return await self._database.read(partial(desk.batches, limit=limit))
+
+    async def take_batch(self, claimant: str, *, now: int, until: int) -> BatchRow | None:
+        """The oldest batch that nobody works on, claimed until a time; None if there is none."""
+        if not await self._database.read(partial(desk.is_any_open, now=now)):
+            return None  # most often, and nothing need be written to know it
+        return await self._database.write(partial(desk.take_batch, claimant=claimant, now=now, until=until), in_turn=False)
+
+    async def save_batch(self, batch: BatchRow, claimant: str, *, until: int) -> bool:
+        """How far a batch has come; the claim goes on until a time. Not if it is lost, or the batch is over."""
+        return await self._database.write(
+            partial(desk.save_batch, batch=batch, claimant=claimant, until=until), in_turn=False
+        )
+
+    async def abort_batch(self, batch_id: str, *, now: int) -> bool:
+        """A batch goes no further. Not if it is over."""
+        return await self._database.write(partial(desk.abort_batch, batch_id=batch_id, now=now), in_turn=False)
+
+    async def roll_up(self, *, until: int, limit: int, forget_before: int) -> int:
+        """Count about `limit` of what ended before a time and is not counted yet; how many. Only one does at a time."""
+        if not await self._database.read(partial(rollup.is_behind, until=until)):
+            return 0
+        work = partial(rollup.advance, until=until, limit=limit, forget_before=forget_before)
+        return await self._database.write(work, in_turn=False)
+
+    async def minutes(self, *, since: int) -> builtins.list[Minute]:
+        """What is counted of the minutes from a time on."""
+        return await self._database.read(partial(rollup.minutes, since=since))
+
+    async def vitals(self) -> Vitals:
+        """How the database itself is."""
+        return await self._database.vitals()

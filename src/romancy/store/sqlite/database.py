@@ -12,12 +12,14 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
+from romancy.clock import MICROS, monotonic
 from romancy.errors import ConfigurationError, StoreError
+from romancy.model.operators import Vitals
 from romancy.model.transition import Answer, Write
 from romancy.store.migrator import read_migrations, refuse_behind
 from romancy.store.port import Pulse
 from romancy.store.sql.alchemy import AlchemyCursor
-from romancy.store.sql.cursor import Values
+from romancy.store.sql.cursor import Cursor, Values
 from romancy.store.sql.database import Work
 from romancy.store.sqlite.batch import write_singly, write_whole
 from romancy.store.sqlite.connection import MEMORY, Crash, connect, data_version, patiently, read, write
@@ -125,6 +127,14 @@ class SqliteDatabase:
         """Reads, always of one snapshot."""
         session = self._opened()
         return await session.reading.run(partial(self._look_up, session.reader, work))
+
+    async def vitals(self) -> Vitals:
+        """How the file is: its clock is the machine's."""
+        session = self._opened()
+        begun = monotonic()
+        notes = await session.reading.run(partial(self._look_up, session.reader, _notes))
+        latency = round((monotonic() - begun) * MICROS)
+        return Vitals(f"SQLite {sqlite3.sqlite_version}", latency, None, notes)
 
     def engine(self) -> AsyncEngine:
         """An engine of SQLAlchemy on the same file."""
@@ -268,6 +278,12 @@ class SqliteDatabase:
         except BaseException:
             self._killed = True
             raise
+
+
+def _notes(cursor: Cursor) -> dict[str, str]:
+    assert isinstance(cursor, SqliteCursor)
+    (mode,) = cursor.raw.execute("PRAGMA journal_mode").fetchone()
+    return {"journal_mode": str(mode)}
 
 
 def _bind(name: str, values: Values) -> tuple[str, Any]:

@@ -21,6 +21,7 @@ from romancy.testing.conformance.deadlines import TestDeadlines
 from romancy.testing.conformance.events import TestEvents
 from romancy.testing.conformance.generations import TestBonds, TestGenerations
 from romancy.testing.conformance.groups import TestGroups
+from romancy.testing.conformance.operators import TestCounts, TestDesk, TestPlaces, TestRollUp, TestSurveys
 from romancy.testing.conformance.outbox import TestPuttingIn, TestRelaying, TestTheDead
 from romancy.testing.conformance.reading import TestReading
 from romancy.testing.conformance.requests import TestRequests
@@ -39,20 +40,25 @@ __all__ = [
     "TestChannels",
     "TestClaims",
     "TestCompeting",
+    "TestCounts",
     "TestCreation",
     "TestCrowds",
     "TestDeadlines",
+    "TestDesk",
     "TestDirect",
     "TestEvents",
     "TestGenerations",
     "TestGroups",
+    "TestPlaces",
     "TestPuttingIn",
     "TestReading",
     "TestRelaying",
     "TestRequests",
     "TestRetries",
+    "TestRollUp",
     "TestSharing",
     "TestSteps",
+    "TestSurveys",
     "TestTheDead",
     "TestTransitions",
     "TestUpkeep",

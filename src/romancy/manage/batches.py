@@ -1,0 +1,134 @@
+"""Deeds for all instances that fit a filter: done by an app, whoever asked may go home.
+
+A batch is a row: what to do, the filter, and how far it has come. An app that finds one takes it under a claim that ends by
+itself, does a portion, writes down how far it has come, and so on; if it dies, another goes on from there. Only instances
+that were there when the batch began are looked at, each once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from dataclasses import asdict
+
+from romancy.clock import MICROS, Clock, to_datetime
+from romancy.errors import RomancyError, StoreError
+from romancy.manage.filters import parse
+from romancy.manage.records import Batch, Deed, Done
+from romancy.manage.search import search
+from romancy.model.operators import BatchRow
+from romancy.store.port import Store
+from romancy.views import page_position, token_of
+
+_log = logging.getLogger("romancy.manage")
+_PORTION = 50
+_CLAIM = 30 * MICROS
+"""How long a batch is somebody's who says nothing."""
+_EVERY = 2.0
+"""Seconds between two looks for batches."""
+_FAILURES = 100
+"""How many are listed."""
+
+Do = Callable[[Deed, Sequence[str], str | None, str], Awaitable[list[Done]]]
+
+
+def batch_of(row: BatchRow) -> Batch:
+    """A batch as operators read it."""
+    return Batch(
+        batch_id=row.id,
+        deed=Deed(row.deed),
+        filter=row.filter,
+        reason=row.reason,
+        actor=row.actor,
+        status=row.status,
+        created_at=to_datetime(row.created_at),
+        ended_at=None if row.ended_at is None else to_datetime(row.ended_at),
+        done=row.done,
+        failed=row.failed,
+        looked_at=row.looked_at,
+        failures=[Done(**one) for one in json.loads(row.failures)],
+    )
+
+
+async def step(store: Store, row: BatchRow, do: Do) -> BatchRow:
+    """Do a portion of a batch; how far it has come then."""
+    # Spans of time in the filter are meant from when it was given, and what was created since is not meant.
+    wanted = parse(row.filter, now=row.created_at)
+    place = (row.created_at + 1, "") if row.place is None else page_position(row.place)
+    found = await search(store, wanted, now=row.created_at, before=place, limit=_PORTION)
+    done = await do(Deed(row.deed), [line.row.instance_id for line in found.lines], row.reason, row.actor)
+    failures = [*json.loads(row.failures), *(asdict(one) for one in done if not one.ok)][:_FAILURES]
+    return row._replace(
+        status="running" if found.more else "done",
+        done=row.done + sum(one.ok for one in done),
+        failed=row.failed + sum(not one.ok for one in done),
+        looked_at=row.looked_at + found.looked_at,
+        failures=json.dumps(failures),
+        place=token_of(*found.end) if found.end is not None else row.place,
+    )
+
+
+class Batches:
+    """Works off batches, one after another, as long as it runs."""
+
+    def __init__(self, store: Callable[[], Store], clock: Clock, do: Do, claimant: str) -> None:
+        self._store = store
+        self._clock = clock
+        self._do = do
+        self._claimant = claimant
+        self._wanted = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begin to look for batches."""
+        self._task = asyncio.get_running_loop().create_task(self._run(), name="romancy-batches")
+
+    def look(self) -> None:
+        """There may be one."""
+        self._wanted.set()
+
+    async def stop(self) -> None:
+        """Stop; what is begun is finished by somebody else, or later."""
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+            await asyncio.wait({task})
+
+    async def _run(self) -> None:
+        while True:
+            self._wanted.clear()
+            try:
+                while await self.work_off():
+                    pass
+            except StoreError as error:
+                _log.warning("batches could not reach the database, will try again: %s", error)
+            except Exception:
+                _log.exception("a batch failed, will try again")
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_EVERY):
+                    await self._wanted.wait()
+
+    async def work_off(self) -> bool:
+        """Take a batch that nobody works on and do all of it; whether there was one."""
+        now = self._clock.now()
+        row = await self._store().take_batch(self._claimant, now=now, until=now + _CLAIM)
+        if row is None:
+            return False
+        while row.status == "running":
+            row = await self._step(row)
+            if not await self._store().save_batch(row, self._claimant, until=self._clock.now() + _CLAIM):
+                break  # it was aborted, or somebody else has it
+        return True
+
+    async def _step(self, row: BatchRow) -> BatchRow:
+        try:
+            row = await step(self._store(), row, self._do)
+        except StoreError:
+            raise
+        except RomancyError as error:  # a filter that this release cannot read
+            failures = json.dumps([*json.loads(row.failures), asdict(Done("", False, str(error), type(error).__name__))])
+            row = row._replace(status="aborted", failures=failures)
+        return row if row.status == "running" else row._replace(ended_at=self._clock.now())

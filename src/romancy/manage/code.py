@@ -1,0 +1,87 @@
+"""What the code says that runs in this process: activities and their options, the models of waits."""
+
+from __future__ import annotations
+
+import ast
+import linecache
+import sys
+from collections.abc import Iterable, Iterator
+from types import ModuleType
+from typing import Any
+
+from pydantic import TypeAdapter
+
+from romancy.authoring.activity import Activity
+
+AnyActivity = Activity[..., Any, Any]
+_PLAIN = (
+    ast.Expression, ast.Name, ast.Attribute, ast.Subscript, ast.BinOp, ast.BitOr, ast.Tuple, ast.List, ast.Constant,
+    ast.Load,
+)  # fmt: skip
+"""What the name of a type is made of. There are no calls among it: nothing happens when it is evaluated."""
+_WAITS = ("wait_event", "receive")
+
+
+def activities_near(sites: Iterable[str]) -> dict[str, AnyActivity]:
+    """The activities that can be named where operations were asked for, by name."""
+    found: dict[str, AnyActivity] = {}
+    for name in {site.partition(":")[0] for site in sites}:
+        module = sys.modules.get(name)
+        if module is not None:
+            found |= {activity.name: activity for activity in _activities(module, depth=1)}
+    return found
+
+
+def _activities(module: ModuleType, depth: int) -> Iterator[AnyActivity]:
+    for value in list(vars(module).values()):
+        if isinstance(value, Activity):
+            yield value
+        elif isinstance(value, ModuleType) and depth and not _is_foreign(value):
+            yield from _activities(value, depth - 1)
+
+
+def _is_foreign(module: ModuleType) -> bool:
+    return module.__name__.partition(".")[0] in sys.stdlib_module_names or module.__name__.startswith("romancy")
+
+
+def model_schema(site: str) -> dict[str, Any] | None:
+    """The JSON Schema of the model that the wait at a place of the code has, if it has one that can be found."""
+    module, _, place = site.partition(":")
+    _, line, column = place.rsplit(":", 2) if place.count(":") >= 2 else ("", "", "")
+    home = sys.modules.get(module)
+    if home is None or not line.isdecimal() or not column.isdecimal():
+        return None
+    call = _call_at(home, int(line), int(column) - 1)
+    if call is None:
+        return None
+    model = next((keyword.value for keyword in call.keywords if keyword.arg == "model"), None)
+    return None if model is None else _schema(model, home)
+
+
+def _call_at(module: ModuleType, line: int, column: int) -> ast.Call | None:
+    path = getattr(module, "__file__", None)
+    if path is None:
+        return None
+    try:
+        tree = ast.parse("".join(linecache.getlines(path)))
+    except (SyntaxError, ValueError):
+        return None
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and node.lineno == line and _is_wait(node)]
+    exact = [call for call in calls if call.col_offset == column]
+    return next(iter(exact or calls), None)
+
+
+def _is_wait(call: ast.Call) -> bool:
+    name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
+    return name in _WAITS
+
+
+def _schema(model: ast.expr, module: ModuleType) -> dict[str, Any] | None:
+    expression = ast.Expression(model)
+    if not all(isinstance(node, _PLAIN) for node in ast.walk(expression)):
+        return None
+    try:
+        type_ = eval(compile(expression, "<model>", "eval"), dict(vars(module)))
+        return TypeAdapter[Any](type_).json_schema()
+    except Exception:  # a name of another place, or a type without a schema
+        return None

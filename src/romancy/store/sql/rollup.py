@@ -1,0 +1,86 @@
+"""How many instances ended in each minute: counted afterwards, so that nobody pays for it who ends one.
+
+A mark says up to which time everything is counted. Whoever moves it counts what lies between: of two who try at once one
+moves it, and the other finds that it was moved.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable
+
+from romancy.clock import MICROS
+from romancy.model.operators import Minute, bucket_of
+from romancy.store.sql.cursor import Cursor
+
+_MARK = "rollup"
+_MINUTE = 60 * MICROS
+_FORGOTTEN = 10
+"""Minutes that are forgotten at once."""
+_FIRST = 60 * _MINUTE
+"""How far back the counting begins."""
+
+
+def is_behind(cursor: Cursor, *, until: int) -> bool:
+    """Something ended before a time that is not counted yet."""
+    mark = cursor.first("mark_of", (_MARK,))
+    since = max(0, until - _FIRST) if mark is None else int(mark[0])
+    return cursor.first("window_of_ended", (since, until, 0)) is not None
+
+
+def advance(cursor: Cursor, *, until: int, limit: int, forget_before: int) -> int:
+    """Count about `limit` of what ended before a time and is not counted yet; how many."""
+    mark = cursor.first("mark_of", (_MARK,))
+    if mark is None:
+        cursor.run("first_mark", (_MARK, max(0, until - _FIRST)))
+        mark = cursor.only("mark_of", (_MARK,))
+    old = int(mark[0])
+    if until <= old:
+        return 0
+    bound = cursor.first("window_of_ended", (old, until, limit))
+    new = until if bound is None else int(bound[0])
+    if not cursor.run("move_mark", {"name": _MARK, "old": old, "new": new}):
+        return 0
+    counted = _count(cursor, cursor.rows("ended_between", (old, new)))
+    _forget(cursor, forget_before)
+    return counted
+
+
+def _forget(cursor: Cursor, before: int) -> None:
+    """Forget some of the oldest minutes: more than come anew."""
+    for _ in range(_FORGOTTEN):
+        oldest = cursor.only("oldest_minute")[0]
+        if oldest is None or oldest >= before:
+            return
+        cursor.run("forget_minute", (oldest,))
+
+
+def _count(cursor: Cursor, ended: Iterable[tuple[str, str, int, int]]) -> int:
+    """Add to the minutes what ended in them; how many."""
+    numbers: Counter[tuple[int, str, str]] = Counter()
+    buckets: dict[tuple[int, str, str], Counter[int]] = {}
+    for workflow, outcome, at, took in ended:
+        key = (at - at % _MINUTE, workflow, outcome)
+        numbers[key] += 1
+        buckets.setdefault(key, Counter())[bucket_of(took)] += 1
+    counted = numbers.total()
+    for minute in {key[0] for key in numbers}:
+        for workflow, outcome, count, histogram in cursor.rows("rolled_up_at", (minute,)):
+            key = (minute, workflow, outcome)
+            if key in numbers:
+                buckets[key].update(_histogram(histogram))
+                numbers[key] += count
+    if numbers:
+        cursor.many("roll_up", [(*key, count, json.dumps(buckets[key])) for key, count in sorted(numbers.items())])
+    return counted
+
+
+def minutes(cursor: Cursor, *, since: int) -> list[Minute]:
+    """What is counted of the minutes from a time on."""
+    found = cursor.rows("rolled_up", (since - since % _MINUTE,))
+    return [Minute(at, workflow, outcome, count, _histogram(raw)) for at, workflow, outcome, count, raw in found]
+
+
+def _histogram(raw: str) -> dict[int, int]:
+    return {int(bucket): count for bucket, count in json.loads(raw).items()}

@@ -1,0 +1,330 @@
+-- What operators ask, and what they leave behind. Nothing here counts or sorts a whole table: where there may be many,
+-- as many are looked at as a bound says.
+
+-- name: seen_all
+-- Instances between two keys, newest first, without their payloads.
+SELECT i.id, i.workflow, i.version, i.status, i.generation, i.round, i.epoch, i.owner, i.wake_at, i.signal, 0,
+    i.deadline_at, i.created_at, i.started_at, i.updated_at, i.ended_at, i.retrying_since, i.code, i.python,
+    i.blocked_by
+FROM romancy_instances AS i INDEXED BY romancy_instances_created
+WHERE (i.created_at, i.id) < (:created, :id) AND i.created_at >= :after AND (i.created_at, i.id) >= (:floor, :floor_id)
+    AND (:workflow IS NULL OR instr(i.workflow, :workflow)) AND (:instance IS NULL OR instr(i.id, :instance))
+ORDER BY i.created_at DESC, i.id DESC LIMIT :limit
+
+-- name: seen_completed
+-- The same of those that have completed: most of all there are.
+SELECT i.id, i.workflow, i.version, i.status, i.generation, i.round, i.epoch, i.owner, i.wake_at, i.signal, 0,
+    i.deadline_at, i.created_at, i.started_at, i.updated_at, i.ended_at, i.retrying_since, i.code, i.python,
+    i.blocked_by
+FROM romancy_instances AS i INDEXED BY romancy_instances_created
+WHERE i.status = 'completed' AND (i.created_at, i.id) < (:created, :id) AND i.created_at >= :after
+    AND (i.created_at, i.id) >= (:floor, :floor_id)
+    AND (:workflow IS NULL OR instr(i.workflow, :workflow)) AND (:instance IS NULL OR instr(i.id, :instance))
+ORDER BY i.created_at DESC, i.id DESC LIMIT :limit
+
+-- name: seen_of_status
+-- The same of one status that has an index.
+SELECT i.id, i.workflow, i.version, i.status, i.generation, i.round, i.epoch, i.owner, i.wake_at, i.signal, 0,
+    i.deadline_at, i.created_at, i.started_at, i.updated_at, i.ended_at, i.retrying_since, i.code, i.python,
+    i.blocked_by
+FROM romancy_instances AS i INDEXED BY romancy_instances_status
+WHERE i.status = :status AND i.status NOT IN ('running', 'completed')
+    AND (i.created_at, i.id) < (:created, :id) AND i.created_at >= :after AND (i.created_at, i.id) >= (:floor, :floor_id)
+    AND (:workflow IS NULL OR instr(i.workflow, :workflow)) AND (:instance IS NULL OR instr(i.id, :instance))
+ORDER BY i.created_at DESC, i.id DESC LIMIT :limit
+
+-- name: seen_running
+-- The same of those that run: they are among the owned ones.
+SELECT i.id, i.workflow, i.version, i.status, i.generation, i.round, i.epoch, i.owner, i.wake_at, i.signal, 0,
+    i.deadline_at, i.created_at, i.started_at, i.updated_at, i.ended_at, i.retrying_since, i.code, i.python,
+    i.blocked_by
+FROM romancy_instances AS i INDEXED BY romancy_instances_owned
+WHERE i.owner IS NOT NULL AND i.status = 'running' AND (i.created_at, i.id) < (:created, :id)
+    AND i.created_at >= :after AND (i.created_at, i.id) >= (:floor, :floor_id)
+    AND (:workflow IS NULL OR instr(i.workflow, :workflow)) AND (:instance IS NULL OR instr(i.id, :instance))
+ORDER BY i.created_at DESC, i.id DESC LIMIT :limit
+
+-- name: seen_owned
+-- The same of those that somebody has in hand.
+SELECT i.id, i.workflow, i.version, i.status, i.generation, i.round, i.epoch, i.owner, i.wake_at, i.signal, 0,
+    i.deadline_at, i.created_at, i.started_at, i.updated_at, i.ended_at, i.retrying_since, i.code, i.python,
+    i.blocked_by
+FROM romancy_instances AS i INDEXED BY romancy_instances_owned
+WHERE i.owner IS NOT NULL AND (i.created_at, i.id) < (:created, :id) AND i.created_at >= :after
+    AND (i.created_at, i.id) >= (:floor, :floor_id)
+    AND (:workflow IS NULL OR instr(i.workflow, :workflow)) AND (:instance IS NULL OR instr(i.id, :instance))
+ORDER BY i.created_at DESC, i.id DESC LIMIT :limit
+
+-- name: seen_retrying
+-- The same of those of which something is being retried.
+SELECT i.id, i.workflow, i.version, i.status, i.generation, i.round, i.epoch, i.owner, i.wake_at, i.signal, 0,
+    i.deadline_at, i.created_at, i.started_at, i.updated_at, i.ended_at, i.retrying_since, i.code, i.python,
+    i.blocked_by
+FROM romancy_instances AS i INDEXED BY romancy_instances_retrying
+WHERE i.retrying_since IS NOT NULL
+    AND (i.created_at, i.id) < (:created, :id) AND i.created_at >= :after AND (i.created_at, i.id) >= (:floor, :floor_id)
+    AND (:workflow IS NULL OR instr(i.workflow, :workflow)) AND (:instance IS NULL OR instr(i.id, :instance))
+ORDER BY i.created_at DESC, i.id DESC LIMIT :limit
+
+-- name: window_of_all
+-- How far so many instances reach, from a key down.
+SELECT i.created_at, i.id FROM romancy_instances AS i INDEXED BY romancy_instances_created
+WHERE (i.created_at, i.id) < (:created, :id) AND i.created_at >= :after
+ORDER BY i.created_at DESC, i.id DESC LIMIT 1 OFFSET :window
+
+-- name: window_of_status
+-- The same of one status.
+SELECT i.created_at, i.id FROM romancy_instances AS i INDEXED BY romancy_instances_status
+WHERE i.status = :status AND i.status NOT IN ('running', 'completed')
+    AND (i.created_at, i.id) < (:created, :id) AND i.created_at >= :after
+ORDER BY i.created_at DESC, i.id DESC LIMIT 1 OFFSET :window
+
+-- name: seen_by_id
+-- The given instances, newest first, without their payloads.
+SELECT i.id, i.workflow, i.version, i.status, i.generation, i.round, i.epoch, i.owner, i.wake_at, i.signal, 0,
+    i.deadline_at, i.created_at, i.started_at, i.updated_at, i.ended_at, i.retrying_since, i.code, i.python,
+    i.blocked_by
+FROM romancy_instances AS i WHERE i.id IN (SELECT value FROM json_each(?)) ORDER BY i.created_at DESC, i.id DESC
+
+-- name: ids_by_prefix
+-- Ids from one on, in order.
+SELECT id FROM romancy_instances WHERE id >= :low AND id < :high ORDER BY id LIMIT :limit
+
+-- name: ids_by_wait
+-- Who waits for something of a name; whoever waits for it twice comes twice.
+SELECT instance_id FROM romancy_waits INDEXED BY romancy_waits_key
+WHERE kind IN ('event', 'message') AND key = :key AND key <> '' LIMIT :limit
+
+-- name: ids_by_due
+-- Who of one kind has been due since before a time, the longest first.
+SELECT id FROM romancy_instances INDEXED BY romancy_instances_claimable
+WHERE workflow = :workflow AND version = :version AND owner IS NULL AND wake_at IS NOT NULL AND wake_at <= :before
+ORDER BY wake_at LIMIT :limit
+
+-- name: contents_of
+-- The arguments and the errors of the given instances; none that is too large to look through.
+SELECT i.id, CASE WHEN length(p.input) <= 262144 THEN p.input END, CASE WHEN length(p.error) <= 262144 THEN p.error END
+FROM romancy_instances AS i
+JOIN romancy_payloads AS p ON p.instance_id = i.id AND p.generation = i.generation
+WHERE i.id IN (SELECT value FROM json_each(?))
+
+-- name: errors_of
+-- What the given instances failed with.
+SELECT i.id, p.error FROM romancy_instances AS i
+JOIN romancy_payloads AS p ON p.instance_id = i.id AND p.generation = i.generation
+WHERE i.id IN (SELECT value FROM json_each(?)) AND p.error IS NOT NULL
+
+-- name: count_status
+-- How many there are of a status that has an index, created since a time; counted up to a number.
+SELECT count(*) FROM (
+    SELECT 1 FROM romancy_instances INDEXED BY romancy_instances_status WHERE status = :status
+    AND status NOT IN ('running', 'completed') AND created_at >= :since LIMIT :most)
+
+-- name: count_running
+-- How many run; counted up to a number.
+SELECT count(*) FROM (
+    SELECT 1 FROM romancy_instances INDEXED BY romancy_instances_owned WHERE owner IS NOT NULL
+    AND status = 'running' LIMIT :most)
+
+-- name: count_owned
+-- How many a worker has in hand; counted up to a number.
+SELECT count(*) FROM (
+    SELECT 1 FROM romancy_instances INDEXED BY romancy_instances_owned WHERE owner = :owner LIMIT :most)
+
+-- name: count_retrying
+-- How many retry something; counted up to a number.
+SELECT count(*) FROM (
+    SELECT 1 FROM romancy_instances INDEXED BY romancy_instances_retrying WHERE retrying_since IS NOT NULL
+    AND created_at >= 0 LIMIT :most)
+
+-- name: count_due
+-- How many of a kind have been due since before a time; counted up to a number.
+SELECT count(*) FROM (
+    SELECT 1 FROM romancy_instances INDEXED BY romancy_instances_claimable WHERE workflow = :workflow
+    AND version = :version AND owner IS NULL AND wake_at IS NOT NULL AND wake_at <= :before LIMIT :most)
+
+-- name: count_dead
+-- How many events of the outbox are dead; counted up to a number.
+SELECT count(*) FROM (
+    SELECT 1 FROM romancy_outbox WHERE dead_at IS NOT NULL AND seq > 0 LIMIT :most)
+
+-- name: outbox_lag
+-- Since when the event of the outbox has been waiting that waits longest.
+SELECT min(since) FROM (
+    SELECT since FROM romancy_outbox WHERE dead_at IS NULL AND seq > 0 ORDER BY seq LIMIT 100)
+
+-- name: tally_status
+-- How many of a status there are of each workflow, of so many of them.
+SELECT workflow, count(*) FROM (
+    SELECT workflow FROM romancy_instances INDEXED BY romancy_instances_status WHERE status = :status
+    AND status NOT IN ('running', 'completed') AND created_at >= 0 LIMIT :most)
+GROUP BY workflow
+
+-- name: tally_running
+-- How many of each workflow run, of so many of them.
+SELECT workflow, count(*) FROM (
+    SELECT workflow FROM romancy_instances INDEXED BY romancy_instances_owned WHERE owner IS NOT NULL
+    AND status = 'running' LIMIT :most)
+GROUP BY workflow
+
+-- name: next_subscribed
+-- The next channel with subscribers.
+SELECT min(channel) FROM romancy_subscriptions WHERE channel > ?
+
+-- name: next_pooled
+-- The next channel with messages that anybody may take.
+SELECT channel FROM romancy_messages INDEXED BY romancy_messages_pool
+WHERE channel > ? AND pooled = 1 ORDER BY channel, seq LIMIT 1
+
+-- name: channel_state
+-- A channel: its mode, how many subscribers, how many messages to read, and since when; all counted up to a number.
+SELECT
+    (SELECT mode FROM romancy_subscriptions WHERE channel = :channel AND mode <> 'direct' ORDER BY channel LIMIT 1),
+    (SELECT count(*) FROM (SELECT 1 FROM romancy_subscriptions WHERE channel = :channel LIMIT :most)),
+    (SELECT count(*) FROM (SELECT 1 FROM romancy_messages INDEXED BY romancy_messages_pool
+    WHERE channel = :channel AND pooled = 1 LIMIT :most)),
+    (SELECT count(*) FROM (SELECT 1 FROM (SELECT instance_id FROM romancy_subscriptions
+    WHERE channel = :channel ORDER BY instance_id LIMIT 100) AS wanted
+        CROSS JOIN romancy_deliveries AS d ON d.instance_id = wanted.instance_id AND d.channel = :channel LIMIT :most)),
+    (SELECT created_at FROM romancy_messages INDEXED BY romancy_messages_pool WHERE channel = :channel
+    AND pooled = 1 ORDER BY seq LIMIT 1),
+    (SELECT created_at FROM romancy_messages
+    WHERE seq = (SELECT min(d.seq) FROM (SELECT instance_id FROM romancy_subscriptions
+    WHERE channel = :channel ORDER BY instance_id LIMIT 100) AS wanted
+        CROSS JOIN romancy_deliveries AS d ON d.instance_id = wanted.instance_id AND d.channel = :channel))
+
+-- name: subscribers_of
+-- Who has subscribed to a channel, by id; how many messages each has to read, and whether it waits for one.
+SELECT s.instance_id, s.mode, s.since,
+    (SELECT count(*) FROM (SELECT 1 FROM romancy_deliveries AS d
+        WHERE d.instance_id = s.instance_id AND d.channel = s.channel LIMIT :most)),
+    EXISTS (SELECT 1 FROM romancy_waits AS w WHERE w.instance_id = s.instance_id AND w.kind = 'message'
+    AND w.key = s.channel)
+FROM romancy_subscriptions AS s WHERE s.channel = :channel AND s.instance_id > :after ORDER BY s.instance_id LIMIT :limit
+
+-- name: is_subscribed
+-- Whether an instance has subscribed to a channel.
+SELECT count(*) FROM romancy_subscriptions WHERE channel = ? AND instance_id = ?
+
+-- name: next_group
+-- The next group.
+SELECT min(name) FROM romancy_members WHERE name > ?
+
+-- name: count_members
+-- How many are in a group; counted up to a number.
+SELECT count(*) FROM (
+    SELECT 1 FROM romancy_members WHERE name = :name LIMIT :most)
+
+-- name: page_of_members
+-- Who is in a group, by id.
+SELECT instance_id FROM romancy_members WHERE name = ? AND instance_id > ? ORDER BY instance_id LIMIT ?
+
+-- name: last_events
+-- The last events of a type that were for everybody or for one instance, newest first; whether it has consumed them,
+-- and whether they came before it.
+SELECT wanted.accepted_at, wanted.target, wanted.body, EXISTS (SELECT 1 FROM romancy_taken AS t
+    WHERE t.instance_id = :instance_id
+    AND t.seq = wanted.seq), wanted.seq <= (SELECT born FROM romancy_instances WHERE id = :instance_id)
+FROM (SELECT * FROM (
+        SELECT seq, accepted_at, target, CASE WHEN length(body) <= 262144 THEN body END AS body
+        FROM romancy_events WHERE type = :type AND target IS NULL ORDER BY seq DESC LIMIT :limit) AS wanted_all
+    UNION ALL SELECT * FROM (
+        SELECT seq, accepted_at, target, CASE WHEN length(body) <= 262144 THEN body END AS body
+        FROM romancy_events WHERE type = :type
+        AND target = :instance_id ORDER BY seq DESC LIMIT :limit) AS wanted_own) AS wanted
+ORDER BY wanted.seq DESC LIMIT :limit
+
+-- name: add_audit
+-- Who did what.
+INSERT INTO romancy_audit (at, actor, deed, instance_id, detail) VALUES (?, ?, ?, ?, ?)
+
+-- name: list_audit
+-- What was done before a line, newest first.
+SELECT number, at, actor, deed, instance_id, detail FROM romancy_audit WHERE number < ? ORDER BY number DESC LIMIT ?
+
+-- name: list_audit_of
+-- The same to one instance.
+SELECT number, at, actor, deed, instance_id, detail FROM romancy_audit
+WHERE instance_id = ? AND number < ? ORDER BY number DESC LIMIT ?
+
+-- name: add_batch
+-- A deed for all that fit a filter begins.
+INSERT INTO romancy_batches (id, deed, filter, reason, actor, status, created_at, ended_at, done, failed, looked_at,
+    failures, place, claimed_by, claimed_until)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, NULL, 0)
+
+-- name: batch_of
+-- One batch.
+SELECT id, deed, filter, reason, actor, status, created_at, ended_at, done, failed, looked_at, failures, place
+    FROM romancy_batches WHERE id = ?
+
+-- name: last_batches
+-- The last batches, newest first.
+SELECT id, deed, filter, reason, actor, status, created_at, ended_at, done, failed, looked_at, failures, place
+    FROM romancy_batches WHERE created_at >= 0
+ORDER BY created_at DESC, id DESC LIMIT ?
+
+-- name: open_batch
+-- The oldest batch that nobody works on.
+SELECT id, deed, filter, reason, actor, status, created_at, ended_at, done, failed, looked_at, failures, place
+    FROM romancy_batches INDEXED BY romancy_batches_running
+WHERE status = 'running' AND created_at >= 0 AND claimed_until <= ? ORDER BY created_at LIMIT 1
+
+-- name: claim_batch
+-- Whoever claims a batch works on it until a time; the holder of the claim may go on.
+UPDATE romancy_batches SET claimed_by = :claimant, claimed_until = :until
+WHERE id = :id AND status = 'running' AND (claimed_until <= :now OR claimed_by = :claimant)
+
+-- name: save_batch
+-- How far whoever holds the claim has come.
+UPDATE romancy_batches SET status = :status, ended_at = :ended, done = :done, failed = :failed, looked_at = :looked,
+    failures = :failures, place = :place, claimed_until = :until
+WHERE id = :id AND status = 'running' AND claimed_by = :claimant
+
+-- name: abort_batch
+-- A batch goes no further.
+UPDATE romancy_batches SET status = 'aborted', ended_at = ? WHERE id = ? AND status = 'running'
+
+-- name: mark_of
+-- How far something has come.
+SELECT upto FROM romancy_marks WHERE name = ?
+
+-- name: first_mark
+-- Where something begins.
+INSERT INTO romancy_marks (name, upto) VALUES (?, ?) ON CONFLICT DO NOTHING
+
+-- name: move_mark
+-- It has come further, unless somebody else was faster.
+UPDATE romancy_marks SET upto = :new WHERE name = :name AND upto = :old
+
+-- name: window_of_ended
+-- When the last of so many ended that ended after a time.
+SELECT ended_at FROM romancy_instances INDEXED BY romancy_instances_ended
+WHERE ended_at IS NOT NULL AND ended_at > ? AND ended_at <= ? ORDER BY ended_at LIMIT 1 OFFSET ?
+
+-- name: ended_between
+-- What ended between two times, and how long it took.
+SELECT workflow, status, ended_at, ended_at - coalesce(started_at, created_at)
+    FROM romancy_instances INDEXED BY romancy_instances_ended
+WHERE ended_at IS NOT NULL AND ended_at > ? AND ended_at <= ?
+
+-- name: rolled_up
+-- What is counted of the minutes from one on.
+SELECT minute, workflow, outcome, ended, buckets FROM romancy_rollup WHERE minute >= ? ORDER BY minute
+
+-- name: rolled_up_at
+-- What is counted of one minute.
+SELECT workflow, outcome, ended, buckets FROM romancy_rollup WHERE minute = ?
+
+-- name: roll_up
+-- So many ended in a minute.
+INSERT INTO romancy_rollup (minute, workflow, outcome, ended, buckets) VALUES (?, ?, ?, ?, ?)
+ON CONFLICT (minute, workflow, outcome) DO UPDATE SET ended = excluded.ended, buckets = excluded.buckets
+
+-- name: oldest_minute
+-- The oldest minute of which something is counted.
+SELECT min(minute) FROM romancy_rollup WHERE minute >= 0
+
+-- name: forget_minute
+-- A minute is of no interest any more.
+DELETE FROM romancy_rollup WHERE minute = ?
