@@ -196,7 +196,7 @@ async def _pages(app: App, instances: int) -> dict[str, Call]:
     }
 
 
-def _page(app: App, name: str, **query: str) -> Call:
+def _page(app: App, name: str, /, **query: str) -> Call:
     async def ask() -> None:
         status = await _get(app, f"/viewer/{name}", query)
         if status != 200:
