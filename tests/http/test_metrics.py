@@ -279,6 +279,8 @@ class TestOutcomes:
             read = await scrape(env.app)
         looked, rang = (read("romancy_claim_lag_seconds", "_sum", by=by) for by in ("look", "alarm"))
         assert looked + rang == 4
+        assert read("romancy_workflows_started_total", workflow="nap") == 1  # though its history was empty when it died
+        assert read("romancy_replays_total") == 1
 
 
 @workflow
