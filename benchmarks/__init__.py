@@ -12,6 +12,7 @@
     python -m benchmarks profile        where the time goes, by layer
     python -m benchmarks postgres       on PostgreSQL, beside DBOS, Edda and bare commits; how often it commits
     python -m benchmarks plans          on PostgreSQL with a million instances: every statement's plan, and what it costs
+    python -m benchmarks million        what operators ask, with a million instances: every call, every page of the viewer
     ... --quick                         the same in a minute or two, for a look while developing
 
 Every measurement runs in a process of its own (`sides`, started by `child`), on a database of its own in `build/`, on

@@ -5,7 +5,20 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 
-from benchmarks import channel, history, layers, plans, postgres, records, recurring, sleeping, throughput, timers, waking
+from benchmarks import (
+    channel,
+    history,
+    layers,
+    million,
+    plans,
+    postgres,
+    records,
+    recurring,
+    sleeping,
+    throughput,
+    timers,
+    waking,
+)
 from benchmarks.report import LATEST
 
 _ALL: dict[str, Callable[..., None]] = {
@@ -20,6 +33,7 @@ _ALL: dict[str, Callable[..., None]] = {
     "profile": layers.measure,
     "postgres": postgres.measure,
     "plans": plans.measure,
+    "million": million.measure,
 }
 
 

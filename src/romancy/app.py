@@ -19,10 +19,11 @@ from romancy.client import Client
 from romancy.clock import Clock, monotonic
 from romancy.core import guard, patch
 from romancy.errors import StoreError
+from romancy.figures import Figure, build_info, gauge
 from romancy.handle import WorkflowHandle
 from romancy.ids import Ids
 from romancy.ingress.entrance import load_extra, open_http
-from romancy.ingress.types import ASGIApp, Figure, HTTPSettings, Receive, Scope, Send
+from romancy.ingress.types import ASGIApp, HTTPSettings, Receive, Scope, Send
 from romancy.manage.batches import Batches
 from romancy.manage.service import DatabaseManager
 from romancy.model.policy import RetryPolicy
@@ -30,8 +31,10 @@ from romancy.model.status import Status
 from romancy.model.talk import Event
 from romancy.model.transition import Accepted, Answer, Applied, Create, Ending, Existing, RequestKind
 from romancy.outbox.relay import Relay, RelayOptions
+from romancy.store.open import kind_of
 from romancy.using import check_same
 from romancy.worker.alarms import Alarms
+from romancy.worker.figures import figures_of
 from romancy.worker.finder import Finder
 from romancy.worker.upkeep import Upkeep
 from romancy.worker.worker import Worker, WorkerOptions
@@ -167,31 +170,20 @@ class App(Client):
 
     def figures(self) -> list[Figure]:
         """What this process counts, for `GET /metrics`."""
-        worker, committer = self._worker, self._committer
-        if worker is None or committer is None:
-            return []
+        worker, finder, upkeep = self._worker, self._finder, self._upkeep
+        running = worker is not None and finder is not None and upkeep is not None
         return [
-            Figure("romancy_instances_running", worker.running, "Instances that run in this process."),
-            Figure("romancy_instances_warm", worker.warm, "Waiting instances that this process has in memory."),
-            Figure("romancy_activities_running", len(worker.attempts), "Attempts of activities that run in this process."),
-            Figure("romancy_replays_total", worker.replays, "Instances that were replayed from their history."),
-            Figure("romancy_commits_total", committer.batches, "Transactions that wrote transitions or calls."),
-            Figure("romancy_writes_total", committer.writes, "Transitions and calls that were written."),
-            *self._outbox_figures(),
+            build_info(kind_of(self._options["database"])),
+            gauge("romancy_up", "1 while the app runs, 0 before and after.", int(running)),
+            *(figures_of(worker, finder, upkeep) if worker and finder and upkeep else ()),
+            *self._tally.figures(self._clock.now()),
         ]
 
-    def _outbox_figures(self) -> list[Figure]:
-        relays = self._relays
-        if not relays:
-            return []
-        waiting, dead = sum(one.waiting for one in relays), sum(one.dead for one in relays)
-        delivered, failed = sum(one.delivered for one in relays), sum(one.failed for one in relays)
-        return [
-            Figure("romancy_outbox_pending", waiting, "Events that brokers of this app have not got, as counted lately."),
-            Figure("romancy_outbox_dead", dead, "Events for brokers of this app that were given up, as counted lately."),
-            Figure("romancy_outbox_delivered_total", delivered, "Events that this process has delivered to brokers."),
-            Figure("romancy_outbox_failed_total", failed, "Attempts of this process to deliver an event that failed."),
-        ]
+    async def refresh_figures(self) -> None:
+        """Ask the database what `figures()` cannot know: once in 5 s at most, for a second at most, and never failing."""
+        worker, finder = self._worker, self._finder
+        if worker is not None and finder is not None and worker.loop is asyncio.get_running_loop():
+            await finder.count_queue()
 
     # --- life
 
@@ -225,6 +217,7 @@ class App(Client):
         self._upkeep = Upkeep(self._worker, self._finder)
         self._worker.on_death = self._revive
         for workflow in self._registry.all():
+            self._tally.workflows[workflow.name]  # shown from the start, with zeros: or the first of each would not be seen
             code = self._registry.code(workflow)
             source = stored_source(workflow.fn)
             await self._store.save_source(code, workflow.name, workflow.version, source, now=self._clock.now())
@@ -246,7 +239,16 @@ class App(Client):
             retention=options["outbox_retention"],
         )
         self._relays = [
-            Relay(name, broker, self._store, how, claimant=worker.id, clock=self._clock, ring=worker.alarms.at)
+            Relay(
+                name,
+                broker,
+                self._store,
+                how,
+                claimant=worker.id,
+                clock=self._clock,
+                ring=worker.alarms.at,
+                tally=self._tally,
+            )
             for name, broker in self._brokers.items()
         ]
         worker.on_put_out = self._put_out
@@ -397,6 +399,7 @@ class App(Client):
             self._batches.look()
 
     def _requested(self, instance_id: str, kind: RequestKind) -> None:
+        self._tally.requests[kind] += 1
         worker, finder = self._worker, self._finder
         if worker is None or finder is None:
             return

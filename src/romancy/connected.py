@@ -15,6 +15,7 @@ from romancy.clock import Clock, SystemClock
 from romancy.core.loop import Run
 from romancy.crash import CrashPoint
 from romancy.errors import InvalidWorkflowStateError, WorkflowIOError
+from romancy.figures import Tally
 from romancy.ids import Ids, RandomIds
 from romancy.options import resolve
 from romancy.results import Results
@@ -38,6 +39,7 @@ class Connected:
         self._registry = Registry(workflows)
         self._clock = clock or SystemClock()
         self._ids = ids or RandomIds()
+        self._tally = Tally()
         self._inline = False
         self._crash_point: CrashPoint | None = None
         self._opened: Store | None = None
@@ -68,7 +70,7 @@ class Connected:
         if self._results is None:
             self._results = Results(store)
         self._results.move_to(store)
-        self._committer = Committer(store)
+        self._committer = Committer(store, self._tally)
         self._committer.on_written = self._changed
         self._committer.start()
         store.on_foreign_commit = self._heard

@@ -47,7 +47,7 @@ def make(folder: Path) -> None:
     """Take all pictures."""
     from tests.browser import conftest  # after the shop: it names it
 
-    vars(conftest)["world"] = shop().world
+    setattr(conftest, "world", shop().world)  # noqa: B010 - the module is not typed to have another
     site = conftest.Site(Path(tempfile.mkdtemp()), friendly=True)
     site.start()
     try:

@@ -85,7 +85,7 @@ def answering() -> Iterator[Callable[[int, bytes, str], str]]:
                 self.end_headers()
                 self.wfile.write(body)
 
-            def log_message(self, *_: Any) -> None:
+            def log_message(self, format: str, *args: Any) -> None:
                 """Silent."""
 
         server = HTTPServer(("127.0.0.1", 0), Answer)

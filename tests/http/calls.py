@@ -11,8 +11,9 @@ from typing import Any
 from romancy.auth import read_auth
 from romancy.clock import SystemClock
 from romancy.errors import WorkflowNotCancellableError, WorkflowNotFoundError
+from romancy.figures import Figure, gauge
 from romancy.ingress.entrance import open_http
-from romancy.ingress.types import ASGIApp, Figure, HTTPSettings, Message, Scope
+from romancy.ingress.types import ASGIApp, HTTPSettings, Message, Scope
 from romancy.model.talk import AcceptedEvent, Event
 
 STRUCTURED = {"content-type": "application/cloudevents+json"}
@@ -58,7 +59,10 @@ class Recorder:
         return self.not_ready
 
     def figures(self) -> list[Figure]:
-        return [Figure("romancy_instances_running", len(self.stored), "Instances that run in this process.")]
+        return [gauge("romancy_instances_running", "Instances that run in this process.", len(self.stored))]
+
+    async def refresh_figures(self) -> None:
+        await asyncio.sleep(0)
 
     async def accept_events(self, events: Sequence[Event], /) -> list[AcceptedEvent]:
         await asyncio.sleep(0)

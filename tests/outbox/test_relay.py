@@ -528,7 +528,7 @@ async def test_it_is_counted(database: str) -> None:
         await desk.has("good")
         await desk.was_given("bad")
 
-        def figure(name: str) -> int:
+        def figure(name: str) -> float:
             return {one.name: one.value for one in app.figures()}[name]
 
         async def settled() -> bool:

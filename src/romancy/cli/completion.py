@@ -44,9 +44,7 @@ def add(commands: Any) -> None:
 
 def show(given: Namespace) -> int:
     """Print the script."""
-    from romancy.cli.main import parser  # not at the top: it knows this command
-
-    write(_SHELLS[given.shell](list(levels(parser()))))
+    write(_SHELLS[given.shell](list(levels(given.whole))))
     return Exit.OK
 
 

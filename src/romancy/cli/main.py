@@ -73,6 +73,7 @@ def _code(given: Namespace, error: Exception) -> int:
 def parser() -> Parser:
     """Every command with its arguments."""
     whole = Parser(prog="romancy", description="Durable workflows in plain Python.")
+    whole.set_defaults(whole=whole)
     add_place(whole, first=True)
     add_format(whole, first=True)
     commands = whole.add_subparsers(required=True, metavar="COMMAND", title="commands", parser_class=Parser)

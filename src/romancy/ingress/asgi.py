@@ -103,7 +103,9 @@ class Door:
         answering, path = _Answering(send), route_path(scope)
         try:
             caller = await self._access.check(scope, path)
-            if path != "/health/live":  # being alive does not depend on the database
+            if path == "/metrics":  # what was counted is told while the database is away, and then above all
+                await self._life.try_to_begin()
+            elif path != "/health/live":  # being alive does not depend on the database
                 await self._life.begin()
             await self._inner({**self._at(scope, path), CALLER: caller}, receive, answering)
         except ClientGone:
@@ -198,6 +200,7 @@ class _Handlers:
 
     async def metrics(self, _: Request) -> Response:
         """What is counted in this process."""
+        await self._service.refresh_figures()
         return Response(exposition(self._service.figures()), headers={"content-type": CONTENT_TYPE})
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import traceback
 
@@ -11,6 +12,7 @@ from romancy.ingress.problems import UnavailableError
 from romancy.ingress.types import Receive, Send, Service
 
 _LOG = logging.getLogger("romancy.http")
+_PATIENCE = 1.0
 
 
 class Life:
@@ -33,6 +35,12 @@ class Life:
                 "`with TestClient(app) as client`.)"
             )
         await self._started(self._starting)
+
+    async def try_to_begin(self) -> None:
+        """See that the app runs, or comes to. Who asks does not wait for that long, and gets no error."""
+        with contextlib.suppress(Exception):
+            async with asyncio.timeout(_PATIENCE):
+                await self.begin()
 
     async def _started(self, starting: asyncio.Task[None]) -> None:
         if starting.done() and not starting.cancelled() and starting.exception() is None:

@@ -1,19 +1,42 @@
-"""What an app counts, as Prometheus reads it."""
+"""What an app counts, as Prometheus reads it: the text format, version 0.0.4."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from itertools import accumulate
 
-from romancy.ingress.types import Figure
+from romancy.figures import Figure, Histogram
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+_IN_LABELS = str.maketrans({"\\": r"\\", "\n": r"\n", '"': r"\""})
+_IN_HELP = str.maketrans({"\\": r"\\", "\n": r"\n"})
+_EDGE = 'le="{}"'
 
 
 def exposition(figures: Iterable[Figure]) -> str:
-    """The text format of Prometheus: what each figure is, and its value."""
-    return "".join(f"{_head(figure)}{figure.name} {figure.value}\n" for figure in figures)
+    """Each figure: what it is, its kind, and its values."""
+    return "".join(f"{line}\n" for figure in figures for line in _lines(figure))
 
 
-def _head(figure: Figure) -> str:
-    kind = "counter" if figure.name.endswith("_total") else "gauge"
-    return f"# HELP {figure.name} {figure.meaning}\n# TYPE {figure.name} {kind}\n"
+def _lines(figure: Figure) -> Iterator[str]:
+    yield f"# HELP {figure.name} {figure.meaning.translate(_IN_HELP)}"
+    yield f"# TYPE {figure.name} {figure.kind}"
+    for labels, value in figure.values:
+        pairs = [f'{name}="{label.translate(_IN_LABELS)}"' for name, label in zip(figure.labels, labels, strict=True)]
+        if isinstance(value, Histogram):
+            yield from _buckets(figure.name, pairs, value)
+        else:
+            yield f"{figure.name}{_braced(pairs)} {value}"
+
+
+def _buckets(name: str, pairs: list[str], histogram: Histogram) -> Iterator[str]:
+    """A bucket counts everything up to its edge, so each contains those before it."""
+    below = list(accumulate(histogram.counts))
+    for edge, count in zip([*map(str, histogram.edges), "+Inf"], below, strict=True):
+        yield f"{name}_bucket{_braced([*pairs, _EDGE.format(edge)])} {count}"
+    yield f"{name}_sum{_braced(pairs)} {histogram.total / histogram.unit}"
+    yield f"{name}_count{_braced(pairs)} {below[-1]}"
+
+
+def _braced(pairs: list[str]) -> str:
+    return f"{{{','.join(pairs)}}}" if pairs else ""

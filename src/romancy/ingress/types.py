@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 from romancy.auth import Decide, Tokens
+from romancy.figures import Figure
 from romancy.model.talk import AcceptedEvent, Event
 
 Scope: TypeAlias = MutableMapping[str, Any]
@@ -14,14 +15,6 @@ Message: TypeAlias = MutableMapping[str, Any]
 Receive: TypeAlias = Callable[[], Awaitable[Message]]
 Send: TypeAlias = Callable[[Message], Awaitable[None]]
 ASGIApp: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
-
-
-class Figure(NamedTuple):
-    """Something that an app counts. What only grows is named `..._total`."""
-
-    name: str
-    value: int
-    meaning: str
 
 
 class Service(Protocol):
@@ -41,6 +34,10 @@ class Service(Protocol):
 
     def figures(self) -> Sequence[Figure]:
         """What is counted in this process."""
+        ...
+
+    async def refresh_figures(self) -> None:
+        """Look at what is counted elsewhere. Does not fail, nor take long."""
         ...
 
     async def accept_events(self, events: Sequence[Event], /) -> list[AcceptedEvent]:

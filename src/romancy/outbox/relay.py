@@ -17,6 +17,7 @@ from romancy.clock import MICROS, Clock
 from romancy.core.retry import next_attempt_at, retryable
 from romancy.crash import SimulatedCrash
 from romancy.errors import BrokerError, EventRejectedError, StoreError
+from romancy.figures import OfBroker, Tally
 from romancy.model.outbox import Buried, Delayed, Delivered, OutboxRow, Returned, Settled
 from romancy.model.policy import RetryPolicy
 from romancy.model.talk import Event
@@ -31,6 +32,8 @@ _LONGEST_WISH = 3600.0
 """Seconds that a broker may ask to be left alone with an event."""
 _COUNTED = 10_000
 """Rows that are counted at most."""
+_AGED = 1000
+"""Rows that are looked at for the oldest."""
 _COUNT_EVERY = 5 * MICROS
 _PRUNE_EVERY = 60 * MICROS
 _PRUNE_LIMIT = 100
@@ -56,14 +59,20 @@ class Relay:
     """The relay of one broker."""
 
     def __init__(
-        self, name: str, broker: Broker, store: Store, options: RelayOptions, *, claimant: str, clock: Clock, ring: Ring
+        self,
+        name: str,
+        broker: Broker,
+        store: Store,
+        options: RelayOptions,
+        *,
+        claimant: str,
+        clock: Clock,
+        ring: Ring,
+        tally: Tally,
     ) -> None:
         self.name = name
-        self.delivered = 0
-        self.failed = 0
-        self.waiting = 0
-        """Rows that wait or are on their way, when they were last counted."""
-        self.dead = 0
+        self._errors = tally.errors
+        self._figures = tally.brokers.setdefault(name, OfBroker())
         self._broker = broker
         self._retry: RetryPolicy = getattr(broker, "retry", DEFAULT_RETRY)
         self._slots = asyncio.Semaphore(getattr(broker, "concurrency", DEFAULT_CONCURRENCY))
@@ -158,6 +167,7 @@ class Relay:
                 try:
                     await self._round()
                 except StoreError as error:
+                    self._errors["outbox"] += 1
                     _log.warning("broker %s: the outbox could not be reached, will try again: %s", self.name, error)
                     await self._rest(self._options.interval)
                 except Exception:  # a relay that no longer looks seems healthy and delivers nothing
@@ -197,8 +207,9 @@ class Relay:
         if room and await self._is_due():
             for row in await self._claim(room):
                 self._send(row)
+        await self._count()
         if not self._flying:
-            await self._keep_house()
+            await self._prune()
 
     def _room(self) -> int:
         """How many rows to take. Not every single one that is free: claims are cheaper together."""
@@ -242,11 +253,15 @@ class Relay:
             self._wanted.set()
             raise
 
-    async def _keep_house(self) -> None:
-        now = self._clock.now()
+    async def _count(self) -> None:
+        now, figures = self._clock.now(), self._figures
         if now - self._counted_at >= _COUNT_EVERY:
             self._counted_at = now
-            self.waiting, self.dead = await self._store.count_outbox(self.name, most=_COUNTED)
+            figures.waiting, figures.dead = await self._store.count_outbox(self.name, most=_COUNTED)
+            figures.oldest_at = await self._store.oldest_outbox(self.name, most=_AGED) if figures.waiting else None
+
+    async def _prune(self) -> None:
+        now = self._clock.now()
         if self._options.retention is not None and now - self._pruned_at >= _PRUNE_EVERY:
             self._pruned_at = now
             before = now - round(self._options.retention * MICROS)
@@ -290,17 +305,18 @@ class Relay:
             if self._cut_off:
                 raise asyncio.CancelledError from error
             return self._failure(row, error)
+        self._figures.micros.add(self._clock.now() - row.created_at)
         self._succeeded(event)
         return Delivered(row.seq)
 
     def _succeeded(self, event: Event) -> None:
-        self.delivered += 1
+        self._figures.delivered += 1
         if self._in_trouble:
             self._in_trouble = False
             _log.info("broker %s takes events again: %s", self.name, event.id)
 
     def _failure(self, row: OutboxRow, error: BaseException) -> Settled:
-        self.failed += 1
+        self._figures.failed += 1
         words = _words(error)
         next_at = self._next_at(row, error)
         if next_at is None:

@@ -20,13 +20,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Protocol, TypeAlias
 
+from romancy.clock import MICROS, monotonic
 from romancy.crash import SimulatedCrash
 from romancy.errors import StoreError
-from romancy.model.transition import Answer, Transition, Write
+from romancy.figures import Tally
+from romancy.model.talk import Deed, Publish, SendEvent, SendTo, SendToGroup
+from romancy.model.transition import Accepted, Answer, Applied, Post, Transition, Write
 from romancy.store.port import Store
 
 _log = logging.getLogger("romancy.store")
@@ -53,7 +56,9 @@ class Source(Protocol):
 class Committer:
     """Gathers writes and commits them in batches."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, tally: Tally | None = None) -> None:
+        self.tally = tally or Tally()
+        """What is counted in this process."""
         self._store = store
         self._calls: list[_Call] = []
         self._sources: dict[Source, None] = {}
@@ -188,12 +193,15 @@ class Committer:
     async def _write(self, calls: list[_Call], pairs: list[tuple[Transition, Source]]) -> None:
         batch: list[Write] = [call.write for call in calls]
         batch += [transition for transition, _ in pairs]
+        began = monotonic()
         try:
             answers = await self._store.commit(batch)
         except StoreError as error:
+            self.tally.errors["commit"] += 1
             for call in calls:
                 call.answer(error)
             if pairs:
+                self.tally.commit_retries += 1
                 await self._wait_for_database(error)
                 self._again += pairs
             return
@@ -204,11 +212,16 @@ class Committer:
         self._pause = _FIRST_PAUSE
         self.batches += 1
         self.writes += len(batch)
+        self.tally.batches.add(len(batch))
+        self.tally.commits.add(round((monotonic() - began) * MICROS))
         if self.on_written is not None:
             self.on_written()
         for call, answer in zip(calls, answers, strict=False):
+            _count_call(self.tally, call.write, answer)
             call.answer(answer)
-        for (_, source), answer in zip(pairs, answers[len(calls) :], strict=True):
+        for (transition, source), answer in zip(pairs, answers[len(calls) :], strict=True):
+            if transition.deeds and isinstance(answer, Applied):
+                count_deeds(self.tally, transition.deeds)
             _tell(source, answer)
 
     async def _wait_for_database(self, error: StoreError) -> None:
@@ -239,6 +252,24 @@ class _Call:
             self._future.set_exception(answer)
         else:
             self._future.set_result(answer)
+
+
+def count_deeds(tally: Tally, deeds: Iterable[Deed]) -> None:
+    """These were done, durably."""
+    for deed in deeds:
+        if isinstance(deed, SendEvent):
+            tally.events_sent += 1
+        elif isinstance(deed, Publish | SendTo | SendToGroup):
+            tally.messages_sent += 1
+
+
+def _count_call(tally: Tally, write: Write, answer: Answer | StoreError) -> None:
+    if type(answer) is Accepted:
+        known = sum(event.duplicate for event in answer.events)
+        tally.events_duplicate += known
+        tally.events_accepted += len(answer.events) - known
+    elif type(write) is Post and type(answer) is Applied:
+        tally.messages_sent += 1
 
 
 def _take(source: Source) -> Transition | None:

@@ -63,6 +63,12 @@ def scheme_of(database: str) -> str:
     return "" if match is None else match[1].lower()
 
 
+def kind_of(database: str) -> str:
+    """What kind of database an address names, for people."""
+    scheme = scheme_of(database)
+    return "postgresql" if scheme in _POSTGRES else "mysql" if scheme in _MYSQL else "sqlite"
+
+
 def _postgres_store(
     database: str, clock: Clock, auto_migrate: bool, crash: Callable[[str], None] | None, server: Server
 ) -> Store:

@@ -213,6 +213,10 @@ class Store(Protocol):
         """How many rows of a broker wait, and how many are dead; counted up to `most` each."""
         ...
 
+    async def oldest_outbox(self, broker: str, *, most: int) -> int | None:
+        """When the oldest row of a broker that waits was put in; only the `most` that are due first are looked at."""
+        ...
+
     async def list_outbox(self, *, dead: bool | None, after: int, limit: int) -> builtins.list[OutboxRow]:
         """Rows with `seq` above `after`, in order: all, only the dead, or only the others."""
         ...

@@ -30,6 +30,7 @@ from romancy.model.history import Kind
 from romancy.model.talk import Deed, SendEvent
 from romancy.model.transition import Applied, Left
 from romancy.serde.tagged import decode_data, encode_data
+from romancy.store.committer import count_deeds
 from romancy.worker.alarms import Alarm
 from romancy.worker.sessions import OwnTransaction, to_its_end
 from romancy.worker.talk import identified
@@ -196,6 +197,7 @@ class Attempt:
             raise
         self.deeds = ()
         if deposit.deeds:
+            count_deeds(self._worker.tally, deposit.deeds)
             self._worker.put_out(deposit.deeds)
         starts = [start for deed in deposit.deeds if isinstance(deed, SendEvent) for start in deed.starts]
         self._worker.spread(Applied(woken=self.left.woken, started=self.left.started), starts)

@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import logging
 
-from romancy.clock import MICROS
+from romancy.clock import MICROS, monotonic
 from romancy.errors import StoreError
 from romancy.model.instance import Row
 from romancy.worker.alarms import Alarm
@@ -24,6 +24,11 @@ _DEAF = 10.0
 """Seconds beyond three poll intervals after which a worker that did not look for work counts as deaf."""
 _BATCH = 100
 """How many instances one claim takes at most."""
+_COUNTED = 1000
+"""How many instances that wait to be claimed are counted at most."""
+_COUNT_EVERY = 5.0
+_PATIENCE = 1.0
+"""Seconds that whoever wants to know how many there are waits for the database."""
 
 
 class Finder:
@@ -41,6 +46,10 @@ class Finder:
         self._resuming = asyncio.Lock()
         worker.on_evicted = self.expect
         worker.on_room = self.look
+        self.queue: tuple[int, int] | None = None
+        """How many instances wait to be claimed, and since when the first of them is due, if that was counted lately."""
+        self._counting: asyncio.Task[None] | None = None
+        self._counted_at = -_COUNT_EVERY
         self.looked_at = 0
         """When the last look succeeded: a worker that has not looked for long is deaf."""
 
@@ -51,10 +60,12 @@ class Finder:
 
     async def stop(self) -> None:
         """Stop looking."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.wait({self._task})
-            self._task = None
+        tasks = {task for task in (self._task, self._counting) if task is not None}
+        self._task = self._counting = None
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
 
     def look(self) -> None:
         """Look as soon as possible."""
@@ -85,6 +96,7 @@ class Finder:
                 await self._look()
                 self.looked_at = worker.clock.now()
             except StoreError as error:
+                worker.tally.errors["look"] += 1
                 _log.warning("could not look for work, will try again: %s", error)
                 await asyncio.sleep(worker.options.poll_interval)
             except Exception:  # a worker that no longer looks seems healthy and is deaf
@@ -108,8 +120,8 @@ class Finder:
             if not await self._claim(due[: min(room, _BATCH)]):
                 return  # somebody else was quicker
 
-    async def _find(self) -> tuple[list[str], int | None]:
-        """The ids of unowned instances that are due and not expected here, and when the next one is."""
+    async def _find(self) -> tuple[list[tuple[str, int]], int | None]:
+        """Unowned instances that are due and not expected here, with since when they are, and when the next one is."""
         worker = self._worker
         now = worker.clock.now()
         horizon = worker.options.horizon or worker.options.poll_interval * _HORIZON
@@ -118,15 +130,17 @@ class Finder:
         while True:
             found = await worker.store.upcoming(worker.registry.runnable(), until=until, limit=limit)
             others = [(id, at) for id, at in found if not worker.expects(id, at)]
-            due = [id for id, at in others if at <= now]
+            due = [(id, at) for id, at in others if at <= now]
             if due or others or len(found) < limit:
                 return due, min((at for _, at in others if at > now), default=None)
             limit *= 4  # all of them ours: look behind them
 
-    async def _claim(self, ids: list[str]) -> int:
+    async def _claim(self, due: list[tuple[str, int]]) -> int:
         worker = self._worker
-        now = worker.clock.now()
-        rows = await worker.store.claim(worker.id, worker.registry.runnable(), now=now, limit=len(ids), ids=ids)
+        now, since = worker.clock.now(), dict(due)
+        rows = await worker.store.claim(worker.id, worker.registry.runnable(), now=now, limit=len(due), ids=list(since))
+        for row in rows:
+            worker.tally.lags["look"].add(worker.clock.now() - since[row.instance_id])
         await self._resume(rows)
         return len(rows)
 
@@ -138,6 +152,7 @@ class Finder:
                 try:
                     await self._worker.resume(row)
                 except StoreError as error:
+                    self._worker.tally.errors["load"] += 1
                     _log.warning("could not load %s, will try again: %s", row.instance_id, error)
                 else:
                     del self._claimed[row.instance_id]
@@ -162,6 +177,25 @@ class Finder:
             now, limit = worker.clock.now(), min(worker.room, _BATCH)
             runnable = worker.registry.runnable()
             await self._resume(await worker.store.claim(worker.id, runnable, now=now, limit=limit, blocked=True))
+
+    async def count_queue(self) -> None:
+        """Count what waits to be claimed: once in a few seconds at most, and nobody waits long for it."""
+        if self._counting is None and monotonic() - self._counted_at >= _COUNT_EVERY:
+            self._counted_at, self.queue = monotonic(), None
+            self._counting = asyncio.get_running_loop().create_task(self._count_queue(), name="romancy-queue")
+        if self._counting is not None:
+            await asyncio.wait({self._counting}, timeout=_PATIENCE)
+
+    async def _count_queue(self) -> None:
+        worker = self._worker
+        now = worker.clock.now()
+        try:
+            found = await worker.store.upcoming(worker.registry.runnable(), until=now, limit=_COUNTED)
+            self.queue = len(found), min((at for _, at in found), default=now)
+        except StoreError:
+            worker.tally.errors["look"] += 1
+        finally:
+            self._counting = None
 
     def expect(self, due: int) -> None:
         """Somebody is due at that time: look then, at the latest."""

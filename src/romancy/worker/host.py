@@ -21,6 +21,7 @@ from romancy.clock import MICROS
 from romancy.core.commands import Cancelled, Fail, Finish, Issue, Recur, Resolution
 from romancy.core.execution import Ended, Execution, Phase
 from romancy.errors import DeterminismViolationError, PayloadError, StoreError
+from romancy.figures import OfActivity
 from romancy.model.history import WAITS, Entry, Kind, Outcome
 from romancy.model.history import Attempt as AttemptRow
 from romancy.model.instance import Inbox, Mail, Row
@@ -55,6 +56,7 @@ class Identity(NamedTuple):
     round: int
     deadline_at: int | None
     blocked_by: str | None = None
+    created_at: int = 0
 
 
 class Host:
@@ -134,13 +136,15 @@ class Host:
     def wake(self) -> None:
         """Something may be due: timers, back-offs, the workflow's deadline."""
         self._alarm = None
-        self._alarm_due = None
+        due, self._alarm_due = self._alarm_due, None
         if self.gone or self._writing is not None or not self._begun:
             return
         if self._mail_again:
             self.check_mail()
             return
         now, execution = self._now(), self.execution
+        if due is not None and due <= now and not self.owned:
+            self.worker.tally.lags["alarm"].add(now - due)
         if self._past_deadline(now):
             self._feed(Resolution(Kind.TIMEOUT, "timeout", now), name="timeout")
         self._time_out(now)
@@ -245,7 +249,7 @@ class Host:
             signal=self.seen,
             length=self.execution.seq,
             deadline_at=identity.deadline_at,
-            created_at=0,
+            created_at=identity.created_at,
             started_at=None,
             updated_at=0,
             ended_at=None,
@@ -362,6 +366,7 @@ class Host:
         work, clock = attempt.work, self.worker.clock.now()
         now = max(clock, self.execution.run.at)
         ended = Ended(outcome, value, attempt.number, attempt.started_at or None, clock, self.worker.id, self.epoch)
+        self._counted(attempt, clock).ended[outcome] += 1
         if outcome is Outcome.OK and attempt.deeds:
             self._deeds += self._deeds_of(attempt)
         if attempt.left is not None:
@@ -380,9 +385,17 @@ class Host:
         policy = work.options.retry or self.worker.default_retry
         now = self.worker.clock.now()
         row = self._retries.fail(attempt, error, policy, self.idempotency_key(work.op), now)
-        if row is not None:
-            self._rows.append(row)
-        return row is not None
+        if row is None:
+            return False
+        self._rows.append(row)
+        self._counted(attempt, now).retries += 1
+        return True
+
+    def _counted(self, attempt: Attempt, now: int) -> OfActivity:
+        figures = self.worker.tally.activities[attempt.work.name]
+        if attempt.started_at:  # else it was withdrawn while it waited for its slot
+            figures.micros.add(now - attempt.started_at)
+        return figures
 
     def _final_error(self, attempt: Attempt, error: BaseException) -> BaseException:
         policy = attempt.work.options.retry or self.worker.default_retry
@@ -658,10 +671,22 @@ class Host:
         except DeterminismViolationError as error:
             self.worker.block(self, str(error))
             return
-        answered = {reply.op for reply in replies}
+        answered = {reply.op: reply for reply in replies}
         for ask in asks:
-            if ask.entry.op not in answered:
+            reply = answered.get(ask.entry.op)
+            if reply is None:
                 self._ask_again(ask.entry.op)
+            elif reply.outcome is Outcome.OK:
+                self._count_answer(ask.entry.kind)
+
+    def _count_answer(self, kind: Kind) -> None:
+        tally = self.worker.tally
+        if kind is Kind.EVENT:
+            tally.events_received += 1
+        elif kind is Kind.MESSAGE:
+            tally.messages_received += 1
+        elif kind is Kind.SEND_TO:
+            tally.messages_sent += 1
 
     def _catch_up(self) -> None:
         """Attempts that ended while the store was asked count now."""

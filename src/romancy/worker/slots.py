@@ -18,6 +18,11 @@ class Slots:
         """Somebody stands in the queue."""
         return bool(self._queue)
 
+    @property
+    def queued(self) -> int:
+        """How many stand in it."""
+        return sum(not turn.done() for turn in self._queue)
+
     def take(self) -> bool:
         """Take a slot if one is free."""
         if self.free > 0:

@@ -18,7 +18,7 @@ import threading
 import traceback
 from typing import TYPE_CHECKING
 
-from romancy.clock import MICROS
+from romancy.clock import MICROS, monotonic
 from romancy.errors import StoreError
 from romancy.model.instance import WorkerRow
 from romancy.store.port import Runnable
@@ -53,7 +53,10 @@ class Heart:
         self._stop = threading.Event()
         self._seen = threading.Event()
         self._thread = threading.Thread(target=self._run, name="romancy-heart", daemon=True)
+        self._pinged_at = 0.0
         self.beats = 0
+        self.beat_at = worker.clock.now()
+        """When it last beat; the worker has just been recorded, which is a beat as well."""
 
     def start(self) -> None:
         """Begin to beat."""
@@ -87,6 +90,7 @@ class Heart:
         try:
             alive = self._renew()
         except StoreError as error:
+            self._worker.tally.errors["heartbeat"] += 1
             _log.warning("the heartbeat could not be written: %s", error)
             return
         self.beats += 1
@@ -99,6 +103,8 @@ class Heart:
         while True:
             now = self._worker.clock.now()
             alive = self._pulse.beat(now)
+            if alive:
+                self.beat_at = now
             if not alive or self._stop.is_set() or self._worker.clock.now() - now < interval:
                 return alive
 
@@ -108,7 +114,13 @@ class Heart:
 
     def _ping(self) -> None:
         self._seen.clear()
-        self._call(self._seen.set)
+        self._pinged_at = monotonic()
+        self._call(self._answer)
+
+    def _answer(self) -> None:
+        """On the event loop."""
+        self._worker.tally.loop_lag.add(round((monotonic() - self._pinged_at) * MICROS))
+        self._seen.set()
 
     def _call(self, callback: object) -> None:
         try:
@@ -138,6 +150,11 @@ class Upkeep:
         self._suspects: dict[str, int] = {}
         self._beats = 0
         self._reviving = False
+
+    @property
+    def beat_at(self) -> int | None:
+        """When this worker last beat."""
+        return None if self._heart is None else self._heart.beat_at
 
     async def start(self, *, heart: bool = True) -> None:
         """Report for duty and begin."""
@@ -204,6 +221,7 @@ class Upkeep:
             await self.roll_up()
             await self._prune()
         except StoreError as error:
+            self._worker.tally.errors["upkeep"] += 1
             _log.warning("the upkeep could not reach the database, will try again: %s", error)
         except Exception:  # a worker that no longer sweeps seems healthy and lets the dead lie
             _log.exception("the upkeep failed, will try again")

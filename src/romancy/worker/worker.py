@@ -11,13 +11,14 @@ from collections import OrderedDict
 from collections.abc import Callable, Collection, Coroutine, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from romancy.authoring.registry import Registry
 from romancy.authoring.running import execution_of
 from romancy.authoring.starting import starts_of
 from romancy.authoring.workflow import Workflow
-from romancy.clock import Clock
+from romancy.clock import MICROS, Clock, monotonic
 from romancy.crash import CrashPoint, SimulatedCrash, nowhere
 from romancy.errors import DeterminismViolationError, PayloadError, StoreError, no_recipient
 from romancy.ids import Ids
@@ -105,6 +106,7 @@ class Worker:
     ) -> None:
         self.store = store
         self.committer = committer
+        self.tally = committer.tally
         self.registry = registry
         self.options = options
         self.clock = clock
@@ -171,6 +173,11 @@ class Worker:
         return len(self._parked)
 
     @property
+    def queued(self) -> int:
+        """How many of them are due and wait for room."""
+        return len(self._queue)
+
+    @property
     def still(self) -> bool:
         """Nothing is being read or written: only attempts, time or the outside can bring something about."""
         return not self._tasks and self.committer.idle
@@ -206,7 +213,8 @@ class Worker:
 
     def begin(self, create: Create, workflow: Workflow[..., Any]) -> None:
         """Run an instance that was just created here."""
-        identity = Identity(create.instance_id, 1, 0, create.deadline_at)
+        self.tally.workflows[workflow.name].started += 1
+        identity = Identity(create.instance_id, 1, 0, create.deadline_at, None, create.now)
         host = self._host(identity, workflow, create.input, epoch=1)
         self._hosts[create.instance_id] = host
         host.begin(create.now)
@@ -219,6 +227,7 @@ class Worker:
         parked = self._parked.pop(row.instance_id, None)
         if parked is not None and parked.fits(row):
             self._hosts[row.instance_id] = parked
+            self.tally.warm_hits += 1
             parked.claimed(row.epoch)
             return
         if parked is not None:
@@ -245,9 +254,12 @@ class Worker:
         if workflow is None:  # claimed by name a moment ago
             return
         self.replays += 1
+        fresh = row.epoch == 1 and not loaded.history
+        if fresh:  # nobody has run it before: it was created by a client, or by somebody who had no room
+            self.tally.workflows[workflow.name].started += 1
         try:
             deadline_at = _deadline(row, loaded.input, workflow)
-            identity = Identity(row.instance_id, row.generation, row.round, deadline_at, row.blocked_by)
+            identity = Identity(row.instance_id, row.generation, row.round, deadline_at, row.blocked_by, row.created_at)
             host = self._host(
                 identity, workflow, loaded.input, loaded.history, length=row.length, epoch=row.epoch, seen=row.signal
             )
@@ -258,11 +270,15 @@ class Worker:
                 self._write_failed(row, error)
             return
         self._hosts[row.instance_id] = host
+        began = monotonic()
         try:
             host.execution.replay(loaded.begun_at, loaded.history)
         except DeterminismViolationError as error:
             self.block(host, str(error))
             return
+        finally:
+            if not fresh:
+                self.tally.replays.add(round((monotonic() - began) * MICROS))
         host.restore(loaded.attempts, loaded.waits)
         host.take_mail(row.signal, loaded.inbox)
         host.wake()
@@ -358,6 +374,10 @@ class Worker:
     def _begin_started(self, creates: Iterable[Create], started: Collection[str]) -> None:
         for create in creates:
             workflow = self.registry.find(create.workflow, create.version)
+            if create.ending is not None and create.instance_id in started:
+                figures = self.tally.workflows[create.workflow]
+                figures.started += 1
+                figures.end(Status.FAILED, 0)
             if create.instance_id not in started or create.ending is not None or workflow is None:
                 continue
             if create.owner == self.id and not self.stopping:
@@ -365,6 +385,7 @@ class Worker:
 
     def turn_over(self, host: Host, input: bytes, at: int, *, unread: bool) -> None:
         """A generation is over, durably: the next one begins in its place."""
+        self.tally.workflows[host.workflow.name].recurred += 1
         identity = host.identity._replace(generation=host.identity.generation + 1)
         host.discard()
         try:
@@ -392,6 +413,7 @@ class Worker:
             try:
                 inbox = await self.store.inbox(host.instance_id)
             except StoreError as error:
+                self.tally.errors["inbox"] += 1
                 _log.warning("could not read the inbox of %s, will try again: %s", host.instance_id, error)
                 await asyncio.sleep(pause)
                 pause = min(2 * pause, _LONGEST_PAUSE)
@@ -438,10 +460,12 @@ class Worker:
     def unpark(self, host: Host) -> None:
         """A parked host goes on: it counts as running from now on."""
         if self._parked.pop(host.instance_id, None) is not None:
+            self.tally.warm_hits += 1
             self._hosts[host.instance_id] = host
 
     def ended(self, host: Host, status: Status, ending: Ending) -> None:
         """An instance has ended, durably."""
+        self.tally.workflows[host.workflow.name].end(status, self.clock.now() - host.identity.created_at)
         self.drop(host)
         if self._on_ended is not None:
             self._on_ended(host.instance_id, status, ending)
@@ -474,6 +498,7 @@ class Worker:
 
     def _write_blocked(self, row: Row, reason: str) -> None:
         _log.error("%s is blocked: %s", row.instance_id, reason)
+        self.tally.workflows[row.workflow].blocked += 1
         if self.on_blocked is not None:
             self.on_blocked(row.instance_id, reason)
         workflow = self.registry.find(row.workflow, row.version)
@@ -489,7 +514,12 @@ class Worker:
         raw = encode_failure(error)
         ending = Ending(error=raw, fingerprint=describe_failure(raw).fingerprint)
         transition = self._last_word(row, Status.FAILED)._replace(ending=ending)
-        self.committer.enlist(_LastWord(self.committer, transition, self._on_ended))
+        self.committer.enlist(_LastWord(self.committer, transition, partial(self._failed_at_once, row)))
+
+    def _failed_at_once(self, row: Row, instance_id: str, status: Status, ending: Ending) -> None:
+        self.tally.workflows[row.workflow].end(status, self.clock.now() - row.created_at)
+        if self._on_ended is not None:
+            self._on_ended(instance_id, status, ending)
 
     def _last_word(self, row: Row, status: Status) -> Transition:
         now = self.clock.now()

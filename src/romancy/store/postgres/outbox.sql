@@ -75,3 +75,9 @@ SELECT
     (SELECT count(*) FROM (
         SELECT 1 FROM romancy_outbox WHERE broker = :broker AND dead_at IS NOT NULL
         ORDER BY dead_at LIMIT :most) AS dead)
+
+-- name: oldest_outbox
+-- When the oldest of those rows of a broker was put in that are due first.
+SELECT min(created_at) FROM (
+    SELECT created_at FROM romancy_outbox WHERE broker = :broker AND next_at IS NOT NULL
+    ORDER BY next_at, seq LIMIT :most) AS waiting

@@ -71,3 +71,9 @@ def count(cursor: Cursor, broker: str, *, most: int) -> tuple[int, int]:
     """How many rows of a broker wait, and how many are dead; at most so many."""
     waiting, dead = cursor.only("count_outbox", {"broker": broker, "most": most})
     return int(waiting), int(dead)
+
+
+def oldest(cursor: Cursor, broker: str, *, most: int) -> int | None:
+    """When the oldest of the rows that are due first was put in."""
+    found: int | None = cursor.only("oldest_outbox", {"broker": broker, "most": most})[0]
+    return found

@@ -232,6 +232,10 @@ class SqlStore:
         """How many rows of a broker wait, and how many are dead; counted up to `most` each."""
         return await self._database.read(partial(outbox.count, broker=broker, most=most))
 
+    async def oldest_outbox(self, broker: str, *, most: int) -> int | None:
+        """When the oldest row of a broker that waits was put in; only the `most` that are due first are looked at."""
+        return await self._database.read(partial(outbox.oldest, broker=broker, most=most))
+
     async def list_outbox(self, *, dead: bool | None, after: int, limit: int) -> builtins.list[OutboxRow]:
         """Rows with `seq` above `after`, in order."""
         return await self._database.read(partial(outbox.listed, dead=dead, after=after, limit=limit))

@@ -278,3 +278,13 @@ class TestTheDead:
         assert await store.count_outbox("http", most=9) == (1, 3)
         assert await store.count_outbox("http", most=2) == (1, 2)
         assert await store.count_outbox("nats", most=9) == (1, 0)
+
+    async def test_the_oldest_that_waits_is_known(self, store: Store) -> None:
+        assert await store.oldest_outbox("http", most=9) is None
+        await self.buried(store, "dead")
+        await put(store, "first", now=50)
+        await put(store, "second", now=60)
+        await store.claim_outbox("http", "relay", now=55, until=99, limit=1)
+        assert await store.oldest_outbox("http", most=9) == 50
+        assert await store.oldest_outbox("http", most=1) == 60
+        assert await store.oldest_outbox("nats", most=9) is None

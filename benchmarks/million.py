@@ -1,0 +1,46 @@
+"""A million instances: whether operators get every page and every answer at once."""
+
+from __future__ import annotations
+
+from benchmarks.child import Figures, folder, run
+from benchmarks.report import Target, judge, save, table
+from benchmarks.server import serving
+
+MILLISECONDS = 300
+_PARTS = {"calls": "Looking", "searches": "Searches with a time box", "pages": "Pages of the viewer", "deeds": "Doing"}
+
+
+def measure(*, quick: bool, rounds: int | None = None) -> None:
+    """Fill a file and a database, time every call and every page, print and save what was found."""
+    instances, times = (20_000, 3) if quick else (1_000_000, 9)
+    found: dict[str, Figures] = {}
+    with folder() as where:
+        found["SQLite"] = _measured(str(where / "million.db"), instances, times * (rounds or 1))
+    with serving() as server, server.database() as database:
+        found["PostgreSQL"] = _measured(database, instances, times * (rounds or 1))
+    targets: list[Target] = []
+    for part, title in _PARTS.items():
+        _print(f"{title}, {instances:,} instances: milliseconds", {name: one[part] for name, one in found.items()})
+        for name, one in found.items():
+            if one[part]:
+                slowest, times_of = max(one[part].items(), key=lambda item: item[1]["median"])
+                what = f"{name}: {title.lower()}, the slowest ({slowest})"
+                targets.append(Target(what, times_of["median"] * 1e3, "<", MILLISECONDS, " ms"))
+    judge(targets)
+    save("million", {"instances": instances, "times": found}, targets, quick=quick)
+
+
+def _measured(database: str, instances: int, times: int) -> Figures:
+    filled = run("million_side", {"task": "fill", "database": database, "instances": instances})
+    print(f"  filled in {filled['seconds']:.0f} s", flush=True)
+    return run("million_side", {"task": "look", "database": database, "instances": instances, "times": times})
+
+
+def _print(title: str, found: dict[str, Figures]) -> None:
+    names = dict.fromkeys(name for one in found.values() for name in one)
+    if not names:
+        print(f"\n{title}: there are none")
+        return
+    head = ["", *(f"{name}, {what}" for name in found for what in ("median", "worst"))]
+    rows = [[name, *(one[name][what] * 1e3 for one in found.values() for what in ("median", "worst"))] for name in names]
+    table(title, head, rows)

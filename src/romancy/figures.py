@@ -1,0 +1,283 @@
+"""What a process counts: plain numbers that are added to where things happen, and read when somebody asks for them.
+
+    an activity ends ──► tally.activities["charge"] ──► ended["ok"] + 1, micros.add(1200)
+    GET /metrics ──────► tally.figures() ──► every figure with its values
+
+Adding costs a fraction of a microsecond: no locks (the event loop adds, except where the heart's thread has a number of its
+own), no objects made. Names come from the code of users, so there is a bound to them: later ones count under `other`.
+"""
+
+from __future__ import annotations
+
+import platform
+from bisect import bisect_left
+from collections.abc import Callable, Mapping
+from functools import cache
+from importlib import metadata
+from typing import Literal, NamedTuple, TypeAlias, TypeVar
+
+MOST_WORKFLOWS = 100
+MOST_ACTIVITIES = 500
+OTHER = "other"
+"""What is counted for names beyond those."""
+_LONGEST = 200
+"""Characters of a name that are shown."""
+_MICROS = 1_000_000
+
+_WORKFLOWS = (0.01, 0.05, 0.25, 1, 5, 30, 120, 600, 3600, 21600, 86400, 604800, 2592000)
+_ACTIVITIES = (0.001, 0.005, 0.025, 0.1, 0.5, 1, 5, 15, 60, 300, 1800, 3600)
+_LAGS = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
+_COMMITS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
+_BATCHES = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
+
+T = TypeVar("T")
+
+
+class Histogram:
+    """How many values were how large, and their sum. Times are added in microseconds and told in seconds."""
+
+    __slots__ = ("_bounds", "counts", "edges", "total", "unit")
+
+    def __init__(self, edges: tuple[float, ...], unit: int = _MICROS) -> None:
+        self.edges = edges
+        self.unit = unit
+        self.counts = [0] * (len(edges) + 1)
+        """How many fell between two edges; the last: above all of them."""
+        self.total = 0
+        self._bounds = [round(edge * unit) for edge in edges]
+
+    def add(self, value: int) -> None:
+        """Count a value. One below zero (a clock was set back) counts as zero: sums must not shrink."""
+        if value < 0:
+            value = 0
+        self.counts[bisect_left(self._bounds, value)] += 1
+        self.total += value
+
+    @property
+    def count(self) -> int:
+        """How many values there were."""
+        return sum(self.counts)
+
+
+Value: TypeAlias = int | float | Histogram
+Kind: TypeAlias = Literal["counter", "gauge", "histogram"]
+
+
+class Figure(NamedTuple):
+    """Something that is counted or measured, with a value for each of what its labels tell apart."""
+
+    name: str
+    kind: Kind
+    meaning: str
+    labels: tuple[str, ...] = ()
+    values: tuple[tuple[tuple[str, ...], Value], ...] = ()
+
+    @property
+    def value(self) -> float:
+        """All values together; of a histogram how many there were."""
+        return sum(value.count if isinstance(value, Histogram) else value for _, value in self.values)
+
+
+Values: TypeAlias = Value | Mapping[str, int] | Mapping[str, Value] | Mapping[tuple[str, ...], Value] | None
+"""One value, or one for each label; None: it is not known now."""
+
+
+def counter(name: str, meaning: str, values: Values, *labels: str) -> Figure:
+    """A figure that only grows."""
+    return Figure(name, "counter", meaning, labels, _rows(values))
+
+
+def gauge(name: str, meaning: str, values: Values, *labels: str) -> Figure:
+    """A figure that goes up and down."""
+    return Figure(name, "gauge", meaning, labels, _rows(values))
+
+
+def histogram(name: str, meaning: str, values: Values, *labels: str) -> Figure:
+    """A figure that tells how many were how large."""
+    return Figure(name, "histogram", meaning, labels, _rows(values))
+
+
+def _rows(values: Values) -> tuple[tuple[tuple[str, ...], Value], ...]:
+    if values is None:
+        return ()
+    if isinstance(values, Mapping):
+        return tuple((label if isinstance(label, tuple) else (label,), value) for label, value in values.items())
+    return (((), values),)
+
+
+def build_info(database: str) -> Figure:
+    """What runs here, as labels."""
+    what: dict[tuple[str, ...], Value] = {(_version(), platform.python_version(), database): 1}
+    return gauge("romancy_build_info", "Always 1: what runs here.", what, "version", "python", "database")
+
+
+@cache
+def _version() -> str:
+    try:
+        return metadata.version("romancy")
+    except metadata.PackageNotFoundError:  # run from its sources
+        return "unknown"
+
+
+class Bounded(dict[str, T]):
+    """What is counted for each name, up to a number of names."""
+
+    def __init__(self, make: Callable[[], T], most: int) -> None:
+        super().__init__()
+        self._make = make
+        self._most = most
+
+    def __missing__(self, name: str) -> T:
+        label = _shown(name)
+        if label not in self and (len(self) - (OTHER in self) >= self._most):
+            label = OTHER
+        return self.setdefault(label, self._make()) if label not in self else self[label]
+
+
+def _shown(name: str) -> str:
+    """A name as a label can show it: not endless, without control characters and halves of surrogate pairs."""
+    cut = name[:_LONGEST].encode("utf-8", "replace").decode()
+    return "".join(one if one.isprintable() or one == "\n" or ord(one) > 0x9F else "�" for one in cut)
+
+
+class OfWorkflow:
+    """What is counted for a workflow."""
+
+    __slots__ = ("blocked", "ended", "micros", "recurred", "started")
+
+    def __init__(self) -> None:
+        self.started = 0
+        self.recurred = 0
+        self.blocked = 0
+        self.ended = {"completed": 0, "failed": 0, "cancelled": 0}
+        self.micros = Histogram(_WORKFLOWS)
+
+    def end(self, status: str, micros: int) -> None:
+        """An instance has ended, so long after it was created."""
+        self.ended[status] += 1
+        self.micros.add(micros)
+
+
+class OfActivity:
+    """What is counted for an activity."""
+
+    __slots__ = ("ended", "micros", "retries")
+
+    def __init__(self) -> None:
+        self.ended = {"ok": 0, "error": 0, "cancelled": 0}
+        self.retries = 0
+        self.micros = Histogram(_ACTIVITIES)
+
+
+class OfBroker:
+    """What is counted for a broker."""
+
+    __slots__ = ("dead", "delivered", "failed", "micros", "oldest_at", "waiting")
+
+    def __init__(self) -> None:
+        self.delivered = 0
+        self.failed = 0
+        self.waiting = 0
+        """Rows that wait or are on their way, when they were last counted."""
+        self.dead = 0
+        self.oldest_at: int | None = None
+        """When the oldest of them was put in."""
+        self.micros = Histogram(_LAGS)
+
+
+class Tally:
+    """Everything that an app counts, from its making to the end of the process."""
+
+    def __init__(self) -> None:
+        self.workflows = Bounded(OfWorkflow, MOST_WORKFLOWS)
+        self.activities = Bounded(OfActivity, MOST_ACTIVITIES)
+        self.brokers: dict[str, OfBroker] = {}
+        self.requests: dict[str, int] = dict.fromkeys(("cancel", "pause", "resume", "terminate", "retry"), 0)
+        self.errors: dict[str, int] = dict.fromkeys(
+            ("commit", "look", "load", "inbox", "heartbeat", "upkeep", "outbox"), 0
+        )
+        self.commit_retries = 0
+        self.commits = Histogram(_COMMITS)
+        self.batches = Histogram(_BATCHES, 1)
+        self.lags = {"alarm": Histogram(_LAGS), "look": Histogram(_LAGS)}
+        self.warm_hits = 0
+        self.replays = Histogram(_COMMITS)
+        self.loop_lag = Histogram(_LAGS)
+        self.events_accepted = 0
+        self.events_duplicate = 0
+        self.events_sent = 0
+        self.events_received = 0
+        self.messages_sent = 0
+        self.messages_received = 0
+
+    def figures(self, now: int) -> list[Figure]:
+        """What was counted, at a time of the engine's clock."""
+        return [*self._of_workflows(), *self._of_activities(), *self._of_talk(), *self._of_work(), *self._of_brokers(now)]
+
+    def _of_workflows(self) -> list[Figure]:
+        of, by = self.workflows, "workflow"
+        ended: dict[tuple[str, ...], Value] = {(name, how): n for name, one in of.items() for how, n in one.ended.items()}
+        return [
+            counter("romancy_workflows_started_total", "Instances that began to run here.", _each(of, "started"), by),
+            counter("romancy_workflows_ended_total", "Instances that ended here.", ended, by, "status"),
+            histogram("romancy_workflow_seconds", "From creation to an end here.", _each(of, "micros"), by),
+            counter("romancy_workflows_recurred_total", "Generations that recurred here.", _each(of, "recurred"), by),
+            counter("romancy_workflows_blocked_total", "Instances that did not fit the code.", _each(of, "blocked"), by),
+        ]
+
+    def _of_activities(self) -> list[Figure]:
+        of, by = self.activities, "activity"
+        ended: dict[tuple[str, ...], Value] = {(name, how): n for name, one in of.items() for how, n in one.ended.items()}
+        return [
+            counter("romancy_activities_ended_total", "Activities that ended here.", ended, by, "outcome"),
+            histogram("romancy_activity_seconds", "How long attempts took here.", _each(of, "micros"), by),
+            counter("romancy_activity_retries_total", "Attempts that are repeated.", _each(of, "retries"), by),
+        ]
+
+    def _of_talk(self) -> list[Figure]:
+        return [
+            counter("romancy_events_accepted_total", "New events that came in here.", self.events_accepted),
+            counter("romancy_events_duplicate_total", "Known events that came in here again.", self.events_duplicate),
+            counter("romancy_events_sent_total", "Events that workflows and activities sent here.", self.events_sent),
+            counter("romancy_events_received_total", "Events that workflows took here.", self.events_received),
+            counter("romancy_messages_sent_total", "Messages that were sent here.", self.messages_sent),
+            counter("romancy_messages_received_total", "Messages that workflows took here.", self.messages_received),
+            counter("romancy_requests_total", "What was asked of instances from here.", self.requests, "kind"),
+        ]
+
+    def _of_work(self) -> list[Figure]:
+        return [
+            histogram("romancy_claim_lag_seconds", "From the time instances were due to their claim.", self.lags, "by"),
+            counter("romancy_warm_hits_total", "Waiting instances that went on from memory.", self.warm_hits),
+            counter("romancy_replays_total", "Instances that were replayed from their history.", self.replays.count),
+            histogram("romancy_replay_seconds", "How long replays took.", self.replays),
+            counter("romancy_commits_total", "Transactions that wrote transitions or calls.", self.commits.count),
+            counter("romancy_writes_total", "Transitions and calls that were written.", self.batches.total),
+            histogram("romancy_commit_seconds", "How long these transactions took.", self.commits),
+            histogram("romancy_commit_writes", "Transitions and calls in one transaction.", self.batches),
+            counter("romancy_commit_retries_total", "Transactions that failed and are repeated.", self.commit_retries),
+            counter("romancy_store_errors_total", "Failures of the database by what was done.", self.errors, "during"),
+            histogram("romancy_loop_lag_seconds", "How long the event loop took to answer.", self.loop_lag),
+        ]
+
+    def _of_brokers(self, now: int) -> list[Figure]:
+        of, by = self.brokers, "broker"
+        if not of:
+            return []
+        ages = {name: _age(one.oldest_at, now) for name, one in of.items()}
+        return [
+            gauge("romancy_outbox_pending", "Events that the broker has not got, counted lately.", _each(of, "waiting"), by),
+            gauge("romancy_outbox_dead", "Events that were given up, counted lately.", _each(of, "dead"), by),
+            gauge("romancy_outbox_oldest_seconds", "Age of the oldest event that the broker has not got.", ages, by),
+            counter("romancy_outbox_delivered_total", "Events that were delivered from here.", _each(of, "delivered"), by),
+            counter("romancy_outbox_failed_total", "Attempts to deliver that failed here.", _each(of, "failed"), by),
+            histogram("romancy_outbox_lag_seconds", "From sending to delivery from here.", _each(of, "micros"), by),
+        ]
+
+
+def _each(of: Mapping[str, object], attribute: str) -> dict[str, Value]:
+    return {name: getattr(one, attribute) for name, one in of.items()}
+
+
+def _age(since: int | None, now: int) -> float:
+    return 0 if since is None else max(now - since, 0) / _MICROS
