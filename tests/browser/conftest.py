@@ -23,9 +23,18 @@ T = TypeVar("T")
 class Site:
     """An app in a thread with a loop of its own, and its address."""
 
-    def __init__(self, folder: Path, wrap: Callable[[App], Any] = lambda app: app, *, empty: bool = False, **options: Any):
+    def __init__(
+        self,
+        folder: Path,
+        wrap: Callable[[App], Any] = lambda app: app,
+        make: Callable[..., Any] = world,
+        *,
+        empty: bool = False,
+        **options: Any,
+    ) -> None:
         self._folder = folder
         self._wrap = wrap
+        self._make = make
         self._options = {"empty": empty, **options}
         self._up = threading.Event()
         self._failure: BaseException | None = None
@@ -60,7 +69,7 @@ class Site:
 
     async def _serve(self) -> None:
         self._loop = asyncio.get_running_loop()
-        async with world(str(self._folder / "world.db"), **self._options) as self.world:
+        async with self._make(str(self._folder / "world.db"), **self._options) as self.world:
             config = uvicorn.Config(
                 self._wrap(self.world.app), log_level="error", lifespan="off", timeout_graceful_shutdown=1
             )

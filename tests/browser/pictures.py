@@ -16,6 +16,7 @@ from types import ModuleType
 from typing import Any, Literal
 
 from playwright.sync_api import Browser, sync_playwright
+from tests.browser.conftest import Site
 
 PICTURES = {
     "overview": ("", 1280, "light"),
@@ -45,10 +46,7 @@ def shop() -> Any:
 
 def make(folder: Path) -> None:
     """Take all pictures."""
-    from tests.browser import conftest  # after the shop: it names it
-
-    setattr(conftest, "world", shop().world)  # noqa: B010 - the module is not typed to have another
-    site = conftest.Site(Path(tempfile.mkdtemp()), friendly=True)
+    site = Site(Path(tempfile.mkdtemp()), make=shop().world, friendly=True)
     site.start()
     try:
         _busy(site)

@@ -70,6 +70,7 @@ def test_a_dialog_can_be_left_without_harm(site: Site, page: Page) -> None:
     page.get_by_role("dialog").get_by_role("link", name="Back").click()
     expect(page.get_by_role("dialog")).to_be_hidden()
     page.get_by_role("link", name="Terminate").click()
+    expect(page.get_by_role("dialog").get_by_label("Reason")).to_be_focused()
     page.keyboard.press("Escape")
     expect(page.get_by_role("dialog")).to_be_hidden()
     until(site, one, Status.WAITING_FOR_EVENT)
