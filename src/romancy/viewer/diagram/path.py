@@ -82,6 +82,9 @@ class Path:
             case Frame():
                 if item.kind in _PERHAPS and not item.endless:
                     return True
+                handled = self._handled(item)
+                if handled is not None:
+                    return any(self._can_fall(lane.body) for lane in handled)
                 returned = item.kind == "helper" and self._can_end(item.body)
                 broken = item.endless and any(isinstance(one, End) and one.kind == "break" for one in walk(item.body))
                 return returned or (broken and item in self._hot) or self._can_fall(item.body)
@@ -95,9 +98,20 @@ class Path:
             case Node() | Fork():
                 return False
             case Frame():
+                handled = self._handled(item)
+                if handled is not None:
+                    return any(self._can_end(lane.body) for lane in handled)
                 return item.kind != "helper" and self._can_end(item.body)
             case Branch():
                 return any(self._can_end(lane.body) for lane in item.lanes)
+
+    def _handled(self, frame: Frame) -> list[Lane] | None:
+        """The handlers of a `try` whose body has failed; None if it has not, as far as history knows."""
+        items = frame.body.items
+        branch = next((one for one in items if isinstance(one, Branch) and one.on_error), None)
+        if frame.kind != "try" or branch is None or not self._is_troubled(items[0], branch):
+            return None
+        return [lane for lane in branch.lanes[1:] if lane in self._hot] or branch.lanes[1:]
 
     def _stops(self, items: list[Item]) -> Iterator[int]:
         """At which of the items of a sequence the function can have ended."""
