@@ -106,6 +106,19 @@ async def tries(ctx: WorkflowContext, what: str) -> str:
 
 
 @workflow
+async def returns_in_a_handler(ctx: WorkflowContext, what: str) -> str:
+    try:
+        await act(ctx, what)
+    except TerminalError:
+        await act(ctx, "mended")
+        return "mended"
+    finally:
+        await act(ctx, "finally")
+    await act(ctx, "after")
+    return "ended"
+
+
+@workflow
 async def gathers(ctx: WorkflowContext) -> None:
     await asyncio.gather(act(ctx, "one"), act(ctx, "two"), *[act(ctx, number) for number in range(3)])
     await asyncio.gather(helper(ctx, "first"), helper(ctx, "second"))

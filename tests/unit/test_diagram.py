@@ -80,6 +80,13 @@ async def test_try_with_a_failing_activity() -> None:
     assert "bad went wrong" in next(node.text for node in drawing.nodes if node.state == "failed")
 
 
+async def test_a_return_in_a_handler_before_finally() -> None:
+    drawing = (await run(cases.returns_in_a_handler, "bad")).draw()
+    assert lit(drawing) == {"act(what)": "failed", "act('mended')": "taken", "act('finally')": "taken"}
+    assert ways(drawing)["return 'mended'"]
+    assert not ways(drawing)["return 'ended'"]
+
+
 async def test_gather_forks() -> None:
     drawing = (await run(cases.gathers)).draw()
     assert pale(drawing) == set()

@@ -33,8 +33,12 @@ class Path:
         """Parts with an operation that history knows."""
         self._troubled: set[Branch] = set()
         """Branches for errors behind a body in which an operation failed."""
+        self._loops = 0
+        """How many loops are around what is being resolved."""
         self._heat(root)
-        raised = failed and not any(mark.failed for mark in marks.values())  # it may have come to one of its `raise`
+        raises = sum(isinstance(one, End) and one.kind == "raise" for one in walk(root))
+        # Nothing failed but the workflow itself, and there is one place where it says so.
+        raised = failed and raises == 1 and not any(mark.failed for mark in marks.values())
         self._end = "raise" if raised else "return"
         self.taken: set[object] = set(self._hot)
         if completed or raised or self._hot:
@@ -78,6 +82,9 @@ class Path:
             case Frame():
                 if item.kind in _PERHAPS and not item.endless:
                     return True
+                handled = self._handled(item)
+                if handled is not None:
+                    return any(self._can_fall(lane.body) for lane in handled)
                 returned = item.kind == "helper" and self._can_end(item.body)
                 broken = item.endless and any(isinstance(one, End) and one.kind == "break" for one in walk(item.body))
                 return returned or (broken and item in self._hot) or self._can_fall(item.body)
@@ -91,9 +98,20 @@ class Path:
             case Node() | Fork():
                 return False
             case Frame():
+                handled = self._handled(item)
+                if handled is not None:
+                    return any(self._can_end(lane.body) for lane in handled)
                 return item.kind != "helper" and self._can_end(item.body)
             case Branch():
                 return any(self._can_end(lane.body) for lane in item.lanes)
+
+    def _handled(self, frame: Frame) -> list[Lane] | None:
+        """The handlers of a `try` whose body has failed; None if it has not, as far as history knows."""
+        items = frame.body.items
+        branch = next((one for one in items if isinstance(one, Branch) and one.on_error), None)
+        if frame.kind != "try" or branch is None or not self._is_troubled(items[0], branch):
+            return None
+        return [lane for lane in branch.lanes[1:] if lane in self._hot] or branch.lanes[1:]
 
     def _stops(self, items: list[Item]) -> Iterator[int]:
         """At which of the items of a sequence the function can have ended."""
@@ -108,7 +126,7 @@ class Path:
     def _resolve(self, item: Item, left: Left) -> None:
         match item:
             case Seq():
-                self._sequence(item, left)
+                self._sequence(item.items, left)
             case Branch():
                 self._branch(item, left)
             case Fork():
@@ -136,24 +154,31 @@ class Path:
             (self._marks[one].count for one in loop.body.items if isinstance(one, Node) and one in self._marks), default=0
         )
         ends = left is Left.ENDS and self._can_end(loop.body)
-        self._take_body(loop.body, Left.ENDS if ends else Left.FALLS if rounds > 1 else Left.UNKNOWN)
+        repeated = rounds > 1 and not self._loops  # of a loop in a loop, nobody knows which one went round
+        self._loops += 1
+        self._take_body(loop.body, Left.ENDS if ends else Left.FALLS if repeated else Left.UNKNOWN)
+        self._loops -= 1
         breaks = list(_ways_to_break(loop.body))
         if loop.endless and left is Left.FALLS and len(breaks) == 1:
             self.taken.update(breaks[0])
 
     def _try(self, frame: Frame, left: Left) -> None:
         self.taken.add(frame.body)
-        body, *rest = frame.body.items
-        branch = next((one for one in rest if isinstance(one, Branch) and one.on_error), None)
-        caught = branch is not None and any(lane in self._hot for lane in branch.lanes[1:])
-        if branch is not None and (caught or _failed_in(body, self._marks)):
-            self._troubled.add(branch)
-            if body in self._hot:
-                self._pass(body, Left.UNKNOWN)
-            for at, one in enumerate(rest):
-                self._pass(one, left if at == len(rest) - 1 else Left.FALLS)
-        else:
-            self._sequence(frame.body, left)
+        guarded = [one for one in frame.body.items if not (isinstance(one, Frame) and one.kind == "finally")]
+        for final in frame.body.items[len(guarded) :]:  # it runs whatever was before: it tells nothing about that
+            self._pass(final, Left.UNKNOWN if left is Left.UNKNOWN else Left.FALLS)
+        branch = next((one for one in guarded if isinstance(one, Branch) and one.on_error), None)
+        if branch is None or not self._is_troubled(guarded[0], branch):
+            self._sequence(guarded, left)
+            return
+        self._troubled.add(branch)
+        if guarded[0] in self._hot:
+            self._pass(guarded[0], Left.UNKNOWN)
+        self._pass(branch, left)
+
+    def _is_troubled(self, body: Item, branch: Branch) -> bool:
+        caught = any(lane in self._hot for lane in branch.lanes[1:])
+        return caught or (body is not branch and _failed_in(body, self._marks))
 
     def _take(self, lane: Lane, left: Left) -> None:
         self.taken.add(lane)
@@ -163,11 +188,11 @@ class Path:
         self.taken.add(body)
         self._resolve(body, left)
 
-    def _sequence(self, seq: Seq, left: Left) -> None:
-        last = max((at for at, one in enumerate(seq.items) if one in self._hot), default=-1)
-        for one in seq.items[: max(last, 0)]:
+    def _sequence(self, items: list[Item], left: Left) -> None:
+        last = max((at for at, one in enumerate(items) if one in self._hot), default=-1)
+        for one in items[: max(last, 0)]:
             self._pass(one, Left.FALLS)
-        tail = seq.items[max(last, 0) :]
+        tail = items[max(last, 0) :]
         if left is Left.FALLS:
             for one in tail:
                 self._pass(one, Left.FALLS)
