@@ -193,9 +193,7 @@ class Tally:
         self.activities = Bounded(OfActivity, MOST_ACTIVITIES)
         self.brokers: dict[str, OfBroker] = {}
         self.requests: dict[str, int] = dict.fromkeys(("cancel", "pause", "resume", "terminate", "retry"), 0)
-        self.errors: dict[str, int] = dict.fromkeys(
-            ("commit", "look", "load", "inbox", "heartbeat", "upkeep", "outbox"), 0
-        )
+        self.errors: dict[str, int] = dict.fromkeys(("commit", "look", "load", "inbox", "heartbeat", "upkeep", "outbox"), 0)
         self.commit_retries = 0
         self.commits = Histogram(_COMMITS)
         self.batches = Histogram(_BATCHES, 1)
