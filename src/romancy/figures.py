@@ -192,8 +192,8 @@ class Tally:
         self.workflows = Bounded(OfWorkflow, MOST_WORKFLOWS)
         self.activities = Bounded(OfActivity, MOST_ACTIVITIES)
         self.brokers: dict[str, OfBroker] = {}
-        self.requests = dict.fromkeys(("cancel", "pause", "resume", "terminate", "retry"), 0)
-        self.errors = dict.fromkeys(("commit", "look", "load", "inbox", "heartbeat", "upkeep", "outbox"), 0)
+        self.requests: dict[str, int] = dict.fromkeys(("cancel", "pause", "resume", "terminate", "retry"), 0)
+        self.errors: dict[str, int] = dict.fromkeys(("commit", "look", "load", "inbox", "heartbeat", "upkeep", "outbox"), 0)
         self.commit_retries = 0
         self.commits = Histogram(_COMMITS)
         self.batches = Histogram(_BATCHES, 1)

@@ -439,7 +439,7 @@ async def test_a_queue_that_cannot_be_counted_is_not_told(database: str, monkeyp
     async def away(*_: Any, **__: Any) -> Any:
         raise StoreError("away")
 
-    async with App(database, workflows=[waiter], poll_interval=3600) as app:
+    async with App(database, workflows=[waiter]) as app:
         with monkeypatch.context() as patched:
             patched.setattr(app._store, "upcoming", away)
             read = await scrape(app)
