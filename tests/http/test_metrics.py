@@ -435,11 +435,11 @@ async def test_a_start_that_takes_long_holds_nobody_up(monkeypatch: pytest.Monke
     starts.set()
 
 
-async def test_a_queue_that_cannot_be_counted_is_not_told(database: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_queue_that_cannot_be_counted_is_not_told(file: str, monkeypatch: pytest.MonkeyPatch) -> None:
     async def away(*_: Any, **__: Any) -> Any:
         raise StoreError("away")
 
-    async with App(database, workflows=[waiter], poll_interval=3600) as app:
+    async with App(file, workflows=[waiter]) as app:
         with monkeypatch.context() as patched:
             patched.setattr(app._store, "upcoming", away)
             read = await scrape(app)
