@@ -40,7 +40,7 @@ from romancy.model.transition import Applied, Existing, RequestKind
 from romancy.store.migrator import read_migrations
 from romancy.store.mysql import engine as mysql_engine
 from romancy.store.mysql import schema
-from romancy.store.mysql.connections import parse
+from romancy.store.mysql.connections import Connections, parse
 from romancy.store.mysql.database import MySqlDatabase
 from romancy.store.mysql.statements import Rows, Value, literal, names, one
 from romancy.store.mysql.watch import Watch
@@ -514,6 +514,24 @@ async def speaker(ctx: WorkflowContext, words: int) -> None:
 @workflow
 async def patient(ctx: WorkflowContext) -> None:
     await wait_event(ctx, "never")
+
+
+async def test_who_gives_up_while_it_is_connected_is_let_go_at_any_moment(address: str) -> None:
+    connections = Connections(parse(address), 200)
+    for moment in range(200):
+        connecting = asyncio.ensure_future(connections.connect())
+        deadline = asyncio.get_running_loop().time() + moment / 40_000
+        while asyncio.get_running_loop().time() < deadline:
+            await asyncio.sleep(0)
+        was_there = connecting.done()
+        connecting.cancel()
+        try:
+            link = await connecting
+        except asyncio.CancelledError:
+            continue
+        await link.close()
+        assert was_there, "its cancellation was lost"
+    await connections.close()
 
 
 async def test_an_app(address: str) -> None:

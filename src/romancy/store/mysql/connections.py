@@ -132,6 +132,7 @@ class Connections:
         """Bytes that the server takes at once."""
         self._room = asyncio.Semaphore(size)
         self._idle: list[Link] = []
+        self._opening: set[asyncio.Task[Any]] = set()
         self._closed = False
 
     async def connect(self) -> Link:
@@ -144,6 +145,17 @@ class Connections:
         return await self._connect(_OTHERS, autocommit=False)
 
     async def _connect(self, session: str, **arguments: Any) -> Any:
+        # In a task of its own: in the middle of it the driver loses a cancellation, or the socket, with Python 3.11's wait_for.
+        task = asyncio.get_running_loop().create_task(self._open(session, **arguments), name="romancy-connect")
+        self._opening.add(task)
+        task.add_done_callback(self._opening.discard)
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            task.add_done_callback(_drop)
+            raise
+
+    async def _open(self, session: str, **arguments: Any) -> Any:
         async with asyncio.timeout(_CONNECT):
             raw: Any = await asyncmy.connect(**self.address.arguments(), **arguments)
             try:
@@ -184,7 +196,15 @@ class Connections:
     async def close(self) -> None:
         """Let all connections go."""
         self._closed = True
+        if self._opening:
+            await asyncio.wait(self._opening)
         await self.drop_idle()
+
+
+def _drop(task: asyncio.Task[Any]) -> None:
+    """A connection that nobody waits for any more."""
+    if not task.cancelled() and task.exception() is None:
+        task.result().close()
 
 
 @dataclass(frozen=True, slots=True)
