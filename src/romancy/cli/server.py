@@ -35,6 +35,8 @@ _BACKLOG = 2048
 _MAX_CONNECTIONS = 1000
 """More are answered 503, each process: files and memory have an end, too."""
 _MAX_HEADERS = 64 * 1024
+_SLOW_START = 30
+"""Seconds that a process may take to load the app: on a busy machine uvicorn's own 5 end in replacing it again and again."""
 _LAST_ANSWERS = 5.0
 """Seconds at most that requests get to be answered at shutdown, before the activities get theirs."""
 _GRACE = 5.0
@@ -72,6 +74,7 @@ def _config(app: App, given: Namespace) -> Config:
         h11_max_incomplete_event_size=_MAX_HEADERS,
         timeout_graceful_shutdown=max(1, math.ceil(min(_LAST_ANSWERS, app._options["shutdown_timeout"]))),
         timeout_notify=0,
+        timeout_worker_healthcheck=_SLOW_START,
         callback_notify=stop_as_orphan,
     )
 
