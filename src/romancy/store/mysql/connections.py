@@ -145,7 +145,7 @@ class Connections:
         return await self._connect(_OTHERS, autocommit=False)
 
     async def _connect(self, session: str, **arguments: Any) -> Any:
-        # In a task of its own: in the middle of it the driver, with Python 3.11's wait_for, loses a cancellation or the socket.
+        # In a task of its own: in the middle the driver, with Python 3.11's wait_for, loses a cancellation or the socket.
         task = asyncio.get_running_loop().create_task(self._open(session, **arguments), name="romancy-connect")
         self._opening.add(task)
         task.add_done_callback(self._opening.discard)
