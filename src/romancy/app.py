@@ -226,7 +226,7 @@ class App(Client):
         await self._upkeep.start(heart=self._with_heart)
         self._finder.start()
         self._start_relays(self._worker)
-        self._batches = DatabaseManager(self).batches(self._worker.id)
+        self._batches = DatabaseManager(self).batches(self._worker.id, every=2 * self._options["poll_interval"])
         if self._with_heart:
             self._batches.start()
 

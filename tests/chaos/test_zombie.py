@@ -62,7 +62,6 @@ class Story:
         """In no log and no journal."""
         assert "dead" not in self.workers.texts()
         assert rows(self.folder, "SELECT * FROM romancy_journal WHERE kind = 'lost'") == []
-        assert rows(self.folder, "SELECT * FROM romancy_history WHERE epoch > 2") == []
 
 
 @pytest.fixture

@@ -27,8 +27,6 @@ _log = logging.getLogger("romancy.manage")
 _PORTION = 50
 _CLAIM = 30 * MICROS
 """How long a batch is somebody's who says nothing."""
-_EVERY = 2.0
-"""Seconds between two looks for batches."""
 _FAILURES = 100
 """How many are listed."""
 
@@ -74,11 +72,13 @@ async def step(store: Store, row: BatchRow, do: Do) -> BatchRow:
 class Batches:
     """Works off batches, one after another, as long as it runs."""
 
-    def __init__(self, store: Callable[[], Store], clock: Clock, do: Do, claimant: str) -> None:
+    def __init__(self, store: Callable[[], Store], clock: Clock, do: Do, claimant: str, every: float) -> None:
+        """`every`: seconds between two looks for batches that others have begun."""
         self._store = store
         self._clock = clock
         self._do = do
         self._claimant = claimant
+        self._every = every
         self._wanted = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
@@ -108,7 +108,7 @@ class Batches:
             except Exception:
                 _log.exception("a batch failed, will try again")
             with suppress(TimeoutError):
-                async with asyncio.timeout(_EVERY):
+                async with asyncio.timeout(self._every):
                     await self._wanted.wait()
 
     async def work_off(self) -> bool:

@@ -484,13 +484,13 @@ class DatabaseManager:
             await self._note(actor, "abort_batch", [(None, batch_id)])
         return await self.get_batch(batch_id)
 
-    def batches(self, claimant: str) -> Batches:
-        """What works off batches here."""
+    def batches(self, claimant: str, *, every: float = 2.0) -> Batches:
+        """What works off batches here; it looks every so many seconds."""
 
         async def do(deed: Deed, ids: Sequence[str], reason: str | None, actor: str) -> list[Done]:
             return await self.do(deed, ids, reason=reason, actor=actor)
 
-        return Batches(lambda: self._store, self._client._clock, do, claimant)
+        return Batches(lambda: self._store, self._client._clock, do, claimant, every)
 
     async def requeue_outbox(self, ids: Sequence[int] | None = None, *, actor: str = "") -> int:
         """Let dead letters be sent again: these, or all; how many."""

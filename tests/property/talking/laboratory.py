@@ -22,7 +22,7 @@ from tests.property.talking.process import Process
 from tests.property.talking.scene import Scene, Stage
 
 from romancy import StoreError, app
-from romancy.authoring.fingerprint import source_of
+from romancy.authoring.sources import stored_source
 from romancy.clock import SystemClock
 from romancy.model.transition import Accepted, Answer, Applied, Write
 from romancy.store import committer
@@ -208,7 +208,7 @@ def _watched(there: Laboratory) -> Iterator[None]:
         mock.patch.object(sqlite_database, "write_whole", there.write),
         mock.patch.object(committer, "_FIRST_PAUSE", 0.0),
         mock.patch.object(worker, "_FIRST_PAUSE", 0.0),
-        mock.patch.object(app, "source_of", cache(source_of)),  # read from a file at every start
+        mock.patch.object(app, "stored_source", cache(stored_source)),  # read from a file at every start
     ):
         yield
 

@@ -84,6 +84,8 @@ class Quick:
         if not is_step(write):
             if ending is None or write.length is None or has_extras(write):
                 return False
+            if write.bound and write.status is Status.FAILED:
+                return False  # what it belonged to is noted, in case it is retried
             self._ends = True
         end = (None, None, None) if ending is None else (ending.fingerprint, ending.output, ending.error)
         head = (write.instance_id, write.generation, write.epoch, write.worker, write.seen, write.length, write.status)
