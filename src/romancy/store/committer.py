@@ -202,8 +202,8 @@ class Committer:
                 call.answer(error)
             if pairs:
                 self.tally.commit_retries += 1
-                await self._wait_for_database(error)
                 self._again += pairs
+                await self._wait_for_database(error)
             return
         except BaseException:
             for call in calls:
