@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import socket
 import subprocess
 import sys
@@ -440,7 +441,7 @@ def clock_off_by(seconds: float) -> SystemClock:
 async def test_the_databases_clock_counts(address: str, caplog: pytest.LogCaptureFixture) -> None:
     store = open_store(address, clock=clock_off_by(3600), server=PATIENT)
     await store.open()
-    assert "this machine's clock is 3600." in caplog.text
+    assert re.search(r"this machine's clock is (3599|3600)\.", caplog.text)
     right = SystemClock().now()
     assert abs(store.now() - right) < 60 * MICROS
     await store.close()
