@@ -38,7 +38,7 @@ class MariaDb:
             shutil.chown(self.folder, self._user)
         atexit.register(self.remove)
         make = ["mariadb-install-db", "--no-defaults", f"--datadir={self.folder}/data", f"--user={self._user}"]
-        _run(*make, "--auth-root-authentication-method=normal", "--skip-test-db", "--skip-name-resolve")
+        self._run(*make, "--auth-root-authentication-method=normal", "--skip-test-db", "--skip-name-resolve")
         self.start()
 
     @property
@@ -61,8 +61,9 @@ class MariaDb:
             "sync-binlog": 0,
         }
         command = [_program("mariadbd"), "--no-defaults", *[f"--{name}={value}" for name, value in options.items()]]
+        command += self._settings
         with (self.folder / "log").open("ab") as log:
-            process: subprocess.Popen[Any] = subprocess.Popen([*command, *self._settings], stdout=log, stderr=log)
+            process: subprocess.Popen[Any] = subprocess.Popen(command, env=self._environment(), stdout=log, stderr=log)
         self._process = process
         deadline = time.monotonic() + 30
         while not asyncio.run(_answers(self.address)):
@@ -84,6 +85,16 @@ class MariaDb:
         """Stop it for good."""
         self.stop(hard=True)
         shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _run(self, program: str, *arguments: str) -> None:
+        command = [_program(program), *arguments]
+        done = subprocess.run(command, env=self._environment(), capture_output=True, timeout=60, check=False)
+        if done.returncode:
+            raise RuntimeError(f"{program}: {done.stderr.decode()[-300:]}")
+
+    def _environment(self) -> dict[str, str]:
+        """A starting server clears its folder of temporary tables: no two may share one."""
+        return {**os.environ, "TMPDIR": str(self.folder)}
 
 
 @cache
@@ -147,9 +158,3 @@ def _program(name: str) -> str:
 def _user() -> str:
     """Who runs the server: it does not want to be root."""
     return "nobody" if os.geteuid() == 0 else pwd.getpwuid(os.geteuid()).pw_name
-
-
-def _run(program: str, *arguments: str) -> None:
-    done = subprocess.run([_program(program), *arguments], capture_output=True, timeout=60, check=False)
-    if done.returncode:
-        raise RuntimeError(f"{program}: {done.stdout.decode()}{done.stderr.decode()}")

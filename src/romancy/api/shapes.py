@@ -5,16 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from romancy.manage.records import (
-    Batch,
-    ChannelSummary,
-    Done,
-    Finding,
-    GroupSummary,
-    Subscriber,
-    WorkerSummary,
-    WorkflowSummary,
-)
+from romancy.manage.records import Batch, Done, Finding, WorkerSummary, WorkflowSummary
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,38 +62,6 @@ class Counted:
     """How many were changed."""
 
     count: int
-
-
-@dataclass(frozen=True, slots=True)
-class ChannelPage:
-    """Channels by name."""
-
-    items: list[ChannelSummary]
-    next_after: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class SubscriberPage:
-    """Subscribers by instance."""
-
-    items: list[Subscriber]
-    next_after: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class GroupPage:
-    """Groups by name."""
-
-    items: list[GroupSummary]
-    next_after: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class MemberPage:
-    """Members of a group."""
-
-    items: list[str]
-    next_after: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

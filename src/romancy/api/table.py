@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, Generic, TypeVar
 
 from romancy.api import questions as ask
 from romancy.api import shapes
@@ -107,26 +107,6 @@ async def _event_schema(manager: Manager, asked: ask.OneWait) -> shapes.Schema:
     return shapes.Schema(await manager.get_event_schema(asked.id, asked.op))
 
 
-async def _channels(manager: Manager, asked: ask.Names) -> shapes.ChannelPage:
-    page = await manager.list_channels(after=asked.after, limit=asked.limit)
-    return shapes.ChannelPage(cast(list[records.ChannelSummary], page.items), page.next_after)
-
-
-async def _subscribers(manager: Manager, asked: ask.NamesIn) -> shapes.SubscriberPage:
-    page = await manager.list_subscribers(asked.name, after=asked.after, limit=asked.limit)
-    return shapes.SubscriberPage(cast(list[records.Subscriber], page.items), page.next_after)
-
-
-async def _groups(manager: Manager, asked: ask.Names) -> shapes.GroupPage:
-    page = await manager.list_groups(after=asked.after, limit=asked.limit)
-    return shapes.GroupPage(cast(list[records.GroupSummary], page.items), page.next_after)
-
-
-async def _members(manager: Manager, asked: ask.NamesIn) -> shapes.MemberPage:
-    page = await manager.list_members(asked.name, after=asked.after, limit=asked.limit)
-    return shapes.MemberPage(cast(list[str], page.items), page.next_after)
-
-
 async def _do(manager: Manager, asked: ask.ToBeDone, actor: str) -> shapes.Deeds:
     return shapes.Deeds(await manager.do(asked.deed, asked.ids, reason=asked.reason, actor=actor))
 
@@ -198,10 +178,34 @@ ENDPOINTS: tuple[Endpoint[Any], ...] = (
     look("/workflows", "Workflows, and how they fare.", ask.Question, shapes.Workflows, _workflows),
     look("/workflow/schema", "The JSON Schema of a workflow's input.", ask.OneName, shapes.Schema, _schema, 404),
     look("/workers", "Worker processes.", ask.Question, shapes.Workers, _workers),
-    look("/channels", "Channels by name.", ask.Names, shapes.ChannelPage, _channels),
-    look("/channel/subscribers", "Who has subscribed to a channel.", ask.NamesIn, shapes.SubscriberPage, _subscribers),
-    look("/groups", "Groups by name.", ask.Names, shapes.GroupPage, _groups),
-    look("/group/members", "Who is in a group.", ask.NamesIn, shapes.MemberPage, _members),
+    look(
+        "/channels",
+        "Channels by name.",
+        ask.Names,
+        records.ChannelPage,
+        lambda manager, q: manager.list_channels(after=q.after, limit=q.limit),
+    ),
+    look(
+        "/channel/subscribers",
+        "Who has subscribed to a channel.",
+        ask.NamesIn,
+        records.SubscriberPage,
+        lambda manager, q: manager.list_subscribers(q.name, after=q.after, limit=q.limit),
+    ),
+    look(
+        "/groups",
+        "Groups by name.",
+        ask.Names,
+        records.GroupPage,
+        lambda manager, q: manager.list_groups(after=q.after, limit=q.limit),
+    ),
+    look(
+        "/group/members",
+        "Who is in a group.",
+        ask.NamesIn,
+        records.MemberPage,
+        lambda manager, q: manager.list_members(q.name, after=q.after, limit=q.limit),
+    ),
     look(
         "/outbox",
         "Events on their way to brokers, and those given up.",

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from romancy.cli.desk import Desk, add_command
 from romancy.cli.exits import Exit
@@ -13,13 +14,18 @@ from romancy.cli.place import add_app
 from romancy.cli.printing import Column, note
 from romancy.cli.text import ago, length
 from romancy.manage.records import (
+    ChannelPage,
     ChannelSummary,
+    GroupPage,
     GroupSummary,
-    NamePage,
+    MemberPage,
     Subscriber,
+    SubscriberPage,
     WorkerSummary,
     WorkflowSummary,
 )
+
+P = TypeVar("P", ChannelPage, SubscriberPage, GroupPage, MemberPage)
 
 _SHOWN = 50
 _PAGE = 200
@@ -105,9 +111,9 @@ async def show_channels(desk: Desk) -> int:
         page = await _pages(desk, desk.manager.list_channels)
         desk.out.table(page, page.items, _CHANNELS, name=lambda one: one.name, empty="There are no channels.")
     else:
-        page = await _pages(desk, partial(desk.manager.list_subscribers, name))
+        subscribers = await _pages(desk, partial(desk.manager.list_subscribers, name))
         empty = "Nobody has subscribed to it."
-        desk.out.table(page, page.items, _SUBSCRIBERS, name=lambda one: one.instance_id, empty=empty)
+        desk.out.table(subscribers, subscribers.items, _SUBSCRIBERS, name=lambda one: one.instance_id, empty=empty)
     return Exit.OK
 
 
@@ -118,19 +124,18 @@ async def show_groups(desk: Desk) -> int:
         page = await _pages(desk, desk.manager.list_groups)
         desk.out.table(page, page.items, _GROUPS, name=lambda one: one.name, empty="There are no groups.")
     else:
-        page = await _pages(desk, partial(desk.manager.list_members, name))
-        desk.out.table(page, page.items, [Column[str]("instance", str)], name=str, empty="Nobody is in it.")
+        members = await _pages(desk, partial(desk.manager.list_members, name))
+        desk.out.table(members, members.items, [Column[str]("instance", str)], name=str, empty="Nobody is in it.")
     return Exit.OK
 
 
-async def _pages(desk: Desk, read: Callable[..., Awaitable[NamePage]]) -> Any:
+async def _pages(desk: Desk, read: Callable[..., Awaitable[P]]) -> P:
     """So many as are wanted, as one page."""
-    items: list[Any] = []
-    after: str | None = ""
-    while after is not None and len(items) < desk.given.limit:
-        page: NamePage = await read(after=after, limit=min(_PAGE, desk.given.limit - len(items)))
-        items += page.items
-        after = page.next_after
-    if after is not None and desk.out.for_people:
+    limit = desk.given.limit
+    whole: P = await read(after="", limit=min(_PAGE, limit))
+    while whole.next_after is not None and len(whole.items) < limit:
+        page: P = await read(after=whole.next_after, limit=min(_PAGE, limit - len(whole.items)))
+        whole = replace(page, items=[*whole.items, *page.items])
+    if whole.next_after is not None and desk.out.for_people:
         note("There are more: give a higher --limit.")
-    return NamePage(items, after)
+    return whole

@@ -8,19 +8,22 @@ from typing import Any, Protocol
 from romancy.manage.records import (
     AuditPage,
     Batch,
+    ChannelPage,
     Deed,
     Done,
     Explanation,
     Finding,
+    GroupPage,
     HistoryPage,
     InstanceDetail,
     InstancePage,
-    NamePage,
+    MemberPage,
     OutboxPage,
     Overview,
     Preview,
     Sent,
     Started,
+    SubscriberPage,
     Timeline,
     WorkerSummary,
     WorkflowSummary,
@@ -80,19 +83,19 @@ class Manager(Protocol):
         """Worker processes."""
         ...
 
-    async def list_channels(self, *, after: str = "", limit: int = 50) -> NamePage:
+    async def list_channels(self, *, after: str = "", limit: int = 50) -> ChannelPage:
         """Channels by name."""
         ...
 
-    async def list_subscribers(self, channel: str, *, after: str = "", limit: int = 50) -> NamePage:
+    async def list_subscribers(self, channel: str, *, after: str = "", limit: int = 50) -> SubscriberPage:
         """Who has subscribed to a channel."""
         ...
 
-    async def list_groups(self, *, after: str = "", limit: int = 50) -> NamePage:
+    async def list_groups(self, *, after: str = "", limit: int = 50) -> GroupPage:
         """Groups by name."""
         ...
 
-    async def list_members(self, group: str, *, after: str = "", limit: int = 50) -> NamePage:
+    async def list_members(self, group: str, *, after: str = "", limit: int = 50) -> MemberPage:
         """Who is in a group."""
         ...
 

@@ -262,10 +262,34 @@ class GroupSummary:
 
 
 @dataclass(frozen=True, slots=True)
-class NamePage:
-    """Channels or groups by name."""
+class ChannelPage:
+    """Channels by name."""
 
-    items: list[ChannelSummary] | list[GroupSummary] | list[Subscriber] | list[str]
+    items: list[ChannelSummary]
+    next_after: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SubscriberPage:
+    """Subscribers by instance."""
+
+    items: list[Subscriber]
+    next_after: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class GroupPage:
+    """Groups by name."""
+
+    items: list[GroupSummary]
+    next_after: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MemberPage:
+    """Members of a group."""
+
+    items: list[str]
     next_after: str | None = None
 
 

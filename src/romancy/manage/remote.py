@@ -23,23 +23,23 @@ from romancy.errors import ConfigurationError, RomancyError, StoreError
 from romancy.manage.records import (
     AuditPage,
     Batch,
-    ChannelSummary,
+    ChannelPage,
     Deed,
     Done,
     Explanation,
     Finding,
-    GroupSummary,
+    GroupPage,
     HistoryPage,
     InputError,
     InstanceDetail,
     InstancePage,
-    NamePage,
+    MemberPage,
     OutboxPage,
     Overview,
     Preview,
     Sent,
     Started,
-    Subscriber,
+    SubscriberPage,
     Timeline,
     WorkerSummary,
     WorkflowSummary,
@@ -127,21 +127,21 @@ class HttpManager:
         """Worker processes."""
         return (await self._look("/workers", dict[str, list[WorkerSummary]]))["items"]
 
-    async def list_channels(self, *, after: str = "", limit: int = 50) -> NamePage:
+    async def list_channels(self, *, after: str = "", limit: int = 50) -> ChannelPage:
         """Channels by name."""
-        return await self._names("/channels", list[ChannelSummary], after=after, limit=limit)
+        return await self._look("/channels", ChannelPage, after=after, limit=limit)
 
-    async def list_subscribers(self, channel: str, *, after: str = "", limit: int = 50) -> NamePage:
+    async def list_subscribers(self, channel: str, *, after: str = "", limit: int = 50) -> SubscriberPage:
         """Who has subscribed to a channel."""
-        return await self._names("/channel/subscribers", list[Subscriber], name=channel, after=after, limit=limit)
+        return await self._look("/channel/subscribers", SubscriberPage, name=channel, after=after, limit=limit)
 
-    async def list_groups(self, *, after: str = "", limit: int = 50) -> NamePage:
+    async def list_groups(self, *, after: str = "", limit: int = 50) -> GroupPage:
         """Groups by name."""
-        return await self._names("/groups", list[GroupSummary], after=after, limit=limit)
+        return await self._look("/groups", GroupPage, after=after, limit=limit)
 
-    async def list_members(self, group: str, *, after: str = "", limit: int = 50) -> NamePage:
+    async def list_members(self, group: str, *, after: str = "", limit: int = 50) -> MemberPage:
         """Who is in a group."""
-        return await self._names("/group/members", list[str], name=group, after=after, limit=limit)
+        return await self._look("/group/members", MemberPage, name=group, after=after, limit=limit)
 
     async def list_outbox(self, *, dead: bool | None = None, after: int = 0, limit: int = 50) -> OutboxPage:
         """What waits to be sent, and what could not be."""
@@ -223,10 +223,6 @@ class HttpManager:
         given = {name: value for name, value in parameters.items() if value is not None}
         query = _encoded(given)
         return self._read(await self._ask("GET", f"{path}?{query}" if query else path), shape)
-
-    async def _names(self, path: str, items: Any, **parameters: Any) -> NamePage:
-        answer = await self._look(path, dict[str, Any], **parameters)
-        return NamePage(_adapter(items).validate_python(answer["items"]), answer.get("next_after"))
 
     async def _do(self, path: str, shape: type[T], **values: Any) -> T:
         body = json.dumps({name: value for name, value in values.items() if value is not None}).encode()

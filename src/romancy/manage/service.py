@@ -22,23 +22,26 @@ from romancy.manage.records import (
     AuditLine,
     AuditPage,
     Batch,
+    ChannelPage,
     ChannelSummary,
     Count,
     Deed,
     Done,
     Explanation,
     Finding,
+    GroupPage,
     GroupSummary,
     HistoryPage,
     InstanceDetail,
     InstancePage,
-    NamePage,
+    MemberPage,
     OutboxPage,
     Overview,
     Preview,
     Sent,
     Started,
     Subscriber,
+    SubscriberPage,
     Timeline,
     WorkerSummary,
     WorkflowSummary,
@@ -304,34 +307,34 @@ class DatabaseManager:
     async def _living(self) -> list[WorkerRow]:
         return [row for row in await self._store.workers() if self._is_alive(row)]
 
-    async def list_channels(self, *, after: str = "", limit: int = 50) -> NamePage:
+    async def list_channels(self, *, after: str = "", limit: int = 50) -> ChannelPage:
         """Channels that have subscribers or messages for anybody, by name."""
         found = await self._store.channels(after=after, limit=page_limit(limit) + 1, most=_MOST + 1)
         items = [
             ChannelSummary(one.name, one.mode, _count(one.subscribers), _count(one.backlog), _time(one.oldest_at))
             for one in found[:limit]
         ]
-        return NamePage(items, items[-1].name if len(found) > limit else None)
+        return ChannelPage(items, items[-1].name if len(found) > limit else None)
 
-    async def list_subscribers(self, channel: str, *, after: str = "", limit: int = 50) -> NamePage:
+    async def list_subscribers(self, channel: str, *, after: str = "", limit: int = 50) -> SubscriberPage:
         """Who has subscribed to a channel, by id."""
         found = await self._store.subscribers(channel, after=after, limit=page_limit(limit) + 1, most=_MOST + 1)
         items = [
             Subscriber(one.instance_id, one.mode, to_datetime(one.since), _count(one.unread), one.waits)
             for one in found[:limit]
         ]
-        return NamePage(items, items[-1].instance_id if len(found) > limit else None)
+        return SubscriberPage(items, items[-1].instance_id if len(found) > limit else None)
 
-    async def list_groups(self, *, after: str = "", limit: int = 50) -> NamePage:
+    async def list_groups(self, *, after: str = "", limit: int = 50) -> GroupPage:
         """Groups by name."""
         found = await self._store.groups(after=after, limit=page_limit(limit) + 1, most=_MOST + 1)
         items = [GroupSummary(name, _count(members)) for name, members in found[:limit]]
-        return NamePage(items, items[-1].name if len(found) > limit else None)
+        return GroupPage(items, items[-1].name if len(found) > limit else None)
 
-    async def list_members(self, group: str, *, after: str = "", limit: int = 50) -> NamePage:
+    async def list_members(self, group: str, *, after: str = "", limit: int = 50) -> MemberPage:
         """Who is in a group, by id."""
         found = await self._store.page_of_members(group, after=after, limit=page_limit(limit) + 1)
-        return NamePage(found[:limit], found[limit - 1] if len(found) > limit else None)
+        return MemberPage(found[:limit], found[limit - 1] if len(found) > limit else None)
 
     async def list_outbox(self, *, dead: bool | None = None, after: int = 0, limit: int = 50) -> OutboxPage:
         """What waits to be sent, and what could not be."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from romancy.manage.records import ChannelPage, SubscriberPage
 from romancy.viewer.page import View, Visit
 
 
@@ -19,7 +20,7 @@ async def channels(visit: Visit) -> View:
     """Channels, or who has subscribed to one."""
     name, after = visit.get("name"), visit.get("after")
     if name:
-        found = await visit.manager.list_subscribers(name, after=after)
+        found: ChannelPage | SubscriberPage = await visit.manager.list_subscribers(name, after=after)
     else:
         found = await visit.manager.list_channels(after=after)
     return View("channels.html", {"name": name, "found": found, "said": visit.get("said")})
