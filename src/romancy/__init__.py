@@ -49,6 +49,7 @@ from romancy.errors import (
     WorkflowTimeoutError,
 )
 from romancy.handle import WorkflowHandle
+from romancy.hooks import Hooks
 from romancy.ingress.wsgi import to_wsgi
 from romancy.model.instance import (
     AttemptEntry,
@@ -90,6 +91,7 @@ __all__ = [
     "GroupNotJoinedError",
     "HTTPBroker",
     "HistoryEntry",
+    "Hooks",
     "Instance",
     "InstanceConflictError",
     "InvalidWorkflowStateError",

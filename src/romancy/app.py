@@ -21,6 +21,7 @@ from romancy.core import guard, patch
 from romancy.errors import StoreError
 from romancy.figures import Figure, build_info, gauge
 from romancy.handle import WorkflowHandle
+from romancy.hooks import HooksOption
 from romancy.ids import Ids
 from romancy.ingress.entrance import load_extra, open_http
 from romancy.ingress.types import ASGIApp, HTTPSettings, Receive, Scope, Send
@@ -36,6 +37,7 @@ from romancy.using import check_same
 from romancy.worker.alarms import Alarms
 from romancy.worker.figures import figures_of
 from romancy.worker.finder import Finder
+from romancy.worker.telling import Teller
 from romancy.worker.upkeep import Upkeep
 from romancy.worker.worker import Worker, WorkerOptions
 
@@ -64,6 +66,7 @@ class App(Client):
         service_name: str | None = None,
         worker_id: str | None = None,
         broker: BrokerOption | None = None,
+        hooks: HooksOption | None = None,
         outbox_interval: Duration | None = None,
         outbox_batch_size: int | None = None,
         outbox_retention: Duration | None = None,
@@ -99,6 +102,7 @@ class App(Client):
             "service_name": service_name,
             "worker_id": worker_id,
             "broker": broker,
+            "hooks": hooks,
             "outbox_interval": outbox_interval,
             "outbox_batch_size": outbox_batch_size,
             "outbox_retention": outbox_retention,
@@ -211,6 +215,7 @@ class App(Client):
             alarms=self._alarms(),
             app=self,
             on_ended=self._ended,
+            teller=Teller(self._options["hooks"]) if self._options["hooks"] else None,
             **({"crash_point": self._crash_point} if self._crash_point is not None else {}),
         )
         self._finder = Finder(self._worker)
@@ -308,6 +313,8 @@ class App(Client):
             await worker.stop()
             await asyncio.gather(*(relay.stop(deadline - monotonic()) for relay in relays))
             await self._upkeep.stop()
+            if worker.teller is not None:
+                await worker.teller.close(max(deadline - monotonic(), 1.0))
             with contextlib.suppress(StoreError):  # the lease will run out instead
                 await self._store.release(worker.id, now=self._clock.now())
         await super()._stop()
@@ -336,6 +343,8 @@ class App(Client):
             await self._finder.stop()
             await worker.abandon()
             await self._upkeep.stop()
+            if worker.teller is not None:
+                await worker.teller.abandon()
         await store.close()
 
     # --- workflows

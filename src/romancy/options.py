@@ -16,6 +16,7 @@ from typing import Any
 from romancy.auth import read_auth
 from romancy.broker import read_brokers
 from romancy.errors import ConfigurationError
+from romancy.hooks import read_hooks
 from romancy.model.policy import RetryPolicy
 
 
@@ -103,6 +104,7 @@ OPTIONS = (
         read_brokers,
         "Who gets the events that are sent here, beside the workflows: brokers, or addresses. Default: nobody.",
     ),
+    Option("hooks", (), read_hooks, "Objects that are told what happens, once it is durable."),
     Option("outbox_interval", 1.0, _seconds(0.01), "Seconds between two looks for events that others left for the brokers."),
     Option("outbox_batch_size", 100, _count(1), "How many events are taken out of the outbox at once for one broker."),
     Option(

@@ -7,16 +7,18 @@ from typing import Any
 
 import pytest
 
-from romancy import App, Client, ConfigurationError, RetryPolicy, activity, workflow
+from romancy import App, Client, ConfigurationError, Hooks, RetryPolicy, activity, workflow
 from romancy.auth import Token, Tokens
 from romancy.options import OPTIONS
 
+HOOKS = Hooks()
 RIGHT: dict[str, tuple[Any, str | None, Any]] = {
     # as an argument, as a variable, as it is understood
     "database": ("a.db", "a.db", "a.db"),
     "service_name": ("shop", "shop", "shop"),
     "worker_id": ("w1", "w1", "w1"),
     "broker": (["http://h/in"], "http://h/in", {"http": "http://h/in"}),
+    "hooks": (HOOKS, None, (HOOKS,)),
     "outbox_interval": (0.5, "0.5", 0.5),
     "outbox_batch_size": (7, "7", 7),
     "outbox_retention": (timedelta(days=1), "86400", 86400.0),
@@ -48,6 +50,7 @@ WRONG: dict[str, list[Any]] = {
     "service_name": ["", 5],
     "worker_id": ["", b"w"],
     "broker": [5, "amqp://h", [None]],
+    "hooks": [5, Hooks, [None], "hooks"],
     "outbox_interval": [0, "often"],
     "outbox_batch_size": [0, "many", True],
     "outbox_retention": [-1, "a day"],

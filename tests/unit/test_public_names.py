@@ -28,6 +28,7 @@ PUBLIC = [
     "GroupNotJoinedError",
     "HTTPBroker",
     "HistoryEntry",
+    "Hooks",
     "Instance",
     "InstanceConflictError",
     "InvalidWorkflowStateError",

@@ -166,7 +166,7 @@ def _composed(
         binary=said is not None and said.binary,
         subject=optional_text(subject, f"The subject of {what}"),
         datacontenttype=content_type,
-        extensions=_checked_extensions(extensions, what),
+        extensions=checked_extensions(extensions, what),
     )
 
 
@@ -184,7 +184,8 @@ def _shown(event: Event, local: bool) -> bytes:
     return with_data({name: one for name, one in named.items() if one is not None}, event.data, binary=event.binary)
 
 
-def _checked_extensions(extensions: Any, what: str) -> dict[str, str | int | bool]:
+def checked_extensions(extensions: Any, what: str) -> dict[str, str | int | bool]:
+    """The extensions of an event, in order. Raises `ConfigurationError` for what CloudEvents does not allow."""
     if extensions is None:
         return {}
     if not isinstance(extensions, Mapping):

@@ -47,7 +47,8 @@ def starts_of(registry: Registry, event: Event, ids: Ids, *, now: int, owner: st
 
 def _start(registry: Registry, workflow: Workflow[..., Any], event: Event, ids: Ids, now: int, owner: str | None) -> Create:
     try:
-        return creation(registry, workflow, handler_arguments(workflow, event), ids, now=now, owner=owner)
+        create = creation(registry, workflow, handler_arguments(workflow, event), ids, now=now, owner=owner)
+        return create._replace(event=event)
     except PayloadError as error:
         raw = encode_failure(error)
         return Create(
@@ -60,4 +61,5 @@ def _start(registry: Registry, workflow: Workflow[..., Any], event: Event, ids: 
             code=registry.code(workflow),
             python=_PYTHON,
             ending=Ending(error=raw, fingerprint=describe_failure(raw).fingerprint),
+            event=event,
         )

@@ -73,6 +73,8 @@ class Execution:
         self.withdrawn: list[str] = []
         self.lingering: set[str] = set()
         """Withdrawn operations whose attempt is still running and must end before the instance may."""
+        self.recalled: set[int] = set()
+        """The entries whose results were kept from before a retry of the instance: nothing ran for them."""
         self._entries: list[Entry] = []
         self._asking: set[str] = set()
         self._unasked: set[str] = set()
@@ -257,6 +259,7 @@ class Execution:
             ended = Ended(
                 entry.outcome, entry.value, entry.attempt, entry.started_at, entry.ended_at, entry.worker, entry.epoch
             )
+            self.recalled.add(self.seq + 1)
             self._feed(Resolution(issue.kind, issue.op, self.run.at, entry.outcome, entry.value), ended, "")
 
     def _was_kept(self, issue: Issue) -> Entry | None:

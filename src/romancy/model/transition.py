@@ -117,6 +117,8 @@ class Create(NamedTuple):
     python: str = ""
     ending: Ending | None = None
     """It failed before it began: its arguments do not fit."""
+    event: Event | None = None
+    """The event that starts it, for whoever runs it at once; it is not stored."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,6 +25,7 @@ from romancy.core.commands import Issue
 from romancy.core.execution import Undo
 from romancy.crash import SimulatedCrash
 from romancy.errors import ActivityTimeoutError, LeaseLostError
+from romancy.hooks import EventSent
 from romancy.model.history import Attempt as AttemptRow
 from romancy.model.history import Kind
 from romancy.model.talk import Deed, SendEvent
@@ -33,10 +34,10 @@ from romancy.serde.tagged import decode_data, encode_data
 from romancy.store.committer import count_deeds
 from romancy.worker.alarms import Alarm
 from romancy.worker.sessions import OwnTransaction, to_its_end
-from romancy.worker.talk import identified
 
 if TYPE_CHECKING:
     from romancy.worker.host import Host
+    from romancy.worker.telling import Teller
 
 BEAT_SPACING = 1 * MICROS
 """Heartbeat details are written at once, then at most this often."""
@@ -82,6 +83,9 @@ class Work:
 
 class Attempt:
     """One attempt, from waiting for a slot to its end."""
+
+    sent: tuple[EventSent, ...] = ()
+    """Of an app with hooks: the events that it sends."""
 
     def __init__(
         self, host: Host, work: Work, number: int, details: bytes | None, thread: asyncio.Future[Any] | None
@@ -170,7 +174,7 @@ class Attempt:
             worker.crash_point("activity.before")
             self.started_at = self._beat_at = worker.clock.now()
             self._arm()
-            value = await self._call()
+            value = await (self._call() if worker.teller is None else self._call_told(worker.teller))
             raw = self.work.encode(value)
             if self._own is not None and self._own.opened:
                 await self._commit(self._own, raw)
@@ -196,11 +200,17 @@ class Attempt:
             self._worker.lost(self.host)
             raise
         self.deeds = ()
+        if self._worker.teller is not None:
+            self._worker.teller.events_sent(self.sent)
         if deposit.deeds:
             count_deeds(self._worker.tally, deposit.deeds)
             self._worker.put_out(deposit.deeds)
         starts = [start for deed in deposit.deeds if isinstance(deed, SendEvent) for start in deed.starts]
         self._worker.spread(Applied(woken=self.left.woken, started=self.left.started), starts)
+
+    async def _call_told(self, teller: Teller) -> Any:
+        with teller.attempt_started(self):
+            return await self._call()
 
     def _call(self) -> Awaitable[Any]:
         fn, args, kwargs = self.work.bind()
@@ -241,12 +251,18 @@ class Attempt:
         """For an activity without a transaction: what it says does not wait for its result."""
         self._sent += 1
         key = f"{self.host.idempotency_key(self.work.op)}:{self._sent}"
-        sending = self._worker.send(identified(deed, key, self.host.instance_id, self._worker.clock.now()))
+        sending = self._sending(self.host._identified(key, deed, self))
         if threading.get_ident() == self._worker.thread:
             return self._worker.loop.create_task(sending)
         sent = asyncio.run_coroutine_threadsafe(sending, self._worker.loop)
         sent.result()
         return Said()
+
+    async def _sending(self, deed: Deed) -> None:
+        sent, self.sent = self.sent, ()
+        await self._worker.send(deed)
+        if self._worker.teller is not None:
+            self._worker.teller.events_sent(sent)
 
     # --- time
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
 from romancy.authoring.workflow import Workflow
 from romancy.clock import MICROS
@@ -22,6 +22,7 @@ from romancy.core.commands import Cancelled, Fail, Finish, Issue, Recur, Resolut
 from romancy.core.execution import Ended, Execution, Phase
 from romancy.errors import DeterminismViolationError, PayloadError, StoreError
 from romancy.figures import OfActivity
+from romancy.hooks import EventSent
 from romancy.model.history import WAITS, Entry, Kind, Outcome
 from romancy.model.history import Attempt as AttemptRow
 from romancy.model.instance import Inbox, Mail, Row
@@ -34,6 +35,7 @@ from romancy.worker.attempt import Attempt, Work
 from romancy.worker.retries import Backoff, Retries
 from romancy.worker.sessions import Result, pack, unpack
 from romancy.worker.talk import identified
+from romancy.worker.telling import Unwritten
 from romancy.worker.waits import StoredWaits, waiting_status
 
 if TYPE_CHECKING:
@@ -61,6 +63,12 @@ class Identity(NamedTuple):
 
 class Host:
     """One instance that this worker runs, or has parked."""
+
+    told: set[str] | None = None
+    """Of an app with hooks: the waits and timers whose beginning they know."""
+    sent: tuple[EventSent, ...] = ()
+    """Of an app with hooks: the events of the next transition."""
+    _untold: Unwritten | None = None
 
     def __init__(
         self,
@@ -333,7 +341,7 @@ class Host:
 
     def _deeds_of(self, attempt: Attempt) -> list[Deed]:
         key = self.idempotency_key(attempt.work.op)
-        return [self._identified(f"{key}:{n}", deed) for n, deed in enumerate(attempt.deeds, 1)]
+        return [self._identified(f"{key}:{n}", deed, attempt) for n, deed in enumerate(attempt.deeds, 1)]
 
     def _cancel(self, mail: Mail) -> None:
         """The body is cancelled, also one that has ended while its end is not durable."""
@@ -369,6 +377,7 @@ class Host:
         self._counted(attempt, clock).ended[outcome] += 1
         if outcome is Outcome.OK and attempt.deeds:
             self._deeds += self._deeds_of(attempt)
+            self.sent += attempt.sent
         if attempt.left is not None:
             self._consumed.append(attempt.left.mail)
         if work.undo is not None:
@@ -415,6 +424,8 @@ class Host:
                 self.worker.unpark(self)
             self.worker.committer.enlist(self)
         else:
+            if self.worker.teller is not None:
+                self.worker.teller.goes_on(self)
             self._launch(self._starts)
             self._starts = []
             self._arm()
@@ -438,8 +449,11 @@ class Host:
         self._asks.update(issue.op for issue in self.execution.take_asks())
         self._deeds += [self._identified(self.idempotency_key(op), deed) for op, deed in self.execution.take_deeds()]
 
-    def _identified(self, key: str, deed: D) -> D:
-        return identified(deed, key, self.instance_id, self.worker.clock.now())
+    def _identified(self, key: str, deed: D, attempt: Attempt | None = None) -> D:
+        deed = identified(deed, key, self.instance_id, self.worker.clock.now())
+        if self.worker.teller is not None and isinstance(deed, SendEvent):
+            return cast(D, self.worker.teller.sending(self, deed, attempt))
+        return deed
 
     def _must_write(self) -> bool:
         return (
@@ -525,6 +539,8 @@ class Host:
         withdrawn: tuple[str, ...] = ()
         if releasing or self._stored_waits:
             waits, withdrawn = self._stored_waits.change(execution.run, self._retries, add=releasing)
+        if self.worker.teller is not None:
+            self._untold = self.worker.teller.unwritten(self)
         self._writing = Transition(  # by place: with names it takes twice the time, at every step
             self.instance_id,
             self.identity.generation,
@@ -628,6 +644,8 @@ class Host:
             self._consumed = [one for one in self._consumed if one not in transition.consumed]
         if self.worker.on_committed is not None:
             self.worker.on_committed(self)
+        if self.worker.teller is not None:
+            self.worker.teller.committed(self, transition, answer, self._untold)
         if transition.deeds:
             self.worker.put_out(transition.deeds)
         if answer.woken or answer.started:

@@ -49,6 +49,7 @@ from romancy.worker.attempt import Attempt
 from romancy.worker.host import Host, Identity
 from romancy.worker.sessions import Sessions
 from romancy.worker.slots import Slots
+from romancy.worker.telling import Teller
 
 if TYPE_CHECKING:
     from romancy.app import App
@@ -102,6 +103,7 @@ class Worker:
         alarms: Alarms,
         app: App | None = None,
         on_ended: OnEnded | None = None,
+        teller: Teller | None = None,
         crash_point: CrashPoint = nowhere,
     ) -> None:
         self.store = store
@@ -112,6 +114,8 @@ class Worker:
         self.clock = clock
         self.alarms = alarms
         self.app = app
+        self.teller = teller
+        """Tells the hooks what happens; None: there are none."""
         self.loop = asyncio.get_running_loop()
         self.thread = threading.get_ident()
         self.default_retry = options.default_retry
@@ -217,6 +221,8 @@ class Worker:
         identity = Identity(create.instance_id, 1, 0, create.deadline_at, None, create.now)
         host = self._host(identity, workflow, create.input, epoch=1)
         self._hosts[create.instance_id] = host
+        if self.teller is not None:
+            self.teller.started(create, self.id)
         host.begin(create.now)
 
     async def resume(self, row: Row) -> None:
@@ -257,6 +263,8 @@ class Worker:
         fresh = row.epoch == 1 and not loaded.history
         if fresh:  # nobody has run it before: it was created by a client, or by somebody who had no room
             self.tally.workflows[workflow.name].started += 1
+            if self.teller is not None:
+                self.teller.claimed_first(loaded, self.id, self.clock.now())
         try:
             deadline_at = _deadline(row, loaded.input, workflow)
             identity = Identity(row.instance_id, row.generation, row.round, deadline_at, row.blocked_by, row.created_at)
@@ -270,18 +278,30 @@ class Worker:
                 self._write_failed(row, error)
             return
         self._hosts[row.instance_id] = host
-        began = monotonic()
-        try:
-            host.execution.replay(loaded.begun_at, loaded.history)
-        except DeterminismViolationError as error:
-            self.block(host, str(error))
+        if not self._replay(host, loaded, fresh=fresh):
             return
-        finally:
-            if not fresh:
-                self.tally.replays.add(round((monotonic() - began) * MICROS))
         host.restore(loaded.attempts, loaded.waits)
         host.take_mail(row.signal, loaded.inbox)
         host.wake()
+
+    def _replay(self, host: Host, loaded: Loaded, *, fresh: bool) -> bool:
+        """Bring a run to where its history ends; False if the code does not fit."""
+        teller = None if fresh else self.teller
+        if teller is not None:
+            teller.replaying(host, loaded.history, self.clock.now())
+        began, problem = monotonic(), None
+        try:
+            host.execution.replay(loaded.begun_at, loaded.history)
+        except DeterminismViolationError as error:
+            problem = str(error)
+        took = monotonic() - began
+        if not fresh:
+            self.tally.replays.add(round(took * MICROS))
+        if teller is not None:
+            teller.replayed(host, loaded.history, self.clock.now(), took, problem)
+        if problem is not None:
+            self.block(host, problem)
+        return problem is None
 
     def _host(
         self,
@@ -378,6 +398,8 @@ class Worker:
                 figures = self.tally.workflows[create.workflow]
                 figures.started += 1
                 figures.end(Status.FAILED, 0)
+                if self.teller is not None:
+                    self.teller.started(create, self.id)
             if create.instance_id not in started or create.ending is not None or workflow is None:
                 continue
             if create.owner == self.id and not self.stopping:
@@ -518,6 +540,8 @@ class Worker:
 
     def _failed_at_once(self, row: Row, instance_id: str, status: Status, ending: Ending) -> None:
         self.tally.workflows[row.workflow].end(status, self.clock.now() - row.created_at)
+        if self.teller is not None:
+            self.teller.failed_at_once(row, ending, self.id, self.clock.now())
         if self._on_ended is not None:
             self._on_ended(instance_id, status, ending)
 

@@ -1,0 +1,104 @@
+"""Calls hooks beside the engine: a line for each `Hooks` object, and a task that works it off in order.
+
+    push ──► waiting ──► hook(info), awaited ──► next
+               └─ full: dropped, and told in the log
+
+The engine only ever appends to a list. What a hook raises, how long it takes and whether it ends at all is its own affair.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import inspect
+import logging
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from romancy.hooks import Hooks
+
+_log = logging.getLogger("romancy.hooks")
+MOST_WAITING = 100_000
+"""So many calls may wait for a slow hook; what happens beyond that it is not told."""
+_AT_A_STRETCH = 100
+"""After so many calls the event loop has a turn, though no hook has waited for anything."""
+
+
+class Lane:
+    """The calls of one `Hooks` object, one after another."""
+
+    def __init__(self, hooks: Hooks) -> None:
+        self._name = type(hooks).__qualname__
+        self._waiting: deque[tuple[Callable[[Any], Any], Any]] = deque()
+        self._dropped = 0
+        self._some = asyncio.Event()
+        self._none = asyncio.Event()
+        self._none.set()
+        self._task = asyncio.create_task(self._work(), name=f"romancy-hooks-{self._name}")
+
+    def push(self, hook: Callable[[Any], Any], info: Any) -> None:
+        """Call a hook when those before it have been."""
+        if len(self._waiting) >= MOST_WAITING:
+            self._drop()
+            return
+        self._waiting.append((hook, info))
+        self._some.set()
+        self._none.clear()
+
+    def _drop(self) -> None:
+        if not self._dropped:
+            _log.warning("%s is too slow: %d calls wait, and new ones are dropped", self._name, MOST_WAITING)
+        self._dropped += 1
+
+    async def _work(self) -> None:
+        while True:
+            await self._some.wait()
+            await self._work_off()
+            self._some.clear()
+            self._none.set()
+            if self._dropped:
+                _log.warning("%s has caught up; %d calls were dropped", self._name, self._dropped)
+                self._dropped = 0
+
+    async def _work_off(self) -> None:
+        called = 0
+        while self._waiting:
+            hook, info = self._waiting.popleft()
+            await self._call(hook, info)
+            called += 1
+            if called % _AT_A_STRETCH == 0:
+                await asyncio.sleep(0)
+
+    async def _call(self, hook: Callable[[Any], Any], info: Any) -> None:
+        try:
+            answer = hook(info)
+            if inspect.isawaitable(answer):
+                await answer
+        except asyncio.CancelledError:
+            if self._task.cancelling():
+                raise
+            self._complain(hook, info)  # its own: somebody inside it was cancelled
+        except KeyboardInterrupt:
+            raise
+        except BaseException:  # SystemExit too: a hook must not end its process
+            self._complain(hook, info)
+
+    def _complain(self, hook: Callable[[Any], Any], info: Any) -> None:
+        name = getattr(hook, "__name__", "a hook")
+        _log.exception("%s.%s failed for %s; nothing else is affected", self._name, name, info.instance_id)
+
+    async def close(self, patience: float) -> None:
+        """Let what waits be called, within a time; the rest is dropped."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(max(patience, 0)):
+                await self._none.wait()
+        if not self._none.is_set():
+            _log.warning("%s did not end in time: %d calls are dropped", self._name, len(self._waiting) + 1)
+        await self.abandon()
+
+    async def abandon(self) -> None:
+        """Call nothing more."""
+        self._waiting.clear()
+        self._task.cancel()
+        await asyncio.wait({self._task}, timeout=1)
