@@ -22,6 +22,7 @@ from romancy import (
     ChannelMode,
     Client,
     HistoryEntry,
+    Hooks,
     Instance,
     JournalLine,
     OutboxEntry,
@@ -32,11 +33,13 @@ from romancy import (
     UndeliverableEvent,
     WaitingFor,
     WorkflowContext,
+    hooks,
 )
 from romancy import errors as error_module
 from romancy.authoring.activity import activity
 from romancy.authoring.workflow import workflow
 from romancy.core.guard import _REFUSED
+from romancy.hooks import TOLD
 from romancy.model.history import Kind, Outcome
 from romancy.options import OPTIONS
 from romancy.testing import POINTS, TestEnvironment
@@ -71,7 +74,7 @@ def test_every_option_is_in_the_table_with_its_default_and_variable() -> None:
     assert list(rows) == [option.name for option in OPTIONS]
     for option in OPTIONS:
         _, default, variable, _ = rows[option.name]
-        assert variable == (option.variable if option.name != "default_retry" else "none")
+        assert variable == (option.variable if option.name not in ("default_retry", "hooks") else "none")
         assert default == default_text(option.default)
 
 
@@ -171,6 +174,18 @@ def test_every_call_of_an_app_is_documented() -> None:
     text = prose_of(REFERENCE / "app-and-client.md")
     for name in public(Client) | public(App):
         assert f"`{name}(" in text, name
+
+
+def test_every_hook_is_documented_with_its_info() -> None:
+    hints = {name: inspect.signature(getattr(Hooks, name)).parameters["info"].annotation for name in TOLD}
+    assert {row[0]: row[1] for row in table_of(REFERENCE / "hooks.md", "Methods")[: len(TOLD)]} == hints
+
+
+def test_every_field_of_an_info_is_documented() -> None:
+    rows = {row[0]: re.findall(r"`(\w+)`", f"`{row[1]}`") for row in table_of(REFERENCE / "hooks.md", "Infos")}
+    assert set(rows) == {inspect.signature(getattr(Hooks, name)).parameters["info"].annotation for name in TOLD}
+    for name, documented in rows.items():
+        assert documented == fields(getattr(hooks, name))[len(fields(hooks.Info)) :], name
 
 
 def test_every_crash_point_is_documented_and_explained() -> None:
