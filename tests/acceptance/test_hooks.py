@@ -83,6 +83,9 @@ async def pack(ctx: ActivityContext, what: str) -> str:
     return f"{what} packed"
 
 
+async def release(ctx: ActivityContext) -> None: ...
+
+
 @activity(retry=RetryPolicy.none())
 async def refuse(ctx: ActivityContext) -> None:
     raise TerminalError("no")
@@ -264,7 +267,7 @@ async def test_retries_are_told_one_by_one() -> None:
 
 
 async def test_compensations_are_told_as_activities_that_undo() -> None:
-    @activity(compensation=lambda ctx: None)
+    @activity(compensation=release)
     async def book(ctx: ActivityContext) -> None: ...
 
     async def sweep_up(ctx: ActivityContext) -> None: ...
@@ -295,7 +298,7 @@ async def test_compensations_are_told_as_activities_that_undo() -> None:
 
 
 async def test_a_cancelled_workflow_is_told_with_its_reason() -> None:
-    @activity(compensation=lambda ctx: None)
+    @activity(compensation=release)
     async def book(ctx: ActivityContext) -> None: ...
 
     @workflow
@@ -345,7 +348,7 @@ async def test_after_a_retry_of_the_whole_kept_results_are_cache_hits() -> None:
         if broken:
             raise TerminalError("not yet")
 
-    @activity(compensation=lambda ctx: None)
+    @activity(compensation=release)
     async def undone(ctx: ActivityContext) -> None: ...
 
     @workflow
