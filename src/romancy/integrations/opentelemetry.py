@@ -2,9 +2,9 @@
 
     App(hooks=OpenTelemetry())
 
-The ids of an instance's trace and of its spans follow from the instance's id. So whoever goes on with the instance goes on with
-its trace, and nothing need be stored or handed over: a process that dies takes along only the span of the attempt that it
-was running.
+The ids of an instance's trace and of its spans follow from the instance's id. So whoever goes on with the instance goes on
+with its trace, and nothing need be stored or handed over: a process that dies takes along only the span of the attempt that
+it was running.
 
     checkout ─────────────────────────────────────────────── the instance, written when it ends, by whoever ends it
       ├─ start checkout      from its creation until it ran; links to the event that started it
@@ -76,8 +76,8 @@ def span_context_of(instance_id: str) -> SpanContext:
 class OpenTelemetry(Hooks):
     """Hooks that write spans and metrics.
 
-    With the providers that are set up for the whole process, or with those given. `tracing=False` or `measuring=False` leaves
-    one of the two out.
+    With the providers that are set up for the whole process, or with those given. `tracing=False` or `measuring=False`
+    leaves one of the two out.
     """
 
     def __init__(
