@@ -524,6 +524,34 @@ async def test_who_takes_over_tells_only_what_is_new(new_database: Any) -> None:
     ]
 
 
+async def test_an_attempt_that_is_lost_with_its_worker_is_told_by_the_next() -> None:
+    beaten = asyncio.Event()
+
+    @activity
+    async def hang(ctx: ActivityContext) -> str:
+        if ctx.last_heartbeat is None:
+            ctx.heartbeat("half")
+            beaten.set()
+            await asyncio.Event().wait()
+        return "done"
+
+    @workflow
+    async def relay(ctx: WorkflowContext) -> str:
+        return await hang(ctx)
+
+    diary = Diary()
+    async with TestEnvironment(workflows=[relay], hooks=diary) as env:
+        handle = await env.app.start_workflow(relay)
+        await beaten.wait()
+        await env.settle()  # the heartbeat is written
+        await env.restart()
+        assert await handle.result() == "done"
+
+    (info,) = diary.of("on_activity_retry")
+    assert (info.attempt, info.lost, info.error.type.rpartition(".")[2]) == (1, True, "LeaseLostError")
+    assert [info.attempt for info in diary.of("on_activity_start")] == [1, 2]
+
+
 # --- what hooks cannot break
 
 

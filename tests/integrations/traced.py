@@ -12,7 +12,6 @@ from opentelemetry.sdk.trace.export import ConsoleSpanExporter, SimpleSpanProces
 from romancy import ActivityContext, App, WorkflowContext, activity, sleep, workflow
 from romancy.integrations.opentelemetry import OpenTelemetry
 
-
 slept = asyncio.Event()
 
 
@@ -40,7 +39,7 @@ def formatted(span: ReadableSpan) -> str:
     """One line for each span."""
     if span.name == "sleep":
         slept.set()
-    return span.to_json(indent=None) + "\n"
+    return f"{span.to_json(indent=None)}\n"
 
 
 async def main(database: str, name: str, out: IO[str]) -> None:
