@@ -385,6 +385,25 @@ def test_an_effect_with_other_arguments_is_named_even_if_the_code_swallows_it() 
     assert "test_execution:" in message
 
 
+def test_an_effect_that_the_code_leaves_out_is_named() -> None:
+    async def other(run: Run) -> None:
+        await act(run, "charge", digest="7 euros")
+        await act(run, "ship")
+
+    message = violation(other, HISTORY)
+    assert "registration note:1 (entry 2" in message
+    assert "the code does not do that" in message
+
+
+def test_an_effect_that_comes_later_than_it_was_recorded_is_named() -> None:
+    async def other(run: Run) -> None:
+        await act(run, "charge", digest="7 euros")
+        await act(run, "ship")
+        await register(run, "note", digest="n")
+
+    assert "the code does not do that" in violation(other, HISTORY)
+
+
 def test_new_operations_beside_the_recorded_ones_are_simply_started() -> None:
     async def more(run: Run) -> None:
         await act(run, "charge", digest="7 euros")

@@ -162,6 +162,8 @@ class Execution:
                 self._refeed(entry)
             elif entry.role is Role.BESIDE and entry.kind is Kind.ACTIVITY:
                 self._completed(entry, self._undoable.get(entry.op))
+            elif is_effect(entry) and run.owes_effect(entry.op):
+                raise DeterminismViolationError(f"recorded: {_describe(entry)}; but the code does not do that. {_ADVICE}")
         run.replaying = False
         self.starts = [issue for issue in self.starts if issue.op in run.pending]
         self.asks = [issue for issue in self.asks if issue.op in run.pending]
@@ -394,15 +396,16 @@ def _check_fits(entry: Entry, issue: Issue | None, run: Run) -> None:
     if issue is None:
         waits = ", ".join(run.pending) or "nothing"
         raise DeterminismViolationError(
-            f"recorded: {_describe(entry)}; attempted: the code waits for {waits} instead. Give the instance the code it "
-            "was started with, or start a new version beside it."
+            f"recorded: {_describe(entry)}; attempted: the code waits for {waits} instead. {_ADVICE}"
         )
     if issue.kind is not entry.kind or issue.digest != entry.digest:
         what = "a different kind of operation" if issue.kind is not entry.kind else "other arguments"
         raise DeterminismViolationError(
-            f"recorded: {_describe(entry)}; attempted: {issue.kind.value} {issue.op} at {issue.site}, with {what}. Give the "
-            "instance the code it was started with, or start a new version beside it."
+            f"recorded: {_describe(entry)}; attempted: {issue.kind.value} {issue.op} at {issue.site}, with {what}. {_ADVICE}"
         )
+
+
+_ADVICE = "Give the instance the code it was started with, or start a new version beside it."
 
 
 def _describe(entry: Entry) -> str:

@@ -146,6 +146,10 @@ class Run(_Loop):
         """The next effect of this name is in the history already."""
         return f"{name}:{self._counts.get(name, 0) + 1}" in self._known_effects
 
+    def owes_effect(self, op: str) -> bool:
+        """The history knows this effect; the code has not asked for it."""
+        return op in self._known_effects
+
     def withdraw(self, op: str) -> None:
         """The code no longer wants an operation."""
         if self.pending.pop(op, None) is not None and not self._evicting:
