@@ -10,10 +10,12 @@ from benchmarks import (
     history,
     layers,
     million,
+    page,
     plans,
     postgres,
     records,
     recurring,
+    scaling,
     sleeping,
     throughput,
     timers,
@@ -34,19 +36,23 @@ _ALL: dict[str, Callable[..., None]] = {
     "postgres": postgres.measure,
     "plans": plans.measure,
     "million": million.measure,
+    "scaling": scaling.measure,
 }
 
 
 def main() -> None:
     """Measure what was asked for."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Measure how fast romancy is.")
-    parser.add_argument("what", nargs="?", default="all", choices=["all", *_ALL], help="one question only")
+    parser.add_argument("what", nargs="?", default="all", choices=["all", *_ALL, "page"], help="one question only")
     parser.add_argument("--quick", action="store_true", help="little work and one round: for a look while developing")
     parser.add_argument("--rounds", type=int, help="how often each comparison is repeated")
     given = parser.parse_args()
-    for name in _ALL if given.what == "all" else [given.what]:
-        _ALL[name](quick=given.quick, rounds=given.rounds)
-    print(f"\nWritten to {LATEST}")
+    if given.what != "page":
+        for name in _ALL if given.what == "all" else [given.what]:
+            _ALL[name](quick=given.quick, rounds=given.rounds)
+        print(f"\nWritten to {LATEST}")
+    if given.what == "page" or (given.what == "all" and not given.quick):
+        page.write()
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import peer
-from benchmarks.cases import ON_POSTGRES, Case
+from benchmarks.cases import BY_NAME, ON_POSTGRES, Case
 from benchmarks.child import Figures, folder, run
 from benchmarks.report import Target, judge, save, table
 from benchmarks.server import Server, serving
@@ -24,6 +24,8 @@ FEW = 20
 """So many wait in Edda: it wakes a handful in a second."""
 AS_IT_COMES = {"wal": False, "look_every": None}
 TIMES, MILLISECONDS, SHARE = 15, 5, 0.5
+SHARES = {"twenty": 0.3, "ten": 0.8}
+"""Workflows of one activity, and activities of workflows of ten, for each one-row insert of as many clients."""
 COMMITS = {
     "one_activity": ("a one-activity workflow", 2),
     "wait": ("a wait", 1),
@@ -69,7 +71,7 @@ def measure(*, quick: bool, rounds: int | None = None) -> None:
     _print_alone(alone, rounds)
     _print_bare(bare, rounds)
     _print_counts(counts)
-    targets = _targets(loads, many, alone, counts)
+    targets = _targets(loads, many, alone, counts) + _beside_inserts(loads, bare)
     judge(targets)
     figures = {"server": version, "throughput": loads, "many": many, "alone": alone, "bare": bare, "commits": counts}
     save("postgres", figures, targets, quick=quick)
@@ -226,3 +228,13 @@ def _targets(loads: Mapping[str, Results], many: Results, alone: Results, counts
     if DBOS in alone:
         targets.append(Target("the same, beside DBOS", ratio(alone, OURS, DBOS, "latency"), "<", SHARE, "x"))
     return targets + [Target(f"commits of {what}", counts[key], "<=", most) for key, (what, most) in COMMITS.items()]
+
+
+def _beside_inserts(loads: Mapping[str, Results], bare: Results) -> list[Target]:
+    """Against what the server itself can do: one-row commits, as many at once."""
+    inserts = middle(bare, f"pgbench, {_connections(SENDERS)}")
+    shares = {case: middle(loads[case], OURS) / inserts for case in SHARES}
+    return [
+        Target(f"{BY_NAME[case].label}, beside pgbench's inserts", shares[case], ">=", least, "x")
+        for case, least in SHARES.items()
+    ]

@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 LATEST = Path(__file__).parent / "results" / "latest.json"
+_printed: list[dict[str, Any]] = []
+"""The tables of the section that is being measured."""
 _COMPARE = {">=": operator.ge, "<=": operator.le, "<": operator.lt}
 
 
@@ -40,6 +42,7 @@ class Target:
 def table(title: str, head: Sequence[str], rows: Sequence[Sequence[object]], notes: Sequence[str] = ()) -> None:
     """Print a table: the first column to the left, figures to the right."""
     lines = [list(head), *([_cell(cell) for cell in row] for row in rows)]
+    _printed.append({"title": title, "lines": lines, "notes": list(notes)})
     widths = [max(len(line[column]) for line in lines) for column in range(len(head))]
     print(f"\n{title}\n")
     for number, line in enumerate(lines):
@@ -61,7 +64,8 @@ def save(section: str, figures: dict[str, Any], targets: Sequence[Target], *, qu
     """Put a section's figures into the file of results; the other sections stay."""
     known: dict[str, Any] = json.loads(LATEST.read_text("utf-8")) if LATEST.exists() else {}
     judged = [{**asdict(target), "reached": target.reached} for target in targets]
-    known[section] = {"measured": _circumstances(quick), "figures": figures, "targets": judged}
+    known[section] = {"measured": _circumstances(quick), "figures": figures, "targets": judged, "tables": [*_printed]}
+    _printed.clear()
     LATEST.parent.mkdir(exist_ok=True)
     LATEST.write_text(json.dumps(known, indent=2) + "\n", "utf-8")
 

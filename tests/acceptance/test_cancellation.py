@@ -29,7 +29,7 @@ pytestmark = pytest.mark.usefixtures("everywhere")
 async def cancelled(handle: WorkflowHandle[Any]) -> str:
     """The instance ends as cancelled."""
     with pytest.raises(WorkflowCancelledError) as raised:
-        await asyncio.wait_for(handle.result(), 10)
+        await asyncio.wait_for(handle.result(), 60)
     assert await handle.status() is Status.CANCELLED
     return str(raised.value)
 
@@ -353,6 +353,9 @@ async def test_a_request_survives_any_crash() -> None:
             await env.settle()
             env.crash_at_step(step + 2)  # the request itself is the first two
             await handle.cancel()
+            with pytest.raises(WorkflowCancelledError):
+                await handle.result()
+            await env.settle()  # it may have died behind that: another comes up
             await cancelled(handle)
             crashes = env.crashes
         assert len(set(undone)) == 1, f"crash at step {step}"
@@ -459,7 +462,7 @@ async def test_a_heartbeat_raises_in_an_activity_that_was_cancelled_from_inside(
     async with TestEnvironment(workflows=[impatient]) as env:
         handle = await env.app.start_workflow(impatient)
         try:
-            assert await asyncio.wait_for(handle.result(), 10) == "went on"
+            assert await asyncio.wait_for(handle.result(), 60) == "went on"
             await asyncio.to_thread(told.wait, 10)
         finally:
             told.set()

@@ -51,7 +51,6 @@ def pair() -> Iterator[Pair]:
     one.remove()
 
 
-@pytest.mark.timeout(200)
 @pytest.mark.parametrize("options", ["?target_session_attrs=read-write", ""], ids=["asked to write", "not asked"])
 async def test_a_standby_takes_over(pair: Pair, tmp_path: Path, options: str) -> None:
     books, address = Books(), pair.address(options)

@@ -28,7 +28,6 @@ KILLING = 12.0
 """Seconds during which workers are killed."""
 
 
-@pytest.mark.timeout(150)
 async def test_killed_workers_lose_nothing_and_repeat_nothing(tmp_path: Path) -> None:
     chance = random.Random(20)
     killed: set[int] = set()

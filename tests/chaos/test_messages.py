@@ -22,7 +22,6 @@ pytestmark = [pytest.mark.chaos, pytest.mark.slow]
 LETTERS, CLERKS, PROCESSES, KILLS = 20_000, 10, 3, 9
 
 
-@pytest.mark.timeout(300)
 async def test_each_letter_is_used_once_whoever_is_killed(tmp_path: Path) -> None:
     killed: set[int] = set()
     with Crew(tmp_path) as crew:

@@ -12,7 +12,7 @@ from tests.chaos.processes import until
 from romancy import ActivityContext, App, Client, Status, StoreError, WorkflowContext, activity, sleep, workflow
 from romancy.store.sql.store import SqlStore
 
-pytestmark = [pytest.mark.chaos, pytest.mark.timeout(60)]
+pytestmark = pytest.mark.chaos
 
 
 @activity

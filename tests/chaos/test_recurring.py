@@ -126,7 +126,6 @@ def grown(early: Cost, late: Cost) -> list[str]:
     return found + ["blocks"] * (late.blocks > early.blocks + 500)
 
 
-@pytest.mark.timeout(300)
 async def test_a_round_costs_the_same_for_ever(measured: Measured) -> None:
     early, late = await measured(FOR_EVER)
     assert grown(early, late) == []
@@ -171,7 +170,6 @@ async def test_the_meter_sees_what_is_never_let_go(measured: Measured, monkeypat
 # --- nothing is skipped or doubled
 
 
-@pytest.mark.timeout(300)
 async def test_the_chain_goes_on_in_other_hands(tmp_path: Path) -> None:
     chance, killed = random.Random(4), set[int]()
     with Crew(tmp_path) as crew:

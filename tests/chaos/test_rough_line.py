@@ -23,7 +23,6 @@ def address() -> str:
     return servers.shared_postgres_database()
 
 
-@pytest.mark.timeout(180)
 @pytest.mark.parametrize("seed", [1, 2])
 async def test_nothing_is_lost_or_done_twice(
     address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int

@@ -54,7 +54,6 @@ class Place:
     workers: int
 
 
-@pytest.mark.timeout(400)
 async def test_a_storm_loses_nothing_and_repeats_nothing(place: Place, tmp_path: Path) -> None:
     books, chance, address = Books(), random.Random(7), place.address
     with Hands(address, tmp_path) as hands:
@@ -120,12 +119,10 @@ async def _begun(folder: Path, times: int) -> None:
     await until(seen, f"{times} attempts begin", more=lambda: "\n".join(log.read_text() for log in folder.glob("*.log")))
 
 
-@pytest.mark.timeout(120)
 async def test_a_zombie_changes_nothing(server: servers.Postgres, tmp_path: Path) -> None:
     assert await _zombie_writes(server.address, tmp_path, "") == []
 
 
-@pytest.mark.timeout(120)
 async def test_the_check_sees_a_zombie_that_writes(server: servers.Postgres, tmp_path: Path) -> None:
     assert await _zombie_writes(server.address, tmp_path, "unfenced") != []
 

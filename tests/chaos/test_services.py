@@ -32,7 +32,6 @@ def server() -> Iterator[servers.Postgres]:
     one.remove()
 
 
-@pytest.mark.timeout(200)
 async def test_a_flood_in_one_service_does_not_drown_the_other(server: servers.Postgres, tmp_path: Path) -> None:
     address, books = server.address, Books()
     folders = [tmp_path / name for name in ("orders", "visits")]

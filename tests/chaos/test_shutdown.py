@@ -17,7 +17,7 @@ from tests.databases import Lend
 
 from romancy import ActivityContext, App, StoreError, Workflow, WorkflowContext, activity, sleep, workflow
 
-pytestmark = [pytest.mark.chaos, pytest.mark.timeout(90)]
+pytestmark = pytest.mark.chaos
 
 
 @dataclass

@@ -13,7 +13,7 @@ from tests.chaos.processes import LEASE, LEFT_BEHIND, RECORDED_TWICE, Worker, Wo
 
 from romancy import Client
 
-pytestmark = [pytest.mark.chaos, pytest.mark.slow, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.chaos, pytest.mark.slow]
 
 
 @pytest.fixture

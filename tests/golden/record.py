@@ -46,7 +46,7 @@ IN_FLIGHT: dict[Workflow[..., Any], tuple[Any, ...]] = {
 
 async def record(folder: Path) -> None:
     """Write everything into a folder."""
-    async with TestEnvironment(worker_id="golden") as env:
+    async with TestEnvironment(workflows=[*ENDED], worker_id="golden") as env:
         for workflow, arguments in ENDED.items():
             await env.app.start_workflow(workflow.with_options(instance_id=workflow.name), *arguments)
             await env.settle()
@@ -70,7 +70,7 @@ async def how_it_ended(client: Client, instance_id: str) -> dict[str, Any]:
 async def _in_flight(file: Path) -> None:
     with tempfile.TemporaryDirectory() as place:
         database = f"{place}/golden.db"
-        async with TestEnvironment(f"sqlite:///{database}", worker_id="golden") as env:
+        async with TestEnvironment(f"sqlite:///{database}", workflows=[*IN_FLIGHT], worker_id="golden") as env:
             for workflow, arguments in IN_FLIGHT.items():
                 await env.app.start_workflow(workflow.with_options(instance_id=workflow.name), *arguments)
             await env.settle()

@@ -56,7 +56,7 @@ async def test_a_database_in_flight_is_taken_over(release: str, tmp_path: Path) 
     with sqlite3.connect(database) as connection:
         connection.executescript((HERE / release / "in-flight.sql").read_text())
     connection.close()
-    async with TestEnvironment(f"sqlite:///{database}") as env:
+    async with TestEnvironment(f"sqlite:///{database}", workflows=[*IN_FLIGHT]) as env:
         app = env.app
         await app.publish("golden-line", 2)
         await app.publish("golden-line", 3)

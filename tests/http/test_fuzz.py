@@ -220,7 +220,6 @@ def check(request: Request, answer: Answer) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 def test_broken_requests_to_a_real_app(database: str) -> None:
     """Fifty at a time; the database is asked afterwards what is in it."""
     witness = Witness(App(database, workflows=[paid]))

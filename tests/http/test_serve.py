@@ -21,7 +21,7 @@ from cloudevents.core.v1.event import CloudEvent
 from tests.http.calls import BATCH, STRUCTURED, event, structured
 from tests.http.serving import SHOP, Served, until
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.slow
 
 PATIENCE = 1.0
 """Seconds of `request_timeout` where a test waits for it to run out."""

@@ -16,7 +16,6 @@ from wsgiref.util import setup_testing_defaults
 from wsgiref.validate import validator
 
 import httpx
-import pytest
 from tests.http.calls import STRUCTURED, Recorder, binary, serve, structured
 
 from romancy import App, WorkflowContext, workflow
@@ -185,7 +184,6 @@ print(list(to_wsgi(App("wsgi.db"))(environ, print)))
 """
 
 
-@pytest.mark.timeout(60)
 def test_a_process_that_does_not_close_ends_all_the_same(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-W", "error", "-c", PROGRAM], cwd=tmp_path, capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")

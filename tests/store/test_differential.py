@@ -61,7 +61,6 @@ def _open(runner: asyncio.Runner, name: str, address: str) -> Place:
     return Place(name, address, store)
 
 
-@pytest.mark.timeout(600)
 def test_every_database_does_the_same_and_what_it_should(play: Play) -> None:
     fault = _first_fault(play, examples(100))
     if fault is not None:
@@ -121,7 +120,6 @@ def _plant_nobody_in_line(monkeypatch: Plant) -> None:
     )
 
 
-@pytest.mark.timeout(600)
 @pytest.mark.parametrize(
     "plant",
     [

@@ -345,7 +345,7 @@ async def test_an_old_server_is_known_by_its_version(address: str, monkeypatch: 
     old = asyncpg.types.ServerVersion(12, 22, 0, "final", 0)
     monkeypatch.setattr(asyncpg.Connection, "get_server_version", lambda self: old)
     error = await refused(store_on(address))
-    assert "is PostgreSQL 12; romancy needs 13 or newer" in str(error)
+    assert "is PostgreSQL 12; romancy needs 14 or newer" in str(error)
 
 
 async def test_a_newer_release_has_been_here(server: servers.Postgres) -> None:

@@ -58,7 +58,7 @@ pytestmark = [pytest.mark.chaos]
 
 DIRECT = Server(listen_notify=False)
 TIMER = Wait("timer:1", WaitKind.TIMER, since=20, due=99)
-COMMITS = re.compile(r"^COMMIT$|^WITH new AS|^WITH held AS|^UPDATE romancy_workers")
+COMMITS = re.compile(r"^COMMIT$|^WITH (new|held|asked) AS|^UPDATE romancy_workers")
 """Requests after which something is durable."""
 
 TABLES = (

@@ -72,13 +72,11 @@ def marked(checker: str) -> set[int]:
     return found
 
 
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize("checker", CHECKERS)
 def test_right_calls_are_accepted(checker: str, reports: dict[str, Reports]) -> None:
     assert reports[checker][RIGHT] == {}
 
 
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize("checker", CHECKERS)
 def test_wrong_calls_are_rejected(checker: str, reports: dict[str, Reports]) -> None:
     reported = reports[checker][WRONG]

@@ -128,6 +128,7 @@ class TestEnvironment:
         self._keeper: asyncio.Task[None] | None = None
         self._dying = False
         self._starting = False
+        self._restarting = asyncio.Lock()
         if replay_always:
             options.setdefault("cache_size", 0)
         options.setdefault("listen_notify", False)  # nothing happens unasked: no hint comes from a server, now or later
@@ -148,10 +149,11 @@ class TestEnvironment:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._keeper is not None:
-            self._keeper.cancel()
-            await asyncio.wait({self._keeper})
         self._plan.clear()
+        if self._keeper is not None:
+            async with self._restarting:  # a process that comes up is let come up: half of one could not be shut down
+                self._keeper.cancel()
+            await asyncio.wait({self._keeper})
         self._crashed.clear()
         await self.app.shutdown()
         if self._folder is not None:
@@ -161,6 +163,10 @@ class TestEnvironment:
 
     async def restart(self) -> None:
         """Let the process die, as `kill -9` would, and start another on the same database."""
+        async with self._restarting:
+            await self._restart()
+
+    async def _restart(self) -> None:
         self._dying = True
         try:
             await self.app._die()
@@ -170,7 +176,7 @@ class TestEnvironment:
         try:
             await self.app.startup()
         except SimulatedCrash:  # it died again while it started
-            await self.restart()
+            await self._restart()
         self.crashes += 1
 
     # --- time

@@ -18,7 +18,7 @@ CREATE TABLE romancy_attempts (
     beat_at      INTEGER,
     PRIMARY KEY (instance_id, generation, op, attempt)
 ) WITHOUT ROWID;
-INSERT INTO "romancy_attempts" VALUES('golden_retries',1,'patient:1',1,'patient',0,'golden/e3c6df84',1,'tests.golden.workflows:golden_retries:252:18',1893456000000000,1893456000000000,1893456000000000,1893456030000000,X'7B2274797065223A226275696C74696E733A436F6E6E656374696F6E4572726F72222C226D657373616765223A226E6F7420796574222C227472616365223A2254726163656261636B20286D6F737420726563656E742063616C6C206C617374293A5C6E202046696C65205C222F776F726B2F6D61696E2F7372632F726F6D616E63792F776F726B65722F617474656D70742E70795C222C206C696E65203137372C20696E205F63616C6C5F677561726465645C6E2020202076616C7565203D206177616974202873656C662E5F63616C6C282920696620776F726B65722E74656C6C6572206973204E6F6E6520656C73652073656C662E5F63616C6C5F746F6C6428776F726B65722E74656C6C657229295C6E2020202020202020202020205E5E5E5E5E5E5E5E5E5E5E5E5E5E5E5E5E5E5E5E5E5E5E5E5E5E5E5E5E5E5E5E5E5E5E5E5E5E5E5E5E5E5E5E5E5E5E5E5E5E5E5E5E5E5E5E5E5E5E5E5E5E5E5E5E5E5E5E5E5E5E5E5E5E5E5E5E5E5E5E5E5C6E202046696C65205C222F776F726B2F6D61696E2F74657374732F676F6C64656E2F776F726B666C6F77732E70795C222C206C696E65203235392C20696E2070617469656E745C6E20202020726169736520436F6E6E656374696F6E4572726F72285C226E6F74207965745C22295C6E436F6E6E656374696F6E4572726F723A206E6F74207965745C6E222C2266696E6765727072696E74223A2238653733356164633832343537646161222C2261726773223A5B226E6F7420796574225D2C226174747273223A7B7D2C226669656C6473223A7B7D2C2272656275696C64223A747275657D',NULL,1893456000000000);
+INSERT INTO "romancy_attempts" VALUES('golden_retries',1,'patient:1',1,'patient',0,'golden/5a301731',1,'tests.golden.workflows:golden_retries:252:18',1893456000000000,1893456000000000,1893456000000000,1893456030000000,X'7B2274797065223A226275696C74696E733A436F6E6E656374696F6E4572726F72222C226D657373616765223A226E6F7420796574222C227472616365223A2254726163656261636B20286D6F737420726563656E742063616C6C206C617374293A5C6E202046696C65205C222F776F726B2F6D61696E2F7372632F726F6D616E63792F776F726B65722F617474656D70742E70795C222C206C696E65203137372C20696E205F63616C6C5F677561726465645C6E2020202076616C7565203D206177616974202873656C662E5F63616C6C282920696620776F726B65722E74656C6C6572206973204E6F6E6520656C73652073656C662E5F63616C6C5F746F6C6428776F726B65722E74656C6C657229295C6E2020202020202020202020205E5E5E5E5E5E5E5E5E5E5E5E5E5E5E5E5E5E5E5E5E5E5E5E5E5E5E5E5E5E5E5E5E5E5E5E5E5E5E5E5E5E5E5E5E5E5E5E5E5E5E5E5E5E5E5E5E5E5E5E5E5E5E5E5E5E5E5E5E5E5E5E5E5E5E5E5E5E5E5E5E5C6E202046696C65205C222F776F726B2F6D61696E2F74657374732F676F6C64656E2F776F726B666C6F77732E70795C222C206C696E65203235392C20696E2070617469656E745C6E20202020726169736520436F6E6E656374696F6E4572726F72285C226E6F74207965745C22295C6E436F6E6E656374696F6E4572726F723A206E6F74207965745C6E222C2266696E6765727072696E74223A2238653733356164633832343537646161222C2261726773223A5B226E6F7420796574225D2C226174747273223A7B7D2C226669656C6473223A7B7D2C2272656275696C64223A747275657D',NULL,1893456000000000);
 CREATE TABLE romancy_audit (
     number      INTEGER PRIMARY KEY AUTOINCREMENT,
     at          INTEGER NOT NULL,
@@ -88,9 +88,9 @@ CREATE TABLE romancy_history (
     epoch        INTEGER NOT NULL,
     PRIMARY KEY (instance_id, generation, seq)
 ) WITHOUT ROWID;
-INSERT INTO "romancy_history" VALUES('golden_waits_for_event',1,1,'activity','double:1','ok',1893456000000000,'double',0,X'1239CBE2DD247E9E',X'7B226E223A317D',X'32',1,'tests.golden.workflows:golden_waits_for_event:222:20',1893456000000000,1893456000000000,1893456000000000,'golden/e3c6df84',1);
-INSERT INTO "romancy_history" VALUES('golden_waits_for_message',1,1,'subscribe','subscribe:golden-line:1','ok',1893456000000000,'subscribe:golden-line',0,X'0B295032DF89C391',X'7B226368616E6E656C223A22676F6C64656E2D6C696E65222C226D6F6465223A22636F6D706574696E67227D',NULL,0,'tests.golden.workflows:golden_waits_for_message:230:11',1893456000000000,NULL,NULL,'golden/e3c6df84',1);
-INSERT INTO "romancy_history" VALUES('golden_waits_for_message',1,2,'message','receive:golden-line:1','ok',1893456000000000,'receive:golden-line',0,X'35791AB39878FAF5',X'7B226368616E6E656C223A22676F6C64656E2D6C696E65227D',X'7B226964223A2230316238646163352D623430302D376130622D623962352D643166333464356161633237222C226368616E6E656C223A22676F6C64656E2D6C696E65222C2273656E646572223A6E756C6C2C22637265617465645F6174223A22323033302D30312D30315430303A30303A30302B30303A3030222C226D65746164617461223A7B7D2C2264617461223A317D',0,'tests.golden.workflows:golden_waits_for_message.<locals>.<listcomp>:231:20',1893456000000000,NULL,NULL,'golden/e3c6df84',2);
+INSERT INTO "romancy_history" VALUES('golden_waits_for_event',1,1,'activity','double:1','ok',1893456000000000,'double',0,X'1239CBE2DD247E9E',X'7B226E223A317D',X'32',1,'tests.golden.workflows:golden_waits_for_event:222:20',1893456000000000,1893456000000000,1893456000000000,'golden/5a301731',1);
+INSERT INTO "romancy_history" VALUES('golden_waits_for_message',1,1,'subscribe','subscribe:golden-line:1','ok',1893456000000000,'subscribe:golden-line',0,X'0B295032DF89C391',X'7B226368616E6E656C223A22676F6C64656E2D6C696E65222C226D6F6465223A22636F6D706574696E67227D',NULL,0,'tests.golden.workflows:golden_waits_for_message:230:11',1893456000000000,NULL,NULL,'golden/5a301731',1);
+INSERT INTO "romancy_history" VALUES('golden_waits_for_message',1,2,'message','receive:golden-line:1','ok',1893456000000000,'receive:golden-line',0,X'35791AB39878FAF5',X'7B226368616E6E656C223A22676F6C64656E2D6C696E65227D',X'7B226964223A2230316238646163352D623430302D376435642D626465322D313761323161313435363531222C226368616E6E656C223A22676F6C64656E2D6C696E65222C2273656E646572223A6E756C6C2C22637265617465645F6174223A22323033302D30312D30315430303A30303A30302B30303A3030222C226D65746164617461223A7B7D2C2264617461223A317D',0,'tests.golden.workflows:golden_waits_for_message.<locals>.<listcomp>:231:20',1893456000000000,NULL,NULL,'golden/5a301731',2);
 CREATE TABLE romancy_inbox (
     id          INTEGER PRIMARY KEY AUTOINCREMENT,
     instance_id TEXT    NOT NULL,
@@ -233,87 +233,11 @@ async def golden_sleeps(ctx: WorkflowContext) -> list[Any]:
     _, said = await asyncio.gather(sleep(ctx, timedelta(days=60)), impatient())
     return [said, await double(ctx, 4)]
 ',1893456000000000);
-INSERT INTO "romancy_sources" VALUES('723d5e4a8f2e600f','golden_together','','# tests.golden.workflows:113 (27 lines)
-@workflow
-async def golden_together(ctx: WorkflowContext) -> dict[str, Any]:
-    """asyncio''s own tools: gather, groups, timeouts, wait, queues, locks."""
-    found: dict[str, Any] = {"gathered": await asyncio.gather(*[double(ctx, n) for n in range(3)])}
-    async with asyncio.TaskGroup() as group:
-        tasks = [group.create_task(double(ctx, n)) for n in (10, 20)]
-    found["grouped"] = [task.result() for task in tasks]
-    try:
-        async with asyncio.timeout(60):
-            await sleep(ctx, 3600)
-    except TimeoutError:
-        found["timed out"] = True
-    quick, slow = asyncio.create_task(sleep(ctx, 1)), asyncio.create_task(sleep(ctx, timedelta(days=1)))
-    done, pending = await asyncio.wait({quick, slow}, return_when=asyncio.FIRST_COMPLETED)
-    found["first"] = quick in done and slow in pending
-    slow.cancel()
-    queue: asyncio.Queue[int] = asyncio.Queue()
-    lock = asyncio.Lock()
-
-    async def produce(n: int) -> None:
-        async with lock:
-            await queue.put(await double(ctx, n))
-
-    await asyncio.gather(produce(1), produce(2))
-    found["queued"] = [queue.get_nowait() for _ in range(2)]
-    await asyncio.sleep(5)
-    return found
-',1893456000000000);
-INSERT INTO "romancy_sources" VALUES('7b73194517a81174','golden_payloads','','# tests.golden.workflows:107 (4 lines)
-@workflow
-async def golden_payloads(ctx: WorkflowContext, parcel: Parcel, place: Place) -> tuple[Parcel, Place]:
-    """Models, dataclasses, bytes, decimals, times."""
-    return await pack(ctx, parcel, place)
-',1893456000000000);
-INSERT INTO "romancy_sources" VALUES('7c03a0bd9d632d4e','golden_saga','','# tests.golden.workflows:155 (10 lines)
-@workflow
-async def golden_saga(ctx: WorkflowContext) -> None:
-    """Fails, and is undone."""
-    await pack(ctx, Parcel(number=1, weight=Decimal("1.50")), Place("Ulm", b"\x00\xff"))
-    await register_compensation(ctx, undo, "by hand")
-    try:
-        await refuse(ctx, "first")
-    except TerminalError:
-        await double(ctx, 1)
-    await refuse(ctx, "second")
-',1893456000000000);
-INSERT INTO "romancy_sources" VALUES('7ce17085293532e5','golden_rounds','','# tests.golden.workflows:196 (7 lines)
-@workflow
-async def golden_rounds(ctx: WorkflowContext, n: int) -> int:
-    """Recurs: what is kept is its last generation."""
-    await double(ctx, n)
-    if n < 3:
-        await recur(ctx, n + 1)
-    return n
-',1893456000000000);
 INSERT INTO "romancy_sources" VALUES('92842fc227cbe00c','golden_retries','','# tests.golden.workflows:249 (4 lines)
 @workflow
 async def golden_retries(ctx: WorkflowContext) -> int:
     """Is between two attempts of an activity."""
     return await patient(ctx)
-',1893456000000000);
-INSERT INTO "romancy_sources" VALUES('bb92aa4f35d1f7e6','golden_steps','','# tests.golden.workflows:100 (5 lines)
-@workflow
-async def golden_steps(ctx: WorkflowContext, n: int) -> list[Any]:
-    """One after another, in a thread, with retries."""
-    doubled = [await double(ctx, i) for i in range(n)]
-    return [*doubled, await in_a_thread(ctx, "loud"), await at_the_third_try(ctx)]
-',1893456000000000);
-INSERT INTO "romancy_sources" VALUES('cef46e4ed84b1d84','golden_events','','# tests.golden.workflows:167 (11 lines)
-@workflow
-async def golden_events(ctx: WorkflowContext) -> list[Any]:
-    """Sends events to itself, and waits for one that never comes."""
-    await send_event(ctx, "golden.made", "/golden", {"n": 1})
-    await tell(ctx, "golden.told", 2)
-    told = await wait_event(ctx, "golden.told")
-    try:
-        await wait_event(ctx, "golden.never", timeout=30)
-    except EventTimeoutError:
-        return [told.data["n"]]
-    return []
 ',1893456000000000);
 INSERT INTO "romancy_sources" VALUES('d79a7ded94ec3831','golden_rounds_on','','# tests.golden.workflows:263 (7 lines)
 @workflow
@@ -323,46 +247,6 @@ async def golden_rounds_on(ctx: WorkflowContext, n: int) -> int:
         await recur(ctx, 2)
     event = await wait_event(ctx, "golden.go", subject=ctx.instance_id)
     return n + int(event.data["n"])
-',1893456000000000);
-INSERT INTO "romancy_sources" VALUES('e1bcbdc750147762','golden_channels','','# tests.golden.workflows:180 (14 lines)
-@workflow
-async def golden_channels(ctx: WorkflowContext) -> list[Any]:
-    """Subscribes, publishes, receives; groups; a message to itself."""
-    await subscribe(ctx, "golden", "broadcast")
-    await publish(ctx, "golden", {"n": 1})
-    await publish(ctx, "golden", b"\x01\x02", metadata={"k": "v"})
-    first, second = await receive(ctx, "golden"), await receive(ctx, "golden")
-    await unsubscribe(ctx, "golden")
-    await join_group(ctx, "golden-group")
-    members = await get_group_members(ctx, "golden-group")
-    await subscribe(ctx, "golden-direct", "direct")
-    await send_to(ctx, ctx.instance_id, "golden-direct", "to me")
-    third = await receive(ctx, "golden-direct")
-    return [first.data, second.data == b"\x01\x02", second.metadata, len(members), third.data]
-',1893456000000000);
-INSERT INTO "romancy_sources" VALUES('faa022e8dbac0073','golden_cancelled','','# tests.golden.workflows:205 (9 lines)
-@workflow
-async def golden_cancelled(ctx: WorkflowContext) -> str:
-    """Is cancelled while it sleeps, tidies up, and is undone."""
-    await pack(ctx, Parcel(number=1, weight=Decimal(1)), Place("Bonn", b""))
-    try:
-        await sleep(ctx, timedelta(days=30))
-    finally:
-        await double(ctx, 99)
-    return "never"
-',1893456000000000);
-INSERT INTO "romancy_sources" VALUES('fe060ea770cf4e74','golden_chance','','# tests.golden.workflows:142 (11 lines)
-@workflow
-async def golden_chance(ctx: WorkflowContext) -> bool:
-    """Time, chance and ids come from the context."""
-    seen = {ctx.now().isoformat(), str(ctx.random().random()), str(ctx.uuid4())}
-    for word in sorted(seen):
-        await in_a_thread(ctx, word)
-    await sleep(ctx, 1)
-    flips = [ctx.random().random() < 0.5 for _ in range(8)]
-    for heads in flips:
-        await (double(ctx, 1) if heads else in_a_thread(ctx, "tails"))
-    return len(flips) == 8
 ',1893456000000000);
 CREATE TABLE romancy_subscriptions (
     channel     TEXT    NOT NULL,

@@ -22,8 +22,13 @@ DELETE FROM romancy_commits WHERE at < ?
 -- The database's time in microseconds.
 SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint
 
+-- name: end_lost
+-- End a connection of ours that was lost, and wait for it: what it was told to do has been done then, or never will be.
+SELECT pg_terminate_backend(a.pid, 10000) FROM pg_stat_activity AS a
+WHERE a.pid = ?::int AND a.datname = current_database() AND a.usename = current_user
+
 -- name: quick
--- The short way: new instances, runs that go on with nothing but a longer history, runs that end with nothing left to clear.
+-- The short way: new instances, runs that go on with nothing but one more result, runs that end with nothing left to clear.
 -- What is out of the ordinary (the id is taken, the epoch old, something arrived, somebody else holds the row) is left out
 -- here and goes the long way. Nobody is waited for. In a step the hot row stays as it is; the lock is the fence.
 -- `= ANY` beside each join keeps the planner to the indexes, whatever it believes of the tables' sizes, and `coalesce` keeps
@@ -32,28 +37,99 @@ WITH new AS (
     INSERT INTO romancy_instances (
         id, workflow, version, status, generation, round, epoch, owner, wake_at, signal, signal_seen, deadline_at,
         fingerprint, created_at, started_at, updated_at, code, python, digest, born)
-    SELECT c.id, c.workflow, c.version, c.status, 1, 0, c.epoch, c.owner, c.wake_at, 0, 0, c.deadline_at, '', c.now,
-        c.started_at, c.now, c.code, c.python, c.digest, (SELECT coalesce(max(seq), 0) FROM romancy_events)
+    SELECT c.id, c.workflow, c.version, CASE WHEN c.owner IS NULL THEN 'pending' ELSE 'running' END, 1, 0,
+        CASE WHEN c.owner IS NULL THEN 0 ELSE 1 END, c.owner, CASE WHEN c.owner IS NULL THEN c.now END, 0, 0,
+        c.deadline_at, '', c.now, CASE WHEN c.owner IS NOT NULL THEN c.now END, c.now, c.code, c.python, c.digest,
+        (SELECT coalesce(max(seq), 0) FROM romancy_events)
     FROM unnest(
-        :new_id::text[], :new_workflow::text[], :new_version::text[], :new_status::text[], :new_epoch::bigint[],
-        :new_owner::text[], :new_wake_at::bigint[], :new_deadline_at::bigint[], :new_now::bigint[],
-        :new_started_at::bigint[], :new_code::text[], :new_python::text[], :new_digest::bytea[]) AS c (
-        id, workflow, version, status, epoch, owner, wake_at, deadline_at, now, started_at, code, python, digest)
+        :new_id::text[], :new_workflow::text[], :new_version::text[], :new_owner::text[], :new_deadline_at::bigint[],
+        :new_now::bigint[], :new_code::text[], :new_python::text[], :new_digest::bytea[]) AS c (
+        id, workflow, version, owner, deadline_at, now, code, python, digest)
     ON CONFLICT (id) DO NOTHING
     RETURNING id),
 inputs AS (
     INSERT INTO romancy_payloads (instance_id, generation, input)
     SELECT new.id, 1, c.input FROM unnest(:new_id::text[], :new_input::bytea[]) AS c (id, input) JOIN new ON new.id = c.id),
 held AS MATERIALIZED (
-    SELECT i.id, f.generation, f.ends, f.status, f.now, f.fingerprint, f.output, f.error
+    SELECT f.*
     FROM unnest(
-        :id::text[], :generation::bigint[], :epoch::bigint[], :owner::text[], :seen::bigint[], :length::bigint[],
-        :ends::boolean[], :bound::boolean[], :status::text[], :now::bigint[], :fingerprint::text[], :output::bytea[],
-        :error::bytea[]) AS f (
-        id, generation, epoch, owner, seen, length, ends, bound, status, now, fingerprint, output, error)
+        :id::text[], :generation::bigint[], :epoch::bigint[], :seen::bigint[], :length::bigint[], :status::text[],
+        :bound::boolean[], :now::bigint[], :fingerprint::text[], :output::bytea[], :error::bytea[], :op::text[],
+        :name::text[], :at::bigint[], :digest::bytea[], :input::bytea[], :value::bytea[], :site::text[],
+        :scheduled_at::bigint[], :started_at::bigint[], :ended_at::bigint[]) AS f (
+        id, generation, epoch, seen, length, status, bound, now, fingerprint, output, error, op, name, at, digest, input,
+        value, site, scheduled_at, started_at, ended_at)
     JOIN romancy_instances AS i ON i.id = f.id
     WHERE i.id = ANY (:id::text[]) AND i.generation = f.generation AND i.epoch = f.epoch
-        AND coalesce(i.owner, '') = f.owner AND i.signal = f.seen AND i.signal_seen = f.seen
+        AND coalesce(i.owner, '') = :worker::text AND i.signal = f.seen AND i.signal_seen = f.seen
+        AND (f.status IS NOT NULL OR (i.status = 'running' AND i.wake_at IS NULL AND i.retrying_since IS NULL))
+        AND NOT (f.bound AND (
+            EXISTS (SELECT 1 FROM romancy_waits AS w WHERE w.instance_id = f.id OFFSET 0)
+            OR EXISTS (SELECT 1 FROM romancy_inbox AS m WHERE m.instance_id = f.id OFFSET 0)
+            OR EXISTS (SELECT 1 FROM romancy_deliveries AS d WHERE d.instance_id = f.id OFFSET 0)
+            OR EXISTS (SELECT 1 FROM romancy_subscriptions AS s WHERE s.instance_id = f.id OFFSET 0)
+            OR EXISTS (SELECT 1 FROM romancy_members AS g WHERE g.instance_id = f.id OFFSET 0)
+            OR EXISTS (SELECT 1 FROM romancy_attempts AS a WHERE a.instance_id = f.id AND a.open = 1 OFFSET 0)))
+        AND coalesce((
+            SELECT max(h.seq) FROM romancy_history AS h
+            WHERE h.instance_id = f.id AND h.generation = f.generation), 0) = f.length
+    FOR NO KEY UPDATE OF i SKIP LOCKED),
+ended AS (
+    UPDATE romancy_instances AS i SET
+        status = held.status, updated_at = held.now, ended_at = held.now, fingerprint = held.fingerprint, owner = NULL,
+        wake_at = NULL, retrying_since = NULL
+    FROM held WHERE i.id = ANY (:id::text[]) AND i.id = held.id AND held.status IS NOT NULL),
+results AS (
+    UPDATE romancy_payloads AS p SET output = held.output, error = held.error
+    FROM held
+    WHERE p.instance_id = ANY (:id::text[]) AND p.instance_id = held.id AND p.generation = held.generation
+        AND held.status IS NOT NULL),
+grown AS (
+    INSERT INTO romancy_history (
+        instance_id, generation, seq, kind, op, outcome, at, name, role, digest, input, value, attempt, site,
+        scheduled_at, started_at, ended_at, worker, epoch)
+    SELECT held.id, held.generation, held.length + 1, 'activity', held.op, 'ok', held.at, held.name, 0, held.digest,
+        held.input, held.value, 1, held.site, held.scheduled_at, held.started_at, held.ended_at, :worker::text, held.epoch
+    FROM held WHERE held.op IS NOT NULL)
+SELECT id FROM new UNION ALL SELECT id FROM held
+
+-- name: quick_steps
+-- The same where there are only steps.
+WITH held AS MATERIALIZED (
+    SELECT f.*
+    FROM unnest(
+        :id::text[], :generation::bigint[], :epoch::bigint[], :seen::bigint[], :length::bigint[], :op::text[],
+        :name::text[], :at::bigint[], :digest::bytea[], :input::bytea[], :value::bytea[], :site::text[],
+        :scheduled_at::bigint[], :started_at::bigint[], :ended_at::bigint[]) AS f (
+        id, generation, epoch, seen, length, op, name, at, digest, input, value, site, scheduled_at, started_at, ended_at)
+    JOIN romancy_instances AS i ON i.id = f.id
+    WHERE i.id = ANY (:id::text[]) AND i.generation = f.generation AND i.epoch = f.epoch
+        AND coalesce(i.owner, '') = :worker::text AND i.signal = f.seen AND i.signal_seen = f.seen AND i.status = 'running'
+        AND i.wake_at IS NULL AND i.retrying_since IS NULL
+        AND coalesce((
+            SELECT max(h.seq) FROM romancy_history AS h
+            WHERE h.instance_id = f.id AND h.generation = f.generation), 0) = f.length
+    FOR NO KEY UPDATE OF i SKIP LOCKED)
+INSERT INTO romancy_history (
+    instance_id, generation, seq, kind, op, outcome, at, name, role, digest, input, value, attempt, site, scheduled_at,
+    started_at, ended_at, worker, epoch)
+SELECT held.id, held.generation, held.length + 1, 'activity', held.op, 'ok', held.at, held.name, 0, held.digest, held.input,
+    held.value, 1, held.site, held.scheduled_at, held.started_at, held.ended_at, :worker::text, held.epoch
+FROM held
+RETURNING instance_id
+
+-- name: quick_others
+-- The same for runs that go on or end with several results, or with others than activities'.
+WITH held AS MATERIALIZED (
+    SELECT f.*
+    FROM unnest(
+        :id::text[], :generation::bigint[], :epoch::bigint[], :seen::bigint[], :length::bigint[], :status::text[],
+        :bound::boolean[], :now::bigint[], :fingerprint::text[], :output::bytea[], :error::bytea[],
+        :ends::boolean[]) AS f (
+        id, generation, epoch, seen, length, status, bound, now, fingerprint, output, error, ends)
+    JOIN romancy_instances AS i ON i.id = f.id
+    WHERE i.id = ANY (:id::text[]) AND i.generation = f.generation AND i.epoch = f.epoch
+        AND coalesce(i.owner, '') = :worker::text AND i.signal = f.seen AND i.signal_seen = f.seen
         AND (f.ends OR (i.status = f.status AND i.wake_at IS NULL AND i.retrying_since IS NULL))
         AND NOT (f.bound AND (
             EXISTS (SELECT 1 FROM romancy_waits AS w WHERE w.instance_id = f.id OFFSET 0)
@@ -74,38 +150,8 @@ ended AS (
 results AS (
     UPDATE romancy_payloads AS p SET output = held.output, error = held.error
     FROM held
-    WHERE p.instance_id = ANY (:id::text[]) AND p.instance_id = held.id AND p.generation = held.generation AND held.ends),
-grown AS (
-    INSERT INTO romancy_history (
-        instance_id, generation, seq, kind, op, outcome, at, name, role, digest, input, value, attempt, site,
-        scheduled_at, started_at, ended_at, worker, epoch)
-    SELECT h.id, held.generation, h.seq, h.kind, h.op, h.outcome, h.at, h.name, h.role, h.digest, h.input, h.value,
-        h.attempt, h.site, h.scheduled_at, h.started_at, h.ended_at, h.worker, h.epoch
-    FROM unnest(
-        :h_id::text[], :h_seq::bigint[], :h_kind::text[], :h_op::text[], :h_outcome::text[], :h_at::bigint[],
-        :h_name::text[], :h_role::smallint[], :h_digest::bytea[], :h_input::bytea[], :h_value::bytea[],
-        :h_attempt::bigint[], :h_site::text[], :h_scheduled_at::bigint[], :h_started_at::bigint[], :h_ended_at::bigint[],
-        :h_worker::text[], :h_epoch::bigint[]) AS h (
-        id, seq, kind, op, outcome, at, name, role, digest, input, value, attempt, site, scheduled_at, started_at,
-        ended_at, worker, epoch)
-    JOIN held ON held.id = h.id)
-SELECT id FROM new UNION ALL SELECT id FROM held
-
--- name: quick_steps
--- The same where there are only steps.
-WITH held AS MATERIALIZED (
-    SELECT i.id, f.generation
-    FROM unnest(
-        :id::text[], :generation::bigint[], :epoch::bigint[], :owner::text[], :seen::bigint[], :length::bigint[],
-        :status::text[]) AS f (id, generation, epoch, owner, seen, length, status)
-    JOIN romancy_instances AS i ON i.id = f.id
-    WHERE i.id = ANY (:id::text[]) AND i.generation = f.generation AND i.epoch = f.epoch
-        AND coalesce(i.owner, '') = f.owner AND i.signal = f.seen AND i.signal_seen = f.seen AND i.status = f.status
-        AND i.wake_at IS NULL AND i.retrying_since IS NULL
-        AND coalesce((
-            SELECT max(h.seq) FROM romancy_history AS h
-            WHERE h.instance_id = f.id AND h.generation = f.generation), 0) = f.length
-    FOR NO KEY UPDATE OF i SKIP LOCKED),
+    WHERE p.instance_id = ANY (:id::text[]) AND p.instance_id = held.id AND p.generation = held.generation
+        AND held.ends),
 grown AS (
     INSERT INTO romancy_history (
         instance_id, generation, seq, kind, op, outcome, at, name, role, digest, input, value, attempt, site,

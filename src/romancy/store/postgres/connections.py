@@ -69,7 +69,7 @@ class Connections:
             address,
             timeout=patience,
             server_settings={} if names_itself(address) else {"application_name": "romancy"},
-            statement_cache_size=0 if self.pooled else _STATEMENTS,
+            statement_cache_size=_STATEMENTS if self.pooled is False else 0,  # unnamed ones, until that is known
         )
         _watch(connection)
         return connection

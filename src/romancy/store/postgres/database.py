@@ -148,12 +148,12 @@ class PostgresDatabase(ServerDatabase["Connection[Any]"]):
     # --- the short way
 
     async def write_plainest(self, batch: Sequence[Write]) -> dict[int, Answer]:
-        """One statement for new instances, plain steps and plain ends, one for awaited events; committed by themselves."""
+        """A statement for new instances, plain steps and plain ends, one for awaited events; committed by themselves."""
         answers: dict[int, Answer] = {}
         quick = Quick(batch)
-        if (name := quick.statement) is not None:
-            written = await self._write_plainly(name, quick.values(), "quick_done", quick.done_values)
-            answers = quick.answers([row[0] for row in written])
+        for name, values, traces in quick.parts():
+            written = await self._write_plainly(name, values, "quick_done", traces)
+            answers |= quick.answers([row[0] for row in written])
         if coming := Answers(batch):
             values = coming.values()
             answers |= coming.answers(await self._write_plainly("quick_answers", values, "quick_answered", lambda: values))
@@ -163,16 +163,22 @@ class PostgresDatabase(ServerDatabase["Connection[Any]"]):
         """One statement that is a transaction; if its outcome is not known, it is asked for."""
         if self._hook is not None:  # the points where tests crash lie within a transaction
             return await self.transact(lambda cursor: cursor.rows(name, values), in_turn=False)
+        line: list[int] = []
         try:
-            return await self._ask(name, values)
+            return await self._ask(name, values, line)
         except Exception as error:
             if self.trouble_of(error) is not Trouble.AWAY:
                 raise
+            if line and not self._connections.pooled:  # a pooler ends it itself
+                await self.persist(partial(self._ask, "end_lost", line))
             return await self.persist(partial(self._ask, done, done_values()))
 
-    async def _ask(self, name: str, values: Values) -> list[Any]:
+    async def _ask(self, name: str, values: Values, line: list[int] | None = None) -> list[Any]:
+        """Run a statement; `line` is told the number of the server's process that is given it."""
         statement = one(name)
         async with self._connections.one() as connection:
+            if line is not None:
+                line.append(connection.get_server_pid())
             found: list[Any] = await connection.fetch(statement.text, *statement.arguments(values))
             return found
 

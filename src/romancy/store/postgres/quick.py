@@ -8,10 +8,10 @@ taken, the epoch old, something arrived) go the long way, which looks first and 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
-from typing import Any, TypeGuard
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple, TypeGuard
 
-from romancy.model.history import Entry, Outcome
+from romancy.model.history import Entry, Kind, Outcome, Role
 from romancy.model.status import Status
 from romancy.model.talk import Reply, Wanted
 from romancy.model.transition import Accept, Answer, Applied, Create, Post, Transition, Write
@@ -20,13 +20,12 @@ from romancy.store.sql.events import wish
 from romancy.store.sql.shapes import has_extras, is_step
 
 _NEW = (
-    "new_id", "new_workflow", "new_version", "new_status", "new_epoch", "new_owner", "new_wake_at", "new_deadline_at",
-    "new_now", "new_started_at", "new_code", "new_python", "new_digest", "new_input",
+    "new_id", "new_workflow", "new_version", "new_owner", "new_deadline_at", "new_now", "new_code", "new_python",
+    "new_digest", "new_input",
 )  # fmt: skip
-_HELD = (
-    "id", "generation", "epoch", "owner", "seen", "length", "status", "ends", "bound", "now", "fingerprint", "output",
-    "error",
-)  # fmt: skip
+_HELD = ("id", "generation", "epoch", "seen", "length", "status", "bound", "now", "fingerprint", "output", "error")
+_ONE = ("op", "name", "at", "digest", "input", "value", "site", "scheduled_at", "started_at", "ended_at")
+_NONE = (None,) * len(_ONE)
 _ASKED = (
     "id", "generation", "epoch", "worker", "new_epoch", "length", "status", "wake_at", "retrying_since", "now", "op", "type",
     "subject", "due", "wish",
@@ -34,15 +33,30 @@ _ASKED = (
 _HISTORY = ("h_id", *[f"h_{name}" for name in Entry._fields])
 
 
+class Part(NamedTuple):
+    """A statement with what to run it with, and with what to ask whether it has been carried out."""
+
+    statement: str
+    values: dict[str, Any]
+    traces: Callable[[], dict[str, Any]]
+
+
 class Quick:
-    """The writes of a batch that can go the short way, as the columns of one statement."""
+    """The writes of a batch that can go the short way, as the columns of a statement or two.
+
+    Each column costs at both ends. So what most steps have in common is left to a statement for them: one new entry, of an
+    activity that succeeded at once, under the instance's own worker.
+    """
 
     def __init__(self, batch: Sequence[Write]) -> None:
         self._batch = batch
         self._index: dict[str, int] = {}
         """Instances of which something is written: what follows it must not overtake it."""
+        self._worker = ""
         self._new: list[tuple[Any, ...]] = []
         self._held: list[tuple[Any, ...]] = []
+        self._other: list[tuple[Any, ...]] = []
+        """Those that are like others but for their entries, which follow."""
         self._history: list[tuple[Any, ...]] = []
         self._ends = False
         waiting: set[str] = set()
@@ -55,21 +69,19 @@ class Quick:
             else:
                 self._index[write.instance_id] = index
 
-    @property
-    def statement(self) -> str | None:
-        """The name of the statement, if there is anything for it."""
-        if self._new or self._ends:
-            return "quick"
-        return "quick_steps" if self._held else None
+    def parts(self) -> Iterator[Part]:
+        """What to run."""
+        if self._new or self._held:
+            values = _columns(_HELD + _ONE, self._held) | _columns(_NEW, self._new) | {"worker": self._worker}
+            name = "quick" if self._new or self._ends else "quick_steps"
+            yield Part(name, values, lambda: self._traces(self._new, self._held))
+        if self._other:
+            values = _columns((*_HELD, "ends"), self._other) | _columns(_HISTORY, self._history) | {"worker": self._worker}
+            yield Part("quick_others", values, lambda: self._traces(self._other))
 
-    def values(self) -> dict[str, Any]:
-        """What to run the statement with."""
-        return _columns(_NEW, self._new) | _columns(_HELD, self._held) | _columns(_HISTORY, self._history)
-
-    def done_values(self) -> dict[str, Any]:
-        """What to ask with whether the statement has been carried out."""
-        lines = [_trace(self._batch[index]) for index in self._index.values()]
-        return _columns(("id", "generation", "epoch", "worker", "last", "now"), lines)
+    def _traces(self, *lines: list[tuple[Any, ...]]) -> dict[str, Any]:
+        writes = [self._batch[self._index[line[0]]] for some in lines for line in some]
+        return _columns(("id", "generation", "epoch", "worker", "last", "now"), [_trace(write) for write in writes])
 
     def answers(self, written: Sequence[str]) -> dict[int, Answer]:
         """The answers for what was written."""
@@ -80,41 +92,50 @@ class Quick:
         if type(write) is Create:
             return self._create(write)
         assert isinstance(write, Transition)
+        if self._worker != write.worker and self._worker:
+            return False
         ending = write.ending
-        if not is_step(write):
-            if ending is None or write.length is None or has_extras(write):
+        if ending is None:
+            if not is_step(write):
                 return False
-            if write.bound and write.status is Status.FAILED:
-                return False  # what it belonged to is noted, in case it is retried
-            self._ends = True
-        end = (None, None, None) if ending is None else (ending.fingerprint, ending.output, ending.error)
-        head = (write.instance_id, write.generation, write.epoch, write.worker, write.seen, write.length, write.status)
-        bound = ending is not None and (write.bound or write.seen != 0)
-        self._held.append((*head, ending is not None, bound, write.now, *end))
-        self._history += [(write.instance_id, *entry) for entry in write.history]
+            end: tuple[Any, ...] = (None, False, write.now, None, None, None)
+        elif write.length is None or has_extras(write) or (write.bound and write.status is Status.FAILED):
+            return False  # of one that fails it is noted what it belonged to, in case it is retried
+        else:
+            bound = write.bound or write.seen != 0
+            end = (write.status, bound, write.now, ending.fingerprint, ending.output, ending.error)
+        self._worker = write.worker
+        self._add((write.instance_id, write.generation, write.epoch, write.seen, write.length, *end), write)
         return True
+
+    def _add(self, line: tuple[Any, ...], write: Transition) -> None:
+        history = write.history
+        if (ends := write.ending is not None) and not history:
+            self._held.append(line + _NONE)
+        elif len(history) == 1 and (ends or write.status is Status.RUNNING) and _is_usual(history[0], write):
+            entry = history[0]
+            one = (entry.op, entry.name, entry.at, entry.digest, entry.input, entry.value, entry.site)
+            self._held.append((*line, *one, entry.scheduled_at, entry.started_at, entry.ended_at))
+        else:
+            self._other.append((*line[:5], write.status, *line[6:], ends))
+            self._history += [(write.instance_id, *entry) for entry in history]
+            return
+        self._ends = self._ends or ends
 
     def _create(self, write: Create) -> bool:
         if "\0" in write.instance_id or write.ending is not None:
             return False  # the long way says what is wrong with it
-        held = write.owner is not None
-        self._new.append((
-            write.instance_id,
-            write.workflow,
-            write.version,
-            Status.RUNNING if held else Status.PENDING,
-            1 if held else 0,
-            write.owner,
-            None if held else write.now,
-            write.deadline_at,
-            write.now,
-            write.now if held else None,
-            write.code,
-            write.python,
-            write.digest,
-            write.input,
-        ))  # fmt: skip
+        head = (write.instance_id, write.workflow, write.version, write.owner, write.deadline_at, write.now)
+        self._new.append((*head, write.code, write.python, write.digest, write.input))
         return True
+
+
+def _is_usual(entry: Entry, write: Transition) -> bool:
+    if entry.kind is not Kind.ACTIVITY or entry.outcome is not Outcome.OK or entry.role is not Role.FED:
+        return False
+    if entry.attempt != 1 or entry.seq - 1 != write.length:
+        return False
+    return entry.worker == write.worker and entry.epoch == write.epoch
 
 
 class Answers:

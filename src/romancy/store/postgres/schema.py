@@ -12,7 +12,7 @@ from romancy.errors import StoreError
 from romancy.store.migrator import pending, read_migrations, refuse_behind
 
 MIGRATIONS = "romancy.store.postgres.migrations"
-OLDEST = 13
+OLDEST = 14
 
 _BOOKS = """
 CREATE TABLE IF NOT EXISTS romancy_migrations (
