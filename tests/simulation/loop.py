@@ -34,6 +34,7 @@ class Lane:
         self.ready: deque[asyncio.Handle] = deque()
         self.frozen_until = 0.0
         self.dead = False
+        self._buried: list[asyncio.Handle] = []
 
     def freeze(self, until: float) -> None:
         """Do nothing until then."""
@@ -46,7 +47,18 @@ class Lane:
     def kill(self) -> None:
         """Do nothing, ever."""
         self.dead = True
+        self._buried += self.ready  # kept: what is thrown away unfinished would complain
         self.ready.clear()
+
+    def put(self, handle: asyncio.Handle) -> None:
+        """Something more to do."""
+        (self._buried if self.dead else self.ready).append(handle)
+
+    def rise(self) -> None:
+        """When all is over, the dead may finish, so that nothing is left of them."""
+        self.dead = False
+        self.thaw()
+        self.ready += self._buried
 
     def context(self) -> contextvars.Context:
         """A context in which everything that is begun belongs to this lane."""
@@ -76,7 +88,6 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         self._order = itertools.count()
         self._turns = 0
         """Turns since time has passed."""
-        self.after_turn: Callable[[], None] = _nothing
 
     def add(self, lane: Lane) -> None:
         """A process more."""
@@ -95,9 +106,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         self._check_closed()
         context = contextvars.copy_context() if context is None else context
         handle = asyncio.Handle(callback, args, self, context)
-        whose = self._lane_of(context)
-        if not whose.dead:
-            whose.ready.append(handle)
+        self._lane_of(context).put(handle)
         return handle
 
     call_soon_threadsafe = call_soon  # there are no threads
@@ -158,14 +167,13 @@ class SimulatedLoop(asyncio.BaseEventLoop):
             handle = lane.ready.popleft()
             if not handle.cancelled():
                 handle._run()
-        self.after_turn()
 
     def _ring(self) -> None:
         timers = self._timers
         while timers and timers[0][0] <= self._now:
             _, _, lane, handle = heapq.heappop(timers)
-            if not lane.dead and not handle.cancelled():
-                lane.ready.append(handle)
+            if not handle.cancelled():
+                lane.put(handle)
 
     def _pass_time(self) -> None:
         """Move to when somebody can go on."""
@@ -187,7 +195,3 @@ class SimulatedLoop(asyncio.BaseEventLoop):
 
     def _write_to_self(self) -> None:
         """Nobody sleeps."""
-
-
-def _nothing() -> None:
-    pass

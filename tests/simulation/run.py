@@ -222,11 +222,8 @@ class Play:
         for row in world.watch.rows.values():
             if row.status.ended:
                 continue
-            if row.id not in endless or row.owner is not None or (row.wake_at or 2**63) <= world.clock.now():
-                yield f"{row}"
-            elif row.wake_at is not None:
-                yield f"{row}"
-            elif row.status is Status.PAUSED or row.signal != row.signal_seen:
+            waits = row.owner is None and row.wake_at is None and row.status is not Status.PAUSED
+            if row.id not in endless or not waits:
                 yield f"{row}"
         if world.watch.undelivered():
             yield f"{world.watch.undelivered()} events in the outbox"
@@ -338,8 +335,7 @@ class Play:
             world.watch.close()
         for process in world.processes:
             for one in (process.lane, process.heart):
-                one.dead = False
-                one.thaw()
+                one.rise()
         logging.getLogger("romancy").disabled = True
         try:
             loop.run_until_complete(self._bury())

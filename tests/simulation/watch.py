@@ -13,7 +13,7 @@ from romancy.errors import StoreError
 from romancy.model.status import ENDED, Status
 from romancy.model.transition import Answer, Applied, Transition, Write
 
-_BEGINS = frozenset({Status.PENDING, Status.RUNNING, Status.FAILED})
+_BEGINS = frozenset({Status.PENDING, Status.RUNNING, Status.TERMINATED})  # terminated: in the commit of its start
 _LIVE = frozenset(
     {
         Status.RUNNING,
@@ -27,12 +27,12 @@ _LIVE = frozenset(
 _ENDS = ENDED - {Status.RECURRED}
 _FOLLOWS: dict[Status, frozenset[Status]] = {
     Status.PENDING: _LIVE | {Status.CANCELLED, Status.TERMINATED, Status.FAILED},
-    Status.RUNNING: _LIVE | _ENDS,
+    Status.RUNNING: _LIVE | _ENDS | {Status.PENDING},  # pending: its owner is held for dead, or has shut down
     Status.WAITING_FOR_EVENT: _LIVE | _ENDS,
     Status.WAITING_FOR_MESSAGE: _LIVE | _ENDS,
     Status.WAITING_FOR_TIMER: _LIVE | _ENDS,
     # Nothing but its end comes after the way back has begun, however often it is interrupted.
-    Status.COMPENSATING: frozenset({Status.COMPENSATING, Status.RUNNING, Status.PAUSED, *_ENDS}) - {Status.COMPLETED},
+    Status.COMPENSATING: frozenset({Status.PAUSED, *_ENDS}) - {Status.COMPLETED},
     Status.PAUSED: _LIVE | _ENDS | {Status.PENDING},
     **dict.fromkeys(_ENDS, frozenset()),
 }
