@@ -8,6 +8,7 @@ import gc
 import logging
 import random
 import tempfile
+import traceback
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -85,6 +86,9 @@ def _run(world: World, loop: SimulatedLoop) -> Report:
     except (Failed, Restless) as error:
         if not world.ledger.faults:
             world.fault(str(error))
+    except Exception as error:  # a client, a check or the engine broke down
+        world.fault(f"{type(error).__name__}: {error}")
+        world.trace += traceback.format_exc().splitlines()
     finally:
         outcome = Report(
             world.seed, tuple(world.ledger.faults), world.digest, tuple(world.trace), loop.time()
