@@ -18,10 +18,9 @@ from romancy.app import App
 from romancy.core.commands import Issue
 from romancy.core.execution import Execution
 from romancy.model.instance import Row
-from romancy.model.outbox import Delivered, OutboxRow, Settled
+from romancy.model.outbox import Delivered, OutboxRow
 from romancy.model.talk import AcceptedEvent, Event
-from romancy.model.transition import Answer, Applied, Transition, Write
-from romancy.outbox import relay as relays
+from romancy.model.transition import Answer, Applied, Transition
 from romancy.outbox.relay import Relay
 from romancy.store import committer as committers
 from romancy.store.committer import Committer
@@ -33,7 +32,7 @@ from romancy.worker.finder import Finder
 from romancy.worker.host import Host
 from romancy.worker.retries import Retries
 from romancy.worker.upkeep import Upkeep
-from romancy.worker.worker import Worker, WorkerOptions
+from romancy.worker.worker import WorkerOptions
 
 Replace = Callable[[object, str, Any], None]
 

@@ -11,10 +11,10 @@ from tests.simulation.loop import Lane
 from tests.simulation.seam import Seam
 
 from romancy import App
+from romancy.core.patch import OrderedSet
 from romancy.errors import StoreError
 from romancy.ingress.entrance import open_http
 from romancy.ingress.types import HTTPSettings
-from romancy.core.patch import OrderedSet
 from romancy.store.port import Store
 
 if TYPE_CHECKING:

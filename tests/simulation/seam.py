@@ -1,7 +1,7 @@
 """The seam between a process and its store: every call passes here, and here it can go wrong.
 
-The store behind it is the real one, on a file; a call of it is done at one point of virtual time and sees nothing else happen
-meanwhile, as a transaction does.
+The store behind it is the real one, on a file; a call of it is done at one point of virtual time, and nothing else happens
+meanwhile, as in a transaction.
 """
 
 from __future__ import annotations

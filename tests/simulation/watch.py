@@ -6,8 +6,9 @@ What is checked here holds at every moment, whatever goes wrong: it needs no kno
 from __future__ import annotations
 
 import sqlite3
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from romancy.errors import StoreError
 from romancy.model.status import ENDED, Status
@@ -43,7 +44,10 @@ SELECT i.id, i.workflow, i.status, i.generation, i.epoch, i.owner, i.wake_at, i.
        (SELECT count(*) FROM romancy_waits AS w WHERE w.instance_id = i.id)
 FROM romancy_instances AS i ORDER BY i.id
 """
-_HISTORY = "SELECT * FROM romancy_history WHERE instance_id = ? AND generation = ? ORDER BY seq"
+_HISTORY = """
+SELECT seq, kind, op, outcome, at, name, role, digest, input, value, attempt, worker, epoch
+FROM romancy_history WHERE instance_id = ? AND generation = ? ORDER BY seq
+"""
 
 
 class Seen(NamedTuple):
@@ -61,16 +65,40 @@ class Seen(NamedTuple):
     waits: int
 
 
+class Recorded(NamedTuple):
+    """A line of a history, as the database has it."""
+
+    seq: int
+    kind: str
+    op: str
+    outcome: str
+    at: int
+    name: str
+    role: int
+    digest: bytes
+    input: bytes | None
+    value: bytes | None
+    attempt: int
+    worker: str
+    epoch: int
+
+
 class Watch:
     """Compares what is in the database with what was there before."""
 
     def __init__(self, path: str, fault: Callable[[str], None]) -> None:
-        self._connection = sqlite3.connect(path, isolation_level=None)
+        self._path = path
+        self._connection = sqlite3.connect(":memory:")
         self._fault = fault
         self.rows: dict[str, Seen] = {}
         self._owners: dict[tuple[str, int], str] = {}
         """Who has written under each epoch of an instance."""
-        self._histories: dict[tuple[str, int], list[tuple[Any, ...]]] = {}
+        self._histories: dict[tuple[str, int], list[Recorded]] = {}
+
+    def open(self) -> None:
+        """Begin to look: the file is there."""
+        self._connection.close()
+        self._connection = sqlite3.connect(self._path, isolation_level=None)
 
     def close(self) -> None:
         """Look no more."""
@@ -78,13 +106,9 @@ class Watch:
 
     # --- looking
 
-    def history(self, instance_id: str, generation: int) -> list[tuple[Any, ...]]:
+    def history(self, instance_id: str, generation: int) -> list[Recorded]:
         """What is recorded of an instance."""
-        return self._connection.execute(_HISTORY, (instance_id, generation)).fetchall()
-
-    def every(self, table: str) -> list[tuple[Any, ...]]:
-        """All rows of a table, in order."""
-        return sorted(self._connection.execute(f"SELECT * FROM {table}").fetchall(), key=repr)
+        return [Recorded(*line) for line in self._connection.execute(_HISTORY, (instance_id, generation))]
 
     def has_event(self, source: str, id: str) -> bool:
         """Whether an event is stored."""
@@ -166,14 +190,14 @@ class Watch:
         before = self._histories.get((row.id, row.generation), [])
         if now[: len(before)] != before:
             self._fault(f"the history of {row.id} was changed: {before} became {now}")
-        if [entry[2] for entry in now] != list(range(1, len(now) + 1)):
-            self._fault(f"the history of {row.id} has gaps: {[entry[2] for entry in now]}")
-        ops = [entry[4] for entry in now if entry[4]]
-        if len(ops) != len(set(ops)):
-            self._fault(f"something of {row.id} is recorded twice: {sorted(op for op in set(ops) if ops.count(op) > 1)}")
+        if [entry.seq for entry in now] != list(range(1, len(now) + 1)):
+            self._fault(f"the history of {row.id} has gaps: {[entry.seq for entry in now]}")
+        ops = Counter(entry.op for entry in now)
+        if twice := [op for op, times in ops.items() if times > 1]:
+            self._fault(f"{twice} of {row.id} is recorded more than once")
         for entry in now[len(before) :]:
-            if entry[17]:
-                self._check_owner(row.id, entry[18], entry[17])
+            if entry.worker:
+                self._check_owner(row.id, entry.epoch, entry.worker)
         self._histories[row.id, row.generation] = now
 
 

@@ -1,17 +1,17 @@
-"""What goes wrong, and how often: drawn anew for each seed, so that some seeds have a little of everything, others much of one.
+"""What goes wrong, and how often: drawn for each seed, so that some have a little of everything, others much of one thing.
 
-    on the way to the store   a call fails before it is done, or after it (whoever called cannot know which); the process
-                              dies before or after; the call is slow; the line is cut for a while
-    between processes         "somebody has written" is lost, told twice, told late
-    to a process              killed, stopped and let go on, its event loop blocked (its heart beats on), shut down in order
-    to everybody              the clock jumps
-    at the broker             refuses, takes an event and says that it did not, takes its time
+on the way to the store   a call fails before it is done, or after it (whoever called cannot know which); the process
+                          dies before or after; the call is slow; the line is cut for a while
+between processes         "somebody has written" is lost, told twice, told late
+to a process              killed, stopped and let go on, its event loop blocked (its heart beats on), shut down in order
+to everybody              the clock jumps
+at the broker             refuses, takes an event and says that it did not, takes its time
 """
 
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 DISASTERS = ("kill", "stop", "block", "cut", "slow", "restart", "jump")
 
@@ -20,7 +20,7 @@ DISASTERS = ("kill", "stop", "block", "cut", "slow", "restart", "jump")
 class Weather:
     """The odds of one seed."""
 
-    chance: random.Random
+    chance: random.Random = field(repr=False)
     fails_before: float
     fails_after: float
     dies: float
@@ -36,11 +36,9 @@ class Weather:
     """Seconds between two disasters, about."""
     lasts: float
     """Seconds until everything is well again."""
-    calm: bool = False
 
     def clear_up(self) -> None:
         """From now on nothing goes wrong."""
-        self.calm = True
         self.fails_before = self.fails_after = self.dies = self.loses = self.doubles = self.refuses = 0.0
 
     def happens(self, odds: float) -> bool:

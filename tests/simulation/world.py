@@ -23,7 +23,7 @@ from tests.simulation.weather import Weather
 from romancy import ActivityContext, BrokerError
 from romancy.clock import MICROS
 from romancy.errors import StoreError
-from romancy.model.history import Kind, Outcome, Role
+from romancy.model.history import Kind, Outcome
 from romancy.model.talk import Event, SendEvent
 from romancy.model.transition import Accept, Accepted, Answer, Applied, Create, Transition, Write
 
@@ -32,7 +32,9 @@ if TYPE_CHECKING:
 
 _BEGINNING = 1_893_456_000 * MICROS
 _PID = re.compile(r"\bpid=\d+")
-_READS_NOTHING = frozenset({"arrivals", "upcoming", "next_outbox", "workers", "kinds_waiting", "owned", "count_outbox", "drain"})
+_ASKED_ALL_THE_TIME = frozenset(
+    {"arrivals", "upcoming", "next_outbox", "workers", "kinds_waiting", "owned", "count_outbox", "drain"}
+)
 """What is asked all the time; noted by its answer alone."""
 
 
@@ -88,7 +90,7 @@ class World:
         self.ids = SeededIds(random.Random(f"{seed} ids"))
         self.lanes = self.chance.choice([1, 1, 2, 3])
         self.ledger = Ledger()
-        self.watch: Watch
+        self.watch = Watch(path, self.fault)
         self.processes: list[Process] = []
         """All that ever were."""
         self.acknowledged: list[str] = []
@@ -129,7 +131,7 @@ class World:
 
     def done(self, process: Process, verb: str, args: Sequence[Any], kwargs: dict[str, Any], answer: Any) -> None:
         """A call of the store is done, whether or not the process ever learns it."""
-        if verb in _READS_NOTHING:
+        if verb in _ASKED_ALL_THE_TIME:
             if answer:
                 self.note(process.name, verb, repr(answer))
             return
@@ -138,13 +140,13 @@ class World:
         if verb == "commit":
             self.watch.committed(args[0], answer)
             self.ledger.enter(args[0], answer)
-            self._note_creations(args[0], answer)
+            self._check_answers(args[0], answer)
         elif verb in ("claim", "release", "sweep", "strand"):
             self.watch.look()
         for fault in self.ledger.faults[known:]:
             self.note("", f"WRONG: {fault}")
 
-    def _note_creations(self, batch: Sequence[Write], answers: Sequence[Answer | StoreError]) -> None:
+    def _check_answers(self, batch: Sequence[Write], answers: Sequence[Answer | StoreError]) -> None:
         for write, answer in zip(batch, answers, strict=True):
             if isinstance(answer, StoreError):
                 self.fault(f"{type(write).__name__} was refused: {answer}")
@@ -188,19 +190,18 @@ class World:
         if row.owner != ctx.worker_id:
             return  # it was held for dead and does not know it: what it does follows from what was durable then
         history = self.watch.history(id, row.generation)
-        if any(entry[4] == op for entry in history):
+        if any(entry.op == op for entry in history):
             self.fault(f"{op} of {id} begins although its end is recorded")
-        ended = sum(entry[3] == Kind.ACTIVITY for entry in history)
+        ended = sum(entry.kind == Kind.ACTIVITY for entry in history)
         if not undoes and ended < step["before"]:
             self.fault(f"{op} of {id} begins although only {ended} of {step['before']} before it are recorded")
 
     def check_recorded(self, id: str, generation: int) -> None:
         """What is recorded as done was done."""
         for entry in self.watch.history(id, generation):
-            kind, op, outcome, role, attempt = entry[3], entry[4], entry[5], entry[8], entry[12]
-            done = kind in (Kind.ACTIVITY, Kind.COMPENSATION) and outcome == Outcome.OK and role != Role.UNDONE
-            if done and (id, op, attempt) not in self._finished:
-                self.fault(f"{op} of {id} is recorded as done, and was not")
+            done = entry.kind in (Kind.ACTIVITY, Kind.COMPENSATION) and entry.outcome == Outcome.OK
+            if done and (id, entry.op, entry.attempt) not in self._finished:
+                self.fault(f"{entry.op} of {id} is recorded as done, and was not")
 
     # --- promises
 
