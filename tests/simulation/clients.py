@@ -25,6 +25,7 @@ from romancy import (
     WorkflowNotFoundError,
 )
 from romancy.authoring.workflow import Workflow
+from romancy.model.status import Status
 
 T = TypeVar("T")
 _UNSURE = (Gone, StoreError, TimeoutError)
@@ -143,10 +144,10 @@ class Clients:
             await self.resume(id)
         elif what == "cancel":
             self.steered.add(id)
-            await self._steer(id, what, partial(_cancel, id))
+            await self._steer(id, what, partial(self._cancel, id))
         else:
             self.steered.add(id)
-            await self._steer(id, what, lambda process: process.terminate_workflow(id))
+            await self._steer(id, what, partial(self._terminate, id))
 
     async def resume(self, id: str) -> None:
         """Take back a pause."""
@@ -157,6 +158,20 @@ class Clients:
             await self._until_sure(f"{what} {id}", make)
         except _REFUSED:
             return
+
+    async def _cancel(self, id: str, process: Process) -> None:
+        """By HTTP."""
+        answer = await call(process, f"/cancel/{id}")
+        if answer.status == 200:
+            self._world.promise_end(id, Status.CANCELLED, Status.TERMINATED)
+        elif answer.status == 503:
+            raise Gone(f"{process.name} has answered {answer.status}")
+        elif answer.status not in (404, 409):
+            self._world.fault(f"the cancellation of {id} was answered {answer}")
+
+    async def _terminate(self, id: str, process: Process) -> None:
+        await process.terminate_workflow(id)
+        self._world.promise_end(id, Status.TERMINATED)
 
     # --- asking
 
@@ -180,12 +195,3 @@ class Clients:
 
 async def _result(id: str, process: Process) -> Any:
     return await process.get_handle(id).result(timeout=5)
-
-
-async def _cancel(id: str, process: Process) -> None:
-    """By HTTP."""
-    answer = await call(process, f"/cancel/{id}")
-    if answer.status == 503:
-        raise Gone(f"{process.name} has answered {answer.status}")
-    if answer.status not in (200, 404, 409):
-        raise AssertionError(f"the cancellation of {id} was answered {answer}")

@@ -49,6 +49,9 @@ class Ending:
         for id in world.started:
             if id not in world.watch.rows:
                 world.fault(f"{id} was acknowledged, and is gone")
+        for id, may_be in world.ended_by_order.items():
+            if world.watch.rows[id].status not in may_be:
+                world.fault(f"{id} was to be {' or '.join(sorted(may_be))}, and is {world.watch.rows[id].status}")
         if lost := world.ledger.for_broker.keys() - set(world.received):
             world.fault(f"the broker never got {sorted(lost)}")
 

@@ -98,6 +98,9 @@ class Play:
             case "restart":
                 if process.up:
                     process.shut_down()
+            case "outage":
+                for one in world.processes:
+                    one.cut(until)
             case "jump":
                 world.clock.ahead += round(chance.choice([-2.0, -0.5, 0.5, 3.0, 10.0, 60.0]) * MICROS)
             case _:
@@ -135,6 +138,9 @@ class Play:
             waits = row.owner is None and row.wake_at is None and row.status is not Status.PAUSED
             if not row.status.ended and not (row.id in endless and waits):
                 yield f"{row}"
+        for process in world.processes:
+            if process.leaving and not process.over.done():
+                yield f"{process.name}, which does not end"
         if world.watch.undelivered():
             yield f"{world.watch.undelivered()} events in the outbox"
 

@@ -54,6 +54,8 @@ class Process(App):
         self.lanes = world.lanes
         self.up = False
         """It has started and takes calls."""
+        self.leaving = False
+        """It is shutting down."""
         self.over = world.loop.create_future()
         """Done when it is dead, or has shut down."""
         self.stores: list[Store] = []
@@ -78,6 +80,9 @@ class Process(App):
             await self.startup()
         except StoreError:
             self.kill()
+            return
+        except Exception as error:
+            self.world.fault(f"{self.name} could not start: {error!r}")
             return
         self.up = True
         self.world.note(self.name, "is up")
@@ -109,13 +114,16 @@ class Process(App):
 
     def shut_down(self) -> None:
         """SIGTERM."""
-        self.up = False
+        self.up, self.leaving = False, True
         self.world.loop.create_task(self._shut_down(), context=self.lane.context(), name=f"end of {self.name}")
 
     async def _shut_down(self) -> None:
-        await self.shutdown()
+        try:
+            await self.shutdown()
+        except Exception as error:
+            self.world.fault(f"{self.name} could not shut down: {error!r}")
         self.world.note(self.name, "has shut down")
-        self._leave()
+        self.kill()
 
     def _leave(self) -> None:
         self.up = False

@@ -48,6 +48,7 @@ _HISTORY = """
 SELECT seq, kind, op, outcome, at, name, role, digest, input, value, attempt, worker, epoch
 FROM romancy_history WHERE instance_id = ? AND generation = ? ORDER BY seq
 """
+_FAILED = "SELECT op, attempt FROM romancy_attempts WHERE instance_id = ? AND generation = ? AND NOT open"
 
 
 class Seen(NamedTuple):
@@ -109,6 +110,10 @@ class Watch:
     def history(self, instance_id: str, generation: int) -> list[Recorded]:
         """What is recorded of an instance."""
         return [Recorded(*line) for line in self._connection.execute(_HISTORY, (instance_id, generation))]
+
+    def failed(self, instance_id: str, generation: int) -> set[tuple[str, int]]:
+        """Attempts that are recorded as failed: operation and number."""
+        return set(self._connection.execute(_FAILED, (instance_id, generation)))
 
     def has_event(self, source: str, id: str) -> bool:
         """Whether an event is stored."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, field
 
-DISASTERS = ("kill", "stop", "block", "cut", "slow", "restart", "jump")
+DISASTERS = ("kill", "stop", "block", "cut", "slow", "restart", "outage", "jump")
 
 
 @dataclass

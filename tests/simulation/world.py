@@ -24,6 +24,7 @@ from romancy import ActivityContext, BrokerError
 from romancy.clock import MICROS
 from romancy.errors import StoreError
 from romancy.model.history import Kind, Outcome
+from romancy.model.status import Status
 from romancy.model.talk import Event, SendEvent
 from romancy.model.transition import Accept, Accepted, Answer, Applied, Create, Transition, Write
 
@@ -100,7 +101,10 @@ class World:
         self.received: list[str] = []
         """What the broker has got."""
         self.trace: list[str] = []
+        self.ended_by_order: dict[str, frozenset[Status]] = {}
+        """Instances whose end somebody was promised, and what they may be then."""
         self._keys: dict[str, tuple[str, str]] = {}
+        self._operations: dict[tuple[str, str], str] = {}
         self._finished: set[tuple[str, str, int]] = set()
         self._digest = hashlib.blake2b(digest_size=16)
 
@@ -186,12 +190,19 @@ class World:
         key = (id, op)
         if self._keys.setdefault(ctx.idempotency_key, key) != key:
             self.fault(f"{key} and {self._keys[ctx.idempotency_key]} have one idempotency key")
+        if self._operations.setdefault(key, ctx.idempotency_key) != ctx.idempotency_key:
+            self.fault(f"{key} has two idempotency keys: {ctx.idempotency_key} and {self._operations[key]}")
         row = self.watch.rows[id]
         if row.owner != ctx.worker_id:
             return  # it was held for dead and does not know it: what it does follows from what was durable then
         history = self.watch.history(id, row.generation)
         if any(entry.op == op for entry in history):
             self.fault(f"{op} of {id} begins although its end is recorded")
+        failed = self.watch.failed(id, row.generation)
+        if (op, ctx.attempt) in failed:
+            self.fault(f"attempt {ctx.attempt} of {op} of {id} begins although it is recorded that it failed")
+        if ctx.attempt > 1 and (op, ctx.attempt - 1) not in failed:
+            self.fault(f"attempt {ctx.attempt} of {op} of {id} begins although the one before is not recorded")
         ended = sum(entry.kind == Kind.ACTIVITY for entry in history)
         if not undoes and ended < step["before"]:
             self.fault(f"{op} of {id} begins although only {ended} of {step['before']} before it are recorded")
@@ -222,6 +233,10 @@ class World:
         self.started[id] = None
         if id not in self.watch.rows:
             self.fault(f"{id} was acknowledged before it was stored")
+
+    def promise_end(self, id: str, *may_be: Status) -> None:
+        """Somebody was told that an instance will end, or has."""
+        self.ended_by_order[id] = self.ended_by_order.get(id, frozenset()) | frozenset(may_be)
 
 
 class SimulatedBroker:
