@@ -21,8 +21,8 @@ _FOREVER = float("inf")
 _RESTLESS = 100_000
 
 
-class Restless(AssertionError):
-    """Something goes round in circles while no time passes."""
+class Restless(BaseException):
+    """Something goes round in circles while no time passes. (No `Exception`: the engine must not go on all the same.)"""
 
 
 class Lane:

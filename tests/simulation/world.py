@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from tests.property.talking.actors import Spec
 from tests.property.talking.books import Books, Party
-from tests.simulation.loop import SimulatedLoop, lane
+from tests.simulation.loop import Restless, SimulatedLoop, lane
 from tests.simulation.process import Process, SeededIds
 from tests.simulation.watch import Watch
 from tests.simulation.weather import Weather
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from romancy.model.transition import Deed
 
 _BEGINNING = 1_893_456_000 * MICROS
+_RESTLESS = 100_000
 _PID = re.compile(r"\bpid=\d+")
 _ASKED_ALL_THE_TIME = frozenset(
     {"arrivals", "upcoming", "next_outbox", "workers", "kinds_waiting", "owned", "count_outbox", "drain"}
@@ -48,11 +49,16 @@ class Clock:
 
     def __init__(self, loop: SimulatedLoop) -> None:
         self._loop = loop
+        self._read = (0.0, 0)
         self.ahead = 0
 
     def now(self) -> int:
         """Microseconds since 1970, UTC."""
-        return _BEGINNING + round(self._loop.time() * MICROS) + self.ahead
+        now = self._loop.time()
+        self._read = (now, self._read[1] + 1 if self._read[0] == now else 0)
+        if self._read[1] > _RESTLESS:
+            raise Restless(f"the clock was read {_RESTLESS} times, and no time has passed")
+        return _BEGINNING + round(now * MICROS) + self.ahead
 
 
 class Ledger(Books):
