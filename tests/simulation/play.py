@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import random
 from collections.abc import Iterator
 from typing import Any
@@ -12,6 +11,7 @@ from tests.property.talking.actors import Cast, listen, seen, speak
 from tests.property.talking.chance import random_cast
 from tests.simulation.clients import Clients
 from tests.simulation.ending import Ending
+from tests.simulation.loop import Restless
 from tests.simulation.orders import arrived, order, random_order
 from tests.simulation.process import Process
 from tests.simulation.world import Failed, SimulatedBroker, World
@@ -24,6 +24,7 @@ from romancy.store.open import open_store
 _WORKFLOWS: list[Workflow[..., Any]] = [order, arrived, listen, speak]
 _PATIENCE = 120.0
 """Virtual seconds after the last trouble within which everything must be done."""
+_FAREWELLS = 1000
 _LATE = 10.0
 """Virtual seconds in which whoever comes back late does."""
 
@@ -151,22 +152,29 @@ class Play:
     # --- the end
 
     async def clean_up(self) -> None:
-        """Nothing of this world is left: who is dead already dies in order."""
-        world, ours = self._world, asyncio.current_task()
+        """Nothing of this world is left."""
+        world = self._world
         for process in world.processes:
+            process.discard()
             for store in process.stores:
                 await store.close()
-        for process in world.processes:
-            with contextlib.suppress(Exception):
-                await process._die()
-        tasks = [task for task in asyncio.all_tasks() if task is not ours]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await _cancel_everything()
         world.watch.close()
         await self._reader.close()
         for spec in self._cast.listeners:
             seen.pop(spec["id"], None)
+
+
+async def _cancel_everything() -> None:
+    """Some have to be told more than once: they clean up first."""
+    for _ in range(_FAREWELLS):
+        tasks = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+        if not tasks:
+            return
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks, timeout=0.01)
+    raise Restless("something does not let itself be cancelled")
 
 
 def _options(chance: random.Random) -> dict[str, Any]:

@@ -133,6 +133,15 @@ class Process(App):
         if not self.over.done():
             self.over.set_result(None)
 
+    def discard(self) -> None:
+        """When all is over: let its instances go."""
+        worker = self._worker
+        if worker is not None:
+            worker.stopping = True
+            for host in [*worker._hosts.values(), *worker._parked.values()]:
+                host.discard()
+            worker.alarms.close()
+
     # --- trouble
 
     def stop(self, until: float) -> None:

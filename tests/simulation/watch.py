@@ -14,7 +14,8 @@ from romancy.errors import StoreError
 from romancy.model.status import ENDED, Status
 from romancy.model.transition import Answer, Applied, Transition, Write
 
-_BEGINS = frozenset({Status.PENDING, Status.RUNNING, Status.TERMINATED})  # terminated: in the commit of its start
+_BEGINS = frozenset({Status.PENDING, Status.RUNNING, Status.PAUSED, Status.TERMINATED})
+"""The last two: with the commit of its start."""
 _LIVE = frozenset(
     {
         Status.RUNNING,
