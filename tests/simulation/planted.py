@@ -176,7 +176,7 @@ def _deaf(put: Replace) -> None:
 
 
 def _careless_release(put: Replace) -> None:
-    decide = batches.transition
+    decide = transitions.transition
 
     def careless(books: ledger.Ledger, write: Transition) -> Answer:
         state = books.states.get(write.instance_id)

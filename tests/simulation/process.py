@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from tests.simulation.loop import Lane
@@ -65,15 +65,20 @@ class Process(App):
         self._cut_until = 0.0
         self._slow_until = 0.0
         self._calls: dict[asyncio.Future[Any], None] = {}
+        self._tasks: list[asyncio.Task[None]] = []
         self._inline = True
         world.loop.add(self.lane)
         world.loop.add(self.heart)
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        """Do something in its own lane."""
+        self._tasks.append(self.world.loop.create_task(work, context=self.lane.context()))
 
     # --- life
 
     def begin(self) -> None:
         """Start, in its own lane."""
-        self.world.loop.create_task(self._live(), context=self.lane.context(), name=f"life of {self.name}")
+        self._spawn(self._live())
 
     async def _live(self) -> None:
         try:
@@ -115,7 +120,7 @@ class Process(App):
     def shut_down(self) -> None:
         """SIGTERM."""
         self.up, self.leaving = False, True
-        self.world.loop.create_task(self._shut_down(), context=self.lane.context(), name=f"end of {self.name}")
+        self._spawn(self._shut_down())
 
     async def _shut_down(self) -> None:
         try:
@@ -192,7 +197,7 @@ class Process(App):
 
     # --- calls from outside
 
-    async def ask(self, what: str, make: Callable[[Process], Awaitable[T]]) -> T:
+    async def ask(self, make: Callable[[Process], Awaitable[T]]) -> T:
         """Call the process from outside. Raises `Gone` if the line breaks, or the answer gets lost."""
         world = self.world
         if not self.up:
@@ -201,7 +206,7 @@ class Process(App):
         self._calls[answer] = None
         await asyncio.sleep(world.weather.delay())
         if not answer.done():  # else it has died meanwhile
-            world.loop.create_task(self._answer(make, answer), context=self.lane.context(), name=what)
+            self._spawn(self._answer(make, answer))
         try:
             async with asyncio.timeout(10):
                 given = await answer

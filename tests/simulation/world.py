@@ -11,7 +11,7 @@ import logging
 import random
 import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tests.property.talking.actors import Spec
 from tests.property.talking.books import Books, Party
@@ -25,11 +25,8 @@ from romancy.clock import MICROS
 from romancy.errors import StoreError
 from romancy.model.history import Kind, Outcome
 from romancy.model.status import Status
-from romancy.model.talk import Event, SendEvent
+from romancy.model.talk import Deed, Event, SendEvent
 from romancy.model.transition import Accept, Accepted, Answer, Applied, Create, Transition, Write
-
-if TYPE_CHECKING:
-    from romancy.model.transition import Deed
 
 _BEGINNING = 1_893_456_000 * MICROS
 _RESTLESS = 100_000
@@ -118,9 +115,9 @@ class World:
 
     def note(self, who: str, what: str, more: str = "") -> None:
         """Something happens."""
-        line = f"{self.loop.time():10.4f} {who:10} {what}"
+        line = f"{self.loop.time():10.4f} {who:10} {what}".replace(self.path, "FILE")
         self.trace.append(line)
-        self._digest.update(f"{line} {_PID.sub('', more)}\n".encode())
+        self._digest.update(f"{line} {_PID.sub('', more).replace(self.path, 'FILE')}\n".encode())
 
     @property
     def digest(self) -> str:
