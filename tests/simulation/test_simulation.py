@@ -10,7 +10,7 @@ import pytest
 from tests.simulation.run import Report, simulate
 
 _SEEDS = int(os.environ.get("ROMANCY_SEEDS", "200"))
-_PORTION = 25
+_PORTION = 10
 
 
 @pytest.mark.parametrize("first", range(1, _SEEDS + 1, _PORTION))
