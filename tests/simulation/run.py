@@ -35,6 +35,7 @@ from romancy.store.open import open_store
 from romancy.store.port import Store
 from romancy.worker import upkeep
 
+_stored_source = cache(stored_source)  # read from a file at every start
 _MEMORY = Path("/dev/shm")  # simulated crashes lose nothing the kernel has, so the disk is not needed
 
 
@@ -112,7 +113,7 @@ def _deterministic(loop: SimulatedLoop) -> Iterator[None]:
             mock.patch.object(clocks, "time", _Time(loop)),
             mock.patch.object(upkeep, "Heart", SimulatedHeart),
             mock.patch.object(connected, "open_store", _open_for_process),
-            mock.patch.object(apps, "stored_source", cache(stored_source)),  # read from a file at every start
+            mock.patch.object(apps, "stored_source", _stored_source),
         ):
             yield
     finally:
