@@ -118,9 +118,17 @@ class Play:
         while list(self._left()):
             if world.loop.time() > deadline:
                 self._tell_what_is_left()
+            self._resume()
             await self._sleep(1.0)
         await self._sleep(_LATE)
         self._tell_what_is_left()
+
+    def _resume(self) -> None:
+        """Whoever is paused still, by a wish that was done late, goes on."""
+        if self._clients.done:
+            for row in self._world.watch.rows.values():
+                if row.status is Status.PAUSED:
+                    self._clients.spawn(self._clients.resume(row.id))
 
     async def _sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
