@@ -4,9 +4,9 @@
 .DEFAULT_GOAL := help
 export PYTHON
 
-.PHONY: help demo test check bench docs lock clean
+.PHONY: help demo test check simulate bench docs lock clean
 help: ## list these targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-7s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: .venv/.stamp ## run the demonstration
 	@.venv/bin/python -m romancy.demo
@@ -16,6 +16,9 @@ test: .venv/.stamp ## run every test, and the property tests on the other Python
 
 check: .venv/.stamp ## format, lint, imports, types and unit tests, in under a minute
 	@$(MAKE) --no-print-directory --keep-going --jobs=2 $(SYNC) $(CHECKS)
+
+simulate: .venv/.stamp ## run the engine under simulated faults; SEEDS=1000 SEED=first TRACE=1
+	@.venv/bin/python -m tests.simulation --seeds $(or $(SEEDS),1000) --seed $(or $(SEED),1) $(if $(TRACE),--trace)
 
 bench: .venv/.stamp ## run the benchmarks
 	@.venv/bin/python -m benchmarks

@@ -427,3 +427,41 @@ async def test_a_sync_activity_that_raises_stop_iteration_fails_like_any_other()
     async with TestEnvironment(workflows=[job], shutdown_timeout=0) as env:
         with pytest.raises(WorkflowFailedError, match="StopIteration"):
             await asyncio.wait_for((await env.app.start_workflow(job)).result(), 10)
+
+
+async def test_a_back_off_that_is_due_while_the_worker_goes_is_left_to_the_next_one() -> None:
+    running, finish, tried = asyncio.Event(), asyncio.Event(), list[int]()
+
+    @activity
+    async def slow(ctx: ActivityContext) -> None:
+        running.set()
+        await finish.wait()
+
+    @activity(retry=RetryPolicy(initial_interval=0.5))
+    async def flaky(ctx: ActivityContext) -> int:
+        tried.append(ctx.attempt)
+        if ctx.attempt == 1:
+            raise ConnectionError("busy")
+        return ctx.attempt
+
+    @workflow
+    async def job(ctx: WorkflowContext) -> int:
+        number, _ = await asyncio.gather(flaky(ctx), slow(ctx))
+        return number
+
+    async with TestEnvironment(workflows=[job]) as env:
+        handle = await env.app.start_workflow(job)
+        await running.wait()
+        await env.settle()
+        worker = env.app._worker
+        assert worker is not None
+        ending = asyncio.create_task(env.app.shutdown())
+        while not worker.stopping:
+            await asyncio.sleep(0)
+        env.clock.move_to(worker.alarms.next_due() or 0)
+        worker.alarms.fire()  # this once went round in circles
+        finish.set()
+        await ending
+        assert tried == [1]
+        await env.app.startup()
+        assert await env.app.get_handle(handle.instance_id).result() == 2

@@ -425,3 +425,20 @@ async def test_who_waits_for_an_instance_that_was_deleted_is_told(database: str)
         await app._store.prune(ended_before=app._clock.now() + 1, limit=10)
         with pytest.raises((WorkflowNotFoundError, WorkflowTerminatedError)):
             await waiting
+
+
+async def test_a_worker_that_cannot_start_over_tries_again(
+    database: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def away(row: object) -> None:
+        raise StoreError("away")
+
+    async with App(database, workflows=[nap]) as app:
+        assert app._worker is not None
+        assert app._upkeep is not None
+        with monkeypatch.context() as outage:
+            outage.setattr(app._store, "enlist", away)
+            await app._upkeep.revive()
+        assert "could not start over, will try again: away" in caplog.text
+        await app._upkeep.revive()
+        assert app._worker.id in [row.id for row in await app._store.workers()]

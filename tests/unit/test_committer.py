@@ -9,8 +9,9 @@ from typing import Any, cast
 import pytest
 
 from romancy.errors import StoreError
+from romancy.model.history import Attempt
 from romancy.model.status import Status
-from romancy.model.transition import Answer, Applied, Create, Refused, Transition, Write
+from romancy.model.transition import Answer, Applied, Beat, Create, Refused, Transition, Write
 from romancy.store.committer import Committer
 from romancy.store.port import Store
 
@@ -35,7 +36,7 @@ class SlowStore:
 
 class Source:
     def __init__(self, name: str) -> None:
-        self.name = name
+        self.name = self.instance_id = name
         self.answers: list[Any] = []
         self.answered_once = asyncio.Event()
 
@@ -195,6 +196,48 @@ async def test_calls_wait_for_calls_and_runs_do_not(server: SlowStore, on_server
     server.gate.release()
     await second
     await source.answered_once.wait()
+
+
+def beat(name: str) -> Beat:
+    attempt = Attempt(op="a:1", attempt=1, name="a", open=True, worker="w", epoch=1, site="", scheduled_at=0, started_at=0)
+    return Beat(name, 1, 1, attempt)
+
+
+async def test_a_run_waits_until_its_open_attempt_is_shown(server: SlowStore, on_server: Committer) -> None:
+    first = on_server.submit(create("a"))
+    await rounds()
+    shown = on_server.submit(beat("run"))
+    source, other = Source("run"), Source("other")
+    on_server.enlist(source)
+    on_server.enlist(other)
+    await rounds()
+    assert ids(server) == [["a"], ["other"]]
+
+    server.gate.release()
+    await first
+    await rounds()
+    assert ids(server)[2:] == [["run", "run"]], "what shows it, then what it did"
+    server.gate.release()
+    server.gate.release()
+    await shown
+    await source.answered_once.wait()
+    await on_server.drained()
+
+
+async def test_a_run_waits_for_its_open_attempt_in_the_other_batch(server: SlowStore, on_server: Committer) -> None:
+    shown = on_server.submit(beat("run"))
+    await rounds()
+    source = Source("run")
+    on_server.enlist(source)
+    await rounds()
+    assert ids(server) == [["run"]]
+    server.gate.release()
+    await shown
+    await rounds()
+    assert ids(server) == [["run"], ["run"]]
+    server.gate.release()
+    await source.answered_once.wait()
+    await on_server.drained()
 
 
 async def test_a_call_that_waits_for_calls_lets_others_work(server: SlowStore, on_server: Committer) -> None:

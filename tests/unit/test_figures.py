@@ -141,6 +141,8 @@ class Scripted:
 class Said:
     """A source with one transition."""
 
+    instance_id = "said"
+
     def __init__(self, *deeds: Any) -> None:
         self._deeds = deeds
         self.told = asyncio.Event()

@@ -9,7 +9,8 @@ No delay is added: while one batch is being written, the next gathers. A host is
 free, so that everything it did since its last commit is one transition.
 
 A server can write while this process computes, so to a server two batches may be under way: a large one is written in two
-halves, and from then on one half computes while the other is written. Calls keep their order: they wait for calls.
+halves, and from then on one half computes while the other is written. Calls keep their order: they wait for calls. A run
+waits for calls that show an open attempt of its instance: written after the attempt's end, they would open it again.
 
 When the database itself fails (full, away), callers of `submit` are told at once and decide; transitions are written again,
 in order, until they succeed: what activities did must not be forgotten.
@@ -20,6 +21,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from collections import Counter
 from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Protocol, TypeAlias
@@ -29,7 +31,7 @@ from romancy.crash import SimulatedCrash
 from romancy.errors import StoreError
 from romancy.figures import Tally
 from romancy.model.talk import Deed, Publish, SendEvent, SendTo, SendToGroup
-from romancy.model.transition import Accepted, Answer, Applied, Post, Transition, Write
+from romancy.model.transition import Accepted, Answer, Applied, Beat, Post, Transition, Write
 from romancy.store.port import Store
 
 _log = logging.getLogger("romancy.store")
@@ -43,6 +45,11 @@ Then: TypeAlias = Callable[[Answer | StoreError], None]
 
 class Source(Protocol):
     """Something that has a transition to write when it is asked."""
+
+    @property
+    def instance_id(self) -> str:
+        """The instance it writes."""
+        ...
 
     def take(self) -> Transition | None:
         """What to write now, if anything."""
@@ -70,6 +77,8 @@ class Committer:
         self._under_way: set[asyncio.Task[None]] = set()
         self._calling = False
         """A batch with calls is under way."""
+        self._showing: Counter[str] = Counter()
+        """Instances of which open attempts are to be shown, or are being shown."""
         self._pause = _FIRST_PAUSE
         self._broken: BaseException | None = None
         self._task: asyncio.Task[None] | None = None
@@ -122,6 +131,8 @@ class Committer:
             raise StoreError("This app is not running: use `async with app`, or `await app.startup()`.")
         future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         self._calls.append(_Call(write, future, then))
+        if type(write) is Beat:
+            self._showing[write.instance_id] += 1
         self._wanted.set()
         return future
 
@@ -167,9 +178,12 @@ class Committer:
             calls, self._calls = self._calls, []
             self._calling = bool(calls)
         sources, self._sources = list(self._sources), {}
+        if self._showing and not calls:  # they wait, or are in the other batch
+            self._sources = {source: None for source in sources if source.instance_id in self._showing}
+            sources = [source for source in sources if source not in self._sources]
         if self._lanes > 1 and not self._under_way and len(sources) >= _WORTH_HALVING:
             half = len(sources) // 2
-            sources, self._sources = sources[:half], dict.fromkeys(sources[half:])
+            sources, self._sources = sources[:half], self._sources | dict.fromkeys(sources[half:])
             self._wanted.set()
         pairs = self._again + [(made, source) for source in sources if (made := _take(source)) is not None]
         self._again = []
@@ -185,7 +199,8 @@ class Committer:
     def _written(self, calls: list[_Call]) -> None:
         if calls:
             self._calling = False
-        if self._calls or self._again:
+            self._showing -= Counter(call.write.instance_id for call in calls if type(call.write) is Beat)
+        if self._calls or self._again or self._sources:
             self._wanted.set()
         if not self._under_way:
             self._idle.set()

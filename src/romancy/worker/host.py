@@ -778,7 +778,8 @@ class Host:
         self._attempts[work.op] = Attempt(self, work, number, details, thread)
 
     def _arm(self) -> None:
-        if self.gone:
+        # A worker that goes starts nothing: what is due would be due again at once, for ever. Whoever comes next sees to it.
+        if self.gone or self.worker.stopping:
             return
         due = self.next_due()
         if due == self._alarm_due:

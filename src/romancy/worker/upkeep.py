@@ -196,6 +196,10 @@ class Upkeep:
             if self._heart is not None:
                 await asyncio.to_thread(self._heart.stop)
                 self._start_heart()
+        except StoreError as error:
+            self._worker.tally.errors["upkeep"] += 1
+            _log.warning("the worker could not start over, will try again: %s", error)
+            return
         finally:
             self._reviving = False
         self._finder.look()

@@ -20,7 +20,7 @@ class StoredWaits:
 
     def __init__(self) -> None:
         self._shown: dict[str, int | None] = {}
-        self._asked: set[str] = set()
+        self._asked: dict[str, None] = {}  # no set: what is written must not depend on how this process hashes
 
     def __bool__(self) -> bool:
         return bool(self._shown or self._asked)
@@ -37,12 +37,13 @@ class StoredWaits:
     def asked(self, ops: Iterable[str]) -> None:
         """The store is being asked for these."""
         for op in ops:
-            self._asked.add(op)
+            self._asked[op] = None
             self._shown.pop(op, None)
 
     def answered(self, ops: Iterable[str]) -> None:
         """The store has answered these: they wait no more."""
-        self._asked.difference_update(ops)
+        for op in ops:
+            self._asked.pop(op, None)
 
     def change(self, run: Run, retries: Retries, *, add: bool) -> tuple[tuple[Wait, ...], tuple[str, ...]]:
         """The waits to write and to strike off. While the instance is in hand none are added: its owner knows them."""
@@ -52,7 +53,7 @@ class StoredWaits:
         new = tuple(wait for op, wait in current.items() if shown.get(op, 0) != wait.due) if add else ()
         for op in stale:
             shown.pop(op, None)
-            self._asked.discard(op)
+            self._asked.pop(op, None)
         shown.update({wait.op: wait.due for wait in new})
         return new, tuple(stale)
 

@@ -621,6 +621,7 @@ class _LastWord:
     """The transition that blocks or fails an instance; it belongs to no host any more."""
 
     def __init__(self, committer: Committer, transition: Transition, on_ended: OnEnded | None = None) -> None:
+        self.instance_id = transition.instance_id
         self._committer = committer
         self._transition = transition
         self._on_ended = on_ended

@@ -141,7 +141,7 @@ async def speak(ctx: WorkflowContext, spec: dict[str, Any]) -> None:
             await act(ctx, item)
 
 
-@activity(retry=RetryPolicy(max_attempts=2, initial_interval=0.5))
+@activity(retry=RetryPolicy(max_attempts=9, initial_interval=0.5))
 async def act(ctx: ActivityContext, item: dict[str, Any]) -> None:
     """Say something with the commit of an attempt."""
     await _say(ctx, item)
