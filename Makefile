@@ -20,7 +20,8 @@ check: .venv/.stamp ## format, lint, imports, types and unit tests, in under a m
 bench: .venv/.stamp ## run the benchmarks
 	@.venv/bin/python -m benchmarks
 
-docs: .venv/.stamp ## run what the documentation says
+docs: .venv/.stamp ## build the documentation site, check its links, and run what it says
+	@.venv/bin/python scripts/site.py build/site
 	@.venv/bin/python -m pytest tests/docs
 
 lock: ## pin the dependencies again; UPGRADE=--upgrade takes the newest
