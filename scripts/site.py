@@ -68,7 +68,7 @@ def check(site: Path) -> Iterator[str]:
             if wrong:
                 yield f"{where}: {link}: {wrong}"
     for sheet in sorted(site.rglob("*.css")):
-        for address in re.findall(r"url\([\"']?(https?:)?//[^)]+\)", sheet.read_text("utf-8")):
+        for address in re.findall(r"url\([\"']?((?:https?:)?//[^)\"']+)", sheet.read_text("utf-8")):
             yield f"{sheet.relative_to(site)}: loads {address} from elsewhere"
 
 
