@@ -88,7 +88,8 @@ def shown(value: Any) -> str:
 
 
 def block(code: str) -> str:
-    return f"```py\n{code}\n```\n"
+    """Code to be shown; with the quotes of the project, not those of `ast`."""
+    return re.sub(r"'([^'\"]*)'", r'"\1"', f"```py\n{code}\n```\n")
 
 
 def definition(one: Any) -> Any:
