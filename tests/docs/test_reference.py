@@ -6,6 +6,9 @@ import ast
 import dataclasses
 import inspect
 import re
+import subprocess
+import sys
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -33,13 +36,18 @@ from romancy import (
     UndeliverableEvent,
     WaitingFor,
     WorkflowContext,
+    brokers,
     hooks,
+    testing,
 )
 from romancy import errors as error_module
 from romancy.authoring.activity import activity
 from romancy.authoring.workflow import workflow
+from romancy.cli.completion import levels
+from romancy.cli.main import parser
 from romancy.core.guard import _REFUSED
 from romancy.hooks import TOLD
+from romancy.integrations import opentelemetry
 from romancy.model.history import Kind, Outcome
 from romancy.options import OPTIONS
 from romancy.testing import POINTS, TestEnvironment
@@ -199,10 +207,55 @@ def test_everything_a_test_environment_offers_is_documented() -> None:
         assert f"`{name}" in text, name
 
 
-def test_every_public_name_is_somewhere() -> None:
-    text = "".join(page.read_text(encoding="utf-8") for page in pages())
-    for name in romancy.__all__:
-        assert re.search(rf"\b{re.escape(name)}\b", text), name
+GENERATED = REFERENCE / "names.md"
+PUBLIC = [*romancy.__all__, *testing.__all__, *brokers.__all__, *opentelemetry.__all__]
+
+
+@pytest.mark.parametrize("name", sorted(set(PUBLIC)))
+def test_every_public_name_is_in_a_page_that_somebody_wrote(name: str) -> None:
+    written = [page for page in pages() if page.is_relative_to(DOCS) and page != GENERATED]
+    assert any(re.search(rf"(?<!\w){re.escape(name)}(?!\w)", page.read_text(encoding="utf-8")) for page in written)
+
+
+def test_the_page_of_all_names_is_what_the_code_says() -> None:
+    command = [sys.executable, str(ROOT / "scripts" / "reference.py"), "--check"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_every_public_name_has_a_docstring() -> None:
+    parts = re.split(r"^###+ `(.+)`\n", GENERATED.read_text(encoding="utf-8"), flags=re.MULTILINE)[1:]
+    told = dict(zip(parts[::2], parts[1::2], strict=True))
+    assert {*romancy.__all__, *testing.__all__, *brokers.__all__} <= set(told)
+    constants = {"Duration", "POINTS", "__version__"}
+    bare = re.compile(r"```py\n.*?\n```|^## [^\n]+$", re.DOTALL | re.MULTILINE)
+    mute = {name for name, text in told.items() if not bare.sub("", text).strip()}
+    assert mute == constants
+
+
+@pytest.mark.parametrize("command", sorted({one.path.split()[0] for one in levels(parser()) if one.path}))
+def test_every_command_has_a_section(command: str) -> None:
+    """tests/cli looks at the options of each."""
+    sections = [heading.split(", ") for heading in headings_of(REFERENCE / "command-line.md")]
+    assert any(command in names for names in sections)
+
+
+def test_every_method_of_hooks_is_documented() -> None:
+    rows = [row[0].partition("(")[0] for row in table_of(REFERENCE / "hooks.md", "Methods") if row[0].isascii()]
+    assert public(Hooks) <= {row.strip("`") for row in rows} | set(re.findall(r"`(\w+)\(", prose_of(REFERENCE / "hooks.md")))
+
+
+def test_every_environment_variable_is_documented() -> None:
+    source = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "src").rglob("*.py"))
+    text = "".join(page.read_text(encoding="utf-8") for page in REFERENCE.glob("*.md"))
+    variables = {option.variable for option in OPTIONS} | set(re.findall(r"\bROMANCY_[A-Z_]*[A-Z]\b", source))
+    assert {one for one in variables if f"`{one}`" not in text} <= {"ROMANCY_DEFAULT_RETRY", "ROMANCY_HOOKS"}
+
+
+def test_every_extra_is_documented() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    rows = [row[0] for row in table_of(REFERENCE / "installation.md", "Extras")]
+    assert rows == sorted(set(project["optional-dependencies"]) - {"dev", "docs"})
 
 
 def test_refused_audit_events_are_listed() -> None:

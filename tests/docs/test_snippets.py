@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 import itertools
+import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -13,7 +15,7 @@ from pathlib import Path
 import pytest
 from tests.docs.pages import ROOT, anchors_of, blocks_of, links_of, name_of, pages
 
-PATIENCE = 30
+PATIENCE = 60
 RUNNER = Path(__file__).with_name("pages.py")
 WITH_CODE = [page for page in pages() if any(block.language == "python" for block in blocks_of(page))]
 FOLDER = ROOT / "examples"
@@ -35,11 +37,21 @@ def programs(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
 def run(program: Path, folder: Path) -> str:
     """What a page or a script that ends well prints."""
     command = [str(RUNNER), str(program)] if program.suffix == ".md" else [str(program)]
-    done = subprocess.run(
-        [sys.executable, "-W", "error", *command], cwd=folder, capture_output=True, text=True, timeout=PATIENCE, check=False
+    running = subprocess.Popen(
+        [sys.executable, "-W", "error", *command],
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
     )
-    assert done.returncode == 0, f"{name_of(program)} ended with {done.returncode}:\n{done.stdout}\n{done.stderr}"
-    return done.stdout
+    try:
+        printed, said = running.communicate(timeout=PATIENCE)
+    except subprocess.TimeoutExpired:
+        os.killpg(running.pid, signal.SIGKILL)  # the servers that it has started, too
+        printed, said = running.communicate()
+    assert running.returncode == 0, f"{name_of(program)} ended with {running.returncode}:\n{printed}\n{said}"
+    return printed
 
 
 def missing(expected: list[str], printed: str) -> str | None:
@@ -104,7 +116,7 @@ def test_every_page_can_be_reached_from_the_index() -> None:
 
 
 def test_blocks_have_a_language() -> None:
-    known = {"python", "text", "console", "yaml"}
+    known = {"python", "text", "console", "yaml", "py"}  # py: shown, not run
     for page in pages():
         for block in blocks_of(page):
             assert page.name == "README.md" or block.language in known, f"{name_of(page)}:{block.line}"
