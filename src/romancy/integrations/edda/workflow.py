@@ -118,5 +118,7 @@ async def _settled(app: App, instance_id: str) -> str:
         try:
             await handle.result()
         except WorkflowFailedError as error:
-            raise error.__cause__ or error from None
+            if error.__cause__ is None:
+                raise
+            raise error.__cause__  # noqa: B904  it has a cause of its own
     return instance_id
