@@ -97,7 +97,8 @@ async def order(ctx: WorkflowContext, order_id: str, items: list[str], amount: f
     reserved = await reserve(ctx, order_id, items)
     await register_compensation(ctx, release, reservation_id=reserved["reservation_id"], activity_id="reserve:1")
     await charge(ctx, order_id, amount)
-    return await ship(ctx, order_id)
+    await ship(ctx, order_id)
+    return reserved
 
 
 # --- cancellation: activities that register what undoes them

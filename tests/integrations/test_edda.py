@@ -225,7 +225,7 @@ async def test_timers_go_on_after_a_crash_and_a_timeout_says_what_did_not_come()
 async def raw(ctx: WorkflowContext) -> str:
     event = await edda.wait_event(ctx, "raw")
     assert isinstance(event, ReceivedEvent)
-    first = event.data["_binary"].decode()
+    first = str(event.data["_binary"], "ascii")
     return first + str((await edda.wait_event(ctx, "plain")).data["_data"])
 
 
@@ -493,7 +493,7 @@ async def curious(ctx: WorkflowContext, what: str) -> str:
             ctx.register_post_commit(lambda: edda.sleep(ctx, 1))
         case "sleep":
             await edda.sleep(ctx, 1)
-        case "recur":
+        case _:
             await ctx.recur()
     return "?"
 
@@ -508,7 +508,7 @@ async def asking(ctx: WorkflowContext, what: str) -> str:
     if what == "nothing":
         await edda.sleep(ctx)
     try:
-        return await curious(ctx, what)
+        return str(await curious(ctx, what))
     except RetryExhaustedError as error:
         return str(error.__cause__)
 

@@ -132,7 +132,7 @@ async def redo_steps(steps: list[Step], ctx: ActivityContext) -> None:
 def fields_of(result: Any) -> dict[str, Any]:
     """What a result says by name."""
     if isinstance(result, Mapping):
-        return {str(name): value for name, value in cast(Mapping[Any, Any], result).items()}
+        return {str(name): value for name, value in result.items()}
     return dict(result) if isinstance(result, BaseModel) else {}
 
 
