@@ -80,12 +80,13 @@ async def test_a_simple_program_runs_to_its_end_in_start(file: str) -> None:
     assert sorted(done) == ["add_up 10", "add_up 3", "look_up Ada"]
 
 
-@pytest.mark.parametrize("step", range(1, 12, 2))
+@pytest.mark.parametrize("step", range(1, 9))
 async def test_a_simple_program_survives_a_crash(step: int) -> None:
     async with running(programs.membership) as (env, _):
         handle = await env.app.start_workflow(programs.membership.romancy, "Ada")
         env.crash_at_step(step)
         assert await handle.result() == {"name": "Ada", "total": 19}
+        assert env.crashes == 1
         assert {entry.activity_id async for entry in handle.history()} >= {"look_up:1", "add:a", "add:b"}
 
 
@@ -411,6 +412,7 @@ async def test_children_are_started_once_whatever_happens_to_their_parent(step: 
         handle = await env.app.start_workflow(programs.parent.romancy, ["a", "b"])
         env.crash_at_step(step)
         assert await handle.result() == ["a", "b"]
+        assert env.crashes == 1
         assert len((await app.find_instances(workflow_name="child"))["instances"]) == 2
 
 
@@ -434,6 +436,7 @@ async def test_events_go_out_with_the_step_that_sends_them_and_not_with_one_that
         env.crash_at("commit.before", 3)
         sold = await handle.result()
         await env.settle()
+        assert env.crashes == 1
         assert sold["in_transaction"] is True
         assert done.count("sell hat") >= 2
         told = {(one.type, one.id) for one in desk.kept}
