@@ -11,11 +11,11 @@ import pytest
 from tests.docs.pages import DOCS, prose_of, table_of
 
 from romancy.integrations import edda
-from romancy.integrations.edda import EddaApp, WorkflowContext
+from romancy.integrations.edda import EddaApp, WorkflowContext, WorkflowHooks
 from romancy.integrations.edda.unmapped import MODULE
 
 PAGE = DOCS / "reference" / "edda.md"
-PARTS = {"addressing", "desk", "fitting", "running", "unmapped"}
+PARTS = {"addressing", "desk", "fitting", "results", "running", "unmapped"}
 """Modules that Edda has not: they are ours alone."""
 MODULES = [one.name for one in pkgutil.walk_packages(edda.__path__, f"{edda.__name__}.")]
 
@@ -51,6 +51,12 @@ def test_everything_of_a_context_and_an_app_is_there() -> None:
     text = prose_of(PAGE)
     for name in public(EddaApp) | set(inspect.signature(EddaApp).parameters) - {"options"}:
         assert f"`{name}`" in text, name
+
+
+def test_every_hook_is_there_with_its_arguments() -> None:
+    rows = {row[0]: re.findall(r"\w+", row[1]) for row in table_of(PAGE, "Hooks")}
+    methods = {name: getattr(WorkflowHooks, name) for name in public(WorkflowHooks)}
+    assert rows == {name: list(inspect.signature(one).parameters)[1:] for name, one in methods.items()}
 
 
 def test_what_is_not_offered_is_listed() -> None:

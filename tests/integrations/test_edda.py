@@ -522,8 +522,6 @@ async def test_attributes_that_are_not_there_say_what_to_use(file: str) -> None:
         app.on_event("order.created")
     with pytest.raises(ConfigurationError, match="goes on by itself"):
         await programs.order.resume("x")
-    with pytest.raises(ConfigurationError, match="romancy's hooks"):
-        EddaApp("shop", file, hooks=edda.HooksBase())
     with pytest.raises(ConfigurationError, match="Did you mean 'lease_timeout'"):
         EddaApp("shop", file, lease_timout=3)
 

@@ -15,6 +15,7 @@ object of this library that it stands for, so that a program can be moved over o
     channels       events, channels and timers; `events` is its older name
     outbox         send_event_transactional
     hooks          HooksBase, WorkflowHooks
+    results        what functions give back, by their names
     addressing     `eddainstanceid`
     desk           app.storage, app.replay_engine
     app            EddaApp

@@ -5,29 +5,21 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Awaitable, Callable, Coroutine
-from dataclasses import dataclass, field
 from types import GenericAlias
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, TypeVar, overload
 
 import romancy
 from romancy import ActivityContext, ConfigurationError
 from romancy.integrations.edda.compensation import fields_of, redo_steps, registers, undo, undone_by
-from romancy.integrations.edda.context import Step, WorkflowContext, entered, in_workflow
-from romancy.integrations.edda.fitting import hints_of
+from romancy.integrations.edda.context import WorkflowContext, entered, in_workflow
+from romancy.integrations.edda.fitting import result_type
+from romancy.integrations.edda.results import ACTIVITIES, Recorded
 from romancy.integrations.edda.retry import RetryPolicy, policy_of
 from romancy.integrations.edda.unmapped import no_attribute
 
 __all__ = ["Activity", "activity"]
 
 R = TypeVar("R")
-
-
-@dataclass(frozen=True, slots=True)
-class Recorded(Generic[R]):
-    """What is stored of an activity that registers compensations: its result, and they."""
-
-    result: R
-    compensations: list[Step] = field(default_factory=list[Step])
 
 
 class Activity(Generic[R]):
@@ -40,6 +32,7 @@ class Activity(Generic[R]):
         self.is_async = inspect.iscoroutinefunction(func)
         self.retry_policy = retry_policy
         self._registers = registers(func)
+        ACTIVITIES[self.name] = functools.partial(_recorded_type if self._registers else result_type, func)
         back = _way_back(func, self._registers)
         policy = policy_of(retry_policy, f"retry_policy of activity {self.name!r}")
         self.romancy: romancy.Activity[..., Any] = romancy.activity(retry=policy, compensation=back)(
@@ -136,7 +129,7 @@ def _way_back(func: Callable[..., Any], registering: bool) -> Callable[..., Any]
             given = dict(list(own.bind(None, *args, **kwargs).arguments.items())[1:])
             await undo(undoing, ctx, given | fields_of(outcome), func.__name__)
 
-    kind = _recorded_type(func) if registering else _result_type(func)
+    kind = _recorded_type(func) if registering else result_type(func)
     handed = inspect.Parameter("result", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=kind)
     parts: Any = way_back
     parts.__signature__ = own.replace(parameters=[context, handed, *others], return_annotation=None)
@@ -147,8 +140,4 @@ def _way_back(func: Callable[..., Any], registering: bool) -> Callable[..., Any]
 
 
 def _recorded_type(func: Callable[..., Any]) -> Any:
-    return GenericAlias(Recorded, (_result_type(func),))
-
-
-def _result_type(func: Callable[..., Any]) -> Any:
-    return hints_of(func).get("return", Any)
+    return GenericAlias(Recorded, (result_type(func),))

@@ -11,7 +11,7 @@ from romancy import App, Client, ConfigurationError, HTTPBroker
 from romancy import RetryPolicy as Policy
 from romancy.integrations.edda.addressing import Message, Receive, Scope, addressed, addressed_request
 from romancy.integrations.edda.desk import ReplayEngine, Storage, instance_dict
-from romancy.integrations.edda.hooks import WorkflowHooks
+from romancy.integrations.edda.hooks import HooksOption, native_hooks
 from romancy.integrations.edda.retry import DEFAULT_RETRY_POLICY, RetryPolicy, policy_of
 from romancy.integrations.edda.running import begin, end
 from romancy.integrations.edda.unmapped import APP, no_attribute
@@ -37,7 +37,7 @@ class EddaApp:
         db_url: str | None = None,
         outbox_enabled: bool = False,
         broker_url: str | None = None,
-        hooks: WorkflowHooks | None = None,
+        hooks: HooksOption = None,
         default_retry_policy: RetryPolicy | Policy | None = None,
         message_retention_days: int = 7,
         pool_size: int | None = None,
@@ -57,16 +57,13 @@ class EddaApp:
     ) -> None:
         if outbox_enabled and not broker_url:
             raise ConfigurationError("EddaApp(outbox_enabled=True) needs broker_url=: where the events go.")
-        if hooks is not None:
-            raise ConfigurationError(
-                "EddaApp(hooks=...) is not offered: write them as romancy's hooks, which get one object each."
-            )
         retry = policy_of(default_retry_policy or DEFAULT_RETRY_POLICY, "default_retry_policy")
         self._known(
             App(
                 db_url,
                 service_name=service_name,
                 broker=HTTPBroker(broker_url) if outbox_enabled and broker_url else None,
+                hooks=native_hooks(hooks),
                 default_retry=retry,
                 message_retention=timedelta(days=message_retention_days),
                 pool_size=pool_size,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, NoReturn
 
 from romancy import App, HistoryEntry, Instance, WorkflowNotCancellableError, WorkflowNotFoundError
+from romancy.integrations.edda.results import bare
 from romancy.integrations.edda.unmapped import REPLAY_ENGINE, STORAGE, no_attribute
 
 _KINDS = {"event": "EventReceived", "message": "ChannelMessageReceived", "timer": "TimerExpired"}
@@ -87,7 +88,7 @@ def instance_dict(one: Instance) -> dict[str, Any]:
 
 def _entry_dict(entry: HistoryEntry) -> dict[str, Any]:
     failed = "Failed" if entry.error is not None else "Completed"
-    data: dict[str, Any] = {"activity_name": entry.name, "input": entry.input, "result": entry.result}
+    data: dict[str, Any] = {"activity_name": entry.name, "input": entry.input, "result": bare(entry.name, entry.result)}
     if entry.error is not None:
         data |= {"error_type": entry.error.type.rpartition(".")[2], "error_message": entry.error.message}
     return {

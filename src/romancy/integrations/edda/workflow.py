@@ -11,7 +11,8 @@ from typing import Any, Concatenate, Generic, NoReturn, TypeVar, overload
 import romancy
 from romancy import ActivityContext, App, ConfigurationError, Status, WorkflowFailedError
 from romancy.integrations.edda.context import HERE, WorkflowContext, entered, in_workflow, new_id
-from romancy.integrations.edda.fitting import fitting
+from romancy.integrations.edda.fitting import fitting, result_type
+from romancy.integrations.edda.results import WORKFLOWS
 from romancy.integrations.edda.running import current
 from romancy.integrations.edda.unmapped import WORKFLOW, no_attribute
 
@@ -32,6 +33,7 @@ class Workflow(Generic[R_co]):
         self.func = func
         self.name = func.__name__
         self.event_handler = event_handler
+        WORKFLOWS[self.name] = functools.partial(result_type, func)
         self.romancy: romancy.Workflow[..., R_co] = romancy.workflow(event_handler=event_handler)(_body(func))
 
     async def start(self, lock_timeout_seconds: int | None = None, **kwargs: Any) -> str:
