@@ -46,8 +46,8 @@ class Diary:
 
         return write
 
-    def of(self, name: str) -> list[tuple[Any, ...]]:
-        return [rest for what, *rest in self.told if what == name]  # type: ignore[misc]
+    def of(self, name: str) -> list[list[Any]]:
+        return [rest for what, *rest in self.told if what == name]
 
 
 class Cake(BaseModel):
@@ -211,7 +211,7 @@ async def test_hooks_of_both_kinds_may_be_given_together(database: str) -> None:
     class Plain:
         def on_workflow_cancelled(self, instance_id: str, workflow_name: str) -> None: ...
 
-    hooks: Any = [Ours(), Some(), Declared(), Plain()]
+    hooks = [Ours(), Some(), Declared(), Plain()]
     async with EddaApp("kitchen", database, hooks=hooks, workflows=[light]) as app:
         await light.start()
         assert app.hooks == hooks

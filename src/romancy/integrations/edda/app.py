@@ -11,7 +11,7 @@ from romancy import App, Client, ConfigurationError, HTTPBroker
 from romancy import RetryPolicy as Policy
 from romancy.integrations.edda.addressing import Message, Receive, Scope, addressed, addressed_request
 from romancy.integrations.edda.desk import ReplayEngine, Storage, instance_dict
-from romancy.integrations.edda.hooks import HooksOption, native_hooks
+from romancy.integrations.edda.hooks import native_hooks
 from romancy.integrations.edda.retry import DEFAULT_RETRY_POLICY, RetryPolicy, policy_of
 from romancy.integrations.edda.running import begin, end
 from romancy.integrations.edda.unmapped import APP, no_attribute
@@ -37,7 +37,7 @@ class EddaApp:
         db_url: str | None = None,
         outbox_enabled: bool = False,
         broker_url: str | None = None,
-        hooks: HooksOption = None,
+        hooks: object = None,
         default_retry_policy: RetryPolicy | Policy | None = None,
         message_retention_days: int = 7,
         pool_size: int | None = None,

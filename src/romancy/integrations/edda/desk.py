@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any, NoReturn
 
-from romancy import App, HistoryEntry, Instance, WorkflowNotCancellableError, WorkflowNotFoundError
+from romancy import (
+    App,
+    HistoryEntry,
+    Instance,
+    Status,
+    WorkflowCancelledError,
+    WorkflowNotCancellableError,
+    WorkflowNotFoundError,
+)
 from romancy.integrations.edda.results import bare
 from romancy.integrations.edda.unmapped import REPLAY_ENGINE, STORAGE, no_attribute
 
 _KINDS = {"event": "EventReceived", "message": "ChannelMessageReceived", "timer": "TimerExpired"}
+
+_WAITS = frozenset({Status.WAITING_FOR_EVENT, Status.WAITING_FOR_MESSAGE, Status.WAITING_FOR_TIMER})
 
 
 class Storage:
@@ -54,11 +65,19 @@ class ReplayEngine:
         self.romancy = app
 
     async def cancel_workflow(self, instance_id: str, cancelled_by: str = "user") -> bool:
-        """Ask for cancellation. False: there is no such instance, or it has ended."""
+        """Cancel. False: there is no such instance, or it has ended.
+
+        Of an instance that waits, what it did is undone when this returns; one that runs goes on to what it awaits.
+        """
+        handle = self.romancy.get_handle(instance_id)
         try:
-            await self.romancy.cancel_workflow(instance_id, reason=f"cancelled by {cancelled_by}")
+            waits = await handle.status() in _WAITS
+            await handle.cancel(f"cancelled by {cancelled_by}")
         except (WorkflowNotFoundError, WorkflowNotCancellableError):
             return False
+        if waits:
+            with contextlib.suppress(WorkflowCancelledError):
+                await handle.result()
         return True
 
     def __getattr__(self, name: str) -> NoReturn:

@@ -8,9 +8,9 @@ from __future__ import annotations
 import builtins
 import inspect
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 import romancy
 from romancy import ConfigurationError, Error
@@ -20,8 +20,8 @@ from romancy.integrations.edda.results import ACTIVITIES, WORKFLOWS, typed
 __all__ = ["HooksBase", "WorkflowHooks"]
 
 
-class WorkflowHooks(Protocol):
-    """What Edda tells about workflows; any of these methods."""
+class WorkflowHooks:
+    """What Edda tells about workflows. An object with any of these methods will do: to inherit is not needed."""
 
     async def on_workflow_start(self, instance_id: str, workflow_name: str, input_data: dict[str, Any]) -> None:
         """An instance begins."""
@@ -61,9 +61,6 @@ class WorkflowHooks(Protocol):
 class HooksBase(WorkflowHooks):
     """A base for hooks that write only some of the methods."""
 
-
-AnyHooks: TypeAlias = WorkflowHooks | romancy.Hooks
-HooksOption: TypeAlias = AnyHooks | Sequence[AnyHooks] | None
 
 _METHODS = [name for name in vars(WorkflowHooks) if name.startswith("on_")]
 _KEPT = 1000
