@@ -12,6 +12,7 @@ from pydantic import BaseModel
 
 import romancy
 from romancy import ConfigurationError, Error
+from romancy import hooks as infos
 from romancy.integrations.edda import (
     EddaApp,
     HooksBase,
@@ -195,7 +196,7 @@ async def test_hooks_of_both_kinds_may_be_given_together(database: str) -> None:
     heard: list[str] = []
 
     class Ours(romancy.Hooks):
-        async def on_workflow_complete(self, info: romancy.hooks.WorkflowCompleted) -> None:
+        async def on_workflow_complete(self, info: infos.WorkflowCompleted) -> None:
             heard.append(f"ours {info.result}")
 
     class Some(HooksBase):
@@ -253,7 +254,7 @@ async def test_errors_that_nobody_is_told_do_not_pile_up(monkeypatch: pytest.Mon
     monkeypatch.setattr(edda_hooks, "_KEPT", 2)
     telling = Telling(Diary())
     for attempt in range(1, 6):
-        started = romancy.hooks.ActivityStarted(**_info(), attempt=attempt, scheduled_at=NOW)
+        started = infos.ActivityStarted(**_info(), attempt=attempt, scheduled_at=NOW)
         with pytest.raises(ValueError, match=str(attempt)), telling.around_activity(started):
             raise ValueError(str(attempt))
     assert [str(error) for error in telling._raised.values()] == ["4", "5"]

@@ -57,6 +57,7 @@ class EddaApp:
     ) -> None:
         if outbox_enabled and not broker_url:
             raise ConfigurationError("EddaApp(outbox_enabled=True) needs broker_url=: where the events go.")
+        self._workflows = None if workflows is None else [_native(one) for one in workflows]
         retry = policy_of(default_retry_policy or DEFAULT_RETRY_POLICY, "default_retry_policy")
         self._known(
             App(
@@ -68,7 +69,7 @@ class EddaApp:
                 message_retention=timedelta(days=message_retention_days),
                 pool_size=pool_size,
                 listen_notify=use_listen_notify,
-                workflows=None if workflows is None else [_native(one) for one in workflows],
+                workflows=self._workflows,
                 max_body_size=max_body_size,
                 **options,
             ),
@@ -161,7 +162,7 @@ class EddaApp:
         if not getattr(self, "outbox_enabled", False):
             return self.romancy
         if self._entrance is None:
-            self._entrance = Client(self._database)
+            self._entrance = Client(self._database, workflows=self._workflows)
             await self._entrance.startup()
         return self._entrance
 
