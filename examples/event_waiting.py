@@ -3,12 +3,11 @@
 Output:
     the bank says 99.5 for order 7
     99.5 euros are 9950 cents: T-1
-    order 9 was not paid and is cancelled
+    nobody has paid for order 9
 """
 
 import asyncio
 from datetime import timedelta
-from typing import Any
 
 from pydantic import BaseModel
 
@@ -31,19 +30,12 @@ async def begin_payment(ctx: ActivityContext, order_id: str) -> str:
     return f"payment of order {order_id}"
 
 
-@activity
-async def is_paid(ctx: ActivityContext, order_id: str) -> bool:
-    """Ask the bank."""
-    return False
-
-
 @workflow
 async def payment(ctx: WorkflowContext, order_id: str) -> str:
     """The data are what JSON gave."""
     await begin_payment(ctx, order_id)
     event = await wait_event(ctx, "payment.completed", timeout=timedelta(minutes=5))
-    data: dict[str, Any] = event.data
-    return f"the {event.source} says {data['amount']} for order {data['order_id']}"
+    return f"the {event.source} says {event.data['amount']} for order {event.data['order_id']}"
 
 
 @workflow
@@ -57,7 +49,7 @@ async def typed_payment(ctx: WorkflowContext, order_id: str) -> str:
 async def order(ctx: WorkflowContext, order_id: str) -> str:
     """A time, instead of an event. No worker is held."""
     await sleep(ctx, PATIENCE)
-    return f"order {order_id} was " + ("paid" if await is_paid(ctx, order_id) else "not paid and is cancelled")
+    return f"nobody has paid for order {order_id}"
 
 
 async def main() -> None:
