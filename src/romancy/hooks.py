@@ -164,6 +164,8 @@ class ActivityCacheHit(_Activity):
     """A recorded activity was not run again: its result, or its error, came from the history."""
 
     raw_result: bytes | None = field(default=None, repr=False)
+    error: Error | None = None
+    """What it failed with, if it did."""
 
     @property
     def result(self) -> Any:
@@ -186,6 +188,14 @@ class EventSent(Info):
     source: str
     subject: str | None = None
     extensions: Mapping[str, str | int | bool] = field(default_factory=dict[str, str | int | bool])
+    raw_data: bytes | None = field(default=None, repr=False)
+    binary: bool = False
+    """Its data are bytes, not JSON."""
+
+    @property
+    def data(self) -> Any:
+        """Its data: plain JSON, or bytes."""
+        return self.raw_data if self.binary else _plain(self.raw_data)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,6 +15,7 @@ from romancy import (
     App,
     EventTimeoutError,
     Hooks,
+    RetryExhaustedError,
     RetryPolicy,
     TerminalError,
     Workflow,
@@ -340,6 +341,21 @@ async def test_an_activity_that_nobody_wants_any_more_is_told_as_cancelled() -> 
     assert diary.names()[-1] == "workflow_complete"
 
 
+async def test_a_recorded_failure_is_a_cache_hit_too() -> None:
+    @activity(retry=RetryPolicy.none())
+    async def fail(ctx: ActivityContext) -> None:
+        raise ConnectionError("away")
+
+    @workflow
+    async def stubborn(ctx: WorkflowContext) -> None:
+        with contextlib.suppress(RetryExhaustedError):
+            await fail(ctx)
+        await sleep(ctx, 60)
+
+    (hit,) = (await told_of(stubborn, replay_always=True)).of("on_activity_cache_hit")
+    assert (hit.activity_id, hit.result, hit.error.type) == ("fail:1", None, "romancy.errors.RetryExhaustedError")
+
+
 async def test_after_a_retry_of_the_whole_kept_results_are_cache_hits() -> None:
     broken = True
 
@@ -424,11 +440,13 @@ async def test_events_are_told_with_who_sent_them(transactional: bool) -> None:
     @workflow
     async def speak(ctx: WorkflowContext) -> None:
         await tell(ctx)
-        await send_event(ctx, "outer", "/workflow", event_id="7")
+        await send_event(ctx, "outer", "/workflow", {"n": 1}, event_id="7")
+        await send_event(ctx, "raw", "/workflow", b"\xff", content_type="image/x")
 
     diary = await told_of(speak)
 
-    inner, outer = diary.of("on_event_sent")
+    inner, outer, raw = diary.of("on_event_sent")
+    assert (inner.data, outer.data, raw.data) == (None, {"n": 1}, b"\xff")
     assert (inner.event_type, inner.source, inner.subject) == ("inner", "/activity", "s")
     assert (inner.activity_id, inner.attempt, bool(inner.event_id)) == ("tell:1", 1, True)
     assert (outer.event_type, outer.activity_id, outer.attempt, outer.event_id) == ("outer", None, None, "7")

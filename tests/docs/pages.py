@@ -2,7 +2,8 @@
 
 A page is run as one program: `python tests/docs/pages.py PAGE` executes its ```python blocks one after another in one
 namespace. A block whose first line is a file's name (`# shop.py`) is written to that file instead. A ```text block is
-output: its lines are printed by the page, in this order. A ```py block is only shown.
+output: its lines are printed by the page, in this order. ```py and ```go blocks are programs for other libraries: they are
+shown and not run.
 """
 
 from __future__ import annotations

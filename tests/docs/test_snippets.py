@@ -116,7 +116,7 @@ def test_every_page_can_be_reached_from_the_index() -> None:
 
 
 def test_blocks_have_a_language() -> None:
-    known = {"python", "text", "console", "yaml", "py"}  # py: shown, not run
+    known = {"python", "text", "console", "yaml", "py", "go"}
     for page in pages():
         for block in blocks_of(page):
             assert page.name == "README.md" or block.language in known, f"{name_of(page)}:{block.line}"

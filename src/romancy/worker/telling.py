@@ -166,8 +166,9 @@ class Teller:
 
     def _cache_hit(self, common: Common, entry: Entry) -> None:
         more = {"activity_id": entry.op, "activity_name": entry.name, "attempt": entry.attempt}
-        result = entry.value if entry.outcome is Outcome.OK else None
-        self._tell("on_activity_cache_hit", told.ActivityCacheHit, common, **more, raw_result=result)
+        failed = entry.outcome is not Outcome.OK
+        outcome: dict[str, Any] = {"error": error_of(_failure(entry))} if failed else {"raw_result": entry.value}
+        self._tell("on_activity_cache_hit", told.ActivityCacheHit, common, **more, **outcome)
 
     # --- attempts
 
@@ -284,8 +285,7 @@ class Teller:
         if entry.outcome is Outcome.OK:
             self._tell("on_activity_complete", told.ActivityCompleted, common, **more, raw_result=entry.value)
         else:
-            cancelled = entry.outcome is Outcome.CANCELLED
-            error = error_of(_CANCELLED if cancelled else entry.value)
+            cancelled, error = entry.outcome is Outcome.CANCELLED, error_of(_failure(entry))
             self._tell("on_activity_failed", told.ActivityFailed, common, **more, error=error, cancelled=cancelled)
 
     def _asked(self, host: Host, asks: Iterable[Ask], replies: Iterable[Reply]) -> None:
@@ -365,7 +365,13 @@ def _sent(host: Host, event: Event, attempt: Attempt | None, at: int) -> told.Ev
         source=event.source,
         subject=event.subject,
         extensions=event.extensions,
+        raw_data=event.data,
+        binary=event.binary,
     )
+
+
+def _failure(entry: Entry) -> bytes | None:
+    return _CANCELLED if entry.outcome is Outcome.CANCELLED else entry.value
 
 
 def _extended(deed: SendEvent, extending: Sequence[Hooks], info: told.EventSent) -> SendEvent:

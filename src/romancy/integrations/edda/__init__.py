@@ -1,0 +1,92 @@
+"""Edda's names and spellings, over this engine.
+
+    from romancy.integrations.edda import EddaApp, WorkflowContext, activity, wait_event, workflow
+
+A program written for Edda runs after its imports are changed: `edda` becomes `romancy.integrations.edda`, submodules too.
+What has no counterpart here raises an error that says what to use instead. Every object has an attribute `romancy`, the
+object of this library that it stands for, so that a program can be moved over one function at a time.
+
+    context        WorkflowContext: what workflows, activities and compensations get first
+    running        which app `wf.start()` and `send_event()` mean
+    retry          RetryPolicy and the ready-made ones
+    compensation   @compensation, @on_failure, register_compensation
+    activity       @activity
+    workflow       @workflow, wf.start(...)
+    channels       events, channels and timers; `events` is its older name
+    outbox         send_event_transactional
+    hooks          HooksBase, WorkflowHooks
+    results        what functions give back, by their names
+    addressing     `eddainstanceid`
+    desk           app.storage, app.replay_engine
+    app            EddaApp
+    unmapped       what is not offered, and what to use instead
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from romancy.integrations.edda.activity import activity
+from romancy.integrations.edda.app import EddaApp
+from romancy.integrations.edda.channels import (
+    ChannelMessage,
+    EventTimeoutError,
+    ReceivedEvent,
+    publish,
+    receive,
+    send_event,
+    send_to,
+    sleep,
+    sleep_until,
+    subscribe,
+    unsubscribe,
+    wait_event,
+    wait_timer,
+    wait_until,
+)
+from romancy.integrations.edda.compensation import compensation, on_failure, register_compensation
+from romancy.integrations.edda.context import WorkflowContext
+from romancy.integrations.edda.exceptions import RetryExhaustedError, TerminalError
+from romancy.integrations.edda.hooks import HooksBase, WorkflowHooks
+from romancy.integrations.edda.outbox import OutboxRelayer, send_event_transactional
+from romancy.integrations.edda.retry import RetryPolicy
+from romancy.integrations.edda.unmapped import MODULE, no_name
+from romancy.integrations.edda.workflow import workflow
+from romancy.integrations.edda.wsgi import create_wsgi_app
+
+__all__ = [
+    "ChannelMessage",
+    "EddaApp",
+    "EventTimeoutError",
+    "HooksBase",
+    "OutboxRelayer",
+    "ReceivedEvent",
+    "RetryExhaustedError",
+    "RetryPolicy",
+    "TerminalError",
+    "WorkflowContext",
+    "WorkflowHooks",
+    "activity",
+    "compensation",
+    "create_wsgi_app",
+    "on_failure",
+    "publish",
+    "receive",
+    "register_compensation",
+    "send_event",
+    "send_event_transactional",
+    "send_to",
+    "sleep",
+    "sleep_until",
+    "subscribe",
+    "unsubscribe",
+    "wait_event",
+    "wait_timer",
+    "wait_until",
+    "workflow",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """A name that is not here: say what to use instead."""
+    raise no_name(__name__, name, MODULE, __all__)

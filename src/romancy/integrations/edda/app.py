@@ -1,0 +1,226 @@
+"""`EddaApp`: the app under Edda's names and options."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from datetime import datetime, timedelta
+from types import TracebackType
+from typing import Any, NoReturn, Self, cast
+
+from romancy import App, Client, ConfigurationError, HTTPBroker
+from romancy import RetryPolicy as Policy
+from romancy.integrations.edda.addressing import Message, Receive, Scope, addressed, addressed_request
+from romancy.integrations.edda.desk import ReplayEngine, Storage, instance_dict
+from romancy.integrations.edda.hooks import native_hooks
+from romancy.integrations.edda.retry import DEFAULT_RETRY_POLICY, RetryPolicy, policy_of
+from romancy.integrations.edda.running import begin, end
+from romancy.integrations.edda.unmapped import APP, no_attribute
+from romancy.integrations.edda.workflow import Workflow
+
+__all__ = ["EddaApp"]
+
+_LARGEST_BODY = 16 * 1024 * 1024
+_ATTRIBUTES = frozenset({"type", "source", "id", "time", "datacontenttype", "dataschema", "subject", "specversion"})
+_BODY = frozenset({"data", "data_base64"})
+
+
+class EddaApp:
+    """The app under Edda's names. `romancy` is the `App` behind it, whose options may be given too.
+
+    Those of Edda that tune what this engine has not (locks, leaders, batches, details of the pool) are taken and mean
+    nothing.
+    """
+
+    def __init__(
+        self,
+        service_name: str | None = None,
+        db_url: str | None = None,
+        outbox_enabled: bool = False,
+        broker_url: str | None = None,
+        hooks: object = None,
+        default_retry_policy: RetryPolicy | Policy | None = None,
+        message_retention_days: int = 7,
+        pool_size: int | None = None,
+        max_overflow: int = 10,
+        pool_timeout: int = 30,
+        pool_recycle: int = 3600,
+        pool_pre_ping: bool = True,
+        use_listen_notify: bool | None = None,
+        notify_fallback_interval: int = 30,
+        max_workflows_per_batch: int | str = 10,
+        leader_heartbeat_interval: int = 15,
+        leader_lease_duration: int = 45,
+        *,
+        max_body_size: int = _LARGEST_BODY,
+        workflows: list[Any] | None = None,
+        **options: Any,
+    ) -> None:
+        if outbox_enabled and not broker_url:
+            raise ConfigurationError("EddaApp(outbox_enabled=True) needs broker_url=: where the events go.")
+        self._workflows = None if workflows is None else [_native(one) for one in workflows]
+        retry = policy_of(default_retry_policy or DEFAULT_RETRY_POLICY, "default_retry_policy")
+        self._known(
+            App(
+                db_url,
+                service_name=service_name,
+                broker=HTTPBroker(broker_url) if outbox_enabled and broker_url else None,
+                hooks=native_hooks(hooks),
+                default_retry=retry,
+                message_retention=timedelta(days=message_retention_days),
+                pool_size=pool_size,
+                listen_notify=use_listen_notify,
+                workflows=self._workflows,
+                max_body_size=max_body_size,
+                **options,
+            ),
+            db_url,
+            max_body_size,
+        )
+        self.service_name = service_name
+        self.db_url = db_url
+        self.outbox_enabled = outbox_enabled
+        self.broker_url = broker_url
+        self.hooks = hooks
+        self.default_retry_policy = default_retry_policy
+
+    @classmethod
+    def over(cls, app: App) -> Self:
+        """Edda's calls for an app that exists: `wf.start()` and `send_event()` mean it from `initialize()` on."""
+        made = cls.__new__(cls)
+        made._known(app, None, _LARGEST_BODY)
+        return made
+
+    def _known(self, app: App, database: str | None, max_body_size: int) -> None:
+        self.romancy = app
+        self.storage = Storage(app)
+        self.replay_engine = ReplayEngine(app)
+        self._database = database
+        self._max_body_size = max_body_size
+        self._entrance: Client | None = None
+
+    # --- life
+
+    async def initialize(self) -> None:
+        """Start. Safe to call again while running."""
+        await self.romancy.startup()
+        begin(self.romancy)
+
+    async def shutdown(self) -> None:
+        """Stop: running activities finish, the rest goes on with the next start."""
+        end(self.romancy)
+        entrance, self._entrance = self._entrance, None
+        if entrance is not None:
+            await entrance.shutdown()
+        await self.romancy.shutdown()
+
+    async def __aenter__(self) -> Self:
+        await self.initialize()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.shutdown()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Callable[[Message], Awaitable[None]]) -> None:
+        """Serve as an ASGI application. Needs `romancy[http]`."""
+        if scope["type"] == "http":
+            await self.initialize()
+            scope, receive = addressed_request(scope, receive, self._max_body_size)
+            await self.romancy(scope, receive, send)
+        elif scope["type"] == "lifespan":
+            begin(self.romancy)
+            try:
+                await self.romancy(scope, receive, send)
+            finally:
+                end(self.romancy)
+        else:
+            await self.romancy(scope, receive, send)
+
+    # --- events
+
+    async def handle_cloudevent(self, event: Any, wait: bool = False) -> None:
+        """Accept an event from outside: a CloudEvent of the `cloudevents` package, or a dict of the same attributes.
+
+        Returns when it is durable; `wait` has no meaning. It is not handed to the broker, which it may have come from.
+        """
+        said = _attributes(event)
+        extensions = {name: value for name, value in said.items() if name not in _ATTRIBUTES | _BODY}
+        door = await self._door()
+        await door.send_event(
+            said["type"],
+            said["source"],
+            _data(event),
+            subject=said.get("subject"),
+            event_id=said["id"],
+            content_type=said.get("datacontenttype"),
+            extensions=addressed(extensions) or None,
+        )
+
+    async def _door(self) -> Client:
+        """Where events come in: the app, or, if what is sent through that goes out again, a client without a broker."""
+        if not getattr(self, "outbox_enabled", False):
+            return self.romancy
+        if self._entrance is None:
+            self._entrance = Client(self._database, workflows=self._workflows)
+            await self._entrance.startup()
+        return self._entrance
+
+    def on_event(self, event_type: str, proto_type: Any = None) -> NoReturn:
+        """Not offered: a handler that is no workflow is lost when the process dies."""
+        raise ConfigurationError(
+            f"@app.on_event({event_type!r}) is not offered: such a handler dies with its process. Write a workflow of "
+            "that name, @workflow(event_handler=True), or with romancy's own @workflow(name=..., event_handler=True)."
+        )
+
+    # --- looking
+
+    async def find_instances(
+        self,
+        *,
+        input_filters: Mapping[str, Any] | None = None,
+        status: str | None = None,
+        workflow_name: str | None = None,
+        instance_id: str | None = None,
+        started_after: datetime | None = None,
+        started_before: datetime | None = None,
+        limit: int = 50,
+        page_token: str | None = None,
+    ) -> dict[str, Any]:
+        """A page of instances, newest first, and where the next one begins."""
+        page = await self.romancy.list_instances(
+            input=input_filters,
+            status=status,
+            workflow_name=workflow_name,
+            instance_id=instance_id,
+            created_after=started_after,
+            created_before=started_before,
+            limit=limit,
+            page_token=page_token,
+        )
+        return {
+            "instances": [instance_dict(one) for one in page.items],
+            "next_page_token": page.next_page_token,
+            "has_more": page.has_more,
+        }
+
+    def __getattr__(self, name: str) -> NoReturn:
+        raise no_attribute("EddaApp", name, APP, [one for one in dir(type(self)) if not one.startswith("_")])
+
+
+def _native(one: Any) -> Any:
+    return cast(Any, one).romancy if isinstance(one, Workflow) else one
+
+
+def _attributes(event: Any) -> Mapping[str, Any]:
+    if isinstance(event, Mapping):
+        return event  # pyright: ignore[reportUnknownVariableType]
+    get = getattr(event, "get_attributes", None)
+    if get is None:
+        raise ConfigurationError(f"handle_cloudevent() was given {type(event).__name__}: give a CloudEvent, or a dict.")
+    found: Mapping[str, Any] = get()
+    return found
+
+
+def _data(event: Any) -> Any:
+    return event.get("data") if isinstance(event, Mapping) else event.get_data()  # pyright: ignore

@@ -1,0 +1,250 @@
+"""Channels, events and timers as Edda spells them.
+
+In Edda a message to one instance is a message to a channel of its own, `channel:instance_id`. So it is here: whoever builds
+that name by hand reaches the same channel as `subscribe(mode="direct")` and `send_to`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+import romancy
+from romancy import (
+    App,
+    ChannelModeConflictError,
+    ChannelNotSubscribedError,
+    ConfigurationError,
+    InvalidWorkflowStateError,
+    ReceivedMessage,
+    WorkflowNotFoundError,
+)
+from romancy.integrations.edda.context import HERE, WorkflowContext, anywhere, in_workflow, new_id
+from romancy.integrations.edda.running import current
+
+__all__ = [
+    "ChannelMessage",
+    "ChannelModeConflictError",
+    "EventTimeoutError",
+    "ReceivedEvent",
+    "publish",
+    "receive",
+    "send_event",
+    "send_to",
+    "sleep",
+    "sleep_until",
+    "subscribe",
+    "unsubscribe",
+    "wait_event",
+    "wait_timer",
+    "wait_until",
+]
+
+_ID = "eddamessageid"
+"""Where the metadata of a message says its id: `publish` gives it back, and the engine chooses its own later."""
+_SELF = "__direct__"
+
+
+@dataclass(frozen=True)
+class ChannelMessage:
+    """A message that a workflow received from a channel."""
+
+    id: str
+    channel: str
+    data: Any
+    metadata: dict[str, Any]
+    published_at: datetime
+
+
+@dataclass(frozen=True)
+class ReceivedEvent:
+    """A CloudEvent that a workflow waited for. `time` is a text, as in the event; data that is bytes is under `_binary`."""
+
+    data: Any
+    type: str
+    source: str
+    id: str
+    time: str | None = None
+    datacontenttype: str | None = None
+    subject: str | None = None
+    extensions: dict[str, Any] = field(default_factory=dict[str, Any])
+
+
+class EventTimeoutError(romancy.EventTimeoutError):
+    """No event came in time."""
+
+    def __init__(self, event_type: str, timeout_seconds: float) -> None:
+        super().__init__(f"No event {event_type!r} came within {timeout_seconds} seconds.")
+        self.event_type = event_type
+        self.timeout_seconds = timeout_seconds
+
+
+# --- channels
+
+
+async def subscribe(ctx: WorkflowContext, channel: str, mode: str = "broadcast") -> None:
+    """Receive what is published to a channel from now on: `broadcast`, `competing`, or `direct` for what is sent to here."""
+    inner = in_workflow(ctx, "subscribe()")
+    if mode == "direct":
+        ctx._direct.add(channel)  # pyright: ignore[reportPrivateUsage]
+        await romancy.subscribe(inner, _own(channel, ctx.instance_id), "broadcast")
+        return
+    await romancy.subscribe(inner, channel, mode)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+
+
+async def unsubscribe(ctx: WorkflowContext, channel: str) -> None:
+    """Receive no more from a channel."""
+    await romancy.unsubscribe(in_workflow(ctx, "unsubscribe()"), _meant(ctx, channel))
+
+
+async def receive(
+    ctx: WorkflowContext, channel: str, timeout_seconds: float | None = None, message_id: str | None = None
+) -> ChannelMessage:
+    """Wait for the next message of a channel; without a subscription, for the next one that is sent to this instance.
+
+    Raises `TimeoutError`. `message_id` is taken and not needed: waits at the same time are told apart without it.
+    """
+    inner = in_workflow(ctx, "receive()")
+    try:
+        message = await romancy.receive(inner, _meant(ctx, channel), timeout=timeout_seconds)
+    except ChannelNotSubscribedError:
+        await subscribe(ctx, channel, "direct")
+        message = await romancy.receive(inner, _meant(ctx, channel), timeout=timeout_seconds)
+    return _received(message, channel)
+
+
+async def publish(
+    ctx_or_storage: Any,
+    channel: str,
+    data: Any,
+    metadata: Mapping[str, Any] | None = None,
+    *,
+    target_instance_id: str | None = None,
+    worker_id: str | None = None,
+) -> str:
+    """Publish a message; returns its id.
+
+    With a context it is a part of the commit of the workflow's step or the activity's attempt. From outside, pass the app,
+    or its `storage`. `worker_id` means nothing here.
+    """
+    app = getattr(ctx_or_storage, "romancy", None)
+    if isinstance(app, App):
+        if target_instance_id is None:
+            return await app.publish(channel, data, metadata=metadata)
+        return await app.send_to(target_instance_id, channel, data, metadata=metadata)
+    inner = anywhere(ctx_or_storage, "publish()")
+    message_id = new_id(ctx_or_storage)
+    about = {**(metadata or {}), _ID: message_id}
+    if target_instance_id is None:
+        await romancy.publish(inner, channel, data, metadata=about)
+    else:
+        await romancy.send_to(inner, target_instance_id, channel, data, metadata=about)
+    return message_id
+
+
+async def send_to(
+    ctx: WorkflowContext, instance_id: str, data: Any, channel: str = _SELF, metadata: Mapping[str, Any] | None = None
+) -> bool:
+    """Send a message to one instance. True: it is there to be received, now or later; False: nobody can receive it."""
+    inner = anywhere(ctx, "send_to()")
+    try:
+        await romancy.send_to(inner, instance_id, _own(channel, instance_id), data, metadata=metadata)
+    except WorkflowNotFoundError:
+        return False
+    except InvalidWorkflowStateError:  # it has ended
+        return False
+    return True
+
+
+def _own(channel: str, instance_id: str) -> str:
+    """The channel for what is sent to one instance."""
+    return channel if channel.endswith(f":{instance_id}") else f"{channel}:{instance_id}"
+
+
+def _meant(ctx: WorkflowContext, channel: str) -> str:
+    return _own(channel, ctx.instance_id) if channel in ctx._direct else channel  # pyright: ignore[reportPrivateUsage]
+
+
+def _received(message: ReceivedMessage[Any], channel: str) -> ChannelMessage:
+    about = dict(message.metadata)
+    identity = about.pop(_ID, message.id)
+    at = message.created_at.isoformat()
+    told = {"source_instance_id": message.sender_instance_id} if message.sender_instance_id is not None else {}
+    return ChannelMessage(identity, channel, message.data, {"published_at": at, **told, **about}, message.created_at)
+
+
+# --- events
+
+
+async def wait_event(
+    ctx: WorkflowContext,
+    event_type: str,
+    timeout_seconds: float | None = None,
+    model: Any = None,
+    event_id: str | None = None,
+) -> ReceivedEvent:
+    """Wait for an event of a type. `model` validates its data; `event_id` names the wait in the history."""
+    inner = in_workflow(ctx, "wait_event()")
+    try:
+        event = await romancy.wait_event(inner, event_type, timeout=timeout_seconds, model=model, event_id=event_id)
+    except romancy.EventTimeoutError as error:
+        raise EventTimeoutError(event_type, timeout_seconds or 0) from error
+    return ReceivedEvent(
+        data={"_binary": event.data} if isinstance(event.data, bytes) else event.data,
+        type=event.type,
+        source=event.source,
+        id=event.id,
+        time=None if event.time is None else event.time.isoformat(),
+        datacontenttype=event.datacontenttype,
+        subject=event.subject,
+        extensions=dict(event.extensions),
+    )
+
+
+async def send_event(
+    event_type: str, source: str, data: Any, broker_url: str | None = None, datacontenttype: str | None = None
+) -> None:
+    """Send an event: to the workflows of the app that wait for it, and to the app's broker if it has one.
+
+    In a workflow or an activity it is a part of its commit.
+    """
+    app, here = current("send_event()"), HERE.get()
+    if broker_url is not None:
+        raise ConfigurationError(
+            "send_event(broker_url=...) is not offered: events go out through the outbox of the app. Name the broker there, "
+            "EddaApp(outbox_enabled=True, broker_url=...), and leave it out here."
+        )
+    if here is None:
+        await app.send_event(event_type, source, payload(data), content_type=datacontenttype)
+    else:
+        await romancy.send_event(here.romancy, event_type, source, payload(data), content_type=datacontenttype)
+
+
+def payload(data: Any) -> Any:
+    """What is neither an object nor a model is sent under `_data`."""
+    plain = (str, int, float, list, tuple, type(None))
+    return {"_data": data} if isinstance(data, plain) else data
+
+
+# --- timers
+
+
+async def sleep(
+    ctx: WorkflowContext, seconds: float | None = None, timer_id: str | None = None, *, duration_seconds: float | None = None
+) -> None:
+    """Wait for so many seconds, without holding a worker. `duration_seconds` is an earlier name of `seconds`."""
+    given = duration_seconds if seconds is None else seconds
+    if given is None:
+        raise TypeError("sleep() needs the seconds to wait: sleep(ctx, 60).")
+    await romancy.sleep(in_workflow(ctx, "sleep()"), given, sleep_id=timer_id)
+
+
+async def sleep_until(ctx: WorkflowContext, target_time: datetime, timer_id: str | None = None) -> None:
+    """Wait until a time: an aware datetime."""
+    await romancy.sleep_until(in_workflow(ctx, "sleep_until()"), target_time, sleep_id=timer_id)
+
+
+wait_timer = sleep
+wait_until = sleep_until

@@ -1,0 +1,192 @@
+"""The way back: `@compensation`, `@on_failure`, `register_compensation`.
+
+In a workflow a compensation is registered with the engine. In an activity it cannot be, since the activity may still fail:
+there it becomes a part of the result, and the engine's own compensation of the activity does what stands in it, the last
+first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import importlib
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from types import CodeType
+from typing import Any, TypeVar, cast
+
+from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic_core import to_jsonable_python
+
+import romancy
+from romancy import ActivityContext, ConfigurationError, InvalidWorkflowStateError, TerminalError
+from romancy.integrations.edda.context import Step, WorkflowContext, anywhere, entered
+from romancy.integrations.edda.fitting import hints_of
+
+__all__ = ["compensation", "on_failure", "register_compensation"]
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_MARK = "_edda_on_failure"
+_known: dict[str, Callable[..., Any]] = {}
+"""Compensations by name: what was registered in an activity is found again in another process."""
+
+
+def compensation(func: F) -> F:
+    """Mark a function as a compensation. It stays the plain function that it is."""
+    _known[_name_of(func)] = func
+    return func
+
+
+def on_failure(compensation_func: Callable[..., Any]) -> Callable[[F], F]:
+    """Below `@activity`: what undoes the activity when the workflow fails or is cancelled.
+
+    It is called with those of the activity's arguments, and of the fields of its result, that it has parameters for.
+    """
+
+    def decorate(func: F) -> F:
+        if not inspect.isfunction(cast(Any, func)):
+            raise ConfigurationError(f"@on_failure stands below @activity, directly above the function, not above {func!r}.")
+        setattr(func, _MARK, compensation_func)
+        return func
+
+    return decorate
+
+
+async def register_compensation(
+    ctx: WorkflowContext,
+    compensation_func: Callable[..., Any],
+    *args: Any,
+    activity_id: str | None = None,
+    **kwargs: Any,
+) -> None:
+    """Call a function with these arguments if the workflow fails or is cancelled; the last registered is called first.
+
+    `activity_id` is taken and not needed: the history shows what was registered when.
+    """
+    inner = anywhere(ctx, "register_compensation()")
+    if isinstance(inner, romancy.WorkflowContext):
+        await romancy.register_compensation(inner, _native(compensation_func), *args, **kwargs)
+        return
+    steps = ctx._steps  # pyright: ignore[reportPrivateUsage]
+    if steps is None:
+        raise InvalidWorkflowStateError(
+            f"register_compensation() was called in {inner.activity_id}, whose function does not name it: what a function "
+            "registers is a part of its result, and that must be known before it runs. Call it in the activity's own "
+            "function, or in the workflow."
+        )
+    compensation(plain_of(compensation_func))
+    steps.append(Step(_name_of(plain_of(compensation_func)), to_jsonable_python(args), to_jsonable_python(kwargs)))
+
+
+def undone_by(func: Callable[..., Any]) -> Callable[..., Any] | None:
+    """What `@on_failure` has said about a function."""
+    found: Callable[..., Any] | None = getattr(func, _MARK, None)
+    return found
+
+
+def registers(func: Callable[..., Any]) -> bool:
+    """The function names `register_compensation`."""
+    code = getattr(inspect.unwrap(func), "__code__", None)
+    return code is not None and any("register_compensation" in one.co_names for one in _codes(code))
+
+
+def _codes(code: CodeType) -> Iterator[CodeType]:
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _codes(constant)
+
+
+# --- calling
+
+
+async def undo(func: Callable[..., Any], ctx: ActivityContext, available: Mapping[str, Any], what: str) -> None:
+    """Call what `@on_failure` has named, with what it has parameters for."""
+    plain = plain_of(func)
+    parameters = list(inspect.signature(plain).parameters.values())[1:]
+    spread = any(one.kind is inspect.Parameter.VAR_KEYWORD for one in parameters)
+    wanted = {one.name for one in parameters}
+    required = [
+        one.name for one in parameters if one.default is one.empty and one.kind not in (one.VAR_POSITIONAL, one.VAR_KEYWORD)
+    ]
+    missing = [name for name in required if name not in available]
+    if missing:
+        raise TerminalError(
+            f"{plain.__name__}() needs {missing[0]!r}, which neither the arguments of {what} nor its result have."
+        )
+    await _call(plain, ctx, [], {name: value for name, value in available.items() if spread or name in wanted})
+
+
+async def redo_steps(steps: list[Step], ctx: ActivityContext) -> None:
+    """Do what an activity has registered, the last first."""
+    for step in reversed(steps):
+        func = _found(step.function)
+        bound = inspect.signature(func).bind(ctx, *step.args, **step.kwargs)
+        hints = hints_of(func)
+        for name, value in list(bound.arguments.items())[1:]:
+            bound.arguments[name] = _typed(hints.get(name), value)
+        await _call(func, ctx, list(bound.args[1:]), bound.kwargs)
+
+
+def fields_of(result: Any) -> dict[str, Any]:
+    """What a result says by name."""
+    if isinstance(result, Mapping):
+        return {str(name): value for name, value in result.items()}
+    return dict(result) if isinstance(result, BaseModel) else {}
+
+
+async def _call(func: Callable[..., Any], ctx: ActivityContext, args: list[Any], kwargs: dict[str, Any]) -> None:
+    with entered(WorkflowContext(ctx)) as here:
+        if inspect.iscoroutinefunction(func):
+            await func(here, *args, **kwargs)
+        else:
+            await asyncio.to_thread(func, here, *args, **kwargs)
+
+
+def _typed(annotation: Any, value: Any) -> Any:
+    if annotation is None:
+        return value
+    try:
+        return TypeAdapter(annotation).validate_python(value)
+    except ValidationError:
+        return value
+
+
+# --- names
+
+
+def plain_of(func: Callable[..., Any]) -> Callable[..., Any]:
+    """The function itself, if it is decorated with `@activity`."""
+    inner: Callable[..., Any] = getattr(func, "func", func)
+    return inner
+
+
+def _native(func: Callable[..., Any]) -> Callable[..., Any]:
+    """The function as this library calls it."""
+    native = getattr(func, "romancy", None)
+    if isinstance(native, romancy.Activity):
+        return cast(Callable[..., Any], native)
+
+    @functools.wraps(func)
+    async def body(ctx: ActivityContext, *args: Any, **kwargs: Any) -> None:
+        await _call(func, ctx, list(args), kwargs)
+
+    return body
+
+
+def _name_of(func: Callable[..., Any]) -> str:
+    return f"{func.__module__}:{func.__qualname__}"
+
+
+def _found(name: str) -> Callable[..., Any]:
+    if name in _known:
+        return _known[name]
+    module, _, path = name.partition(":")
+    try:
+        found: Any = importlib.import_module(module)
+        for part in path.split("."):
+            found = getattr(found, part)
+    except (ImportError, AttributeError) as error:
+        raise TerminalError(f"The compensation {name} is not there: decorate it with @compensation in a module.") from error
+    return plain_of(found)

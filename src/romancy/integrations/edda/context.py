@@ -1,0 +1,138 @@
+"""The context of Edda: one class for workflows, activities and compensations."""
+
+from __future__ import annotations
+
+import itertools
+import uuid
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from romancy import ActivityContext, ConfigurationError, InvalidWorkflowStateError
+from romancy import WorkflowContext as RunContext
+from romancy.integrations.edda.unmapped import CONTEXT, no_attribute
+
+if TYPE_CHECKING:
+    from sqlalchemy.ext.asyncio import AsyncSession
+
+__all__ = ["WorkflowContext"]
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A compensation that an activity has registered: a function by name, and what to call it with, as plain JSON."""
+
+    function: str
+    args: list[Any] = field(default_factory=list[Any])
+    kwargs: dict[str, Any] = field(default_factory=dict[str, Any])
+
+
+class WorkflowContext:
+    """What workflows, activities and compensations get first. `romancy` is the context of this library behind it."""
+
+    def __init__(
+        self,
+        inner: RunContext | ActivityContext,
+        *,
+        named: Callable[[dict[str, Any]], dict[str, Any]] = dict,
+        may_register: bool = False,
+    ) -> None:
+        self.romancy = inner
+        self.instance_id = inner.instance_id
+        self.workflow_name = inner.workflow_name
+        self.worker_id = inner.worker_id
+        self._named = named
+        """The arguments of a new generation, as the workflow takes them."""
+        self._direct: set[str] = set()
+        """The channels subscribed to with mode="direct"."""
+        self._numbers = itertools.count()
+        self._steps: list[Step] | None = [] if may_register else None
+
+    @property
+    def is_replaying(self) -> bool:
+        """What happens now has happened before. Never so in an activity."""
+        return isinstance(self.romancy, RunContext) and self.romancy.is_replaying
+
+    @property
+    def session(self) -> AsyncSession:
+        """In an activity: a session of SQLAlchemy that commits with its result. Needs `romancy[sqlalchemy]`."""
+        return in_activity(self, "ctx.session").session
+
+    async def recur(self, **kwargs: Any) -> NoReturn:
+        """Begin anew with these arguments: the same instance, its next generation, a fresh history."""
+        await in_workflow(self, "ctx.recur()").recur(**self._named(kwargs))
+
+    def in_transaction(self) -> bool:
+        """True in an activity: each attempt of one is a transaction."""
+        return isinstance(self.romancy, ActivityContext)
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[None]:
+        """In an activity nothing is to be done: the whole attempt commits together, or not at all."""
+        in_activity(self, "ctx.transaction()")
+        yield
+
+    def register_post_commit(self, callback: Callable[[], Awaitable[None]]) -> NoReturn:
+        """Not offered: a callback is lost if the process dies after the commit."""
+        raise ConfigurationError(
+            "ctx.register_post_commit() is not offered: a callback would be lost if the process died after the commit. Send "
+            "with ctx (publish, send_event_transactional), which commits with the activity, or make it the next activity."
+        )
+
+    def __getattr__(self, name: str) -> NoReturn:
+        raise no_attribute("ctx", name, CONTEXT, [one for one in dir(type(self)) if not one.startswith("_")])
+
+    def __repr__(self) -> str:
+        return f"WorkflowContext(instance_id={self.instance_id!r}, workflow_name={self.workflow_name!r})"
+
+
+HERE: ContextVar[WorkflowContext | None] = ContextVar("romancy_edda_here", default=None)
+"""The context of the workflow or activity that runs: for calls of Edda that take none."""
+
+
+@contextmanager
+def entered(ctx: WorkflowContext) -> Iterator[WorkflowContext]:
+    """While a workflow or an activity runs."""
+    token = HERE.set(ctx)
+    try:
+        yield ctx
+    finally:
+        HERE.reset(token)
+
+
+def in_workflow(ctx: WorkflowContext, what: str) -> RunContext:
+    """The context of a workflow, or an error that says to use `what` in one."""
+    inner = _inner(ctx, what)
+    if isinstance(inner, RunContext):
+        return inner
+    raise InvalidWorkflowStateError(f"{what} was used inside an activity. Only a workflow may use it.")
+
+
+def in_activity(ctx: WorkflowContext, what: str) -> ActivityContext:
+    """The context of an activity, or an error that says to use `what` in one."""
+    inner = _inner(ctx, what)
+    if isinstance(inner, ActivityContext):
+        return inner
+    raise InvalidWorkflowStateError(f"{what} was used in a workflow. Only an activity has a transaction: use it in one.")
+
+
+def anywhere(ctx: WorkflowContext, what: str) -> RunContext | ActivityContext:
+    """The context of this library."""
+    return _inner(ctx, what)
+
+
+def new_id(ctx: WorkflowContext) -> str:
+    """An id: the same in every replay of a workflow, another in every attempt of an activity."""
+    inner = ctx.romancy
+    if isinstance(inner, RunContext):
+        return str(inner.uuid4())
+    number = next(ctx._numbers)
+    return str(uuid.uuid5(uuid.NAMESPACE_OID, f"{inner.idempotency_key}:{inner.attempt}:{number}"))
+
+
+def _inner(ctx: object, what: str) -> RunContext | ActivityContext:
+    if isinstance(ctx, WorkflowContext):
+        return ctx.romancy
+    raise InvalidWorkflowStateError(f"{what} needs the context that a workflow or an activity was given, not {ctx!r}.")

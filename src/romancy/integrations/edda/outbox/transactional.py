@@ -1,0 +1,26 @@
+"""Events that are sent with the commit of a step."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import romancy
+from romancy.integrations.edda.channels import payload
+from romancy.integrations.edda.context import WorkflowContext, anywhere, new_id
+
+__all__ = ["send_event_transactional"]
+
+
+async def send_event_transactional(
+    ctx: WorkflowContext, event_type: str, event_source: str, event_data: Any, content_type: str = "application/json"
+) -> str:
+    """Send an event in the commit of the activity's attempt or the workflow's step; returns its id.
+
+    It wakes the workflows of this database that wait for it, and goes to the app's broker if it has one.
+    """
+    inner = anywhere(ctx, "send_event_transactional()")
+    event_id = new_id(ctx)
+    await romancy.send_event(
+        inner, event_type, event_source, payload(event_data), event_id=event_id, content_type=content_type
+    )
+    return event_id

@@ -1,0 +1,126 @@
+"""`@workflow` as Edda spells it, with `start` on the workflow."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import inspect
+from collections.abc import Callable, Coroutine
+from typing import Any, Concatenate, Generic, NoReturn, TypeVar, overload
+
+import romancy
+from romancy import ActivityContext, App, ConfigurationError, Status, WorkflowFailedError
+from romancy.integrations.edda.context import HERE, WorkflowContext, entered, in_workflow, new_id
+from romancy.integrations.edda.fitting import fitting, result_type
+from romancy.integrations.edda.results import WORKFLOWS
+from romancy.integrations.edda.running import current
+from romancy.integrations.edda.unmapped import WORKFLOW, no_attribute
+
+__all__ = ["Workflow", "recur", "workflow"]
+
+R_co = TypeVar("R_co", covariant=True)
+
+_UNDER_WAY = frozenset({Status.PENDING, Status.RUNNING, Status.COMPENSATING})
+_FIRST_LOOK, _LONGEST_WAIT = 0.001, 0.1
+"""Seconds between two looks at an instance that was started: they double."""
+
+
+class Workflow(Generic[R_co]):
+    """A function that survives. `func` is the plain function, `romancy` the workflow of this library."""
+
+    def __init__(self, func: Callable[..., Coroutine[Any, Any, R_co]], event_handler: bool = False) -> None:
+        functools.update_wrapper(self, func)
+        self.func = func
+        self.name = func.__name__
+        self.event_handler = event_handler
+        WORKFLOWS[self.name] = functools.partial(result_type, func)
+        self.romancy: romancy.Workflow[..., R_co] = romancy.workflow(event_handler=event_handler)(_body(func))
+
+    async def start(self, lock_timeout_seconds: int | None = None, **kwargs: Any) -> str:
+        """Start the workflow; returns the id of the instance when it has ended, or waits for something.
+
+        Raises what the workflow raises. In a workflow or an activity it returns when the instance is durable; in a workflow
+        it is started once, however often the workflow is replayed. `lock_timeout_seconds` means nothing here.
+        """
+        app = current(f"{self.name}.start()")
+        arguments, here = fitting(self.func, kwargs), HERE.get()
+        if here is None:
+            handle = await app.start_workflow(self.romancy, **arguments)
+            return await _settled(app, handle.instance_id)
+        if isinstance(here.romancy, romancy.WorkflowContext):
+            instance_id = new_id(here)
+            return await start_workflow(here.romancy, self.name, instance_id, arguments)
+        return (await app.start_workflow(self.romancy, **arguments)).instance_id
+
+    async def resume(self, instance_id: str, event: Any = None) -> NoReturn:
+        """Not offered: instances go on by themselves."""
+        raise ConfigurationError(
+            f"{self.name}.resume() is not offered: an instance goes on by itself when its event, message or time comes, on "
+            "any worker. `await app.romancy.resume_workflow(instance_id)` lets one go on that was paused."
+        )
+
+    async def __call__(self, ctx: WorkflowContext, /, *args: Any, **kwargs: Any) -> R_co:
+        """Inside a workflow: run this one inline, as a part of the caller."""
+        return await self.romancy(in_workflow(ctx, f"workflow {self.name!r}"), *args, **kwargs)
+
+    def __getattr__(self, name: str) -> NoReturn:
+        raise no_attribute(
+            f"workflow {self.__dict__.get('name', '')!r}", name, WORKFLOW, ("func", "name", "romancy", "start")
+        )
+
+    def __repr__(self) -> str:
+        return f"<workflow {self.name}>"
+
+
+@overload
+def workflow(func: Callable[Concatenate[WorkflowContext, ...], Coroutine[Any, Any, R_co]], /) -> Workflow[R_co]: ...
+@overload
+def workflow(
+    *, event_handler: bool = False, lock_timeout_seconds: int | None = None
+) -> Callable[[Callable[Concatenate[WorkflowContext, ...], Coroutine[Any, Any, Any]]], Workflow[Any]]: ...
+def workflow(func: Any = None, /, *, event_handler: bool = False, lock_timeout_seconds: int | None = None) -> Any:
+    """Make an `async def` a workflow. `lock_timeout_seconds` is taken and has no meaning: leases are renewed."""
+    if func is None:
+        return functools.partial(Workflow[Any], event_handler=event_handler)
+    return Workflow[Any](func, event_handler)
+
+
+async def recur(ctx: WorkflowContext, **kwargs: Any) -> NoReturn:
+    """The same as `ctx.recur(...)`."""
+    await ctx.recur(**kwargs)
+
+
+def _body(func: Callable[..., Coroutine[Any, Any, Any]]) -> Callable[..., Coroutine[Any, Any, Any]]:
+    if not inspect.iscoroutinefunction(func):
+        raise ConfigurationError(f"{func!r} cannot be a workflow: it must be an `async def` function.")
+
+    @functools.wraps(func)
+    async def body(ctx: romancy.WorkflowContext, /, *args: Any, **kwargs: Any) -> Any:
+        with entered(WorkflowContext(ctx, named=functools.partial(fitting, func))) as here:
+            return await func(here, *args, **kwargs)
+
+    return body
+
+
+@romancy.activity
+async def start_workflow(ctx: ActivityContext, name: str, instance_id: str, arguments: dict[str, Any]) -> str:
+    """Start a workflow for another. The id was chosen by the caller: done again, it is the same instance."""
+    found = ctx.app.get_workflow(name)
+    handle = await ctx.app.start_workflow(found.with_options(instance_id=instance_id), **fitting(found.fn, arguments))
+    return handle.instance_id
+
+
+async def _settled(app: App, instance_id: str) -> str:
+    """Wait as Edda does: until the instance has ended or waits. Raise what it failed with."""
+    handle, pause = app.get_handle(instance_id), _FIRST_LOOK
+    while (status := await handle.status()) in _UNDER_WAY:
+        await asyncio.sleep(pause)
+        pause = min(2 * pause, _LONGEST_WAIT)
+    if status in (Status.FAILED, Status.TERMINATED):
+        try:
+            await handle.result()
+        except WorkflowFailedError as error:
+            if error.__cause__ is None:
+                raise
+            raise error.__cause__  # noqa: B904  it has a cause of its own
+    return instance_id
