@@ -153,7 +153,7 @@ class App(Client):
         return HTTPSettings(options["max_body_size"], options["request_timeout"], options["auth"])
 
     def behind_auth(self, inner: ASGIApp, *, role: str = "admin") -> ASGIApp:
-        """An ASGI application of yours, for those to whom this app's `auth` gives the role; without `auth`, for this machine.
+        """An ASGI application of yours, for callers of this role by the app's `auth`; without `auth`, for this machine.
 
         It finds who calls in `scope["romancy.caller"]` (`name` and `role`). The app is started by its lifespan, or with the
         first request. Needs `romancy[http]`.

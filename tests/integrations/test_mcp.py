@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -35,11 +36,12 @@ from romancy import (
     workflow,
 )
 from romancy.integrations.mcp import ToolServer
-from romancy.integrations.mcp.progress import Steps, message_of, poll_interval
+from romancy.integrations.mcp.progress import Steps, message_of, poll_interval, status_of
 from romancy.integrations.mcp.server import _StreamableHTTP
 
 TOKENS = [Token("the-admin"), Token("the-reader", role="read"), Token("the-sender", role="events")]
 HERE = ("127.0.0.1", 50000)
+REFERENCE = Path(__file__).parents[2] / "docs" / "reference" / "mcp.md"
 
 
 @dataclass
@@ -483,7 +485,7 @@ def test_without_the_extra_it_says_what_to_install(monkeypatch: pytest.MonkeyPat
     monkeypatch.setitem(sys.modules, "mcp.types", None)
     monkeypatch.setitem(sys.modules, "mcp.server", None)
     with pytest.raises(ConfigurationError, match=r"pip install 'romancy\[mcp\]'"):
-        import romancy.integrations.mcp  # noqa: F401
+        importlib.import_module("romancy.integrations.mcp")
 
 
 # --- when to ask again
@@ -525,3 +527,13 @@ def test_progress_is_a_sentence() -> None:
     assert message_of(instance(Status.RUNNING), Steps(7, "pack", more=True)) == "running; more than 7 steps are done"
     waiting = message_of(instance(Status.WAITING_FOR_TIMER, due=5), Steps())
     assert waiting == "waiting_for_timer (timer until 2030-01-01T12:00:05+00:00); no step is done yet"
+
+
+# --- the page
+
+
+def test_the_reference_names_everything() -> None:
+    page = REFERENCE.read_text(encoding="utf-8")
+    offered = {name for name in vars(ToolServer) if not name.startswith("_")}
+    assert all(f"`{name}(" in page for name in offered)
+    assert all(f"`{field}`" in page for field in status_of(instance(Status.RUNNING), Steps(), "tool"))
