@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterable, AsyncIterator
+
 import pytest
 from pydantic_ai import (
     Agent,
+    AgentStreamEvent,
     DeferredToolRequests,
     DeferredToolResults,
+    FunctionToolset,
     ModelMessage,
     ModelResponse,
+    RunContext,
     TextPart,
     ToolCallPart,
     ToolReturnPart,
@@ -17,7 +22,7 @@ from pydantic_ai import (
 )
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 
-from romancy import WorkflowContext, wait_event, workflow
+from romancy import WorkflowContext, WorkflowFailedError, wait_event, workflow
 from romancy.integrations.pydantic_ai import RomancyDurability, in_workflow
 from romancy.testing import TestEnvironment
 
@@ -144,3 +149,49 @@ async def test_limits_hold_and_are_replayed() -> None:
         handle = await env.app.start_workflow(thrifty)
         assert await handle.result() == "enough"
     assert asked == [1]
+
+
+heard: list[str] = []
+
+
+async def hear(ctx: RunContext[None], events: AsyncIterable[AgentStreamEvent]) -> None:
+    async for event in events:
+        heard.append(type(event).__name__)
+
+
+async def speak(messages: list[ModelMessage], info: AgentInfo) -> AsyncIterator[str]:
+    asked.append(len(messages))
+    yield "one "
+    yield "two"
+
+
+speaker = Agent(
+    FunctionModel(stream_function=speak), name="speaker", capabilities=[RomancyDurability(event_stream_handler=hear)]
+)
+
+
+@workflow
+async def dictate(ctx: WorkflowContext) -> str:
+    with in_workflow(ctx):
+        return (await speaker.run("Speak.")).output
+
+
+async def test_what_a_model_says_is_heard_once_while_it_speaks() -> None:
+    heard.clear()
+    async with TestEnvironment(workflows=[dictate], replay_always=True) as env:
+        assert await (await env.app.start_workflow(dictate)).result() == "one two"
+    assert asked == [1]
+    assert heard.count("PartStartEvent") == 1
+
+
+@workflow
+async def surprise(ctx: WorkflowContext) -> str:
+    with in_workflow(ctx):
+        return (await agent.run("Hm?", toolsets=[FunctionToolset(id="more")])).output
+
+
+async def test_tools_that_come_with_a_run_are_refused() -> None:
+    async with TestEnvironment(workflows=[surprise]) as env:
+        with pytest.raises(WorkflowFailedError, match="UserError"):
+            await (await env.app.start_workflow(surprise)).result()
+    assert asked == []

@@ -5,7 +5,7 @@ on the workflow's event loop. Everything that it does to the world comes here as
 becomes an activity: retried by a policy, recorded as JSON, and answered from the record after a crash.
 
     workflow ── agent.run ──► model.request ──► activity `NAME__model.request:1`
-                          ──► call_tool     ──► activity `NAME__function_toolset__<agent>.call_tool:1`
+                          ──► call_tool     ──► activity `NAME__function_toolset__<agent>.call_tool:weather:1`
 
 Outside `in_workflow(ctx)` an agent with this capability behaves as one without.
 """
