@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterable, AsyncIterator
 
 import pytest
+from mcp.server import MCPServer
 from pydantic_ai import (
     Agent,
     AgentStreamEvent,
@@ -20,6 +21,7 @@ from pydantic_ai import (
     UsageLimitExceeded,
     UsageLimits,
 )
+from pydantic_ai.mcp import MCPToolset
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 
 from romancy import WorkflowContext, WorkflowFailedError, wait_event, workflow
@@ -195,3 +197,37 @@ async def test_tools_that_come_with_a_run_are_refused() -> None:
         with pytest.raises(WorkflowFailedError, match="UserError"):
             await (await env.app.start_workflow(surprise)).result()
     assert asked == []
+
+
+desk = MCPServer("desk")
+
+
+@desk.tool()
+def stamp() -> str:
+    looked.append("stamp")
+    return "stamped"
+
+
+def stamps(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+    asked.append(len(messages))
+    return ModelResponse([ToolCallPart("stamp", {})] if len(messages) == 1 else [TextPart("done")])
+
+
+clerk = Agent(
+    FunctionModel(stamps), name="clerk", toolsets=[MCPToolset(desk, id="desk")], capabilities=[RomancyDurability()]
+)
+
+
+@workflow
+async def office(ctx: WorkflowContext) -> str:
+    with in_workflow(ctx):
+        return (await clerk.run("Stamp it.")).output
+
+
+async def test_calls_to_mcp_servers_are_activities_too() -> None:
+    async with TestEnvironment(workflows=[office], replay_always=True) as env:
+        handle = await env.app.start_workflow(office)
+        assert await handle.result() == "done"
+        names = [entry.name async for entry in handle.history()]
+    assert "clerk__mcp_server__desk.get_tools" in names
+    assert (asked, looked) == ([1, 3], ["stamp"])

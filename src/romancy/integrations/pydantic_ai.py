@@ -100,7 +100,9 @@ class RomancyDurability(BaseDurabilityCapability[AgentDepsT]):
         durable_unit_plural="activities",
         durable_container_noun="workflow",
         codec=JSON_CODEC,
-        toolset_lifecycles={"function": "enter-never", "mcp": "enter-in-durable-unit", "dynamic": "enter-never"},
+        # MCP servers are entered in each activity: a connection belongs to the real event loop, and the run, which would
+        # have to close it in the end, has another.
+        toolset_lifecycles={"function": "enter-never", "mcp": "enter-outside-durable", "dynamic": "enter-never"},
         unsupported_runtime_toolset_kinds=frozenset({"function", "mcp", "dynamic"}),
     )
 
