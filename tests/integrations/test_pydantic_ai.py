@@ -156,7 +156,7 @@ async def test_limits_hold_and_are_replayed() -> None:
 heard: list[str] = []
 
 
-async def hear(ctx: RunContext[None], events: AsyncIterable[AgentStreamEvent]) -> None:
+async def hear(ctx: RunContext[object], events: AsyncIterable[AgentStreamEvent]) -> None:
     async for event in events:
         heard.append(type(event).__name__)
 
