@@ -9,16 +9,17 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import httpx2
 import pytest
 from mcp import Client, MCPError
-from mcp.client.extension import ClaimContext, ClientExtension, ResultClaim
+from mcp.client.extension import ClientExtension
 from mcp.client.streamable_http import streamable_http_client
-from mcp.types import CallToolResult, CancelTaskRequestParams, GetTaskRequestParams, Request, Result, TextContent
+from mcp.types import CallToolResult, CancelTaskRequestParams, Result, TextContent
 from starlette.applications import Starlette
 from starlette.routing import Mount
+from tests.integrations.mcp_tasks import CancelTask, TasksClient, asked, begun
 
 from romancy import (
     ActivityContext,
@@ -277,59 +278,6 @@ async def test_functions_are_prompts(shop: Shop, caplog: pytest.LogCaptureFixtur
 
 
 # --- tasks
-
-
-class TaskResult(Result):
-    result_type: Literal["task"] = "task"
-    task_id: str
-    status: str
-    poll_interval_ms: int
-
-
-class GetTask(Request[GetTaskRequestParams, Literal["tasks/get"]]):
-    method: Literal["tasks/get"] = "tasks/get"
-    params: GetTaskRequestParams
-    name_param = "taskId"
-
-
-class CancelTask(Request[CancelTaskRequestParams, Literal["tasks/cancel"]]):
-    method: Literal["tasks/cancel"] = "tasks/cancel"
-    params: CancelTaskRequestParams
-    name_param = "taskId"
-
-
-class TaskState(Result):
-    task_id: str
-    status: str
-    status_message: str
-    result: dict[str, Any] | None = None
-
-
-class TasksClient(ClientExtension):
-    """What a client that knows tasks does: it asks until the end."""
-
-    identifier = "io.modelcontextprotocol/tasks"
-
-    def claims(self) -> Sequence[ResultClaim[Any]]:
-        return [ResultClaim(result_type="task", model=TaskResult, resolve=self.resolve)]
-
-    async def resolve(self, task: TaskResult, ctx: ClaimContext) -> CallToolResult:
-        while (state := await asked(ctx.session, task.task_id)).status == "working":
-            pass
-        assert state.status == "completed", state
-        return CallToolResult.model_validate(state.result)
-
-
-async def asked(session: Any, task_id: str) -> TaskState:
-    state = await session.send_request(GetTask(params=GetTaskRequestParams(task_id=task_id)), TaskState)
-    assert isinstance(state, TaskState)
-    return state
-
-
-async def begun(client: Client, tool: str, arguments: dict[str, Any]) -> TaskResult:
-    task = await client.session.call_tool(tool, arguments, allow_claimed=True)
-    assert isinstance(task, TaskResult)
-    return task
 
 
 async def test_a_client_that_knows_tasks_gets_the_result_from_one_call(shop: Shop) -> None:

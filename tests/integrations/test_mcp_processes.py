@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import subprocess
@@ -17,6 +18,7 @@ from mcp import Client, MCPError, StdioServerParameters, stdio_client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.types import CallToolResult
 from tests.integrations.looking import seen
+from tests.integrations.mcp_tasks import TasksClient, asked, begun
 
 SHOP = Path(__file__).with_name("mcp_shop.py")
 
@@ -25,12 +27,20 @@ def environment(folder: Path) -> dict[str, str]:
     return {**os.environ, "SHOP": str(folder), "AUTH": "yes"}
 
 
+def knows(tasks: bool) -> list[TasksClient]:
+    return [TasksClient()] if tasks else []
+
+
+def connection(port: int, http: httpx2.AsyncClient) -> Any:
+    return streamable_http_client(f"http://127.0.0.1:{port}/", http_client=http)
+
+
 @asynccontextmanager
-async def over_stdio(folder: Path, mode: str) -> AsyncIterator[Client]:
+async def over_stdio(folder: Path, mode: str, *, tasks: bool = False) -> AsyncIterator[Client]:
     """A client with a server process of its own."""
     server = StdioServerParameters(command=sys.executable, args=[str(SHOP), "stdio"], env=environment(folder))
     with (folder / "stderr").open("a") as errors:
-        async with Client(stdio_client(server, errlog=errors), mode=mode) as client:
+        async with Client(stdio_client(server, errlog=errors), mode=mode, extensions=knows(tasks)) as client:
             yield client
 
 
@@ -47,11 +57,11 @@ def http_server(folder: Path, port: int = 0) -> Iterator[tuple[subprocess.Popen[
 
 
 @asynccontextmanager
-async def over_http(port: int, mode: str) -> AsyncIterator[Client]:
+async def over_http(port: int, mode: str, *, tasks: bool = False) -> AsyncIterator[Client]:
     """A client that shows the token of an administrator."""
     async with (
         httpx2.AsyncClient(headers={"Authorization": "Bearer the-admin"}, timeout=60) as http,
-        Client(streamable_http_client(f"http://127.0.0.1:{port}/", http_client=http), mode=mode) as client,
+        Client(connection(port, http), mode=mode, extensions=knows(tasks)) as client,
     ):
         yield client
 
@@ -102,6 +112,39 @@ async def test_over_http_the_same_client_asks_the_new_process(tmp_path: Path, mo
             first.wait()
             with http_server(tmp_path, port):
                 await check_the_rest(client, started["instance_id"], tmp_path)
+
+
+async def completed(client: Client, task_id: str, folder: Path) -> None:
+    """The new process knows the task, and brings it to its end without packing again."""
+    assert (await asked(client.session, task_id)).status == "working"
+    (folder / "gate").touch()
+    while (state := await asked(client.session, task_id)).status == "working":
+        await asyncio.sleep(0.05)
+    assert state.result is not None
+    assert state.result["structuredContent"] == {"result": "a box with 2 tea, delivered"}
+    assert (folder / "packed").read_text() == "2 tea\n"
+
+
+@pytest.mark.chaos
+async def test_over_stdio_a_task_is_known_to_the_new_process(tmp_path: Path) -> None:
+    async with over_stdio(tmp_path, "auto", tasks=True) as client:
+        task = await begun(client, "order", {"item": "tea", "amount": 2})
+        [pid] = await seen(lambda: carriers(tmp_path), "the activity has begun")
+        os.kill(pid, signal.SIGKILL)
+    async with over_stdio(tmp_path, "auto", tasks=True) as client:
+        await completed(client, task.task_id, tmp_path)
+
+
+@pytest.mark.chaos
+async def test_over_http_a_task_is_known_to_the_new_process(tmp_path: Path) -> None:
+    with http_server(tmp_path) as (first, port):
+        async with over_http(port, "auto", tasks=True) as client:
+            task = await begun(client, "order", {"item": "tea", "amount": 2})
+            await seen(lambda: carriers(tmp_path), "the activity has begun")
+            first.kill()
+            first.wait()
+            with http_server(tmp_path, port):
+                await completed(client, task.task_id, tmp_path)
 
 
 async def test_the_server_ends_when_the_client_goes(tmp_path: Path) -> None:
