@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+import importlib
+import inspect
+import re
+import sys
 from collections.abc import AsyncIterable, AsyncIterator
+from datetime import date, datetime, timedelta
+from typing import Annotated
 
 import pytest
 from mcp.server import MCPServer
@@ -12,7 +19,9 @@ from pydantic_ai import (
     DeferredToolRequests,
     DeferredToolResults,
     FunctionToolset,
+    ModelHTTPError,
     ModelMessage,
+    ModelRequest,
     ModelResponse,
     RunContext,
     TextPart,
@@ -20,13 +29,30 @@ from pydantic_ai import (
     ToolReturnPart,
     UsageLimitExceeded,
     UsageLimits,
+    UserError,
 )
+from pydantic_ai.capabilities import HandleDeferredToolCalls
 from pydantic_ai.mcp import MCPToolset
 from pydantic_ai.models.function import AgentInfo, FunctionModel
+from tests.docs.pages import DOCS, table_of
+from tests.integrations.looking import signature_of
 
-from romancy import WorkflowContext, WorkflowFailedError, wait_event, workflow
-from romancy.integrations.pydantic_ai import RomancyDurability, in_workflow
+from romancy import (
+    ActivityContext,
+    ConfigurationError,
+    RetryPolicy,
+    TerminalError,
+    WorkflowContext,
+    WorkflowFailedError,
+    activity,
+    wait_event,
+    workflow,
+)
+from romancy.integrations import pydantic_ai as module
+from romancy.integrations.pydantic_ai import ActivityOptions, RomancyDurability, in_workflow, workflow_tool
 from romancy.testing import TestEnvironment
+
+REFERENCE = DOCS / "reference" / "pydantic-ai.md"
 
 asked: list[int] = []
 """How many messages the model got, each time it was asked."""
@@ -231,3 +257,361 @@ async def test_calls_to_mcp_servers_are_activities_too() -> None:
         names = [entry.name async for entry in handle.history()]
     assert "clerk__mcp_server__desk.get_tools" in names
     assert (asked, looked) == ([1, 3], ["stamp"])
+
+
+# --- what is tried again, and what is not
+
+
+failing: list[Exception] = []
+"""Raised by the model, one for each request, until there are none."""
+
+
+def moody(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+    asked.append(len(messages))
+    if failing:
+        raise failing.pop(0)
+    return ModelResponse([TextPart("at last")])
+
+
+patient = Agent(FunctionModel(moody), name="patient", capabilities=[RomancyDurability()])
+
+
+@workflow
+async def insist(ctx: WorkflowContext) -> str:
+    with in_workflow(ctx):
+        return (await patient.run("Well?")).output
+
+
+@pytest.mark.parametrize("error", [ModelHTTPError(503, "m"), ModelHTTPError(429, "m"), ConnectionError("away")])
+async def test_a_provider_that_is_away_is_asked_again(error: Exception) -> None:
+    failing[:] = [error, error]
+    async with TestEnvironment(workflows=[insist], replay_always=True) as env:
+        assert await (await env.app.start_workflow(insist)).result() == "at last"
+    assert asked == [1, 1, 1]
+
+
+@pytest.mark.parametrize("error", [ModelHTTPError(401, "m", {"error": "no such key"}), UserError("no such setting")])
+async def test_what_the_provider_refuses_is_not_asked_again(error: Exception) -> None:
+    failing[:] = [error]
+    async with TestEnvironment(workflows=[insist]) as env:
+        with pytest.raises(WorkflowFailedError, match="no such") as failed:
+            await (await env.app.start_workflow(insist)).result()
+    assert isinstance(failed.value.__cause__, TerminalError)
+    assert asked == [1]
+
+
+class Unspeakable:
+    """Nothing that JSON could say."""
+
+
+def calls_once(tool: str, **args: object) -> FunctionModel:
+    """A model that calls a tool, and then says what the tool gave."""
+
+    def answer(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+        asked.append(len(messages))
+        if len(messages) == 1:
+            return ModelResponse([ToolCallPart(tool, args)])
+        parts = [part for part in messages[-1].parts if isinstance(part, ToolReturnPart)]
+        return ModelResponse([TextPart(str(parts[0].content))])
+
+    return FunctionModel(answer)
+
+
+mute = Agent(calls_once("murmur"), name="mute", capabilities=[RomancyDurability()])
+
+
+@mute.tool_plain
+async def murmur() -> object:
+    looked.append("murmur")
+    return Unspeakable()
+
+
+@workflow
+async def whisper(ctx: WorkflowContext) -> str:
+    with in_workflow(ctx):
+        return (await mute.run("Say it.")).output
+
+
+async def test_what_cannot_be_recorded_fails_at_once() -> None:
+    async with TestEnvironment(workflows=[whisper]) as env:
+        with pytest.raises(WorkflowFailedError, match="cannot be recorded as JSON"):
+            await (await env.app.start_workflow(whisper)).result()
+    assert looked == ["murmur"]
+
+
+shaky = Agent(
+    calls_once("knock"), name="shaky", capabilities=[RomancyDurability(tool_retry=RetryPolicy.fixed(3, 1), tool_timeout=60)]
+)
+
+
+@shaky.tool_plain
+async def knock() -> str:
+    looked.append("knock")
+    if len(looked) < 3:
+        raise ConnectionError("nobody opens")
+    return "come in"
+
+
+@workflow
+async def visit(ctx: WorkflowContext) -> str:
+    with in_workflow(ctx):
+        return (await shaky.run("Knock.")).output
+
+
+async def test_a_tool_that_fails_is_called_again_by_the_policy_of_tools() -> None:
+    async with TestEnvironment(workflows=[visit], replay_always=True) as env:
+        assert await (await env.app.start_workflow(visit)).result() == "come in"
+    assert (asked, looked) == ([1, 3], ["knock"] * 3)
+
+
+own: ActivityOptions = {"retry": RetryPolicy.none(), "timeout": 5}
+brittle = Agent(calls_once("press"), name="brittle", capabilities=[RomancyDurability()])
+
+
+@brittle.tool_plain(metadata={"romancy": own})
+async def press() -> str:
+    looked.append("press")
+    raise ConnectionError("broken")
+
+
+@workflow
+async def pressing(ctx: WorkflowContext) -> str:
+    with in_workflow(ctx):
+        return (await brittle.run("Press.")).output
+
+
+async def test_a_tool_may_have_a_policy_of_its_own() -> None:
+    async with TestEnvironment(workflows=[pressing]) as env:
+        with pytest.raises(WorkflowFailedError, match="broken"):
+            await (await env.app.start_workflow(pressing)).result()
+    assert looked == ["press"]
+
+
+odd = Agent(calls_once("twist"), name="odd", capabilities=[RomancyDurability()])
+
+
+@odd.tool_plain(metadata={"romancy": {"retries": 3}})
+async def twist() -> str:
+    raise AssertionError("never called")
+
+
+@workflow
+async def twisting(ctx: WorkflowContext) -> str:
+    with in_workflow(ctx):
+        return (await odd.run("Twist.")).output
+
+
+async def test_options_of_a_tool_that_do_not_exist_are_told() -> None:
+    async with TestEnvironment(workflows=[twisting]) as env:
+        with pytest.raises(WorkflowFailedError, match="give `retry`, `timeout`"):
+            await (await env.app.start_workflow(twisting)).result()
+
+
+# --- what the workflow gets
+
+
+@activity
+async def keep(ctx: ActivityContext, messages: bytes) -> int:
+    return len(messages)
+
+
+@workflow
+async def diary(ctx: WorkflowContext) -> list[datetime]:
+    with in_workflow(ctx):
+        first = await agent.run("How is the weather?")
+        await keep(ctx, first.all_messages_json())  # its arguments have to be the same on every replay
+        second = await agent.run("And now?", message_history=first.all_messages())
+        await keep(ctx, second.all_messages_json())
+    return [
+        message.timestamp for message in second.all_messages() if isinstance(message, ModelRequest) and message.timestamp
+    ]
+
+
+async def test_messages_are_the_same_on_every_replay_with_the_time_of_the_workflow() -> None:
+    async with TestEnvironment(workflows=[diary], replay_always=True) as env:
+        handle = await env.app.start_workflow(diary)
+        times = await handle.result()
+        instance = await env.app.get_instance(handle.instance_id)
+    assert instance is not None
+    assert times == sorted(times)
+    assert len(times) == 3
+    assert all(abs(time - instance.created_at) < timedelta(minutes=5) for time in times)
+
+
+@workflow
+async def several(ctx: WorkflowContext) -> list[str]:
+    with in_workflow(ctx):
+        results = await asyncio.gather(*[agent.run("How is the weather?") for _ in range(3)])
+    return [result.output for result in results]
+
+
+async def test_agents_run_beside_each_other() -> None:
+    async with TestEnvironment(workflows=[several], replay_always=True) as env:
+        assert await (await env.app.start_workflow(several)).result() == ["after 3 messages"] * 3
+    assert sorted(asked) == [1, 1, 1, 3, 3, 3]
+
+
+@workflow
+async def step_by_step(ctx: WorkflowContext) -> list[str]:
+    with in_workflow(ctx):
+        async with agent.iter("How is the weather?") as run:
+            return [type(node).__name__ async for node in run]
+
+
+async def test_the_steps_of_a_run_can_be_gone_through() -> None:
+    async with TestEnvironment(workflows=[step_by_step], replay_always=True) as env:
+        nodes = await (await env.app.start_workflow(step_by_step)).result()
+    assert nodes[-1] == "End"
+    assert asked == [1, 3]
+
+
+@workflow
+async def streamed(ctx: WorkflowContext) -> str:
+    with in_workflow(ctx):
+        async with speaker.run_stream("Speak.") as response:
+            return await response.get_output()
+
+
+async def test_a_stream_in_the_workflow_gives_what_was_recorded() -> None:
+    async with TestEnvironment(workflows=[streamed], replay_always=True) as env:
+        assert await (await env.app.start_workflow(streamed)).result() == "one two"
+    assert asked == [1]
+
+
+# --- tools that are a part of the workflow
+
+
+@activity(retry=RetryPolicy.none())
+async def book(ctx: ActivityContext, seat: Annotated[int, "which one"], at: date | None = None) -> str:
+    """Book a seat."""
+    looked.append(f"book {seat} {ctx.activity_id}")
+    return f"seat {seat}"
+
+
+@book.compensate
+async def release(ctx: ActivityContext, result: str, seat: int, at: date | None = None) -> None:
+    looked.append(f"release {result}")
+
+
+async def ask_a_person(ctx: WorkflowContext, question: str) -> str:
+    """Ask somebody."""
+    answer = await wait_event(ctx, "answered", subject=ctx.instance_id)
+    return f"{question} {answer.data}"
+
+
+traveller = Agent(
+    calls_once("book", seat=7), name="traveller", tools=[workflow_tool(book)], capabilities=[RomancyDurability()]
+)
+curious = Agent(
+    calls_once("ask", question="Tea?"),
+    name="curious",
+    tools=[workflow_tool(ask_a_person, name="ask", description="Ask.")],
+    capabilities=[RomancyDurability()],
+)
+
+
+@workflow
+async def travel(ctx: WorkflowContext) -> str:
+    with in_workflow(ctx):
+        told = (await traveller.run("Book.")).output
+    raise ValueError(f"no train after all, though {told}")
+
+
+async def test_an_activity_as_a_tool_keeps_its_compensation() -> None:
+    async with TestEnvironment(workflows=[travel], replay_always=True) as env:
+        with pytest.raises(WorkflowFailedError, match="though seat 7"):
+            await (await env.app.start_workflow(travel)).result()
+    assert looked == ["book 7 book:1", "release seat 7"]
+
+
+def test_a_model_sees_the_parameters_of_an_activity_without_the_context() -> None:
+    definition = workflow_tool(book).tool_def
+    assert (definition.name, definition.description) == ("book", "Book a seat.")
+    assert list(definition.parameters_json_schema["properties"]) == ["seat", "at"]
+    assert definition.parameters_json_schema["required"] == ["seat"]
+
+
+@workflow
+async def wonder(ctx: WorkflowContext) -> str:
+    with in_workflow(ctx):
+        return (await curious.run("Ask somebody.")).output
+
+
+async def test_a_tool_waits_for_an_event_and_outlives_the_process() -> None:
+    async with TestEnvironment(workflows=[wonder], replay_always=True) as env:
+        handle = await env.app.start_workflow(wonder)
+        await env.settle()
+        await env.restart()
+        await env.app.send_event("answered", "/desk", "Please.", subject=handle.instance_id)
+        assert await env.app.get_handle(handle.instance_id).result() == "Tea? Please."
+    assert asked == [1, 3]
+
+
+async def test_what_cannot_be_a_part_of_a_workflow_is_told() -> None:
+    with pytest.raises(ConfigurationError, match="give an activity, or an `async def`"):
+        workflow_tool(lambda ctx: None)  # type: ignore[arg-type, return-value]
+
+    async def alone() -> None: ...
+
+    with pytest.raises(ConfigurationError, match="takes no context"):
+        workflow_tool(alone)
+    with pytest.raises(ConfigurationError, match="run its agent inside `in_workflow"):
+        await traveller.run("Book.")
+
+
+async def let_decide(ctx: RunContext[WorkflowContext], requests: DeferredToolRequests) -> DeferredToolResults:
+    decided = await wait_event(ctx.deps, "decided", subject=ctx.deps.instance_id)
+    return DeferredToolResults(approvals={call.tool_call_id: bool(decided.data) for call in requests.approvals})
+
+
+cashier = Agent(
+    calls_once("pay_out", amount=7),
+    name="cashier",
+    deps_type=WorkflowContext,
+    capabilities=[RomancyDurability[WorkflowContext](), HandleDeferredToolCalls(let_decide)],
+)
+
+
+@cashier.tool_plain(requires_approval=True)
+async def pay_out(amount: int) -> str:
+    looked.append(str(amount))
+    return f"paid {amount}"
+
+
+@workflow
+async def till(ctx: WorkflowContext) -> str:
+    with in_workflow(ctx):
+        return (await cashier.run("Pay.", deps=ctx)).output
+
+
+async def test_a_person_approves_in_the_middle_of_a_run() -> None:
+    async with TestEnvironment(workflows=[till], replay_always=True) as env:
+        handle = await env.app.start_workflow(till)
+        await env.settle()
+        assert looked == []
+        await env.restart()
+        await env.app.send_event("decided", "/desk", True, subject=handle.instance_id)
+        assert await env.app.get_handle(handle.instance_id).result() == "paid 7"
+    assert (asked, looked) == ([1, 3], ["7"])
+
+
+# --- the page, and the extra
+
+
+def test_the_reference_names_everything() -> None:
+    page = REFERENCE.read_text(encoding="utf-8")
+    assert all(re.search(rf"\b{name}\b", page) for name in module.__all__)
+    rows = {row[0]: row[1] for row in table_of(REFERENCE, "RomancyDurability")}
+    arguments = inspect.signature(RomancyDurability).parameters
+    assert rows == {name: repr(one.default) for name, one in arguments.items()}
+    assert [row[0] for row in table_of(REFERENCE, "ActivityOptions")] == list(ActivityOptions.__annotations__)
+    assert f"`{signature_of(workflow_tool)}`" in page
+
+
+@pytest.mark.parametrize("name", ["pydantic_ai", "llm"])
+def test_without_the_extra_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    for integration in ("pydantic_ai", "llm"):
+        monkeypatch.delitem(sys.modules, f"romancy.integrations.{integration}", raising=False)
+    monkeypatch.setitem(sys.modules, "pydantic_ai", None)
+    with pytest.raises(ConfigurationError, match=r"pip install 'romancy\[pydantic-ai\]'"):
+        importlib.import_module(f"romancy.integrations.{name}")
