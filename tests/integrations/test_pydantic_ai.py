@@ -478,6 +478,28 @@ async def test_a_stream_in_the_workflow_gives_what_was_recorded() -> None:
     assert asked == [1]
 
 
+boss = Agent(calls_once("delegate"), name="boss", capabilities=[RomancyDurability()])
+
+
+@boss.tool_plain
+async def delegate() -> str:
+    return (await agent.run("How is the weather?")).output
+
+
+@workflow
+async def bossing(ctx: WorkflowContext) -> str:
+    with in_workflow(ctx):
+        return (await boss.run("See to it.")).output
+
+
+async def test_an_agent_that_a_tool_runs_is_a_part_of_the_tools_activity() -> None:
+    async with TestEnvironment(workflows=[bossing], replay_always=True) as env:
+        handle = await env.app.start_workflow(bossing)
+        assert await handle.result() == "after 3 messages"
+        names = [entry.name async for entry in handle.history()]
+    assert [name.partition("__")[0] for name in names] == ["boss"] * 3
+
+
 # --- tools that are a part of the workflow
 
 
