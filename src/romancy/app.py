@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Never, ParamSpec, TypeVar, overload
 
@@ -23,9 +23,10 @@ from romancy.figures import Figure, build_info, gauge
 from romancy.handle import WorkflowHandle
 from romancy.hooks import HooksOption
 from romancy.ids import Ids
-from romancy.ingress.entrance import load_extra, open_http
+from romancy.ingress.entrance import load_extra, open_guarded, open_http
 from romancy.ingress.types import ASGIApp, HTTPSettings, Receive, Scope, Send
 from romancy.manage.batches import Batches
+from romancy.manage.schemas import input_schema, read_input
 from romancy.manage.service import DatabaseManager
 from romancy.model.policy import RetryPolicy
 from romancy.model.status import Status
@@ -143,10 +144,21 @@ class App(Client):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve as an ASGI application: events in, health out. Needs `romancy[http]`."""
         if self._http is None:
-            options = self._options
-            settings = HTTPSettings(options["max_body_size"], options["request_timeout"], options["auth"])
+            settings = self._http_settings()
             self._http = open_http(self, settings, self._clock, partial(self._for_operators, settings))
         await self._http(scope, receive, send)
+
+    def _http_settings(self) -> HTTPSettings:
+        options = self._options
+        return HTTPSettings(options["max_body_size"], options["request_timeout"], options["auth"])
+
+    def behind_auth(self, inner: ASGIApp, *, role: str = "admin") -> ASGIApp:
+        """An ASGI application of yours, for callers of this role by the app's `auth`; without `auth`, for this machine.
+
+        It finds who calls in `scope["romancy.caller"]` (`name` and `role`). The app is started by its lifespan, or with the
+        first request. Needs `romancy[http]`.
+        """
+        return open_guarded(inner, role, self, self._http_settings(), self._clock)
 
     def _for_operators(self, settings: HTTPSettings) -> More:
         """The API and the viewer."""
@@ -348,6 +360,21 @@ class App(Client):
         await store.close()
 
     # --- workflows
+
+    def input_schema(self, wf: Workflow[..., Any] | str, /) -> dict[str, Any]:
+        """What a workflow takes, as JSON Schema: an object with its parameters. Raises `WorkflowNotFoundError`."""
+        return input_schema(self._registry.resolve(wf))
+
+    async def start_with_input(
+        self, wf: Workflow[..., Any] | str, input: Mapping[str, Any], /, *, instance_id: str | None = None
+    ) -> WorkflowHandle[Any]:
+        """Start a workflow with JSON from outside: an object with its parameters, as `input_schema` describes it.
+
+        Raises `PayloadError` that says what is wrong with each field, and what `start_workflow` raises.
+        """
+        workflow = self._registry.resolve(wf)
+        args, kwargs = read_input(workflow, input)
+        return await self.start_workflow(workflow.with_options(instance_id=instance_id), *args, **kwargs)
 
     @overload
     async def start_workflow(self, wf: Workflow[P, R], /, *args: P.args, **kwargs: P.kwargs) -> WorkflowHandle[R]: ...

@@ -93,11 +93,13 @@ class Access:
     auth: Tokens | Decide | None
     clock: Clock
     needs: Needs = field(default_factory=dict[tuple[str, str], Need])
+    everything: Need | None = None
+    """What all paths need: for an application of the user's that stands behind the same `auth`."""
 
     async def check(self, scope: Scope, path: str) -> Caller:
         """Who calls. Raises `UnauthenticatedError` or `ForbiddenError` if they may not do this."""
-        wanted = need(scope["method"], path, self.needs)
-        guarded = _first(path) in _GUARDED
+        wanted = self.everything or need(scope["method"], path, self.needs)
+        guarded = self.everything is not None or _first(path) in _GUARDED
         if wanted is Need.NONE or (self.auth is None and not guarded):
             return NOBODY
         if self.auth is None:
@@ -105,8 +107,9 @@ class Access:
             caller, by_cookie = LOCAL, False
         else:
             caller, by_cookie = await self._known(scope, wanted)
-        if scope["method"] not in _READING and _first(path) in _FOR_BROWSERS:
-            check_ours(scope, by_cookie=by_cookie, by_script=_first(path) == "api")
+        first = "api" if self.everything is not None else _first(path)
+        if scope["method"] not in _READING and first in _FOR_BROWSERS:
+            check_ours(scope, by_cookie=by_cookie, by_script=first == "api")
         return caller
 
     async def _known(self, scope: Scope, wanted: Need) -> tuple[Caller, bool]:

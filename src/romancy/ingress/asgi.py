@@ -25,7 +25,7 @@ from romancy.errors import (
     WorkflowNotFoundError,
 )
 from romancy.ingress import cloudevents, jsontext
-from romancy.ingress.access import Access, Needs
+from romancy.ingress.access import Access, Need, Needs
 from romancy.ingress.body import Bodies, ClientGone
 from romancy.ingress.headers import JSON_HEADERS
 from romancy.ingress.life import Life
@@ -69,6 +69,11 @@ def build(service: Service, settings: HTTPSettings, clock: Clock, more: More | N
     handlers = _Handlers(service, Bodies(settings.max_body_size, settings.request_timeout))
     router = Router([*handlers.routes(), *more.routes], redirect_slashes=False)
     return Door(router, Life(service), Access(settings.auth, clock, more.needs), more.refuse)
+
+
+def guard(inner: ASGIApp, need: Need, service: Service, settings: HTTPSettings, clock: Clock) -> ASGIApp:
+    """An application of others behind the same door: whatever its paths are, callers need this."""
+    return Door(inner, Life(service), Access(settings.auth, clock, everything=need))
 
 
 class Door:

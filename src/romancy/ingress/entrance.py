@@ -7,8 +7,10 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import TYPE_CHECKING
 
+from romancy.auth import Role
 from romancy.clock import Clock
 from romancy.errors import ConfigurationError
+from romancy.ingress.access import Need
 from romancy.ingress.types import ASGIApp, HTTPSettings, Service
 
 if TYPE_CHECKING:
@@ -20,6 +22,17 @@ def open_http(service: Service, settings: HTTPSettings, clock: Clock, more: Call
     # Not at the top: the library works without HTTP, and without Starlette.
     asgi = load_extra("romancy.ingress.asgi", needs="starlette", extra="http", what="HTTP")
     app: ASGIApp = asgi.build(service, settings, clock, more() if more is not None else None)
+    return app
+
+
+def open_guarded(inner: ASGIApp, role: str, service: Service, settings: HTTPSettings, clock: Clock) -> ASGIApp:
+    """An ASGI application of others, for callers of this role."""
+    try:
+        need = {"admin": Need.ADMIN, "read": Need.READ, "events": Need.EVENTS}[role]
+    except KeyError:
+        raise ConfigurationError(f"role={role!r}: a role is one of {', '.join(Role)}.") from None
+    asgi = load_extra("romancy.ingress.asgi", needs="starlette", extra="http", what="HTTP")
+    app: ASGIApp = asgi.guard(inner, need, service, settings, clock)
     return app
 
 

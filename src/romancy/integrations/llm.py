@@ -1,0 +1,313 @@
+"""Language models asked by workflows: every question is an activity, so it is recorded, retried, and not paid for twice.
+
+    call    a text for a text
+    parse   a value of a type, checked
+    define  a prompt under a name, with its model: called as an activity is
+    Agent   a model with tools
+
+It stands on the agents of pydantic-ai, made durable by `romancy.integrations.pydantic_ai`: any model that pydantic-ai knows
+can answer, by its name (`"openai:gpt-5"`) or as an object. What this leaves out, pydantic-ai has.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Generic, Literal, ParamSpec, TypeAlias, TypedDict, TypeVar, cast, get_type_hints, overload
+
+from typing_extensions import Unpack
+
+from romancy import Activity, ConfigurationError, Duration, RetryPolicy, WorkflowContext
+
+try:
+    from pydantic_ai import Agent as Inner
+    from pydantic_ai import (
+        ModelMessage,
+        ModelRequest,
+        ModelResponse,
+        ModelSettings,
+        RunUsage,
+        SystemPromptPart,
+        TextPart,
+        Tool,
+        UsageLimits,
+        UserPromptPart,
+    )
+    from pydantic_ai.models import Model
+    from pydantic_ai.toolsets import AbstractToolset
+
+    from romancy.integrations.pydantic_ai import RomancyDurability, in_workflow, workflow_tool
+except ModuleNotFoundError as error:
+    if (error.name or "").partition(".")[0] != "pydantic_ai":
+        raise
+    raise ConfigurationError(
+        "Language models need pydantic-ai, which is not installed: pip install 'romancy[pydantic-ai]'"
+    ) from error
+
+__all__ = ["Agent", "Definition", "Message", "Options", "Reply", "call", "define", "parse", "stand_in"]
+
+P = ParamSpec("P")
+T = TypeVar("T")
+F = TypeVar("F", bound=Callable[..., Any])
+
+_STAND_INS: list[Model] = []
+"""Process-wide, since workflows run in tasks of the worker, which know nothing of the test that started them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """A message of a conversation, in a form that can be an argument or a result of workflows."""
+
+    role: Literal["system", "user", "assistant"]
+    content: str
+
+    def to_model(self, now: datetime) -> ModelMessage:
+        """As pydantic-ai has it."""
+        match self.role:
+            case "system":
+                return ModelRequest([SystemPromptPart(self.content, timestamp=now)], timestamp=now)
+            case "user":
+                return ModelRequest([UserPromptPart(self.content, timestamp=now)], timestamp=now)
+            case "assistant":
+                return ModelResponse([TextPart(self.content)], timestamp=now)
+
+
+Prompt: TypeAlias = str | Sequence[Message | ModelMessage]
+"""A text, or a conversation that ends with what the user said."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reply(Generic[T]):
+    """What came back."""
+
+    output: T
+    messages: list[ModelMessage]
+    """The whole conversation: give it as `history` to go on with it."""
+    usage: RunUsage
+    """Requests and tokens, those of corrections and tools included."""
+
+
+class Options(TypedDict, total=False):
+    """How a model is asked."""
+
+    system: str | None
+    """What the model is told before everything else."""
+    settings: ModelSettings | None
+    """Of the model: `{"temperature": 0, "max_tokens": 500}`."""
+    limits: UsageLimits | None
+    """Requests and tokens for one call; 50 requests unless given."""
+    corrections: int
+    """How often a model is told what was wrong with its answer and asked again: 2 unless given."""
+    retry: RetryPolicy | None
+    """Of each activity; the app's unless given."""
+    timeout: Duration | None
+    """Of each attempt of an activity."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Chosen:
+    """The options, with their defaults."""
+
+    system: str | None = None
+    settings: ModelSettings | None = None
+    limits: UsageLimits | None = None
+    corrections: int = 2
+    retry: RetryPolicy | None = None
+    timeout: Duration | None = None
+
+
+@contextmanager
+def stand_in(model: Model) -> Iterator[None]:
+    """For tests: whatever model is asked for in this process, this one answers.
+
+    >>> # with stand_in(TestModel()): ...
+    """
+    _STAND_INS.append(model)
+    try:
+        yield
+    finally:
+        _STAND_INS.remove(model)
+
+
+class Agent(Generic[T]):
+    """A model with tools, which it calls until it has the answer. Every request and every call is an activity.
+
+    `tools` are activities; functions that take the workflow's context first, which are workflow code and may wait for
+    events; and other functions, each call of which becomes an activity. `toolsets` are pydantic-ai's: MCP servers, say.
+
+    >>> helper = Agent("helper", model="openai:gpt-5", system="Be brief.")
+    """
+
+    @overload
+    def __init__(
+        self: Agent[str],
+        name: str,
+        *,
+        model: Model | str,
+        tools: Sequence[Tool[Any] | Callable[..., Any]] = (),
+        toolsets: Sequence[AbstractToolset[Any]] = (),
+        **options: Unpack[Options],
+    ) -> None: ...
+    @overload
+    def __init__(
+        self,
+        name: str,
+        *,
+        model: Model | str,
+        output: type[T],
+        tools: Sequence[Tool[Any] | Callable[..., Any]] = (),
+        toolsets: Sequence[AbstractToolset[Any]] = (),
+        **options: Unpack[Options],
+    ) -> None: ...
+    def __init__(
+        self,
+        name: str,
+        *,
+        model: Model | str,
+        output: Any = str,
+        tools: Sequence[Any] = (),
+        toolsets: Sequence[AbstractToolset[Any]] = (),
+        **options: Unpack[Options],
+    ) -> None:
+        self.name = name
+        self._model = model
+        self._output = output
+        self._tools = [_tool(one) for one in tools]
+        self._toolsets = toolsets
+        self._chosen = _Chosen(**options)
+        self._built: tuple[Model | str, Inner[Any, Any]] | None = None
+
+    def tool(self, function: F) -> F:
+        """Give it one more tool: a decorator. Gives back the function, or the activity."""
+        self._tools.append(_tool(function))
+        self._built = None
+        return function
+
+    async def __call__(self, ctx: WorkflowContext, prompt: Prompt, *, history: Sequence[ModelMessage] = ()) -> Reply[T]:
+        """Ask, as a part of the workflow. Raises what pydantic-ai raises, `UsageLimitExceeded` among it."""
+        text, messages = _conversation(prompt, history, ctx.now())
+        with in_workflow(ctx):
+            result = await self._agent().run(text, message_history=messages, usage_limits=self._chosen.limits)
+        return Reply(cast(T, result.output), result.all_messages(), result.usage)
+
+    def _agent(self) -> Inner[Any, Any]:
+        model = _STAND_INS[-1] if _STAND_INS else self._model
+        if self._built is None or self._built[0] is not model:
+            self._built = (model, self._build(model))
+        return self._built[1]
+
+    def _build(self, model: Model | str) -> Inner[Any, Any]:
+        chosen = self._chosen
+        durability = RomancyDurability[Any](
+            model_retry=chosen.retry, model_timeout=chosen.timeout, tool_retry=chosen.retry, tool_timeout=chosen.timeout
+        )
+        return Inner[Any, Any](
+            model,
+            name=self.name,
+            output_type=self._output,
+            instructions=chosen.system,
+            model_settings=chosen.settings,
+            retries=chosen.corrections,
+            tools=self._tools,
+            toolsets=self._toolsets,
+            capabilities=[durability],
+            defer_model_check=True,
+        )
+
+
+def _tool(one: Any) -> Any:
+    return workflow_tool(one) if isinstance(one, Activity) or _takes_workflow(one) else one
+
+
+def _takes_workflow(one: Any) -> bool:
+    if not inspect.isfunction(one):
+        return False
+    first = next(iter(inspect.signature(one).parameters), None)
+    return first is not None and get_type_hints(one).get(first) is WorkflowContext
+
+
+def _conversation(prompt: Prompt, history: Sequence[ModelMessage], now: datetime) -> tuple[str | None, list[ModelMessage]]:
+    if isinstance(prompt, str):
+        return prompt, list(history)
+    messages = [one.to_model(now) if isinstance(one, Message) else one for one in prompt]
+    if not messages or not isinstance(messages[-1], ModelRequest):
+        raise ConfigurationError("A conversation that is sent to a model ends with a message of the user.")
+    return None, [*history, *messages]
+
+
+async def call(
+    ctx: WorkflowContext,
+    prompt: Prompt,
+    *,
+    model: Model | str,
+    name: str = "llm",
+    history: Sequence[ModelMessage] = (),
+    **options: Unpack[Options],
+) -> Reply[str]:
+    """Ask a model for a text. `name` is the name of the activities in the history.
+
+    >>> # reply = await llm.call(ctx, "Say hello.", model="openai:gpt-5")
+    """
+    return await Agent(name, model=model, **options)(ctx, prompt, history=history)
+
+
+async def parse(
+    ctx: WorkflowContext,
+    output: type[T],
+    prompt: Prompt,
+    *,
+    model: Model | str,
+    name: str = "llm",
+    history: Sequence[ModelMessage] = (),
+    **options: Unpack[Options],
+) -> Reply[T]:
+    """Ask a model for a value of a type: a pydantic model, a dataclass, `list[str]`, ...
+
+    An answer that does not fit is sent back with what is wrong, `corrections` times.
+
+    >>> # invoice = (await llm.parse(ctx, Invoice, text, model="openai:gpt-5")).output
+    """
+    return await Agent(name, model=model, output=output, **options)(ctx, prompt, history=history)
+
+
+class Definition(Generic[P, T]):
+    """A prompt under a name, with its model, made by `define`: called in a workflow as an activity is."""
+
+    def __init__(self, prompt: Callable[P, Prompt], agent: Agent[T]) -> None:
+        functools.update_wrapper(self, prompt)
+        self.name = agent.name
+        self._prompt = prompt
+        self._agent = agent
+
+    async def __call__(self, ctx: WorkflowContext, /, *args: P.args, **kwargs: P.kwargs) -> Reply[T]:
+        """Make the prompt of the arguments, and ask."""
+        return await self._agent(ctx, self._prompt(*args, **kwargs))
+
+
+@overload
+def define(
+    *, model: Model | str, name: str | None = None, **options: Unpack[Options]
+) -> Callable[[Callable[P, Prompt]], Definition[P, str]]: ...
+@overload
+def define(
+    *, model: Model | str, output: type[T], name: str | None = None, **options: Unpack[Options]
+) -> Callable[[Callable[P, Prompt]], Definition[P, T]]: ...
+def define(
+    *, model: Model | str, output: Any = str, name: str | None = None, **options: Unpack[Options]
+) -> Callable[[Callable[P, Prompt]], Definition[P, Any]]:
+    """Make a function that gives a prompt into a question that workflows can ask.
+
+    >>> # @llm.define(model="openai:gpt-5", output=Summary)
+    ... # def summarise(text: str) -> str:
+    ... #     return f"Summarise this: {text}"
+    """
+
+    def decorate(prompt: Callable[P, Prompt]) -> Definition[P, Any]:
+        called = str(name or prompt.__name__)
+        return Definition(prompt, Agent[Any](called, model=model, output=output, **options))
+
+    return decorate

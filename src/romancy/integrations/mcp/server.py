@@ -1,0 +1,195 @@
+"""`ToolServer`: what is offered, and over which transport."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable
+from typing import Any, ParamSpec, TypeVar, overload
+
+from mcp.server import Server
+from mcp.server.mcpserver.prompts import Prompt
+from mcp.server.stdio import stdio_server
+from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+from mcp.shared.exceptions import MCPError
+from mcp.types import (
+    INTERNAL_ERROR,
+    INVALID_PARAMS,
+    GetPromptRequestParams,
+    GetPromptResult,
+    InputRequiredResult,
+    ListPromptsResult,
+    ListToolsResult,
+    PaginatedRequestParams,
+    PromptArgument,
+    PromptMessage,
+)
+from mcp.types import Prompt as ListedPrompt
+from starlette.responses import JSONResponse
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from romancy import App, ConfigurationError, Workflow, __version__
+from romancy.integrations.mcp.desk import Context, Desk, DurableTool
+from romancy.integrations.mcp.tasks import Tasks
+
+_LOG = logging.getLogger("romancy.mcp")
+_NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}")
+_TAKEN = ("workflow_status", "workflow_result", "workflow_cancel")
+
+P = ParamSpec("P")
+R = TypeVar("R")
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class ToolServer:
+    """An MCP server whose tools are workflows of an app.
+
+    A call starts the workflow and answers when that is durable: with a task for clients that know tasks, with an instance id
+    for others, who ask `workflow_status` and `workflow_result`, and may ask for `workflow_cancel`.
+
+    >>> server = ToolServer(App("sqlite:///orders.db"), name="orders")
+    """
+
+    def __init__(
+        self, app: App, *, name: str = "romancy", version: str = __version__, instructions: str | None = None
+    ) -> None:
+        if not isinstance(app, App):
+            raise ConfigurationError(
+                f"{app!r} is no App: a server of tools runs the workflows, and checks the tokens, of one."
+            )
+        self._app = app
+        self._name = name
+        self._version = version
+        self._instructions = instructions
+        self._tools: dict[str, DurableTool] = {}
+        self._prompts: dict[str, Prompt] = {}
+
+    @overload
+    def tool(self, wf: Workflow[P, R], /) -> Workflow[P, R]: ...
+    @overload
+    def tool(
+        self, /, *, name: str | None = None, title: str | None = None, description: str | None = None
+    ) -> Callable[[Workflow[P, R]], Workflow[P, R]]: ...
+    def tool(
+        self,
+        wf: Any = None,
+        /,
+        *,
+        name: str | None = None,
+        title: str | None = None,
+        description: str | None = None,
+    ) -> Any:
+        """Offer a workflow as a tool: `@server.tool` above `@workflow`, or a call. Gives back the workflow.
+
+        `name` is the workflow's, and `description` what its docstring says, unless given.
+        """
+
+        def offer(wf: Any) -> Any:
+            if not isinstance(wf, Workflow):
+                raise ConfigurationError(f"{wf!r} cannot be a tool: write @server.tool above @workflow.")
+            self._add(DurableTool(name or wf.name, wf, title, description))
+            return wf
+
+        return offer if wf is None else offer(wf)
+
+    def _add(self, tool: DurableTool) -> None:
+        if not _NAME.fullmatch(tool.name):
+            raise ConfigurationError(f"name={tool.name!r} of a tool: give 1 to 128 letters, digits, and `_`, `-`, `.`.")
+        if tool.name in _TAKEN or tool.name in self._tools:
+            raise ConfigurationError(f"Two tools are called {tool.name!r}: give one of them another name=.")
+        if any(one.workflow.name == tool.workflow.name for one in self._tools.values()):
+            raise ConfigurationError(f"The workflow {tool.workflow.name!r} is a tool already.")
+        self._tools[tool.name] = tool
+
+    @overload
+    def prompt(self, fn: F, /) -> F: ...
+    @overload
+    def prompt(
+        self, /, *, name: str | None = None, title: str | None = None, description: str | None = None
+    ) -> Callable[[F], F]: ...
+    def prompt(
+        self, fn: Any = None, /, *, name: str | None = None, title: str | None = None, description: str | None = None
+    ) -> Any:
+        """Offer a function as a prompt: it gets the arguments, and gives back a text, or messages of the SDK."""
+
+        def offer(fn: Any) -> Any:
+            prompt = Prompt.from_function(fn, name=name, title=title, description=description)
+            if prompt.name in self._prompts:
+                raise ConfigurationError(f"Two prompts are called {prompt.name!r}: give one of them another name=.")
+            self._prompts[prompt.name] = prompt
+            return fn
+
+        return offer if fn is None else offer(fn)
+
+    async def run_stdio(self) -> None:
+        """Start the app, and serve whoever has started this process until they close its standard input."""
+        server = self._server(trusting=True)
+        async with self._app, stdio_server() as (read, write):
+            await server.run(read, write, server.create_initialization_options())
+
+    def asgi_app(self) -> ASGIApp:
+        """An ASGI application that speaks streamable HTTP at every path: serve it, or mount it in another.
+
+        It stands behind the app's `auth`: role `read` may ask, `admin` may start and cancel. Without `auth` it answers only
+        this machine. The app is started by its lifespan, or with the first request.
+        """
+        return self._app.behind_auth(_StreamableHTTP(self._server(trusting=False)), role="read")
+
+    def _server(self, *, trusting: bool) -> Server[Any]:
+        desk = Desk(self._app, self._tools, trusting=trusting)
+        desk.tools()  # a workflow that the app does not know is told now, not to the first client
+        tasks = Tasks(desk)
+
+        async def list_tools(ctx: Context, params: PaginatedRequestParams | None) -> ListToolsResult:
+            return ListToolsResult(tools=desk.tools())
+
+        server: Server[Any] = Server(
+            self._name,
+            version=self._version,
+            instructions=self._instructions,
+            on_list_tools=list_tools,
+            on_call_tool=tasks.call,  # type: ignore[arg-type]  # a task is a result of the extension's own shape
+            on_list_prompts=self._list_prompts,
+            on_get_prompt=self._get_prompt,
+        )
+        tasks.add_to(server)
+        return server
+
+    async def _list_prompts(self, ctx: Context, params: PaginatedRequestParams | None) -> ListPromptsResult:
+        return ListPromptsResult(prompts=[_shown(prompt) for prompt in self._prompts.values()])
+
+    async def _get_prompt(self, ctx: Context, params: GetPromptRequestParams) -> GetPromptResult:
+        prompt = self._prompts.get(params.name)
+        if prompt is None:
+            raise MCPError(INVALID_PARAMS, f"There is no prompt {params.name!r}. There are: {', '.join(self._prompts)}.")
+        try:
+            # None: the SDK's context belongs to the SDK's own server. A function that asks for it fails below.
+            rendered = await prompt.render(params.arguments, None)  # type: ignore[arg-type]
+        except ValueError as error:
+            if error.__cause__ is not None:  # not the arguments that are missing
+                _LOG.error("The prompt %s failed.", params.name, exc_info=error.__cause__)
+            raise MCPError(INVALID_PARAMS, str(error)) from None
+        if isinstance(rendered, InputRequiredResult):
+            raise MCPError(INTERNAL_ERROR, f"The prompt {params.name!r} asks for input, which is not served here.")
+        messages = [PromptMessage(role=one.role, content=one.content) for one in rendered]
+        return GetPromptResult(description=prompt.description, messages=messages)
+
+
+def _shown(prompt: Prompt) -> ListedPrompt:
+    arguments = [PromptArgument(**one.model_dump()) for one in prompt.arguments or ()]
+    return ListedPrompt(name=prompt.name, title=prompt.title, description=prompt.description, arguments=arguments)
+
+
+class _StreamableHTTP:
+    """One exchange for each request: without sessions, any process can answer, also one started a moment ago."""
+
+    def __init__(self, server: Server[Any]) -> None:
+        self._server = server
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["method"] != "POST":  # there is no session to listen to, or to end
+            response = JSONResponse({"error": "MCP is spoken with POST here."}, 405, headers={"allow": "POST"})
+            return await response(scope, receive, send)
+        exchange = StreamableHTTPSessionManager(self._server, json_response=True, stateless=True)
+        async with exchange.run():
+            await exchange.handle_request(scope, receive, send)
