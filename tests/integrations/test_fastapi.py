@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import re
+import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from typing import Annotated, Any
@@ -184,6 +186,13 @@ def test_a_workflow_in_the_transaction_of_the_request(shop: TestClient) -> None:
 def test_a_request_that_fails_starts_nothing(shop: TestClient) -> None:
     assert shop.post("/orders/a?fails=true").status_code == 409
     assert shop.get("/orders/a").json() == [False, False]
+
+
+def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "romancy.integrations.fastapi")
+    monkeypatch.setitem(sys.modules, "starlette.requests", None)
+    with pytest.raises(ConfigurationError, match=r"pip install 'romancy\[http\]'"):
+        importlib.import_module("romancy.integrations.fastapi")
 
 
 @pytest.mark.parametrize("root", ["", "/shop", "/a/b"])
