@@ -6,7 +6,7 @@ Output with --once:
     POST /orders: 201 {'order': 'order-1'}
     GET /orders/order-1: 200 {'status': 'completed', 'parcel': 'parcel with 2 lamps'}
     POST /orders, no such item: 404, and nothing was started: None
-    GET /romancy/health/ready: 200 {'status': 'ready'}
+    GET /romancy/health/live: 200 {'status': 'alive'}
 """
 
 import sys
@@ -83,8 +83,8 @@ def once() -> None:
         answer = client.post("/orders", params={"order": "order-2", "item": "unicorns", "number": 1})
         found = client.portal.call(app.get_instance, "order-2") if client.portal else None
         print(f"POST /orders, no such item: {answer.status_code}, and nothing was started: {found}")
-        answer = client.get("/romancy/health/ready")
-        print("GET /romancy/health/ready:", answer.status_code, answer.json())
+        answer = client.get("/romancy/health/live")
+        print("GET /romancy/health/live:", answer.status_code, answer.json())
 
 
 if __name__ == "__main__":

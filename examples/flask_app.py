@@ -5,7 +5,7 @@
 Output with --once:
     POST /orders: 202 {'order': 'order-1'}
     GET /orders/order-1: {'parcel': 'parcel with a lamp', 'status': 'completed'}
-    GET /romancy/health/ready: {'status': 'ready'}
+    GET /romancy/health/live: {'status': 'alive'}
 """
 
 import asyncio
@@ -61,11 +61,11 @@ def show(order: str) -> Any:
 def once() -> None:
     """As a test would."""
     client = site.test_client()
-    client.get("/romancy/health/ready")  # the app makes its tables when it first runs
+    client.get("/romancy/health/live")  # the app makes its tables when it first runs
     answer = client.post("/orders", data={"order": "order-1", "item": "a lamp"})
     print("POST /orders:", answer.status_code, answer.json)
     print("GET /orders/order-1:", client.get("/orders/order-1").json)
-    print("GET /romancy/health/ready:", client.get("/romancy/health/ready").json)
+    print("GET /romancy/health/live:", client.get("/romancy/health/live").json)
 
 
 if __name__ == "__main__":

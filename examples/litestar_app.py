@@ -5,7 +5,7 @@
 Output with --once:
     POST /orders: 201 {'order': 'order-1'}
     GET /orders/order-1: 200 {'status': 'completed', 'parcel': 'parcel with a lamp'}
-    GET /romancy/health/ready: 200 {'status': 'ready'}
+    GET /romancy/health/live: 200 {'status': 'alive'}
 """
 
 import sys
@@ -13,6 +13,7 @@ from typing import Any
 
 import uvicorn
 from litestar import Litestar, asgi, get, post
+from litestar.params import FromPath, FromQuery
 from litestar.testing import TestClient
 from litestar.types import Receive, Scope, Send
 
@@ -35,14 +36,14 @@ app = App("sqlite:///litestar_app.db", workflows=[fulfil])
 
 
 @post("/orders")
-async def place(order: str, item: str) -> dict[str, str]:
+async def place(order: FromQuery[str], item: FromQuery[str]) -> dict[str, str]:
     """Start a workflow. With a session of SQLAlchemy: `app.using(session).start_workflow(...)`."""
     handle = await app.start_workflow(fulfil.with_options(instance_id=order), item)
     return {"order": handle.instance_id}
 
 
 @get("/orders/{order:str}")
-async def show(order: str) -> dict[str, Any]:
+async def show(order: FromPath[str]) -> dict[str, Any]:
     """Where it stands; here we wait for it."""
     parcel = await app.get_handle(order).result(timeout=10)
     return {"status": await app.get_handle(order).status(), "parcel": parcel}
@@ -62,7 +63,7 @@ def once() -> None:
     with TestClient(site) as client:
         answer = client.post("/orders", params={"order": "order-1", "item": "a lamp"})
         print("POST /orders:", answer.status_code, answer.json())
-        for path in ("/orders/order-1", "/romancy/health/ready"):
+        for path in ("/orders/order-1", "/romancy/health/live"):
             answer = client.get(path)
             print(f"GET {path}:", answer.status_code, answer.json())
 

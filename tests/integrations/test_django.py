@@ -216,7 +216,7 @@ async def test_the_app_and_django_side_by_side(root: str, file: str) -> None:
         said.append(message["type"])
         if message["type"] == "lifespan.startup.complete":
             async with client_of(application, root) as client:
-                assert (await client.get(f"{root}/romancy/health/ready")).json() == {"status": "ready"}
+                assert (await client.get(f"{root}/romancy/health/live")).json() == {"status": "alive"}
                 assert (await client.get(f"{root}/romancy/viewer/")).status_code == 200
                 assert (await client.get(f"{root}/romancyfan/")).text == f"Django at {root}/romancyfan/"
                 assert (await client.get(f"{root}/")).text == f"Django at {root}/"

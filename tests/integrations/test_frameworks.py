@@ -12,6 +12,7 @@ import pytest
 from flask import Flask
 from flask.testing import FlaskClient
 from litestar import Litestar, asgi, post
+from litestar.params import FromPath
 from litestar.testing import TestClient
 from litestar.types import Receive, Scope, Send
 from werkzeug.middleware.dispatcher import DispatcherMiddleware
@@ -67,7 +68,7 @@ def test_flask_starts_workflows(flask: FlaskClient) -> None:
 
 
 def test_flask_starts_workflows_in_a_transaction(flask: FlaskClient) -> None:
-    assert flask.get("/romancy/health/ready").status_code == 200
+    assert flask.get("/romancy/health/live").status_code == 200
     lost, kept = (flask.post(f"/greet/Bob/{ending}").text for ending in ("rollback", "commit"))
     assert flask.get(f"/result/{lost}").status_code == 404
     assert flask.get(f"/result/{kept}").text == "hello, Bob"
@@ -84,7 +85,7 @@ def test_flask_has_the_viewer_and_takes_events(flask: FlaskClient) -> None:
 
 def litestar_with(app: App, path: str = "/romancy") -> Litestar:
     @post("/greet/{name:str}")
-    async def start(name: str) -> str:
+    async def start(name: FromPath[str]) -> str:
         return await (await app.start_workflow(greet, name)).result(timeout=10)
 
     @asgi(path, is_mount=True)
@@ -107,4 +108,4 @@ def test_litestar_has_the_viewer_and_takes_events(path: str, file: str) -> None:
         (started,) = accepted.json()["instance_ids"]
         page = client.get(f"{path}/viewer/instance", params={"id": started})
         assert (page.status_code, "paid" in page.text) == (200, True)
-        assert client.get(f"{path}/health/ready").json() == {"status": "ready"}
+        assert client.get(f"{path}/health/live").json() == {"status": "alive"}

@@ -207,8 +207,9 @@ class _Exchange:
         try:
             yield from (said for said in self._listen() if isinstance(said, bytes))
         finally:
-            # The server may close this early, because the client went away.
-            self._loop.call_soon_threadsafe(self._arrived.put_nowait, {"type": "http.disconnect"})
+            # The server may close this early, because the client went away; or late, when the app has been closed.
+            with contextlib.suppress(RuntimeError):
+                self._loop.call_soon_threadsafe(self._arrived.put_nowait, {"type": "http.disconnect"})
 
     def _listen(self) -> Iterator[_Started | bytes]:
         while not self._over:
