@@ -105,7 +105,7 @@ def test_litestar_starts_workflows(database: str) -> None:
 
 @pytest.mark.parametrize("path", ["/romancy", "/deep/down"])
 def test_litestar_has_the_viewer_and_takes_events(path: str, file: str) -> None:
-    with TestClient(litestar_with(App(file, workflows=[greet, paid]), path), base_url="http://localhost") as client:
+    with TestClient(litestar_with(App(file, workflows=[greet, paid]), path), base_url="http://127.0.0.1") as client:
         accepted = client.post(f"{path}/events", json=EVENT, headers=STRUCTURED)
         assert accepted.status_code == 202
         (started,) = accepted.json()["instance_ids"]
