@@ -82,7 +82,7 @@ class Order(models.Model):
 
 
 @admin.register(Order)
-class OrderAdmin(admin.ModelAdmin):  # type: ignore[type-arg, unused-ignore]
+class OrderAdmin(admin.ModelAdmin):
     """Each order with a link to its workflow."""
 
     list_display = ("id", "item", "workflow")

@@ -177,14 +177,13 @@ async def say_everything(using: Using, instance_id: str) -> None:
 def plainly_connected(database: str) -> Iterator[Any]:
     """A connection of a driver that knows no asyncio, whose owner likes rows to be something else than tuples."""
     if database.startswith("postgres"):
-        with psycopg.connect(database, row_factory=dict_row) as connection:
+        with psycopg.Connection[Any].connect(database, row_factory=dict_row) as connection:
             yield connection
     elif database.startswith("mysql"):
         parts = urlsplit(database)
-        arguments = {"user": parts.username, "password": parts.password or "", "database": parts.path[1:]}
-        mariadb = pymysql.connect(host=parts.hostname, port=parts.port, charset="utf8mb4", **arguments)
-        mariadb.cursorclass = pymysql.cursors.DictCursor
-        with mariadb:
+        where: dict[str, Any] = {"host": parts.hostname, "port": parts.port, "database": parts.path[1:]}
+        who = {"user": parts.username, "password": parts.password or "", "cursorclass": pymysql.cursors.DictCursor}
+        with pymysql.connect(**where, **who, charset="utf8mb4") as mariadb:
             yield mariadb
             mariadb.commit()
     else:

@@ -1,5 +1,8 @@
 """The app in Django: its transactions, the app beside it, the viewer by its login."""
 
+# Django has no types, and what pyright guesses is wrong.
+# pyright: reportGeneralTypeIssues=false, reportAttributeAccessIssue=false, reportArgumentType=false
+# pyright: reportAssignmentType=false, reportIndexIssue=false
 from __future__ import annotations
 
 import asyncio

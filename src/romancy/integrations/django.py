@@ -11,12 +11,13 @@ Needs `romancy[django]`.
 `ROMANCY_PATH` in the settings says where the app is mounted, "/romancy" if it says nothing.
 """
 
+# pyright: reportMissingTypeStubs=false
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, MutableMapping
 from contextlib import contextmanager
 from io import BytesIO
-from typing import Any, ParamSpec, TypeAlias, TypeVar, overload
+from typing import Any, ParamSpec, TypeAlias, TypeVar, cast, overload
 from urllib.parse import urlencode
 
 from romancy import Client, ConfigurationError, Workflow, WorkflowHandle
@@ -100,8 +101,7 @@ def viewer_link(instance_id: str, text: str | None = None) -> str:
     ...     def workflow(self, order: Order) -> str:
     ...         return viewer_link(order.instance_id)
     """
-    html: str = format_html('<a href="{}">{}</a>', viewer_url(instance_id), text or instance_id)
-    return html
+    return cast(str, format_html('<a href="{}">{}</a>', viewer_url(instance_id), text or instance_id))
 
 
 async def staff(scope: Mapping[str, Any]) -> str | None:
@@ -114,11 +114,15 @@ def _role(scope: Mapping[str, Any]) -> str | None:
     close_old_connections()  # Django does so around its own requests
     try:
         request = ASGIRequest(scope, BytesIO())
-        SessionMiddleware(lambda _: HttpResponse()).process_request(request)
+        SessionMiddleware(_nothing).process_request(request)
         user: Any = get_user(request)
         return "admin" if user.is_superuser else "read" if user.is_staff else None
     finally:
         close_old_connections()
+
+
+def _nothing(_: object) -> HttpResponse:
+    return HttpResponse()
 
 
 # --- Django's transactions
@@ -146,8 +150,8 @@ class Using:
     def start_workflow(self, wf: str, /, *args: Any, **kwargs: Any) -> WorkflowHandle[Any]: ...
     def start_workflow(self, wf: Any, /, *args: Any, **kwargs: Any) -> WorkflowHandle[Any]:
         """Start a workflow when the transaction commits. With the errors of `App.start_workflow`."""
-        with self._transaction() as inside:
-            return _at_once(inside.start_workflow(wf, *args, **kwargs))
+        with self._transaction() as connection:
+            return _at_once(self._app.using(connection).start_workflow(wf, *args, **kwargs))
 
     def send_event(
         self,
@@ -162,8 +166,8 @@ class Using:
         local: bool = True,
     ) -> str:
         """Send an event when the transaction commits; returns its id."""
-        with self._transaction() as inside:
-            sending = inside.send_event(
+        with self._transaction() as connection:
+            sending = self._app.using(connection).send_event(
                 type,
                 source,
                 data,
@@ -177,28 +181,29 @@ class Using:
 
     def publish(self, channel: str, data: Any, *, metadata: Mapping[str, Any] | None = None) -> str:
         """Publish a message to a channel when the transaction commits; returns its id."""
-        with self._transaction() as inside:
-            return _at_once(inside.publish(channel, data, metadata=metadata))
+        with self._transaction() as connection:
+            return _at_once(self._app.using(connection).publish(channel, data, metadata=metadata))
 
     def send_to(self, instance_id: str, channel: str, data: Any, *, metadata: Mapping[str, Any] | None = None) -> str:
         """Send a message to one instance when the transaction commits; returns its id. With the errors of `App.send_to`."""
-        with self._transaction() as inside:
-            return _at_once(inside.send_to(instance_id, channel, data, metadata=metadata))
+        with self._transaction() as connection:
+            return _at_once(self._app.using(connection).send_to(instance_id, channel, data, metadata=metadata))
 
     def send_to_group(self, name: str, channel: str, data: Any, *, metadata: Mapping[str, Any] | None = None) -> str:
         """Send a message to each member of a group when the transaction commits; returns its id."""
-        with self._transaction() as inside:
-            return _at_once(inside.send_to_group(name, channel, data, metadata=metadata))
+        with self._transaction() as connection:
+            return _at_once(self._app.using(connection).send_to_group(name, channel, data, metadata=metadata))
 
     @contextmanager
-    def _transaction(self) -> Iterator[Any]:
+    def _transaction(self) -> Iterator[object]:
         # A savepoint in a transaction, a transaction where there is none: it takes more than one statement, and one that
         # fails must not spoil the caller's transaction.
-        with transaction.atomic(using=self._database):
+        atomic: Any = transaction.atomic(using=self._database)
+        with atomic:
             connection: Any = connections[self._database]
             connection.validate_no_broken_transaction()
             with connection.wrap_database_errors:
-                yield self._app.using(connection.connection)
+                yield connection.connection
 
 
 def _at_once(work: Coroutine[Any, Any, T]) -> T:
