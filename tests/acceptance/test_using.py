@@ -182,7 +182,11 @@ def plainly_connected(database: str) -> Iterator[Any]:
     elif database.startswith("mysql"):
         parts = urlsplit(database)
         where: dict[str, Any] = {"host": parts.hostname, "port": parts.port, "database": parts.path[1:]}
-        who = {"user": parts.username, "password": parts.password or "", "cursorclass": pymysql.cursors.DictCursor}
+        who: dict[str, Any] = {
+            "user": parts.username,
+            "password": parts.password or "",
+            "cursorclass": pymysql.cursors.DictCursor,
+        }
         with pymysql.connect(**where, **who, charset="utf8mb4") as mariadb:
             yield mariadb
             mariadb.commit()
