@@ -11,8 +11,8 @@ import examples.order_shop
 from tests.docs.pages import ROOT
 
 
-def test_the_shop_serves_its_customers(database: str, tmp_path: Path) -> None:
-    command = [sys.executable, "-W", "error", "-m", "examples.order_shop", "--once", "--database", database]
+def test_the_shop_serves_its_customers(bare_database: str, tmp_path: Path) -> None:
+    command = [sys.executable, "-W", "error", "-m", "examples.order_shop", "--once", "--database", bare_database]
     path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
     done = subprocess.run(
         command,
