@@ -229,6 +229,33 @@ async def test_the_app_and_django_side_by_side(root: str, file: str) -> None:
     assert said == ["lifespan.startup.complete", "lifespan.shutdown.complete"]
 
 
+@pytest.mark.parametrize(
+    ("root", "path", "seen"),
+    [
+        ("", "/romancy", ("/romancy", "/romancy")),
+        ("", "/romancy/events", ("/romancy", "/romancy/events")),
+        ("/outer", "/outer/romancy/events", ("/outer/romancy", "/outer/romancy/events")),
+        ("/outer", "/romancy/events", ("/outer/romancy", "/outer/romancy/events")),  # servers differ
+        ("/romancy", "/romancy/romancy/events", ("/romancy/romancy", "/romancy/romancy/events")),
+        ("/romancy", "/romancy/events", None),
+        ("", "/romancyfan/", None),
+    ],
+)
+async def test_what_the_app_sees_of_a_request(root: str, path: str, seen: tuple[str, str] | None) -> None:
+    told: list[tuple[str, str] | None] = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        told.append((scope["root_path"], scope["path"]))
+
+    async def django(scope: Any, receive: Any, send: Any) -> None:
+        told.append(None)
+
+    async def nothing(*_: Any) -> None: ...
+
+    await mount(django, app)({"type": "http", "root_path": root, "path": path}, nothing, nothing)
+    assert told == [seen]
+
+
 def test_where_the_app_is_mounted_is_a_setting() -> None:
     with override_settings(ROMANCY_PATH="/flows"):
         assert viewer_url() == "/flows/viewer/"
