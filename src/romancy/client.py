@@ -160,8 +160,9 @@ class Client(Sending):
     def using(self, connection: object) -> Using:
         """Start workflows and send things in a transaction of yours: they take effect when you commit.
 
-        `connection` is a connection or session of SQLAlchemy on the same database, or a connection of asyncpg. Nothing of
-        the engine is locked until you commit.
+        `connection` is a connection or session of SQLAlchemy on the same database, or a connection of asyncpg, psycopg,
+        sqlite3, mysqlclient or PyMySQL. Nothing of the engine is locked until you commit. It need not run for this: what is
+        started runs where an app does.
         """
         return Using(self, connection)
 

@@ -43,6 +43,7 @@ class Connected:
         self._inline = False
         self._crash_point: CrashPoint | None = None
         self._opened: Store | None = None
+        self._closed: Store | None = None
         self._committer: Committer | None = None
         self._results: Results | None = None
         self._changing: asyncio.Lock | None = None
@@ -56,8 +57,8 @@ class Connected:
             if self._opened is None:
                 await self._start()
 
-    async def _start(self) -> None:
-        store = open_store(
+    def _new_store(self) -> Store:
+        return open_store(
             self._options["database"],
             clock=self._clock,
             auto_migrate=self._options["auto_migrate"],
@@ -65,6 +66,9 @@ class Connected:
             crash=self._crash_point,
             server=Server(*(self._options[name] for name in ("pool_size", "listen_notify", "listen_dsn"))),
         )
+
+    async def _start(self) -> None:
+        store = self._new_store()
         await store.open()
         self._opened = store
         if self._results is None:
@@ -117,6 +121,16 @@ class Connected:
         if self._opened is None:
             raise self._not_running()
         return self._opened
+
+    @property
+    def _store_for_others(self) -> Store:
+        """The store, for work on connections of others. It has none of its own if this is not running, and needs none."""
+        refuse_in_workflow()
+        if self._opened is not None:
+            return self._opened
+        if self._closed is None:
+            self._closed = self._new_store()
+        return self._closed
 
     def _not_running(self) -> InvalidWorkflowStateError:
         name = type(self).__name__.lstrip("_")

@@ -35,7 +35,7 @@ class Using:
         """Start a workflow when the caller commits. As `App.start_workflow`, with the same errors."""
         client = self._client
         create, workflow = client._creation(wf, args, kwargs)
-        answer = await client._store.begin_on(self._connection, create._replace(owner=None))
+        answer = await client._store_for_others.begin_on(self._connection, create._replace(owner=None))
         if isinstance(answer, Existing):
             check_same(create, answer)
         return client._handle(create.instance_id, workflow)
@@ -86,7 +86,8 @@ class Using:
         return message.id
 
     async def _say(self, deed: Said) -> None:
-        refused = await self._client._store.say_on(self._connection, deed, now=self._client._clock.now())
+        store = self._client._store_for_others
+        refused = await store.say_on(self._connection, deed, now=self._client._clock.now())
         if refused is not None and isinstance(deed, SendTo):
             raise no_recipient(deed.target, refused.status)
 

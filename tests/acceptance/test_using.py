@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import asyncpg
+import psycopg
+import pymysql
+import pymysql.cursors
 import pytest
+from psycopg.rows import dict_row
 from sqlalchemy import create_engine, text
 from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, create_async_engine
+from sqlalchemy.orm import Session
 
 from romancy import (
     App,
@@ -25,6 +34,7 @@ from romancy import (
     wait_event,
     workflow,
 )
+from romancy.using import Using
 
 ADD = text("INSERT INTO orders (id) VALUES (:id)")
 
@@ -141,6 +151,79 @@ async def test_a_plain_connection_of_sqlalchemy(tmp_path: Path) -> None:
             handle = await app.using(connection).start_workflow(handle_order, "a")
         assert await handle.result(timeout=10) == "handled a"
     engine.dispose()
+
+
+async def test_a_session_of_sqlalchemy_over_psycopg(postgres: str) -> None:
+    engine = create_engine(postgres.replace("postgresql", "postgresql+psycopg"))
+    async with App(postgres, workflows=[handle_order, listen], poll_interval=0.1) as app:
+        listener = await listening(app)
+        with Session(engine) as session:
+            handle = await app.using(session).start_workflow(handle_order.with_options(instance_id="100%"), "a")
+            await say_everything(app.using(session), listener.instance_id)
+            session.commit()
+        assert await handle.result(timeout=10) == "handled a"
+        assert await listener.result(timeout=10) == ["one", "two", 3]
+    engine.dispose()
+
+
+async def say_everything(using: Using, instance_id: str) -> None:
+    """What `listen` waits for."""
+    await using.publish("news", "one", metadata={"%s": "?"})
+    await using.send_to(instance_id, "news", "two")
+    await using.send_event("paid", "shop", 3)
+
+
+@contextmanager
+def plainly_connected(database: str) -> Iterator[Any]:
+    """A connection of a driver that knows no asyncio, whose owner likes rows to be something else than tuples."""
+    if database.startswith("postgres"):
+        with psycopg.Connection[Any].connect(database, row_factory=dict_row) as connection:
+            yield connection
+    elif database.startswith("mysql"):
+        parts = urlsplit(database)
+        where: dict[str, Any] = {"host": parts.hostname, "port": parts.port, "database": parts.path[1:]}
+        who: dict[str, Any] = {
+            "user": parts.username,
+            "password": parts.password or "",
+            "cursorclass": pymysql.cursors.DictCursor,
+        }
+        with pymysql.connect(**where, **who, charset="utf8mb4") as mariadb:
+            yield mariadb
+            mariadb.commit()
+    else:
+        with closing(sqlite3.connect(database)) as file, file:
+            file.row_factory = sqlite3.Row
+            yield file
+
+
+async def test_a_connection_of_a_driver_that_knows_no_asyncio(database: str) -> None:
+    async with App(database, workflows=[handle_order, listen], poll_interval=0.1) as app:
+        listener = await listening(app)
+        with plainly_connected(database) as connection:
+            handle = await app.using(connection).start_workflow(handle_order.with_options(instance_id="x"), "a")
+            await say_everything(app.using(connection), listener.instance_id)
+        assert await handle.result(timeout=10) == "handled a"
+        assert await listener.result(timeout=10) == ["one", "two", 3]
+        with plainly_connected(database) as connection:
+            await app.using(connection).start_workflow(handle_order.with_options(instance_id="x"), "a")  # the same one
+            with pytest.raises(InstanceConflictError):
+                await app.using(connection).start_workflow(handle_order.with_options(instance_id="x"), "b")
+
+
+async def test_a_client_that_never_ran_can_start_something(database: str) -> None:
+    resting = Client(database, workflows=[handle_order])
+    async with App(database, workflows=[handle_order], poll_interval=0.1) as app:
+        with plainly_connected(database) as connection:
+            started = await resting.using(connection).start_workflow(handle_order, "a")
+        assert await app.get_handle(started.instance_id).result(timeout=10) == "handled a"
+        with pytest.raises(InvalidWorkflowStateError, match="This Client is not running"):
+            await started.status()
+
+
+async def test_an_asynchronous_connection_of_psycopg_is_refused(postgres: str) -> None:
+    async with await psycopg.AsyncConnection.connect(postgres) as connection:
+        with pytest.raises(ConfigurationError, match="using\\(\\) got AsyncConnection"):
+            await Client(postgres, workflows=[handle_order]).using(connection).start_workflow(handle_order, "a")
 
 
 async def test_a_connection_of_asyncpg(postgres: str) -> None:

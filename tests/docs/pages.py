@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
 
 _FENCE = re.compile(r"^```(\w*)[^\n]*\n(.*?)^```[ ]*$", re.MULTILINE | re.DOTALL)
-_FILE = re.compile(r"# ([\w.-]+\.\w+)\n")
+_FILE = re.compile(r"# ([\w./-]+\.\w+)\n")
 _LINK = re.compile(r"(?<!\!)\[[^\]\[]*\]\(([^)\s]+)\)")
 _HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
 
@@ -93,6 +93,7 @@ def run(page: Path) -> None:
     for block in blocks_of(page):
         if block.language == "python":
             if block.file is not None:
+                Path(block.file).parent.mkdir(parents=True, exist_ok=True)
                 Path(block.file).write_text(block.text, encoding="utf-8")
             else:
                 _execute(block, page, namespace)

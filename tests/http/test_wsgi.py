@@ -20,6 +20,7 @@ from tests.http.calls import STRUCTURED, Recorder, binary, serve, structured
 
 from romancy import App, WorkflowContext, workflow
 from romancy.errors import StoreError
+from romancy.ingress.problems import UnavailableError
 from romancy.ingress.types import Receive, Scope, Send
 from romancy.ingress.wsgi import WSGIApp, to_wsgi
 
@@ -56,6 +57,22 @@ def served(application: WSGIApp) -> Iterator[httpx.Client]:
             server.shutdown()
             serving.join()
             application.close()
+
+
+def test_any_thread_can_use_the_app(database: str) -> None:
+    app = App(database, workflows=[paid])
+    application = to_wsgi(app)
+    handle = application.run(app.start_workflow(paid, 5.0))  # no request has come yet
+    with ThreadPoolExecutor(2) as pool:
+        assert list(pool.map(lambda _: application.run(handle.result(timeout=30)), range(2))) == [5.0, 5.0]
+    application.close()
+
+
+def test_an_app_that_cannot_start_cannot_be_used(tmp_path: Path) -> None:
+    app = App(str(tmp_path / "no" / "folder.db"), workflows=[paid])
+    application = to_wsgi(app)
+    with pytest.raises(UnavailableError, match="could not start"):
+        application.run(app.start_workflow(paid, 5.0))
 
 
 def test_a_real_app(database: str) -> None:

@@ -15,11 +15,11 @@ import contextlib
 import json
 import queue
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Coroutine, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote
 from wsgiref.util import is_hop_by_hop
 
@@ -29,6 +29,8 @@ from romancy.ingress.types import ASGIApp, Message, Scope
 if TYPE_CHECKING:
     from wsgiref.types import StartResponse, WSGIEnvironment
 
+T = TypeVar("T")
+
 _CHUNK = 64 * 1024
 # The functions of `atexit` run after Python has forbidden new work to all pools of threads, and shutting down takes some.
 _AT_THE_END: Callable[[Callable[[], None]], object] = getattr(threading, "_register_atexit", atexit.register)
@@ -37,9 +39,11 @@ _AT_THE_END: Callable[[Callable[[], None]], object] = getattr(threading, "_regis
 def to_wsgi(app: ASGIApp) -> WSGIApp:
     """A WSGI application that serves `app`, for servers that know no ASGI.
 
-    The app starts with the first request, in a thread of its own, and stops when the process ends or by `close()`.
+    The app starts with the first request, in a thread of its own, and stops when the process ends or by `close()`. Other
+    threads use the app by `run(...)`, which starts it as well.
 
     >>> application = to_wsgi(app)  # gunicorn shop:application
+    >>> handle = application.run(app.start_workflow(order, 42))
     """
     return WSGIApp(app)
 
@@ -64,6 +68,15 @@ class WSGIApp:
         started = exchange.until_started()
         start_response(started.status, started.headers)
         return exchange.parts()
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Do something with the app from a thread of the server: `application.run(app.start_workflow(...))`."""
+        try:
+            loop = self._running()
+        except BaseException:
+            work.close()
+            raise
+        return asyncio.run_coroutine_threadsafe(work, loop).result()
 
     def close(self) -> None:
         """Shut the app down. Safe to call twice; the next request would start it again."""
@@ -194,8 +207,9 @@ class _Exchange:
         try:
             yield from (said for said in self._listen() if isinstance(said, bytes))
         finally:
-            # The server may close this early, because the client went away.
-            self._loop.call_soon_threadsafe(self._arrived.put_nowait, {"type": "http.disconnect"})
+            # The server may close this early, because the client went away; or late, when the app has been closed.
+            with contextlib.suppress(RuntimeError):
+                self._loop.call_soon_threadsafe(self._arrived.put_nowait, {"type": "http.disconnect"})
 
     def _listen(self) -> Iterator[_Started | bytes]:
         while not self._over:

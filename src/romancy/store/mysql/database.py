@@ -20,6 +20,7 @@ from romancy.store.migrator import Migration, read_migrations
 from romancy.store.mysql import failures
 from romancy.store.mysql.connections import SESSION_OF_OTHERS, Connections, Link, parse, require_session
 from romancy.store.mysql.cursor import MySqlCursor
+from romancy.store.mysql.plain import plain_cursor_on
 from romancy.store.mysql.pulse import MySqlPulse
 from romancy.store.mysql.quick import plainest
 from romancy.store.mysql.schema import MIGRATIONS, applied, prepare
@@ -29,6 +30,7 @@ from romancy.store.port import Pulse
 from romancy.store.sql.bridge import run
 from romancy.store.sql.cursor import Cursor, Values
 from romancy.store.sql.database import Work
+from romancy.store.sql.plain import is_plain
 from romancy.store.sql.server import Crash, ServerDatabase, Trouble
 
 if TYPE_CHECKING:
@@ -96,10 +98,12 @@ class MySqlDatabase(ServerDatabase[Link]):
 
     async def run_on(self, connection: object, work: Work[T]) -> T:
         """Do work on a connection of the driver."""
+        if is_plain(connection, "MySQLdb", "pymysql"):
+            return work(plain_cursor_on(connection))
         if not isinstance(connection, DriverConnection):
             raise ConfigurationError(
                 f"using() got {type(connection).__name__}: give a connection or session of SQLAlchemy, or a connection of "
-                "asyncmy."
+                "asyncmy, mysqlclient or PyMySQL."
             )
         link = Link(connection, self._connections.packet, decode=True)
         require_session((await link.ask(SESSION_OF_OTHERS)).rows[0])

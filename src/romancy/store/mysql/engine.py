@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 from asyncmy.connection import Connection as DriverConnection
 
 from romancy.errors import ConfigurationError
-from romancy.store.mysql.connections import SESSION_OF_OTHERS, Connections, Link, Result, decoded, require_session
+from romancy.store.mysql.connections import SESSION_OF_OTHERS, Connections, Link, require_session
 from romancy.store.mysql.cursor import MySqlCursor
-from romancy.store.mysql.statements import packets
+from romancy.store.mysql.plain import plain_cursor_on
 
 try:
     from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
@@ -31,39 +31,7 @@ def server_engine(connections: Connections) -> AsyncEngine:
 def cursor_on(connection: Connection, connections: Connections) -> MySqlCursor:
     """The deciding code's statements in a transaction of SQLAlchemy: of such an engine, or of a user's own."""
     raw: Any = connection.connection.driver_connection
-    if isinstance(raw, DriverConnection):
-        cursor = MySqlCursor(Link(raw, connections.packet, decode=True), wait=await_only)
-        found = await_only(Link(raw, connections.packet).ask(SESSION_OF_OTHERS))
-    else:
-        plain = PlainLink(connection.connection)
-        cursor = MySqlCursor(plain, wait=_nothing_to_wait_for)
-        found = plain.ask(SESSION_OF_OTHERS)
-    require_session(found.rows[0])
-    return cursor
-
-
-class PlainLink:
-    """A connection of any driver that SQLAlchemy knows: one statement after the other."""
-
-    def __init__(self, raw: Any) -> None:
-        self._raw = raw
-
-    def later(self, statement: bytes) -> None:
-        """Send a statement."""
-        self.ask(statement)
-
-    def ask(self, statement: bytes) -> Result:
-        """Send a statement; the answer to it."""
-        cursor = self._raw.cursor()
-        try:
-            for packet in packets(statement):
-                cursor.execute(packet)
-            rows = decoded(cursor.fetchall(), [field[1] for field in cursor.description]) if cursor.description else []
-            return Result(rows, cursor.rowcount, cursor.lastrowid)
-        finally:
-            cursor.close()
-
-
-def _nothing_to_wait_for(result: Any) -> Result:
-    found: Result = result
-    return found
+    if not isinstance(raw, DriverConnection):
+        return plain_cursor_on(connection.connection)
+    require_session(await_only(Link(raw, connections.packet).ask(SESSION_OF_OTHERS)).rows[0])
+    return MySqlCursor(Link(raw, connections.packet, decode=True), wait=await_only)

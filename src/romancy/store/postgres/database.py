@@ -27,6 +27,7 @@ from romancy.store.sql.alchemy import AlchemyCursor
 from romancy.store.sql.bridge import run
 from romancy.store.sql.cursor import Cursor, Values
 from romancy.store.sql.database import Work
+from romancy.store.sql.plain import PlainConnection, is_plain
 from romancy.store.sql.server import Crash, ServerDatabase, Trouble
 
 if TYPE_CHECKING:
@@ -134,14 +135,17 @@ class PostgresDatabase(ServerDatabase["Connection[Any]"]):
 
     def cursor_on(self, connection: AlchemyConnection) -> AlchemyCursor:
         """The deciding code's statements in a transaction of such an engine."""
-        return AlchemyCursor(connection, _bind, returning=True)
+        numbered = connection.dialect.paramstyle.startswith("numeric")  # asyncpg; psycopg and others write %s
+        return AlchemyCursor(connection, _bind if numbered else _format, returning=True)
 
     async def run_on(self, connection: object, work: Work[T]) -> T:
         """Do work on a connection of the driver."""
+        if is_plain(connection, "psycopg", "psycopg2"):
+            return work(AlchemyCursor(PlainConnection(connection), _format, returning=True))
         if not isinstance(connection, Connection | PoolConnectionProxy):
             raise ConfigurationError(
                 f"using() got {type(connection).__name__}: give a connection or session of SQLAlchemy, or a connection of "
-                "asyncpg."
+                "asyncpg or psycopg (not its AsyncConnection)."
             )
         return await run(partial(work, PostgresCursor(cast(Link, connection))))
 
@@ -251,3 +255,7 @@ class PostgresDatabase(ServerDatabase["Connection[Any]"]):
 def _bind(name: str, values: Values) -> tuple[str, Any]:
     statement = one(name)
     return statement.text, tuple(statement.arguments(values))
+
+
+def _format(name: str, values: Values) -> tuple[str, Any]:
+    return one(name).formatted(values)

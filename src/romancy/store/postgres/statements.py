@@ -11,6 +11,7 @@ from romancy.store.sql.cursor import Values
 from romancy.store.sql.statements import read_statements
 
 _PARAMETER = re.compile(r"\?|(?<!:):([a-z_]+)")
+_NUMBER = re.compile(r"\$(\d+)")
 
 
 class Statement(NamedTuple):
@@ -24,6 +25,12 @@ class Statement(NamedTuple):
         if isinstance(values, Mapping):
             return [values[name] for name in self.names]
         return list(values)
+
+    def formatted(self, values: Values) -> tuple[str, tuple[Any, ...]]:
+        """Text and parameters for drivers that write parameters as `%s`."""
+        arguments = self.arguments(values)
+        found = [arguments[int(number) - 1] for number in _NUMBER.findall(self.text)]
+        return _NUMBER.sub("%s", self.text.replace("%", "%%")), tuple(found)
 
 
 @cache

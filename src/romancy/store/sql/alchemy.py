@@ -7,9 +7,10 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from romancy.store.sql.cursor import Line, Values
+from romancy.store.sql.plain import PlainConnection
 
 if TYPE_CHECKING:
-    from sqlalchemy import Connection, CursorResult
+    from sqlalchemy import Connection
 
 Bind = Callable[[str, Values], tuple[str, Any]]
 """A statement's text and its parameters, as the dialect's driver takes them."""
@@ -20,7 +21,14 @@ class AlchemyCursor:
 
     many_at_once = False
 
-    def __init__(self, connection: Connection, bind: Bind, *, json_lines: bool = False, returning: bool = False) -> None:
+    def __init__(
+        self,
+        connection: Connection | PlainConnection,
+        bind: Bind,
+        *,
+        json_lines: bool = False,
+        returning: bool = False,
+    ) -> None:
         self._connection = connection
         self._bind = bind
         self._json_lines = json_lines
@@ -28,7 +36,8 @@ class AlchemyCursor:
 
     def run(self, name: str, values: Values = ()) -> int:
         """Change something; how many rows."""
-        return self._execute(name, values).rowcount
+        changed: int = self._execute(name, values).rowcount
+        return changed
 
     def insert(self, name: str, values: Values) -> int | None:
         """Insert one row; its number, or None if there was one already."""
@@ -66,6 +75,6 @@ class AlchemyCursor:
             return lines
         return [row[0] for row in found] if found and len(found[0]) == 1 else found
 
-    def _execute(self, name: str, values: Values) -> CursorResult[Any]:
+    def _execute(self, name: str, values: Values) -> Any:
         text, parameters = self._bind(name, values)
         return self._connection.exec_driver_sql(text, parameters or None)

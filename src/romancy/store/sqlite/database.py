@@ -157,8 +157,15 @@ class SqliteDatabase:
         return False
 
     async def run_on(self, connection: object, work: Work[T]) -> T:
-        """Nothing but SQLAlchemy's connections."""
-        raise ConfigurationError(f"using() got {type(connection).__name__}: give a connection or session of SQLAlchemy.")
+        """Do work on a connection of the driver."""
+        if not isinstance(connection, sqlite3.Connection):
+            raise ConfigurationError(
+                f"using() got {type(connection).__name__}: give a connection or session of SQLAlchemy, or a connection of "
+                "sqlite3."
+            )
+        cursor = connection.cursor()
+        cursor.row_factory = None
+        return work(SqliteCursor(cursor))
 
     async def drain(self) -> None:
         """Nothing is ever staged."""

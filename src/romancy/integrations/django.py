@@ -1,0 +1,216 @@
+"""Django: workflows in Django's transactions, the app beside it in one ASGI application, the viewer by its login.
+
+Needs `romancy[django]`.
+
+    application = mount(get_asgi_application(), app)      # asgi.py: starts and stops the app; the viewer at /romancy/viewer/
+
+    with transaction.atomic():                            # a view
+        order = Order.objects.create(...)
+        using(app).start_workflow(checkout, order.pk)     # with the row, or not at all
+
+`ROMANCY_PATH` in the settings says where the app is mounted, "/romancy" if it says nothing.
+"""
+
+# pyright: reportMissingTypeStubs=false
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, MutableMapping
+from contextlib import contextmanager
+from io import BytesIO
+from typing import Any, ParamSpec, TypeAlias, TypeVar, cast, overload
+from urllib.parse import urlencode
+
+from romancy import Client, ConfigurationError, Workflow, WorkflowHandle
+
+try:
+    from asgiref.sync import sync_to_async
+    from django.conf import settings
+    from django.contrib.auth import get_user
+    from django.contrib.sessions.middleware import SessionMiddleware
+    from django.core.handlers.asgi import ASGIRequest
+    from django.db import DEFAULT_DB_ALIAS, close_old_connections, connections, transaction
+    from django.http import HttpResponse
+    from django.urls import get_script_prefix
+    from django.utils.html import format_html
+except ModuleNotFoundError as error:
+    if (error.name or "").partition(".")[0] not in ("django", "asgiref"):
+        raise
+    raise ConfigurationError("This needs django, which is not installed: pip install 'romancy[django]'") from error
+
+__all__ = ["Using", "mount", "staff", "using", "viewer_link", "viewer_url"]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+T = TypeVar("T")
+Scope: TypeAlias = MutableMapping[str, Any]
+ASGI: TypeAlias = Callable[[Scope, Callable[[], Awaitable[Any]], Callable[[Any], Awaitable[None]]], Awaitable[None]]
+
+
+# --- the app beside Django
+
+
+def mount(django: ASGI, app: ASGI) -> ASGI:
+    """One ASGI application: what lies below `ROMANCY_PATH` goes to `app`, the rest to Django, which knows no lifespan.
+
+    >>> application = mount(get_asgi_application(), app)  # uvicorn shop.asgi:application
+    """
+    place = _path()
+
+    async def application(scope: Scope, receive: Any, send: Any) -> None:
+        if scope["type"] == "lifespan":
+            await app(scope, receive, send)
+        elif scope["type"] == "http" and (inside := _inside(scope, place)) is not None:
+            await app(inside, receive, send)
+        else:
+            await django(scope, receive, send)
+
+    return application
+
+
+def _inside(scope: Scope, place: str) -> Scope | None:
+    """The scope of a request that is for the app, as it looks from there; None if it is for Django."""
+    root = scope.get("root_path", "").rstrip("/")
+    path: str = scope["path"].removeprefix(root) if f"{scope['path']}/".startswith(f"{root}/") else scope["path"]
+    if not f"{path}/".startswith(f"{place}/"):
+        return None
+    return {**scope, "root_path": root + place, "path": root + path}
+
+
+def _path() -> str:
+    path: str = getattr(settings, "ROMANCY_PATH", "/romancy")
+    if not path.startswith("/") or path.endswith("/"):
+        raise ConfigurationError(f"ROMANCY_PATH is {path!r}: it begins with a slash, and ends with none.")
+    return path
+
+
+# --- the viewer
+
+
+def viewer_url(instance_id: str | None = None) -> str:
+    """Where the viewer is, or its page of an instance."""
+    start = f"{get_script_prefix().rstrip('/')}{_path()}/viewer/"
+    return start if instance_id is None else f"{start}instance?{urlencode({'id': instance_id})}"
+
+
+def viewer_link(instance_id: str, text: str | None = None) -> str:
+    """A link to an instance in the viewer, for a column or a read-only field of the admin.
+
+    >>> class OrderAdmin(admin.ModelAdmin):
+    ...     list_display = ["pk", "workflow"]
+    ...
+    ...     def workflow(self, order: Order) -> str:
+    ...         return viewer_link(order.instance_id)
+    """
+    return cast(str, format_html('<a href="{}">{}</a>', viewer_url(instance_id), text or instance_id))
+
+
+async def staff(scope: Mapping[str, Any]) -> str | None:
+    """For `App(auth=staff)`: who has logged in to Django may look if they are staff, and do everything if superuser."""
+    role: str | None = await sync_to_async(_role)(scope)
+    return role
+
+
+def _role(scope: Mapping[str, Any]) -> str | None:
+    close_old_connections()  # Django does so around its own requests
+    try:
+        request = ASGIRequest(scope, BytesIO())
+        SessionMiddleware(_nothing).process_request(request)
+        user: Any = get_user(request)
+        return "admin" if user.is_superuser else "read" if user.is_staff else None
+    finally:
+        close_old_connections()
+
+
+def _nothing(_: object) -> HttpResponse:
+    return HttpResponse()
+
+
+# --- Django's transactions
+
+
+def using(app: Client, database: str = DEFAULT_DB_ALIAS) -> Using:
+    """Start workflows and send things in Django's transaction: they take effect when it commits.
+
+    `database` is the name of Django's connection, which must lead to the app's database. The app need not run in this
+    process: under WSGI, in a management command or a task, what is started here runs where an app does.
+    """
+    return Using(app, database)
+
+
+class Using:
+    """Made by `using`: the calls of `app.using(connection)`, for synchronous code."""
+
+    def __init__(self, app: Client, database: str) -> None:
+        self._app = app
+        self._database = database
+
+    @overload
+    def start_workflow(self, wf: Workflow[P, R], /, *args: P.args, **kwargs: P.kwargs) -> WorkflowHandle[R]: ...
+    @overload
+    def start_workflow(self, wf: str, /, *args: Any, **kwargs: Any) -> WorkflowHandle[Any]: ...
+    def start_workflow(self, wf: Any, /, *args: Any, **kwargs: Any) -> WorkflowHandle[Any]:
+        """Start a workflow when the transaction commits. With the errors of `App.start_workflow`."""
+        with self._transaction() as connection:
+            return _at_once(self._app.using(connection).start_workflow(wf, *args, **kwargs))
+
+    def send_event(
+        self,
+        type: str,
+        source: str,
+        data: Any = None,
+        *,
+        subject: str | None = None,
+        event_id: str | None = None,
+        content_type: str | None = None,
+        extensions: Mapping[str, str | int | bool] | None = None,
+        local: bool = True,
+    ) -> str:
+        """Send an event when the transaction commits; returns its id."""
+        with self._transaction() as connection:
+            sending = self._app.using(connection).send_event(
+                type,
+                source,
+                data,
+                subject=subject,
+                event_id=event_id,
+                content_type=content_type,
+                extensions=extensions,
+                local=local,
+            )
+            return _at_once(sending)
+
+    def publish(self, channel: str, data: Any, *, metadata: Mapping[str, Any] | None = None) -> str:
+        """Publish a message to a channel when the transaction commits; returns its id."""
+        with self._transaction() as connection:
+            return _at_once(self._app.using(connection).publish(channel, data, metadata=metadata))
+
+    def send_to(self, instance_id: str, channel: str, data: Any, *, metadata: Mapping[str, Any] | None = None) -> str:
+        """Send a message to one instance when the transaction commits; returns its id. With the errors of `App.send_to`."""
+        with self._transaction() as connection:
+            return _at_once(self._app.using(connection).send_to(instance_id, channel, data, metadata=metadata))
+
+    def send_to_group(self, name: str, channel: str, data: Any, *, metadata: Mapping[str, Any] | None = None) -> str:
+        """Send a message to each member of a group when the transaction commits; returns its id."""
+        with self._transaction() as connection:
+            return _at_once(self._app.using(connection).send_to_group(name, channel, data, metadata=metadata))
+
+    @contextmanager
+    def _transaction(self) -> Iterator[object]:
+        # A savepoint in a transaction, a transaction where there is none: it takes more than one statement, and one that
+        # fails must not spoil the caller's transaction.
+        atomic: Any = transaction.atomic(using=self._database)
+        with atomic:
+            connection: Any = connections[self._database]
+            connection.validate_no_broken_transaction()
+            with connection.wrap_database_errors:
+                yield connection.connection
+
+
+def _at_once(work: Coroutine[Any, Any, T]) -> T:
+    """What work on a synchronous connection gives: it waits for nothing, so it needs no event loop."""
+    try:
+        work.send(None)
+    except StopIteration as done:
+        result: T = done.value
+        return result
+    raise AssertionError("using() has waited for something on a synchronous connection")
