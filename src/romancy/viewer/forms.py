@@ -354,7 +354,7 @@ class _Reader:
     def _json(self, one: Field, text: str) -> Any:
         try:
             return json.loads(text)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             self._errors[one.path] = f"This is no JSON: {error}."
             return _Raw(text)
 
