@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import re
 import sys
 from collections.abc import Callable
@@ -60,12 +61,13 @@ def command(draw: Callable[[Any], Any]) -> list[str]:
                 ["list"],
                 ["get"],
                 ["history"],
-                ["result"],
+                ["result", "--timeout", "0"],
                 ["explain"],
                 ["cancel", "--yes"],
                 ["retry", "--yes"],
                 ["pause", "--yes"],
                 ["resume", "--yes"],
+                ["cancel", "--yes", "--no-wait", "--filter"],
                 ["start", "--dry-run"],
                 ["start"],
                 ["event"],
@@ -85,7 +87,8 @@ def command(draw: Callable[[Any], Any]) -> list[str]:
             ]
         )
     )
-    given = draw(st.lists(line, max_size=3))
+    size = draw(st.sampled_from([1, 1, 1, 1, 2, 0]))
+    given = draw(st.lists(line, min_size=size, max_size=size))
     options = draw(
         st.lists(
             st.tuples(
@@ -102,7 +105,10 @@ def command(draw: Callable[[Any], Any]) -> list[str]:
 @pytest.mark.timeout(300)
 def test_strange_arguments(shop: Place, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(shop.folder)
-    monkeypatch.setattr(sys.stdout, "errors", "backslashreplace", raising=False)
+    monkeypatch.setattr(sys, "stdin", io.StringIO('done-1\n"\\u0000"\n'))
+    for stream in (sys.stdout, sys.stderr):  # as the console script does
+        assert isinstance(stream, io.TextIOWrapper)
+        stream.reconfigure(errors="backslashreplace")
 
     @unhurried(examples(300))
     @given(command())

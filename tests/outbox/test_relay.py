@@ -404,14 +404,14 @@ async def test_trouble_is_logged_once_and_its_end_too(database: str, caplog: pyt
 
     async def answer(event: Event, nth: int) -> None:
         if nth <= 3:
-            raise BrokerError("no route")
+            raise BrokerError("no route\nCRITICAL\x1b[31m forged")
 
     desk = Desk(answer)
     async with app_on(database, desk) as app:
         await app.send_event("told", "/shop", event_id="e-1")
         await desk.has("e-1")
         await emptied(app)
-    assert caplog.text.count("will try again: no route") == 1
+    assert caplog.text.count("will try again: no route CRITICAL [31m forged") == 1
     assert "takes events again" in caplog.text
 
 
