@@ -17,6 +17,9 @@ ROOT = Path(__file__).parents[2]
 _COPIED = ("src", "tests", "pyproject.toml", "README.md", "docs", "examples")
 _PATIENCE = 300
 _PASSED, _FAILED = 0, 1
+_FEW = {"ROMANCY_EXAMPLES": "30", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+_PLUGINS = ("pytest_asyncio.plugin", "pytest_timeout", "romancy.testing.plugin")
+_OPTIONS = ("-x", "--timeout=60", "--tb=line", "-pno:cacheprovider", "-knot postgres and not mariadb and not memory")
 
 
 class Garden:
@@ -38,10 +41,10 @@ class Garden:
 
     def run(self, tests: Sequence[str]) -> tuple[int, str]:
         """How pytest ended on these tests, and what it said."""
-        # In a fixed order, and without compiled files: two versions of one file may have the same size and second.
-        command = [sys.executable, "-B", "-m", "pytest", *tests, "-x", "-p", "no:randomly", "-p", "no:cacheprovider"]
+        # Without compiled files: two versions of one file may have the same size and second. With few plug-ins, and on
+        # SQLite: most of the time would go into starting.
         done = subprocess.run(
-            [*command, "--timeout", "60", "--tb", "line"],
+            [sys.executable, "-B", "-m", "pytest", *tests, *_OPTIONS, *(f"-p{name}" for name in _PLUGINS)],
             cwd=self._folder,
             env=_environment(self._folder),
             capture_output=True,
@@ -84,17 +87,14 @@ def caught(place: Garden, fault: Fault) -> str | None:
 
 def sound(place: Garden, faults: Sequence[Fault]) -> str | None:
     """Why the tests do not pass without a fault; None: they do."""
-    for tests in dict.fromkeys(fault.tests for fault in faults):
-        code, said = place.run(tests)
-        if code != _PASSED:
-            return f"without a fault, `pytest {' '.join(tests)}` ends with {code}: {_last(said)}"
-    return None
+    code, said = place.run(list(dict.fromkeys(test for fault in faults for test in fault.tests)))
+    return None if code == _PASSED else f"pytest ends with {code} without any fault: {_last(said)}"
 
 
 def _environment(folder: Path) -> dict[str, str]:
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("ROMANCY_", "PYTEST_"))}
     path = os.pathsep.join([str(folder / "src"), str(folder)])
-    return {**kept, "PYTHONPATH": path, "ROMANCY_TEST_DATABASES": "sqlite", "ROMANCY_EXAMPLES": "30"}
+    return {**kept, "PYTHONPATH": path, "ROMANCY_TEST_DATABASES": "sqlite", **_FEW}
 
 
 def _last(said: str) -> str:
