@@ -21,4 +21,4 @@ async def test_work_is_found_although_every_hint_of_it_is_lost(database: str, mo
 
         monkeypatch.setattr(Finder, "look", deaf)
         handle = await client.start_workflow(job, 7)
-        assert await app.get_handle(handle.instance_id).result(timeout=15) == 7
+        assert await app.get_handle(handle.instance_id).result(timeout=8) == 7

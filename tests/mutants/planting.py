@@ -33,18 +33,17 @@ class Garden:
         """The fault is in the code."""
         file = self._folder / "src/romancy" / fault.file
         sound = file.read_text(encoding="utf-8")
-        file.write_text(spoilt(sound, fault), encoding="utf-8")
+        _write(file, spoilt(sound, fault))
         try:
             yield
         finally:
-            file.write_text(sound, encoding="utf-8")
+            _write(file, sound)
 
     def run(self, tests: Sequence[str]) -> tuple[int, str]:
         """How pytest ended on these tests, and what it said."""
-        # Without compiled files: two versions of one file may have the same size and second. With few plug-ins, and on
-        # SQLite: most of the time would go into starting.
+        # With few plug-ins, and on SQLite: most of the time goes into starting.
         done = subprocess.run(
-            [sys.executable, "-B", "-m", "pytest", *tests, *_OPTIONS, *(f"-p{name}" for name in _PLUGINS)],
+            [sys.executable, "-m", "pytest", *tests, *_OPTIONS, *(f"-p{name}" for name in _PLUGINS)],
             cwd=self._folder,
             env=_environment(self._folder),
             capture_output=True,
@@ -91,8 +90,15 @@ def sound(place: Garden, faults: Sequence[Fault]) -> str | None:
     return None if code == _PASSED else f"pytest ends with {code} without any fault: {_last(said)}"
 
 
+def _write(file: Path, text: str) -> None:
+    """And forget what was compiled of it: two versions may have the same size, and be of the same second."""
+    file.write_text(text, encoding="utf-8")
+    for compiled in (file.parent / "__pycache__").glob(f"{file.stem}.*.pyc"):
+        compiled.unlink()
+
+
 def _environment(folder: Path) -> dict[str, str]:
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("ROMANCY_", "PYTEST_"))}
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("ROMANCY_", "PYTEST_", "PYTHON"))}
     path = os.pathsep.join([str(folder / "src"), str(folder)])
     return {**kept, "PYTHONPATH": path, "ROMANCY_TEST_DATABASES": "sqlite", **_FEW}
 
