@@ -215,17 +215,9 @@ def test_strange_questions(database: str, runner: asyncio.Runner, asked: st.Sear
 # --- before the door
 
 _PATHS = [
-    "/",
-    "/events",
-    "/cancel/one",
-    "/metrics",
-    "/viewer",
-    "/viewer/",
-    "/viewer/do",
-    "/api/v1/instances",
-    "/api/v1/prune",
+    *("/", "/events", "/cancel/one", "/metrics", "/viewer", "/viewer/", "/viewer/do"),
+    *(BASE + one.path for one in ENDPOINTS),
 ]
-_PATHS += [BASE + one.path for one in ENDPOINTS]
 _TWISTS = ["\n", "\r", "\0", "/", "//", "/.", "/..", "%2f", "%0a", ";", "?", "#", "\u2028", "\t", " ", "\\", "ª", "."]
 
 

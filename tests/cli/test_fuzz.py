@@ -113,6 +113,7 @@ def test_strange_arguments(shop: Place, capsys: pytest.CaptureFixture[str], monk
     @unhurried(examples(300))
     @given(command())
     def running(arguments: list[str]) -> None:
+        code: object
         try:
             code = main([*arguments, "--database", "shop.db"])
         except SystemExit as ended:  # argparse
