@@ -4,7 +4,7 @@
 .DEFAULT_GOAL := help
 export PYTHON
 
-.PHONY: help demo test check simulate bench docs lock clean
+.PHONY: help demo test check simulate bench docs mutants audit lock clean
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
@@ -26,6 +26,12 @@ bench: .venv/.stamp ## run the benchmarks
 docs: .venv/.stamp ## build the documentation site, check its links, and run what it says
 	@.venv/bin/python scripts/site.py
 	@.venv/bin/python -m pytest tests/docs
+
+mutants: .venv/.stamp ## plant faults in a copy of the code, and see that tests catch each; FAULT=name for one
+	@.venv/bin/python -m tests.mutants $(FAULT)
+
+audit: .venv/.stamp ## ask whether the pinned dependencies have known vulnerabilities
+	@scripts/audit
 
 lock: ## pin the dependencies again; UPGRADE=--upgrade takes the newest
 	@scripts/lock $(UPGRADE)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Never, ParamSpec, TypeVar, overload
@@ -48,6 +49,8 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 R = TypeVar("R")
+
+_log = logging.getLogger("romancy.http")
 
 
 class App(Client):
@@ -166,7 +169,8 @@ class App(Client):
         viewer = load_extra("romancy.viewer.routes", needs="jinja2", extra="http", what="The viewer")
         manager = DatabaseManager(self)
         self._watcher = api.watcher_of(self)
-        more: More = api.mount(manager, viewer.routes(manager, clock=self._clock), settings, self._clock, self._watcher)
+        pages = viewer.routes(manager, clock=self._clock, settings=settings)
+        more: More = api.mount(manager, pages, settings, self._clock, self._watcher)
         return more
 
     def _end_streams(self) -> None:
@@ -181,7 +185,9 @@ class App(Client):
         try:
             await self._opened.workers()
         except StoreError as error:
-            return f"the database cannot be reached: {error}"
+            # Health checks are for everybody, and the database's words name hosts, users and paths.
+            _log.warning("not ready: %s", error)
+            return "the database cannot be reached; the log says why"
         return self._finder.stalled()
 
     def figures(self) -> list[Figure]:

@@ -23,7 +23,7 @@ def value_of(raw: bytes | None) -> Any:
     """A stored payload as plain JSON. One that is damaged is shown as it is: it must not hide its neighbours."""
     try:
         return None if raw is None else json.loads(raw)
-    except ValueError:
+    except (ValueError, RecursionError):
         return repr(raw)
 
 
@@ -160,6 +160,8 @@ def page_position(token: str) -> tuple[int, str]:
     """What `token_of` made; anything else is refused."""
     try:
         created_at, _, instance_id = base64.b64decode(token, altchars=b"-_", validate=True).decode().partition(":")
+        if not (created_at.isascii() and created_at.isdecimal() and len(created_at) < 19) or "\0" in instance_id:
+            raise ValueError("no place in a list")  # nor a number or a text that every database can take
         return int(created_at), instance_id
     except (ValueError, TypeError) as error:
         raise ConfigurationError(

@@ -597,9 +597,11 @@ async def test_a_hook_that_raises_is_logged_and_changes_nothing(caplog: pytest.L
 
     diary = Diary()
     async with TestEnvironment(workflows=[order], hooks=[Broken(), diary]) as env:
-        assert await (await env.app.start_workflow(order)).result() == "book packed"
+        named = order.with_options(instance_id="1\nCRITICAL forged")  # which makes no line of its own in the log
+        assert await (await env.app.start_workflow(named)).result() == "book packed"
 
     assert diary.names()[-1] == "workflow_complete"
+    assert not any("\n" in record.getMessage() for record in caplog.records)
     complaints = [record.getMessage().partition(" ")[0] for record in caplog.records if record.name == "romancy.hooks"]
     assert {one.rpartition(".")[2] for one in complaints} == {
         *["around_activity", "event_extensions", "on_activity_complete", "on_activity_start", "on_workflow_start"]

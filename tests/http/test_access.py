@@ -10,8 +10,10 @@ import pytest
 from tests.http.calls import STRUCTURED, Answer, Recorder, call, serve, structured
 
 from romancy.auth import Token, Tokens, read_auth
-from romancy.ingress.access import Need, need
+from romancy.clock import to_micros
+from romancy.ingress.access import COOKIE, OURS, Need, need
 
+FAR = ("203.0.113.9", 1)
 NOW = datetime.now(UTC)
 TOKENS = [
     Token("a" * 20, role="admin"),
@@ -71,6 +73,29 @@ async def test_a_refused_request_stores_nothing_and_starts_nothing() -> None:
 @pytest.mark.parametrize("path", ["/health/live", "/health/ready"])
 async def test_health_needs_no_token(path: str) -> None:
     assert (await call(serve(Recorder(), TOKENS), path, method="GET")).status == 200
+
+
+@pytest.mark.parametrize(
+    ("method", "path"), [("POST", "/"), ("POST", "/events"), ("GET", "/metrics"), ("POST", "/cancel/x")]
+)
+@pytest.mark.parametrize("end", ["\n", "\r", "\r\n", "\0", "\u2028", "/", "//", "/.", "\n\n", " "])
+async def test_no_other_spelling_of_a_path_needs_no_token(method: str, path: str, end: str) -> None:
+    """A pattern that ends with `$` fits before a last line feed: the routes must not know a path that the door does not."""
+    service = Recorder()
+    answer = await call(serve(service, TOKENS), path + end, structured(), method, headers=STRUCTURED, client=FAR)
+    assert answer.status in (401, 404)
+    assert (service.stored, service.cancelled) == ([], [])
+
+
+async def test_a_cookie_does_not_let_pages_of_others_write() -> None:
+    """Another port of the same host is the same site: browsers send it our cookie."""
+    session = Tokens((TOKENS[0],)).open_session(TOKENS[0], to_micros(NOW)).value
+    cookie = {"cookie": f"{COOKIE}={session}", "host": "localhost:8000"}
+    ours = {**cookie, "origin": "http://localhost:8000", "sec-fetch-site": "same-origin", OURS: "1"}
+    theirs = {**cookie, "origin": "http://localhost:9000", "sec-fetch-site": "same-site"}
+    for headers, steer, events in ((ours, 200, 202), (theirs, 403, 403), (cookie, 403, 403)):
+        assert (await cancel(TOKENS, headers)).status == steer
+        assert (await post(TOKENS, headers)).status == events
 
 
 async def test_a_token_opens_from_anywhere() -> None:
@@ -151,10 +176,9 @@ async def test_pages_in_a_browser_may_not_steer(headers: dict[str, str]) -> None
 
 async def test_events_and_health_are_open() -> None:
     app = serve(Recorder())
-    far = ("203.0.113.9", 1)
-    assert (await call(app, "/", structured(), headers=STRUCTURED, client=far)).status == 202
+    assert (await call(app, "/", structured(), headers=STRUCTURED, client=FAR)).status == 202
     assert (await call(app, "/health/ready", method="GET", client=None)).status == 200
-    assert (await call(app, "/nowhere", method="GET", client=far)).status == 404
+    assert (await call(app, "/nowhere", method="GET", client=FAR)).status == 404
 
 
 @pytest.mark.parametrize("path", ["/api/v1/instances", "/metrics", "/viewer/", "/cancel"])

@@ -6,10 +6,12 @@ import asyncio
 import json
 import sys
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 from tests.http.calls import BATCH, STRUCTURED, Recorder, binary, call, event, lifespan, scope_of, serve, structured
 
+from romancy.auth import Token
 from romancy.clock import SystemClock
 from romancy.errors import ConfigurationError, InvalidWorkflowStateError, PayloadError, StoreError
 from romancy.ingress.entrance import open_http
@@ -71,7 +73,6 @@ async def test_a_refusal_says_why(headers: dict[str, str], body: bytes, status: 
 @pytest.mark.parametrize(
     ("trouble", "status"),
     [
-        (StoreError("The database is away."), 503),
         (InvalidWorkflowStateError("This App is not running."), 503),
         (PayloadError("The event is too large for MySQL."), 400),
     ],
@@ -83,11 +84,60 @@ async def test_the_trouble_of_the_app(trouble: Exception, status: int) -> None:
     assert ("retry-after" in answer.headers) == (status == 503)
 
 
+@pytest.mark.parametrize("trouble", [StoreError("postgresql://ada@db.internal/shop"), ConfigurationError("/srv/shop.db")])
+async def test_what_the_database_says_is_not_for_everybody(trouble: Exception, caplog: pytest.LogCaptureFixture) -> None:
+    """It names hosts, users and paths. Whoever may look at things sees it; the log has it for all."""
+    tokens = [Token("e" * 20, role="events"), Token("a" * 20)]
+    shown = await call(serve(Recorder(trouble=trouble)), "/", structured(), headers=STRUCTURED)
+    sender = {**STRUCTURED, "authorization": f"Bearer {'e' * 20}"}
+    same = await call(serve(Recorder(trouble=trouble), tokens), "/", structured(), headers=sender)
+    assert shown.json == same.json
+    assert (shown.status, shown.json["error_type"], shown.json["retryable"]) == (503, type(trouble).__name__, True)
+    assert str(trouble) not in shown.json["error"]
+    assert caplog.text.count(str(trouble)) == 2
+    admin = {**STRUCTURED, "authorization": f"Bearer {'a' * 20}"}
+    told = await call(serve(Recorder(trouble=trouble), tokens), "/", structured(), headers=admin)
+    assert told.json["error"] == str(trouble)
+
+
 async def test_a_fault_of_ours_is_logged_and_not_shown(caplog: pytest.LogCaptureFixture) -> None:
     answer = await call(serve(Recorder(trouble=ZeroDivisionError("secret"))), "/", structured(), headers=STRUCTURED)
     assert (answer.status, answer.json["retryable"]) == (500, True)
     assert "secret" not in answer.json["error"]
     assert "secret" in caplog.text
+
+
+@pytest.mark.parametrize("method", ["GET", "POST"])
+@pytest.mark.parametrize("path", ["/", "/events", "/cancel/one", "/health/live", "/health/ready", "/metrics", "/nowhere"])
+async def test_browsers_are_told_to_do_nothing_with_any_answer(method: str, path: str) -> None:
+    answer = await call(serve(Recorder()), path, structured(), method, headers=STRUCTURED)
+    assert answer.headers["x-content-type-options"] == "nosniff"
+    assert "default-src 'none'" in answer.headers["content-security-policy"]
+    assert answer.headers["cache-control"] == "no-store"
+
+
+# --- heads
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"headers": [("x-a", "1")] * 501},
+        {"headers": [("x-a", "1" * 70_000)]},
+        {"headers": [("x" * 70_000, "1")]},
+        {"query_string": b"a" * 70_000},
+    ],
+)
+async def test_a_head_that_is_too_large(more: dict[str, Any]) -> None:
+    """Not every server has a bound."""
+    service = Recorder()
+    answer = await call(serve(service), "/events", structured(), **more)
+    assert (answer.status, answer.json["error_type"]) == (431, "HeadTooLargeError")
+    assert service.starts == 0
+
+
+async def test_a_path_that_is_too_long() -> None:
+    assert (await call(serve(Recorder()), "/cancel/" + "a" * 70_000)).status == 431
 
 
 # --- bodies

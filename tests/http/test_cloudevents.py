@@ -222,6 +222,14 @@ def test_nesting_is_counted_outside_of_strings() -> None:
         jsontext.read(b"[" * 101 + deep + b"]" * 101)
 
 
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("rest", [b'\\"', b"\\", b'"', b'\\\\"', b'"\\'])
+def test_how_long_reading_takes_grows_with_the_text_alone(rest: bytes) -> None:
+    """A text that never ends, full of quotes: were each of them tried as a beginning, this would take hours."""
+    with pytest.raises(ValueError):
+        jsontext.read(b"[" * 101 + b'"' + rest * 2_000_000)
+
+
 @pytest.mark.parametrize(
     ("headers", "said"),
     [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from contextlib import suppress
 from typing import Any
 
@@ -10,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from romancy import ConfigurationError, Status
-from romancy.manage.filters import ALL, LONGEST, Filter, Wish, parse, quoted, readings
+from romancy.manage.filters import ALL, LONGEST, MOST_TERMS, Filter, Wish, _fits_pattern, parse, quoted, readings
 from romancy.model.instance import Row
 from romancy.model.transition import Wait, WaitKind
 
@@ -147,6 +148,9 @@ def test_a_path_begins_at_a_parameter_or_inside_the_only_one() -> None:
         ('wo"rd', "quotes stand around"),
         ("input.:1", "no key 'input.'"),
         ("a" * (LONGEST + 1), "are the most"),
+        ("a " * (MOST_TERMS + 1), "more than 200 terms"),
+        (f"input{'.a' * 101}:1", "at most 100 parts"),
+        (f"older:{'9' * 4000}", "90s, 5m"),
     ],
 )
 def test_what_is_wrong_is_told(line: str, says: str) -> None:
@@ -158,6 +162,29 @@ def test_what_is_wrong_is_told(line: str, says: str) -> None:
 def test_any_line_is_read_or_refused_in_words(line: str) -> None:
     with suppress(ConfigurationError):
         parse(line, now=NOW)
+
+
+@given(st.text(' ":\\\\-*\n\u2028a.', max_size=40))
+def test_no_part_of_a_line_is_passed_over(line: str) -> None:
+    """A term that were left out would make a batch do more than was meant."""
+    try:
+        read = parse(line, now=NOW)
+    except ConfigurationError:
+        return
+    assert bool(line.strip()) == (read != Filter(text=read.text))
+
+
+@given(st.text("ab*", max_size=12), st.text("ab\n", max_size=12))
+def test_stars_stand_for_any_text(pattern: str, value: str) -> None:
+    expected = re.fullmatch(".*".join(map(re.escape, pattern.split("*"))), value, re.DOTALL) is not None
+    assert _fits_pattern(pattern, value) == expected
+
+
+@pytest.mark.timeout(20)
+def test_a_pattern_of_many_stars_takes_no_longer_than_others() -> None:
+    """As a regular expression it would be tried in more ways than there is time."""
+    assert not fits(f"id:{'*a' * 1000}*b", instance_id="a" * 3000)
+    assert fits(f"id:{'*a' * 1000}*b", instance_id="a" * 3000 + "b")
 
 
 @given(st.text(min_size=1, max_size=40).filter(lambda text: text.strip()))

@@ -59,6 +59,7 @@ def test_an_address(address: str, name: str, kind: type, monkeypatch: pytest.Mon
         "http://me:s3cret@/",
         "nats://me:s3cret@h",
         "kafka://h:9092",
+        "kafka://me:s3cret@h:9092/shop-events",
     ],
 )
 def test_a_wrong_one_is_told_without_secrets(wrong: Any) -> None:

@@ -302,6 +302,26 @@ async def test_one_that_fails_does_not_hold_up_the_others(database: str) -> None
         assert bad.attempts >= 2
 
 
+async def test_a_row_is_there_until_the_broker_has_answered(database: str) -> None:
+    """Were it deleted earlier, a crash while the broker takes it would lose the event."""
+    left: list[str] = []
+    apps: list[App] = []
+
+    async def answer(event: Event, nth: int) -> None:
+        if event.id == "e-1":  # the relay goes on with another event meanwhile, and writes what it has to write
+            await apps[0].send_event("told", "/shop", event_id="e-2")
+            await desk.has("e-2")
+            left.extend(entry.event.id for entry in (await apps[0].list_outbox()).items)
+
+    desk = Desk(answer)
+    async with app_on(database, desk) as app:
+        apps.append(app)
+        await app.send_event("told", "/shop", event_id="e-1")
+        await desk.has("e-1")
+        await emptied(app)
+    assert "e-1" in left
+
+
 async def test_one_that_hangs_does_not_hold_up_the_others(database: str) -> None:
     released = asyncio.Event()
 
@@ -404,14 +424,14 @@ async def test_trouble_is_logged_once_and_its_end_too(database: str, caplog: pyt
 
     async def answer(event: Event, nth: int) -> None:
         if nth <= 3:
-            raise BrokerError("no route")
+            raise BrokerError("no route\nCRITICAL\x1b[31m forged")
 
     desk = Desk(answer)
     async with app_on(database, desk) as app:
         await app.send_event("told", "/shop", event_id="e-1")
         await desk.has("e-1")
         await emptied(app)
-    assert caplog.text.count("will try again: no route") == 1
+    assert caplog.text.count("will try again: no route CRITICAL [31m forged") == 1
     assert "takes events again" in caplog.text
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -59,3 +60,15 @@ def test_an_unknown_scheme_lists_what_is_accepted(address: str) -> None:
 def test_addresses_that_name_no_file(address: str) -> None:
     with pytest.raises(ConfigurationError, match="Accepted are"):
         open_store(address, clock=SystemClock())
+
+
+@pytest.mark.parametrize("password", ["1/s3cret", "1?s3cret=1", "1#s3cret", "1/2?s3cret=x", "[s3cret", "1@s3cret"])
+@pytest.mark.parametrize("scheme", ["postgresql", "mysql"])
+def test_a_password_that_was_not_escaped_is_not_shown_as_something_else(scheme: str, password: str) -> None:
+    """Behind a slash it would pass for the name of the database, behind a question mark for that of an option."""
+    try:
+        store: Any = open_store(f"{scheme}://me:{password}@host/db", clock=SystemClock())
+        said = store._database.label + repr(store)
+    except ConfigurationError as error:
+        said = str(error)
+    assert "s3cret" not in said

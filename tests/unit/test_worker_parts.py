@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import uuid
 from datetime import UTC, datetime
 from functools import partial
@@ -113,3 +114,10 @@ def test_page_tokens_carry_any_id() -> None:
     assert page_position(token_of(17, "a:b/ç")) == (17, "a:b/ç")
     with pytest.raises(ConfigurationError, match="page_token='nonsense'"):
         page_position("nonsense")
+
+
+@pytest.mark.parametrize("place", ["", "x:y", "-1:a", "1e3:a", f"{10**30}:a", "\u00b2:a", "1_0:a", "1:a\0"])
+def test_page_tokens_that_nobody_was_given(place: str) -> None:
+    """What a database cannot take would be its trouble otherwise, and not the caller's."""
+    with pytest.raises(ConfigurationError, match="page_token"):
+        page_position(base64.urlsafe_b64encode(place.encode()).decode())

@@ -24,6 +24,7 @@ _WHY = {
     409: "It is in a state in which this cannot be done.",
     413: "The body is too large.",
     415: "The body is not said to be JSON.",
+    431: "The address and the headers are too large.",
     503: "The database is away, the app does not run, or too many ask at once.",
 }
 _TOLD = {
@@ -35,7 +36,7 @@ _TOLD = {
     },
     "required": ["event", "data"],
 }
-_OF_ALL = (400, 401, 403, 503)
+_OF_ALL = (400, 401, 403, 431, 503)
 _OF_BODIES = (408, 413, 415)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections import Counter
 from collections.abc import Mapping
 from functools import cache, partial
 from typing import Any, TypeVar
@@ -29,7 +31,7 @@ from romancy.errors import (
 )
 from romancy.ingress import jsontext
 from romancy.ingress.access import Need
-from romancy.ingress.asgi import CALLER, problem
+from romancy.ingress.asgi import CALLER, IN_A_THREAD, problem
 from romancy.ingress.body import Bodies
 from romancy.ingress.headers import JSON_HEADERS
 from romancy.ingress.problems import ForbiddenError, MalformedRequestError, UnauthenticatedError, UnsupportedContentTypeError
@@ -72,7 +74,8 @@ async def _answer(manager: Manager, bodies: Bodies, endpoint: Endpoint[Any], req
         else:
             _check_type(request)
             async with bodies.read(request.headers, request.receive) as body:
-                asked = _validated(endpoint.question, _object(body))
+                given = await asyncio.to_thread(_object, body) if len(body) > IN_A_THREAD else _object(body)
+                asked = _validated(endpoint.question, given)
                 answer = await endpoint.call(manager, asked, caller.name)
     except RomancyError as error:
         return _refusal(error)
@@ -134,7 +137,7 @@ def _parameters(request: Request) -> dict[str, str]:
     pairs = request.query_params.multi_items()
     found = dict(pairs)
     if len(found) < len(pairs):
-        twice = next(name for name, _ in pairs if sum(name == other for other, _ in pairs) > 1)
+        twice, _ = Counter(name for name, _ in pairs).most_common(1)[0]
         raise _Wrong(f"The parameter {twice[:100]!a} stands there twice.", {twice[:100]: "it stands there twice"})
     return found
 

@@ -113,7 +113,7 @@ class WorkflowContext(Context):
 
     def _seeded(self, purpose: str) -> Random:
         seed = blake2b(f"{purpose}:{self.instance_id}:{self.generation}".encode(), digest_size=16).digest()
-        return Random(seed)
+        return Random(seed)  # noqa: S311 (replays must draw the same)
 
 
 class Heart(Protocol):

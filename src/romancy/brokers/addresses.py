@@ -24,6 +24,10 @@ def _made(address: str, name: str) -> Broker:
         return HTTPBroker(address, name=name)
     if not parts.netloc or not place:
         raise ConfigurationError(f"broker: write {_EXAMPLES[kind]}.")
+    if kind == "kafka" and "@" in parts.netloc:  # it would be taken for a host, and shown
+        raise ConfigurationError(
+            "broker: an address of Kafka has no user and password: KafkaBroker(options=...) takes them."
+        )
     if kind == "nats":
         return NATSBroker(f"{parts.scheme}://{parts.netloc}", subject=place, name=name)
     return KafkaBroker(parts.netloc.split(","), place, name=name)

@@ -94,7 +94,7 @@ class NATSBroker:
                 subject, structured(event), timeout=self._timeout, stream=self._stream, headers=headers
             )
         except (errors.MaxPayloadError, errors.BadSubjectError) as error:
-            raise EventRejectedError(f"NATS: {told(error)}") from error
+            raise EventRejectedError(f"NATS: {told(error, self._secrets)}") from error
         except Exception as error:
             raise BrokerError(f"NATS: {told(error, self._secrets)}") from error
 

@@ -42,7 +42,7 @@ def add(commands: Any) -> None:
 def measure(given: Namespace) -> int:
     """Measure, and print."""
     if given.database is None and _in_repository():
-        os.execv(sys.executable, [sys.executable, "-m", "benchmarks"])
+        os.execv(sys.executable, [sys.executable, "-m", "benchmarks"])  # noqa: S606
     from romancy.cli.measuring import measured  # not at the top: apps that name no workflows take all that were imported
 
     database = database_of(given)

@@ -25,4 +25,4 @@ def run(given: Namespace) -> int:
     arguments = ["--keep", given.keep] if given.keep is not None else []
     arguments += ["--forgetful"] if given.forgetful else []
     sys.stdout.flush()
-    os.execv(sys.executable, [sys.executable, "-m", "romancy.demo", *arguments])
+    os.execv(sys.executable, [sys.executable, "-m", "romancy.demo", *arguments])  # noqa: S606

@@ -13,6 +13,7 @@ from romancy.cli.exits import Exit
 from romancy.cli.parsing import Parser
 from romancy.cli.place import Place, add_place, opened
 from romancy.cli.printing import Format, Printer, note
+from romancy.cli.text import shown_lines
 from romancy.errors import StoreError
 from romancy.manage.port import Manager
 
@@ -100,7 +101,7 @@ async def _again(work: Work, desk: Desk) -> int:
         try:
             await work(desk)
         except StoreError as error:
-            note(f"romancy: {error}")
+            note(f"romancy: {shown_lines(error)}")
         await asyncio.sleep(desk.given.watch)
 
 

@@ -18,7 +18,7 @@ from romancy.cli.desk import Desk, add_command, add_format, format_of
 from romancy.cli.exits import Exit, UsageError
 from romancy.cli.loading import load_app, load_workflow
 from romancy.cli.printing import Column, Printer, note, write
-from romancy.cli.text import shown
+from romancy.cli.text import shown, shown_lines
 from romancy.client import Client
 from romancy.errors import PayloadError, RomancyError
 from romancy.model.status import Status
@@ -74,9 +74,9 @@ def _check_one(name: str, workflow: Workflow[..., Any]) -> int:
     history = read_history(name)
     outcome = judge(workflow, history)
     if not outcome.fits:
-        note(f"romancy: {outcome.says}")
+        note(f"romancy: {shown_lines(outcome.says)}")
         return Exit.FAILED
-    write(outcome.says)
+    write(shown_lines(outcome.says))
     return Exit.OK
 
 
@@ -88,7 +88,7 @@ def read_history(name: str) -> RecordedHistory:
         raise UsageError(f"The file {shown(name)!r} cannot be read: {error}.") from error
     try:
         return RecordedHistory.from_json(text)
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise UsageError(f"{shown(name)} is no history that `romancy export` has printed.") from error
 
 

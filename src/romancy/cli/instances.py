@@ -9,7 +9,7 @@ from romancy.cli.desk import Desk, add_command
 from romancy.cli.exits import Exit
 from romancy.cli.parsing import count
 from romancy.cli.printing import Column, Format, note
-from romancy.cli.text import ago, cut, moment
+from romancy.cli.text import ago, cut, moment, shown
 from romancy.manage.records import InstancePage, InstanceSummary
 
 _PAGE = 200
@@ -61,9 +61,9 @@ def _more(desk: Desk, page: InstancePage) -> None:
         return
     if page.searched_back_to is not None:
         back = moment(page.searched_back_to)
-        note(f"Searched back to {back} UTC, then time was over. Go on: --page-token {page.next_page_token}")
+        note(f"Searched back to {back} UTC, then time was over. Go on: --page-token {shown(page.next_page_token)}")
     elif desk.out.for_people:
-        note(f"There are more: --limit, or --page-token {page.next_page_token}")
+        note(f"There are more: --limit, or --page-token {shown(page.next_page_token)}")
 
 
 async def collect(desk: Desk, line: str, limit: int, token: str | None = None) -> InstancePage:

@@ -32,6 +32,7 @@ from romancy.cli.desk import add_format
 from romancy.cli.exits import Exit, code_of
 from romancy.cli.parsing import Parser, read_arguments
 from romancy.cli.place import add_place
+from romancy.cli.text import shown_lines
 from romancy.errors import RomancyError
 
 _COMMANDS = (
@@ -54,7 +55,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         code: int = given.do(given)
     except (RomancyError, TimeoutError) as error:
-        print(f"romancy: {error}", file=sys.stderr)
+        print(f"romancy: {shown_lines(error)}", file=sys.stderr)  # a server's words, too, must not steer the terminal
         return _code(given, error)
     except KeyboardInterrupt:
         return Exit.INTERRUPTED

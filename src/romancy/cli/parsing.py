@@ -9,6 +9,8 @@ from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 from typing import Any, NoReturn
 
+from romancy.cli.text import shown
+
 _WATCH = "--watch"
 _EVERY = "2"
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
@@ -26,6 +28,10 @@ class Parser(argparse.ArgumentParser):
             offered = [str(one) for one in action.choices]
             meant = advice(str(value), offered) or f" There are: {', '.join(offered)}."
             raise argparse.ArgumentError(None, f"{_called(action)} {value!r} is not known.{meant}")
+
+    def error(self, message: str) -> NoReturn:
+        """End with what is wrong; arguments may hold what would steer the terminal."""
+        super().error(shown(message))
 
     def exit(self, status: int = 0, message: str | None = None) -> NoReturn:
         """End; whatever is said of wrong usage is one line that ends with the advice."""

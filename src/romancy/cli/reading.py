@@ -26,7 +26,7 @@ def read_json(part: str, what: str) -> Any:
     """JSON, or a file with some."""
     try:
         return json.loads(read_text(part))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UsageError(
             f"{what} {shown(cut(part, 80))} is no JSON: {error}. A text needs quotes: '\"like this\"'."
         ) from error
@@ -36,5 +36,5 @@ def read_loosely(text: str) -> Any:
     """JSON if it is some, else the text itself."""
     try:
         return json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return text

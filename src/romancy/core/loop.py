@@ -593,7 +593,7 @@ def _end_generator(generator: Any) -> None:
         ending.send(None)
         for _ in range(REFUSAL_LIMIT):
             ending.throw(Evicted())
-    except BaseException:  # it has ended, or has yielded a value and will not end
+    except BaseException:  # noqa: S110 (it has ended, or has yielded a value and will not end)
         pass
     if generator.ag_frame is not None:
         _graveyard.append(generator)

@@ -16,9 +16,9 @@ A caller shows a token, or a session, which is a cookie that a browser got for a
 lend its own address to the whole world. A browser on this machine acts for strangers too, namely for the pages it shows:
 so a request from another origin is refused, and one to a public name, which its owner may have pointed at this machine.
 
-Browsers send cookies, and come from this machine, whichever page makes them ask. What is written below /api and /viewer
-therefore takes proof that a page of ours asks: its origin, and for /api a header that no page of others can send
-(`check_ours`). The viewer's forms cannot send headers, and work without scripts.
+Browsers send cookies, and come from this machine, whichever page makes them ask. What is written below /api and /viewer,
+or anywhere with a cookie, therefore takes proof that a page of ours asks: its origin, and outside the viewer a header that
+no page of others can send (`check_ours`). The viewer's forms cannot send headers, and work without scripts.
 """
 
 from __future__ import annotations
@@ -108,8 +108,8 @@ class Access:
         else:
             caller, by_cookie = await self._known(scope, wanted)
         first = "api" if self.everything is not None else _first(path)
-        if scope["method"] not in _READING and first in _FOR_BROWSERS:
-            check_ours(scope, by_cookie=by_cookie, by_script=first == "api")
+        if scope["method"] not in _READING and (by_cookie or first in _FOR_BROWSERS):
+            check_ours(scope, by_cookie=by_cookie, by_script=first != "viewer")
         return caller
 
     async def _known(self, scope: Scope, wanted: Need) -> tuple[Caller, bool]:

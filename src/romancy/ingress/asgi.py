@@ -16,30 +16,43 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route, Router
 
+from romancy.auth import Caller, Role
 from romancy.clock import Clock
 from romancy.errors import (
+    ConfigurationError,
     InvalidWorkflowStateError,
     PayloadError,
     RomancyError,
+    StoreError,
     WorkflowNotCancellableError,
     WorkflowNotFoundError,
 )
 from romancy.ingress import cloudevents, jsontext
-from romancy.ingress.access import Access, Need, Needs
+from romancy.ingress.access import NOBODY, Access, Need, Needs
 from romancy.ingress.body import Bodies, ClientGone
 from romancy.ingress.headers import JSON_HEADERS
 from romancy.ingress.life import Life
 from romancy.ingress.metrics import CONTENT_TYPE, exposition
-from romancy.ingress.problems import MalformedRequestError, MethodNotAllowedError, NotFoundError, Problem
+from romancy.ingress.problems import (
+    HeadTooLargeError,
+    MalformedRequestError,
+    MethodNotAllowedError,
+    NotFoundError,
+    Problem,
+)
 from romancy.ingress.types import ASGIApp, HTTPSettings, Message, Receive, Scope, Send, Service
 
 _LOG = logging.getLogger("romancy.http")
 
-_IN_A_THREAD = 64 * 1024
+IN_A_THREAD = 64 * 1024
 """Bodies larger than this are parsed beside the event loop."""
 _RETRY_AFTER = "1"
 _MAX_ID = 1024
 _MAX_REASON = 4096
+_MAX_HEADERS = 500
+_MAX_HEAD = 64 * 1024
+"""Bytes of address and headers together. `romancy serve` reads no more, and not every server has a bound."""
+_AWAY = "The database cannot do this at the moment; the log of the app says why."
 
 CALLER = "romancy.caller"
 """Where handlers find in the scope who calls."""
@@ -105,8 +118,9 @@ class Door:
                 raise RuntimeError(f"romancy speaks HTTP, not {other!r}.")
 
     async def _request(self, scope: Scope, receive: Receive, send: Send) -> None:
-        answering, path = _Answering(send), route_path(scope)
+        answering, path, caller = _Answering(send), route_path(scope), NOBODY
         try:
+            _check_head(scope, path)
             caller = await self._access.check(scope, path)
             if path == "/metrics":  # what was counted is told while the database is away, and then above all
                 await self._life.try_to_begin()
@@ -122,7 +136,7 @@ class Door:
         except HTTPException as error:
             await answering.fail(scope, receive, self._said(scope, path, _routing_failure(error, scope["method"], path)))
         except Exception as error:
-            await answering.fail(scope, receive, self._said(scope, path, answer_to(error)))
+            await answering.fail(scope, receive, self._said(scope, path, _answer_for(caller, error)))
 
     def _said(self, scope: Scope, path: str, refusal: Response) -> Response:
         return refusal if self._refuse is None else self._refuse(scope, path, refusal)
@@ -176,13 +190,13 @@ class _Handlers:
         """Accept events: 202 once all of them are stored."""
         async with self._bodies.read(request.headers, request.receive) as body:
             headers: list[tuple[bytes, bytes]] = list(request.scope["headers"])
-            if len(body) > _IN_A_THREAD:
+            if len(body) > IN_A_THREAD:
                 events = await asyncio.to_thread(cloudevents.parse, headers, body)
             else:
                 events = cloudevents.parse(headers, body)
             accepted = await self._service.accept_events(events) if events else []
         touched = dict.fromkeys(one for each in accepted for one in each.instance_ids)
-        return JSONResponse({"status": "accepted", "instance_ids": list(touched)}, 202)
+        return JSONResponse({"status": "accepted", "instance_ids": list(touched)}, 202, JSON_HEADERS)
 
     async def cancel(self, request: Request) -> Response:
         """Ask for the cancellation of an instance."""
@@ -192,21 +206,21 @@ class _Handlers:
             raise WorkflowNotFoundError(f"There is no instance {instance_id[:100]!a} in this database.")
         async with self._bodies.read(request.headers, request.receive) as body:
             await self._service.cancel_workflow(instance_id, _reason(body))
-        return JSONResponse({"status": "cancelled", "instance_id": instance_id})
+        return JSONResponse({"status": "cancelled", "instance_id": instance_id}, headers=JSON_HEADERS)
 
     async def live(self, _: Request) -> Response:
         """The process answers."""
-        return JSONResponse({"status": "alive"})
+        return JSONResponse({"status": "alive"}, headers=JSON_HEADERS)
 
     async def ready(self, _: Request) -> Response:
         """The app can work."""
         trouble = await self._service.ready()
-        return JSONResponse({"status": "ready"}) if trouble is None else _unavailable(trouble)
+        return JSONResponse({"status": "ready"}, headers=JSON_HEADERS) if trouble is None else _unavailable(trouble)
 
     async def metrics(self, _: Request) -> Response:
         """What is counted in this process."""
         await self._service.refresh_figures()
-        return Response(exposition(self._service.figures()), headers={"content-type": CONTENT_TYPE})
+        return Response(exposition(self._service.figures()), headers={**JSON_HEADERS, "content-type": CONTENT_TYPE})
 
 
 def route_path(scope: Scope) -> str:
@@ -216,6 +230,16 @@ def route_path(scope: Scope) -> str:
     if root and (path == root or path.startswith(f"{root}/")):
         path = path[len(root) :]
     return path or "/"
+
+
+def _check_head(scope: Scope, path: str) -> None:
+    """Refuse what is too large, and what Starlette would take for another path than the door does."""
+    size = len(path) + len(scope.get("query_string", b"")) + sum(len(name) + len(value) for name, value in scope["headers"])
+    if size > _MAX_HEAD or len(scope["headers"]) > _MAX_HEADERS:
+        raise HeadTooLargeError(f"Address and headers have at most {_MAX_HEAD} bytes, and {_MAX_HEADERS} headers.")
+    if path.endswith("\n") and not path.startswith("/cancel/"):
+        # The `$` of its patterns fits before a last line feed, too: `/events\n`, which nobody guards, would be `/events`.
+        raise NotFoundError(f"There is nothing at {path[:200]!a}.")
 
 
 def _could_exist(instance_id: str) -> bool:
@@ -238,6 +262,14 @@ def _reason(body: bytes) -> str | None:
 
 
 # --- answers
+
+
+def _answer_for(caller: Caller, error: Exception) -> Response:
+    """The same, without the database's own words for those who may not look: they name hosts, users and paths."""
+    if isinstance(error, StoreError | ConfigurationError) and caller.role is Role.EVENTS:
+        _LOG.warning("A request could not be done: %s", error)
+        return problem(503, type(error).__name__, _AWAY, True)
+    return answer_to(error)
 
 
 def answer_to(error: Exception) -> Response:

@@ -29,6 +29,8 @@ MAX_KEY = 1024
 """Bytes of an attribute that is looked up by: source and id together fit into an index of every database."""
 MAX_TEXT = 8192
 """Bytes of any other attribute."""
+MAX_EXTENSIONS = 200
+"""Extensions of one event."""
 
 _KEYS = ("id", "source", "type", "subject", TARGET)
 _REQUIRED = ("id", "source", "type")
@@ -177,7 +179,10 @@ def _event(attributes: Mapping[str, Any], data: bytes | None, binary: bool) -> E
     texts = {name: _text(name, attributes[name]) for name in (*_REQUIRED, *_OPTIONAL) if name in attributes}
     _check_time(texts.get("time"))
     _check_media_type(texts.get("datacontenttype"))
-    extensions = {name: _extension(name, value) for name, value in attributes.items() if name not in _CORE}
+    others = {name: value for name, value in attributes.items() if name not in _CORE}
+    if len(others) > MAX_EXTENSIONS:
+        raise MalformedEventError(f"An event has at most {MAX_EXTENSIONS} extensions, and this one {len(others)}.")
+    extensions = {name: _extension(name, value) for name, value in others.items()}
     return Event(
         id=texts["id"],
         source=texts["source"],

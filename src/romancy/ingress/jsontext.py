@@ -16,7 +16,8 @@ from typing import Any, NoReturn
 MAX_DEPTH = 100
 """How deep arrays and objects may be nested; pydantic reads no deeper than 200."""
 
-_STRINGS = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
+# One that does not end goes to the end of the text: were it passed over, the search would begin anew at each quote within.
+_STRINGS = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)', re.DOTALL)
 _BRACKETS = b"[]{}"
 _REST = bytes(set(range(256)) - set(_BRACKETS))
 _STEPS = {ord("["): 1, ord("{"): 1, ord("]"): -1, ord("}"): -1}

@@ -10,6 +10,7 @@
     ├── RequestTimeoutError              408
     ├── BodyTooLargeError                413
     ├── UnsupportedContentTypeError      415
+    ├── HeadTooLargeError                431
     └── UnavailableError                 503
 
 They never leave ingress, so they are not in `romancy.errors`. The errors of the app keep their own names.
@@ -74,6 +75,12 @@ class UnsupportedContentTypeError(Problem):
     """The content type or its charset is not known."""
 
     status = 415
+
+
+class HeadTooLargeError(Problem):
+    """The address and the headers are larger than what is read."""
+
+    status = 431
 
 
 class UnavailableError(Problem):

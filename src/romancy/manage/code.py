@@ -81,7 +81,7 @@ def _schema(model: ast.expr, module: ModuleType) -> dict[str, Any] | None:
     if not all(isinstance(node, _PLAIN) for node in ast.walk(expression)):
         return None
     try:
-        type_ = eval(compile(expression, "<model>", "eval"), dict(vars(module)))
+        type_ = eval(compile(expression, "<model>", "eval"), dict(vars(module)))  # noqa: S307 (names, of our own code)
         return TypeAdapter[Any](type_).json_schema()
     except Exception:  # a name of another place, or a type without a schema
         return None

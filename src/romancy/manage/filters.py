@@ -45,9 +45,16 @@ GROUPS: Mapping[str, frozenset[Status]] = {
 ALL = frozenset(Status) - {Status.RECURRED}
 """The statuses an instance of now can have."""
 
-_TERM = re.compile(r"""\s*(?P<term>(?:"(?:\\.|[^"\\])*(?:"|\\?\Z)|[^\s"])+)""")
-_QUOTED = re.compile(r'"((?:\\.|[^"\\])*)"')
-_SPAN = re.compile(r"(\d+(?:\.\d+)?)([smhdw])")
+MOST_TERMS = 200
+"""Terms of a filter line: each may be a question to the database."""
+_DEEPEST = 100
+"""Parts of a dotted path."""
+
+# Nothing is tried in two ways: lines come from strangers, and must not take longer than their length.
+_TERM = re.compile(r"""\s*(?P<term>(?:"(?:\\.|[^"\\])*+(?:"|\\?\Z)|[^\s"])++)""", re.DOTALL)
+_QUOTED = re.compile(r'"((?:\\.|[^"\\])*+)"', re.DOTALL)
+_SPAN = re.compile(r"(\d++(?:\.\d++)?)([smhdw])")
+_SPANS = re.compile(rf"(?:{_SPAN.pattern})++")
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 
 
@@ -117,9 +124,11 @@ def parse(line: str, *, now: int) -> Filter:
     if len(line) > LONGEST:
         raise ConfigurationError(f"The filter has {len(line)} characters: {LONGEST} are the most.")
     reading = _Reading(line, now)
-    at = 0
+    at = terms = 0
     while found := _TERM.match(line, at):
-        at = found.end()
+        at, terms = found.end(), terms + 1
+        if terms > MOST_TERMS:
+            raise ConfigurationError(f"The filter has more than {MOST_TERMS} terms.")
         reading.take(found["term"], found.start("term"))
     return reading.filter()
 
@@ -168,6 +177,8 @@ class _Reading:
         elif key in _TIMES:
             self._take_time(key, value, negative, term, at)
         elif path != key and path:
+            if path.count(".") >= _DEEPEST:
+                self._refuse(term, at, f"a path has at most {_DEEPEST} parts")
             self._paths.setdefault(path, ([], []))[negative].append(value)
         else:
             self._refuse(term, at, _unknown(key))
@@ -192,7 +203,7 @@ class _Reading:
             self._after = when if self._after is None else max(self._after, when)
 
     def _time(self, value: str, term: str, at: int) -> int:
-        if _SPAN.sub("", value) == "":
+        if _SPANS.fullmatch(value):
             seconds = sum(float(number) * _SECONDS[unit] for number, unit in _SPAN.findall(value))
             return max(0, self._now - round(min(seconds, 1e10) * MICROS))
         try:
@@ -272,7 +283,20 @@ def _within(after: int | None, at: int, before: int | None) -> bool:
 
 
 def _fits_pattern(pattern: str, value: str) -> bool:
-    return value == pattern if "*" not in pattern else _regex(pattern).fullmatch(value) is not None
+    """A star stands for any text. Not a regular expression: `a*a*a*a*b` would be tried in very many ways."""
+    first, *middle = pattern.split("*")
+    if not middle:
+        return value == pattern
+    last = middle.pop()
+    if not value.startswith(first) or not value.endswith(last) or len(value) < len(first) + len(last):
+        return False
+    at, end = len(first), len(value) - len(last)
+    for part in middle:  # each as early as it can be: that leaves the most room for the others
+        at = value.find(part, at, end)
+        if at < 0:
+            return False
+        at += len(part)
+    return True
 
 
 def _fits_worker(pattern: str, value: str) -> bool:
@@ -292,11 +316,6 @@ def _fits_path(path: str, text: str, data: Any) -> bool:
     if isinstance(data, dict):
         return any(input_matches(data, {path: value}) for value in readings(text))
     return any(same(find(data, path), value) for value in readings(text))
-
-
-@lru_cache(256)
-def _regex(pattern: str) -> re.Pattern[str]:
-    return re.compile(".*".join(map(re.escape, pattern.split("*"))), re.DOTALL)
 
 
 @lru_cache(256)

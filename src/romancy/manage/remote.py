@@ -336,7 +336,7 @@ def _printable(token: str | None) -> str | None:
 def _problem(content: bytes) -> dict[str, Any]:
     try:
         told = json.loads(content)
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return told if isinstance(told, dict) else {}
 

@@ -7,8 +7,9 @@ here.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from romancy.clock import monotonic
 from romancy.manage.filters import OVERDUE, Filter, Wish
@@ -78,14 +79,23 @@ async def _sharp(store: Store, wanted: Filter, now: int) -> list[str] | None:
     """The ids of all that can fit, if the filter names something that gives them; more than are sorted: too many."""
     limit = _MOST_IDS + 1
     if wanted.id.any and all(_ends_open(one) for one in wanted.id.any):
-        return [found for one in wanted.id.any for found in await _by_id(store, one, limit)]
+        return await _until_too_many([partial(_by_id, store, one, limit) for one in wanted.id.any])
     if len(wanted.words.any) == 1:
         return await store.ids_by_prefix(wanted.words.any[0], limit=limit) or None
     if wanted.waits.any and not any("*" in key for key in wanted.waits.any):
-        return [found for key in wanted.waits.any for found in await store.ids_by_wait(key, limit=limit)]
+        return await _until_too_many([partial(store.ids_by_wait, key, limit=limit) for key in wanted.waits.any])
     if wanted.overdue:
         return await store.ids_by_due(before=now - OVERDUE, limit=limit)
     return None
+
+
+async def _until_too_many(asks: Sequence[Callable[[], Awaitable[list[str]]]]) -> list[str]:
+    """What the questions give together; none is asked once there are more than are sorted."""
+    found: list[str] = []
+    for ask in asks:
+        if len(found) <= _MOST_IDS:
+            found += await ask()
+    return found
 
 
 def _ends_open(pattern: str) -> bool:

@@ -313,7 +313,7 @@ class Relay:
         self._figures.delivered += 1
         if self._in_trouble:
             self._in_trouble = False
-            _log.info("broker %s takes events again: %s", self.name, event.id)
+            _log.info("broker %s takes events again: %r", self.name, event.id)
 
     def _failure(self, row: OutboxRow, error: BaseException) -> Settled:
         self._figures.failed += 1
@@ -344,9 +344,10 @@ def _as_exception(error: BaseException) -> BaseException:
 
 
 def _words(error: BaseException) -> str:
-    """An error as it is stored and logged: without what a database cannot hold, and not endless."""
+    """An error as it is stored and logged: on one line, without what a database cannot hold, and not endless."""
     text = str(error) if isinstance(error, BrokerError) else f"{type(error).__name__}: {error}"
-    return text.encode("utf-8", "replace").decode().replace("\0", " ")[:_LONGEST_ERROR]
+    line = " ".join(text.encode("utf-8", "replace").decode().splitlines())
+    return "".join(one if one.isprintable() else " " for one in line[:_LONGEST_ERROR])
 
 
 async def _cancelled(tasks: Sequence[asyncio.Task[None]] | set[asyncio.Task[None]]) -> None:

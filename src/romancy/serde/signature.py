@@ -81,7 +81,7 @@ def _binder(fn: Callable[..., Any], parameters: tuple[inspect.Parameter, ...]) -
     bare = [p.replace(annotation=_EMPTY, default=_EMPTY if p.default is _EMPTY else None) for p in parameters]
     values = ", ".join(f"{p.name!r}: {p.name}" for p in parameters[1:])
     namespace: dict[str, Any] = {}
-    exec(f"def bind{inspect.Signature(bare)}: return {{{values}}}", namespace)
+    exec(f"def bind{inspect.Signature(bare)}: return {{{values}}}", namespace)  # noqa: S102
     bind: types.FunctionType = namespace["bind"]
     given = [p for p in parameters if p.default is not _EMPTY]
     bind.__defaults__ = tuple(p.default for p in given if p.kind in _POSITIONAL)

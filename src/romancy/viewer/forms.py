@@ -23,6 +23,8 @@ GIVEN = "#given"
 AS_JSON = "#json"
 """Ends the name of the mark that a text stands there as JSON: no field of a form could carry it as it is."""
 _DEPTH = 8
+_MOST_PARTS = 50
+"""Parts of a field's name: no form is that deep."""
 _LONG = 200
 _UNFIT = re.compile(
     "[^\\n\\t -\\ud7ff\\ue000-\\U0010ffff]|[\\x7f-\\x9f\\u200b-\\u200f\\u2028-\\u202e\\u2060-\\u206f\\ufeff]"
@@ -265,7 +267,7 @@ def _skeleton(schema: Schema, posted: Posted) -> Any:
     for name in posted:
         path = name.removesuffix(GIVEN).removesuffix(AS_JSON)
         parts = [part.replace("~1", "/").replace("~0", "~") for part in path.split("/")[1:]]
-        if parts:
+        if 0 < len(parts) <= _MOST_PARTS:
             _grow(value, parts)
     return _fold(value)
 
@@ -354,7 +356,7 @@ class _Reader:
     def _json(self, one: Field, text: str) -> Any:
         try:
             return json.loads(text)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             self._errors[one.path] = f"This is no JSON: {error}."
             return _Raw(text)
 

@@ -14,8 +14,9 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
 from romancy.clock import Clock, to_datetime
+from romancy.ingress.body import Bodies
 from romancy.ingress.headers import HTML_HEADERS
-from romancy.ingress.problems import BodyTooLargeError, MalformedRequestError
+from romancy.ingress.problems import MalformedRequestError
 from romancy.manage.filters import quoted
 from romancy.manage.port import Manager
 from romancy.viewer import charts, text, values, words
@@ -23,8 +24,11 @@ from romancy.viewer import charts, text, values, words
 THEMES = ("light", "dark")
 THEME = "romancy_theme"
 """The cookie."""
-_BODY = 16 * 1024 * 1024
 _FIELDS = 20_000
+_NAMES = frozenset({"id", "instance_id", "name", "op", "subject", "type", "workflow"})
+_LONGEST = 1024
+"""Bytes of a name."""
+GENERATIONS = 2**31 - 1
 
 
 @dataclass(slots=True)
@@ -34,6 +38,7 @@ class Visit:
     request: Request
     manager: Manager
     clock: Clock
+    bodies: Bodies
     form: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
     """What was posted."""
 
@@ -48,14 +53,22 @@ class Visit:
         """All values of that name."""
         return [value for key, value in self.form if key == name] or self.request.query_params.getlist(name)
 
-    def number(self, name: str) -> int | None:
+    def number(self, name: str, most: int = 10**15) -> int | None:
         """A whole number of the address."""
         given = self.get(name)
         if not given:
             return None
-        if not (given.isascii() and given.isdecimal() and len(given) < 16):
-            raise MalformedRequestError(f"{name}={given[:40]!a} is no whole number.")
+        if not (given.isascii() and given.isdecimal() and len(given) < 17 and int(given) <= most):
+            raise MalformedRequestError(f"{name}={given[:40]!a} is no whole number up to {most}.")
         return int(given)
+
+    def check(self) -> None:
+        """Refuse names that no database could hold. What a workflow gets (`/...`, `json`) is checked as a payload."""
+        for name, value in [*self.request.query_params.multi_items(), *self.form]:
+            if "\0" in value and name != "json" and not name.startswith("/"):
+                raise MalformedRequestError(f"{name[:40]!a} holds a NUL character.")
+            if name in _NAMES and len(value.encode("utf-8", "replace")) > _LONGEST:
+                raise MalformedRequestError(f"{name!a} is longer than {_LONGEST} bytes.")
 
     @property
     def now(self) -> datetime:
@@ -79,15 +92,11 @@ class Visit:
 
     async def read_form(self) -> None:
         """Take in what was posted."""
-        body = bytearray()
-        async for chunk in self.request.stream():
-            body += chunk
-            if len(body) > _BODY:
-                raise BodyTooLargeError(f"The form is larger than {words.size(_BODY)}.")
-        try:
-            self.form = parse_qsl(body.decode("ascii"), keep_blank_values=True, max_num_fields=_FIELDS, errors="strict")
-        except ValueError as error:
-            raise MalformedRequestError(f"The form cannot be read: {error}.") from error
+        async with self.bodies.read(self.request.headers, self.request.receive) as body:
+            try:
+                self.form = parse_qsl(body.decode("ascii"), keep_blank_values=True, max_num_fields=_FIELDS, errors="strict")
+            except ValueError as error:
+                raise MalformedRequestError(f"The form cannot be read: {error}.") from error
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,19 +5,21 @@ from __future__ import annotations
 import hashlib
 import logging
 from collections.abc import Awaitable, Callable
-from functools import cache
+from functools import cache, partial
 from http import HTTPStatus
 from pathlib import Path
 from typing import TypeAlias
 
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import BaseRoute, Route
 
 from romancy.clock import Clock, SystemClock
 from romancy.errors import ConfigurationError, InvalidWorkflowStateError, PayloadError, RomancyError, WorkflowNotFoundError
+from romancy.ingress.body import Bodies, ClientGone
 from romancy.ingress.headers import HTML_HEADERS, JSON_HEADERS
 from romancy.ingress.problems import NotFoundError, Problem
+from romancy.ingress.types import HTTPSettings
 from romancy.manage.port import Manager
 from romancy.viewer.page import THEME, THEMES, Go, View, Visit, link, respond
 from romancy.viewer.pages import deeds, instance, instances, lists, overview, start
@@ -54,27 +56,30 @@ _WRITES: dict[str, Handler] = {
 }
 
 
-def routes(manager: Manager, *, clock: Clock | None = None) -> list[BaseRoute]:
+def routes(manager: Manager, *, clock: Clock | None = None, settings: HTTPSettings | None = None) -> list[BaseRoute]:
     """Everything at and below /viewer. Who may come in is decided before."""
-    clock = clock or SystemClock()
+    settings = settings or HTTPSettings()
+    bodies = Bodies(settings.max_body_size, settings.request_timeout)
+    visit = partial(Visit, manager=manager, clock=clock or SystemClock(), bodies=bodies)
     return [
         Route("/viewer", _to_front),
         Route("/viewer/theme", _theme),
-        Route("/viewer/payload", _payload(manager, clock)),
+        Route("/viewer/payload", _payload(visit)),
         Route("/viewer/assets/{name}", _asset),
-        *(Route(f"/viewer/{name}", _page(page, manager, clock)) for name, page in _READS.items()),
-        *(Route(f"/viewer/{name}", _page(page, manager, clock), methods=["POST"]) for name, page in _WRITES.items()),
+        *(Route(f"/viewer/{name}", _page(page, visit)) for name, page in _READS.items()),
+        *(Route(f"/viewer/{name}", _page(page, visit), methods=["POST"]) for name, page in _WRITES.items()),
     ]
 
 
-def _page(page: Handler, manager: Manager, clock: Clock) -> Callable[[Request], Awaitable[Response]]:
+def _page(page: Handler, visited: Callable[[Request], Visit]) -> Callable[[Request], Awaitable[Response]]:
     async def answer(request: Request) -> Response:
-        visit = Visit(request, manager, clock)
+        visit = visited(request)
         try:
             if request.method == "POST":
                 await visit.read_form()
+            visit.check()
             made = await page(visit)
-        except ClientDisconnect:
+        except ClientGone:
             raise
         except Exception as error:
             made = _failure(error)
@@ -133,10 +138,11 @@ def _back(request: Request) -> str:
     return f"{page}{mark}{query}" if page in _READS and page else "./"
 
 
-def _payload(manager: Manager, clock: Clock) -> Callable[[Request], Awaitable[Response]]:
+def _payload(visited: Callable[[Request], Visit]) -> Callable[[Request], Awaitable[Response]]:
     async def answer(request: Request) -> Response:
-        visit = Visit(request, manager, clock)
+        visit = visited(request)
         try:
+            visit.check()
             name, body = await instance.payload(visit)
         except (RomancyError, Problem) as error:
             return respond(_failure(error), visit)

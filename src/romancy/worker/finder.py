@@ -153,7 +153,7 @@ class Finder:
                     await self._worker.resume(row)
                 except StoreError as error:
                     self._worker.tally.errors["load"] += 1
-                    _log.warning("could not load %s, will try again: %s", row.instance_id, error)
+                    _log.warning("could not load %r, will try again: %s", row.instance_id, error)
                 else:
                     del self._claimed[row.instance_id]
 
@@ -166,7 +166,7 @@ class Finder:
         worker = self._worker
         missing = {id for id in await worker.store.owned(worker.id) if not worker.runs(id) and id not in self._claimed}
         for instance_id in sorted(missing & self._missing):
-            _log.warning("%s is ours, but nobody runs it: taking it up again", instance_id)
+            _log.warning("%r is ours, but nobody runs it: taking it up again", instance_id)
             await worker.take_up(instance_id)
         self._missing = missing
 

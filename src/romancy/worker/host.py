@@ -509,7 +509,7 @@ class Host:
 
     def _report_problems(self) -> None:
         for problem in self.execution.run.problems:
-            _log.warning("%s of %s: %s", self.instance_id, self.workflow.label, problem)
+            _log.warning("%r of %s: %s", self.instance_id, self.workflow.label, problem)
         self.execution.run.problems.clear()
 
     # --- writing
@@ -809,7 +809,7 @@ class Host:
         self._attempts.clear()
         self._ended.clear()
         for complaint in self.execution.run.evict():
-            _log.warning("%s: %s", self.instance_id, complaint)
+            _log.warning("%r: %s", self.instance_id, complaint)
 
 
 _ENDINGS: dict[type, Status] = {Finish: Status.COMPLETED, Fail: Status.FAILED, Cancelled: Status.CANCELLED}

@@ -86,7 +86,7 @@ class Lane:
 
     def _complain(self, hook: Callable[[Any], Any], info: Any) -> None:
         name = getattr(hook, "__name__", "a hook")
-        _log.exception("%s.%s failed for %s; nothing else is affected", self._name, name, info.instance_id)
+        _log.exception("%s.%s failed for %r; nothing else is affected", self._name, name, info.instance_id)
 
     async def close(self, patience: float) -> None:
         """Let what waits be called, within a time; the rest is dropped."""

@@ -392,7 +392,7 @@ def _guarded(hooks: Hooks, info: told.EventSent) -> Mapping[str, str | int | boo
 
 def _complain(what: object, method: str, info: told.Info | None) -> None:
     about = info.instance_id if info is not None else "nothing"
-    _log.exception("%s.%s failed for %s; nothing else is affected", type(what).__qualname__, method, about)
+    _log.exception("%s.%s failed for %r; nothing else is affected", type(what).__qualname__, method, about)
 
 
 def _overridden(hooks: Sequence[Hooks], lanes: Sequence[Lane], name: str) -> list[tuple[Lane, Callable[[Any], Any]]]:

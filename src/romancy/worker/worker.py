@@ -436,7 +436,7 @@ class Worker:
                 inbox = await self.store.inbox(host.instance_id)
             except StoreError as error:
                 self.tally.errors["inbox"] += 1
-                _log.warning("could not read the inbox of %s, will try again: %s", host.instance_id, error)
+                _log.warning("could not read the inbox of %r, will try again: %s", host.instance_id, error)
                 await asyncio.sleep(pause)
                 pause = min(2 * pause, _LONGEST_PAUSE)
             else:
@@ -508,7 +508,7 @@ class Worker:
 
     def lost(self, host: Host) -> None:
         """A write was refused: the instance belongs to somebody else, or has been ended."""
-        _log.info("%s is no longer ours: its epoch was not %d", host.instance_id, host.epoch)
+        _log.info("%r is no longer ours: its epoch was not %d", host.instance_id, host.epoch)
         self.drop(host)
         self.on_evicted(self.clock.now())
 
@@ -519,7 +519,7 @@ class Worker:
         self._write_blocked(row, reason)
 
     def _write_blocked(self, row: Row, reason: str) -> None:
-        _log.error("%s is blocked: %s", row.instance_id, reason)
+        _log.error("%r is blocked: %s", row.instance_id, reason)
         self.tally.workflows[row.workflow].blocked += 1
         if self.on_blocked is not None:
             self.on_blocked(row.instance_id, reason)

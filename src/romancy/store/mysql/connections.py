@@ -248,6 +248,12 @@ def parse(dsn: str) -> Address:
         port = parts.port
     except ValueError:
         raise ConfigurationError("The port in the database address is no number.") from None
+    if "@" in parts.path or "@" in parts.query or parts.fragment:
+        # A password with a slash, a question mark or a number sign in it: what follows would be shown as something else.
+        raise ConfigurationError(
+            "The address of the MySQL database cannot be read. Write mysql://user:password@host:port/database; in a "
+            "password, %40 for @, %2F for /, %23 for #, %3F for ?."
+        )
     options = dict(parse_qsl(parts.query))
     if unknown := sorted(set(options) - set(_OPTIONS)):
         raise ConfigurationError(

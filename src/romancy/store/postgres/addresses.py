@@ -13,6 +13,8 @@ from romancy.errors import ConfigurationError
 
 _SCHEME = re.compile(r"(postgres|postgresql)(\+asyncpg)?:", re.IGNORECASE)
 _HOST = re.compile(r"(?:\[[0-9a-f:.%]+\]|[^\[\]:/@\s]*)(?::(\d{1,5}))?", re.IGNORECASE)
+_WITH_AT = ("host", "password", "user")
+"""Options that may hold an @."""
 _SHOWN = ("host", "port", "service")
 """Options that say where a database is."""
 _EXAMPLE = "Write postgresql://user:password@host:port/database; in a password, %40 for @, %2F for /, %23 for #, %3F for ?."
@@ -26,10 +28,11 @@ def sound(dsn: str) -> str:
     plain = "postgresql:" + dsn[scheme.end() :]
     try:
         parts = urlsplit(plain)
-        parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query))
+        options = parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query))
     except ValueError:
         raise ConfigurationError(f"The address of the PostgreSQL database cannot be read. {_EXAMPLE}") from None
-    if parts.fragment or "@" in parts.path or parts.netloc.count("@") > 1 or not _are_hosts(_hosts(parts)):
+    stray = any("@" in value and name not in _WITH_AT for name, value in options)  # behind a ? in a password
+    if parts.fragment or stray or "@" in parts.path or parts.netloc.count("@") > 1 or not _are_hosts(_hosts(parts)):
         raise ConfigurationError(f"The address of the PostgreSQL database cannot be read. {_EXAMPLE}")
     return plain
 

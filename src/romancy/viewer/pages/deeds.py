@@ -79,4 +79,6 @@ def _ids(visit: Visit) -> list[str] | None:
     ids = list(dict.fromkeys((visit.all("key") and [unquote(one) for one in visit.all("key")]) or visit.all("id")))
     if not ids:
         raise MalformedRequestError("Choose instances first.")
+    if any("\0" in one for one in ids):
+        raise MalformedRequestError("An id holds a NUL character.")
     return ids

@@ -11,7 +11,7 @@ from romancy.model.instance import AttemptEntry, HistoryEntry, WaitingFor
 from romancy.model.status import Status
 from romancy.viewer import diagram, values
 from romancy.viewer.diagram.code import listing
-from romancy.viewer.page import View, Visit, link
+from romancy.viewer.page import GENERATIONS, View, Visit, link
 from romancy.viewer.timeline.drawing import ROWS, draw
 
 _ENTRIES = 200
@@ -24,7 +24,7 @@ _LISTED = 10
 
 async def instance(visit: Visit) -> View:
     """Header, explanation, error, time line, payloads, and one of the views."""
-    instance_id, generation = visit.get("id"), visit.number("gen")
+    instance_id, generation = visit.get("id"), visit.number("gen", GENERATIONS)
     manager = visit.manager
     detail = await manager.get_instance(instance_id, generation=generation)
     view = visit.get("view", "history")
@@ -138,7 +138,7 @@ async def _known(
 
 
 async def _generations(visit: Visit, detail: InstanceDetail, generation: int | None) -> dict[str, Any]:
-    last = visit.number("upto") or detail.generations
+    last = visit.number("upto", GENERATIONS) or detail.generations
     numbers = range(last, max(0, last - _LISTED), -1)
     found: list[tuple[int, InstanceDetail | None]] = []
     for number in numbers:
@@ -172,7 +172,7 @@ _VIEWS: dict[str, Callable[[Visit, InstanceDetail, int | None], Awaitable[dict[s
 
 async def payload(visit: Visit) -> tuple[str, bytes]:
     """An input, output or error to keep: its file name and its JSON."""
-    detail = await visit.manager.get_instance(visit.get("id"), generation=visit.number("gen"))
+    detail = await visit.manager.get_instance(visit.get("id"), generation=visit.number("gen", GENERATIONS))
     what = visit.get("what")
     if what == "error":
         found = (

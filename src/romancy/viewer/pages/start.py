@@ -44,7 +44,7 @@ class Draft:
             self.text = visit.get("json")
             try:
                 self.value = json.loads(self.text) if self.text.strip() else forms.MISSING
-            except ValueError as error:
+            except (ValueError, RecursionError) as error:  # nested deeper than Python follows
                 self.trouble = self.errors["json"] = f"This is no JSON: {error}."
             return not self.errors
         assert self.schema is not None

@@ -1,0 +1,305 @@
+"""The planted faults: each is a small change to the code that must not go unnoticed, and the tests that notice it.
+
+`make mutants` plants them one after another in a copy of the project. A fault that no longer fits the code (its old text is
+not there exactly once) fails `make test`: adapt it, do not drop it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+_CONFORMANCE = "tests/store/test_conformance.py"
+_FAULTS = "tests/acceptance/test_known_faults.py"
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One planted fault."""
+
+    name: str
+    promise: str
+    """What is broken by it."""
+    file: str
+    """Below `src/romancy`."""
+    old: str
+    new: str
+    tests: tuple[str, ...]
+    """What pytest is told to run: quick tests, of which one at least must fail."""
+
+
+def _kept(*names: str) -> tuple[str, ...]:
+    """Tests of the store's conformance suite."""
+    return tuple(f"{_CONFORMANCE}::{name}" for name in names)
+
+
+FAULTS: tuple[Fault, ...] = (
+    # --- ownership
+    Fault(
+        "fence-owner",
+        "a worker that has lost an instance changes nothing of it",
+        "store/sql/transitions.py",
+        "    return state.owner == write.worker\n",
+        "    return True\n",
+        _kept(
+            "TestClaims::test_the_old_owner_is_fenced",
+            "TestTransitions::test_a_zombie_changes_nothing",
+            "TestEvents::test_a_zombie_consumes_nothing_and_says_nothing",
+        ),
+    ),
+    Fault(
+        "fence-epoch",
+        "what was done under an old epoch is refused, also from the worker that has the instance again",
+        "store/sql/transitions.py",
+        "if state.generation != write.generation or state.epoch != write.epoch or state.ended:",
+        "if state.generation != write.generation or state.ended:",
+        _kept(
+            "TestTransitions::test_a_zombie_changes_nothing",
+            "TestClaims::test_the_old_owner_is_fenced",
+            "TestTransitions::test_a_warm_run_claims_with_its_transition",
+            "TestRequests::test_terminating_ends_it_and_fences_its_run",
+        ),
+    ),
+    Fault(
+        "fence-steps",
+        "the short way for steps looks at the epoch, too",
+        "store/sqlite/batch.sql",
+        "WHERE i.id = new.id AND i.generation = new.generation AND i.epoch = new.under AND i.owner = new.owner\n",
+        "WHERE i.id = new.id AND i.generation = new.generation\n",
+        _kept("TestSteps::test_one_that_may_not_be_is_refused_alone", "TestTransitions::test_a_zombie_changes_nothing"),
+    ),
+    Fault(
+        "sweep-missing",
+        "instances of dead workers are taken over",
+        "store/sql/ownership.py",
+        "    keys = as_json(ids)\n"
+        '        cursor.run("note_each", {"now": now, "kind": why, "detail": "", "ids": keys})\n'
+        '        cursor.run("free", {"now": now, "ids": keys})\n',
+        '    keys = as_json(ids)\n        cursor.run("note_each", {"now": now, "kind": why, "detail": "", "ids": keys})\n',
+        _kept("TestUpkeep::test_a_sweep_frees_the_instances_of_a_silent_worker"),
+    ),
+    Fault(
+        "sweep-hasty",
+        "a worker that gave a sign of life meanwhile is not declared dead",
+        "store/sql/ownership.py",
+        "    return row is not None and row[0] != beat_at\n",
+        "    return False\n",
+        _kept("TestUpkeep::test_a_sweep_spares_a_worker_that_has_beaten_since"),
+    ),
+    Fault(
+        "poll-missing",
+        "work is found although every notification of it is lost",
+        "worker/finder.py",
+        "async with asyncio.timeout(worker.options.poll_interval):",
+        "async with asyncio.timeout(None):",
+        ("tests/integration/test_hints.py",),
+    ),
+    # --- durability
+    Fault(
+        "ack-before-commit",
+        "nothing is acknowledged before it is durable",
+        "store/committer.py",
+        "        self._calls.append(_Call(write, future, then))\n",
+        "        self._calls.append(_Call(write, future, then))\n        future.set_result(Applied())\n",
+        ("tests/unit/test_committer.py::test_nothing_is_acknowledged_before_the_commit",),
+    ),
+    Fault(
+        "accepted-before-stored",
+        "an event is answered 202 when it is stored",
+        "ingress/asgi.py",
+        "accepted = await self._service.accept_events(events) if events else []",
+        "accepted = []\n            self._late = asyncio.ensure_future(self._service.accept_events(events))",
+        ("tests/http/test_asgi.py::test_not_before_it_is_stored",),
+    ),
+    Fault(
+        "start-before-cause",
+        "an activity does not start before what led to it is durable",
+        "worker/host.py",
+        "        self._launching, self._starts = self._starts, []\n",
+        "        self._launch(self._starts)\n        self._launching, self._starts = [], []\n",
+        ("tests/integration/test_durability.py",),
+    ),
+    Fault(
+        "half-a-write",
+        "a write that the database refuses leaves nothing of itself",
+        "store/sqlite/batch.py",
+        '        cursor.raw.execute("ROLLBACK TO alone")\n',
+        "",
+        _kept("TestBatches::test_a_refused_write_leaves_nothing_of_itself"),
+    ),
+    Fault(
+        "timer-lost",
+        "a timer outlives the worker that set it",
+        "store/sql/transitions.py",
+        "        if write.status in _AT_REST:\n            state.wake_at = None\n",
+        "        state.wake_at = None\n        if write.status in _AT_REST:\n",
+        _kept("TestTransitions::test_a_release_makes_it_due_at_its_wake_time"),
+    ),
+    Fault(
+        "attempts-forgotten",
+        "a back-off goes on after a restart with its attempt number",
+        "store/sql/transitions.py",
+        "        ledger.put_attempts(state, write.attempts)\n    if write.withdrawn:",
+        "        pass\n    if write.withdrawn:",
+        (
+            "tests/acceptance/test_retries.py::test_a_long_backoff_survives_a_restart_with_its_attempt_number_and_holds_no_worker",
+        ),
+    ),
+    # --- replay
+    Fault(
+        "effects-replayed",
+        "what a workflow says is said once, however often it is replayed",
+        "core/execution.py",
+        "        if recorded:\n            seq = self._effect_seqs[issue.op]\n",
+        "        if recorded:\n            seq = self._effect_seqs[issue.op]\n"
+        "            if issue.detail is not None:\n"
+        "                self.deeds.append((issue.op, cast(Deed, issue.detail)))\n",
+        (f"{_FAULTS}::test_what_a_body_says_is_said_once_however_often_it_is_replayed",),
+    ),
+    Fault(
+        "undo-reversed",
+        "what was completed last is compensated first",
+        "core/execution.py",
+        "            stack.pop()\n        return stack[-1] if stack else None\n",
+        "            stack.pop()\n        left = [undo for undo in stack if undo.op not in self._undone]\n"
+        "        return left[0] if left else None\n",
+        ("tests/unit/test_execution.py::test_the_last_completed_is_undone_first",),
+    ),
+    # --- waiting
+    Fault(
+        "wake-lost",
+        "what comes between the look and the release is seen",
+        "store/sql/transitions.py",
+        "    elif asked or state.signal != write.seen:\n",
+        "    elif asked:\n",
+        _kept(
+            "TestEvents::test_a_running_instance_is_not_released_past_what_came",
+            "TestTransitions::test_a_release_that_missed_a_signal_keeps_the_owner",
+        ),
+    ),
+    Fault(
+        "nobody-called",
+        "an event wakes who waits for it",
+        "store/sql/events.py",
+        "    wake(cursor, called, now)\n    return seq, called\n",
+        "    return seq, called\n",
+        _kept("TestEvents::test_one_that_comes_after_it", "TestEvents::test_every_instance_that_waits_gets_it"),
+    ),
+    Fault(
+        "cursor-over-numbers",
+        "an event that did not fit stays for later waits: no cursor has passed it",
+        "store/sqlite/talk.sql",
+        "    SELECT max(seq) FROM romancy_taken WHERE instance_id = :id AND wanted = :wanted), 0))\n",
+        "    SELECT max(seq) FROM romancy_taken WHERE instance_id = :id), 0))\n",
+        _kept("TestEvents::test_what_does_not_fit_stays_for_later_waits"),
+    ),
+    Fault(
+        "dedupe-off",
+        "an event that is known by its source and id does nothing",
+        "store/sqlite/talk.sql",
+        "INSERT OR IGNORE INTO romancy_events (source,",
+        "INSERT OR REPLACE INTO romancy_events (source,",
+        _kept("TestAccepting::test_source_and_id_tell_events_apart", "TestAccepting::test_a_known_one_wakes_nobody"),
+    ),
+    Fault(
+        "late-is-in-time",
+        "what comes at the deadline of a wait does not meet it",
+        "store/sql/talk.py",
+        "before = min((time for time in (ask.due, ask.before) if time is not None), default=None)",
+        "before = ask.before",
+        _kept("TestDeadlines::test_what_comes_at_the_deadline_is_late", "TestDeadlines::test_the_log_decides_what_was_late"),
+    ),
+    Fault(
+        "delivered-twice",
+        "a message of a pool is gone when its receipt is recorded",
+        "store/sql/channels.py",
+        '    cursor.run("drop_delivery", (instance_id, channel, seq))\n    cursor.run("drop_messages", (as_json([seq]),))\n',
+        '    cursor.run("drop_delivery", (instance_id, channel, seq))\n',
+        _kept("TestCompeting::test_one_gets_it"),
+    ),
+    Fault(
+        "call-not-passed-on",
+        "who was called for a message and cannot come is replaced",
+        "store/sql/ownership.py",
+        "        pass_on(cursor, ids, now)  # what they were called for, somebody else may have sooner\n",
+        "",
+        _kept("TestCompeting::test_whose_worker_is_gone_is_replaced"),
+    ),
+    Fault(
+        "cancel-overlooked",
+        "a cancellation that was promised is not overtaken by the end",
+        "store/sql/transitions.py",
+        "        write.ending is not None\n        and write.status is not Status.CANCELLED\n",
+        "        False\n        and write.status is not Status.CANCELLED\n",
+        _kept("TestRequests::test_an_end_that_does_not_know_of_the_cancellation_is_no_end"),
+    ),
+    Fault(
+        "recur-drops-mail",
+        "what arrived is there for the next generation",
+        "store/sql/ledger.py",
+        '        self.cursor.run("forget_waits", (state.id,))\n',
+        '        self.cursor.run("forget_waits", (state.id,))\n        self._ended[state.id] = now\n',
+        _kept("TestGenerations::test_what_arrived_is_there_for_the_next"),
+    ),
+    # --- the outbox
+    Fault(
+        "gone-before-the-answer",
+        "a row of the outbox is deleted when the broker has taken it, not before",
+        "outbox/relay.py",
+        "        try:\n            async with self._slots:\n",
+        "        self._ended.append(Delivered(row.seq))\n        try:\n            async with self._slots:\n",
+        ("tests/outbox/test_relay.py::test_a_row_is_there_until_the_broker_has_answered",),
+    ),
+    Fault(
+        "claim-ignored",
+        "two relays do not deliver the same row",
+        "store/sqlite/outbox.sql",
+        "SET claimed_by = :claim, next_at = :until, attempts",
+        "SET claimed_by = :claim, attempts",
+        _kept(
+            "TestRelaying::test_two_relays_share_without_overlap",
+            "TestRelaying::test_a_claim_says_whose_it_is_and_how_often_it_was_tried",
+        ),
+    ),
+    Fault(
+        "lost-claim-settles",
+        "who has lost its claim on a row changes nothing of it",
+        "store/sqlite/outbox.sql",
+        "DELETE FROM romancy_outbox\nWHERE claimed_by = :claim AND seq IN",
+        "DELETE FROM romancy_outbox\nWHERE seq IN",
+        _kept("TestRelaying::test_who_has_lost_a_claim_changes_nothing"),
+    ),
+    # --- the door
+    Fault(
+        "another-spelling",
+        "no other spelling of a path lets a stranger in",
+        "ingress/asgi.py",
+        '    if path.endswith("\\n") and not path.startswith("/cancel/"):\n',
+        "    if False:\n",
+        ("tests/http/test_access.py::test_no_other_spelling_of_a_path_needs_no_token",),
+    ),
+    Fault(
+        "cookie-of-others",
+        "a page of somebody else writes nothing with our cookie",
+        "ingress/access.py",
+        '        if scope["method"] not in _READING and (by_cookie or _first(path) in _FOR_BROWSERS):\n',
+        '        if scope["method"] not in _READING and _first(path) in _FOR_BROWSERS:\n',
+        ("tests/http/test_access.py::test_a_cookie_does_not_let_pages_of_others_write",),
+    ),
+    Fault(
+        "expired-token",
+        "a token that has expired opens nothing",
+        "auth.py",
+        "        return next((one for one in fits if one.valid(now)), None)\n",
+        "        return next(iter(fits), None)\n",
+        ("tests/http/test_access.py::test_strangers_are_asked_who_they_are",),
+    ),
+    Fault(
+        "words-of-the-database",
+        "strangers do not read what the database says of itself",
+        "ingress/asgi.py",
+        "    if isinstance(error, StoreError | ConfigurationError) and caller.role is Role.EVENTS:\n",
+        "    if False:\n",
+        ("tests/http/test_asgi.py::test_what_the_database_says_is_not_for_everybody",),
+    ),
+)
+BY_NAME = {fault.name: fault for fault in FAULTS}

@@ -1,0 +1,108 @@
+"""Faults planted in a copy of the project, and the tests run there."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from tests.mutants.faults import Fault
+
+ROOT = Path(__file__).parents[2]
+_COPIED = ("src", "tests", "pyproject.toml", "README.md", "docs", "examples")
+_PATIENCE = 300
+_PASSED, _FAILED = 0, 1
+_FEW = {"ROMANCY_EXAMPLES": "30", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+_PLUGINS = ("pytest_asyncio.plugin", "pytest_timeout", "romancy.testing.plugin")
+_OPTIONS = ("-x", "--timeout=60", "--tb=line", "-pno:cacheprovider", "-knot postgres and not mariadb and not memory")
+
+
+class Garden:
+    """A copy of the project."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    @contextmanager
+    def planted(self, fault: Fault) -> Iterator[None]:
+        """The fault is in the code."""
+        file = self._folder / "src/romancy" / fault.file
+        sound = file.read_text(encoding="utf-8")
+        _write(file, spoilt(sound, fault))
+        try:
+            yield
+        finally:
+            _write(file, sound)
+
+    def run(self, tests: Sequence[str]) -> tuple[int, str]:
+        """How pytest ended on these tests, and what it said."""
+        # With few plug-ins, and on SQLite: most of the time goes into starting.
+        done = subprocess.run(
+            [sys.executable, "-m", "pytest", *tests, *_OPTIONS, *(f"-p{name}" for name in _PLUGINS)],
+            cwd=self._folder,
+            env=_environment(self._folder),
+            capture_output=True,
+            text=True,
+            timeout=_PATIENCE,
+            check=False,
+        )
+        return done.returncode, done.stdout + done.stderr
+
+
+@contextmanager
+def garden() -> Iterator[Garden]:
+    """A copy, for as long as it is needed."""
+    with TemporaryDirectory(prefix="romancy-mutants-") as folder:
+        for name in _COPIED:
+            source, target = ROOT / name, Path(folder) / name
+            if source.is_dir():
+                shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__", "*.pyc", ".hypothesis"))
+            elif source.exists():
+                shutil.copy(source, target)
+        yield Garden(Path(folder))
+
+
+def spoilt(text: str, fault: Fault) -> str:
+    """The text with the fault in it. Raises `ValueError` if it does not fit."""
+    found = text.count(fault.old)
+    if found != 1:
+        raise ValueError(f"{fault.name}: its old text is in {fault.file} {found} times, not once. Adapt the fault.")
+    return text.replace(fault.old, fault.new)
+
+
+def caught(place: Garden, fault: Fault) -> str | None:
+    """Why a planted fault was not caught; None: a test failed, as it should."""
+    with place.planted(fault):
+        code, said = place.run(fault.tests)
+    if code == _PASSED:
+        return "SURVIVED: every test passed"
+    return None if code == _FAILED else f"pytest could not run (exit {code}): {_last(said)}"
+
+
+def sound(place: Garden, faults: Sequence[Fault]) -> str | None:
+    """Why the tests do not pass without a fault; None: they do."""
+    code, said = place.run(list(dict.fromkeys(test for fault in faults for test in fault.tests)))
+    return None if code == _PASSED else f"pytest ends with {code} without any fault: {_last(said)}"
+
+
+def _write(file: Path, text: str) -> None:
+    """And forget what was compiled of it: two versions may have the same size, and be of the same second."""
+    file.write_text(text, encoding="utf-8")
+    for compiled in (file.parent / "__pycache__").glob(f"{file.stem}.*.pyc"):
+        compiled.unlink()
+
+
+def _environment(folder: Path) -> dict[str, str]:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("ROMANCY_", "PYTEST_", "PYTHON"))}
+    path = os.pathsep.join([str(folder / "src"), str(folder)])
+    return {**kept, "PYTHONPATH": path, "ROMANCY_TEST_DATABASES": "sqlite", **_FEW}
+
+
+def _last(said: str) -> str:
+    lines = [line for line in said.splitlines() if line.strip()]
+    return " | ".join(lines[-3:])
