@@ -16,6 +16,7 @@ from wsgiref.util import setup_testing_defaults
 from wsgiref.validate import validator
 
 import httpx
+import pytest
 from tests.http.calls import STRUCTURED, Recorder, binary, serve, structured
 
 from romancy import App, WorkflowContext, workflow
