@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -20,6 +21,9 @@ settings.load_profile("romancy")
 def pytest_configure(config: pytest.Config) -> None:
     """Tests that run on every kind of database can be chosen: `-m databases`, or `-m "not databases"`."""
     config.addinivalue_line("markers", "databases: runs once for each kind of database")
+    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):
+        if signal.getsignal(number) is signal.SIG_IGN:  # in the background: what tests start would not hear them either
+            signal.signal(number, signal.SIG_DFL)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -30,6 +30,8 @@ _ASKED = (
     "id", "generation", "epoch", "worker", "new_epoch", "length", "status", "wake_at", "retrying_since", "now", "op", "type",
     "subject", "due", "wish",
 )  # fmt: skip
+_OF_NOBODY = (Accept, Post)
+"""What belongs to no instance."""
 _HISTORY = ("h_id", *[f"h_{name}" for name in Entry._fields])
 
 
@@ -61,10 +63,10 @@ class Quick:
         self._ends = False
         waiting: set[str] = set()
         for index, write in enumerate(batch):
-            if isinstance(write, Accept | Post):
+            if isinstance(write, _OF_NOBODY):
                 continue
             known = write.instance_id in self._index or write.instance_id in waiting
-            if known or not isinstance(write, Create | Transition) or not self._gather(write):
+            if known or not self._gather(write):
                 waiting.add(write.instance_id)
             else:
                 self._index[write.instance_id] = index
@@ -88,11 +90,10 @@ class Quick:
         indices = [self._index[instance_id] for instance_id in written]
         return {index: _answer(self._batch[index]) for index in indices}
 
-    def _gather(self, write: Create | Transition) -> bool:
+    def _gather(self, write: Write) -> bool:
         if type(write) is Create:
             return self._create(write)
-        assert isinstance(write, Transition)
-        if self._worker != write.worker and self._worker:
+        if type(write) is not Transition or (self._worker and self._worker != write.worker):
             return False
         ending = write.ending
         if ending is None:
@@ -142,12 +143,9 @@ class Answers:
     """The writes of a batch that come for an event that they were called for, as the columns of one statement."""
 
     def __init__(self, batch: Sequence[Write]) -> None:
-        times = Counter([write.instance_id for write in batch if not isinstance(write, Accept | Post)])
-        self._asks = {
-            write.instance_id: (index, write)
-            for index, write in enumerate(batch)
-            if _comes_for_event(write) and times[write.instance_id] == 1
-        }
+        coming = [(index, write) for index, write in enumerate(batch) if _comes_for_event(write)]
+        times = Counter([write.instance_id for write in batch if not isinstance(write, _OF_NOBODY)] if coming else ())
+        self._asks = {write.instance_id: (index, write) for index, write in coming if times[write.instance_id] == 1}
 
     def __bool__(self) -> bool:
         return bool(self._asks)
