@@ -237,7 +237,7 @@ async def test_what_is_not_there() -> None:
     app = serve(Asked())
     assert (await get(app, f"{BASE}/instance", id="nobody")).json["error_type"] == "WorkflowNotFoundError"
     assert (await get(app, f"{BASE}/nothing")).status == 404
-    assert (await post(app, f"{BASE}/instance", {})).headers["allow"] == "GET, HEAD"
+    assert set((await post(app, f"{BASE}/instance", {})).headers["allow"].split(", ")) == {"GET", "HEAD"}
 
 
 async def test_a_fault_is_not_shown(caplog: pytest.LogCaptureFixture) -> None:

@@ -223,5 +223,5 @@ async def test_ended_and_evicted_instances_leave_nothing_in_memory(database: str
         worker = worker_of(app)
         await settle(app)
         gc.collect()
-        assert not [one for one in gc.get_objects() if isinstance(one, Host) and one.worker is worker]
+        assert not [one for one in gc.get_objects() if type(one) is Host and one.worker is worker]
         assert len(worker.alarms._heap) <= 200

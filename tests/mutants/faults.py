@@ -281,8 +281,8 @@ FAULTS: tuple[Fault, ...] = (
         "cookie-of-others",
         "a page of somebody else writes nothing with our cookie",
         "ingress/access.py",
-        '        if scope["method"] not in _READING and (by_cookie or _first(path) in _FOR_BROWSERS):\n',
-        '        if scope["method"] not in _READING and _first(path) in _FOR_BROWSERS:\n',
+        '        if scope["method"] not in _READING and (by_cookie or first in _FOR_BROWSERS):\n',
+        '        if scope["method"] not in _READING and first in _FOR_BROWSERS:\n',
         ("tests/http/test_access.py::test_a_cookie_does_not_let_pages_of_others_write",),
     ),
     Fault(

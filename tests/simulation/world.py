@@ -10,6 +10,7 @@ import hashlib
 import logging
 import random
 import re
+import threading
 from collections.abc import Sequence
 from typing import Any
 
@@ -279,9 +280,12 @@ class Complaints(logging.Handler):
     def __init__(self, world: World) -> None:
         super().__init__(logging.ERROR)
         self._world = world
+        self._thread = threading.get_ident()
 
     def emit(self, record: logging.LogRecord) -> None:
         """An error was logged."""
+        if record.thread != self._thread:
+            return  # of an app of another test
         text = record.getMessage()
         if record.exc_info is not None and record.exc_info[1] is not None:
             text += f": {record.exc_info[1]!r}"

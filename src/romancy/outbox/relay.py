@@ -347,7 +347,8 @@ def _words(error: BaseException) -> str:
     """An error as it is stored and logged: on one line, without what a database cannot hold, and not endless."""
     text = str(error) if isinstance(error, BrokerError) else f"{type(error).__name__}: {error}"
     line = " ".join(text.encode("utf-8", "replace").decode().splitlines())
-    return "".join(one if one.isprintable() else " " for one in line[:_LONGEST_ERROR])
+    shown = "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in line[:_LONGEST_ERROR])
+    return shown[:_LONGEST_ERROR]
 
 
 async def _cancelled(tasks: Sequence[asyncio.Task[None]] | set[asyncio.Task[None]]) -> None:

@@ -102,8 +102,7 @@ def _task(instance: Instance, steps: Steps) -> dict[str, Any]:
         "lastUpdatedAt": instance.updated_at.isoformat(),
         "ttlMs": None,  # as long as the database keeps it: see the option instance_retention
     }
-    interval = milliseconds(poll_interval(instance))
-    return task if interval is None else {**task, "pollIntervalMs": interval}
+    return {**task, "pollIntervalMs": milliseconds(poll_interval(instance)) or 0}
 
 
 def _status(status: Status) -> str:
