@@ -176,6 +176,6 @@ async def test_nothing_is_prepared_that_the_next_transaction_could_miss(pooled: 
     store = open_store(pooled, clock=SystemClock(), server=Server(pool_size=20, listen_notify=False))
     await store.open()
     for _ in range(5):
-        found = await asyncio.gather(*(store.statuses([f"i{n}"]) for n in range(60)))
+        found = await asyncio.gather(*(store.statuses([f"nobody-{n}"]) for n in range(60)))
         assert found == [{}] * 60
     await store.close()
