@@ -321,7 +321,12 @@ class Teller:
         await self._operator.execute(EMPTY)
         before = await story.before(self._near)
         self._proxy.expect(when)
-        answer = await story.act(self._far, before)
+        try:
+            answer = await story.act(self._far, before)
+        except Exception as error:
+            cuts, asked = [short(one) for one in self._proxy.cuts], [short(one) for one in self._proxy.requests]
+            error.add_note(f"The line broke at {cuts}, of {asked}")
+            raise
         requests = list(self._proxy.requests)
         self._proxy.expect(nowhere)
         return (answer, await contents(self._operator)), requests
