@@ -117,6 +117,7 @@ async def proxy_to(database: str, when: When = nowhere) -> AsyncIterator[Proxy]:
         yield proxy
     finally:
         server.close()
+        await asyncio.sleep(0.001)  # who came just now is there then
         await proxy._hang_up()
         await server.wait_closed()
 
@@ -140,9 +141,11 @@ class _Line:
         reader, writer = self._client
         try:
             upstream = await asyncio.open_connection(*self._proxy.target)
-        except OSError:
+        except BaseException as error:
             writer.transport.abort()
-            return
+            if isinstance(error, OSError):
+                return
+            raise
         ways = [
             asyncio.ensure_future(self._ask(reader, upstream[1])),
             asyncio.ensure_future(self._answer(upstream[0], writer)),

@@ -71,14 +71,15 @@ def test_your_own_lifespan_begins_first_ends_last_and_keeps_its_state(file: str)
 
     @api.get("/pool")
     async def pool(request: Request, workflows: Current) -> str:
-        told.append(f"a request, app: {await workflows.ready()}")
+        await workflows.start_workflow(greet, "Ada")
+        told.append("a request, and the app takes work")
         return str(request.state.pool)
 
     with asked(api) as client:
         assert client.get("/pool").json() == "a pool"
     assert told == [
         "FastAPI begins, app: the app is not running",
-        "a request, app: None",
+        "a request, and the app takes work",
         "FastAPI ends, app: the app is not running",
     ]
 

@@ -24,6 +24,8 @@ _DEAF = 10.0
 """Seconds beyond three poll intervals after which a worker that did not look for work counts as deaf."""
 _BATCH = 100
 """How many instances one claim takes at most."""
+_PAUSES = (0.005, 0.02, 0.05)
+"""Seconds after which what is due and could not be claimed is looked for again."""
 _COUNTED = 1000
 """How many instances that wait to be claimed are counted at most."""
 _COUNT_EVERY = 5.0
@@ -111,6 +113,7 @@ class Finder:
         await worker.store.drain()
         for instance_id in await worker.store.arrivals(worker.id):
             worker.nudge(instance_id)
+        pauses = iter(_PAUSES)
         while (room := worker.room) > 0:
             due, next_at = await self._find()
             if not due:
@@ -118,7 +121,10 @@ class Finder:
                     self.expect(next_at)
                 return
             if not await self._claim(due[: min(room, _BATCH)]):
-                return  # somebody else was quicker
+                # Somebody else was quicker, or only looks at them: a database leaves out what others hold just now.
+                if (pause := next(pauses, None)) is None:
+                    return
+                await asyncio.sleep(pause)
 
     async def _find(self) -> tuple[list[tuple[str, int]], int | None]:
         """Unowned instances that are due and not expected here, with since when they are, and when the next one is."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 from romancy.model.history import Outcome
@@ -53,6 +54,8 @@ class Actor:
         }
         if "seen" not in more:
             given["seen"] = (await self.store.inbox(self.id)).signal
+        stamp = {"worker": self.worker, "epoch": given["new_epoch"]}
+        given["asks"] = tuple(replace(ask, entry=ask.entry._replace(**stamp)) for ask in more.pop("asks", ()))
         return transition(self.id, epoch=self.epoch, now=now, **(given | more))
 
     def learn(self, made: Transition, answer: Answer) -> Applied:
