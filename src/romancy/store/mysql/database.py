@@ -7,7 +7,7 @@ for others only in turn) but may come from two who insert the same, and are trie
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
@@ -180,10 +180,10 @@ class MySqlDatabase(ServerDatabase[Link]):
         """MySQL or MariaDB."""
         return ("MariaDB" if "mariadb" in connection.server.lower() else "MySQL") + f" {connection.server}", {}
 
-    async def write_plainest(self, batch: Sequence[Write]) -> dict[int, Answer]:
-        """A transaction with few statements for those writes of a batch that can go the short way."""
-        work = plainest(batch)
-        return {} if work is None else await self.transact(work, in_turn=False)
+    def short_ways(self, batch: Sequence[Write]) -> Iterator[Callable[[], Awaitable[dict[int, Answer]]]]:
+        """A transaction with few statements."""
+        if (work := plainest(batch)) is not None:
+            yield partial(self.transact, work, in_turn=False)
 
     async def applied(self, connection: Link) -> tuple[Sequence[Migration], list[tuple[int, str]]]:
         """The migrations there are, and those that the database has."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 
@@ -20,7 +20,7 @@ from romancy.store.postgres.bell import Bell
 from romancy.store.postgres.connections import Connections, label
 from romancy.store.postgres.cursor import PostgresCursor
 from romancy.store.postgres.pulse import PostgresPulse
-from romancy.store.postgres.quick import Answers, Quick
+from romancy.store.postgres.quick import Answers, Part, Quick
 from romancy.store.postgres.schema import MIGRATIONS, applied, prepare
 from romancy.store.postgres.statements import one
 from romancy.store.sql.alchemy import AlchemyCursor
@@ -151,17 +151,21 @@ class PostgresDatabase(ServerDatabase["Connection[Any]"]):
 
     # --- the short way
 
-    async def write_plainest(self, batch: Sequence[Write]) -> dict[int, Answer]:
-        """A statement for new instances, plain steps and plain ends, one for awaited events; committed by themselves."""
-        answers: dict[int, Answer] = {}
+    def short_ways(self, batch: Sequence[Write]) -> Iterator[Callable[[], Awaitable[dict[int, Answer]]]]:
+        """Statements for new instances, plain steps and plain ends, one for awaited events; committed by themselves."""
         quick = Quick(batch)
-        for name, values, traces in quick.parts():
-            written = await self._write_plainly(name, values, "quick_done", traces)
-            answers |= quick.answers([row[0] for row in written])
+        for part in quick.parts():
+            yield partial(self._write_quickly, quick, part)
         if coming := Answers(batch):
-            values = coming.values()
-            answers |= coming.answers(await self._write_plainly("quick_answers", values, "quick_answered", lambda: values))
-        return answers
+            yield partial(self._give_answers, coming)
+
+    async def _write_quickly(self, quick: Quick, part: Part) -> dict[int, Answer]:
+        written = await self._write_plainly(part.statement, part.values, "quick_done", part.traces)
+        return quick.answers([row[0] for row in written])
+
+    async def _give_answers(self, coming: Answers) -> dict[int, Answer]:
+        values = coming.values()
+        return coming.answers(await self._write_plainly("quick_answers", values, "quick_answered", lambda: values))
 
     async def _write_plainly(self, name: str, values: Values, done: str, done_values: Callable[[], Values]) -> list[Any]:
         """One statement that is a transaction; if its outcome is not known, it is asked for."""

@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, suppress
 from enum import StrEnum
 from functools import partial
@@ -142,8 +142,8 @@ class ServerDatabase(ABC, Generic[C]):
         """What the server is, and what else is worth knowing about it."""
 
     @abstractmethod
-    async def write_plainest(self, batch: Sequence[Write]) -> Mapping[int, Answer]:
-        """Make those writes of a batch that can go the short way."""
+    def short_ways(self, batch: Sequence[Write]) -> Iterable[Callable[[], Awaitable[Mapping[int, Answer]]]]:
+        """Transactions for those writes of a batch that can go a short way, each with the answers to what it has written."""
 
     async def tidy(self, connection: C) -> None:
         """Throw away what was kept for a while. Called now and then."""
@@ -178,7 +178,8 @@ class ServerDatabase(ABC, Generic[C]):
     async def commit(self, batch: Sequence[Write]) -> list[Answer | StoreError]:
         """Write a batch, each write all or not at all; if its data is refused, each by itself."""
         answers: dict[int, Answer | StoreError] = {}
-        answers |= await self._unless_refused(partial(self.write_plainest, batch)) or {}
+        for way in self.short_ways(batch):
+            answers |= await self._unless_refused(way) or {}
         late = [index for index in range(len(batch)) if index not in answers]
         if late and not any(concerns_others(batch[index]) for index in late):
             apart = partial(self.transact, partial(write_apart, batch=[batch[index] for index in late]), in_turn=False)

@@ -11,6 +11,7 @@ from romancy.model.status import Status
 from romancy.model.transition import Applied, Beat, Existing, Refused, RequestKind, Write
 from romancy.store.port import Store
 from romancy.testing.conformance.builders import (
+    ME,
     attempt,
     create,
     deeds,
@@ -84,10 +85,10 @@ class TestBatches:
         "bad",
         [
             transition("a", history=(entry(1),)),
-            transition("a", history=(entry(2), entry(2))),
-            transition("a", history=(entry(2, value=object()),)),
-            transition("a", history=(entry(2, attempt=2**63),)),
-            transition("a", history=(entry(2, name="\ud800"),)),
+            transition("a", history=(entry(2), entry(2)), length=1),
+            transition("a", history=(entry(2, value=object()),), length=1),
+            transition("a", history=(entry(2, attempt=2**63),), length=1),
+            transition("a", history=(entry(2, name="\ud800"),), length=1),
             create("nul\0"),
             create("d", input=None),
             create("\ud800"),
@@ -97,7 +98,7 @@ class TestBatches:
     async def test_data_the_database_refuses_fails_alone(self, store: Store, bad: Write) -> None:
         await started(store, "a", "b")
         await write(store, transition("a", history=(entry(1),)))
-        good = transition("b", history=(entry(1),))
+        good = transition("b", history=(entry(1, worker=ME, epoch=1),), length=0)
         first, wrong, last = await store.commit([create("c"), bad, good])
         assert (first, last) == (Applied(0, held=True), Applied(0, held=True))
         assert isinstance(wrong, StoreError)
