@@ -1,0 +1,147 @@
+"""The processes of a campaign: workers, and `romancy serve`, each with a cable to the database.
+
+Each server has another, on which its clients come.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+from itertools import count
+from pathlib import Path
+
+import httpx
+from tests import servers
+from tests.chaos import orders
+from tests.chaos.campaign.cable import Cable
+from tests.chaos.campaign.places import Place
+from tests.chaos.processes import HEARTBEAT, LEASE, ROOT, Worker
+
+_number = count(1)
+_PATIENCE = 45.0
+"""Seconds that a process gets to stop in order: it may be waiting for a database that is away, for 30."""
+
+
+class Hand(Worker):
+    """A process with the campaign's app."""
+
+    def __init__(self, command: list[str], address: str, folder: Path, label: str) -> None:
+        self.log = folder / f"{label}-{next(_number)}.log"
+        variables = {
+            orders.LEDGER: str(folder / "effects"),
+            "ROMANCY_DATABASE": address,
+            "ROMANCY_WORKER_ID": label,
+            "ROMANCY_HEARTBEAT_INTERVAL": str(HEARTBEAT),
+            "ROMANCY_LEASE_TIMEOUT": str(LEASE),
+            "ROMANCY_POLL_INTERVAL": "0.2",
+            "ROMANCY_POOL_SIZE": "4",
+            "ROMANCY_CACHE_SIZE": "50",
+            "ROMANCY_SHUTDOWN_TIMEOUT": "1",
+            "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'src'}",
+        }
+        with self.log.open("wb") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", *command],
+                cwd=ROOT,
+                env=os.environ | variables,
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=log,
+            )
+
+    @property
+    def is_running(self) -> bool:
+        """It has not ended."""
+        return self._process.poll() is None
+
+    def finish(self) -> None:
+        """Let it shut down in order. Raises if it does not."""
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        self._process.send_signal(signal.SIGTERM)
+        try:
+            self._process.wait(_PATIENCE)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            raise AssertionError(f"a process did not stop within {_PATIENCE:g} s:\n{self.text()[-3000:]}") from None
+
+
+class Post:
+    """A place for a process: when one is gone, the next stands there."""
+
+    def __init__(self, label: str, folder: Path, place: Place) -> None:
+        self.label = label
+        self.cable = Cable("127.0.0.1", place.port) if place.port is not None else None
+        self._folder = folder
+        self._place = place
+        self.hand: Hand | None = None
+
+    async def open(self) -> None:
+        """Lay the cables."""
+        if self.cable is not None:
+            await self.cable.open()
+
+    async def close(self) -> None:
+        """Kill who stands there, and take the cables up."""
+        if self.hand is not None and self.hand.is_running:
+            self.hand.kill()
+        if self.cable is not None:
+            await self.cable.close()
+
+    def start(self) -> None:
+        """The next process."""
+        address = self._place.address if self.cable is None else self.cable.over(self._place.address)
+        self.hand = Hand(self.command(), address, self._folder, self.label)
+
+    def command(self) -> list[str]:
+        """What it runs."""
+        return ["tests.chaos.campaign.app"]
+
+    def finish(self) -> None:
+        """Let the process shut down in order."""
+        assert self.hand is not None
+        self.hand.finish()
+
+
+class Counter(Post):
+    """Where clients are served."""
+
+    def __init__(self, label: str, folder: Path, place: Place) -> None:
+        super().__init__(label, folder, place)
+        self.port = servers.free_port()
+        self.line = Cable("127.0.0.1", self.port)
+
+    async def open(self) -> None:
+        """Lay the cables."""
+        await super().open()
+        await self.line.open()
+
+    async def close(self) -> None:
+        """Kill who stands there, and take the cables up."""
+        await super().close()
+        await self.line.close()
+
+    def command(self) -> list[str]:
+        """What it runs."""
+        return ["romancy", "serve", "tests.chaos.campaign.app:app", "--port", str(self.port)]
+
+    async def until_ready(self, seconds: float = 60.0) -> None:
+        """Wait until it can work."""
+        deadline = time.monotonic() + seconds
+        async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{self.port}", timeout=5) as line:
+            while not await _is_ready(line):
+                if time.monotonic() > deadline:
+                    text = "" if self.hand is None else self.hand.text()
+                    raise AssertionError(f"{self.label} is not ready after {seconds:g} s:\n{text[-3000:]}")
+                await asyncio.sleep(0.05)
+
+
+async def _is_ready(line: httpx.AsyncClient) -> bool:
+    try:
+        return (await line.get("/health/ready")).is_success
+    except httpx.TransportError:
+        return False
