@@ -77,16 +77,19 @@ async def test_a_planted_fault_is_seen(plant: Plant, folder: Path, monkeypatch: 
 
 TAMPERING = {
     "an activity is recorded twice": """
-        INSERT INTO romancy_history SELECT instance_id, generation, seq + 100, kind, op, outcome, at, name, role, digest, input,
-            value, attempt, site, scheduled_at, started_at, ended_at, worker, epoch
+        INSERT INTO romancy_history
+        SELECT instance_id, generation, seq + 100, kind, op, outcome, at, name, role, digest, input, value, attempt,
+            site, scheduled_at, started_at, ended_at, worker, epoch
         FROM romancy_history WHERE name = 'stamp' LIMIT 1""",
     "there is a gap in a history": "DELETE FROM romancy_history WHERE instance_id LIKE 'order-%' AND seq = 2",
     "something was left behind": """
         INSERT INTO romancy_waits (instance_id, op, kind, since, key, site) VALUES ('clerk-0', 'x', 'timer', 0, '', '')""",
     "nobody would ever touch it again": """
-        UPDATE romancy_instances SET ended_at = NULL, status = 'running', owner = NULL, wake_at = NULL WHERE id = 'clerk-0'""",
+        UPDATE romancy_instances SET ended_at = NULL, status = 'running', owner = NULL, wake_at = NULL
+        WHERE id = 'clerk-0'""",
     "two have written in one epoch": "UPDATE romancy_history SET worker = 'x' WHERE instance_id LIKE 'order-%' AND seq = 2",
-    "one has written whose time was over": "UPDATE romancy_history SET epoch = 99 WHERE instance_id LIKE 'order-%' AND seq = 1",
+    "one has written whose time was over": """
+        UPDATE romancy_history SET epoch = 99 WHERE instance_id LIKE 'order-%' AND seq = 1""",
     "one has written whose time was over: ": """
         INSERT INTO romancy_journal (instance_id, at, kind, detail, worker, epoch)
         SELECT instance_id, 0, 'claimed', '', 'x', 99 FROM romancy_history WHERE name = 'stamp' LIMIT 1""",
