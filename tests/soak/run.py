@@ -102,14 +102,12 @@ async def _sample(wanted: Soak, address: str, load: Load, say: Callable[[str], N
             wanted.leak()
         _write(wanted.folder / "samples.csv", taken)
         if len(taken) % (_SAMPLES // 10) == 0:
-            say(
-                f"{now:6.0f} s  {sample['memory_mb']:.0f} MB, {sum(_rows(sample)):.0f} rows, {sample.get('p50_ms', 0):.1f} ms"
-            )
+            say(f"{now:6.0f} s: {sample['memory_mb']:.0f} MB, {_rows(sample):.0f} rows, {sample.get('p50_ms', 0):.1f} ms")
     return taken
 
 
-def _rows(sample: Sample) -> list[float]:
-    return [value for name, value in sample.items() if name.startswith("rows:")]
+def _rows(sample: Sample) -> float:
+    return sum(value for name, value in sample.items() if name.startswith("rows:"))
 
 
 def _write(path: Path, taken: list[Sample]) -> None:

@@ -1,4 +1,4 @@
-"""A short soak on each database. `make soak` is the long one. What depends on how busy the machine is, is not judged here."""
+"""A short soak on each database; `make soak` is the long one. What depends on how busy the machine is, is not judged."""
 
 from __future__ import annotations
 
