@@ -20,16 +20,18 @@ class Cable:
         self._there.set()
         self._back.set()
         self._whole = True
-        self.port = 0
+        self.host, self.port = "127.0.0.1", 0
 
     async def open(self, host: str = "127.0.0.1") -> None:
-        """Take connections."""
+        """Take connections at an address of this machine."""
+        self.host = host
         self._server = await asyncio.start_server(self._serve, host, 0)
         self.port = self._server.sockets[0].getsockname()[1]
 
     async def close(self) -> None:
         """Hang up for good."""
-        assert self._server is not None
+        if self._server is None:
+            return
         self._server.close()
         self.cut()
         if self._lines:
@@ -59,7 +61,7 @@ class Cable:
         """The same address, by way of this cable."""
         parts = urlsplit(address)
         user = f"{parts.username}@" if parts.username else ""
-        return parts._replace(netloc=f"{user}127.0.0.1:{self.port}").geturl()
+        return parts._replace(netloc=f"{user}{self.host}:{self.port}").geturl()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()

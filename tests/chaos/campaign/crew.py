@@ -18,6 +18,7 @@ import httpx
 from tests import servers
 from tests.chaos import orders
 from tests.chaos.campaign.cable import Cable
+from tests.chaos.campaign.island import Island
 from tests.chaos.campaign.places import Place
 from tests.chaos.processes import HEARTBEAT, LEASE, ROOT, Worker
 
@@ -29,7 +30,7 @@ _PATIENCE = 45.0
 class Hand(Worker):
     """A process with the campaign's app."""
 
-    def __init__(self, command: list[str], address: str, folder: Path, label: str) -> None:
+    def __init__(self, command: list[str], address: str, folder: Path, label: str, entry: list[str]) -> None:
         self.log = folder / f"{label}-{next(_number)}.log"
         variables = {
             orders.LEDGER: str(folder / "effects"),
@@ -45,7 +46,7 @@ class Hand(Worker):
         }
         with self.log.open("wb") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", *command],
+                [*entry, sys.executable, "-m", *command],
                 cwd=ROOT,
                 env=os.environ | variables,
                 stdin=subprocess.PIPE,
@@ -58,11 +59,12 @@ class Hand(Worker):
         """It has not ended."""
         return self._process.poll() is None
 
-    def finish(self) -> None:
+    def finish(self, *, by_signal: bool) -> None:
         """Let it shut down in order. Raises if it does not."""
         assert self._process.stdin is not None
         self._process.stdin.close()
-        self._process.send_signal(signal.SIGTERM)
+        if by_signal:
+            self._process.send_signal(signal.SIGTERM)
         try:
             self._process.wait(_PATIENCE)
         except subprocess.TimeoutExpired:
@@ -73,8 +75,12 @@ class Hand(Worker):
 class Post:
     """A place for a process: when one is gone, the next stands there."""
 
-    def __init__(self, label: str, folder: Path, place: Place) -> None:
+    by_signal = False
+    """How it is told to stop: by SIGTERM, or by the end of its standard input."""
+
+    def __init__(self, label: str, folder: Path, place: Place, island: Island | None = None) -> None:
         self.label = label
+        self.island = island
         self.cable = Cable("127.0.0.1", place.port) if place.port is not None else None
         self._folder = folder
         self._place = place
@@ -83,7 +89,7 @@ class Post:
     async def open(self) -> None:
         """Lay the cables."""
         if self.cable is not None:
-            await self.cable.open()
+            await self.cable.open(self.island.host if self.island is not None else "127.0.0.1")
 
     async def close(self) -> None:
         """Kill who stands there, and take the cables up."""
@@ -91,11 +97,14 @@ class Post:
             self.hand.kill()
         if self.cable is not None:
             await self.cable.close()
+        if self.island is not None:
+            self.island.close()
 
     def start(self) -> None:
         """The next process."""
         address = self._place.address if self.cable is None else self.cable.over(self._place.address)
-        self.hand = Hand(self.command(), address, self._folder, self.label)
+        entry = self.island.entry if self.island is not None else []
+        self.hand = Hand(self.command(), address, self._folder, self.label, entry)
 
     def command(self) -> list[str]:
         """What it runs."""
@@ -104,11 +113,13 @@ class Post:
     def finish(self) -> None:
         """Let the process shut down in order."""
         assert self.hand is not None
-        self.hand.finish()
+        self.hand.finish(by_signal=self.by_signal)
 
 
 class Counter(Post):
     """Where clients are served."""
+
+    by_signal = True
 
     def __init__(self, label: str, folder: Path, place: Place) -> None:
         super().__init__(label, folder, place)

@@ -13,11 +13,12 @@ from pathlib import Path
 
 import httpx
 from tests.chaos import storm
-from tests.chaos.campaign import clients, ledger, places, town
+from tests.chaos.campaign import clients, island, ledger, places, town
 from tests.chaos.campaign.clients import Client
 from tests.chaos.campaign.compare import Fault, compare
 from tests.chaos.campaign.crew import Counter, Post
 from tests.chaos.campaign.found import Found, look
+from tests.chaos.campaign.island import Island
 from tests.chaos.campaign.ledger import Deed
 from tests.chaos.campaign.places import Place
 from tests.chaos.campaign.weather import Blow, Weather
@@ -74,7 +75,9 @@ async def wage(campaign: Campaign, say: Callable[[str], None] = lambda text: Non
 
 @asynccontextmanager
 async def _processes(campaign: Campaign, place: Place) -> AsyncIterator[tuple[list[Post], list[Counter]]]:
-    workers = [Post(f"worker{n}", campaign.folder, place) for n in range(campaign.workers)]
+    islands = [Island()] if place.port is not None and not island.why_not() else []
+    apart = [Post(f"island{n}", campaign.folder, place, one) for n, one in enumerate(islands)]
+    workers = [*apart, *(Post(f"worker{n}", campaign.folder, place) for n in range(campaign.workers - len(apart)))]
     counters = [Counter(f"server{n}", campaign.folder, place) for n in range(campaign.servers)]
     try:
         for post in [*counters, *workers]:
@@ -128,7 +131,9 @@ async def settle(mayor: Client, address: str, patience: float) -> None:
             await mayor.start(name, f"{name}-{one}")
     listening = town.RESIDENTS["clerk"] + town.RESIDENTS["reader"]
     deadline = time.monotonic() + patience
-    while await storm.count(address, SUBSCRIBED) < listening or await storm.count(address, COUNTED) < 9:
+    while await storm.count(address, SUBSCRIBED) < listening or await storm.count(address, COUNTED) < sum(
+        town.RESIDENTS.values()
+    ):
         assert time.monotonic() < deadline, "those who are always there do not come"
         await asyncio.sleep(0.05)
 

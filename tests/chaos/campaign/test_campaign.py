@@ -9,7 +9,7 @@ import pytest
 from tests import databases
 from tests.chaos.campaign import places
 from tests.chaos.campaign.run import Campaign, wage
-from tests.chaos.campaign.weather import CLIENTS, FILES, LINES, PROCESSES, Blow, plan
+from tests.chaos.campaign.weather import CLIENTS, FILES, ISLANDS, LINES, PROCESSES, Blow, plan
 
 pytestmark = [pytest.mark.chaos, pytest.mark.slow]
 
@@ -34,4 +34,4 @@ def test_a_seed_gives_one_plan_in_which_everything_comes(blows: tuple[Blow, ...]
 
 
 def test_every_blow_is_struck_somewhere() -> None:
-    assert {*PROCESSES, *LINES, *FILES, *CLIENTS} == set(Blow)
+    assert {*PROCESSES, *LINES, *FILES, *CLIENTS, *ISLANDS} == set(Blow)

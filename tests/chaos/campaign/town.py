@@ -173,7 +173,9 @@ async def ticker(ctx: WorkflowContext, number: int = 1) -> int:
     """The number of its last tick."""
     following = await tick(ctx, number)
     stop = wait_event(ctx, STOP_TICKING)
-    done, _ = await asyncio.wait({stop, sleep(ctx, TICK)}, return_when=asyncio.FIRST_COMPLETED)
+    done, pending = await asyncio.wait({stop, sleep(ctx, TICK)}, return_when=asyncio.FIRST_COMPLETED)
+    for other in pending:
+        other.cancel()
     if stop in done:
         return number
     await ctx.recur(following)

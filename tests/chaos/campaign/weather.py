@@ -13,6 +13,7 @@ from pathlib import Path
 
 from tests.chaos.campaign.cable import Cable
 from tests.chaos.campaign.crew import Counter, Post
+from tests.chaos.campaign.island import Island
 from tests.chaos.campaign.places import Place
 from tests.chaos.processes import LEASE, write_lock
 
@@ -29,6 +30,7 @@ class Blow(StrEnum):
     FREEZE = "a process hears nothing from the database, and is not heard"
     DEAF = "a process does not hear what the database says"
     MUTE = "the database does not hear what a process says"
+    PULL = "what a process and the database send each other vanishes"
     CLIENTS_CUT = "a server is cut off from its clients"
     CLIENTS_DEAF = "clients do not hear what a server says"
     RESTART = "the database is stopped in order, and started"
@@ -38,6 +40,7 @@ class Blow(StrEnum):
 
 PROCESSES = (Blow.KILL_WORKER, Blow.KILL_SERVER, Blow.STOP_WORKER, Blow.STOP_SERVER, Blow.RELIEVE_SERVER)
 CLIENTS = (Blow.CLIENTS_CUT, Blow.CLIENTS_DEAF)
+ISLANDS = (Blow.PULL,)
 LINES = (Blow.CUT, Blow.FREEZE, Blow.DEAF, Blow.MUTE, *CLIENTS, Blow.RESTART, Blow.CRASH)
 FILES = (Blow.LOCK, *CLIENTS)
 
@@ -80,7 +83,7 @@ class Weather:
 
     async def rage(self, over: asyncio.Event) -> None:
         """Until it is over; whatever was done to anybody has ended then."""
-        others = FILES if self.place.server is None else LINES
+        others = FILES if self.place.server is None else (*LINES, *(ISLANDS if self._islands else ()))
         async with asyncio.TaskGroup() as group:
             group.create_task(self._strike_on(PROCESSES, over))
             group.create_task(self._strike_on(others, over))
@@ -105,10 +108,16 @@ class Weather:
                 await self._relieve(self._post(strike))
             case Blow.RESTART | Blow.CRASH:
                 await self._restart(hard=strike.blow is Blow.CRASH)
+            case Blow.PULL:
+                await self._pull(self._islands[int(strike.victim * len(self._islands))], strike)
             case Blow.LOCK:
                 await asyncio.to_thread(self._lock, strike.seconds)
             case _:
                 await self._trouble(self._cable(strike), strike)
+
+    @property
+    def _islands(self) -> list[Island]:
+        return [post.island for post in self.workers if post.island is not None]
 
     def _post(self, strike: Strike) -> Post:
         some = self.workers if strike.blow in (Blow.KILL_WORKER, Blow.STOP_WORKER) else self.counters
@@ -146,6 +155,11 @@ class Weather:
     def _lock(self, seconds: float) -> None:
         with write_lock(self.folder):
             time.sleep(seconds)
+
+    async def _pull(self, island: Island, strike: Strike) -> None:
+        island.pull()
+        await asyncio.sleep(strike.seconds)
+        island.plug()
 
     async def _trouble(self, cable: Cable, strike: Strike) -> None:
         if strike.blow in (Blow.CUT, Blow.CLIENTS_CUT):
