@@ -129,7 +129,7 @@ async def settle(mayor: Client, address: str, patience: float) -> None:
     for name, number in town.RESIDENTS.items():
         for one in range(number):
             await mayor.start(name, f"{name}-{one}")
-    listening = town.RESIDENTS["clerk"] + town.RESIDENTS["reader"]
+    listening, all = town.RESIDENTS["clerk"] + town.RESIDENTS["reader"], sum(town.RESIDENTS.values())
     deadline = time.monotonic() + patience
     while await storm.count(address, SUBSCRIBED) < listening or await storm.count(address, COUNTED) < sum(
         town.RESIDENTS.values()
