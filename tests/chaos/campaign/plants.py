@@ -39,4 +39,4 @@ class Plant(StrEnum):
 def planted(plant: Plant, key: str) -> bool:
     """Whether it goes wrong for this one. The same again when a workflow is replayed, or asked for again."""
     name, _, every = os.environ.get(VARIABLE, "").partition(":")
-    return name == plant and crc32(key.encode()) % int(every) == 0
+    return name == plant and key != "" and crc32(key.encode()) % int(every) == 0

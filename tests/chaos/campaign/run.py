@@ -8,7 +8,7 @@ import time
 from collections import Counter as Tally
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import httpx
@@ -131,9 +131,7 @@ async def settle(mayor: Client, address: str, patience: float) -> None:
             await mayor.start(name, f"{name}-{one}")
     listening, all = town.RESIDENTS["clerk"] + town.RESIDENTS["reader"], sum(town.RESIDENTS.values())
     deadline = time.monotonic() + patience
-    while await storm.count(address, SUBSCRIBED) < listening or await storm.count(address, COUNTED) < sum(
-        town.RESIDENTS.values()
-    ):
+    while await storm.count(address, SUBSCRIBED) < listening or await storm.count(address, COUNTED) < all:
         assert time.monotonic() < deadline, "those who are always there do not come"
         await asyncio.sleep(0.05)
 
@@ -162,7 +160,12 @@ async def judge(address: str, folder: Path, report: Report) -> None:
     report.figures = _figures(lines, found)
     if report.faults:
         (folder / "faults").write_text("\n".join(str(fault) for fault in report.faults) + "\n")
-        (folder / "database.json").write_text(json.dumps(asdict(found), default=str, indent=1))
+        (folder / "database.json").write_text(json.dumps(_dumped(found), indent=1))
+
+
+def _dumped(found: Found) -> dict[str, object]:
+    recorded = [[*key, times] for key, times in found.recorded.items()]
+    return {**vars(found), "recorded": recorded}
 
 
 def _figures(lines: list[ledger.Line], found: Found) -> dict[str, int]:

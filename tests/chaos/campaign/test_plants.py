@@ -17,7 +17,7 @@ from tests.chaos.campaign.run import Report
 
 pytestmark = [pytest.mark.chaos, pytest.mark.slow]
 
-ORDERS = 40
+ORDERS = 24
 SEEN_AS = {
     Plant.LOST_START: Sort.LOST,
     Plant.LOST_EVENT: Sort.LOST,
@@ -50,7 +50,7 @@ async def _faults(folder: Path, *, patience: float) -> list[Fault]:
     async with clients.some(["mayor", "c0"], 1, open, folder, seed=1) as (mayor, client):
         await run.settle(mayor, address, 30)
         over = asyncio.Event()
-        living = asyncio.create_task(client.live(over, at_once=8))
+        living = asyncio.create_task(client.live(over, at_once=12))
         while client.served < ORDERS:
             await asyncio.sleep(0.01)
         over.set()
@@ -71,7 +71,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.parametrize("plant", Plant)
 async def test_a_planted_fault_is_seen(plant: Plant, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(VARIABLE, f"{plant}:4")
+    monkeypatch.setenv(VARIABLE, f"{plant}:2")
     assert SEEN_AS[plant] in {fault.sort for fault in await _faults(folder, patience=2)}
 
 
