@@ -6,7 +6,7 @@ import asyncio
 import json
 import time
 from collections import Counter as Tally
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -64,8 +64,7 @@ async def wage(campaign: Campaign, say: Callable[[str], None] = lambda text: Non
         await storm.rows(place.address, town.ROWS)
         async with _processes(campaign, place) as (workers, counters):
             await _live(campaign, place, workers, counters, report, say)
-            for post in [*workers, *counters]:
-                await asyncio.to_thread(post.finish)
+            await _finish([*workers, *counters])
         say("comparing")
         await judge(place.address, campaign.folder, report)
     finally:
@@ -86,6 +85,8 @@ async def _processes(campaign: Campaign, place: Place) -> AsyncIterator[tuple[li
         await counters[0].until_ready()
         for post in [*counters[1:], *workers]:
             post.start()
+        for counter in counters:
+            await counter.until_ready()
         yield workers, counters
     finally:
         for post in [*counters, *workers]:
@@ -118,10 +119,14 @@ async def _live(
             over.set()
             say("the faults stop, and what was begun goes on to its end")
         await none_left(place.address, ORDERS_LEFT, campaign.patience)
-        for counter in counters:  # requests that nobody waits for any more are over after this
-            await asyncio.to_thread(counter.finish)
+        await _finish(counters)  # requests that nobody waits for any more are over after this
+        for counter in counters:
             counter.start()
         await close(mayor, place.address, campaign.patience)
+
+
+async def _finish(posts: Sequence[Post]) -> None:
+    await asyncio.gather(*(asyncio.to_thread(post.finish) for post in posts))
 
 
 async def settle(mayor: Client, address: str, patience: float) -> None:
