@@ -111,10 +111,10 @@ def _key_of(deed: Deed, scope: Scope, body: bytes) -> str:
 
 
 async def _read(receive: Receive) -> bytes:
-    body = b""
+    body: bytes = b""
     while True:
         message = await receive()
-        body += message.get("body", b"")
+        body += bytes(message.get("body", b""))
         if not message.get("more_body"):
             return body
 

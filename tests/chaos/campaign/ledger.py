@@ -14,6 +14,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from pathlib import Path
+from typing import Any
 
 
 class Deed(StrEnum):
@@ -74,8 +75,9 @@ def read(folder: Path) -> list[Line]:
 
 
 def _parsed(text: str) -> Line:
-    parts = json.loads(text)
-    return Line(**{**parts, "deed": Deed(parts["deed"]), "state": State(parts["state"])})
+    parts: dict[str, Any] = json.loads(text)
+    deed, state = Deed(parts.pop("deed")), State(parts.pop("state"))
+    return Line(deed=deed, state=state, **parts)
 
 
 @dataclass(slots=True)
