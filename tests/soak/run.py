@@ -14,7 +14,7 @@ from unittest.mock import patch
 from tests.chaos.campaign import places
 from tests.soak import samples
 from tests.soak.load import WORKFLOWS, Load
-from tests.soak.verdict import Sample, Verdict, judge
+from tests.soak.verdict import TIMES, Sample, Verdict, judge
 
 from romancy import App
 from romancy.clock import MICROS
@@ -114,7 +114,7 @@ def _write(path: Path, taken: list[Sample]) -> None:
     """Add the last sample; a column that comes later has none before."""
     is_new = not path.exists()
     with path.open("a", newline="") as file:
-        writer = csv.DictWriter(file, list(taken[0]), extrasaction="ignore")
+        writer = csv.DictWriter(file, list({**taken[0], **dict.fromkeys(TIMES)}), extrasaction="ignore")
         if is_new:
             writer.writeheader()
         writer.writerow({name: f"{value:.3f}".rstrip("0").rstrip(".") for name, value in taken[-1].items()})

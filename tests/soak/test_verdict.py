@@ -44,6 +44,11 @@ def test_a_table_that_comes_later_had_no_rows() -> None:
     assert [verdict.name for verdict in judge(samples) if not verdict.is_flat] == ["rows:new"]
 
 
+def test_a_moment_in_which_nothing_ended_says_nothing_of_times() -> None:
+    samples = [{"p50_ms": 8.0, "threads": 1.0} if number % 3 else {"threads": 1.0} for number in range(40)]
+    assert {verdict.name: verdict.after for verdict in judge(samples)} == {"threads": 1.0, "p50_ms": 8.0}
+
+
 def test_what_has_no_bound_is_not_judged() -> None:
     assert judge([{"at_s": float(number)} for number in range(40)]) == []
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from statistics import median
 
 Sample = Mapping[str, float]
@@ -55,12 +56,12 @@ class Verdict:
 
 
 def judge(samples: Sequence[Sample]) -> list[Verdict]:
-    """Of every column that has a bound. A column that a sample lacks has no such part."""
+    """Of every column that has a bound. A sample may lack a column; one that came later was nothing before."""
     quarter = len(samples) // _QUARTERS
     if not quarter:
         raise ValueError(f"{len(samples)} samples are too few to judge by: the soak must be longer.")
     second, last = samples[quarter : 2 * quarter], samples[-quarter:]
-    names = [name for name in samples[-1] if name.partition(":")[0] in BOUNDS]
+    names = [name for name in dict.fromkeys(chain(*samples)) if name.partition(":")[0] in BOUNDS]
     return [_verdict(name, _median(second, name), _median(last, name)) for name in names]
 
 
@@ -70,4 +71,4 @@ def _verdict(name: str, before: float, after: float) -> Verdict:
 
 
 def _median(samples: Sequence[Sample], name: str) -> float:
-    return median(sample.get(name, 0.0) for sample in samples)
+    return median([sample[name] for sample in samples if name in sample] or [0.0])
