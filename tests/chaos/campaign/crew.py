@@ -110,6 +110,19 @@ class Post:
         """What it runs."""
         return ["tests.chaos.campaign.app"]
 
+    async def is_ready(self) -> bool:
+        """Whether the process can work."""
+        return self.hand is not None and "ready" in self.hand.text().splitlines()
+
+    async def until_ready(self, seconds: float = 60.0) -> None:
+        """Wait until it can work."""
+        deadline = time.monotonic() + seconds
+        while not await self.is_ready():
+            if time.monotonic() > deadline:
+                text = "" if self.hand is None else self.hand.text()
+                raise AssertionError(f"{self.label} is not ready after {seconds:g} s:\n{text[-3000:]}")
+            await asyncio.sleep(0.05)
+
     def finish(self) -> None:
         """Let the process shut down in order."""
         assert self.hand is not None
@@ -140,19 +153,10 @@ class Counter(Post):
         """What it runs."""
         return ["romancy", "serve", "tests.chaos.campaign.app:app", "--port", str(self.port)]
 
-    async def until_ready(self, seconds: float = 60.0) -> None:
-        """Wait until it can work."""
-        deadline = time.monotonic() + seconds
-        async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{self.port}", timeout=5) as line:
-            while not await _is_ready(line):
-                if time.monotonic() > deadline:
-                    text = "" if self.hand is None else self.hand.text()
-                    raise AssertionError(f"{self.label} is not ready after {seconds:g} s:\n{text[-3000:]}")
-                await asyncio.sleep(0.05)
-
-
-async def _is_ready(line: httpx.AsyncClient) -> bool:
-    try:
-        return (await line.get("/health/ready")).is_success
-    except httpx.TransportError:
-        return False
+    async def is_ready(self) -> bool:
+        """Whether it answers, and has its database."""
+        try:
+            async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{self.port}", timeout=5) as line:
+                return (await line.get("/health/ready")).is_success
+        except httpx.TransportError:
+            return False

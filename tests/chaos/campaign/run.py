@@ -85,8 +85,8 @@ async def _processes(campaign: Campaign, place: Place) -> AsyncIterator[tuple[li
         await counters[0].until_ready()
         for post in [*counters[1:], *workers]:
             post.start()
-        for counter in counters:
-            await counter.until_ready()
+        for post in [*counters, *workers]:
+            await post.until_ready()
         yield workers, counters
     finally:
         for post in [*counters, *workers]:

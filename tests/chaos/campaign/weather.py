@@ -7,6 +7,7 @@ import random
 import time
 from collections import Counter as Tally
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -16,6 +17,9 @@ from tests.chaos.campaign.crew import Counter, Post
 from tests.chaos.campaign.island import Island
 from tests.chaos.campaign.places import Place
 from tests.chaos.processes import LEASE, write_lock
+
+_PATIENCE = 15.0
+"""Seconds after which a new process that is not ready is left to itself."""
 
 
 class Blow(StrEnum):
@@ -135,7 +139,7 @@ class Weather:
         assert post.hand is not None
         await asyncio.to_thread(post.hand.kill)
         await asyncio.sleep(strike.seconds / 10)
-        post.start()
+        await self._replace(post)
 
     async def _stop(self, post: Post, strike: Strike) -> None:
         assert post.hand is not None
@@ -145,7 +149,13 @@ class Weather:
 
     async def _relieve(self, post: Post) -> None:
         await asyncio.to_thread(post.finish)
+        await self._replace(post)
+
+    async def _replace(self, post: Post) -> None:
+        """Start the next; wait for it, if it need not wait for the database: there must be somebody left to suffer."""
         post.start()
+        with suppress(AssertionError):
+            await post.until_ready(_PATIENCE)
 
     async def _restart(self, *, hard: bool) -> None:
         assert self.place.server is not None
