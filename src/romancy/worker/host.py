@@ -325,7 +325,7 @@ class Host:
         execution, now = self.execution, self._now()
         undo = execution.next_undo()
         if undo is not None and undo.op == mail.op:
-            execution.compensated(undo, ended, now)
+            execution.compensated(undo, ended, now, name=Work(undo.issue, undo).name)
         elif mail.op in execution.run.pending:
             self._feed(Resolution(Kind.ACTIVITY, mail.op, now, Outcome.OK, result.value), ended)
         elif (issue := execution.undoable(mail.op)) is not None:
