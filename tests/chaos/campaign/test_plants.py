@@ -90,9 +90,6 @@ TAMPERING = {
     "two have written in one epoch": "UPDATE romancy_history SET worker = 'x' WHERE instance_id LIKE 'order-%' AND seq = 2",
     "one has written whose time was over": """
         UPDATE romancy_history SET epoch = 99 WHERE instance_id LIKE 'order-%' AND seq = 3""",
-    "one has written whose time was over: ": """
-        INSERT INTO romancy_journal (instance_id, at, kind, detail, worker, epoch)
-        SELECT instance_id, 0, 'claimed', '', 'x', 99 FROM romancy_history WHERE name = 'stamp' LIMIT 1""",
 }
 
 
