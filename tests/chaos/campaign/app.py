@@ -6,9 +6,11 @@
 from __future__ import annotations
 
 import asyncio
+import faulthandler
 import json
 import logging
 import os
+import signal
 import sys
 from collections.abc import Callable
 from contextlib import suppress
@@ -28,6 +30,8 @@ _PATHS = {
     "/api/v1/messages": Deed.MESSAGE,
 }
 _REFUSED = (409, {"error": "This fault was planted.", "error_type": "PlantedError", "retryable": False})
+WATCHED = "ROMANCY_CHAOS_WATCHED"
+"""Set in the processes of a campaign."""
 _TAKEN = (202, {"status": "accepted", "instance_ids": []})
 
 
@@ -130,6 +134,17 @@ async def _nobody(message: Message) -> None:
 
 
 app = TownApp()
+
+
+def tell_where(number: int, frame: object) -> None:
+    """Say where every task and thread is: for a process that does not end."""
+    faulthandler.dump_traceback(all_threads=True)
+    for task in asyncio.all_tasks(asyncio.get_running_loop()):
+        task.print_stack(file=sys.stderr)
+
+
+if WATCHED in os.environ:
+    signal.signal(signal.SIGUSR1, tell_where)
 
 
 async def main() -> None:

@@ -17,6 +17,7 @@ from pathlib import Path
 import httpx
 from tests import servers
 from tests.chaos import orders
+from tests.chaos.campaign.app import WATCHED
 from tests.chaos.campaign.cable import Cable
 from tests.chaos.campaign.island import Island
 from tests.chaos.campaign.places import Place
@@ -27,12 +28,17 @@ _PATIENCE = 45.0
 """Seconds that a process gets to stop in order: it may be waiting for a database that is away, for 30."""
 
 
+class DidNotStop(Exception):
+    """A process has not shut down in order; its log ends with where it was."""
+
+
 class Hand(Worker):
     """A process with the campaign's app."""
 
     def __init__(self, command: list[str], address: str, folder: Path, label: str, entry: list[str]) -> None:
         self.log = folder / f"{label}-{next(_number)}.log"
         variables = {
+            WATCHED: "1",
             orders.LEDGER: str(folder / "effects"),
             "ROMANCY_DATABASE": address,
             "ROMANCY_WORKER_ID": label,
@@ -68,8 +74,10 @@ class Hand(Worker):
         try:
             self._process.wait(_PATIENCE)
         except subprocess.TimeoutExpired:
+            self._process.send_signal(signal.SIGUSR1)  # it says where it is
+            time.sleep(1)
             self.kill()
-            raise AssertionError(f"a process did not stop within {_PATIENCE:g} s:\n{self.text()[-3000:]}") from None
+            raise DidNotStop(f"a process did not stop within {_PATIENCE:g} s: {self.log}") from None
 
 
 class Post:

@@ -15,8 +15,8 @@ import httpx
 from tests.chaos import storm
 from tests.chaos.campaign import clients, island, ledger, places, town
 from tests.chaos.campaign.clients import Client
-from tests.chaos.campaign.compare import Fault, compare
-from tests.chaos.campaign.crew import Counter, Post
+from tests.chaos.campaign.compare import Fault, Sort, compare
+from tests.chaos.campaign.crew import Counter, DidNotStop, Post
 from tests.chaos.campaign.found import Found, look
 from tests.chaos.campaign.island import Island
 from tests.chaos.campaign.ledger import Deed
@@ -53,6 +53,8 @@ class Report:
 
     faults: list[Fault] = field(default_factory=list[Fault])
     blows: Tally[Blow] = field(default_factory=Tally[Blow])
+    trouble: list[str] = field(default_factory=list[str])
+    """What processes did that they must not do."""
     figures: dict[str, int] = field(default_factory=dict[str, int])
 
 
@@ -64,7 +66,7 @@ async def wage(campaign: Campaign, say: Callable[[str], None] = lambda text: Non
         await storm.rows(place.address, town.ROWS)
         async with _processes(campaign, place) as (workers, counters):
             await _live(campaign, place, workers, counters, report, say)
-            await _finish([*workers, *counters])
+            await _finish([*workers, *counters], report)
         say("comparing")
         await judge(place.address, campaign.folder, report)
     finally:
@@ -108,7 +110,7 @@ async def _live(
     async with clients.some(names, len(counters), open, campaign.folder, campaign.seed) as (mayor, *others):
         await settle(mayor, place.address, campaign.patience)
         weather = Weather(place, workers, counters, campaign.folder, campaign.seed, campaign.calm)
-        report.blows = weather.done
+        report.blows, report.trouble = weather.done, weather.trouble
         over = asyncio.Event()
         say(f"{campaign.seconds:g} s of load and faults")
         async with asyncio.TaskGroup() as group:
@@ -119,14 +121,17 @@ async def _live(
             over.set()
             say("the faults stop, and what was begun goes on to its end")
         await none_left(place.address, ORDERS_LEFT, campaign.patience)
-        await _finish(counters)  # requests that nobody waits for any more are over after this
+        await _finish(counters, report)  # requests that nobody waits for any more are over after this
         for counter in counters:
             counter.start()
         await close(mayor, place.address, campaign.patience)
 
 
-async def _finish(posts: Sequence[Post]) -> None:
-    await asyncio.gather(*(asyncio.to_thread(post.finish) for post in posts))
+async def _finish(posts: Sequence[Post], report: Report) -> None:
+    ends = await asyncio.gather(*(asyncio.to_thread(post.finish) for post in posts), return_exceptions=True)
+    report.trouble += [str(end) for end in ends if isinstance(end, DidNotStop)]
+    if others := [end for end in ends if isinstance(end, BaseException) and not isinstance(end, DidNotStop)]:
+        raise others[0]
 
 
 async def settle(mayor: Client, address: str, patience: float) -> None:
@@ -161,7 +166,7 @@ async def none_left(address: str, left: str, patience: float) -> None:
 async def judge(address: str, folder: Path, report: Report) -> None:
     """Compare the ledgers with the database."""
     lines, found = ledger.read(folder), await look(address, folder)
-    report.faults = compare(lines, found)
+    report.faults = [*(Fault(Sort.BROKEN, what) for what in report.trouble), *compare(lines, found)]
     report.figures = _figures(lines, found)
     if report.faults:
         (folder / "faults").write_text("\n".join(str(fault) for fault in report.faults) + "\n")

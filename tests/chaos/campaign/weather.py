@@ -13,7 +13,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from tests.chaos.campaign.cable import Cable
-from tests.chaos.campaign.crew import Counter, Post
+from tests.chaos.campaign.crew import Counter, DidNotStop, Post
 from tests.chaos.campaign.island import Island
 from tests.chaos.campaign.places import Place
 from tests.chaos.processes import LEASE, write_lock
@@ -83,6 +83,8 @@ class Weather:
     folder: Path
     seed: int
     calm: float = 1.0
+    trouble: list[str] = field(default_factory=list[str])
+    """What processes did that they must not do."""
     done: Tally[Blow] = field(default_factory=Tally[Blow])
 
     async def rage(self, over: asyncio.Event) -> None:
@@ -148,7 +150,10 @@ class Weather:
         post.hand.go_on()
 
     async def _relieve(self, post: Post) -> None:
-        await asyncio.to_thread(post.finish)
+        try:
+            await asyncio.to_thread(post.finish)
+        except DidNotStop as error:
+            self.trouble.append(str(error))
         await self._replace(post)
 
     async def _replace(self, post: Post) -> None:
