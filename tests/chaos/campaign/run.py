@@ -42,7 +42,7 @@ class Campaign:
     servers: int = 2
     clients: int = 3
     at_once: int = 4
-    calm: float = 1.0
+    calm: float = 2.0
     patience: float = 120.0
     """Seconds that everything gets to come to its end when the faults have stopped."""
 
