@@ -4,7 +4,7 @@
 .DEFAULT_GOAL := help
 export PYTHON
 
-.PHONY: help demo test check simulate bench docs mutants audit lock clean
+.PHONY: help demo test check simulate bench chaos soak docs mutants audit lock clean
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
@@ -22,6 +22,14 @@ simulate: .venv/.stamp ## run the engine under simulated faults; SEEDS=1000 SEED
 
 bench: .venv/.stamp ## run the benchmarks
 	@.venv/bin/python -m benchmarks
+
+chaos: .venv/.stamp ## kill, stop and cut off processes and databases, and compare: [MINUTES=10] [DATABASE=all] [SEED=n]
+	@scripts/debian-packages mariadb-server
+	@.venv/bin/python -m tests.chaos.campaign --minutes $(or $(MINUTES),10) --database $(or $(DATABASE),all) $(if $(SEED),--seed $(SEED))
+
+soak: .venv/.stamp ## steady load, to see what grows: [MINUTES=20] [DATABASE=all]
+	@scripts/debian-packages mariadb-server
+	@.venv/bin/python -m tests.soak --minutes $(or $(MINUTES),20) --database $(or $(DATABASE),all)
 
 docs: .venv/.stamp ## build the documentation site, check its links, and run what it says
 	@.venv/bin/python scripts/site.py

@@ -221,6 +221,39 @@ async def test_a_compensation_has_a_session_too(database: str, shop: AsyncEngine
     assert await orders(shop) == []
 
 
+async def test_whatever_the_crash_point_a_compensation_is_recorded_under_its_own_name(
+    database: str, shop: AsyncEngine
+) -> None:
+    """Also by who takes over and finds its result in the inbox."""
+
+    @activity
+    async def reserve(ctx: ActivityContext) -> None:
+        await insert(ctx.session, ctx.instance_id)
+
+    @reserve.compensate
+    async def give_back(ctx: ActivityContext) -> None:
+        await ctx.session.execute(text("DELETE FROM orders WHERE id = :id"), {"id": ctx.instance_id})
+
+    @workflow
+    async def job(ctx: WorkflowContext) -> None:
+        await reserve(ctx)
+        raise ValueError("no")
+
+    crashes, step = 1, 0
+    while crashes:
+        step += 1
+        async with TestEnvironment(database, workflows=[job]) as env:
+            handle = await env.app.start_workflow(job.with_options(instance_id=f"crash at {step}"))
+            env.crash_at_step(step)
+            with pytest.raises(WorkflowFailedError):
+                await asyncio.wait_for(handle.result(), 20)
+            names = [(entry.kind, entry.name) async for entry in handle.history()]
+            assert names == [("activity", "reserve"), ("compensation", "give_back")], f"crash at {step}"
+            crashes = env.crashes
+    assert step > 4
+    assert await orders(shop) == []
+
+
 async def test_several_at_once(database: str, shop: AsyncEngine) -> None:
     @workflow
     async def job(ctx: WorkflowContext) -> int:

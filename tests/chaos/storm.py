@@ -12,12 +12,13 @@ import json
 import logging
 import os
 import random
+import sqlite3
 import subprocess
 import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -271,6 +272,9 @@ class Reception:
 
 async def rows(address: str, sql: str) -> list[tuple[Any, ...]]:
     """What the database says."""
+    if "://" not in address:
+        with closing(sqlite3.connect(address, isolation_level=None, timeout=30)) as file:
+            return file.execute(sql).fetchall()
     if address.startswith("mysql"):
         found = await mariadb.execute(address, sql)  # texts are bytes there
         return [tuple(value.decode() if isinstance(value, bytes) else value for value in row) for row in found]
@@ -285,7 +289,7 @@ async def count(address: str, sql: str) -> int:
     """A number from the database, or -1 while it does not answer."""
     try:
         return int((await rows(address, sql))[0][0])
-    except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, asyncmy.errors.MySQLError):
+    except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, asyncmy.errors.MySQLError, sqlite3.Error):
         return -1
 
 

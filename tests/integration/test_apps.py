@@ -153,6 +153,47 @@ async def test_shutdown_waits_for_running_activities(database: str) -> None:
         assert await client.get_handle(handle.instance_id).result() == "it done"
 
 
+@pytest.mark.timeout(20)
+async def test_shutdown_waits_for_running_activities_also_while_back_offs_run_out(
+    database: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Attempts that come due then are for who takes over: no alarm rings for them without end."""
+    failed = asyncio.Event()
+
+    @activity
+    async def slow(ctx: ActivityContext) -> int:
+        await failed.wait()
+        await asyncio.sleep(0.2)  # longer than the back-off
+        return 7
+
+    @activity(retry=RetryPolicy.fixed(1000, 0.05))
+    async def fails(ctx: ActivityContext) -> None:
+        asyncio.get_running_loop().call_later(0.02, failed.set)  # once it is known that it has failed
+        raise ConnectionError("busy")
+
+    @workflow
+    async def finishing(ctx: WorkflowContext) -> int:
+        return await slow(ctx)
+
+    @workflow
+    async def failing(ctx: WorkflowContext) -> None:
+        await fails(ctx)
+
+    app = App(database, workflows=[finishing, failing], shutdown_timeout=20, block_warning=5)
+    await app.startup()
+    first = await app.start_workflow(finishing)
+    second = await app.start_workflow(failing)
+    await failed.wait()
+    await app.shutdown()
+
+    async with Client(database, workflows=[finishing, failing]) as client:
+        assert (await client.get_result(first.instance_id)).output == 7
+        left = await client.get_instance(second.instance_id)
+    assert left is not None
+    assert left.worker_id is None
+    assert "the event loop has been blocked" not in caplog.text
+
+
 async def test_shutdown_starts_no_activity_that_waits_for_a_slot(database: str) -> None:
     blocked = Blocked()
     async with App(database, workflows=[blocked.workflow], max_concurrent_activities=1) as app:

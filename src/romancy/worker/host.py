@@ -325,7 +325,7 @@ class Host:
         execution, now = self.execution, self._now()
         undo = execution.next_undo()
         if undo is not None and undo.op == mail.op:
-            execution.compensated(undo, ended, now)
+            execution.compensated(undo, ended, now, name=Work(undo.issue, undo).name)
         elif mail.op in execution.run.pending:
             self._feed(Resolution(Kind.ACTIVITY, mail.op, now, Outcome.OK, result.value), ended)
         elif (issue := execution.undoable(mail.op)) is not None:
@@ -612,9 +612,11 @@ class Host:
             return Status.COMPENSATING
         return Status.RUNNING if hold else waiting_status(self.execution.run)
 
-    def next_due(self) -> int | None:
-        """When this instance must go on by itself."""
+    def next_due(self, *, here: bool = False) -> int | None:
+        """When this instance must go on by itself; here: as far as this worker will see to it."""
         execution, waiting = self.execution, self._retries.waiting
+        if here and self.worker.stopping:
+            waiting = {}  # whoever takes over makes the next attempt: an alarm would ring for it without end
         if not execution.run.due and not waiting and self.identity.deadline_at is None:
             return None  # the common case, asked twice at every step
         dues = [backoff.next_at for backoff in waiting.values()]
@@ -781,7 +783,7 @@ class Host:
         # A worker that goes starts nothing: what is due would be due again at once, for ever. Whoever comes next sees to it.
         if self.gone or self.worker.stopping:
             return
-        due = self.next_due()
+        due = self.next_due(here=True)
         if due == self._alarm_due:
             return
         if self._alarm is not None:

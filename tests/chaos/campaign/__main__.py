@@ -1,0 +1,74 @@
+"""`make chaos [MINUTES=10] [DATABASE=sqlite|postgres|mariadb|all] [SEED=n]`: exits with 1 if anything is wrong."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import shutil
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+from tests.chaos.campaign import places
+from tests.chaos.campaign.run import Campaign, Report, wage
+from tests.chaos.processes import ROOT
+
+_SHOWN = 20
+
+
+def main() -> int:
+    """Campaigns on the databases that are wanted; the exit code."""
+    given = _arguments()
+    seed: int = time.time_ns() % 1_000_000 if given.seed is None else given.seed
+    worst = 0
+    for kind in places.KINDS if given.database == "all" else [given.database]:
+        if reason := places.why_not(kind):
+            print(f"SKIPPED {kind}: {reason}")
+            worst = max(worst, 0 if given.database == "all" else 2)
+            continue
+        worst = max(worst, _one(kind, 60 * given.minutes, seed, given.folder / f"{kind}-{seed}"))
+    return worst
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m tests.chaos.campaign", description=__doc__)
+    parser.add_argument("--minutes", type=float, default=10.0, help="how long faults come (default: %(default)s)")
+    parser.add_argument("--database", choices=[*places.KINDS, "all"], default="all", help="where (default: %(default)s)")
+    parser.add_argument("--seed", type=int, help="of the plan; a new one each time if it is not given")
+    parser.add_argument("--folder", type=Path, default=ROOT / "build" / "chaos", help="where evidence is kept")
+    return parser.parse_args()
+
+
+def _one(kind: str, seconds: float, seed: int, folder: Path) -> int:
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    began = time.monotonic()
+    print(f"{kind}, seed {seed}", flush=True)
+    report = asyncio.run(wage(Campaign(kind, seconds, seed, folder), lambda text: _say(began, text)))
+    _show(report)
+    if report.faults:
+        print(f"  FAULTS: the evidence is in {folder}; the same plan again: SEED={seed} DATABASE={kind}")
+        return 1
+    print("  nothing acknowledged is lost, nothing refused was done, nothing doubled, nothing out of order")
+    shutil.rmtree(folder)
+    return 0
+
+
+def _say(began: float, text: str) -> None:
+    print(f"  {time.monotonic() - began:6.1f} s  {text}", flush=True)
+
+
+def _show(report: Report) -> None:
+    for blow, times in sorted(report.blows.items()):
+        print(f"  {times:6}  {blow}")
+    for what, number in report.figures.items():
+        print(f"  {number:6}  {what}")
+    for sort, times in Counter(fault.sort for fault in report.faults).items():
+        print(f"  {times:6}  FAULTS of the sort `{sort}`")
+    for fault in report.faults[:_SHOWN]:
+        print(f"          {fault}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

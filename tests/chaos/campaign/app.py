@@ -1,0 +1,160 @@
+"""The app of the campaign: `romancy serve tests.chaos.campaign.app:app`.
+
+`python -m tests.chaos.campaign.app` is a worker alone; it ends with its standard input. Options come from the environment.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import faulthandler
+import json
+import logging
+import os
+import signal
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+from tests.chaos.campaign.ledger import Deed
+from tests.chaos.campaign.plants import VARIABLE, Plant, planted
+from tests.chaos.campaign.town import WORKFLOWS
+
+from romancy import App, RetryPolicy
+from romancy.ingress.types import ASGIApp, Message, Receive, Scope, Send
+
+_PATHS = {
+    "/": Deed.EVENT,
+    "/events": Deed.EVENT,
+    "/api/v1/workflows/start": Deed.START,
+    "/api/v1/messages": Deed.MESSAGE,
+}
+_REFUSED = (409, {"error": "This fault was planted.", "error_type": "PlantedError", "retryable": False})
+WATCHED = "ROMANCY_CHAOS_WATCHED"
+"""Set in the processes of a campaign."""
+_TAKEN = (202, {"status": "accepted", "instance_ids": []})
+
+
+class TownApp(App):
+    """An app before which faults can be planted."""
+
+    def __init__(self, database: str | None = None, **options: Any) -> None:
+        patient = RetryPolicy.fixed(1000, 0.1)  # the database may be away for long
+        super().__init__(database, workflows=WORKFLOWS, default_retry=patient, **options)
+        self._held_back: list[Callable[[], Any]] = []
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve, as well as the planted fault allows."""
+        deed = _deed_of(scope)
+        if deed is None or VARIABLE not in os.environ:
+            return await super().__call__(scope, receive, send)
+        body = await _read(receive)
+        key = _key_of(deed, scope, body)
+        serve = _Serving(super().__call__, scope)
+        if planted(Plant(f"lost-{deed}"), key):
+            await _answer(send, *_TAKEN)
+        elif planted(Plant(f"refused-{deed}"), key):
+            await serve(body, _nobody)
+            await _answer(send, *_REFUSED)
+        elif deed is Deed.MESSAGE and planted(Plant.DISORDERED_MESSAGE, key):
+            self._held_back.append(lambda: serve(body, _nobody))
+            await _answer(send, *_TAKEN)
+        else:
+            await self._serve_again(deed, key, body, serve)
+            await serve(body, send)
+            if deed is Deed.MESSAGE:
+                for late in [self._held_back.pop() for _ in list(self._held_back)]:
+                    await late()
+
+    async def _serve_again(self, deed: Deed, key: str, body: bytes, serve: _Serving) -> None:
+        if deed is Deed.MESSAGE and planted(Plant.DOUBLED_MESSAGE, key):
+            await serve(body, _nobody)
+        if deed is Deed.EVENT and planted(Plant.DOUBLED_EVENT, key):
+            await serve(json.dumps({**json.loads(body), "source": "nobody"}).encode(), _nobody)
+
+
+class _Serving:
+    """Requests like one that has come, with the bodies they are given."""
+
+    def __init__(self, app: ASGIApp, scope: Scope) -> None:
+        self._app = app
+        self._scope = scope
+
+    async def __call__(self, body: bytes, send: Send) -> None:
+        said = False
+
+        async def receive() -> Message:
+            nonlocal said
+            if said:
+                await asyncio.Event().wait()  # the client stays
+            said = True
+            return {"type": "http.request", "body": body, "more_body": False}
+
+        others = [pair for pair in self._scope["headers"] if pair[0] != b"content-length"]
+        headers = [*others, (b"content-length", str(len(body)).encode())]
+        await self._app({**self._scope, "headers": headers}, receive, send)
+
+
+def _deed_of(scope: Scope) -> Deed | None:
+    if scope["type"] != "http" or scope["method"] != "POST":
+        return None
+    path: str = scope["path"]
+    return Deed.CANCEL if path.startswith("/cancel/") else _PATHS.get(path)
+
+
+def _key_of(deed: Deed, scope: Scope, body: bytes) -> str:
+    if deed is Deed.CANCEL:
+        return str(scope["path"])
+    try:
+        parts = json.loads(body)
+    except ValueError:
+        return ""
+    if deed is Deed.START and parts.get("workflow") != "order":
+        return ""  # without those who are always there nothing begins
+    return str(parts.get({Deed.START: "instance_id", Deed.EVENT: "id", Deed.MESSAGE: "data"}[deed]))
+
+
+async def _read(receive: Receive) -> bytes:
+    body: bytes = b""
+    while True:
+        message = await receive()
+        body += bytes(message.get("body", b""))
+        if not message.get("more_body"):
+            return body
+
+
+async def _answer(send: Send, status: int, content: dict[str, Any]) -> None:
+    headers = [(b"content-type", b"application/json")]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": json.dumps(content).encode()})
+
+
+async def _nobody(message: Message) -> None:
+    """The answer is heard by nobody."""
+
+
+app = TownApp()
+
+
+def tell_where(number: int, frame: object) -> None:
+    """Say where every task and thread is: for a process that does not end."""
+    faulthandler.dump_traceback(all_threads=True)
+    for task in asyncio.all_tasks(asyncio.get_running_loop()):
+        task.print_stack(file=sys.stderr)
+
+
+if WATCHED in os.environ:
+    signal.signal(signal.SIGUSR1, tell_where)
+
+
+async def main() -> None:
+    """Run until standard input ends."""
+    async with app:
+        print("ready", flush=True)
+        await asyncio.to_thread(sys.stdin.buffer.read)
+
+
+if __name__ == "__main__":
+    logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    with suppress(KeyboardInterrupt):
+        asyncio.run(main())

@@ -1,0 +1,49 @@
+"""`make soak [MINUTES=20] [DATABASE=sqlite|postgres|mariadb|all]`: exits with 1 if anything grows."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import shutil
+import sys
+from pathlib import Path
+
+from tests.chaos.campaign import places
+from tests.chaos.processes import ROOT
+from tests.soak.run import Soak, soak
+
+
+def main() -> int:
+    """Soaks on the databases that are wanted; the exit code."""
+    given = _arguments()
+    worst = 0
+    for kind in places.KINDS if given.database == "all" else [given.database]:
+        if reason := places.why_not(kind):
+            print(f"SKIPPED {kind}: {reason}")
+            worst = max(worst, 0 if given.database == "all" else 2)
+            continue
+        worst = max(worst, _one(kind, 60 * given.minutes, given.folder / kind, given.rate))
+    return worst
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m tests.soak", description=__doc__)
+    parser.add_argument("--minutes", type=float, default=20.0, help="how long (default: %(default)s)")
+    parser.add_argument("--database", choices=[*places.KINDS, "all"], default="all", help="where (default: %(default)s)")
+    parser.add_argument("--rate", type=float, default=20.0, help="workflows a second (default: %(default)s)")
+    parser.add_argument("--folder", type=Path, default=ROOT / "build" / "soak", help="where samples are kept")
+    return parser.parse_args()
+
+
+def _one(kind: str, seconds: float, folder: Path, rate: float) -> int:
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    print(f"{kind}: {seconds:g} s, {rate:g} workflows a second, all samples in {folder / 'samples.csv'}", flush=True)
+    verdicts = asyncio.run(soak(Soak(kind, seconds, folder, rate), lambda text: print(f"  {text}", flush=True)))
+    for verdict in verdicts:
+        print(f"  {verdict}")
+    return 0 if all(verdict.is_flat for verdict in verdicts) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

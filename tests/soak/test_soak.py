@@ -1,0 +1,55 @@
+"""A short soak on each database; `make soak` is the long one. What depends on how busy the machine is, is not judged."""
+
+from __future__ import annotations
+
+import csv
+import os
+import threading
+from pathlib import Path
+
+import pytest
+from tests import databases
+from tests.chaos.campaign import places
+from tests.soak.run import Soak, soak
+from tests.soak.verdict import TIMES
+
+pytestmark = [pytest.mark.chaos, pytest.mark.slow]
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("kind", [kind for kind in places.KINDS if kind in databases.names()])
+async def test_nothing_grows(kind: str, tmp_path: Path) -> None:
+    if reason := places.why_not(kind):
+        pytest.skip(reason)
+    verdicts = await soak(Soak(kind, 20, tmp_path))
+    assert [str(one) for one in verdicts if not one.is_flat and one.name not in TIMES] == []
+    assert {"memory_mb", "threads", "files", "rows:romancy_history", *TIMES} <= {one.name for one in verdicts}
+    with (tmp_path / "samples.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) > 8
+    assert sum(float(row["ended"]) for row in rows) > 50
+
+
+@pytest.mark.timeout(120)
+async def test_what_leaks_is_seen(tmp_path: Path) -> None:
+    stop = threading.Event()
+    kept: list[bytes] = []
+    files: list[int] = []
+    threads: list[threading.Thread] = []
+
+    def leak() -> None:
+        kept.append(os.urandom(4_000_000))
+        files.extend(os.dup(0) for _ in range(3))
+        threads.append(threading.Thread(target=stop.wait))
+        threads[-1].start()
+
+    try:
+        verdicts = await soak(Soak("sqlite", 12, tmp_path, rate=60, keeps=True, leak=leak))
+    finally:
+        stop.set()
+        for file in files:
+            os.close(file)
+        for thread in threads:
+            thread.join()
+    grows = {one.name for one in verdicts if not one.is_flat}
+    assert {"memory_mb", "threads", "files", "rows:romancy_history", "rows:romancy_events"} <= grows
