@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from asyncmy.connection import Connection as DriverConnection
 
+from romancy.codec import Coder
 from romancy.errors import ConfigurationError
 from romancy.store.mysql.connections import SESSION_OF_OTHERS, Connections, Link, Result, decoded, require_session
 from romancy.store.mysql.cursor import MySqlCursor
@@ -28,15 +29,15 @@ def server_engine(connections: Connections) -> AsyncEngine:
     )
 
 
-def cursor_on(connection: Connection, connections: Connections) -> MySqlCursor:
+def cursor_on(connection: Connection, connections: Connections, coder: Coder) -> MySqlCursor:
     """The deciding code's statements in a transaction of SQLAlchemy: of such an engine, or of a user's own."""
     raw: Any = connection.connection.driver_connection
     if isinstance(raw, DriverConnection):
-        cursor = MySqlCursor(Link(raw, connections.packet, decode=True), wait=await_only)
+        cursor = MySqlCursor(Link(raw, connections.packet, decode=True), wait=await_only, coder=coder)
         found = await_only(Link(raw, connections.packet).ask(SESSION_OF_OTHERS))
     else:
         plain = PlainLink(connection.connection)
-        cursor = MySqlCursor(plain, wait=_nothing_to_wait_for)
+        cursor = MySqlCursor(plain, wait=_nothing_to_wait_for, coder=coder)
         found = plain.ask(SESSION_OF_OTHERS)
     require_session(found.rows[0])
     return cursor

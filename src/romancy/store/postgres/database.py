@@ -134,7 +134,7 @@ class PostgresDatabase(ServerDatabase["Connection[Any]"]):
 
     def cursor_on(self, connection: AlchemyConnection) -> AlchemyCursor:
         """The deciding code's statements in a transaction of such an engine."""
-        return AlchemyCursor(connection, _bind, returning=True)
+        return AlchemyCursor(connection, _bind, self.coder, returning=True)
 
     async def run_on(self, connection: object, work: Work[T]) -> T:
         """Do work on a connection of the driver."""
@@ -143,7 +143,7 @@ class PostgresDatabase(ServerDatabase["Connection[Any]"]):
                 f"using() got {type(connection).__name__}: give a connection or session of SQLAlchemy, or a connection of "
                 "asyncpg."
             )
-        return await run(partial(work, PostgresCursor(cast(Link, connection))))
+        return await run(partial(work, PostgresCursor(cast(Link, connection), self.coder)))
 
     # --- the short way
 
@@ -192,7 +192,7 @@ class PostgresDatabase(ServerDatabase["Connection[Any]"]):
 
     def cursor(self, connection: Link) -> Cursor:
         """What runs statements on a connection."""
-        return PostgresCursor(connection)
+        return PostgresCursor(connection, self.coder)
 
     async def begin(self, connection: Link, token: str, *, in_turn: bool) -> bool:
         """Begin a transaction that leaves its token behind; in turn if that is wanted: is something staged then?"""

@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from romancy.codec import Coder
 from romancy.store.sql.cursor import Line, Values
 
 if TYPE_CHECKING:
@@ -20,8 +21,11 @@ class AlchemyCursor:
 
     many_at_once = False
 
-    def __init__(self, connection: Connection, bind: Bind, *, json_lines: bool = False, returning: bool = False) -> None:
+    def __init__(
+        self, connection: Connection, bind: Bind, coder: Coder, *, json_lines: bool = False, returning: bool = False
+    ) -> None:
         self._connection = connection
+        self.coder = coder
         self._bind = bind
         self._json_lines = json_lines
         self._returning = returning
