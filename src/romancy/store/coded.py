@@ -16,7 +16,7 @@ import asyncio
 import builtins
 import inspect
 import logging
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
@@ -324,7 +324,7 @@ class CodedStore:
                     if await self._is_gone(home, standings.get(home.instance_id)):
                         await _called("delete a blob", offload.blobs.delete, key)
                         deleted += 1
-        except StoreError as error:
+        except Exception as error:  # whoever keeps them may raise anything: the rest of the upkeep goes on
             _log.warning("blobs that nobody refers to could not be deleted, will try again: %s", error)
         return deleted
 
@@ -555,6 +555,10 @@ async def _pages(listed: Any) -> AsyncIterator[builtins.list[tuple[str, float]]]
                 page = []
         yield page
         return
-    rest = iter(listed)
-    while page := await _called("list blobs", lambda: list(islice(rest, _SWEEP_PAGE))):
+    rest: Iterator[tuple[str, float]] = iter(listed)
+    while page := await _called("list blobs", _some, rest):
         yield page
+
+
+def _some(rest: Iterator[tuple[str, float]]) -> builtins.list[tuple[str, float]]:
+    return list(islice(rest, _SWEEP_PAGE))
