@@ -126,8 +126,9 @@ def read_codec(value: Any) -> Coder:
     """What was given as `codec`; from a variable, where to find it: `module:name`. Raises `ValueError`."""
     if isinstance(value, Coder):
         return value
-    given = _found(value) if isinstance(value, str) else value
-    layers: list[Any] = list(given) if isinstance(given, list | tuple) else [given]
+    if isinstance(value, str):
+        return read_codec(_found(value))
+    layers: list[Any] = list(value) if isinstance(value, list | tuple) else [value]
     offload = layers.pop() if layers and isinstance(layers[-1], Offload) else None
     for layer in layers:
         _check(layer)
