@@ -25,6 +25,7 @@ from romancy import (
     Offload,
     RetryPolicy,
     Status,
+    StoreError,
     WorkflowContext,
     WorkflowFailedError,
     activity,
@@ -288,12 +289,13 @@ async def repeat(call: Callable[[], Any]) -> Any:
             await asyncio.sleep(0.001)
 
 
-async def test_a_crash_at_any_step_changes_nothing(tmp_path: Path) -> None:
-    right = ["abc", "bc!", "abc", "abc"]
-    found, steps = await walk(TestEnvironment(codec=everything(tmp_path, over=100), replay_always=True))
+async def test_a_crash_at_any_step_changes_nothing(database: str, tmp_path: Path) -> None:
+    right, codec = ["abc", "bc!", "abc", "abc"], everything(tmp_path, over=100)
+    found, steps = await walk(TestEnvironment(database, workflows=[long_way], codec=codec, replay_always=True))
     assert found == right
     for step in range(1, steps + 1):
-        env = TestEnvironment(codec=everything(tmp_path, over=100))
+        databases.kind_of(database).empty(database)
+        env = TestEnvironment(database, workflows=[long_way], codec=codec)
         assert (await walk(env, step))[0] == right, step
 
 
@@ -464,18 +466,31 @@ def store_of(env: TestEnvironment) -> CodedStore:
     return store
 
 
-async def test_what_the_shelf_does_not_take_is_put_there_again(database: str) -> None:
+async def test_what_the_shelf_does_not_take_stays_in_the_database(database: str) -> None:
     shelf = Shelf()
     async with TestEnvironment(database, workflows=[patient], codec=Offload(shelf, over=100)) as env:
-        handle = await env.app.start_workflow(patient, "abc")
+        shelf.trouble = ConnectionError("nobody there")
+        handle = await env.app.start_workflow(patient, "abc" * 100)
+        await env.settle()
+        assert len(shelf.blobs) == 3  # what came later: a result, and what was asked
+        await env.app.send_event("go", "tests", {"to": "abc" * 100})
+        assert await handle.result() == "abc" * 101
+
+
+async def test_a_shelf_that_is_away_is_asked_again(database: str) -> None:
+    shelf = Shelf()
+    await begin(database, codec=Offload(shelf, over=100))
+    async with restarted(database, codec=Offload(shelf, over=100)) as env:
+        shelf.trouble = ConnectionError("nobody there")
+        with pytest.raises(StoreError, match="could not get a blob: ConnectionError: nobody there") as raised:
+            [entry async for entry in env.app.history("p")]
+        assert raised.value.retryable
+        await env.app.send_event("go", "tests", {"to": "abc"})
         shelf.trouble = ConnectionError("nobody there")
         await env.settle()
-        await env.app.send_event("go", "tests", {"to": "abc"})
-        assert await handle.result() == "abcabc"
-        assert len(shelf.blobs) == 1
-        shelf.trouble = ConnectionError("nobody there")
-        with pytest.raises(Exception, match="could not get a blob: ConnectionError: nobody there"):
-            [entry async for entry in env.app.history(handle.instance_id)]
+        assert env.app._finder is not None
+        env.app._finder.look()
+        assert await env.app.get_handle("p").result() == "abcabc"
 
 
 async def test_a_blob_that_is_gone_blocks_its_instance_until_it_is_back(database: str) -> None:

@@ -51,10 +51,10 @@ class Coder:
                 raw = frame(layer.name, data)
         return raw
 
-    def put_out(self, raw: bytes, place: Place, home: Home, puts: Puts) -> bytes:
+    def put_out(self, raw: bytes, place: Place, home: Home, puts: Puts | None) -> bytes:
         """What is stored for a payload; if it is large, a reference, and the blob joins those that are to be put."""
         raw = self.encode(raw, place)
-        if self.offload is None or len(raw) < self.offload.over:
+        if puts is None or self.offload is None or len(raw) < self.offload.over:
             return raw
         key = self.offload.name_for(home)
         if key is None:

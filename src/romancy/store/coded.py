@@ -16,7 +16,7 @@ import asyncio
 import builtins
 import inspect
 import logging
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
@@ -65,6 +65,8 @@ _SWEEP_EVERY = 3600 * MICROS
 _SWEEP_PAGE = 500
 _AT_ONCE = 16
 """Blobs that are put or got at the same time."""
+_PATIENCE = 30.0
+"""Seconds that one of them may take."""
 _TALK: Mapping[Kind, Place] = {Kind.EVENT: EVENT, Kind.MESSAGE: MESSAGE}
 
 
@@ -111,8 +113,8 @@ class CodedStore:
                 ready[index] = self._encoded(write)
             except Exception as error:  # a layer may raise anything
                 answers[index] = _not_encoded(error)
-        self._kept.update({id(one.write): one for one in ready.values() if type(one.write) is Transition})
-        await self._put([put for one in ready.values() for put in one.puts])
+        await self._put_all(ready)
+        self._kept.update({id(one.write): one for one in ready.values() if one.puts and type(one.write) is Transition})
         written = await self._inner.commit([one.encoded for one in ready.values()])
         for index, answer in zip(ready, written, strict=True):
             self._kept.pop(id(batch[index]), None)
@@ -121,10 +123,17 @@ class CodedStore:
 
     def _encoded(self, write: Write) -> _Kept:
         kept = self._kept.get(id(write))
-        if kept is not None and kept.write is write:
+        if kept is not None:
             return kept
-        out = _Out(self._coder)
-        return _Kept(write, out.write(write), out.puts)
+        puts: Puts = []
+        return _Kept(write, _Out(self._coder, puts).write(write), puts)
+
+    async def _put_all(self, ready: dict[int, _Kept]) -> None:
+        """Put the blobs of all writes. A write of which one cannot be put is written with its payloads in the database."""
+        failed = await self._put([put for one in ready.values() for put in one.puts])
+        for index, one in ready.items() if failed else ():
+            if any(key in failed for key, _ in one.puts):
+                ready[index] = _Kept(one.write, _Out(self._coder).write(one.write), [])
 
     async def _answer(self, write: Write, answer: Answer | StoreError) -> Answer | StoreError:
         if type(answer) is Applied and answer.replies and type(write) is Transition:
@@ -145,25 +154,27 @@ class CodedStore:
 
     async def begin_on(self, connection: object, create: Create) -> Answer:
         """A new instance in somebody's transaction."""
-        out = _Out(self._coder)
-        encoded = out.create(create)
-        await self._put(out.puts)
+        encoded = await self._put_out(lambda out: out.create(create))
         answer = await self._inner.begin_on(connection, encoded)
         return self._existing(create, answer) if isinstance(answer, Existing) else answer
 
     async def say_on(self, connection: object, deed: Said, *, now: int) -> Refused | None:
         """Say something in somebody's transaction."""
-        out = _Out(self._coder)
-        encoded = out.deed(deed)
-        await self._put(out.puts)
+        encoded = await self._put_out(lambda out: out.deed(deed))
         return await self._inner.say_on(connection, encoded, now=now)
 
     async def deposit(self, session: AsyncSession, deposit: Deposit) -> Left | Refused:
         """Leave a result in an activity's own transaction."""
-        out = _Out(self._coder)
-        encoded = replace(deposit, deeds=tuple([out.deed(deed) for deed in deposit.deeds]))
-        await self._put(out.puts)
-        return await self._inner.deposit(session, encoded)
+        deeds = await self._put_out(lambda out: tuple([out.deed(deed) for deed in deposit.deeds]))
+        return await self._inner.deposit(session, replace(deposit, deeds=deeds))
+
+    async def _put_out(self, encode: Callable[[_Out], T]) -> T:
+        puts: Puts = []
+        try:
+            encoded = encode(_Out(self._coder, puts))
+            return encode(_Out(self._coder)) if await self._put(puts) else encoded
+        except Exception as error:  # a layer may raise anything
+            raise _not_encoded(error) from error
 
     async def forget(self, *, events_before: int, messages_before: int, limit: int) -> int:
         """Delete what is old; now and then, blobs that nobody refers to."""
@@ -294,10 +305,16 @@ class CodedStore:
 
     # --- blobs
 
-    async def _put(self, puts: Puts) -> None:
-        if puts and self._coder.offload is not None:
-            put = self._coder.offload.blobs.put
-            await _few_at_once([_called("put a blob", put, key, data) for key, data in puts])
+    async def _put(self, puts: Puts) -> set[str]:
+        """Put blobs; the keys of those that could not be put."""
+        if not puts or self._coder.offload is None:
+            return set()
+        put = self._coder.offload.blobs.put
+        done = await _few_at_once([_called("put a blob", put, key, data) for key, data in puts])
+        failed = {key: one for (key, _), one in zip(puts, done, strict=True) if isinstance(one, StoreError)}
+        for error in list(failed.values())[:1]:
+            _log.warning("%s (%d in all). These payloads stay in the database.", error, len(failed))
+        return set(failed)
 
     async def _fetched(self, raws: Iterable[bytes | None]) -> _In:
         offload = self._coder.offload
@@ -305,6 +322,9 @@ class CodedStore:
             return _In(self._coder)
         keys = list(dict.fromkeys(key for raw in raws if (key := self._coder.blob_of(raw)) is not None))
         found = await _few_at_once([_called("get a blob", offload.blobs.get, key) for key in keys])
+        for one in found:
+            if isinstance(one, StoreError):
+                raise one
         return _In(self._coder, {key: blob for key, blob in zip(keys, found, strict=True) if blob is not None})
 
     async def sweep_blobs(self) -> int:
@@ -322,7 +342,8 @@ class CodedStore:
                 standings = await self._inner.standings(sorted({home.instance_id for home in homes.values()}))
                 for key, home in homes.items():
                     if await self._is_gone(home, standings.get(home.instance_id)):
-                        await _called("delete a blob", offload.blobs.delete, key)
+                        if isinstance(error := await _called("delete a blob", offload.blobs.delete, key), StoreError):
+                            raise error
                         deleted += 1
         except Exception as error:  # whoever keeps them may raise anything: the rest of the upkeep goes on
             _log.warning("blobs that nobody refers to could not be deleted, will try again: %s", error)
@@ -337,10 +358,10 @@ class CodedStore:
 
 
 class _Out:
-    """Encodes records. Large payloads join `puts`."""
+    """Encodes records. Large payloads join `puts`; without that they stay where they are."""
 
-    def __init__(self, coder: Coder) -> None:
-        self.puts: Puts = []
+    def __init__(self, coder: Coder, puts: Puts | None = None) -> None:
+        self._puts = puts
         self._coder = coder
 
     def write(self, write: Write) -> Write:
@@ -424,7 +445,7 @@ class _Out:
         )
 
     def _value(self, raw: bytes, home: Home, *place: str) -> bytes:
-        return self._coder.put_out(raw, place, home, self.puts)
+        return self._coder.put_out(raw, place, home, self._puts)
 
     def _small(self, digest: bytes, *place: str) -> bytes:
         return self._coder.encode(digest, place) if digest else digest
@@ -510,6 +531,7 @@ def _of_attempts(attempts: Iterable[Attempt]) -> builtins.list[bytes | None]:
 
 
 def _not_encoded(error: Exception) -> StoreError:
+    """The error's words may hold what was to be encoded: they are the cause's."""
     failed = StoreError(f"A payload could not be encoded ({type(error).__name__}): see the layers of App(codec=...).")
     failed.__cause__ = error
     return failed
@@ -519,29 +541,29 @@ def _not_encoded(error: Exception) -> StoreError:
 
 
 async def _called(what: str, call: Callable[..., Any], *args: Any) -> Any:
+    """What a call gives; a `StoreError` if it fails, or takes too long. It may raise anything."""
     try:
-        if inspect.iscoroutinefunction(call):
-            return await call(*args)
-        result = await asyncio.to_thread(call, *args)
-        return await result if inspect.isawaitable(result) else result
+        async with asyncio.timeout(_PATIENCE):
+            if inspect.iscoroutinefunction(call):
+                return await call(*args)
+            result = await asyncio.to_thread(call, *args)
+            return await result if inspect.isawaitable(result) else result
     except Exception as error:
         failed = StoreError(f"The blob store of App(codec=...) could not {what}: {type(error).__name__}: {error}")
         failed.retryable = True
-        raise failed from error
+        failed.__cause__ = error
+        return failed
 
 
-async def _few_at_once(calls: Sequence[Any]) -> builtins.list[Any]:
-    found: builtins.list[Any] = []
-    for start in range(0, len(calls), _AT_ONCE):
-        some = [asyncio.ensure_future(call) for call in calls[start : start + _AT_ONCE]]
-        done = await asyncio.gather(*some, return_exceptions=True)
-        for one in done:
-            if isinstance(one, BaseException):
-                for late in calls[start + _AT_ONCE :]:
-                    late.close()
-                raise one
-        found += done
-    return found
+async def _few_at_once(calls: Sequence[Coroutine[Any, Any, Any]]) -> builtins.list[Any]:
+    """What calls give, in order."""
+    slots = asyncio.Semaphore(_AT_ONCE)
+
+    async def one(call: Coroutine[Any, Any, Any]) -> Any:
+        async with slots:
+            return await call
+
+    return list(await asyncio.gather(*map(one, calls)))
 
 
 async def _pages(listed: Any) -> AsyncIterator[builtins.list[tuple[str, float]]]:
@@ -556,7 +578,7 @@ async def _pages(listed: Any) -> AsyncIterator[builtins.list[tuple[str, float]]]
         yield page
         return
     rest: Iterator[tuple[str, float]] = iter(listed)
-    while page := await _called("list blobs", _some, rest):
+    while page := await asyncio.to_thread(_some, rest):
         yield page
 
 

@@ -648,7 +648,7 @@ class Host:
             self._consumed = [one for one in self._consumed if one not in transition.consumed]
         if self.worker.on_committed is not None:
             self.worker.on_committed(self)
-        encoded = next((reply.value for reply in answer.replies if is_encoded(reply.value)), None)
+        encoded = next((one.value for one in answer.replies if is_encoded(one.value)), None) if answer.replies else None
         if self.worker.teller is not None and encoded is None:
             self.worker.teller.committed(self, transition, answer, self._untold)
         if transition.deeds:
