@@ -448,7 +448,8 @@ class _Out:
         return self._coder.put_out(raw, place, home, self._puts)
 
     def _small(self, digest: bytes, *place: str) -> bytes:
-        return self._coder.encode(digest, place) if digest else digest
+        encoded = self._coder.encode(digest, place) if digest else digest
+        return encoded if is_encoded_digest(encoded) else digest
 
 
 class _In:
