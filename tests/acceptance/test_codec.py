@@ -248,6 +248,16 @@ async def test_no_secret_of_a_tour_is_in_the_database(database: str, shop: Async
     assert not any(SECRET.encode() in path.read_bytes() for path in blobs)
 
 
+async def test_what_an_event_starts_that_others_handle_is_encoded_too(database: str) -> None:
+    async with TestEnvironment(database, workflows=[greeted], codec=Encrypt(OLD)):
+        """It leaves word that it handles such events."""
+    async with Client(database, workflows=[], codec=Encrypt(OLD)) as client:
+        (started,) = (await client.send_event("greeted", "tests", {"name": beside("greeting")})).instance_ids
+    assert where(SECRET, database) == []
+    async with TestEnvironment(database, workflows=[greeted], codec=Encrypt(OLD), start=LATER) as env:
+        assert await env.app.get_handle(started).result() == beside("greeting")
+
+
 # --- crash and replay
 
 
