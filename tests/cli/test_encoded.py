@@ -58,7 +58,7 @@ def test_what_is_encoded_is_said_to_be(shop: Place) -> None:
     assert found["error"]["message"] == "encrypted with key 'first'"
     assert "encrypted with key 'first'" in shop.good("history", "done-1")
     assert "encrypted with key 'first'" in shop.good("result", "done-1")
-    assert "cannot be decoded here" in shop.refused("export", "done-1", code=1)
+    assert "cannot be decoded here" in shop.refused("export", "done-1", code=6)
 
 
 def test_with_the_key_everything_is_shown(shop: Place) -> None:
