@@ -109,7 +109,7 @@ async def undo(ctx: ActivityContext, value: str) -> str:
     return beside("undone")
 
 
-@workflow
+@workflow(name="codec.tour")
 async def tour(ctx: WorkflowContext, value: str, round: int = 1) -> str:
     await subscribe(ctx, "news")
     await subscribe(ctx, "letters", mode="direct")
@@ -130,12 +130,12 @@ async def tour(ctx: WorkflowContext, value: str, round: int = 1) -> str:
     return " | ".join([value, first, second, heard, *letters, event.data["more"], beside("output")])
 
 
-@workflow
+@workflow(name="codec.stranded")
 async def stranded(ctx: WorkflowContext) -> None:
     raise ValueError(beside("failure"))
 
 
-@workflow(event_handler=True)
+@workflow(name="codec.greeted", event_handler=True)
 async def greeted(ctx: WorkflowContext, name: str) -> str:
     return name
 
@@ -154,7 +154,7 @@ async def take_the_tour(env: TestEnvironment, shop: AsyncEngine) -> str:
         await answer(app)
     with pytest.raises(WorkflowFailedError, match=f"ValueError: {SECRET} failure"):
         await (await app.start_workflow(stranded)).result()
-    await app.send_event("greeted", "tests", {"name": beside("greeting")})
+    await app.send_event("codec.greeted", "tests", {"name": beside("greeting")})
     await app.send_event("nobody", "tests", {"x": beside("kept")}, extensions={"romancyinstanceid": "nobody"})
     await app.publish("empty", beside("unread"))
     async with AsyncSession(shop) as session:
@@ -252,7 +252,7 @@ async def test_what_an_event_starts_that_others_handle_is_encoded_too(database: 
     async with TestEnvironment(database, workflows=[greeted], codec=Encrypt(OLD)):
         """It leaves word that it handles such events."""
     async with Client(database, workflows=[], codec=Encrypt(OLD)) as client:
-        (started,) = (await client.send_event("greeted", "tests", {"name": beside("greeting")})).instance_ids
+        (started,) = (await client.send_event("codec.greeted", "tests", {"name": beside("greeting")})).instance_ids
     assert where(SECRET, database) == []
     async with TestEnvironment(database, workflows=[greeted], codec=Encrypt(OLD), start=LATER) as env:
         assert await env.app.get_handle(started).result() == beside("greeting")
@@ -261,7 +261,7 @@ async def test_what_an_event_starts_that_others_handle_is_encoded_too(database: 
 # --- crash and replay
 
 
-@workflow
+@workflow(name="codec.long_way")
 async def long_way(ctx: WorkflowContext, value: str) -> list[str]:
     await subscribe(ctx, "steps")
     found = [await large(ctx, value)]
@@ -313,7 +313,7 @@ async def test_a_crash_at_any_step_changes_nothing(database: str, tmp_path: Path
 # --- with other keys, and without
 
 
-@workflow
+@workflow(name="codec.patient")
 async def patient(ctx: WorkflowContext, value: str) -> str:
     first = await large(ctx, value)
     event = await wait_event(ctx, "go", match={"to": value})
@@ -383,7 +383,7 @@ async def test_an_event_that_cannot_be_decoded_blocks_who_waits_for_it(database:
         assert await env.app.get_handle("p").result() == "abcabc"
 
 
-@workflow
+@workflow(name="codec.hopeful")
 async def hopeful(ctx: WorkflowContext) -> Any:
     return (await wait_event(ctx, "go")).data
 
@@ -520,7 +520,7 @@ async def test_a_blob_that_is_gone_blocks_its_instance_until_it_is_back(database
         assert await env.app.get_handle("p").result() == "abcabc"
 
 
-@workflow
+@workflow(name="codec.recurring")
 async def recurring(ctx: WorkflowContext, value: str, round: int = 1) -> str:
     if round < 3:
         await large(ctx, value)

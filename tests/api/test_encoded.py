@@ -16,12 +16,12 @@ KEY = Encrypt({"k": b"k" * 32})
 SECRET = "s3kr1t"
 
 
-@workflow
+@workflow(name="encoded.order")
 async def order(ctx: WorkflowContext, customer: str) -> Any:
     return (await wait_event(ctx, "paid", match={"by": customer})).data
 
 
-@workflow
+@workflow(name="encoded.failing")
 async def failing(ctx: WorkflowContext, customer: str) -> None:
     raise ValueError(customer)
 
@@ -42,8 +42,8 @@ PAGES = [
     ("instance", {"id": "waits"}),
     ("instance", {"id": "failed"}),
     ("instance", {"id": "waits", "tab": "history"}),
-    ("start", {"like": "waits", "workflow": "order"}),
-    ("start", {"like": "waits", "workflow": "order", "as": "json"}),
+    ("start", {"like": "waits", "workflow": "encoded.order"}),
+    ("start", {"like": "waits", "workflow": "encoded.order", "as": "json"}),
     ("instances", {"q": "input.customer:x"}),
     ("outbox", {}),
     ("payload", {"id": "waits", "what": "input"}),
