@@ -17,6 +17,7 @@ from romancy.authoring.waits import sleep, sleep_until
 from romancy.authoring.workflow import Workflow, workflow
 from romancy.brokers.http import HTTPBroker
 from romancy.client import Client
+from romancy.codec import Compress, Encrypt, FileBlobs, Offload
 from romancy.core.futures import Operation
 from romancy.errors import (
     ActivityError,
@@ -26,6 +27,7 @@ from romancy.errors import (
     ChannelMessageTimeoutError,
     ChannelModeConflictError,
     ChannelNotSubscribedError,
+    CodecError,
     ConfigurationError,
     DeterminismViolationError,
     EventRejectedError,
@@ -82,12 +84,16 @@ __all__ = [
     "ChannelModeConflictError",
     "ChannelNotSubscribedError",
     "Client",
+    "CodecError",
+    "Compress",
     "ConfigurationError",
     "DeterminismViolationError",
     "Duration",
+    "Encrypt",
     "Error",
     "EventRejectedError",
     "EventTimeoutError",
+    "FileBlobs",
     "GroupNotJoinedError",
     "HTTPBroker",
     "HistoryEntry",
@@ -97,6 +103,7 @@ __all__ = [
     "InvalidWorkflowStateError",
     "JournalLine",
     "LeaseLostError",
+    "Offload",
     "Operation",
     "OutboxEntry",
     "Page",

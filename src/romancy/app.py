@@ -18,6 +18,7 @@ from romancy.authoring.workflow import Workflow
 from romancy.broker import BrokerOption
 from romancy.client import Client
 from romancy.clock import Clock, monotonic
+from romancy.codec import PLAIN, CodecOption
 from romancy.core import guard, patch
 from romancy.errors import StoreError
 from romancy.figures import Figure, build_info, gauge
@@ -92,6 +93,7 @@ class App(Client):
         archive_history: bool | None = None,
         archive_retention: Duration | None = None,
         auth: AuthOption | None = None,
+        codec: CodecOption | str | None = None,
         max_body_size: int | None = None,
         request_timeout: Duration | None = None,
         block_warning: Duration | None = None,
@@ -128,6 +130,7 @@ class App(Client):
             "archive_history": archive_history,
             "archive_retention": archive_retention,
             "auth": auth,
+            "codec": codec,
             "max_body_size": max_body_size,
             "request_timeout": request_timeout,
             "block_warning": block_warning,
@@ -304,6 +307,7 @@ class App(Client):
             archive_retention=options["archive_retention"],
             archive_history=options["archive_history"],
             brokers=tuple(self._brokers),
+            decodes=(options["codec"] or PLAIN).fingerprint(),
             default_retry=options["default_retry"],
         )
 

@@ -15,9 +15,11 @@ from romancy.authoring.starting import creation
 from romancy.authoring.workflow import Workflow
 from romancy.broker import BrokerOption
 from romancy.clock import MICROS, Clock, to_micros
+from romancy.codec import CodecOption, is_encoded, not_decoded
 from romancy.connected import refuse_in_workflow
 from romancy.core.matching import input_matches
 from romancy.errors import (
+    CodecError,
     ConfigurationError,
     InvalidWorkflowStateError,
     WorkflowCancelledError,
@@ -79,12 +81,13 @@ class Client(Sending):
         workflows: Sequence[Workflow[..., Any]] | None = None,
         auto_migrate: bool | None = None,
         broker: BrokerOption | None = None,
+        codec: CodecOption | str | None = None,
         clock: Clock | None = None,
         ids: Ids | None = None,
         **unknown: Never,
     ) -> None:
         refuse_unknown("Client", unknown, Client)
-        given = {"database": database, "auto_migrate": auto_migrate, "broker": broker}
+        given = {"database": database, "auto_migrate": auto_migrate, "broker": broker, "codec": codec}
         self._configure(given, workflows, clock, ids)
 
     # --- workflows
@@ -330,6 +333,9 @@ class Client(Sending):
         else:
             status, ending = ended
             output, error = ending.output, ending.error
+        for raw in (output, error):
+            if raw is not None and is_encoded(raw):
+                raise CodecError(not_decoded(f"The end of {instance_id}", raw))
         if status is Status.COMPLETED:
             return output if output is not None else b"null"
         raise await self._failure(instance_id, status, error)

@@ -12,6 +12,7 @@ from romancy.authoring.registry import Registry
 from romancy.authoring.workflow import Workflow
 from romancy.brokers.addresses import opened
 from romancy.clock import Clock, SystemClock
+from romancy.codec import PLAIN
 from romancy.core.loop import Run
 from romancy.crash import CrashPoint
 from romancy.errors import InvalidWorkflowStateError, WorkflowIOError
@@ -65,6 +66,7 @@ class Connected:
             threads="inline" if self._inline else "threads",
             crash=self._crash_point,
             server=Server(*(self._options[name] for name in ("pool_size", "listen_notify", "listen_dsn"))),
+            coder=self._options["codec"] or PLAIN,
         )
 
     async def _start(self) -> None:

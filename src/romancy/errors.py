@@ -4,6 +4,7 @@
     └── RomancyError
         ├── ConfigurationError            an option, decorator or database address is wrong
         ├── StoreError                    the database refused, is away, full, corrupt or newer than this code
+        │   └── CodecError                stored data is encoded, and this process lacks the key or the layer
         ├── PayloadError                  a value cannot be stored, or stored data does not fit its type
         ├── InstanceConflictError         the instance id is taken by another workflow or other arguments
         ├── InvalidWorkflowStateError     the call does not fit the state the instance or the run is in
@@ -46,6 +47,10 @@ class StoreError(RomancyError):
     """The database refused, is away, full, corrupt, or newer than this code."""
 
     retryable: bool = False
+
+
+class CodecError(StoreError):
+    """Stored data is encoded, and this process lacks the key, the layer or the blob to decode it."""
 
 
 class PayloadError(RomancyError):

@@ -30,3 +30,8 @@ class RandomIds:
     def incarnation(self) -> str:
         """Eight characters of chance."""
         return os.urandom(4).hex()
+
+
+def chance(size: int) -> bytes:
+    """Bytes that nobody can guess."""
+    return os.urandom(size)

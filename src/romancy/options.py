@@ -15,6 +15,7 @@ from typing import Any
 
 from romancy.auth import read_auth
 from romancy.broker import read_brokers
+from romancy.codec import read_codec
 from romancy.errors import ConfigurationError
 from romancy.hooks import read_hooks
 from romancy.model.policy import RetryPolicy
@@ -154,12 +155,19 @@ OPTIONS = (
         "Who may call over HTTP: tokens or a function; in the variable `role:token`, separated by commas. Default: events "
         "from anybody, the rest from this machine.",
     ),
+    Option(
+        "codec",
+        None,
+        read_codec,
+        "What is done to payloads before they are stored: layers such as Encrypt; in the variable `module:name`. Default: "
+        "nothing.",
+    ),
     Option("max_body_size", 16 * 1024 * 1024, _count(1), "The largest request body in bytes that is read over HTTP."),
     Option(
         "request_timeout", 30.0, _seconds(0.01), "Seconds in which a request's headers, and then its body, must have come."
     ),
 )
-_SECRETS = frozenset({"database", "listen_dsn", "auth", "broker"})
+_SECRETS = frozenset({"database", "listen_dsn", "auth", "broker", "codec"})
 """Options whose values may hold passwords or tokens: errors do not show them."""
 BY_NAME = {option.name: option for option in OPTIONS}
 

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
 
 from romancy.authoring.events import check_local, new_event, rfc3339
 from romancy.authoring.workflow import Workflow
-from romancy.errors import InstanceConflictError, no_recipient
+from romancy.codec import is_encoded_digest, not_decoded
+from romancy.errors import CodecError, InstanceConflictError, no_recipient
 from romancy.model.talk import Publish, Said, SendEvent, SendTo, SendToGroup
 from romancy.model.transition import Create, Existing
 
@@ -94,6 +95,8 @@ class Using:
 
 def check_same(create: Create, existing: Existing) -> None:
     """An instance id that is taken must be taken by the same workflow with the same arguments."""
+    if existing.workflow == create.workflow and is_encoded_digest(existing.digest):
+        raise CodecError(not_decoded(f"What {create.instance_id} was started with", existing.digest))
     if existing.workflow == create.workflow and existing.digest == create.digest:
         return
     what = "other arguments" if existing.workflow == create.workflow else f"workflow {existing.workflow!r}"

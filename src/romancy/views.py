@@ -8,11 +8,12 @@ from datetime import datetime
 from typing import Any
 
 from romancy.clock import to_datetime
+from romancy.codec import encoding_of, is_encoded
 from romancy.errors import ConfigurationError
 from romancy.model.history import Attempt, Entry, Outcome, Role
 from romancy.model.instance import AttemptEntry, Error, HistoryEntry, Instance, JournalLine, Stored, WaitingFor
 from romancy.model.outbox import OutboxEntry, OutboxRow
-from romancy.model.talk import TARGET, UndeliverableEvent
+from romancy.model.talk import TARGET, ReceivedEvent, UndeliverableEvent
 from romancy.model.transition import Wait
 from romancy.serde.failure import describe_failure
 from romancy.serde.talk import received_event
@@ -21,6 +22,8 @@ from romancy.store.port import JournalEntry
 
 def value_of(raw: bytes | None) -> Any:
     """A stored payload as plain JSON. One that is damaged is shown as it is: it must not hide its neighbours."""
+    if is_encoded(raw):
+        return f"encoded: {encoding_of(raw or b'')}"
     try:
         return None if raw is None else json.loads(raw)
     except (ValueError, RecursionError):
@@ -122,8 +125,8 @@ def journal_of(entry: JournalEntry) -> JournalLine:
 
 def undeliverable_of(accepted_at: int, raw: bytes) -> UndeliverableEvent:
     """An event that nobody can take."""
-    event = received_event(raw)
-    return UndeliverableEvent(str(event.extensions[TARGET]), event, to_datetime(accepted_at))
+    event = _event(raw)
+    return UndeliverableEvent(str(event.extensions.get(TARGET, "")), event, to_datetime(accepted_at))
 
 
 def outbox_entry_of(row: OutboxRow) -> OutboxEntry:
@@ -131,7 +134,7 @@ def outbox_entry_of(row: OutboxRow) -> OutboxEntry:
     return OutboxEntry(
         id=row.seq,
         broker=row.broker,
-        event=received_event(row.body),
+        event=_event(row.body),
         created_at=to_datetime(row.created_at),
         attempts=row.attempts,
         next_at=_time(row.next_at),
@@ -141,8 +144,15 @@ def outbox_entry_of(row: OutboxRow) -> OutboxEntry:
     )
 
 
+def _event(raw: bytes) -> ReceivedEvent[Any]:
+    """An event; if it cannot be decoded here, one that says so."""
+    if is_encoded(raw):
+        return ReceivedEvent("", "encoded", "", "1.0", None, None, None, None, value_of(raw), {})
+    return received_event(raw)
+
+
 def _plain(entry: Entry) -> Any:
-    if entry.kind == "cancel":
+    if entry.kind == "cancel" and not is_encoded(entry.value):
         return entry.value.decode() if entry.value is not None else None
     return value_of(entry.value)
 

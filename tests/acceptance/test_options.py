@@ -7,11 +7,13 @@ from typing import Any
 
 import pytest
 
-from romancy import App, Client, ConfigurationError, Hooks, RetryPolicy, activity, workflow
+from romancy import App, Client, Compress, ConfigurationError, Hooks, RetryPolicy, activity, workflow
 from romancy.auth import Token, Tokens
+from romancy.codec import read_codec
 from romancy.options import OPTIONS
 
 HOOKS = Hooks()
+CODER = read_codec(Compress())
 RIGHT: dict[str, tuple[Any, str | None, Any]] = {
     # as an argument, as a variable, as it is understood
     "database": ("a.db", "a.db", "a.db"),
@@ -40,6 +42,7 @@ RIGHT: dict[str, tuple[Any, str | None, Any]] = {
     "message_retention": (3600, "3600", 3600.0),
     "archive_history": (False, "no", False),
     "auth": ([Token("s3cret", role="read")], "read:s3cret", Tokens((Token("s3cret", role="read"),))),
+    "codec": (CODER, "tests.acceptance.test_options:CODER", CODER),
     "max_body_size": (1000, "1000", 1000),
     "request_timeout": (5, "5", 5.0),
     "block_warning": (0, "0", 0.0),
@@ -72,6 +75,7 @@ WRONG: dict[str, list[Any]] = {
     "message_retention": [0, math.nan],
     "archive_history": ["perhaps", 2],
     "auth": ["s3cret", [5], 5],
+    "codec": [5, "nowhere", [None]],
     "max_body_size": [0, "1 MB"],
     "request_timeout": [0, "long"],
     "block_warning": [-1, math.inf],

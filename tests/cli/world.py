@@ -155,9 +155,9 @@ def romancy(
     )
 
 
-def prepare(folder: Path, database: str = "shop.db") -> None:
-    """Fill a database."""
-    (folder / "shop.py").write_text(SHOP.replace("{more}", ""))
+def prepare(folder: Path, database: str = "shop.db", more: str = "") -> None:
+    """Fill a database; `more`: options of the app."""
+    (folder / "shop.py").write_text(SHOP.replace("{more}", more))
     (folder / "prepare.py").write_text(PREPARE)
     (folder / "hostile.json").write_text(json.dumps(HOSTILE))
     variables = environment(SHOP_DATABASE=database)

@@ -10,13 +10,14 @@ import pytest
 from tests import mariadb, servers
 
 from romancy.clock import SystemClock
+from romancy.codec import PLAIN, Compress, Encrypt, FileBlobs, Layer, Offload, read_codec
 from romancy.store.open import open_store
 from romancy.store.port import Store
 
 # Before its first import: its bare asserts are to tell what they compared.
 pytest.register_assert_rewrite("romancy.testing.conformance")
 
-WAYS = ["file", "file inline", "memory", "postgres", "mariadb"]
+WAYS = ["file", "file inline", "memory", "postgres", "mariadb", "file coded", "postgres coded", "mariadb coded"]
 Open = Callable[[], Store]
 MakeStore = Callable[[], Awaitable[Store]]
 
@@ -26,23 +27,29 @@ def new_store(request: pytest.FixtureRequest, tmp_path: Path) -> Open:
     """Makes stores, not opened yet, on one database."""
     way: str = request.param
     threads: Literal["threads", "inline"] = "inline" if "inline" in way else "threads"
-    if way == "postgres":
+    if way.startswith("postgres"):
         address = servers.shared_postgres_database()
-    elif way == "mariadb":
+    elif way.startswith("mariadb"):
         if why_not := mariadb.why_not():
             pytest.skip(why_not)
         address = mariadb.shared_database()
     else:
         address = ":memory:" if way == "memory" else str(tmp_path / "test.db")
-    return lambda: open_store(address, clock=SystemClock(), threads=threads)
+    coder = read_codec(_codec(tmp_path)) if "coded" in way else PLAIN
+    return lambda: open_store(address, clock=SystemClock(), threads=threads, coder=coder)
+
+
+def _codec(folder: Path) -> list[Layer | Offload]:
+    """Everything there is. Short payloads stay in the database."""
+    return [Compress(over=1), Encrypt({"old": b"o" * 32, "new": b"n" * 32}), Offload(FileBlobs(folder / "blobs"), over=120)]
 
 
 @pytest.fixture
 async def store(request: pytest.FixtureRequest, new_store: Open) -> AsyncIterator[Store]:
     """An open store on an empty database."""
-    if request.node.callspec.params["new_store"] == "postgres":
+    if request.node.callspec.params["new_store"].startswith("postgres"):
         await servers.empty_postgres(servers.shared_postgres_database())
-    if request.node.callspec.params["new_store"] == "mariadb":
+    if request.node.callspec.params["new_store"].startswith("mariadb"):
         await mariadb.empty(mariadb.shared_database())
     one = new_store()
     await one.open()

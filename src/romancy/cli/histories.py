@@ -20,7 +20,7 @@ from romancy.cli.loading import load_app, load_workflow
 from romancy.cli.printing import Column, Printer, note, write
 from romancy.cli.text import shown, shown_lines
 from romancy.client import Client
-from romancy.errors import PayloadError, RomancyError
+from romancy.errors import CodecError, PayloadError, RomancyError
 from romancy.model.status import Status
 from romancy.testing.histories import RecordedHistory, record_history, replay_history
 
@@ -122,11 +122,20 @@ def judge(workflow: Workflow[..., Any] | None, history: RecordedHistory) -> Outc
 async def _check_all(given: Namespace) -> int:
     printer = Printer(format_of(given))
     app = load_app(given.all_open)
-    client = Client(given.database or app._options["database"], workflows=app._registry.all(), auto_migrate=False)
+    client = Client(
+        given.database or app._options["database"],
+        workflows=app._registry.all(),
+        auto_migrate=False,
+        codec=app._options["codec"],
+    )
     outcomes: list[Outcome] = []
     async with client:
         async for instance_id in _open_ids(client):
-            history = await record_history(client, instance_id)
+            try:
+                history = await record_history(client, instance_id)
+            except CodecError as error:
+                outcomes.append(Outcome(instance_id, "", False, str(error)))
+                continue
             outcomes.append(judge(client._registry.find(history.workflow, history.version), history))
     wrong = [one for one in outcomes if not one.fits]
     columns = [

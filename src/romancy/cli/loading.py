@@ -44,9 +44,14 @@ def full_target(target: str) -> str:
     return target if ":" in target else f"{target}:app"
 
 
-def _module(name: str) -> ModuleType:
+def find_modules_here() -> None:
+    """Let modules be imported from the current folder."""
     if "" not in sys.path and os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
+
+
+def _module(name: str) -> ModuleType:
+    find_modules_here()
     if not all(part.isidentifier() for part in name.split(".")):
         raise ConfigurationError(f"{name!r} is no name of a module: write MODULE:APP, e.g. shop:app.")
     try:

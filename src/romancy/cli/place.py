@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from romancy.cli.exits import UsageError
-from romancy.cli.loading import load_app
+from romancy.cli.loading import find_modules_here, load_app
 from romancy.client import Client
 from romancy.clock import SystemClock
 from romancy.errors import StoreError
@@ -96,10 +96,11 @@ def _option(given: Namespace, name: str) -> str | None:
 def _client(given: Namespace) -> Client:
     """Without a worker, and never changing the schema: a misspelt address must not make a database."""
     if (target := getattr(given, "app", None)) is None:
+        find_modules_here()  # of ROMANCY_CODEC
         return Client(_option(given, "database"), workflows=[], auto_migrate=False)
     app = load_app(target)
     database = _option(given, "database") or app._options["database"]
-    return Client(database, workflows=app._registry.all(), auto_migrate=False)
+    return Client(database, workflows=app._registry.all(), auto_migrate=False, codec=app._options["codec"])
 
 
 async def check_schema(address: str) -> None:

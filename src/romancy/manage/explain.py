@@ -18,10 +18,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from romancy.clock import MICROS, to_datetime
+from romancy.codec import is_encoded
 from romancy.core.matching import find, same
 from romancy.manage.filters import OVERDUE
 from romancy.manage.records import Deed, Explanation, Remedy, Verdict, Wake
-from romancy.manage.summaries import error_line
+from romancy.manage.summaries import error_line, match_text
 from romancy.model.history import Attempt, Entry, Kind, Outcome, Role
 from romancy.model.instance import Stored, WorkerRow
 from romancy.model.status import Status
@@ -159,7 +160,7 @@ def _count(facts: Facts, attempt: Attempt) -> str:
 
 def _narrowed(wait: Wait) -> str:
     subject = f" with subject {wait.subject!r}" if wait.subject is not None else ""
-    match = f" whose data has {wait.match.decode(errors='replace')}" if wait.match is not None else ""
+    match = f" whose data has {match_text(wait.match)}" if wait.match is not None else ""
     return subject + match
 
 
@@ -205,6 +206,8 @@ def _difference(facts: Facts, wait: Wait, seen: Seen) -> str:
         return "that was before this instance was started"
     if seen.body is None:
         return "it is too large to say whether it fits"
+    if is_encoded(seen.body) or is_encoded(wait.match):
+        return "it is encoded, and cannot be decoded here"
     event = received_event(seen.body)
     if wait.subject is not None and event.subject != wait.subject:
         return f"its subject is {event.subject!r}, not {wait.subject!r}"

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from romancy.clock import to_datetime
+from romancy.codec import is_encoded
 from romancy.manage.records import Deed, InstanceDetail, InstanceSummary
 from romancy.model.instance import AttemptEntry, Error, JournalLine, Row, Stored
 from romancy.model.status import Status
@@ -101,7 +102,7 @@ def _waiting(wait: Wait) -> str:
     match wait.kind:
         case WaitKind.EVENT:
             subject = f", subject {wait.subject}" if wait.subject is not None else ""
-            match = f", match {wait.match.decode(errors='replace')}" if wait.match is not None else ""
+            match = f", match {match_text(wait.match)}" if wait.match is not None else ""
             return f"waits for event {wait.key}{subject}{match}"
         case WaitKind.MESSAGE:
             return f"waits for a message on {wait.key}"
@@ -109,6 +110,11 @@ def _waiting(wait: Wait) -> str:
             return "sleeps"
         case WaitKind.RETRY:
             return f"backs off before the next attempt of {wait.op}"
+
+
+def match_text(raw: bytes) -> str:
+    """What a wait matches, as people read it."""
+    return f"({value_of(raw)})" if is_encoded(raw) else raw.decode(errors="replace")
 
 
 def error_line(raw: bytes) -> str:

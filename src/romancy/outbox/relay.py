@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from romancy.broker import DEFAULT_CONCURRENCY, DEFAULT_RETRY, Broker
 from romancy.clock import MICROS, Clock
+from romancy.codec import is_encoded, not_decoded
 from romancy.core.retry import next_attempt_at, retryable
 from romancy.crash import SimulatedCrash
 from romancy.errors import BrokerError, EventRejectedError, StoreError
@@ -39,6 +40,8 @@ _PRUNE_EVERY = 60 * MICROS
 _PRUNE_LIMIT = 100
 _LONGEST_ERROR = 1000
 _FAREWELL = 5.0
+_WITHOUT_KEY = 60 * MICROS
+"""When an event is tried again that cannot be decoded here."""
 """Seconds that a broker gets to close, and a last write to be made."""
 
 Ring = Callable[[int, Callable[[], None]], object]
@@ -294,6 +297,8 @@ class Relay:
         left = (row.next_at - self._clock.now()) / MICROS
         if left <= 0:
             return None  # it has waited here for too long: it is anybody's
+        if is_encoded(row.body):
+            return self._not_decoded(row)
         try:
             event = event_of(row.body)
             async with asyncio.timeout(left):
@@ -308,6 +313,14 @@ class Relay:
         self._figures.micros.add(self._clock.now() - row.created_at)
         self._succeeded(event)
         return Delivered(row.seq)
+
+    def _not_decoded(self, row: OutboxRow) -> Settled:
+        """It is not given up for that: somebody with the key may be there, or come."""
+        words = not_decoded(f"event {row.seq} of the outbox", row.body)
+        if not self._in_trouble:
+            self._in_trouble = True
+            _log.error("broker %s: %s", self.name, words)
+        return Delayed(row.seq, self._clock.now() + _WITHOUT_KEY, words[:_LONGEST_ERROR])
 
     def _succeeded(self, event: Event) -> None:
         self._figures.delivered += 1

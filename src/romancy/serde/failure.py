@@ -20,6 +20,7 @@ from typing import Any, cast
 
 from pydantic_core import from_json, to_json
 
+from romancy.codec import encoding_of, is_encoded
 from romancy.errors import ActivityError, PayloadError, TerminalError
 from romancy.serde.classes import class_path, find_class
 from romancy.serde.rebuild import fields_of, make, set_field
@@ -79,6 +80,8 @@ def decode_failure(raw: bytes, near: str | None = None) -> BaseException:
 
 def describe_failure(raw: bytes) -> FailureInfo:
     """The record in words. Never raises."""
+    if is_encoded(raw):
+        return FailureInfo("encoded", encoding_of(raw), "", "")
     try:
         return _describe(from_json(raw))
     except Exception as error:

@@ -6,11 +6,14 @@ import os
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, cast
 
 from romancy.clock import Clock
+from romancy.codec import PLAIN, Coder
 from romancy.errors import ConfigurationError
+from romancy.store.coded import CodedStore
 from romancy.store.port import Store
+from romancy.store.sql.store import SqlStore
 from romancy.store.sqlite.store import SqliteStore
 
 _SCHEME = re.compile(r"([a-z][a-z0-9.-]*)(?:\+([a-z0-9_.-]+))?:", re.IGNORECASE)
@@ -41,20 +44,28 @@ def open_store(
     threads: Literal["threads", "inline"] = "threads",
     crash: Callable[[str], None] | None = None,
     server: Server | None = None,
+    coder: Coder = PLAIN,
 ) -> Store:
     """The store for an address, not opened yet. Raises `ConfigurationError`, never with what may be a password in it.
 
     `threads="inline"` does all work on a file in the caller's thread, in order; `crash` is a hook of tests around commits.
+    With a coder payloads are encoded.
 
     >>> from romancy.clock import SystemClock
     >>> store = open_store("sqlite:///orders.db", clock=SystemClock())
     """
+    store: SqlStore
     if scheme_of(database) in _POSTGRES:
-        return _postgres_store(database, clock, auto_migrate, crash, server or Server())
-    if scheme_of(database) in _MYSQL:
-        return _mysql_store(database, clock, auto_migrate, crash, server or Server())
-    path = sqlite_path(database)
-    return SqliteStore(path, clock=clock, auto_migrate=auto_migrate, threads=threads, crash=crash)
+        store = _postgres_store(database, clock, auto_migrate, crash, server or Server())
+    elif scheme_of(database) in _MYSQL:
+        store = _mysql_store(database, clock, auto_migrate, crash, server or Server())
+    else:
+        path = sqlite_path(database)
+        store = SqliteStore(path, clock=clock, auto_migrate=auto_migrate, threads=threads, crash=crash)
+    if not coder:
+        return store
+    store.encode_with(coder)
+    return cast(Store, CodedStore(store, coder))
 
 
 def scheme_of(database: str) -> str:
@@ -71,7 +82,7 @@ def kind_of(database: str) -> str:
 
 def _postgres_store(
     database: str, clock: Clock, auto_migrate: bool, crash: Callable[[str], None] | None, server: Server
-) -> Store:
+) -> SqlStore:
     match = _SCHEME.match(database)
     assert match is not None
     if match[2] not in (None, "asyncpg"):
@@ -93,7 +104,7 @@ def _postgres_store(
 
 def _mysql_store(
     database: str, clock: Clock, auto_migrate: bool, crash: Callable[[str], None] | None, server: Server
-) -> Store:
+) -> SqlStore:
     match = _SCHEME.match(database)
     assert match is not None
     try:

@@ -10,10 +10,12 @@ from typing import Any
 from romancy.authoring.running import execution_of
 from romancy.authoring.workflow import Workflow
 from romancy.client import Client
+from romancy.codec import not_decoded
 from romancy.core import patch
 from romancy.core.commands import Verdict
-from romancy.errors import DeterminismViolationError, WorkflowNotFoundError
+from romancy.errors import CodecError, DeterminismViolationError, WorkflowNotFoundError
 from romancy.model.history import Entry, Kind, Outcome, Role
+from romancy.worker.worker import first_encoded
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +60,8 @@ async def record_history(client: Client, instance_id: str) -> RecordedHistory:
     loaded = await client._store.load(instance_id)
     if loaded is None:
         raise WorkflowNotFoundError(f"There is no instance {instance_id!r} in this database.")
+    if (encoded := first_encoded(loaded)) is not None:
+        raise CodecError(not_decoded(f"What is stored of {instance_id}", encoded))
     row = loaded.row
     return RecordedHistory(
         row.workflow, row.version, row.instance_id, row.generation, row.created_at, loaded.input, loaded.history

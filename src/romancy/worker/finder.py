@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from dataclasses import replace
 
 from romancy.clock import MICROS, monotonic
 from romancy.errors import StoreError
@@ -181,7 +182,7 @@ class Finder:
         worker = self._worker
         if worker.room:
             now, limit = worker.clock.now(), min(worker.room, _BATCH)
-            runnable = worker.registry.runnable()
+            runnable = [replace(one, code=worker.sign(one.code)) for one in worker.registry.runnable()]
             await self._resume(await worker.store.claim(worker.id, runnable, now=now, limit=limit, blocked=True))
 
     async def count_queue(self) -> None:

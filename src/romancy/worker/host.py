@@ -18,9 +18,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
 from romancy.authoring.workflow import Workflow
 from romancy.clock import MICROS
+from romancy.codec import is_encoded, not_decoded
 from romancy.core.commands import Cancelled, Fail, Finish, Issue, Recur, Resolution
 from romancy.core.execution import Ended, Execution, Phase
-from romancy.errors import DeterminismViolationError, PayloadError, StoreError
+from romancy.errors import CodecError, DeterminismViolationError, PayloadError, StoreError
 from romancy.figures import OfActivity
 from romancy.hooks import EventSent
 from romancy.model.history import WAITS, Entry, Kind, Outcome
@@ -632,6 +633,9 @@ class Host:
         transition, self._writing = self._writing, None
         if self.gone or transition is None:
             return
+        if isinstance(answer, CodecError):
+            self.worker.block(self, str(answer))
+            return
         if isinstance(answer, StoreError):
             self.worker.block(self, f"its state cannot be stored: {answer}")
             return
@@ -646,7 +650,8 @@ class Host:
             self._consumed = [one for one in self._consumed if one not in transition.consumed]
         if self.worker.on_committed is not None:
             self.worker.on_committed(self)
-        if self.worker.teller is not None:
+        encoded = next((one.value for one in answer.replies if is_encoded(one.value)), None) if answer.replies else None
+        if self.worker.teller is not None and encoded is None:
             self.worker.teller.committed(self, transition, answer, self._untold)
         if transition.deeds:
             self.worker.put_out(transition.deeds)
@@ -666,6 +671,9 @@ class Host:
         launching, self._launching = self._launching, []
         if transition.asks and not answer.replies:
             self._asked_before = transition.asks[0].before or 0
+        if encoded is not None:
+            self.worker.block(self, not_decoded("what it waited for", encoded))
+            return
         if answer.replies:
             self._settle_asks(transition.asks, answer.replies)
             if self.gone:

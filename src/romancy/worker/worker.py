@@ -19,6 +19,7 @@ from romancy.authoring.running import execution_of
 from romancy.authoring.starting import starts_of
 from romancy.authoring.workflow import Workflow
 from romancy.clock import MICROS, Clock, monotonic
+from romancy.codec import is_encoded, is_encoded_digest, not_decoded
 from romancy.crash import CrashPoint, SimulatedCrash, nowhere
 from romancy.errors import DeterminismViolationError, PayloadError, StoreError, no_recipient
 from romancy.ids import Ids
@@ -86,6 +87,8 @@ class WorkerOptions:
     horizon: float | None = None
     """How far ahead to look for what will be due; default: two poll intervals."""
     default_retry: RetryPolicy = field(default_factory=RetryPolicy)
+    decodes: str = ""
+    """The fingerprint of what can be decoded here: with another key instances that were blocked are tried again."""
 
 
 class Worker:
@@ -258,6 +261,9 @@ class Worker:
         row = loaded.row
         workflow = self.registry.find(row.workflow, row.version)
         if workflow is None:  # claimed by name a moment ago
+            return
+        if (encoded := first_encoded(loaded)) is not None:
+            self._write_blocked(row, not_decoded("what is stored of it", encoded))
             return
         self.replays += 1
         fresh = row.epoch == 1 and not loaded.history
@@ -440,6 +446,8 @@ class Worker:
                 await asyncio.sleep(pause)
                 pause = min(2 * pause, _LONGEST_PAUSE)
             else:
+                if (mail := next((one for one in inbox.mails if is_encoded(one.body)), None)) is not None and not host.gone:
+                    self.block(host, not_decoded(f"the result of {mail.op}", mail.body or b""))
                 return None if host.gone else inbox
         return None
 
@@ -527,9 +535,13 @@ class Worker:
         code = self.registry.code(workflow) if workflow is not None else ""
         transition = self._last_word(row, Status.BLOCKED)._replace(
             notes=(Note("blocked", reason),),
-            blocked_by=",".join([*(row.blocked_by or "").split(","), code][-_CODES_REMEMBERED:]),
+            blocked_by=",".join([*(row.blocked_by or "").split(","), self.sign(code)][-_CODES_REMEMBERED:]),
         )
         self.committer.enlist(_LastWord(self.committer, transition))
+
+    def sign(self, code: str) -> str:
+        """How code is called in what it blocks: with other keys it may fit."""
+        return f"{code}/{self.options.decodes}" if self.options.decodes else code
 
     def _write_failed(self, row: Row, error: PayloadError) -> None:
         """The event that started the instance does not fit its workflow: it fails before it begins."""
@@ -608,6 +620,20 @@ class Worker:
         await self.sessions.close()
         if self._threads is not None:
             self._threads.shutdown(wait=False, cancel_futures=True)
+
+
+def first_encoded(loaded: Loaded) -> bytes | None:
+    """Something of an instance that nobody could decode: it must not be run with that."""
+    if is_encoded(loaded.input):
+        return loaded.input
+    for entry in loaded.history:
+        for raw in (entry.input, entry.value):
+            if is_encoded(raw):
+                return raw
+        if is_encoded_digest(entry.digest):
+            return entry.digest
+    rest = [raw for attempt in loaded.attempts for raw in (attempt.error, attempt.details)]
+    return next((raw for raw in (*rest, *(mail.body for mail in loaded.inbox)) if is_encoded(raw)), None)
 
 
 def _deadline(row: Row, input: bytes, workflow: Workflow[..., Any]) -> int | None:

@@ -58,6 +58,7 @@ class EddaApp:
         if outbox_enabled and not broker_url:
             raise ConfigurationError("EddaApp(outbox_enabled=True) needs broker_url=: where the events go.")
         self._workflows = None if workflows is None else [_native(one) for one in workflows]
+        self._codec = options.get("codec")
         retry = policy_of(default_retry_policy or DEFAULT_RETRY_POLICY, "default_retry_policy")
         self._known(
             App(
@@ -162,7 +163,7 @@ class EddaApp:
         if not getattr(self, "outbox_enabled", False):
             return self.romancy
         if self._entrance is None:
-            self._entrance = Client(self._database, workflows=self._workflows)
+            self._entrance = Client(self._database, workflows=self._workflows, codec=self._codec)
             await self._entrance.startup()
         return self._entrance
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from operator import itemgetter
 from typing import Any, Protocol, TypeAlias
 
+from romancy.codec import PLAIN, Coder
 from romancy.store.mysql.connections import Result
 from romancy.store.mysql.statements import one
 from romancy.store.sql.bridge import wait
@@ -44,9 +45,10 @@ class MySqlCursor:
 
     many_at_once = True
 
-    def __init__(self, link: Sending, wait: Wait = wait) -> None:
+    def __init__(self, link: Sending, wait: Wait = wait, coder: Coder = PLAIN) -> None:
         self._link = link
         self._wait = wait
+        self.coder = coder
 
     def run(self, name: str, values: Values = ()) -> int:
         """Change something; how many rows."""

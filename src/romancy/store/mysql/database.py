@@ -89,7 +89,7 @@ class MySqlDatabase(ServerDatabase[Link]):
         """The deciding code's statements in a transaction of such an engine."""
         from romancy.store.mysql.engine import cursor_on
 
-        return cursor_on(connection, self._connections)
+        return cursor_on(connection, self._connections, self.coder)
 
     @property
     def dialect(self) -> str:
@@ -99,7 +99,7 @@ class MySqlDatabase(ServerDatabase[Link]):
     async def run_on(self, connection: object, work: Work[T]) -> T:
         """Do work on a connection of the driver."""
         if is_plain(connection, "MySQLdb", "pymysql"):
-            return work(plain_cursor_on(connection))
+            return work(plain_cursor_on(connection, self.coder))
         if not isinstance(connection, DriverConnection):
             raise ConfigurationError(
                 f"using() got {type(connection).__name__}: give a connection or session of SQLAlchemy, or a connection of "
@@ -107,7 +107,7 @@ class MySqlDatabase(ServerDatabase[Link]):
             )
         link = Link(connection, self._connections.packet, decode=True)
         require_session((await link.ask(SESSION_OF_OTHERS)).rows[0])
-        return await run(partial(work, MySqlCursor(link)))
+        return await run(partial(work, MySqlCursor(link, coder=self.coder)))
 
     def pulse(self, worker: str) -> Pulse:
         """A worker's heartbeat."""
@@ -141,7 +141,7 @@ class MySqlDatabase(ServerDatabase[Link]):
 
     def cursor(self, connection: Link) -> Cursor:
         """What runs statements on a connection."""
-        return MySqlCursor(connection)
+        return MySqlCursor(connection, coder=self.coder)
 
     async def begin(self, connection: Link, token: str, *, in_turn: bool) -> bool:
         """Begin a transaction that leaves its token behind; in turn if that is wanted. Whether something is staged."""

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from asyncmy.connection import Connection as DriverConnection
 
+from romancy.codec import Coder
 from romancy.errors import ConfigurationError
 from romancy.store.mysql.connections import SESSION_OF_OTHERS, Connections, Link, require_session
 from romancy.store.mysql.cursor import MySqlCursor
@@ -28,10 +29,10 @@ def server_engine(connections: Connections) -> AsyncEngine:
     )
 
 
-def cursor_on(connection: Connection, connections: Connections) -> MySqlCursor:
+def cursor_on(connection: Connection, connections: Connections, coder: Coder) -> MySqlCursor:
     """The deciding code's statements in a transaction of SQLAlchemy: of such an engine, or of a user's own."""
     raw: Any = connection.connection.driver_connection
     if not isinstance(raw, DriverConnection):
-        return plain_cursor_on(connection.connection)
+        return plain_cursor_on(connection.connection, coder)
     require_session(await_only(Link(raw, connections.packet).ask(SESSION_OF_OTHERS)).rows[0])
-    return MySqlCursor(Link(raw, connections.packet, decode=True), wait=await_only)
+    return MySqlCursor(Link(raw, connections.packet, decode=True), wait=await_only, coder=coder)

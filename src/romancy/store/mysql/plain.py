@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
+from romancy.codec import Coder
 from romancy.store.mysql.connections import SESSION_OF_OTHERS, Result, decoded, require_session
 from romancy.store.mysql.cursor import MySqlCursor
 from romancy.store.mysql.statements import packets
 from romancy.store.sql.plain import as_line
 
 
-def plain_cursor_on(raw: Any) -> MySqlCursor:
+def plain_cursor_on(raw: Any, coder: Coder) -> MySqlCursor:
     """The deciding code's statements in a transaction of somebody's."""
     link = PlainLink(raw)
     require_session(link.ask(SESSION_OF_OTHERS).rows[0])
-    return MySqlCursor(link, wait=_nothing_to_wait_for)
+    return MySqlCursor(link, wait=_nothing_to_wait_for, coder=coder)
 
 
 class PlainLink:

@@ -7,6 +7,7 @@ from typing import Any
 
 from asyncpg import Connection
 
+from romancy.codec import PLAIN, Coder
 from romancy.store.postgres.statements import one
 from romancy.store.sql.bridge import wait
 from romancy.store.sql.cursor import Line, Values
@@ -17,8 +18,9 @@ class PostgresCursor:
 
     many_at_once = True
 
-    def __init__(self, connection: Connection[Any]) -> None:
+    def __init__(self, connection: Connection[Any], coder: Coder = PLAIN) -> None:
         self._connection = connection
+        self.coder = coder
 
     def run(self, name: str, values: Values = ()) -> int:
         """Change something; how many rows."""

@@ -136,18 +136,18 @@ class PostgresDatabase(ServerDatabase["Connection[Any]"]):
     def cursor_on(self, connection: AlchemyConnection) -> AlchemyCursor:
         """The deciding code's statements in a transaction of such an engine."""
         numbered = connection.dialect.paramstyle.startswith("numeric")  # asyncpg; psycopg and others write %s
-        return AlchemyCursor(connection, _bind if numbered else _format, returning=True)
+        return AlchemyCursor(connection, _bind if numbered else _format, self.coder, returning=True)
 
     async def run_on(self, connection: object, work: Work[T]) -> T:
         """Do work on a connection of the driver."""
         if is_plain(connection, "psycopg", "psycopg2"):
-            return work(AlchemyCursor(PlainConnection(connection), _format, returning=True))
+            return work(AlchemyCursor(PlainConnection(connection), _format, self.coder, returning=True))
         if not isinstance(connection, Connection | PoolConnectionProxy):
             raise ConfigurationError(
                 f"using() got {type(connection).__name__}: give a connection or session of SQLAlchemy, or a connection of "
                 "asyncpg or psycopg (not its AsyncConnection)."
             )
-        return await run(partial(work, PostgresCursor(cast(Link, connection))))
+        return await run(partial(work, PostgresCursor(cast(Link, connection), self.coder)))
 
     # --- the short way
 
@@ -206,7 +206,7 @@ class PostgresDatabase(ServerDatabase["Connection[Any]"]):
 
     def cursor(self, connection: Link) -> Cursor:
         """What runs statements on a connection."""
-        return PostgresCursor(connection)
+        return PostgresCursor(connection, self.coder)
 
     async def begin(self, connection: Link, token: str, *, in_turn: bool) -> bool:
         """Begin a transaction that leaves its token behind; in turn if that is wanted: is something staged then?"""

@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from romancy.codec import Coder
 from romancy.store.sql.cursor import Line, Values
 from romancy.store.sql.plain import PlainConnection
 
@@ -25,11 +26,13 @@ class AlchemyCursor:
         self,
         connection: Connection | PlainConnection,
         bind: Bind,
+        coder: Coder,
         *,
         json_lines: bool = False,
         returning: bool = False,
     ) -> None:
         self._connection = connection
+        self.coder = coder
         self._bind = bind
         self._json_lines = json_lines
         self._returning = returning

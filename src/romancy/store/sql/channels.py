@@ -15,6 +15,9 @@ from romancy.store.sql.calls import call, call_next, pass_on, wake
 from romancy.store.sql.cursor import Cursor
 from romancy.store.sql.keys import as_json
 
+MESSAGE = ("message",)
+"""The place of a message's body, in its channel and in the histories of those who took it."""
+
 
 def publish(cursor: Cursor, message: Message, now: int) -> list[str]:
     """Hand a message to the subscribers of its channel, or to its pool; the instances called for it."""
@@ -111,7 +114,8 @@ def prune(cursor: Cursor, *, created_before: int, limit: int) -> int:
 
 
 def _add(cursor: Cursor, message: Message, now: int, *, pooled: bool) -> int:
-    seq = cursor.insert("add_message", (message.channel, int(pooled), now, message_json(message, now)))
+    body = cursor.coder.encode(message_json(message, now), MESSAGE)
+    seq = cursor.insert("add_message", (message.channel, int(pooled), now, body))
     assert seq is not None
     return seq
 

@@ -16,7 +16,7 @@ from romancy.model.talk import AcceptedEvent, Event, Wanted
 from romancy.model.transition import Accept, Accepted, Answer, Applied, Refused, Transition
 from romancy.serde.talk import event_json
 from romancy.store.sql.cursor import Cursor
-from romancy.store.sql.events import fits, wish
+from romancy.store.sql.events import EVENT, concerns, wish
 from romancy.store.sql.keys import as_json
 from romancy.store.sql.ledger import Ledger, State
 from romancy.store.sql.talk import Decided, expired, record, registration
@@ -46,7 +46,8 @@ def accept_together(cursor: Cursor, writes: Mapping[int, Accept]) -> dict[int, A
     now = max(write.now for write in writes.values())
     given = [event for write in writes.values() for event in write.events]
     bodies = [event_json(event) for event in given]
-    rows = cursor.rows("accept_events", _joining(given, bodies, now))
+    stored = [cursor.coder.encode(body, EVENT) for body in bodies]
+    rows = cursor.rows("accept_events", _joining(given, stored, now))
     places = {(event.source, event.id): place for place, event in reversed(list(enumerate(given)))}
     new = {places[source, id]: seq for seq, source, id, instance_id, *_ in rows if instance_id is None}
     log = {seq: bodies[place] for place, seq in new.items()}
@@ -82,7 +83,7 @@ def _call(cursor: Cursor, waits: Sequence[Any], bodies: Mapping[int, bytes], now
     first: dict[tuple[str, str], int] = {}
     called: dict[int, list[str]] = {}
     for seq, instance_id, op, match in waits:
-        if match is None or fits(bodies[seq], match):
+        if concerns(cursor.coder, bodies[seq], instance_id, op, match):
             first.setdefault((instance_id, op), seq)
             if instance_id not in called.setdefault(seq, []):
                 called[seq].append(instance_id)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, TypeAlias
 
+from romancy.codec import Coder
+
 Values: TypeAlias = Sequence[Any] | Mapping[str, Any]
 Line: TypeAlias = tuple[Any, ...]
 
@@ -14,6 +16,8 @@ class Cursor(Protocol):
 
     many_at_once: bool
     """The dialect has statements that decide about many events or waits at once: where each takes a way to a server."""
+    coder: Coder
+    """Encodes what the deciding code itself writes of payloads, and decodes what it must look into."""
 
     def run(self, name: str, values: Values = ()) -> int:
         """Change something; how many rows."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar
 
+from romancy.codec import Coder
 from romancy.errors import StoreError
 from romancy.model.operators import Vitals
 from romancy.model.transition import Answer, Write
@@ -21,6 +22,9 @@ Work: TypeAlias = Callable[[Cursor], T]
 
 class Database(Protocol):
     """Runs transactions; its errors are `StoreError`."""
+
+    coder: Coder
+    """For what the deciding code writes of payloads, and looks into."""
 
     @property
     def foreign(self) -> Callable[[], None] | None:

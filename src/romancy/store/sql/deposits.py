@@ -18,7 +18,8 @@ def leave(cursor: Cursor, deposit: Deposit) -> Left | Refused:
     talk = Talk(cursor, deposit.now, start)
     for deed in deposit.deeds:
         talk.do(deposit.instance_id, deed)
-    mail = cursor.insert("leave_result", (deposit.instance_id, RESULT, deposit.op, deposit.body, deposit.now))
+    body = cursor.coder.encode(deposit.body, mail_place(deposit.instance_id, deposit.op))
+    mail = cursor.insert("leave_result", (deposit.instance_id, RESULT, deposit.op, body, deposit.now))
     assert mail is not None
     return Left(mail, tuple(talk.woken), tuple(talk.started))
 
@@ -26,5 +27,13 @@ def leave(cursor: Cursor, deposit: Deposit) -> Left | Refused:
 def find(cursor: Cursor, deposit: Deposit) -> int | None:
     """Whether a deposit has been made. A transaction that is still under way is waited for."""
     cursor.first("hold", (deposit.instance_id,))
-    found = cursor.first("result_left", (deposit.instance_id, RESULT, deposit.op, deposit.body))
-    return None if found is None else int(found[0])
+    place = mail_place(deposit.instance_id, deposit.op)
+    for mail, body in cursor.rows("results_left", (deposit.instance_id, RESULT, deposit.op)):
+        if cursor.coder.as_far_as_possible(body, place) == deposit.body:
+            return int(mail)
+    return None
+
+
+def mail_place(instance_id: str, op: str) -> tuple[str, ...]:
+    """The place of a result that lies in an inbox."""
+    return "mail", instance_id, op

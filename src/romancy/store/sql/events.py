@@ -11,6 +11,7 @@ from heapq import merge
 from operator import itemgetter
 from typing import Any
 
+from romancy.codec import PLAIN, Coder, is_encoded
 from romancy.core.matching import matches
 from romancy.model.talk import Event, Wanted
 from romancy.serde.talk import event_json
@@ -18,6 +19,8 @@ from romancy.store.sql.calls import call, wake
 from romancy.store.sql.cursor import Cursor, Line
 from romancy.store.sql.keys import as_json
 
+EVENT = ("event",)
+"""The place of an event's body, in the log and in the histories of those who took it."""
 _PAGE = 100
 """Events that are looked through at a time, where only their data tells whether they fit."""
 
@@ -32,7 +35,7 @@ def accept(cursor: Cursor, event: Event, now: int) -> tuple[int, list[str]] | No
         "subject": event.subject,
         "target": event.target,
         "now": now,
-        "body": body,
+        "body": cursor.coder.encode(body, EVENT),
     }
     seq = cursor.insert("accept_event", values)
     if seq is None:
@@ -40,7 +43,7 @@ def accept(cursor: Cursor, event: Event, now: int) -> tuple[int, list[str]] | No
     (at,) = cursor.only("accepted_at", (seq,))
     waiting = "waits_for_event" if event.target is None else "waits_of_target"
     waits = cursor.rows(waiting, {**values, "at": at})
-    met = [(instance_id, op) for instance_id, op, wish in waits if wish is None or fits(body, wish)]
+    met = [(instance_id, op) for instance_id, op, match in waits if concerns(cursor.coder, body, instance_id, op, match)]
     called = call(cursor, met, seq)
     wake(cursor, called, now)
     return seq, called
@@ -53,19 +56,24 @@ def find(cursor: Cursor, instance_id: str, op: str, wanted: Wanted, before: int 
         "type": wanted.key,
         "subject": wanted.subject,
         "before": before,
-        "wanted": wish(wanted),
+        "wanted": wish(wanted, cursor.coder),
         "limit": 1 if wanted.match is None else _PAGE,
     }
     values["after"] = _after(cursor, op, values)
     for seq, at, body in _candidates(cursor, values):
-        if wanted.match is None or fits(body, wanted.match):
+        if wanted.match is None or fits(cursor.coder.decode(body, EVENT, f"an event {wanted.key!r}"), wanted.match):
             return at, seq, body
     return None
 
 
+def match_place(instance_id: str, op: str) -> tuple[str, ...]:
+    """The place of what a wait matches."""
+    return "match", instance_id, op
+
+
 def take(cursor: Cursor, instance_id: str, wanted: Wanted, seq: int) -> None:
     """An instance consumes an event."""
-    cursor.run("take_event", (instance_id, seq, wish(wanted)))
+    cursor.run("take_event", (instance_id, seq, wish(wanted, cursor.coder)))
     cursor.run("use_event", (seq, instance_id))
 
 
@@ -98,13 +106,22 @@ def _pages(cursor: Cursor, name: str, values: dict[str, Any]) -> Iterator[Line]:
         values = {**values, "after": page[-1][0]}
 
 
-def fits(body: bytes, wish: bytes) -> bool:
+def concerns(coder: Coder, body: bytes, instance_id: str, op: str, match: bytes | None) -> bool:
+    """A new event may be what somebody waits for. If the wish cannot be decoded here, he is called, and looks himself."""
+    if match is None:
+        return True
+    plain = coder.as_far_as_possible(match, match_place(instance_id, op))
+    return is_encoded(plain) or fits(body, plain)
+
+
+def fits(body: bytes, match: bytes) -> bool:
     """The data of an event is what a wait wishes for."""
     event = json.loads(body)
-    return "data" in event and matches(event["data"], json.loads(wish))
+    return "data" in event and matches(event["data"], json.loads(match))
 
 
-def wish(wanted: Wanted) -> str:
-    """What a wait wishes for, as a key."""
+def wish(wanted: Wanted, coder: Coder = PLAIN) -> str:
+    """What a wait wishes for, as a key. It is only where a look goes on: by another key it begins anew."""
     match = None if wanted.match is None else json.loads(wanted.match)
-    return json.dumps([wanted.key, wanted.subject, match], sort_keys=True)
+    text = json.dumps([wanted.key, wanted.subject, match], sort_keys=True)
+    return text if match is None else coder.blind(text)

@@ -14,12 +14,14 @@ from romancy.serde.talk import event_json
 from romancy.store.sql.cursor import Cursor
 from romancy.store.sql.keys import as_json
 
+OUTBOX = ("outbox",)
+"""The place of an event's body on its way to brokers."""
 _LISTS = {None: "list_outbox", False: "list_outbox_pending", True: "list_outbox_dead"}
 
 
 def put(cursor: Cursor, event: Event, brokers: Sequence[str], now: int) -> None:
     """Leave an event for brokers."""
-    body = event_json(event)
+    body = cursor.coder.encode(event_json(event), OUTBOX)
     cursor.many("put_outbox", [(broker, body, now, now, now) for broker in brokers])
 
 

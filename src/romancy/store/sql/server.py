@@ -22,7 +22,8 @@ from functools import partial
 from typing import Generic, Protocol, TypeVar
 
 from romancy.clock import MICROS, Clock, SystemClock, monotonic
-from romancy.errors import StoreError
+from romancy.codec import PLAIN
+from romancy.errors import CodecError, StoreError
 from romancy.ids import RandomIds
 from romancy.model.operators import Vitals
 from romancy.model.transition import Accepted, Answer, Applied, Create, Post, Request, Transition, Write
@@ -83,6 +84,7 @@ class ServerDatabase(ABC, Generic[C]):
     def __init__(self, pool: Pool[C], *, clock: Clock, crash: Crash | None = None) -> None:
         self.foreign: Callable[[], None] | None = None
         self.clock = clock
+        self.coder = PLAIN
         self._pool = pool
         self._ids = RandomIds()
         self._clock_read = 0.0
@@ -203,7 +205,7 @@ class ServerDatabase(ABC, Generic[C]):
         except StoreError as error:
             if not self._is_refusal(error):
                 raise
-            return self.bad_write(error.__cause__, described(write))
+            return error if isinstance(error, CodecError) else self.bad_write(error.__cause__, described(write))
 
     async def _unless_refused(self, attempt: Callable[[], Awaitable[T]]) -> T | None:
         try:
@@ -214,7 +216,9 @@ class ServerDatabase(ABC, Generic[C]):
             return None
 
     def _is_refusal(self, error: StoreError) -> bool:
-        """The database cannot store the data."""
+        """The database cannot store the data, or what it hangs on cannot be decoded."""
+        if isinstance(error, CodecError):
+            return True
         return error.__cause__ is not None and self.trouble_of(error.__cause__) is Trouble.DATA
 
     async def write(self, work: Work[T], *, point: str = "commit", in_turn: bool = True) -> T:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 
+from romancy.codec import is_encoded
 from romancy.model.status import Status
 from romancy.model.talk import Deed, Publish, Said, SendEvent, SendTo, SendToGroup
 from romancy.model.transition import Answer, Applied, Create, Existing, Refused
@@ -18,6 +19,7 @@ from romancy.store.sql.talk import Talk
 from romancy.store.sql.transitions import born, start
 
 _PAGE = 1000
+_STAGED = ("staged",)
 
 
 def begin(cursor: Cursor, create: Create) -> Answer:
@@ -44,18 +46,30 @@ def stage(cursor: Cursor, deed: Said, now: int) -> Refused | None:
     """Leave something to be said when this transaction has committed."""
     refused = _refusal(cursor, deed)
     if refused is None:
-        cursor.run("stage", (*_written(deed, now), now))
+        kind, head, body = _written(deed, now)
+        cursor.run("stage", (kind, head, cursor.coder.encode(body, _STAGED), now))
         cursor.first("hint")
     return refused
 
 
 def drain(cursor: Cursor, now: int, fresh_id: Callable[[], str]) -> None:
-    """Say what was staged by transactions that have committed, in order."""
+    """Say what was staged by transactions that have committed, in order. What cannot be decoded here is left to others."""
     talk = Talk(cursor, now, start)
-    while page := cursor.rows("staged", (_PAGE,)):
-        for line in page:
+    more = True
+    while more:
+        page = cursor.rows("staged", (_PAGE,))
+        said = [
+            (seq, kind, head, body) for seq, kind, head, coded in page if not is_encoded(body := _decoded(cursor, coded))
+        ]
+        for line in said:
             talk.do("", _read(line, fresh_id))
-        cursor.run("unstage", (json.dumps([line[0] for line in page]),))
+        if said:
+            cursor.run("unstage", (json.dumps([line[0] for line in said]),))
+        more = bool(said)
+
+
+def _decoded(cursor: Cursor, body: bytes) -> bytes:
+    return cursor.coder.as_far_as_possible(body, _STAGED)
 
 
 def _refusal(cursor: Cursor, deed: Deed) -> Refused | None:

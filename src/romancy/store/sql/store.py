@@ -8,6 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from romancy.clock import Clock
+from romancy.codec import Coder
 from romancy.errors import ConfigurationError, StoreError
 from romancy.model.history import Attempt, Entry
 from romancy.model.instance import Inbox, Loaded, Query, Row, Standing, Stored, WorkerRow
@@ -50,6 +51,10 @@ class SqlStore:
         self._clock = clock
         self._auto_migrate = auto_migrate
         self._turn = 0
+
+    def encode_with(self, coder: Coder) -> None:
+        """Encode what is made here: the bodies of events and messages, what waits match. The rest comes encoded."""
+        self._database.coder = coder
 
     def now(self) -> int:
         """The time in microseconds."""

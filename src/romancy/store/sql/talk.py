@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from romancy.errors import (
@@ -124,7 +124,8 @@ class Talk:
         handler = self.cursor.first("handler_of", (event.type,))
         if handler is None or not sent.fresh_id or event.target is not None:
             return ()
-        return (Create(sent.fresh_id, event.type, handler[0], event_input(event), b"", self.now),)
+        given = self.cursor.coder.encode(event_input(event), ("input", sent.fresh_id))
+        return (Create(sent.fresh_id, event.type, handler[0], given, b"", self.now),)
 
     def send(self, sent: SendTo) -> RomancyError | None:
         """Send to one instance; the error if it cannot get anything."""
@@ -242,6 +243,9 @@ class Talk:
         assert isinstance(wanted, Wanted)
         # What came, but not before the bound, is for this wait when it is asked for again.
         later = None if ask.before is None else self._find_before(instance_id, ask, wanted, ask.due)
+        if wanted.match is not None:
+            match = self.cursor.coder.encode(wanted.match, events.match_place(instance_id, ask.entry.op))
+            ask = replace(ask, question=replace(wanted, match=match))
         self.cursor.run("put_wait", registration(instance_id, ask, None if later is None else later[1]))
 
     def _subscribe(self, instance_id: str, asked: Subscribe) -> RomancyError | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from romancy.errors import StoreError
+from romancy.errors import CodecError, StoreError
 from romancy.model.transition import Answer, Write
 from romancy.store.sql.batch import described, write_deliberately
 from romancy.store.sqlite.cursor import SqliteCursor
@@ -33,8 +33,8 @@ def _write_alone(cursor: SqliteCursor, write: Write, path: str) -> Answer | Stor
     cursor.raw.execute("SAVEPOINT alone")
     try:
         answer = write_whole(cursor, [write])[0]
-    except BAD_DATA as error:
+    except (CodecError, *BAD_DATA) as error:
         cursor.raw.execute("ROLLBACK TO alone")
-        answer = bad_write(error, path, described(write))
+        answer = error if isinstance(error, CodecError) else bad_write(error, path, described(write))
     cursor.raw.execute("RELEASE alone")
     return answer

@@ -9,6 +9,7 @@ from contextlib import suppress
 from typing import TypeVar
 
 from romancy.clock import monotonic
+from romancy.codec import PLAIN, Coder
 from romancy.errors import StoreError
 from romancy.store.sqlite.cursor import SqliteCursor
 from romancy.store.sqlite.failures import is_busy, translate
@@ -64,12 +65,18 @@ def patiently(attempt: Callable[[], T], path: str) -> T:
         pause = min(2 * pause, 0.05)
 
 
-def write(connection: sqlite3.Connection, work: Callable[[SqliteCursor], T], crash: Crash | None, point: str) -> T:
+def write(
+    connection: sqlite3.Connection,
+    work: Callable[[SqliteCursor], T],
+    crash: Crash | None,
+    point: str,
+    coder: Coder = PLAIN,
+) -> T:
     """One transaction: all of `work`, or nothing. Errors of the driver pass, except that nobody sees a busy BEGIN."""
     cursor = connection.cursor()
     cursor.execute("BEGIN IMMEDIATE")
     try:
-        result = work(SqliteCursor(cursor))
+        result = work(SqliteCursor(cursor, coder))
         if crash is not None:
             crash(f"{point}.before")
         cursor.execute("COMMIT")

@@ -7,6 +7,7 @@ import sqlite3
 from collections.abc import Sequence
 from typing import Any
 
+from romancy.codec import PLAIN, Coder
 from romancy.store.sql.cursor import Line, Values
 from romancy.store.sqlite.statements import one
 
@@ -16,8 +17,9 @@ class SqliteCursor:
 
     many_at_once = False
 
-    def __init__(self, cursor: sqlite3.Cursor) -> None:
+    def __init__(self, cursor: sqlite3.Cursor, coder: Coder = PLAIN) -> None:
         self.raw = cursor
+        self.coder = coder
 
     def run(self, name: str, values: Values = ()) -> int:
         """Change something; how many rows."""

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from romancy.clock import MICROS, monotonic
-from romancy.errors import ConfigurationError, StoreError
+from romancy.codec import PLAIN
+from romancy.errors import CodecError, ConfigurationError, StoreError
 from romancy.model.operators import Vitals
 from romancy.model.transition import Answer, Write
 from romancy.store.migrator import read_migrations, refuse_behind
@@ -62,6 +63,7 @@ class SqliteDatabase:
         self._threads = threads
         self._hook = crash
         self._session: _Session | None = None
+        self.coder = PLAIN
         self._killed = False
         self._in_memory = path == MEMORY
         # In memory a heartbeat shares the connection: it must not fall into the middle of a transaction.
@@ -144,7 +146,7 @@ class SqliteDatabase:
 
     def cursor_on(self, connection: Connection) -> AlchemyCursor:
         """The deciding code's statements in a transaction of such an engine."""
-        return AlchemyCursor(connection, _bind, json_lines=True)
+        return AlchemyCursor(connection, _bind, self.coder, json_lines=True)
 
     @property
     def dialect(self) -> str:
@@ -258,7 +260,10 @@ class SqliteDatabase:
         rescue: Callable[[SqliteCursor], T] | None,
     ) -> T:
         try:
-            return self._patiently(partial(write, writer, work, self._crash if self._hook else None, point))
+            return self._patiently(partial(write, writer, work, self._crash if self._hook else None, point, self.coder))
+        except CodecError:
+            if rescue is None:
+                raise
         except BAD_DATA as error:
             if rescue is None:
                 raise translate(error, self.path) from error

@@ -16,6 +16,6 @@ INSERT INTO romancy_inbox (instance_id, kind, op, body, at) VALUES (?, ?, ?, ?, 
 -- Whoever is writing about an instance is waited for.
 SELECT 1 FROM romancy_instances WHERE id = ?
 
--- name: result_left
--- The mail in which a result lies.
-SELECT id FROM romancy_inbox WHERE instance_id = ? AND kind = ? AND op = ? AND body = ?
+-- name: results_left
+-- The mails in which results of an operation lie.
+SELECT id, body FROM romancy_inbox WHERE instance_id = ? AND kind = ? AND op = ? ORDER BY id

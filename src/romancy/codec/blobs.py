@@ -1,0 +1,174 @@
+"""Large payloads elsewhere: the port to whoever keeps them, and files.
+
+A blob is written before the row that refers to it, and deleted after all rows of its generation are gone. Its key says
+whose it is: `{instance id, quoted}/{generation}/{chance}`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterable, Awaitable, Iterable, Iterator
+from hashlib import sha256
+from pathlib import Path
+from typing import NamedTuple, Protocol
+from urllib.parse import quote, unquote
+
+from romancy.codec.frames import OFFLOADED, frame
+from romancy.errors import ConfigurationError
+from romancy.ids import chance
+
+_LONGEST_HOME = 200
+"""Bytes of a quoted instance id: file systems have names of 255."""
+_PARTIAL = ".partial"
+_TRIES = 10
+
+
+class BlobStore(Protocol):
+    """Keeps blobs by key. The methods are plain functions, called in threads, or coroutines."""
+
+    def put(self, key: str, data: bytes) -> Awaitable[None] | None:
+        """Keep a blob, durably when this returns. The same key again replaces it."""
+        ...
+
+    def get(self, key: str) -> Awaitable[bytes | None] | bytes | None:
+        """A blob; None if there is none of that key."""
+        ...
+
+    def delete(self, key: str) -> Awaitable[None] | None:
+        """Delete a blob; nothing happens if there is none."""
+        ...
+
+    def list(self) -> AsyncIterable[tuple[str, float]] | Iterable[tuple[str, float]]:
+        """Every blob: its key, and when it was written in seconds since 1970."""
+        ...
+
+
+class FileBlobs:
+    """Blobs as files in a folder, which is made with the first of them; it must be the same for all who share a database."""
+
+    def __init__(self, folder: str | os.PathLike[str]) -> None:
+        self._folder = Path(folder).absolute()
+
+    def put(self, key: str, data: bytes) -> None:
+        """Written beside, synced, then put in its place: there is never half a blob."""
+        path = self._path(key)
+        for left in range(_TRIES, 0, -1):
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            try:
+                _write(path, data)
+                break
+            except FileNotFoundError:  # somebody has deleted the last blob beside it, and the folder with it
+                if left == 1:
+                    raise
+        for parent in path.relative_to(self._folder).parents:  # new folders are to last as well
+            _sync(self._folder / parent)
+
+    def get(self, key: str) -> bytes | None:
+        """The file's content."""
+        try:
+            return self._path(key).read_bytes()
+        except FileNotFoundError:
+            return None
+
+    def delete(self, key: str) -> None:
+        """The file, and folders that are empty without it."""
+        path = self._path(key)
+        path.unlink(missing_ok=True)
+        for parent in path.relative_to(self._folder).parents[:-1]:
+            try:
+                (self._folder / parent).rmdir()
+            except OSError:  # something else is in it
+                return
+
+    def list(self) -> Iterator[tuple[str, float]]:
+        """Every file below the folder."""
+        for folder, _, names in os.walk(self._folder):
+            for name in names:
+                path = Path(folder, name)
+                try:
+                    yield path.relative_to(self._folder).as_posix(), path.stat().st_mtime
+                except FileNotFoundError:  # deleted meanwhile
+                    continue
+
+    def _path(self, key: str) -> Path:
+        parts = key.split("/")
+        if not all(parts) or {".", ".."} & set(parts) or "\0" in key:
+            raise ValueError(f"{key!r} is no key of a blob")
+        return self._folder.joinpath(*parts)
+
+
+def _write(path: Path, data: bytes) -> None:
+    partial = path.with_name(path.name + _PARTIAL)
+    with open(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(partial, path)
+
+
+def _sync(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+class Home(NamedTuple):
+    """Whose a blob is: it is kept as long as the generation of the instance."""
+
+    instance_id: str
+    generation: int
+
+
+class Offload:
+    """Keeps payloads of `over` bytes or more in a blob store; the last layer of a codec.
+
+    Only what belongs to one instance: inputs, results, errors, details of heartbeats. Blobs of generations that are gone are
+    deleted when they are older than `grace` seconds.
+    """
+
+    def __init__(self, blobs: BlobStore, *, over: int = 256 * 1024, grace: float = 86400.0) -> None:
+        missing = [name for name in ("put", "get", "delete", "list") if not callable(getattr(blobs, name, None))]
+        if missing:
+            raise ConfigurationError(f"Offload(blobs): {type(blobs).__name__} has no {missing[0]}(): it is no BlobStore.")
+        if over < 1:
+            raise ConfigurationError(f"Offload(over={over!r}): give a whole number of bytes of at least 1.")
+        self.blobs = blobs
+        self.over = over
+        self.grace = grace
+
+    def name_for(self, home: Home) -> str | None:
+        """A new key for a blob; None if the instance's id is too long for one."""
+        owner = _quoted(home.instance_id)
+        return None if len(owner) > _LONGEST_HOME else f"{owner}/{home.generation}/{chance(16).hex()}"
+
+
+def reference(key: str, data: bytes) -> bytes:
+    """What is stored instead of a blob."""
+    return frame(OFFLOADED, f"{key} {sha256(data).hexdigest()}".encode())
+
+
+def referred(data: bytes) -> tuple[str, str]:
+    """The key of a blob, and the digest of what must lie there."""
+    key, _, digest = data.decode().partition(" ")
+    return key, digest
+
+
+def is_whole(blob: bytes, digest: str) -> bool:
+    """The blob is what was put there."""
+    return sha256(blob).hexdigest() == digest
+
+
+def home_of(key: str) -> Home | None:
+    """Whose a blob is; None if its key is not of our making."""
+    owner, _, rest = key.partition("/")
+    generation, _, name = rest.partition("/")
+    if not (owner and name) or "/" in name or not (generation.isascii() and generation.isdecimal()):
+        return None
+    return Home(unquote(owner), int(generation))
+
+
+def _quoted(instance_id: str) -> str:
+    # A dot would be a folder of its own, or the one above.
+    return quote(instance_id, safe="").replace(".", "%2E")

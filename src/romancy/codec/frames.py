@@ -1,0 +1,69 @@
+"""Frames: what a layer has encoded, with the layer's name before it.
+
+    0x9E | length of the name | name | what the layer made of it
+
+Plain payloads are JSON or other text in UTF-8, and no such text begins with 0x9E. So one byte tells them apart.
+"""
+
+from __future__ import annotations
+
+_MARK = b"\x9e"
+LONGEST_NAME = 32
+DIGEST = 8
+"""Bytes of a digest that is not encoded."""
+
+ENCRYPTED = "aes"
+COMPRESSED = "zlib"
+OFFLOADED = "blob"
+
+
+def is_encoded(raw: bytes | None) -> bool:
+    """These bytes are in a frame: somebody must decode them first."""
+    return raw is not None and raw[:1] == _MARK
+
+
+def is_encoded_digest(raw: bytes) -> bool:
+    """The same for a digest, which is no text and may begin with anything; but it is short."""
+    return len(raw) > DIGEST and is_encoded(raw)
+
+
+def frame(name: str, data: bytes) -> bytes:
+    """What a layer has encoded, in its frame."""
+    return _MARK + bytes((len(name),)) + name.encode() + data
+
+
+def unframe(raw: bytes) -> tuple[str, bytes]:
+    """The layer's name, and what it has encoded. Raises `ValueError` for what is cut off."""
+    end = 2 + raw[1] if len(raw) > 1 else 0
+    if not end or len(raw) < end:
+        raise ValueError("the frame is cut off")
+    return raw[2:end].decode(), raw[end:]
+
+
+def name_and_rest(data: bytes) -> tuple[str, bytes]:
+    """A name that stands before data with its length before it: a key's, in what is encrypted."""
+    end = 1 + data[0] if data else 0
+    if not end or len(data) < end:
+        raise ValueError("the frame is cut off")
+    return data[1:end].decode(), data[end:]
+
+
+def encoding_of(raw: bytes) -> str:
+    """What was done to encoded bytes, in a few words. Never raises."""
+    try:
+        name, data = unframe(raw)
+        if name == ENCRYPTED:
+            return f"encrypted with key {name_and_rest(data)[0]!r}"
+        if name == OFFLOADED:
+            return f"kept outside the database as {data.partition(b' ')[0].decode()!r}"
+    except ValueError:
+        return "damaged"
+    return "compressed" if name == COMPRESSED else f"encoded by {name!r}"
+
+
+def not_decoded(what: str, raw: bytes) -> str:
+    """The sentence for encoded bytes that cannot be decoded here."""
+    return (
+        f"{what} cannot be decoded here: it is {encoding_of(raw)}. Nothing is lost: give App(codec=...) the layers and the "
+        "keys it was written with. (If it has them, the row is damaged, or was moved from another place.)"
+    )

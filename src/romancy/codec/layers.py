@@ -1,0 +1,190 @@
+"""The layers of a codec: compression and encryption, and the class that others inherit from."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hmac
+import zlib
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
+
+from romancy.codec.frames import COMPRESSED, ENCRYPTED, name_and_rest
+from romancy.errors import ConfigurationError
+from romancy.ids import chance
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+_KEY = 32
+_SALT = 16
+_NONCE = 12
+_LONGEST_ID = 64
+_MOST_MESSAGES = 2**28
+"""After so many messages a new salt is taken: nonces by chance must not meet under one key."""
+_KEPT_CIPHERS = 1024
+_LARGEST = 2**30
+
+
+class Layer:
+    """What is done to a payload. Inherit from it for layers of your own: a key that never leaves its server, say.
+
+    `name` stands in every frame; two layers of one codec have different ones, and it must not change. `place` says what the
+    payload is and whose (its bytes are not to be read): data that is bound to it cannot be moved elsewhere unnoticed. Both
+    methods are called from several threads.
+    """
+
+    name: ClassVar[str]
+
+    def encode(self, data: bytes, place: bytes) -> bytes | None:
+        """What is stored instead of the data; None: it is not worth it, leave it as it is."""
+        raise NotImplementedError
+
+    def decode(self, data: bytes, place: bytes) -> bytes:
+        """What `encode` was given. Raise anything if it cannot be done."""
+        raise NotImplementedError
+
+    def fingerprint(self) -> str:
+        """Changes when this layer can decode other things than before. Instances that were blocked are tried again then."""
+        return self.name
+
+    def blind(self, text: bytes) -> bytes | None:
+        """A text as a key under which something is found, but that does not show it; None: this layer hides nothing."""
+        return None
+
+
+class Compress(Layer):
+    """Compresses payloads of `over` bytes or more with zlib, if that makes them smaller."""
+
+    name = COMPRESSED
+
+    def __init__(self, *, over: int = 512, level: int = 6) -> None:
+        if not 0 <= level <= 9:
+            raise ConfigurationError(f"Compress(level={level!r}): give a whole number from 0 to 9.")
+        self._over = over
+        self._level = level
+
+    def encode(self, data: bytes, place: bytes) -> bytes | None:
+        """Smaller, or None."""
+        if len(data) < self._over:
+            return None
+        smaller = zlib.compress(data, self._level)
+        return smaller if len(smaller) + 16 < len(data) else None
+
+    def decode(self, data: bytes, place: bytes) -> bytes:
+        """As large as it was; not endless, whatever it says."""
+        stream = zlib.decompressobj()
+        larger = stream.decompress(data, _LARGEST)
+        if not stream.eof:
+            raise ValueError("the compressed data is cut off, or larger than 1 GiB")
+        return larger
+
+
+class _Writing(NamedTuple):
+    """A key as this process writes with it for a while."""
+
+    head: bytes
+    cipher: AESGCM
+
+
+class Encrypt(Layer):
+    """Encrypts payloads with AES-256-GCM, bound to their place. Needs `romancy[crypto]`.
+
+    `keys` are the keys by their ids, 32 bytes each, as bytes or in base64. All of them read; the last one writes, or the one
+    that `write` names. `Encrypt.generate_key()` makes one.
+
+    >>> Encrypt({"2025": Encrypt.generate_key(), "2026": Encrypt.generate_key()})
+    Encrypt(keys=['2025', '2026'], write='2026')
+    """
+
+    name = ENCRYPTED
+
+    def __init__(self, keys: Mapping[str, bytes | str], *, write: str | None = None) -> None:
+        self._aesgcm = _aesgcm()
+        if not isinstance(keys, Mapping) or not keys:
+            raise ConfigurationError('Encrypt(keys): give at least one key by its id, as {"2026": key}.')
+        self._keys = {_checked_id(key_id): _checked_key(key_id, key) for key_id, key in keys.items()}
+        self._write = list(self._keys)[-1] if write is None else write
+        if self._write not in self._keys:
+            raise ConfigurationError(f"Encrypt(write={write!r}): there is no key of that id. There are: {', '.join(keys)}.")
+        self._ciphers: dict[bytes, AESGCM] = {}
+        self._writing = self._salted()
+        self._written = 0
+
+    def __repr__(self) -> str:
+        return f"Encrypt(keys={list(self._keys)}, write={self._write!r})"
+
+    @staticmethod
+    def generate_key() -> str:
+        """A new key, in base64."""
+        return base64.b64encode(chance(_KEY)).decode()
+
+    def encode(self, data: bytes, place: bytes) -> bytes:
+        """Key id, salt, nonce, and the data as nobody can read it."""
+        self._written += 1
+        if self._written > _MOST_MESSAGES:
+            self._writing, self._written = self._salted(), 0
+        head, cipher = self._writing
+        # By chance, not counted: after a fork two processes would count alike.
+        nonce = chance(_NONCE)
+        return head + nonce + cipher.encrypt(nonce, data, place)
+
+    def decode(self, data: bytes, place: bytes) -> bytes:
+        """The data, if it was encrypted with one of the keys and for this place."""
+        key_id, rest = name_and_rest(data)
+        if key_id not in self._keys:
+            raise ValueError(f"there is no key {key_id!r} here")
+        salt, nonce, hidden = rest[:_SALT], rest[_SALT : _SALT + _NONCE], rest[_SALT + _NONCE :]
+        head = data[: len(data) - len(rest) + _SALT]
+        cipher = self._ciphers.get(head) or self._cipher(head, key_id, salt)
+        return cipher.decrypt(nonce, hidden, place)
+
+    def fingerprint(self) -> str:
+        """Changes with the keys."""
+        marks = [f"{key_id}:{self._derived(key_id, b'fingerprint').hex()}" for key_id in sorted(self._keys)]
+        return f"{self.name}({','.join(marks)})"
+
+    def blind(self, text: bytes) -> bytes:
+        """A keyed digest: the same for the same text, as long as the same key writes."""
+        return hmac.digest(self._derived(self._write, b"blind"), text, "sha256")
+
+    def _salted(self) -> _Writing:
+        salt = chance(_SALT)
+        head = bytes((len(self._write.encode()),)) + self._write.encode() + salt
+        return _Writing(head, self._cipher(head, self._write, salt))
+
+    def _cipher(self, head: bytes, key_id: str, salt: bytes) -> AESGCM:
+        if len(self._ciphers) >= _KEPT_CIPHERS:
+            self._ciphers.clear()
+        cipher = self._ciphers[head] = self._aesgcm(self._derived(key_id, b"payload" + salt))
+        return cipher
+
+    def _derived(self, key_id: str, purpose: bytes) -> bytes:
+        return hmac.digest(self._keys[key_id], b"romancy " + purpose, "sha256")
+
+
+def _aesgcm() -> type[AESGCM]:
+    try:
+        from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+    except ImportError as error:
+        raise ConfigurationError("Encrypt needs cryptography: pip install 'romancy[crypto]'") from error
+    return AESGCM
+
+
+def _checked_id(key_id: str) -> str:
+    if not isinstance(key_id, str) or not key_id.isprintable() or not 0 < len(key_id.encode()) <= _LONGEST_ID:
+        raise ConfigurationError(f"Encrypt(keys): {key_id!r} is no id of a key: give a text of 1 to {_LONGEST_ID} bytes.")
+    return key_id
+
+
+def _checked_key(key_id: str, key: bytes | str) -> bytes:
+    """The key's bytes. What is wrong with it is said without showing it."""
+    try:
+        raw = base64.b64decode(key.replace("-", "+").replace("_", "/"), validate=True) if isinstance(key, str) else key
+    except (ValueError, binascii.Error):
+        raw = b""
+    if not isinstance(raw, bytes) or len(raw) != _KEY:
+        raise ConfigurationError(
+            f"Encrypt(keys): key {key_id!r} must be {_KEY} bytes, or their base64. Encrypt.generate_key() makes one."
+        ) from None
+    return raw
