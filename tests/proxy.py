@@ -98,7 +98,8 @@ class Proxy:
         finally:
             self._tasks.discard(task)
 
-    async def _hang_up(self) -> None:
+    async def hang_up(self) -> None:
+        """Break all lines."""
         for task in list(self._tasks):
             task.cancel()
         if self._tasks:
@@ -118,7 +119,7 @@ async def proxy_to(database: str, when: When = nowhere) -> AsyncIterator[Proxy]:
     finally:
         server.close()
         await asyncio.sleep(0.001)  # who came just now is there then
-        await proxy._hang_up()
+        await proxy.hang_up()
         await server.wait_closed()
 
 
@@ -153,11 +154,11 @@ class _Line:
         try:
             await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
         finally:
+            for side in (writer, upstream[1]):
+                side.transport.abort()
             for way in ways:
                 way.cancel()
             await asyncio.gather(*ways, return_exceptions=True)
-            for side in (writer, upstream[1]):
-                side.transport.abort()
 
     async def _ask(self, reader: asyncio.StreamReader, server: asyncio.StreamWriter) -> None:
         """From the client to the server, a request at a time."""

@@ -526,18 +526,38 @@ async def _forget_schema(address: str) -> None:
         await connection.close()
 
 
+@pytest.mark.parametrize("where", ["between statements", "in the middle of one"])
 async def test_who_stands_still_in_a_transaction_is_put_out(
-    teller: Teller, address: str, monkeypatch: pytest.MonkeyPatch
+    teller: Teller, where: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(database, "_BEGIN", database._BEGIN.replace("10s", "300ms"))
+    short_of_time = database._BEGIN_17.replace("10s", "300ms").replace("60s", "600ms")
+    monkeypatch.setattr(database, "_BEGIN_17", short_of_time)
+    if teller._operator.get_server_version().major < 17:
+        pytest.skip("older servers have no transaction_timeout")
     await teller._operator.execute(EMPTY)
-    for _ in range(2):  # so that its statements are prepared: the server is idle in between then
+    if where == "between statements":  # all are prepared: the server is idle in between then
+        assert "idle in transaction" in [await _stalled(teller, prepared=True) for _ in range(4)]
+    else:  # a new connection: it has got the text, and waits for what to run it with
+        await teller._proxy.hang_up()
+        assert await _stalled(teller) == "active"
+
+
+async def _stalled(teller: Teller, *, prepared: bool = False) -> str:
+    """Somebody stops while it has the turn, and is not heard of any more: what the server said of it."""
+    for _ in range(2 * prepared):
         await write(teller._far, publish("zero"))
-    teller._proxy.expect(once("romancy_subscriptions", Cut.STALL))  # it has the turn, and is not heard of any more
+    count = await teller._operator.fetchval("SELECT count(*) FROM romancy_messages")
+    teller._proxy.expect(once("romancy_subscriptions", Cut.STALL))
     frozen = asyncio.ensure_future(write(teller._far, publish("one")))
     async with asyncio.timeout(30):
         while not teller._proxy.cuts:
             await asyncio.sleep(0.01)
-    await write(teller._near, publish("two"))  # goes through: nobody holds the turn for ever
-    await frozen  # its connection was taken from it: it has done it again
-    assert await teller._operator.fetchval("SELECT count(*) FROM romancy_messages") == 4
+        state: str = await teller._operator.fetchval(
+            "SELECT state FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
+            " AND xact_start IS NOT NULL"
+        )
+        await write(teller._near, publish("two"))  # goes through: nobody holds the turn for ever
+        await teller._proxy.hang_up()
+        await frozen  # its connection was taken from it: it has done it again
+    assert await teller._operator.fetchval("SELECT count(*) FROM romancy_messages") == count + 2
+    return state

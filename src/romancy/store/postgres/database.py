@@ -38,8 +38,10 @@ _log = logging.getLogger("romancy.store")
 T = TypeVar("T")
 Link: TypeAlias = "Connection[Any]"
 
-# Whoever stands still in the middle (a frozen machine, a blocked event loop) would hold its locks for as long.
+# Whoever stands still in the middle (a frozen machine, a blocked event loop) would hold its locks for as long. Between the
+# parts of a statement a session does not count as idle; there only PostgreSQL 17 and later can put it out.
 _BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL idle_in_transaction_session_timeout = '10s'"
+_BEGIN_17 = f"{_BEGIN}; SET LOCAL transaction_timeout = '60s'"
 _REMEMBERED = 3600 * MICROS
 """How long it is known which transactions were committed."""
 
@@ -210,7 +212,7 @@ class PostgresDatabase(ServerDatabase["Connection[Any]"]):
 
     async def begin(self, connection: Link, token: str, *, in_turn: bool) -> bool:
         """Begin a transaction that leaves its token behind; in turn if that is wanted: is something staged then?"""
-        await connection.execute(_BEGIN)
+        await connection.execute(_BEGIN_17 if connection.get_server_version().major >= 17 else _BEGIN)
         return bool(await connection.fetchval(one("take_turn" if in_turn else "mark_commit").text, token, self.clock.now()))
 
     async def begin_reading(self, connection: Link) -> None:

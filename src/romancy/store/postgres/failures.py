@@ -9,7 +9,12 @@ import asyncpg
 from romancy.errors import StoreError
 from romancy.store.sql.server import Trouble
 
-_AGAIN = (asyncpg.DeadlockDetectedError, asyncpg.SerializationError, asyncpg.LockNotAvailableError)
+_AGAIN = (
+    asyncpg.DeadlockDetectedError,
+    asyncpg.SerializationError,
+    asyncpg.LockNotAvailableError,
+    asyncpg.QueryCanceledError,  # somebody stopped it
+)
 _AWAY = (
     OSError,
     EOFError,
@@ -20,6 +25,8 @@ _AWAY = (
     asyncpg.CannotConnectNowError,
     asyncpg.TooManyConnectionsError,
     asyncpg.IdleInTransactionSessionTimeoutError,
+    asyncpg.IdleSessionTimeoutError,
+    asyncpg.TransactionTimeoutError,
     asyncpg.ReadOnlySQLTransactionError,
     asyncpg.InsufficientResourcesError,
     asyncpg.PostgresIOError,

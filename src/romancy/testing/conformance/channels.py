@@ -42,7 +42,7 @@ class TestChannels:
         answer = await a.write(asks=(asked,))
         assert (said(answer.replies), answer.held) == ({"subscribe:jobs": None}, True)
         (recorded,) = await store.history("a", 1, after=0, limit=9)
-        assert recorded == asked.entry._replace(seq=1)
+        assert recorded == asked.entry._replace(seq=1, worker=ME, epoch=1)
         assert (recorded.kind, recorded.outcome) == (Kind.SUBSCRIBE, Outcome.OK)
 
     async def test_nobody_receives_without_one(self, store: Store) -> None:

@@ -379,7 +379,7 @@ class TestEvents:
             (4, Kind.SUBSCRIBE),
             (5, Kind.EVENT),
         ]
-        assert story[-1] == asked.entry._replace(seq=5, outcome=Outcome.OK, value=reply.value)
+        assert story[-1] == asked.entry._replace(seq=5, outcome=Outcome.OK, value=reply.value, worker=ME, epoch=1)
         assert (await row(store, "a")).length == 5
 
     async def test_an_asking_transition_is_not_written_twice(self, store: Store) -> None:
