@@ -47,7 +47,7 @@ from romancy.cli.completion import levels
 from romancy.cli.main import parser
 from romancy.core.guard import _REFUSED
 from romancy.hooks import TOLD
-from romancy.integrations import opentelemetry
+from romancy.integrations import opentelemetry, prometheus
 from romancy.model.history import Kind, Outcome
 from romancy.options import OPTIONS
 from romancy.testing import POINTS, TestEnvironment
@@ -208,7 +208,7 @@ def test_everything_a_test_environment_offers_is_documented() -> None:
 
 
 GENERATED = REFERENCE / "names.md"
-PUBLIC = [*romancy.__all__, *testing.__all__, *brokers.__all__, *opentelemetry.__all__]
+PUBLIC = [*romancy.__all__, *testing.__all__, *brokers.__all__, *opentelemetry.__all__, *prometheus.__all__]
 
 
 @pytest.mark.parametrize("name", sorted(set(PUBLIC)))

@@ -1,0 +1,95 @@
+"""What an app counts, in a registry of prometheus_client. Needs `romancy[prometheus]`.
+
+    register(app)                              the figures of `GET /metrics` join those of your own code
+
+Nothing is counted twice: the figures are read from the app when somebody asks the registry for them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from itertools import accumulate
+from typing import Any
+
+from romancy import App, ConfigurationError
+
+try:
+    from prometheus_client import REGISTRY, CollectorRegistry
+    from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+    from prometheus_client.registry import Collector
+except ModuleNotFoundError as error:
+    if (error.name or "").partition(".")[0] != "prometheus_client":
+        raise
+    raise ConfigurationError(
+        "This needs prometheus_client, which is not installed: pip install 'romancy[prometheus]'"
+    ) from error
+
+__all__ = ["AppCollector", "register"]
+
+_TRIES = 10
+
+
+def register(app: App, registry: CollectorRegistry = REGISTRY) -> AppCollector:
+    """Let a registry tell what an app counts; `registry.unregister(...)` what this returns to end it.
+
+    Called while the app's event loop runs, it also tells how many instances wait to be claimed, as of the last time it was
+    asked.
+    """
+    collector = AppCollector(app)
+    registry.register(collector)
+    return collector
+
+
+class AppCollector(Collector):
+    """The figures of an app, for a registry."""
+
+    def __init__(self, app: App) -> None:
+        self._app = app
+        self._loop = _running_loop()
+
+    def describe(self) -> list[Metric]:
+        """Which metrics there are is known when they are asked for."""
+        return []
+
+    def collect(self) -> Iterator[Metric]:
+        """All metrics. From any thread."""
+        self._refresh()
+        for figure in self._figures():
+            yield _family(figure)
+
+    def _refresh(self) -> None:
+        """Have counted, for the next time, what only the database knows. It is never waited for."""
+        self._loop = _running_loop() or self._loop
+        if self._loop is not None and self._loop.is_running():
+            asyncio.run_coroutine_threadsafe(self._app.refresh_figures(), self._loop)
+
+    def _figures(self) -> list[Any]:
+        for _ in range(_TRIES):
+            try:
+                return self._app.figures()
+            except RuntimeError:  # the event loop met a new name while this thread was reading
+                continue
+        return self._app.figures()
+
+
+def _running_loop() -> asyncio.AbstractEventLoop | None:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None
+
+
+def _family(figure: Any) -> Metric:
+    if figure.kind == "histogram":
+        histogram = HistogramMetricFamily(figure.name, figure.meaning, labels=figure.labels)
+        for labels, value in figure.values:
+            edges = [*map(str, value.edges), "+Inf"]
+            buckets = list(zip(edges, accumulate(value.counts), strict=True))
+            histogram.add_metric(labels, buckets, value.total / value.unit)
+        return histogram
+    kind = CounterMetricFamily if figure.kind == "counter" else GaugeMetricFamily
+    family = kind(figure.name, figure.meaning, labels=figure.labels)
+    for labels, value in figure.values:
+        family.add_metric(labels, value)
+    return family
