@@ -64,6 +64,9 @@ class Compress(Layer):
         self._over = over
         self._level = level
 
+    def __repr__(self) -> str:
+        return f"Compress(over={self._over}, level={self._level})"
+
     def encode(self, data: bytes, place: bytes) -> bytes | None:
         """Smaller, or None."""
         if len(data) < self._over:

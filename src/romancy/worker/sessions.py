@@ -54,9 +54,9 @@ class OwnTransaction:
     def session(self) -> AsyncSession:
         """The session, opened on first use."""
         if self._session is None:
-            from sqlalchemy import event
-
             self._session = self._sessions.new()
+            from sqlalchemy import event  # it says what is missing, if it is
+
             event.listen(self._session.sync_session, "before_commit", self._check_commit)
         return self._session
 

@@ -1,0 +1,178 @@
+"""The wheel: what it holds, and that each extra brings what its part needs into an environment that has nothing else."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import tomllib
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+NOT_FOR_USERS = {"dev", "docs"}
+pytestmark = pytest.mark.xdist_group("wheel")
+
+JOB = """
+import asyncio
+from romancy import *
+
+@activity
+async def double(ctx: ActivityContext, number: int) -> int:
+    return 2 * number
+
+@workflow
+async def job(ctx: WorkflowContext, number: int) -> int:
+    return await double(ctx, number)
+
+async def run(app):
+    async with app:
+        return await (await app.start_workflow(job, 21)).result()
+
+assert asyncio.run(run(App("jobs.db", workflows=[job]))) == 42
+"""
+
+USES = {
+    "cli": "from romancy.cli.main import main; assert main(['list', '--database', 'jobs.db']) == 0",
+    "crypto": """
+from romancy.codec import Encrypt
+app = App("secret.db", workflows=[job], codec=Encrypt({"2026": Encrypt.generate_key()}))
+assert asyncio.run(run(app)) == 42
+""",
+    "django": "import romancy.integrations.django",
+    "http": """
+async def ask():
+    sent = []
+    async def send(message): sent.append(message)
+    async def receive(): return {"type": "http.request", "body": b""}
+    scope = {"type": "http", "method": "GET", "path": "/health/live", "headers": [], "query_string": b"", "root_path": ""}
+    async with App("jobs.db", workflows=[job]) as app:
+        await app(scope | {"client": ("127.0.0.1", 1), "http_version": "1.1", "scheme": "http"}, receive, send)
+    assert sent[0]["status"] == 200, sent
+asyncio.run(ask())
+""",
+    "kafka": "from romancy.brokers import KafkaBroker; KafkaBroker('127.0.0.1:1', 'topic')",
+    "mcp": "from romancy.integrations.mcp import ToolServer",
+    "mysql": "App('mysql://nobody@127.0.0.1:1/jobs').figures(); OPEN('mysql://nobody@127.0.0.1:1/jobs')",
+    "nats": "from romancy.brokers import NATSBroker; NATSBroker('nats://127.0.0.1:1', subject='jobs')",
+    "opentelemetry": """
+from romancy.integrations.otel import OpenTelemetry
+assert asyncio.run(run(App("jobs.db", workflows=[job], hooks=OpenTelemetry()))) == 42
+""",
+    "postgres": "OPEN('postgresql://nobody@127.0.0.1:1/jobs')",
+    "prometheus": "from romancy.integrations.prometheus import register; register(App('jobs.db', workflows=[job]))",
+    "pydantic-ai": "import romancy.integrations.pydantic_ai, romancy.integrations.llm",
+    "serve": "from romancy.cli.main import main; assert main(['serve', 'nowhere:app']) == 0",
+    "sqlalchemy": """
+from sqlalchemy import text
+
+@activity
+async def rows(ctx: ActivityContext) -> int:
+    return (await ctx.session.execute(text("SELECT 42"))).scalar_one()
+
+@workflow
+async def count(ctx: WorkflowContext) -> int:
+    return await rows(ctx)
+
+async def counted():
+    async with App("jobs.db", workflows=[count]) as app:
+        return await (await app.start_workflow(count)).result()
+assert asyncio.run(counted()) == 42
+""",
+}
+"""For each extra a program that needs it, without a server."""
+OPEN = """
+from romancy.clock import SystemClock
+from romancy.store.open import open_store
+def OPEN(address): open_store(address, clock=SystemClock())
+"""
+
+Ran = subprocess.CompletedProcess[str]
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """As `pip install romancy` gets it."""
+    folder = tmp_path_factory.mktemp("wheel")
+    _pip("wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", str(folder), str(ROOT))
+    (found,) = folder.glob("*.whl")
+    return found
+
+
+@pytest.fixture(scope="module")
+def pins(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The versions that everything is tested with; without hashes, of which the wheel here has none."""
+    lines = re.findall(r"^([\w.\[\]-]+==[^\\\s]+.*?) *\\?$", (ROOT / "constraints.txt").read_text(encoding="utf-8"), re.M)
+    file = tmp_path_factory.mktemp("pins") / "pins.txt"
+    file.write_text("\n".join(lines), encoding="utf-8")
+    return file
+
+
+@pytest.fixture
+def environment(wheel: Path, pins: Path, tmp_path: Path) -> Callable[[str], Callable[[str], Ran]]:
+    """Makes an environment with the wheel and some extras; what it gives runs programs there."""
+
+    def make(extras: str) -> Callable[[str], Ran]:
+        home = tmp_path / "environment"
+        subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(home)], check=True, timeout=120)
+        python = str(home / "bin" / "python")
+        _pip("--python", python, "install", "--no-compile", "--constraint", str(pins), f"romancy{extras} @ {wheel.as_uri()}")
+
+        def run(program: str) -> Ran:
+            command = [python, "-c", JOB + OPEN + program]
+            return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
+
+        return run
+
+    return make
+
+
+def _pip(*arguments: str) -> None:
+    command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_every_extra_has_a_program_here() -> None:
+    assert set(USES) == set(PROJECT["optional-dependencies"]) - NOT_FOR_USERS - {"all"}
+
+
+def test_it_holds_all_that_is_in_the_package_and_nothing_else(wheel: Path) -> None:
+    names = zipfile.ZipFile(wheel).namelist()
+    held = {name for name in names if not re.match(r"romancy-[\w.]+\.dist-info/", name)}
+    tracked = subprocess.run(
+        ["git", "ls-files", "src"], cwd=ROOT, capture_output=True, text=True, timeout=60, check=True
+    ).stdout.split()
+    assert held == {name.removeprefix("src/") for name in tracked}
+    assert "romancy/py.typed" in held
+    assert any(name.endswith("licenses/LICENSE") for name in names)
+
+
+def test_alone_it_runs_workflows_and_says_what_to_install_for_the_rest(
+    environment: Callable[[str], Callable[[str], Ran]],
+) -> None:
+    run = environment("")
+    done = run("import importlib.metadata as m; print(sorted(d.name.lower() for d in m.distributions()))")
+    assert done.returncode == 0, done.stderr
+    wanted = {re.split(r"[^\w-]", one)[0].replace("_", "-") for one in PROJECT["dependencies"]}
+    assert wanted | {"romancy"} <= set(re.findall(r"'([\w-]+)'", done.stdout.replace("_", "-")))
+    assert len(done.stdout.split(",")) <= 7, f"few packages: {done.stdout}"
+    for extra, program in USES.items():
+        if extra == "sqlalchemy":
+            program = program.replace("from sqlalchemy import text", "text = str")
+        missing = run(program)
+        assert missing.returncode != 0, extra
+        assert f"pip install 'romancy[{extra}]'" in missing.stderr + missing.stdout, f"{extra}: {missing.stderr}"
+
+
+@pytest.mark.parametrize("extra", sorted(USES))
+def test_each_extra_alone_is_enough_for_its_part(environment: Callable[[str], Callable[[str], Ran]], extra: str) -> None:
+    done = environment(f"[{extra}]")(USES[extra])
+    if extra == "serve":  # it has come as far as the app
+        assert "nowhere" in done.stderr, done.stderr
+    else:
+        assert done.returncode == 0, done.stderr
