@@ -141,6 +141,7 @@ OPTIONS = (
         _seconds(0),
         "Seconds after which the history of a generation that is over is deleted. Default: with the instance.",
     ),
+    Option("audit_retention", None, _seconds(0), "Seconds after which it is forgotten who did what. Default: never."),
     Option("block_warning", 1.0, _seconds(0), "Warn when the event loop is blocked for this many seconds; 0 turns it off."),
     Option(
         "refuse_blocking_io",

@@ -26,7 +26,9 @@ from romancy import (
     sleep,
     workflow,
 )
+from romancy.clock import MICROS
 from romancy.errors import RomancyError
+from romancy.model.operators import Deeded
 from romancy.testing import TestEnvironment
 
 ELSEWHERE = """
@@ -454,6 +456,17 @@ async def test_ended_instances_are_deleted_after_their_retention(database: str) 
             while len((await app.list_instances()).items) > 1:
                 await asyncio.sleep(0)
         assert [one.instance_id for one in (await app.list_instances()).items] == [staying.instance_id]
+
+
+async def test_who_did_what_is_forgotten_after_its_retention(database: str) -> None:
+    async with App(database, workflows=[nap], audit_retention=3600, heartbeat_interval=0.02) as app:
+        store, now = app._store, app._clock.now()
+        old, young = (Deeded(0, at, "ann", "cancel", "a", "") for at in (now - 3601 * MICROS, now - 60 * MICROS))
+        await store.note_deeds([old, young])
+        async with asyncio.timeout(10):
+            while len(await store.deeds(instance_id=None, before=None, limit=9)) > 1:
+                await asyncio.sleep(0)
+        assert [line.at for line in await store.deeds(instance_id=None, before=None, limit=9)] == [young.at]
 
 
 async def test_who_waits_for_an_instance_that_was_deleted_is_told(database: str) -> None:

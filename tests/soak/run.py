@@ -75,6 +75,7 @@ async def _run(wanted: Soak, address: str, say: Callable[[str], None]) -> list[S
         cache_size=50,
         instance_retention=kept,
         archive_retention=kept,
+        audit_retention=kept,
         event_retention=kept,
         message_retention=kept,
     )

@@ -28,7 +28,7 @@ from romancy.model.transition import Beat, RequestKind, Wait, WaitKind
 from romancy.store.migrator import read_migrations
 from romancy.store.open import Server, open_store
 from romancy.store.port import Runnable, Store
-from romancy.store.postgres import database
+from romancy.store.postgres import connections
 from romancy.store.postgres.schema import MIGRATIONS
 from romancy.testing.conformance.actors import Actor, actors, subscribers
 from romancy.testing.conformance.builders import (
@@ -530,10 +530,11 @@ async def _forget_schema(address: str) -> None:
 async def test_who_stands_still_in_a_transaction_is_put_out(
     teller: Teller, where: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    short_of_time = database._BEGIN_17.replace("10s", "300ms").replace("60s", "600ms")
-    monkeypatch.setattr(database, "_BEGIN_17", short_of_time)
     if teller._operator.get_server_version().major < 17:
         pytest.skip("older servers have no transaction_timeout")
+    in_a_hurry = ("idle_in_transaction_session_timeout = '300ms'", "transaction_timeout = '600ms'")
+    monkeypatch.setattr(connections, "_BOUNDS", in_a_hurry)
+    await teller._proxy.hang_up()  # new connections know of it
     await teller._operator.execute(EMPTY)
     if where == "between statements":  # all are prepared: the server is idle in between then
         assert "idle in transaction" in [await _stalled(teller, prepared=True) for _ in range(4)]

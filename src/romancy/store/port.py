@@ -376,6 +376,10 @@ class Store(Protocol):
         """Write down who did what; the numbers are the store's."""
         ...
 
+    async def forget_deeds(self, *, before: int, limit: int) -> int:
+        """Delete those of the `limit` oldest lines about deeds that were written before a time; how many."""
+        ...
+
     async def deeds(self, *, instance_id: str | None, before: int | None, limit: int) -> builtins.list[Deeded]:
         """What was done, newest first: to one instance, or all; below a number."""
         ...

@@ -289,7 +289,11 @@ class Upkeep:
                 await asyncio.sleep(0)
         if options.archive_retention is not None:
             over_before = now - round(options.archive_retention * MICROS)
-            while await self._worker.store.trim(over_before=over_before, limit=_TRIM_LIMIT) == _TRIM_LIMIT:
+            while await store.trim(over_before=over_before, limit=_TRIM_LIMIT) == _TRIM_LIMIT:
+                await asyncio.sleep(0)
+        if options.audit_retention is not None:
+            before = now - round(options.audit_retention * MICROS)
+            while await store.forget_deeds(before=before, limit=_PRUNE_LIMIT) == _PRUNE_LIMIT:
                 await asyncio.sleep(0)
         events_before = now - round(options.event_retention * MICROS)
         messages_before = now - round(options.message_retention * MICROS)

@@ -81,6 +81,7 @@ class WorkerOptions:
     event_retention: float = 7 * 86400.0
     message_retention: float = 7 * 86400.0
     archive_retention: float | None = None
+    audit_retention: float | None = None
     archive_history: bool = True
     brokers: tuple[str, ...] = ()
     """The names of the brokers that get the events which are sent here."""

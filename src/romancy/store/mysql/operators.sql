@@ -247,6 +247,11 @@ ORDER BY wanted.seq DESC LIMIT :limit
 -- Who did what.
 INSERT INTO romancy_audit (at, actor, deed, instance_id, detail) VALUES (?, ?, ?, ?, ?)
 
+-- name: forget_audit
+-- What was done long ago: of the oldest lines, as they were written.
+DELETE FROM romancy_audit WHERE number IN (
+    SELECT number FROM (SELECT number, at FROM romancy_audit ORDER BY number LIMIT :limit) AS oldest WHERE at < :before)
+
 -- name: list_audit
 -- What was done before a line, newest first.
 SELECT number, at, actor, deed, instance_id, detail FROM romancy_audit WHERE number < ? ORDER BY number DESC LIMIT ?

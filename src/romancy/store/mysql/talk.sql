@@ -16,17 +16,17 @@ SET @at = greatest(:now, coalesce((SELECT accepted_at FROM romancy_events ORDER 
 INSERT INTO romancy_events (source, id, type, subject, target, body, accepted_at)
 VALUES <<events ,: (?1, ?2, ?3, ?4, ?5, ?6, @at)>>
 ON DUPLICATE KEY UPDATE used = used;
-SELECT seq, source, id, NULL, NULL, NULL FROM romancy_events WHERE seq > @last
+SELECT seq, source, id, NULL, NULL, NULL, 0 FROM romancy_events WHERE seq > @last
 UNION ALL
-SELECT e.seq, NULL, NULL, w.instance_id, w.op, w.`match`
+SELECT e.seq, NULL, NULL, w.instance_id, w.op, w.`match`, 0
 FROM romancy_events AS e STRAIGHT_JOIN romancy_waits AS w ON w.kind = 'event' AND w.`key` = e.type
 WHERE e.seq > @last AND e.target IS NULL AND w.`key` <> '' AND w.subject IS NULL AND (w.due IS NULL OR w.due > @at)
 UNION ALL
-SELECT e.seq, NULL, NULL, w.instance_id, w.op, w.`match`
+SELECT e.seq, NULL, NULL, w.instance_id, w.op, w.`match`, 0
 FROM romancy_events AS e STRAIGHT_JOIN romancy_waits AS w ON w.kind = 'event' AND w.`key` = e.type AND w.subject = e.subject
 WHERE e.seq > @last AND e.target IS NULL AND w.`key` <> '' AND (w.due IS NULL OR w.due > @at)
 UNION ALL
-SELECT e.seq, NULL, NULL, w.instance_id, w.op, w.`match`
+SELECT e.seq, NULL, NULL, w.instance_id, w.op, w.`match`, 0
 FROM romancy_events AS e STRAIGHT_JOIN romancy_waits AS w ON w.instance_id = e.target AND w.kind = 'event'
 WHERE e.seq > @last AND w.`key` = e.type AND (w.subject IS NULL OR w.subject = e.subject) AND (w.due IS NULL OR w.due > @at)
 

@@ -19,6 +19,8 @@ from romancy.store.postgres.connections import Connections, goodbye
 
 _log = logging.getLogger("romancy.store")
 _CHANNEL = "romancy"
+# A hint need not survive a crash of the server: its commit waits for no disk, and nobody waits for it there.
+_NOTIFY = "SELECT set_config('synchronous_commit', 'off', true), pg_notify($1, $2)"
 _BETWEEN = 0.005
 """Seconds between two hints, at least."""
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 5.0
@@ -87,7 +89,7 @@ class Bell:
             self._wanted.clear()
             try:
                 async with self._connections.one() as connection:
-                    await connection.execute("SELECT pg_notify($1, $2)", _CHANNEL, self._token)
+                    await connection.execute(_NOTIFY, _CHANNEL, self._token)
             except Exception as error:  # a hint that is lost: others look by themselves
                 _log.debug("could not ring: %s", error)
             await asyncio.sleep(_BETWEEN)

@@ -24,6 +24,9 @@ _GOODBYE = 2.0
 # Every statement has an index. A plan is made once: what was planned while the tables were empty is kept for long, and to
 # plan the large ones anew takes longer than to run them.
 _PLANNING = "SET enable_seqscan = off; SET plan_cache_mode = force_generic_plan; SET jit = off"
+# Whoever stands still in the middle (a frozen machine, a blocked event loop) would hold its locks for as long. Between the
+# parts of a statement a session does not count as idle; there only PostgreSQL 17 and later can put it out.
+_BOUNDS = ("idle_in_transaction_session_timeout = '10s'", "transaction_timeout = '60s'")
 _STATEMENTS = 200
 """Statements that a connection keeps prepared."""
 
@@ -93,7 +96,7 @@ class Connections:
         connection = await self.connect()
         try:
             if self.pooled is False:  # behind a pooler it would be others' too
-                await connection.execute(_PLANNING)
+                await connection.execute(f"{_PLANNING}; {bounds(connection, 'SET')}")
         except BaseException:
             await goodbye(connection)
             raise
@@ -115,6 +118,12 @@ class Connections:
         """Let all connections go."""
         self._closed = True
         await self.drop_idle()
+
+
+def bounds(connection: Connection[Any], how: str) -> str:
+    """Statements that bound a transaction's time."""
+    known = _BOUNDS if connection.get_server_version().major >= 17 else _BOUNDS[:1]
+    return "; ".join(f"{how} {bound}" for bound in known)
 
 
 async def goodbye(connection: Connection[Any]) -> None:

@@ -17,7 +17,7 @@ from romancy.store.migrator import Migration, read_migrations
 from romancy.store.port import Pulse
 from romancy.store.postgres import failures
 from romancy.store.postgres.bell import Bell
-from romancy.store.postgres.connections import Connections, label
+from romancy.store.postgres.connections import Connections, bounds, label
 from romancy.store.postgres.cursor import PostgresCursor
 from romancy.store.postgres.pulse import PostgresPulse
 from romancy.store.postgres.quick import Answers, Part, Quick
@@ -38,10 +38,7 @@ _log = logging.getLogger("romancy.store")
 T = TypeVar("T")
 Link: TypeAlias = "Connection[Any]"
 
-# Whoever stands still in the middle (a frozen machine, a blocked event loop) would hold its locks for as long. Between the
-# parts of a statement a session does not count as idle; there only PostgreSQL 17 and later can put it out.
-_BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL idle_in_transaction_session_timeout = '10s'"
-_BEGIN_17 = f"{_BEGIN}; SET LOCAL transaction_timeout = '60s'"
+_BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED"
 _REMEMBERED = 3600 * MICROS
 """How long it is known which transactions were committed."""
 
@@ -212,7 +209,9 @@ class PostgresDatabase(ServerDatabase["Connection[Any]"]):
 
     async def begin(self, connection: Link, token: str, *, in_turn: bool) -> bool:
         """Begin a transaction that leaves its token behind; in turn if that is wanted: is something staged then?"""
-        await connection.execute(_BEGIN_17 if connection.get_server_version().major >= 17 else _BEGIN)
+        # Behind a pooler a session is others' too.
+        bounded = f"{_BEGIN}; {bounds(connection, 'SET LOCAL')}" if self._connections.pooled else _BEGIN
+        await connection.execute(bounded)
         return bool(await connection.fetchval(one("take_turn" if in_turn else "mark_commit").text, token, self.clock.now()))
 
     async def begin_reading(self, connection: Link) -> None:

@@ -14,7 +14,8 @@ VALUES (:source, :id, :type, :subject, :target, greatest(:now::bigint, (
 ON CONFLICT (source, id) DO NOTHING RETURNING seq
 
 -- name: accept_events
--- Many events join the log, those whose source and id are not known: each of them, and then who waits for it.
+-- Many events join the log, those whose source and id are not known: each of them, and then who waits for it. Those who want
+-- nothing in particular of it are called at once.
 WITH new AS (
     INSERT INTO romancy_events (source, id, type, subject, target, accepted_at, body)
     SELECT e.source, e.id, e.type, e.subject, e.target, greatest(:now::bigint, (
@@ -22,22 +23,33 @@ WITH new AS (
     FROM unnest(:source::text[], :id::text[], :type::text[], :subject::text[], :target::text[], :body::bytea[])
         WITH ORDINALITY AS e (source, id, type, subject, target, body, place)
     ORDER BY e.place
-    ON CONFLICT (source, id) DO NOTHING RETURNING seq, source, id, type, subject, target, accepted_at)
-SELECT seq, source, id, NULL::text, NULL::text, NULL::bytea FROM new
+    ON CONFLICT (source, id) DO NOTHING RETURNING seq, source, id, type, subject, target, accepted_at),
+waiting AS MATERIALIZED (
+    SELECT e.seq, w.instance_id, w.op, w."match", bool_and(w."match" IS NULL) OVER (PARTITION BY w.instance_id) AS plain
+    FROM new AS e CROSS JOIN LATERAL (
+        SELECT instance_id, op, "match" FROM romancy_waits
+        WHERE e.target IS NULL AND kind = 'event' AND key = e.type AND key <> '' AND subject IS NULL
+            AND (due IS NULL OR due > e.accepted_at)
+        UNION ALL
+        SELECT instance_id, op, "match" FROM romancy_waits
+        WHERE e.target IS NULL AND kind = 'event' AND key = e.type AND key <> '' AND subject = e.subject
+            AND (due IS NULL OR due > e.accepted_at)
+        UNION ALL
+        SELECT instance_id, op, "match" FROM romancy_waits
+        WHERE instance_id = e.target AND kind = 'event' AND key = e.type AND (subject IS NULL OR subject = e.subject)
+            AND (due IS NULL OR due > e.accepted_at)) AS w),
+first AS MATERIALIZED (SELECT instance_id, op, min(seq) AS seq FROM waiting WHERE plain GROUP BY instance_id, op),
+met AS (
+    UPDATE romancy_waits AS w SET met = coalesce(w.met, first.seq) FROM first
+    WHERE w.instance_id = ANY (ARRAY(SELECT instance_id FROM first)) AND w.instance_id = first.instance_id AND w.op = first.op),
+called AS (
+    UPDATE romancy_instances SET
+        signal = signal + 1,
+        wake_at = CASE WHEN owner IS NULL AND status NOT IN ('paused', 'blocked') THEN :now::bigint ELSE wake_at END
+    WHERE id = ANY (ARRAY(SELECT instance_id FROM first)) AND ended_at IS NULL)
+SELECT seq, source, id, NULL::text, NULL::text, NULL::bytea, FALSE FROM new
 UNION ALL
-SELECT e.seq, NULL, NULL, w.instance_id, w.op, w."match"
-FROM new AS e CROSS JOIN LATERAL (
-    SELECT instance_id, op, "match" FROM romancy_waits
-    WHERE e.target IS NULL AND kind = 'event' AND key = e.type AND key <> '' AND subject IS NULL
-        AND (due IS NULL OR due > e.accepted_at)
-    UNION ALL
-    SELECT instance_id, op, "match" FROM romancy_waits
-    WHERE e.target IS NULL AND kind = 'event' AND key = e.type AND key <> '' AND subject = e.subject
-        AND (due IS NULL OR due > e.accepted_at)
-    UNION ALL
-    SELECT instance_id, op, "match" FROM romancy_waits
-    WHERE instance_id = e.target AND kind = 'event' AND key = e.type AND (subject IS NULL OR subject = e.subject)
-        AND (due IS NULL OR due > e.accepted_at)) AS w
+SELECT seq, NULL, NULL, instance_id, op, "match", plain FROM waiting
 ORDER BY 1
 
 -- name: handled_types

@@ -79,12 +79,13 @@ def _joining(given: Sequence[Event], bodies: Sequence[bytes], now: int) -> dict[
 
 
 def _call(cursor: Cursor, waits: Sequence[Any], bodies: Mapping[int, bytes], now: int) -> dict[int, list[str]]:
-    """Call those who wait for new events (seq, instance, operation, match); who was called for which."""
+    """Call those who wait for new events (seq, instance, operation, match), if they were not; who was called for which."""
     first: dict[tuple[str, str], int] = {}
     called: dict[int, list[str]] = {}
-    for seq, instance_id, op, match in waits:
-        if concerns(cursor.coder, bodies[seq], instance_id, op, match):
-            first.setdefault((instance_id, op), seq)
+    for seq, instance_id, op, match, is_called in waits:
+        if is_called or concerns(cursor.coder, bodies[seq], instance_id, op, match):
+            if not is_called:
+                first.setdefault((instance_id, op), seq)
             if instance_id not in called.setdefault(seq, []):
                 called[seq].append(instance_id)
     if first:

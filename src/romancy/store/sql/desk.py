@@ -22,6 +22,11 @@ def notes(cursor: Cursor, *, instance_id: str | None, before: int | None, limit:
     return [Deeded(*line) for line in cursor.rows("list_audit_of", (instance_id, bound, limit))]
 
 
+def forget(cursor: Cursor, *, before: int, limit: int) -> int:
+    """Delete those of the oldest lines that were written before a time."""
+    return cursor.run("forget_audit", {"before": before, "limit": limit})
+
+
 def add_batch(cursor: Cursor, batch: BatchRow) -> None:
     """A batch begins."""
     cursor.run("add_batch", tuple(batch))

@@ -405,6 +405,10 @@ class SqlStore:
         """Write down who did what; the numbers are the store's."""
         await self._database.write(partial(desk.note, lines=lines), in_turn=False)
 
+    async def forget_deeds(self, *, before: int, limit: int) -> int:
+        """Delete those of the `limit` oldest lines about deeds that were written before a time; how many."""
+        return await self._database.write(partial(desk.forget, before=before, limit=limit), in_turn=False)
+
     async def deeds(self, *, instance_id: str | None, before: int | None, limit: int) -> builtins.list[Deeded]:
         """What was done, newest first: to one instance, or all; below a number."""
         return await self._database.read(partial(desk.notes, instance_id=instance_id, before=before, limit=limit))

@@ -233,6 +233,15 @@ class TestDesk:
         assert [line.at for line in await store.deeds(instance_id=None, before=found[0].number, limit=1)] == [11]
         assert [line.at for line in await store.deeds(instance_id="a", before=found[0].number, limit=9)] == [10]
 
+    async def test_old_deeds_are_forgotten_some_at_a_time(self, store: Store) -> None:
+        await store.note_deeds([Deeded(0, at, "ann", "cancel", "a", "") for at in (10, 11, 12, 30, 13)])
+        assert await store.forget_deeds(before=14, limit=2) == 2
+        assert await store.forget_deeds(before=14, limit=2) == 1
+        assert [line.at for line in await store.deeds(instance_id="a", before=None, limit=9)] == [13, 30]
+        assert await store.forget_deeds(before=14, limit=2) == 1
+        assert [line.at for line in await store.deeds(instance_id="a", before=None, limit=9)] == [30]
+        assert await store.forget_deeds(before=30, limit=2) == 0
+
     async def test_a_batch_is_one_claimants_at_a_time(self, store: Store) -> None:
         await store.add_batch(BATCH)
         assert await store.batch("b") == BATCH
