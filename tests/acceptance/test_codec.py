@@ -349,7 +349,7 @@ async def test_a_codec_is_turned_on_later_and_keys_are_rotated(database: str) ->
 async def test_without_the_key_an_instance_is_blocked_and_goes_on_when_it_comes(database: str, wrong: Any) -> None:
     await begin(database, codec=Encrypt(OLD))
     async with restarted(database, codec=wrong) as env:
-        async with Client(database, clock=env.clock) as other:
+        async with Client(database, workflows=[], clock=env.clock) as other:
             await other.send_event("go", "tests", {"to": "abc"})  # whether it fits cannot be told without the key
         env.app._heard()
         await env.settle()
@@ -373,7 +373,7 @@ async def test_an_event_that_cannot_be_decoded_blocks_who_waits_for_it(database:
     async with TestEnvironment(database, workflows=[patient]) as env:
         await env.app.start_workflow(patient.with_options(instance_id="p"), "abc")
         await env.settle()
-        async with Client(database, codec=Encrypt(OLD), clock=env.clock) as other:
+        async with Client(database, workflows=[], codec=Encrypt(OLD), clock=env.clock) as other:
             await other.send_event("go", "tests", {"to": "abc"})
         await env.app.send_event("other", "tests")
         env.app._heard()
@@ -392,7 +392,7 @@ async def test_an_event_that_is_taken_unread_is_not_lost(database: str) -> None:
     async with TestEnvironment(database, workflows=[hopeful]) as env:
         await env.app.start_workflow(hopeful.with_options(instance_id="h"))
         await env.settle()
-        async with Client(database, codec=Encrypt(OLD), clock=env.clock) as other:
+        async with Client(database, workflows=[], codec=Encrypt(OLD), clock=env.clock) as other:
             await other.send_event("go", "tests", {"to": "abc"})
         env.app._heard()
         await env.settle()
@@ -419,7 +419,7 @@ async def test_a_client_without_the_key_is_told_so(database: str) -> None:
 
 
 async def test_an_outbox_waits_for_the_key(database: str) -> None:
-    async with Client(database, broker=Mute(), codec=Encrypt(OLD)) as client:
+    async with Client(database, workflows=[], broker=Mute(), codec=Encrypt(OLD)) as client:
         await client.send_event("told", "tests", {"x": 1})
     broker = Mute()
     async with TestEnvironment(database, broker=broker, workflows=[], start=LATER) as env:

@@ -114,9 +114,9 @@ def test_a_router_an_application_inside_and_a_web_socket_find_it_too(file: str) 
     api = FastAPI(lifespan=lifespan(App(file, workflows=[greet])))
     inner = FastAPI()
 
-    @inner.get("/status")
-    async def status(workflows: Current) -> str | None:
-        return await workflows.ready()
+    @inner.get("/greet")
+    async def inside(workflows: Current) -> str:
+        return await (await workflows.start_workflow(greet, "Bob")).result(timeout=10)
 
     @api.websocket("/talk")
     async def talk(socket: WebSocket, workflows: Current) -> None:
@@ -125,7 +125,7 @@ def test_a_router_an_application_inside_and_a_web_socket_find_it_too(file: str) 
 
     api.mount("/inner", inner)
     with asked(api) as client:
-        assert client.get("/inner/status").json() is None
+        assert client.get("/inner/greet").json() == "hello, Bob"
         with client.websocket_connect("/talk") as socket:
             assert socket.receive_json() == "hello, Ada"
 

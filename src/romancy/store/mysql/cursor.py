@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from operator import itemgetter
 from typing import Any, Protocol, TypeAlias
@@ -81,11 +82,8 @@ class MySqlCursor:
         """Every row of a result."""
         if name == "accept_events":
             assert isinstance(values, Mapping)
-            values = {"now": values["now"], "events": list(zip(*(values[column] for column in _EVENT), strict=True))}
-        found = list(self._ask(name, values).rows)
-        if name == "accept_events":  # in the order of the events, which a query of many queries does not promise
-            found.sort(key=itemgetter(0))
-        return found
+            return self._accept(values)
+        return list(self._ask(name, values).rows)
 
     def lines(self, name: str, values: Values = ()) -> list[Any]:
         """Every row of a result; of a single column its values."""
@@ -93,6 +91,17 @@ class MySqlCursor:
             values = (as_json(row[0] for row in self.rows("lock_apart", values)),)
         found = self.rows(name, values)
         return [row[0] for row in found] if found and len(found[0]) == 1 else found
+
+    def _accept(self, values: Mapping[str, Any]) -> list[Line]:
+        """Accept events, but not writes of which one starts a workflow: those are named."""
+        types = json.dumps(sorted(set(values["type"])))
+        handled = set(self.lines("handled_types", (types,)))
+        left_out = {write for write, type in zip(values["write"], values["type"], strict=True) if type in handled}
+        events = zip(*(values[column] for column in _EVENT), strict=True)
+        kept = [event for write, event in zip(values["write"], events, strict=True) if write not in left_out]
+        found = list(self._ask("accept_events", {"now": values["now"], "events": kept}).rows) if kept else []
+        found.sort(key=itemgetter(0))  # in the order of the events, which a query of many queries does not promise
+        return found + [(None, None, str(write), None, None, None, 0) for write in sorted(left_out)]
 
     def _ask(self, name: str, values: Values) -> Result:
         text = one(name).text(values)

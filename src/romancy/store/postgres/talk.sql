@@ -15,13 +15,20 @@ ON CONFLICT (source, id) DO NOTHING RETURNING seq
 
 -- name: accept_events
 -- Many events join the log, those whose source and id are not known: each of them, and then who waits for it. Those who want
--- nothing in particular of it are called at once.
-WITH new AS (
+-- nothing in particular of it are called at once. Writes with an event that starts a workflow are left out, and named.
+WITH given AS MATERIALIZED (
+    SELECT e.*
+    FROM unnest(
+        :source::text[], :id::text[], :type::text[], :subject::text[], :target::text[], :body::bytea[], :write::bigint[])
+        WITH ORDINALITY AS e (source, id, type, subject, target, body, write, place)),
+handled AS MATERIALIZED (
+    SELECT DISTINCT g.write FROM given AS g
+    WHERE EXISTS (SELECT 1 FROM romancy_handlers AS h WHERE h.workflow = g.type OFFSET 0)),
+new AS (
     INSERT INTO romancy_events (source, id, type, subject, target, accepted_at, body)
     SELECT e.source, e.id, e.type, e.subject, e.target, greatest(:now::bigint, (
         SELECT accepted_at FROM romancy_events ORDER BY seq DESC LIMIT 1)), e.body
-    FROM unnest(:source::text[], :id::text[], :type::text[], :subject::text[], :target::text[], :body::bytea[])
-        WITH ORDINALITY AS e (source, id, type, subject, target, body, place)
+    FROM given AS e WHERE e.write <> ALL (ARRAY(SELECT write FROM handled))
     ORDER BY e.place
     ON CONFLICT (source, id) DO NOTHING RETURNING seq, source, id, type, subject, target, accepted_at),
 waiting AS MATERIALIZED (
@@ -50,11 +57,9 @@ called AS (
 SELECT seq, source, id, NULL::text, NULL::text, NULL::bytea, FALSE FROM new
 UNION ALL
 SELECT seq, NULL, NULL, instance_id, op, "match", plain FROM waiting
+UNION ALL
+SELECT NULL, NULL, write::text, NULL, NULL, NULL, FALSE FROM handled
 ORDER BY 1
-
--- name: handled_types
--- Those of the given types that start workflows.
-SELECT workflow FROM romancy_handlers WHERE workflow = ANY (ARRAY(SELECT jsonb_array_elements_text(?::jsonb)))
 
 -- name: call_many
 -- Something has come for these waits, to each its own, and their instances learn of it.

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from romancy.model.transition import Accept, Answer, Applied, Beat, Create, Own, Post, Request, Transition, Write
-from romancy.store.sql.crowds import accept_together, ask_together, handled_types, is_plain_accept, is_plain_ask
+from romancy.store.sql.crowds import accept_together, ask_together, is_plain_accept, is_plain_ask
 from romancy.store.sql.cursor import Cursor
 from romancy.store.sql.ledger import Ledger
 from romancy.store.sql.requests import request
@@ -25,8 +25,9 @@ def write_deliberately(cursor: Cursor, batch: Sequence[Write]) -> list[Answer]:
     rest = {index: write for index, write in enumerate(batch) if index not in answers}
     groups = _groups(cursor, rest)
     answers |= accept_together(cursor, groups.accepts)
-    for index, write in groups.singles.items():
-        answers[index] = _write_one(cursor, write)
+    singles = groups.singles | {index: write for index, write in groups.accepts.items() if index not in answers}
+    for index in sorted(singles):
+        answers[index] = _write_one(cursor, singles[index])
     answers |= ask_together(cursor, groups.asks)
     answers |= zip(groups.ends, _write_together(cursor, list(groups.ends.values())), strict=True)
     return [answers[index] for index in range(len(batch))]
@@ -43,9 +44,8 @@ class _Groups:
 def _groups(cursor: Cursor, writes: Mapping[int, Write]) -> _Groups:
     groups = _Groups()
     times = Counter(write.instance_id for write in writes.values() if not isinstance(write, Accept | Post))
-    handled = handled_types(cursor, [write for write in writes.values() if isinstance(write, Accept)])
     for index, write in writes.items():
-        if isinstance(write, Accept) and cursor.many_at_once and is_plain_accept(write, handled):
+        if isinstance(write, Accept) and cursor.many_at_once and is_plain_accept(write):
             groups.accepts[index] = write
         elif type(write) is not Transition or times[write.instance_id] > 1:
             groups.singles[index] = write

@@ -25,31 +25,24 @@ from romancy.store.sql.transitions import conclude, may_write
 # --- events
 
 
-def handled_types(cursor: Cursor, writes: Sequence[Accept]) -> set[str]:
-    """The types among these events that start workflows: those are accepted one by one."""
-    if not writes or not cursor.many_at_once:
-        return set()
-    started = {event.type for write in writes for event, starts in zip(write.events, write.starts, strict=False) if starts}
-    types = sorted({event.type for write in writes for event in write.events})
-    return started | set(cursor.lines("handled_types", (json.dumps(types),)))
-
-
-def is_plain_accept(write: Accept, handled: set[str]) -> bool:
-    """Its events start nothing, and are for this database alone."""
-    return write.local and not write.brokers and not any(event.type in handled for event in write.events)
+def is_plain_accept(write: Accept) -> bool:
+    """Its events are for this database alone and, as far as its sender knows, start nothing."""
+    return write.local and not write.brokers and not any(write.starts)
 
 
 def accept_together(cursor: Cursor, writes: Mapping[int, Accept]) -> dict[int, Answer]:
-    """Put events into the log and call those who wait for them."""
+    """Put events into the log and call those who wait for them. Writes with events that start workflows are left out."""
     if not writes:
         return {}
     now = max(write.now for write in writes.values())
     given = [event for write in writes.values() for event in write.events]
+    owners = [index for index, write in writes.items() for _ in write.events]
     bodies = [event_json(event) for event in given]
     stored = [cursor.coder.encode(body, EVENT) for body in bodies]
-    rows = cursor.rows("accept_events", _joining(given, stored, now))
+    rows = cursor.rows("accept_events", _joining(given, stored, now) | {"write": owners})
+    left_out = {int(write) for seq, _, write, *_ in rows if seq is None}
     places = {(event.source, event.id): place for place, event in reversed(list(enumerate(given)))}
-    new = {places[source, id]: seq for seq, source, id, instance_id, *_ in rows if instance_id is None}
+    new = {places[source, id]: seq for seq, source, id, *_ in rows if source is not None}
     log = {seq: bodies[place] for place, seq in new.items()}
     called = _call(cursor, [(seq, *wait) for seq, _, _, *wait in rows if wait[0] is not None], log, now)
     answers: dict[int, Answer] = {}
@@ -62,7 +55,8 @@ def accept_together(cursor: Cursor, writes: Mapping[int, Accept]) -> dict[int, A
             accepted.append(AcceptedEvent(event.id, event.source, duplicate=known, instance_ids=ids))
             place += 1
         woken = dict.fromkeys(id for one in accepted for id in one.instance_ids)
-        answers[index] = Accepted(tuple(accepted), tuple(woken))
+        if index not in left_out:
+            answers[index] = Accepted(tuple(accepted), tuple(woken))
     return answers
 
 

@@ -241,7 +241,9 @@ INSERT INTO romancy_audit (at, actor, deed, instance_id, detail) VALUES (?, ?, ?
 -- name: forget_audit
 -- What was done long ago: of the oldest lines, as they were written.
 DELETE FROM romancy_audit WHERE number IN (
-    SELECT number FROM (SELECT number, at FROM romancy_audit ORDER BY number LIMIT :limit) AS oldest WHERE at < :before)
+    SELECT number
+    FROM (SELECT number, at FROM romancy_audit WHERE number > 0 ORDER BY number LIMIT :limit) AS wanted
+    WHERE at < :before)
 
 -- name: list_audit
 -- What was done before a line, newest first.
