@@ -247,6 +247,7 @@ async def test_whatever_the_crash_point_a_compensation_is_recorded_under_its_own
             env.crash_at_step(step)
             with pytest.raises(WorkflowFailedError):
                 await asyncio.wait_for(handle.result(), 20)
+            await env.settle()  # a crash may come after the end
             names = [(entry.kind, entry.name) async for entry in handle.history()]
             assert names == [("activity", "reserve"), ("compensation", "give_back")], f"crash at {step}"
             crashes = env.crashes

@@ -156,7 +156,11 @@ class _Handler(BaseHTTPRequestHandler):
         super().finish()
 
     def do_POST(self) -> None:
-        body = self.rfile.read(int(self.headers.get("content-length", "0")))
+        length = int(self.headers.get("content-length", "0"))
+        body = self.rfile.read(length)
+        if len(body) < length:  # the sender died in the middle of it
+            self.close_connection = True
+            return
         headers = {name.lower(): value for name, value in self.headers.items()}
         reply = self._server.receiver.take(Got(self.path, headers, body, self.client_address[1]))
         match reply:
