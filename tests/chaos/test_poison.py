@@ -31,9 +31,9 @@ def _app(database: str, **options: Any) -> App:
     return App(database, workflows=[add_two], poll_interval=0.05, **options)
 
 
-async def _start(app: Client, count: int) -> None:
-    for number in range(count):  # for longer than the app lives that runs them first
-        await app.start_workflow(add_two.with_options(instance_id=f"n{number}"), number, 2.0)
+async def _start(app: Client, count: int, nap: float = 0.05) -> None:
+    for number in range(count):
+        await app.start_workflow(add_two.with_options(instance_id=f"n{number}"), number, nap)
 
 
 async def _results(app: Client, numbers: list[int]) -> list[int]:
@@ -43,7 +43,7 @@ async def _results(app: Client, numbers: list[int]) -> list[int]:
 async def _leave_waiting(database: str, count: int) -> None:
     """Instances that somebody must replay."""
     async with _app(database) as app:
-        await _start(app, count)
+        await _start(app, count, nap=2.0)  # for longer than this app lives
         await until(lambda: _recorded(database) >= count, "every first activity is recorded")
 
 
@@ -129,7 +129,7 @@ def _status(database: str, instance_id: str) -> str:
 async def test_a_start_whose_caller_goes_away_runs_all_the_same(database: str) -> None:
     async with _app(database) as app:
         starts = [
-            asyncio.create_task(app.start_workflow(add_two.with_options(instance_id=f"n{number}"), number))
+            asyncio.create_task(app.start_workflow(add_two.with_options(instance_id=f"n{number}"), number, 0.05))
             for number in range(20)
         ]
         for turns, start in enumerate(starts):
