@@ -25,8 +25,6 @@ _DEAF = 10.0
 """Seconds beyond three poll intervals after which a worker that did not look for work counts as deaf."""
 _BATCH = 100
 """How many instances one claim takes at most."""
-_PAUSES = (0.005, 0.02, 0.05)
-"""Seconds after which what is due and could not be claimed is looked for again."""
 _COUNTED = 1000
 """How many instances that wait to be claimed are counted at most."""
 _COUNT_EVERY = 5.0
@@ -114,7 +112,7 @@ class Finder:
         await worker.store.drain()
         for instance_id in await worker.store.arrivals(worker.id):
             worker.nudge(instance_id)
-        pauses = iter(_PAUSES)
+        pauses = iter(worker.options.claim_pauses)
         while (room := worker.room) > 0:
             due, next_at = await self._find()
             if not due:

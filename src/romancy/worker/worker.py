@@ -75,6 +75,8 @@ class WorkerOptions:
     heartbeat_interval: float = 5.0
     lease_timeout: float = 30.0
     poll_interval: float = 1.0
+    claim_pauses: tuple[float, ...] = (0.005, 0.02, 0.05)
+    """Seconds after which what is due and could not be claimed is looked for again."""
     shutdown_timeout: float = 30.0
     block_warning: float = 1.0
     instance_retention: float | None = None

@@ -104,7 +104,7 @@ class Process(App):
         return _Alarms(self._clock)
 
     def _worker_options(self) -> WorkerOptions:
-        return replace(super()._worker_options(), horizon=1e9, block_warning=0.0)
+        return replace(super()._worker_options(), claim_pauses=(), horizon=1e9, block_warning=0.0)
 
     async def restart(self) -> None:
         """Die, if it has not, and begin anew; what the dead one held is free."""
