@@ -12,12 +12,14 @@ from typing import Any, TypeVar
 
 import pytest
 import uvicorn
-from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 from tests.browser.world import World, world
 
 from romancy import App
 
 T = TypeVar("T")
+_PATIENCE = 30_000  # milliseconds: machines are shared
+expect.set_options(timeout=_PATIENCE)
 
 
 class Site:
@@ -146,7 +148,7 @@ _BAD = ("error", "warning", "assert")
 def context(chromium: Browser) -> Iterator[BrowserContext]:
     """A fresh browser profile, wide, light."""
     made = chromium.new_context(viewport={"width": 1280, "height": 900}, color_scheme="light")
-    made.set_default_timeout(15_000)
+    made.set_default_timeout(_PATIENCE)
     yield made
     made.close()
 

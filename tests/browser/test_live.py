@@ -102,6 +102,15 @@ def test_keys(site: Site, page: Page) -> None:
     page.wait_for_url(re.compile(f"id={chosen}"))
 
 
+def test_a_key_that_reaches_a_dialog_just_closed(site: Site, page: Page) -> None:
+    """The focus stays in it until the page is drawn again, which may take a while on a busy machine."""
+    page.goto(f"{site.root}/viewer/instances")
+    dialog = page.locator("#keys-dialog")
+    expect(dialog).to_be_hidden()
+    dialog.dispatch_event("keydown", {"key": "/", "bubbles": True})
+    expect(page.locator("#q")).to_be_focused()
+
+
 def test_keys_on_an_instance_and_turning_them_off(site: Site, page: Page) -> None:
     page.goto(f"{site.root}/viewer/instance?id=counter")
     page.keyboard.press("d")

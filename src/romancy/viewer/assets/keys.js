@@ -79,7 +79,8 @@ const KEYS = {
 
 document.addEventListener("keydown", (event) => {
   const target = event.target instanceof Element ? event.target : null;
-  const typing = target?.closest("input:not([type=checkbox]), textarea, select, dialog");
+  const left = target?.closest("dialog:not([open])"); // closed a moment ago: the focus is there until the page is drawn again
+  const typing = !left && target?.closest("input:not([type=checkbox]), textarea, select, dialog");
   if (event.key === "Escape" && target instanceof HTMLElement && target.id === "q") target.blur();
   if (!on || typing || event.ctrlKey || event.metaKey || event.altKey || !(event.key in KEYS)) return;
   event.preventDefault();
