@@ -34,6 +34,9 @@ WALKED = {
     "seen_running": "romancy_instances_owned",
     "tally_running": "romancy_instances_owned",
     "orphans": "romancy_instances_owned",
+    "abort_batch": "romancy_batches_running",
+    "claim_batch": "romancy_batches_running",
+    "save_batch": "romancy_batches_running",
     # Nothing while all is well.
     "count_outbox": "romancy_outbox_dead",
     "old_outbox": "romancy_outbox_dead",

@@ -73,7 +73,8 @@ _FILL = (
         SELECT now - n, 'ann', 'cancel', 'waiting-' || n, '' FROM given, generate_series(1, waiting) AS n""",
     """INSERT INTO romancy_batches (id, deed, filter, actor, status, created_at, done, failed, looked_at, failures,
             claimed_until)
-        SELECT 'batch-' || n, 'cancel', '', 'ann', CASE WHEN n <= 3 THEN 'running' ELSE 'done' END, now - n, 0, 0, 0, '[]', 0
+        SELECT 'batch-' || n, 'cancel', '', 'ann', CASE WHEN n <= 3 THEN 'running' ELSE 'done' END, now - n, 0, 0, 0, '[]',
+            now + 604800000000 -- in others' hands
         FROM given, generate_series(1, waiting) AS n""",
     """INSERT INTO romancy_rollup (minute, workflow, outcome, ended, buckets)
         SELECT n * 60000000::bigint, 'bench', 'completed', 1, '{}' FROM given, generate_series(1, waiting) AS n""",

@@ -16,7 +16,7 @@ from romancy.store.postgres.connections import Connections
 
 QUIET: dict[str, Any] = {"poll_interval": 3600, "heartbeat_interval": 600, "lease_timeout": 3600}
 """Nothing is done regularly: heartbeats do not count."""
-_WRITES = re.compile(r"(INSERT INTO|UPDATE|DELETE FROM) romancy_(?!commits)")
+_WRITES = re.compile(r"(INSERT INTO|UPDATE|DELETE FROM) romancy_(?!commits)|FROM romancy_accept\(")
 """The mark that every transaction leaves is no reason for one."""
 
 commits: list[str] = []

@@ -226,6 +226,9 @@ class App(Client):
             await self._stop()
             raise
 
+    def _goes_on(self, instance_id: str) -> bool:
+        return self._worker is not None and self._worker.has(instance_id)
+
     async def _start_worker(self) -> None:
         assert self._committer is not None
         self._worker = Worker(

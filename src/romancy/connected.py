@@ -65,9 +65,18 @@ class Connected:
             auto_migrate=self._options["auto_migrate"],
             threads="inline" if self._inline else "threads",
             crash=self._crash_point,
-            server=Server(*(self._options[name] for name in ("pool_size", "listen_notify", "listen_dsn"))),
+            server=Server(
+                pool_size=self._options["pool_size"],
+                listen_notify=self._options["listen_notify"],
+                listen_dsn=self._options["listen_dsn"],
+                near=self._goes_on,
+            ),
             coder=self._options["codec"] or PLAIN,
         )
+
+    def _goes_on(self, instance_id: str) -> bool:
+        """This process goes on by itself with an instance that is called."""
+        return False
 
     async def _start(self) -> None:
         store = self._new_store()

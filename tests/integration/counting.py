@@ -15,7 +15,9 @@ from romancy.store.mysql.connections import Link, Result
 from romancy.store.postgres.connections import Connections
 from romancy.store.sqlite import connection as sqlite
 
-_WRITES = re.compile(r"(INSERT (OR \w+ )?INTO|UPDATE|DELETE FROM|REPLACE INTO) romancy_(?!commits|bell)")
+_WRITES = re.compile(
+    r"(INSERT (OR \w+ )?INTO|UPDATE|DELETE FROM|REPLACE INTO) romancy_(?!commits|bell)|FROM romancy_accept\("
+)
 """Servers also mark their transactions, to know later whether they were committed, and ring for others."""
 BEAT = "UPDATE romancy_workers SET beat_at"
 READS_HISTORY = "SELECT seq, kind, op"

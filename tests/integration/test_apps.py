@@ -4,6 +4,7 @@ import asyncio
 import sys
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -496,3 +497,24 @@ async def test_a_worker_that_cannot_start_over_tries_again(
         assert "could not start over, will try again: away" in caplog.text
         await app._upkeep.revive()
         assert app._worker.id in [row.id for row in await app._store.workers()]
+
+
+async def test_a_worker_that_was_declared_dead_sets_nothing_aside_that_it_knows(
+    database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with App(database, workflows=[nap], poll_interval=60) as app, Client(database, workflows=[nap]) as client:
+        assert app._upkeep is not None
+
+        async def nobody() -> list[Any]:
+            return []
+
+        async def due() -> list[tuple[str, str]]:
+            return [(nap.name, nap.version)]
+
+        monkeypatch.setattr(app._store, "workers", nobody)  # its own row was swept, too
+        monkeypatch.setattr(app._store, "kinds_waiting", due)
+        monkeypatch.setattr(app._worker, "options", replace(app._worker.options, lease_timeout=0))  # type: ignore[union-attr]
+        monkeypatch.setattr(app._finder, "look", lambda: None)
+        handle = await client.start_workflow(nap)
+        assert await app._upkeep.strand() == 0
+        assert await handle.status() != "blocked"

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
 
-from romancy import App, Client, WorkflowContext, workflow
+from romancy import App, Client, WorkflowContext, wait_event, workflow
 from romancy.model.instance import Row
 from romancy.worker.finder import Finder
 
@@ -46,3 +47,24 @@ async def test_what_somebody_else_holds_for_a_moment_is_looked_for_again(
         app._finder.look()
         assert await app.get_handle(handle.instance_id).result(timeout=8) == 7
         assert left_out == [[handle.instance_id], [handle.instance_id]]
+
+
+@workflow
+async def waiter(ctx: WorkflowContext) -> None:
+    await wait_event(ctx, "go")
+
+
+async def test_what_this_process_has_but_does_not_go_on_with_another_is_told_of(
+    database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with App(database, workflows=[waiter], poll_interval=60) as app:
+        handle = await app.start_workflow(waiter)
+        while await handle.status() != "waiting_for_event":
+            await asyncio.sleep(0.01)
+        monkeypatch.setattr(app._worker, "call", lambda ids: None)
+        monkeypatch.setattr(app._finder, "look", lambda: None)
+        hears = (await app._store.vitals()).notes.get("listen") != "trouble"  # not behind a pooler
+        async with App(database, workflows=[waiter], poll_interval=60 if hears else 0.5) as other:
+            await asyncio.sleep(0.5)  # it has looked
+            await app.send_event("go", "/tests", {})
+            assert await other.get_handle(handle.instance_id).result(timeout=8) is None

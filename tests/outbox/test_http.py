@@ -346,4 +346,4 @@ async def test_from_the_app_to_the_server_and_back_to_the_dead(database: str) ->
             (dead,) = (await app.list_outbox(dead=True)).items
     assert (dead.event.id, dead.attempts) == ("gone", 1)
     assert "answered 410 Gone" in str(dead.last_error)
-    assert {got.body for got in receiver.got if got.id == "e-1"} == {receiver.got[0].body}
+    assert len({got.body for got in receiver.got if got.id == "e-1"}) == 1, "each attempt says the same"

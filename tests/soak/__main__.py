@@ -16,14 +16,7 @@ from tests.soak.run import Soak, soak
 def main() -> int:
     """Soaks on the databases that are wanted; the exit code."""
     given = _arguments()
-    worst = 0
-    for kind in places.KINDS if given.database == "all" else [given.database]:
-        if reason := places.why_not(kind):
-            print(f"SKIPPED {kind}: {reason}")
-            worst = max(worst, 0 if given.database == "all" else 2)
-            continue
-        worst = max(worst, _one(kind, 60 * given.minutes, given.folder / kind, given.rate))
-    return worst
+    return places.on_each(given.database, lambda kind: _one(kind, 60 * given.minutes, given.folder / kind, given.rate))
 
 
 def _arguments() -> argparse.Namespace:

@@ -22,11 +22,14 @@ def test_statements_are_split_at_their_ends_only() -> None:
     -- a comment; with a semicolon and an apostrophe's
     CREATE TABLE a (x TEXT DEFAULT ';--'); -- behind
     INSERT INTO a VALUES ('it''s; fine'), ("odd;name"), (1 - 2);
+    CREATE FUNCTION f(price$ INT) RETURNS INT AS $$ BEGIN; -- it's within
+        RETURN 1; END $$;
     SELECT 1
     """
     assert [" ".join(one.split()) for one in split(script)] == [
         "CREATE TABLE a (x TEXT DEFAULT ';--')",
         "INSERT INTO a VALUES ('it''s; fine'), (\"odd;name\"), (1 - 2)",
+        "CREATE FUNCTION f(price$ INT) RETURNS INT AS $$ BEGIN; -- it's within RETURN 1; END $$",
         "SELECT 1",
     ]
 

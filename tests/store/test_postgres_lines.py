@@ -58,7 +58,10 @@ pytestmark = [pytest.mark.chaos]
 
 DIRECT = Server(listen_notify=False)
 TIMER = Wait("timer:1", WaitKind.TIMER, since=20, due=99)
-COMMITS = re.compile(r"^COMMIT$|^WITH (new|held|asked) AS|^UPDATE romancy_workers")
+COMMITS = re.compile(
+    r"^COMMIT$|^WITH (new|held|asked) AS|^INSERT INTO romancy_history \([^)]*\)\s*SELECT|^SELECT \* FROM romancy_accept"
+    r"|^UPDATE romancy_workers"
+)
 """Requests after which something is durable."""
 
 TABLES = (
@@ -129,6 +132,10 @@ async def _one(store: Store) -> None:
     await started(store, "a")
 
 
+async def _two(store: Store) -> None:
+    await started(store, "a", "b")
+
+
 async def _held(store: Store, *, mode: ChannelMode = ChannelMode.COMPETING) -> list[Actor]:
     return await subscribers(store, "a", "b", mode=mode)
 
@@ -138,6 +145,16 @@ async def _waiting(store: Store) -> Actor:
     (a,) = await actors(store, "a")
     assert await a.ask(wait()) == {}
     return a
+
+
+async def _paid_once(store: Store) -> None:
+    await _waiting(store)
+    await write(store, accept(event("e-1")))
+
+
+async def _choosy(store: Store) -> None:
+    (a,) = await actors(store, "a")
+    assert await a.ask(wait(match=b'{"n": 1}')) == {}
 
 
 async def _listening(store: Store) -> list[Actor]:
@@ -201,7 +218,7 @@ async def _claim_out(store: Store, _: Any) -> list[Any]:
 
 
 def _step(seq: int) -> Any:
-    return entry(seq, worker=ME, epoch=1, value=b"value")
+    return entry(seq, value=b"value")
 
 
 def _writes(*writes: Any) -> Act:
@@ -247,6 +264,8 @@ STORIES = {
     "create again": Story(_one, _writes(create("a", now=11), create("b"))),
     "step": Story(_one, _writes(transition(history=(_step(1), _step(2)), length=0))),
     "steps": Story(_one, _calls(lambda store: _steps(store, 4))),
+    "steps of two": Story(_two, _writes(*[transition(one, history=(_step(1),), length=0) for one in ("a", "b")])),
+    "second attempt": Story(_one, _writes(transition(history=(_step(1)._replace(attempt=2),), length=0))),
     "end": Story(_one, _writes(ending(history=(_step(1),), length=0))),
     "much at once": Story(
         _one, _writes(create("b"), transition(history=(_step(1),), length=0), create("c"), publish("one"))
@@ -257,6 +276,8 @@ STORIES = {
     "old epoch": Story(_one, _writes(transition(epoch=0, history=(_step(1),), length=0), create("b"))),
     "event": Story(_waiting, _writes(accept(event("e-1"), event("e-2")))),
     "event twice": Story(_waiting, _writes(accept(event("e-1")), accept(event("e-1")))),
+    "event that is known": Story(_paid_once, _writes(accept(event("e-1"), event("e-2"), now=99))),
+    "event of which something is wanted": Story(_choosy, _writes(accept(event("e-1")))),
     "event that is awaited": Story(_waiting, _first(lambda a: _is_paid(a))),
     "publish to a pool": Story(_listening, _writes(publish("one"))),
     "publish to all": Story(lambda store: _held(store, mode=ChannelMode.BROADCAST), _writes(publish("one"), publish("two"))),

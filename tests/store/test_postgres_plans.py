@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from functools import cache
 from typing import Any
 
@@ -13,6 +15,7 @@ from tests import servers
 
 from romancy.clock import SystemClock
 from romancy.store.open import open_store
+from romancy.store.postgres.statements import one
 
 INSTANCES = 10_000
 """As many have ended as wait: enough for an index to be worth its while in every table."""
@@ -20,21 +23,38 @@ KINDS = ["custom", "generic"]
 
 
 @cache
-def every_plan() -> dict[str, dict[str, explained.Plan]]:
-    """How each statement would be executed, on tables that are full and counted."""
-    return asyncio.run(_explain(servers.new_postgres_database()))
+def full() -> tuple[str, int]:
+    """A database whose tables are full and counted, and its time."""
+    return asyncio.run(_fill(servers.new_postgres_database()))
 
 
-async def _explain(address: str) -> dict[str, dict[str, explained.Plan]]:
+async def _fill(address: str) -> tuple[str, int]:
     store = open_store(address, clock=SystemClock())
     await store.open()
     now = store.now()
     await store.close()
-    connection: Any = await asyncpg.connect(address)
-    try:
+    async with closing(await asyncpg.connect(address)) as connection:
         await filled.fill(connection, ended=INSTANCES, waiting=INSTANCES, now=now)
         await connection.execute("ANALYZE")
+    return address, now
+
+
+@cache
+def every_plan() -> dict[str, dict[str, explained.Plan]]:
+    """How each statement would be executed."""
+    return asyncio.run(_explain(*full()))
+
+
+async def _explain(address: str, now: int) -> dict[str, dict[str, explained.Plan]]:
+    async with closing(await asyncpg.connect(address)) as connection:
         return {name: await explained.plans(connection, name, now=now) for name in explained.statements()}
+
+
+@asynccontextmanager
+async def closing(connection: Any) -> AsyncIterator[Any]:
+    """A connection for a while."""
+    try:
+        yield connection
     finally:
         await connection.close()
 
@@ -49,6 +69,25 @@ def indexes(name: str, kind: str) -> list[str]:
 @pytest.mark.parametrize("name", explained.statements())
 def test_no_table_is_scanned(name: str, kind: str) -> None:
     assert explained.faults(name, every_plan()[name][kind]) == []
+
+
+@pytest.fixture(name="full")
+def _full() -> tuple[str, int]:
+    return full()
+
+
+async def test_nor_within_the_function_that_accepts_events(full: tuple[str, int]) -> None:
+    address, now = full
+    event = {"source": "/bench", "id": "e", "type": filled.TYPE, "subject": "filled-1", "target": None, "body": b"{}"}
+    accept = one("quick_accept")
+    async with closing(await asyncpg.connect(address)) as connection, connection.transaction():
+        values = {name: [value] for name, value in event.items()} | {"now": now}
+        assert await connection.fetchval(accept.text, *accept.arguments(values)) == 0
+        read = "SELECT relname FROM pg_stat_xact_user_tables WHERE seq_scan > 0 AND relname LIKE 'romancy%'"
+        assert {table for (table,) in await connection.fetch(read)} <= filled.SMALL
+        used = "SELECT indexrelname FROM pg_stat_user_indexes WHERE pg_stat_get_xact_numscans(indexrelid) > 0"
+        indexes = {index for (index,) in await connection.fetch(used)}
+    assert {"romancy_waits_particular", "romancy_waits_key", "romancy_events_pkey", "romancy_instances_pkey"} <= indexes
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -68,7 +107,12 @@ def test_no_table_is_scanned(name: str, kind: str) -> None:
         ("take", "romancy_instances_pkey", "id"),
         ("wake", "romancy_instances_pkey", "id"),
         ("quick", "romancy_instances_pkey", "id"),
+        ("quick_step", "romancy_instances_pkey", "id"),
+        ("quick_step", "romancy_history_pkey", "instance_id generation"),
         ("quick_steps", "romancy_instances_pkey", "id"),
+        ("quick_others", "romancy_instances_pkey", "id"),
+        ("quick_accepted", "romancy_events_id", "source id"),
+        ("quick_accepted", "romancy_waits_key", "kind key"),
         ("quick_answers", "romancy_instances_pkey", "id"),
         ("quick_answers", "romancy_events_type", "type seq"),
         ("quick_answers", "romancy_events_subject", "type subject seq"),
@@ -99,7 +143,7 @@ def test_no_table_is_scanned(name: str, kind: str) -> None:
 )
 def test_the_index_meant_is_used(name: str, index: str, columns: str, kind: str) -> None:
     found = indexes(name, kind)
-    assert any(one.startswith(f"{index} ") and all(column in one for column in columns.split()) for one in found), found
+    assert any(line.startswith(f"{index} ") and all(column in line for column in columns.split()) for line in found), found
 
 
 @pytest.mark.parametrize("kind", KINDS)

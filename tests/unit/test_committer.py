@@ -143,6 +143,18 @@ async def test_a_committer_that_is_abandoned_tells_who_waits(store: SlowStore, c
         await committer.submit(create("c"))
 
 
+async def test_who_comes_while_a_committer_is_abandoned_is_left_unwritten(store: SlowStore, committer: Committer) -> None:
+    await rounds()
+    ending = asyncio.create_task(committer.abandon())
+    await asyncio.sleep(0)
+
+    committer.enlist(Source("late"))
+    await ending
+    committer.enlist(Source("later"))
+
+    assert not store.batches
+
+
 # --- two batches under way
 
 

@@ -29,19 +29,22 @@ def is_encoded_digest(raw: bytes) -> bool:
 
 def frame(name: str, data: bytes) -> bytes:
     """What a layer has encoded, in its frame."""
-    return _MARK + bytes((len(name),)) + name.encode() + data
+    return _MARK + named(name, data)
 
 
 def unframe(raw: bytes) -> tuple[str, bytes]:
     """The layer's name, and what it has encoded. Raises `ValueError` for what is cut off."""
-    end = 2 + raw[1] if len(raw) > 1 else 0
-    if not end or len(raw) < end:
-        raise ValueError("the frame is cut off")
-    return raw[2:end].decode(), raw[end:]
+    return name_and_rest(raw[1:])
+
+
+def named(name: str, data: bytes) -> bytes:
+    """Data with a name before it: a layer's, or in what is encrypted a key's."""
+    encoded = name.encode()
+    return bytes((len(encoded),)) + encoded + data
 
 
 def name_and_rest(data: bytes) -> tuple[str, bytes]:
-    """A name that stands before data with its length before it: a key's, in what is encrypted."""
+    """The name that stands before data, and the data. Raises `ValueError` for what is cut off."""
     end = 1 + data[0] if data else 0
     if not end or len(data) < end:
         raise ValueError("the frame is cut off")

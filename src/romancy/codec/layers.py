@@ -9,7 +9,7 @@ import zlib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
-from romancy.codec.frames import COMPRESSED, ENCRYPTED, name_and_rest
+from romancy.codec.frames import COMPRESSED, ENCRYPTED, name_and_rest, named
 from romancy.errors import ConfigurationError
 from romancy.ids import chance
 
@@ -153,7 +153,7 @@ class Encrypt(Layer):
 
     def _salted(self) -> _Writing:
         salt = chance(_SALT)
-        head = bytes((len(self._write.encode()),)) + self._write.encode() + salt
+        head = named(self._write, salt)
         return _Writing(head, self._cipher(head, self._write, salt))
 
     def _cipher(self, head: bytes, key_id: str, salt: bytes) -> AESGCM:

@@ -40,9 +40,9 @@ _PRUNE_EVERY = 60 * MICROS
 _PRUNE_LIMIT = 100
 _LONGEST_ERROR = 1000
 _FAREWELL = 5.0
+"""Seconds that a broker gets to close, and a last write to be made."""
 _WITHOUT_KEY = 60 * MICROS
 """When an event is tried again that cannot be decoded here."""
-"""Seconds that a broker gets to close, and a last write to be made."""
 
 Ring = Callable[[int, Callable[[], None]], object]
 """Calls back at a time of the engine's clock."""

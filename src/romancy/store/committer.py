@@ -23,7 +23,6 @@ import contextlib
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterable
-from functools import partial
 from typing import Protocol, TypeAlias
 
 from romancy.clock import MICROS, monotonic
@@ -70,29 +69,32 @@ class Committer:
         self._calls: list[_Call] = []
         self._sources: dict[Source, None] = {}
         self._again: list[tuple[Transition, Source]] = []
-        self._wanted = asyncio.Event()
+        self._lanes = store.lanes
+        self._tasks: list[asyncio.Task[None]] = []
+        self._free: list[asyncio.Future[None]] = []
+        """Lanes with nothing to do, until they are called."""
+        self._called = False
+        """One of them has been called, and has not looked yet."""
+        self._under_way = 0
         self._idle = asyncio.Event()
         self._idle.set()
-        self._lanes = store.lanes
-        self._under_way: set[asyncio.Task[None]] = set()
         self._calling = False
         """A batch with calls is under way."""
         self._showing: Counter[str] = Counter()
         """Instances of which open attempts are to be shown, or are being shown."""
         self._pause = _FIRST_PAUSE
-        self._broken: BaseException | None = None
-        self._task: asyncio.Task[None] | None = None
         self.on_written: Callable[[], None] | None = None
         self.batches = 0
         self.writes = 0
 
     def start(self) -> None:
         """Begin to write."""
-        self._task = asyncio.get_running_loop().create_task(self._run(), name="romancy-committer")
+        loop = asyncio.get_running_loop()
+        self._tasks = [loop.create_task(self._run(), name="romancy-committer") for _ in range(self._lanes)]
 
     async def stop(self) -> None:
         """Write what is left, then end."""
-        if self._task is None:
+        if not self._tasks:
             return
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_LONGEST_PAUSE * 2):
@@ -101,11 +103,10 @@ class Committer:
 
     async def abandon(self) -> None:
         """End now, leaving what was not written unwritten."""
-        task, self._task = self._task, None
-        if task is not None:
-            tasks = {task, *self._under_way}
-            for one in tasks:
-                one.cancel()
+        tasks, self._tasks = self._tasks, []
+        if tasks:
+            for task in tasks:
+                task.cancel()
             await asyncio.wait(tasks)
         for call in self._calls:
             call.answer(StoreError("The app was shut down before this was written."))
@@ -113,63 +114,71 @@ class Committer:
 
     async def drained(self) -> None:
         """Wait until nothing is left to write."""
-        while self._wanted.is_set() or not self._idle.is_set():
+        while not self.idle:
             await self._idle.wait()
             await asyncio.sleep(0)
 
     @property
     def idle(self) -> bool:
         """Nothing is being written and nothing is ready to be."""
-        return self._idle.is_set() and not self._wanted.is_set()
+        return not (self._under_way or self._calls or self._sources or self._again)
 
     def submit(self, write: Write, then: Then | None = None) -> asyncio.Future[Answer]:
         """Write something with the next batch; the future is done when it is durable.
 
         `then` is called with the answer even if whoever awaits the future has gone away meanwhile.
         """
-        if self._task is None or self._task.done():
+        if not self._tasks or any(task.done() for task in self._tasks):
             raise StoreError("This app is not running: use `async with app`, or `await app.startup()`.")
         future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         self._calls.append(_Call(write, future, then))
         if type(write) is Beat:
             self._showing[write.instance_id] += 1
-        self._wanted.set()
+        self._call_lane()
         return future
 
     def enlist(self, source: Source) -> None:
         """Ask a source for its transition when the next batch gathers."""
         self._sources[source] = None
-        self._wanted.set()
+        self._call_lane()
+
+    def _call_lane(self) -> None:
+        while self._free and not self._called:
+            lane = self._free.pop()
+            if not lane.done():  # else it was cancelled, and is about to end
+                lane.set_result(None)
+                self._called = True
 
     async def _run(self) -> None:
-        while True:
-            await self._wanted.wait()
-            if len(self._under_way) == self._lanes:
-                await asyncio.wait(self._under_way, return_when=asyncio.FIRST_COMPLETED)
-            if self._broken is not None:
-                raise self._broken
-            self._wanted.clear()
-            self._idle.clear()
+        with contextlib.suppress(SimulatedCrash):
             try:
-                await self._flush()
-            except SimulatedCrash:
-                return
+                while True:
+                    await self._flush()
+            finally:  # together or not at all
+                for task in self._tasks:
+                    task.cancel()
 
     async def _flush(self) -> None:
         calls, pairs = self._gather()
-        if not calls and not pairs:  # calls that wait for calls go when those have landed
-            if not self._under_way:
-                self._idle.set()
+        if not calls and not pairs:  # or calls that wait for calls: they go when those have landed
+            free = asyncio.get_running_loop().create_future()
+            self._free.append(free)
+            await free
+            self._called = False
             return
-        if self._lanes > 1:
-            task = asyncio.get_running_loop().create_task(self._write(calls, pairs), name="romancy-commit")
-            self._under_way.add(task)
-            task.add_done_callback(partial(self._landed, calls))
-            return
+        self._under_way += 1
+        self._idle.clear()
         try:
             await self._write(calls, pairs)
+            if self._sources and self._lanes > 1:  # in a moment those are ready too that were in between
+                await asyncio.sleep(0)
         finally:
-            self._written(calls)
+            self._under_way -= 1
+            if not self._under_way:
+                self._idle.set()
+            if calls:
+                self._calling = False
+                self._showing -= Counter(call.write.instance_id for call in calls if type(call.write) is Beat)
 
     def _gather(self) -> tuple[list[_Call], list[tuple[Transition, Source]]]:
         """What is to be written now; the rest stays."""
@@ -184,26 +193,10 @@ class Committer:
         if self._lanes > 1 and not self._under_way and len(sources) >= _WORTH_HALVING:
             half = len(sources) // 2
             sources, self._sources = sources[:half], self._sources | dict.fromkeys(sources[half:])
-            self._wanted.set()
+            self._call_lane()
         pairs = self._again + [(made, source) for source in sources if (made := _take(source)) is not None]
         self._again = []
         return calls, pairs
-
-    def _landed(self, calls: list[_Call], task: asyncio.Task[None]) -> None:
-        self._under_way.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            self._broken = error
-            self._wanted.set()
-        self._written(calls)
-
-    def _written(self, calls: list[_Call]) -> None:
-        if calls:
-            self._calling = False
-            self._showing -= Counter(call.write.instance_id for call in calls if type(call.write) is Beat)
-        if self._calls or self._again or self._sources:
-            self._wanted.set()
-        if not self._under_way:
-            self._idle.set()
 
     async def _write(self, calls: list[_Call], pairs: list[tuple[Transition, Source]]) -> None:
         batch: list[Write] = [call.write for call in calls]

@@ -16,8 +16,8 @@ from romancy.errors import StoreError
 
 _FILE = re.compile(r"(\d+)_(\w+)\.sql")
 _UP = "-- migrate:up"
-_PIECE = re.compile(r"--[^\n]*|'(?:[^']|'')*'|\"[^\"]*\"|;|[^-'\";]+|-", re.DOTALL)
-"""What a statement is made of: comments, quoted text, its end, and anything else."""
+_PIECE = re.compile(r"--[^\n]*|'(?:[^']|'')*'|\"[^\"]*\"|\$\$.*?\$\$|;|[^-'\";$]+|[-$]", re.DOTALL)
+"""What a statement is made of: comments, quoted text, a function's body, its end, and anything else."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ def refuse_behind(missing: Sequence[Migration], database: str) -> StoreError:
 
 
 def split(script: str) -> Iterator[str]:
-    """The statements of a script, without comments. Bodies of triggers are not understood; we have none."""
+    """The statements of a script, without comments. A body is understood between two `$$`."""
     statement: list[str] = []
     for piece in _PIECE.findall(script):
         if piece == ";":

@@ -34,6 +34,8 @@ class Server:
     pool_size: int = 8
     listen_notify: bool | None = None
     listen_dsn: str | None = None
+    near: Callable[[str], bool] | None = None
+    """Whether this process goes on by itself with an instance that is called: then others are told later."""
 
 
 def open_store(
@@ -99,6 +101,7 @@ def _postgres_store(
         listen_notify=server.listen_notify,
         listen_dsn=server.listen_dsn,
         crash=crash,
+        near=server.near,
     )
 
 

@@ -54,8 +54,8 @@ class OwnTransaction:
     def session(self) -> AsyncSession:
         """The session, opened on first use."""
         if self._session is None:
-            self._session = self._sessions.new()
-            from sqlalchemy import event  # it says what is missing, if it is
+            self._session = self._sessions.new()  # says what to install, if that is needed
+            from sqlalchemy import event
 
             event.listen(self._session.sync_session, "before_commit", self._check_commit)
         return self._session

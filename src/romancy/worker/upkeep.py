@@ -249,7 +249,9 @@ class Upkeep:
     async def strand(self) -> int:
         """Block instances that have been due for a lease and whose workflow no worker knows: people should see them."""
         worker = self._worker
-        waiting = set(await worker.store.kinds_waiting())
+        # Its own count although its row may be gone: a worker that was taken for dead does not know it yet.
+        own = {(workflow.name, workflow.version) for workflow in worker.registry.all()}
+        waiting = set(await worker.store.kinds_waiting()) - own
         for row in await worker.store.workers() if waiting else ():
             waiting -= {(workflow, version) for workflow, version in json.loads(row.kinds)}
         if not waiting:

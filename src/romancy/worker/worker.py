@@ -182,6 +182,10 @@ class Worker:
         """How many waiting instances are kept in memory."""
         return len(self._parked)
 
+    def has(self, instance_id: str) -> bool:
+        """The instance runs here or is parked here: called, it goes on here."""
+        return instance_id in self._hosts or instance_id in self._parked
+
     @property
     def queued(self) -> int:
         """How many of them are due and wait for room."""

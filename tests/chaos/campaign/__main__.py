@@ -21,14 +21,7 @@ def main() -> int:
     """Campaigns on the databases that are wanted; the exit code."""
     given = _arguments()
     seed: int = time.time_ns() % 1_000_000 if given.seed is None else given.seed
-    worst = 0
-    for kind in places.KINDS if given.database == "all" else [given.database]:
-        if reason := places.why_not(kind):
-            print(f"SKIPPED {kind}: {reason}")
-            worst = max(worst, 0 if given.database == "all" else 2)
-            continue
-        worst = max(worst, _one(kind, 60 * given.minutes, seed, given.folder / f"{kind}-{seed}"))
-    return worst
+    return places.on_each(given.database, lambda kind: _one(kind, 60 * given.minutes, seed, given.folder / f"{kind}-{seed}"))
 
 
 def _arguments() -> argparse.Namespace:

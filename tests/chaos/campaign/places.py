@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
@@ -51,6 +52,18 @@ class _OnServer:
 def why_not(kind: str) -> str:
     """Why there can be none of this kind here; empty if there can."""
     return mariadb.why_not() if kind == "mariadb" else ""
+
+
+def on_each(wanted: str, run: Callable[[str], int]) -> int:
+    """Run on one kind, or on all that there are here; the worst exit code."""
+    worst = 0
+    for kind in KINDS if wanted == "all" else [wanted]:
+        if reason := why_not(kind):
+            print(f"SKIPPED {kind}: {reason}")
+            worst = max(worst, 0 if wanted == "all" else 2)
+        else:
+            worst = max(worst, run(kind))
+    return worst
 
 
 def begin(kind: str, folder: Path, *settings: str) -> Place:

@@ -118,6 +118,25 @@ SELECT held.id, held.generation, held.length + 1, 'activity', held.op, 'ok', hel
 FROM held
 RETURNING instance_id
 
+-- name: quick_step
+-- The same for one step alone, without columns to take apart: a workflow that nobody else keeps company.
+INSERT INTO romancy_history (
+    instance_id, generation, seq, kind, op, outcome, at, name, role, digest, input, value, attempt, site, scheduled_at,
+    started_at, ended_at, worker, epoch)
+SELECT i.id, i.generation, :length::bigint + 1, 'activity', :op::text, 'ok', :at::bigint, :name::text, 0, :digest::bytea,
+    :input::bytea, :value::bytea, 1, :site::text, :scheduled_at::bigint, :started_at::bigint, :ended_at::bigint,
+    :worker::text, i.epoch
+FROM (
+    SELECT id, generation, epoch FROM romancy_instances
+    WHERE id = :id::text AND generation = :generation::bigint AND epoch = :epoch::bigint
+        AND coalesce(owner, '') = :worker::text AND signal = :seen::bigint AND signal_seen = :seen::bigint
+        AND status = 'running' AND wake_at IS NULL AND retrying_since IS NULL
+        AND coalesce((
+            SELECT max(h.seq) FROM romancy_history AS h
+            WHERE h.instance_id = :id::text AND h.generation = :generation::bigint), 0) = :length::bigint
+    FOR NO KEY UPDATE SKIP LOCKED) AS i
+RETURNING instance_id
+
 -- name: quick_others
 -- The same for runs that go on or end with several results, or with others than activities'.
 WITH held AS MATERIALIZED (

@@ -23,6 +23,8 @@ _CHANNEL = "romancy"
 _NOTIFY = "SELECT set_config('synchronous_commit', 'off', true), pg_notify($1, $2)"
 _BETWEEN = 0.005
 """Seconds between two hints, at least."""
+_LATER = 0.02
+"""Seconds that this process has for what it can see to itself, before others are told."""
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 5.0
 _PROBE = 3.0
 
@@ -36,6 +38,7 @@ class Bell:
         self._heard = heard
         self._token = RandomIds().incarnation()
         self._wanted = asyncio.Event()
+        self._late: asyncio.TimerHandle | None = None
         self._own = asyncio.Event()
         self._listening = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
@@ -51,6 +54,8 @@ class Bell:
 
     async def stop(self) -> None:
         """Be silent, and deaf."""
+        if self._late is not None:
+            self._late.cancel()
         for task in self._tasks:
             task.cancel()
         if self._tasks:
@@ -65,6 +70,15 @@ class Bell:
     def ring(self) -> None:
         """Others have something to look at."""
         self._wanted.set()
+
+    def ring_later(self) -> None:
+        """Others may have something to look at in a moment."""
+        if self._late is None:
+            self._late = asyncio.get_running_loop().call_later(_LATER, self._ring_late)
+
+    def _ring_late(self) -> None:
+        self._late = None
+        self.ring()
 
     async def probe(self) -> bool:
         """Whether what is rung is heard. Behind a pooler that hands out connections by the transaction it is not."""

@@ -12,7 +12,7 @@ from asyncpg.pool import PoolConnectionProxy
 
 from romancy.clock import MICROS, Clock
 from romancy.errors import ConfigurationError, StoreError
-from romancy.model.transition import Answer, Write
+from romancy.model.transition import Accept, Answer, Write
 from romancy.store.migrator import Migration, read_migrations
 from romancy.store.port import Pulse
 from romancy.store.postgres import failures
@@ -20,7 +20,7 @@ from romancy.store.postgres.bell import Bell
 from romancy.store.postgres.connections import Connections, bounds, label
 from romancy.store.postgres.cursor import PostgresCursor
 from romancy.store.postgres.pulse import PostgresPulse
-from romancy.store.postgres.quick import Answers, Part, Quick
+from romancy.store.postgres.quick import Answers, Events, Part, Quick
 from romancy.store.postgres.schema import MIGRATIONS, applied, prepare
 from romancy.store.postgres.statements import one
 from romancy.store.sql.alchemy import AlchemyCursor
@@ -28,7 +28,7 @@ from romancy.store.sql.bridge import run
 from romancy.store.sql.cursor import Cursor, Values
 from romancy.store.sql.database import Work
 from romancy.store.sql.plain import PlainConnection, is_plain
-from romancy.store.sql.server import Crash, ServerDatabase, Trouble
+from romancy.store.sql.server import Crash, Near, ServerDatabase, Trouble
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection as AlchemyConnection
@@ -55,9 +55,10 @@ class PostgresDatabase(ServerDatabase["Connection[Any]"]):
         listen_notify: bool | None = None,
         listen_dsn: str | None = None,
         crash: Crash | None = None,
+        near: Near | None = None,
     ) -> None:
         self._connections = Connections(dsn, pool_size)
-        super().__init__(self._connections, clock=clock, crash=crash)
+        super().__init__(self._connections, clock=clock, crash=crash, near=near)
         self._listen_notify = listen_notify
         self._listen_dsn = listen_dsn
         self._bell: Bell | None = None
@@ -119,6 +120,11 @@ class PostgresDatabase(ServerDatabase["Connection[Any]"]):
         if self._bell is not None:
             self._bell.ring()
 
+    def ring_later(self) -> None:
+        """Others have something to look at, should this process not see to it itself at once."""
+        if self._bell is not None:
+            self._bell.ring_later()
+
     # --- transactions of others
 
     @property
@@ -151,16 +157,22 @@ class PostgresDatabase(ServerDatabase["Connection[Any]"]):
     # --- the short way
 
     def short_ways(self, batch: Sequence[Write]) -> Iterator[Callable[[], Awaitable[dict[int, Answer]]]]:
-        """Statements for new instances, plain steps and plain ends, one for awaited events; committed by themselves."""
+        """Statements for new instances, plain steps and plain ends, for events and who comes for one; transactions each."""
         quick = Quick(batch)
         for part in quick.parts():
             yield partial(self._write_quickly, quick, part)
+        if Accept in map(type, batch) and (events := Events(batch)):
+            yield partial(self._accept, events)
         if coming := Answers(batch):
             yield partial(self._give_answers, coming)
 
     async def _write_quickly(self, quick: Quick, part: Part) -> dict[int, Answer]:
         written = await self._write_plainly(part.statement, part.values, "quick_done", part.traces)
         return quick.answers([row[0] for row in written])
+
+    async def _accept(self, events: Events) -> dict[int, Answer]:
+        values = events.values(self.coder)
+        return events.accepted(await self._write_plainly("quick_accept", values, "quick_accepted", lambda: values))
 
     async def _give_answers(self, coming: Answers) -> dict[int, Answer]:
         values = coming.values()
@@ -176,9 +188,14 @@ class PostgresDatabase(ServerDatabase["Connection[Any]"]):
         except Exception as error:
             if self.trouble_of(error) is not Trouble.AWAY:
                 raise
-            if line and not self._connections.pooled:  # a pooler ends it itself
-                await self.persist(partial(self._ask, "end_lost", line))
+            if line:
+                await self._end_lost(line[0])
             return await self.persist(partial(self._ask, done, done_values()))
+
+    async def _end_lost(self, line: int) -> None:
+        """What a connection that was lost was told to do has been done now, or never will be."""
+        if not self._connections.pooled:  # a pooler ends it itself
+            await self.persist(partial(self._ask, "end_lost", [line]))
 
     async def _ask(self, name: str, values: Values, line: list[int] | None = None) -> list[Any]:
         """Run a statement; `line` is told the number of the server's process that is given it."""
@@ -209,9 +226,10 @@ class PostgresDatabase(ServerDatabase["Connection[Any]"]):
 
     async def begin(self, connection: Link, token: str, *, in_turn: bool) -> bool:
         """Begin a transaction that leaves its token behind; in turn if that is wanted: is something staged then?"""
-        # Behind a pooler a session is others' too.
-        bounded = f"{_BEGIN}; {bounds(connection, 'SET LOCAL')}" if self._connections.pooled else _BEGIN
-        await connection.execute(bounded)
+        await connection.execute(
+            # Behind a pooler a session is others' too.
+            f"{_BEGIN}; {bounds(connection, 'SET LOCAL')}" if self._connections.pooled else _BEGIN
+        )
         return bool(await connection.fetchval(one("take_turn" if in_turn else "mark_commit").text, token, self.clock.now()))
 
     async def begin_reading(self, connection: Link) -> None:

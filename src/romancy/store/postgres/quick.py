@@ -1,8 +1,8 @@
 """The short way: what most writes of a batch do is one statement for all of them, decided by its WHERE.
 
-New instances, steps with nothing but a longer history, ends with nothing left to clear; and, in a statement of their own,
-instances that were called for an event and come for it. A statement answers with those it has written; the others (the id is
-taken, the epoch old, something arrived) go the long way, which looks first and says why.
+New instances, steps with nothing but a longer history, ends with nothing left to clear; and, in statements of their own,
+events that start nothing, and instances that were called for an event and come for it. A statement answers with those it has
+written; the others (the id is taken, the epoch old, something arrived) go the long way, which looks first and says why.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from romancy.model.history import Entry, Kind, Outcome, Role
 from romancy.model.status import Status
 from romancy.model.talk import Reply, Wanted
 from romancy.model.transition import Accept, Answer, Applied, Create, Post, Transition, Write
-from romancy.store.sql.crowds import is_plain_ask
+from romancy.store.sql.crowds import Gathering, is_plain_accept, is_plain_ask
 from romancy.store.sql.events import wish
 from romancy.store.sql.shapes import has_extras, is_step
 
@@ -73,7 +73,10 @@ class Quick:
 
     def parts(self) -> Iterator[Part]:
         """What to run."""
-        if self._new or self._held:
+        if len(self._held) == 1 and not self._new and not self._ends:
+            values = dict(zip(_HELD + _ONE, self._held[0], strict=True)) | {"worker": self._worker}
+            yield Part("quick_step", values, lambda: self._traces(self._held))
+        elif self._new or self._held:
             values = _columns(_HELD + _ONE, self._held) | _columns(_NEW, self._new) | {"worker": self._worker}
             name = "quick" if self._new or self._ends else "quick_steps"
             yield Part(name, values, lambda: self._traces(self._new, self._held))
@@ -139,12 +142,33 @@ def _is_usual(entry: Entry, write: Transition) -> bool:
     return entry.worker == write.worker and entry.epoch == write.epoch
 
 
+class Events(Gathering):
+    """The events of a batch that start nothing, for all we know, and are for nobody else."""
+
+    def __init__(self, batch: Sequence[Write]) -> None:
+        super().__init__({i: write for i, write in enumerate(batch) if type(write) is Accept and is_plain_accept(write)})
+
+    def accepted(self, found: Sequence[tuple[int, str | None, str, str]]) -> dict[int, Answer]:
+        """The answers for what was written: after a row that says so, each new event and who was called for it."""
+        if not found:
+            return {}
+        places = self.places()
+        new: dict[int, int] = {}
+        called: dict[int, list[str]] = {}
+        for seq, source, id, instance_id in found[1:]:
+            if source is not None:
+                new[places[source, id]] = seq
+            elif instance_id not in called.setdefault(seq, []):
+                called[seq].append(instance_id)
+        return self.answers(new, called)
+
+
 class Answers:
     """The writes of a batch that come for an event that they were called for, as the columns of one statement."""
 
     def __init__(self, batch: Sequence[Write]) -> None:
         coming = [(index, write) for index, write in enumerate(batch) if _comes_for_event(write)]
-        times = Counter([write.instance_id for write in batch if not isinstance(write, _OF_NOBODY)] if coming else ())
+        times = Counter([write.instance_id for write in batch if not isinstance(write, _OF_NOBODY)]) if coming else {}
         self._asks = {write.instance_id: (index, write) for index, write in coming if times[write.instance_id] == 1}
 
     def __bool__(self) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from romancy.clock import Clock
 from romancy.store.postgres.addresses import sound
 from romancy.store.postgres.database import PostgresDatabase
-from romancy.store.sql.server import Crash
+from romancy.store.sql.server import Crash, Near
 from romancy.store.sql.store import SqlStore
 
 
@@ -22,9 +22,16 @@ class PostgresStore(SqlStore):
         listen_notify: bool | None = None,
         listen_dsn: str | None = None,
         crash: Crash | None = None,
+        near: Near | None = None,
     ) -> None:
         listen_dsn = None if listen_dsn is None else sound(listen_dsn)
         server = PostgresDatabase(
-            dsn, clock=clock, pool_size=pool_size, listen_notify=listen_notify, listen_dsn=listen_dsn, crash=crash
+            dsn,
+            clock=clock,
+            pool_size=pool_size,
+            listen_notify=listen_notify,
+            listen_dsn=listen_dsn,
+            crash=crash,
+            near=near,
         )
         super().__init__(server, clock=clock, auto_migrate=auto_migrate)

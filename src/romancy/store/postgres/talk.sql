@@ -61,6 +61,32 @@ UNION ALL
 SELECT NULL, NULL, write::text, NULL, NULL, NULL, FALSE FROM handled
 ORDER BY 1
 
+-- name: quick_accept
+-- The short way of events that start nothing and of which nobody wants anything in particular.
+SELECT * FROM romancy_accept(
+    :source::text[], :id::text[], :type::text[], :subject::text[], :target::text[], :body::bytea[], :now::bigint)
+
+-- name: quick_accepted
+-- What that gave, if the events are in the log now. Those that are older than the call were there before it.
+WITH given AS MATERIALIZED (SELECT DISTINCT source, id FROM unnest(:source::text[], :id::text[]) AS g (source, id)),
+known AS MATERIALIZED (
+    SELECT e.* FROM given AS g CROSS JOIN LATERAL (
+        SELECT seq, source, id, type, subject, target, accepted_at FROM romancy_events
+        WHERE source = g.source AND id = g.id OFFSET 0) AS e),
+done AS MATERIALIZED (SELECT 0::bigint AS seq WHERE (SELECT count(*) FROM known) = (SELECT count(*) FROM given)),
+new AS MATERIALIZED (SELECT known.* FROM done, known WHERE accepted_at >= :now::bigint)
+SELECT seq, NULL, NULL, NULL FROM done
+UNION ALL
+SELECT seq, source, id, NULL FROM new
+UNION ALL
+SELECT new.seq, NULL, NULL, w.instance_id
+FROM new CROSS JOIN LATERAL (
+    SELECT instance_id FROM romancy_waits
+    WHERE kind = 'event' AND key = new.type AND key <> '' AND "match" IS NULL AND (due IS NULL OR due > new.accepted_at)
+        AND (subject IS NULL OR subject = new.subject) AND (new.target IS NULL OR instance_id = new.target)
+    OFFSET 0) AS w
+ORDER BY 1
+
 -- name: call_many
 -- Something has come for these waits, to each its own, and their instances learn of it.
 WITH met AS (

@@ -7,12 +7,13 @@ are decided as `talk` decides them one by one.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from typing import Any, NamedTuple
 
+from romancy.codec import Coder
 from romancy.model.history import Kind
 from romancy.model.status import Status
-from romancy.model.talk import AcceptedEvent, Event, Wanted
+from romancy.model.talk import AcceptedEvent, Wanted
 from romancy.model.transition import Accept, Accepted, Answer, Applied, Refused, Transition
 from romancy.serde.talk import event_json
 from romancy.store.sql.cursor import Cursor
@@ -30,46 +31,59 @@ def is_plain_accept(write: Accept) -> bool:
     return write.local and not write.brokers and not any(write.starts)
 
 
+class Gathering:
+    """Events that are accepted together, and what their senders are told."""
+
+    def __init__(self, writes: Mapping[int, Accept]) -> None:
+        self._writes = writes
+        self._events = [event for write in writes.values() for event in write.events]
+        self.owners = [index for index, write in writes.items() for _ in write.events]
+        """The write that each event belongs to."""
+        self.bodies = [event_json(event) for event in self._events]
+        self.now = max((write.now for write in writes.values()), default=0)
+
+    def __bool__(self) -> bool:
+        return bool(self._events)
+
+    def values(self, coder: Coder) -> dict[str, Any]:
+        """The events as columns."""
+        columns = zip(*[(e.source, e.id, e.type, e.subject, e.target) for e in self._events], strict=True)
+        named = zip(("source", "id", "type", "subject", "target"), map(list, columns), strict=True)
+        return dict(named) | {"body": [coder.encode(body, EVENT) for body in self.bodies], "now": self.now}
+
+    def places(self, left_out: Set[int] = frozenset()) -> dict[tuple[str, str], int]:
+        """Where each event comes first, by source and id; writes that are left out do not count."""
+        kept = [place for place, owner in enumerate(self.owners) if owner not in left_out]
+        return {(self._events[place].source, self._events[place].id): place for place in reversed(kept)}
+
+    def answers(self, new: Mapping[int, int], called: Mapping[int, Sequence[str]]) -> dict[int, Answer]:
+        """Which events are new, by their places, with their numbers; and who was called for which number."""
+        answers: dict[int, Answer] = {}
+        place = 0
+        for index, write in self._writes.items():
+            accepted: list[AcceptedEvent] = []
+            for event in write.events:
+                known = place not in new
+                ids = () if known else tuple(called.get(new[place], ()))
+                accepted.append(AcceptedEvent(event.id, event.source, duplicate=known, instance_ids=ids))
+                place += 1
+            woken = dict.fromkeys(id for one in accepted for id in one.instance_ids)
+            answers[index] = Accepted(tuple(accepted), tuple(woken))
+        return answers
+
+
 def accept_together(cursor: Cursor, writes: Mapping[int, Accept]) -> dict[int, Answer]:
     """Put events into the log and call those who wait for them. Writes with events that start workflows are left out."""
-    if not writes:
+    events = Gathering(writes)
+    if not events:
         return {}
-    now = max(write.now for write in writes.values())
-    given = [event for write in writes.values() for event in write.events]
-    owners = [index for index, write in writes.items() for _ in write.events]
-    bodies = [event_json(event) for event in given]
-    stored = [cursor.coder.encode(body, EVENT) for body in bodies]
-    rows = cursor.rows("accept_events", _joining(given, stored, now) | {"write": owners})
+    rows = cursor.rows("accept_events", events.values(cursor.coder) | {"write": events.owners})
     left_out = {int(write) for seq, _, write, *_ in rows if seq is None}
-    places = {(event.source, event.id): place for place, event in reversed(list(enumerate(given)))}
+    places = events.places(left_out)
     new = {places[source, id]: seq for seq, source, id, *_ in rows if source is not None}
-    log = {seq: bodies[place] for place, seq in new.items()}
-    called = _call(cursor, [(seq, *wait) for seq, _, _, *wait in rows if wait[0] is not None], log, now)
-    answers: dict[int, Answer] = {}
-    place = 0
-    for index, write in writes.items():
-        accepted: list[AcceptedEvent] = []
-        for event in write.events:
-            known = place not in new
-            ids = () if known else tuple(called.get(new[place], ()))
-            accepted.append(AcceptedEvent(event.id, event.source, duplicate=known, instance_ids=ids))
-            place += 1
-        woken = dict.fromkeys(id for one in accepted for id in one.instance_ids)
-        if index not in left_out:
-            answers[index] = Accepted(tuple(accepted), tuple(woken))
-    return answers
-
-
-def _joining(given: Sequence[Event], bodies: Sequence[bytes], now: int) -> dict[str, Any]:
-    return {
-        "source": [event.source for event in given],
-        "id": [event.id for event in given],
-        "type": [event.type for event in given],
-        "subject": [event.subject for event in given],
-        "target": [event.target for event in given],
-        "body": list(bodies),
-        "now": now,
-    }
+    log = {seq: events.bodies[place] for place, seq in new.items()}
+    called = _call(cursor, [(seq, *wait) for seq, _, _, *wait in rows if wait[0] is not None], log, events.now)
+    return {index: answer for index, answer in events.answers(new, called).items() if index not in left_out}
 
 
 def _call(cursor: Cursor, waits: Sequence[Any], bodies: Mapping[int, bytes], now: int) -> dict[int, list[str]]:

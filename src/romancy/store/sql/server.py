@@ -39,6 +39,8 @@ T = TypeVar("T")
 C = TypeVar("C")
 C_co = TypeVar("C_co", covariant=True)
 Crash = Callable[[str], None]
+Near = Callable[[str], bool]
+"""Whether this process goes on by itself with an instance that is called."""
 
 _PATIENCE = 30.0
 """Seconds that a transaction is tried for while the server is away."""
@@ -81,11 +83,12 @@ class Pool(Protocol[C_co]):
 class ServerDatabase(ABC, Generic[C]):
     """Runs transactions; translates the driver's errors."""
 
-    def __init__(self, pool: Pool[C], *, clock: Clock, crash: Crash | None = None) -> None:
+    def __init__(self, pool: Pool[C], *, clock: Clock, crash: Crash | None = None, near: Near | None = None) -> None:
         self.foreign: Callable[[], None] | None = None
         self.clock = clock
         self.coder = PLAIN
         self._pool = pool
+        self._near = near or _nowhere
         self._ids = RandomIds()
         self._clock_read = 0.0
         self._hook = crash
@@ -154,6 +157,10 @@ class ServerDatabase(ABC, Generic[C]):
     def ring(self) -> None:
         """Others have something to look at."""
 
+    def ring_later(self) -> None:
+        """Others have something to look at, should this process not see to it itself at once."""
+        self.ring()
+
     @abstractmethod
     async def applied(self, connection: C) -> tuple[Sequence[Migration], list[tuple[int, str]]]:
         """The migrations there are, and those that the database has."""
@@ -190,14 +197,23 @@ class ServerDatabase(ABC, Generic[C]):
             late = [index for index in late if index not in answers]
         if late:
             answers |= zip(late, await self._write_in_turn([batch[index] for index in late]), strict=True)
-        if any(_concerns_elsewhere(write, answers[index]) for index, write in enumerate(batch)):
-            self.ring()
+        self._tell_others(batch, answers)
         return [answers[index] for index in range(len(batch))]
 
+    def _tell_others(self, batch: Sequence[Write], answers: Mapping[int, Answer | StoreError]) -> None:
+        called = [one for answer in answers.values() if isinstance(answer, Applied | Accepted) for one in answer.woken]
+        if not all(map(self._near, called)) or any(_is_for_others(write, answers[at]) for at, write in enumerate(batch)):
+            self.ring()
+        elif called:  # a hint at once would only be in the way of those it is about
+            self.ring_later()
+
     async def _write_in_turn(self, batch: Sequence[Write]) -> Sequence[Answer | StoreError]:
-        whole = partial(self.transact, partial(write_deliberately, batch=batch))
-        written = await self._unless_refused(whole)
+        written = await self._unless_refused(partial(self.decide, batch))
         return [await self._write_alone(write) for write in batch] if written is None else written
+
+    async def decide(self, batch: Sequence[Write]) -> Sequence[Answer]:
+        """One transaction in turn for writes that may concern several instances."""
+        return await self.transact(partial(write_deliberately, batch=batch))
 
     async def _write_alone(self, write: Write) -> Answer | StoreError:
         try:
@@ -247,7 +263,7 @@ class ServerDatabase(ABC, Generic[C]):
             except Exception:
                 await self.give_up(connection)
                 raise
-            failed = await self._finish(connection)
+            failed = await self.finish(connection)
         if failed is not None and not (self.trouble_of(failed) is Trouble.AWAY and await self._asked(token)):
             raise failed
         self._crash(f"{point}.after")
@@ -259,7 +275,8 @@ class ServerDatabase(ABC, Generic[C]):
     def _fresh_id(self) -> str:
         return self._ids.instance_id(self.clock.now())
 
-    async def _finish(self, connection: C) -> Exception | None:
+    async def finish(self, connection: C) -> Exception | None:
+        """Commit; why that failed, if it did."""
         try:
             await self.end(connection)
         except Exception as error:
@@ -387,14 +404,18 @@ def not_open(label: str) -> StoreError:
     return StoreError(f"The store of the database {label} is not open. Open it first, and do not use it after its close.")
 
 
-def _concerns_elsewhere(write: Write, answer: Answer | StoreError) -> bool:
-    """Another process may have to look: for work, for what it holds in its hands, or for a result it waits for."""
+def _nowhere(_instance_id: str) -> bool:
+    return False
+
+
+def _is_for_others(write: Write, answer: Answer | StoreError) -> bool:
+    """Another process may have to look: for new work, for what it holds in its hands, or for a result it waits for."""
     match answer:
         case Applied():
             if isinstance(write, Transition):
-                return bool(answer.woken or answer.started or write.ending)
+                return bool(answer.started or write.ending)
             return isinstance(write, Request | Post) or (isinstance(write, Create) and write.owner is None)
         case Accepted():
-            return bool(answer.woken or answer.started)
+            return bool(answer.started)
         case _:
             return False

@@ -11,7 +11,6 @@ from romancy.model.status import Status
 from romancy.model.transition import Applied, Beat, Existing, Refused, RequestKind, Write
 from romancy.store.port import Store
 from romancy.testing.conformance.builders import (
-    ME,
     attempt,
     create,
     deeds,
@@ -98,7 +97,7 @@ class TestBatches:
     async def test_data_the_database_refuses_fails_alone(self, store: Store, bad: Write) -> None:
         await started(store, "a", "b")
         await write(store, transition("a", history=(entry(1),)))
-        good = transition("b", history=(entry(1, worker=ME, epoch=1),), length=0)
+        good = transition("b", history=(entry(1),), length=0)
         first, wrong, last = await store.commit([create("c"), bad, good])
         assert (first, last) == (Applied(0, held=True), Applied(0, held=True))
         assert isinstance(wrong, StoreError)

@@ -70,8 +70,9 @@ def ending(instance_id: str = "a", *, status: Status = Status.COMPLETED, **more:
 
 
 def entry(seq: int, op: str = "", *, kind: Kind = Kind.ACTIVITY, outcome: Outcome = Outcome.OK, **more: Any) -> Entry:
-    """One entry of a history."""
-    return Entry(seq, kind, op or f"op-{seq}", outcome, at=seq, **more)
+    """One entry of a history, by default as most are: of an activity that succeeded at once under its first worker."""
+    usual: dict[str, Any] = {"attempt": 1, "worker": ME, "epoch": 1}
+    return Entry(seq, kind, op or f"op-{seq}", outcome, at=seq, **(usual | more))
 
 
 def beside(seq: int, op: str, **more: Any) -> Entry:

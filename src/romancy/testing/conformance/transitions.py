@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from romancy.model.history import Kind, Outcome, Role
+from romancy.model.history import Entry, Kind, Outcome, Role
 from romancy.model.instance import Inbox
 from romancy.model.status import Status
 from romancy.model.transition import Applied, Beat, Ending, Note, Refused, RequestKind, Transition, Wait, WaitKind
@@ -67,9 +67,21 @@ class TestTransitions:
             worker=ME,
             epoch=4,
         )
-        bare = entry(2, kind=Kind.TIMER)
+        bare = Entry(2, Kind.TIMER, "op-2", Outcome.OK, at=2)
         await write(store, transition(history=(full, bare)))
         assert await store.history("a", 1, after=0, limit=10) == [full, bare]
+
+    async def test_usual_steps_are_read_as_they_were_written_alone_with_others_and_with_an_end(self, store: Store) -> None:
+        await started(store, "a", "b", "c")
+        full = entry(1, name="charge", digest=b"\x00\xff", input=b"in", value=b"out", site="app.py:1")
+        full = full._replace(scheduled_at=1, started_at=2, ended_at=3)
+        last = full._replace(seq=2, op="op-2", value=None)
+        await write(store, transition("a", history=(full,), length=0))
+        await write(store, *[transition(one, history=(full,), length=0) for one in ("b", "c")])
+        await write(store, transition("a", history=(last,), length=1), transition("b", history=(last,), length=1))
+        await write(store, ending("c", history=(last,), length=1))
+        for one in ("a", "b", "c"):
+            assert await store.history(one, 1, after=0, limit=10) == [full, last]
 
     async def test_a_release_makes_it_due_at_its_wake_time(self, store: Store) -> None:
         await started(store, "a")
