@@ -4,7 +4,7 @@
 .DEFAULT_GOAL := help
 export PYTHON
 
-.PHONY: help demo test check simulate bench chaos soak docs mutants audit lock clean
+.PHONY: help demo test check simulate bench chaos soak docs mutants coverage audit lock clean
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
@@ -38,6 +38,9 @@ docs: .venv/.stamp ## build the documentation site, check its links, and run wha
 mutants: .venv/.stamp ## plant faults in a copy of the code, and see that tests catch each; FAULT=name for one
 	@.venv/bin/python -m tests.mutants $(FAULT)
 
+coverage: .venv/.stamp ## run the suite, and name the branches of the core, the store and the worker that it does not take
+	@scripts/coverage .venv/bin/python
+
 audit: .venv/.stamp ## ask whether the pinned dependencies have known vulnerabilities
 	@scripts/audit
 
@@ -45,7 +48,7 @@ lock: ## pin the dependencies again; UPGRADE=--upgrade takes the newest
 	@scripts/lock $(UPGRADE)
 
 clean: ## remove what the other targets made
-	rm -rf .venv .venv-* .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist
+	rm -rf .venv .venv-* .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage* build dist
 	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # The parts of `make check`, slowest first so that two of them at a time finish early.
