@@ -57,6 +57,10 @@ class PayloadError(RomancyError):
     """A value cannot be stored, or stored data does not fit the type it is read as."""
 
 
+class RefusedDataError(StoreError, PayloadError):
+    """The database cannot store this data: a name that is too long, a character that it does not have."""
+
+
 class InstanceConflictError(RomancyError):
     """The instance id is taken by another workflow or by the same one with other arguments."""
 

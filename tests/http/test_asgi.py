@@ -13,7 +13,7 @@ from tests.http.calls import BATCH, STRUCTURED, Recorder, binary, call, event, l
 
 from romancy.auth import Token
 from romancy.clock import SystemClock
-from romancy.errors import ConfigurationError, InvalidWorkflowStateError, PayloadError, StoreError
+from romancy.errors import ConfigurationError, InvalidWorkflowStateError, PayloadError, RefusedDataError, StoreError
 from romancy.ingress.entrance import open_http
 from romancy.ingress.types import HTTPSettings, Message
 from romancy.model.talk import AcceptedEvent, Event
@@ -98,6 +98,17 @@ async def test_what_the_database_says_is_not_for_everybody(trouble: Exception, c
     admin = {**STRUCTURED, "authorization": f"Bearer {'a' * 20}"}
     told = await call(serve(Recorder(trouble=trouble), tokens), "/", structured(), headers=admin)
     assert told.json["error"] == str(trouble)
+
+
+async def test_data_that_the_database_refuses_is_the_callers_affair() -> None:
+    """Told to try again, a sender would do so for ever."""
+    trouble = RefusedDataError("The database db.internal cannot store event 'order.paid'.")
+    shown = await call(serve(Recorder(trouble=trouble)), "/", structured(), headers=STRUCTURED)
+    assert (shown.status, shown.json["error_type"], shown.json["retryable"]) == (400, "RefusedDataError", False)
+    assert "db.internal" not in shown.json["error"]
+    admin = {**STRUCTURED, "authorization": f"Bearer {'a' * 20}"}
+    told = await call(serve(Recorder(trouble=trouble), [Token("a" * 20)]), "/", structured(), headers=admin)
+    assert (told.status, told.json["error"], told.json["retryable"]) == (400, str(trouble), False)
 
 
 async def test_a_fault_of_ours_is_logged_and_not_shown(caplog: pytest.LogCaptureFixture) -> None:

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests import databases
-from tests.http.calls import Answer, Recorder, binary, call, event, serve
+from tests.http.calls import STRUCTURED, Answer, Recorder, binary, call, event, serve, structured
 from tests.property.settings import examples, unhurried
 
 from romancy import App, WorkflowContext, workflow
@@ -217,6 +217,18 @@ def check(request: Request, answer: Answer) -> None:
     assert answer.status in KNOWN, (request, answer)
     said = answer.json
     assert "status" in said if answer.status < 300 else said["retryable"] is (answer.status == 408), (request, answer)
+
+
+@pytest.mark.parametrize("name", ["type", "source", "id", "subject"])
+def test_a_name_too_long_for_the_database_is_the_senders_fault(database: str, name: str) -> None:
+    """Told to try again, a sender would do so for ever."""
+    with running(App(database, workflows=[paid])) as (runner, app):
+        answer = runner.run(call(app, "/", structured(**{name: "é" * 511}), headers=STRUCTURED))
+    if database.startswith("mysql"):
+        assert (answer.status, answer.json["error_type"]) == (400, "RefusedDataError")
+        assert answer.json["retryable"] is False
+    else:
+        assert answer.status == 202
 
 
 @pytest.mark.slow

@@ -45,6 +45,7 @@ PUBLIC = [
     "PayloadError",
     "ReceivedEvent",
     "ReceivedMessage",
+    "RefusedDataError",
     "RetryExhaustedError",
     "RetryPolicy",
     "RomancyError",

@@ -48,7 +48,10 @@ _CODES: tuple[tuple[type[Exception], Exit], ...] = (
     (StoreError, Exit.UNREACHABLE),
     (TimeoutError, Exit.UNREACHABLE),
 )
-_BY_NAME = {kind.__name__: code for kind, code in _CODES} | {"WorkflowNotCancellableError": Exit.WRONG_STATE}
+_BY_NAME = {kind.__name__: code for kind, code in _CODES} | {
+    "RefusedDataError": Exit.USAGE,
+    "WorkflowNotCancellableError": Exit.WRONG_STATE,
+}
 
 
 def code_of(error: Exception) -> Exit:

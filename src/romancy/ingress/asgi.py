@@ -22,6 +22,7 @@ from romancy.errors import (
     ConfigurationError,
     InvalidWorkflowStateError,
     PayloadError,
+    RefusedDataError,
     RomancyError,
     StoreError,
     WorkflowNotCancellableError,
@@ -53,6 +54,7 @@ _MAX_HEADERS = 500
 _MAX_HEAD = 64 * 1024
 """Bytes of address and headers together. `romancy serve` reads no more, and not every server has a bound."""
 _AWAY = "The database cannot do this at the moment; the log of the app says why."
+_NOT_STORED = "The database cannot store this: a name is too long for it, or has a character that it does not know."
 
 CALLER = "romancy.caller"
 """Where handlers find in the scope who calls."""
@@ -268,6 +270,8 @@ def _answer_for(caller: Caller, error: Exception) -> Response:
     """The same, without the database's own words for those who may not look: they name hosts, users and paths."""
     if isinstance(error, StoreError | ConfigurationError) and caller.role is Role.EVENTS:
         _LOG.warning("A request could not be done: %s", error)
+        if isinstance(error, RefusedDataError):
+            return problem(400, type(error).__name__, _NOT_STORED)
         return problem(503, type(error).__name__, _AWAY, True)
     return answer_to(error)
 

@@ -11,7 +11,7 @@ from asyncpg import Connection
 from asyncpg.pool import PoolConnectionProxy
 
 from romancy.clock import MICROS, Clock
-from romancy.errors import ConfigurationError, StoreError
+from romancy.errors import ConfigurationError, RefusedDataError, StoreError
 from romancy.model.transition import Accept, Answer, Write
 from romancy.store.migrator import Migration, read_migrations
 from romancy.store.port import Pulse
@@ -216,8 +216,8 @@ class PostgresDatabase(ServerDatabase["Connection[Any]"]):
         """The `StoreError` for an error of the driver, with the error as its cause."""
         return failures.translate(error, self.label)
 
-    def bad_write(self, error: BaseException | None, what: str) -> StoreError:
-        """The `StoreError` for one write whose data the database refuses."""
+    def bad_write(self, error: BaseException | None, what: str) -> RefusedDataError:
+        """What is said of one write whose data the database refuses."""
         return failures.bad_write(error, self.label, what)
 
     def cursor(self, connection: Link) -> Cursor:

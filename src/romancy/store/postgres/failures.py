@@ -6,7 +6,7 @@ import asyncio
 
 import asyncpg
 
-from romancy.errors import StoreError
+from romancy.errors import RefusedDataError, StoreError
 from romancy.store.sql.server import Trouble
 
 _AGAIN = (
@@ -84,8 +84,8 @@ def translate(error: BaseException, label: str) -> StoreError:
     return found
 
 
-def bad_write(error: BaseException | None, label: str, what: str) -> StoreError:
-    """The `StoreError` for one write whose data the database refuses."""
-    found = StoreError(f"The database {label} cannot store {what}: {error}. Nothing of it was written.")
+def bad_write(error: BaseException | None, label: str, what: str) -> RefusedDataError:
+    """What is said of one write whose data the database refuses."""
+    found = RefusedDataError(f"The database {label} cannot store {what}: {error}. Nothing of it was written.")
     found.__cause__ = error
     return found

@@ -23,7 +23,7 @@ from typing import Generic, Protocol, TypeVar
 
 from romancy.clock import MICROS, Clock, SystemClock, monotonic
 from romancy.codec import PLAIN
-from romancy.errors import CodecError, StoreError
+from romancy.errors import CodecError, RefusedDataError, StoreError
 from romancy.ids import RandomIds
 from romancy.model.operators import Vitals
 from romancy.model.transition import Accepted, Answer, Applied, Create, Post, Request, Transition, Write
@@ -111,8 +111,8 @@ class ServerDatabase(ABC, Generic[C]):
         """The `StoreError` for an error of the driver, with the error as its cause."""
 
     @abstractmethod
-    def bad_write(self, error: BaseException | None, what: str) -> StoreError:
-        """The `StoreError` for one write whose data the database refuses."""
+    def bad_write(self, error: BaseException | None, what: str) -> RefusedDataError:
+        """What is said of one write whose data the database refuses."""
 
     @abstractmethod
     def cursor(self, connection: C) -> Cursor:
