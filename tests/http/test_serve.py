@@ -31,6 +31,7 @@ PATIENCE = 1.0
 def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     with Served(tmp_path_factory.mktemp("shop")) as served:
         yield served
+        assert served.process.poll() is None, f"it ended with {served.process.returncode}: {served.errors()}"
 
 
 def curl(served: Served, path: str, *arguments: str) -> tuple[int, Any]:

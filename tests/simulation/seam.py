@@ -7,6 +7,7 @@ meanwhile, as in a transaction.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import inspect
 from collections.abc import Awaitable, Callable
 from functools import partial
@@ -95,15 +96,16 @@ class SimulatedHeart(Heart):
         self._pulse.close()
 
     async def _go_on(self) -> None:
-        while True:
-            await asyncio.sleep(self._worker.options.heartbeat_interval)
-            try:
-                alive = await self._renew_slowly()
-            except StoreError:
-                continue
-            self.beats += 1
-            if not alive and not self._stop.is_set():
-                self._call(self._worker_died)
+        with contextlib.closing(self._pulse):  # of one that was killed: when its world ends
+            while True:
+                await asyncio.sleep(self._worker.options.heartbeat_interval)
+                try:
+                    alive = await self._renew_slowly()
+                except StoreError:
+                    continue
+                self.beats += 1
+                if not alive and not self._stop.is_set():
+                    self._call(self._worker_died)
 
     async def _renew_slowly(self) -> bool:
         """As `_renew`, where a beat may take its time."""
