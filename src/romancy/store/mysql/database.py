@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, TypeVar
 from asyncmy.connection import Connection as DriverConnection
 
 from romancy.clock import MICROS, Clock
-from romancy.errors import ConfigurationError, RefusedDataError, StoreError
+from romancy.errors import ConfigurationError, StoreError
 from romancy.model.transition import Answer, Write
 from romancy.store.migrator import Migration, read_migrations
 from romancy.store.mysql import failures
@@ -135,9 +135,9 @@ class MySqlDatabase(ServerDatabase[Link]):
         """The `StoreError` for an error of the driver, with the error as its cause."""
         return failures.translate(error, self.label)
 
-    def bad_write(self, error: BaseException | None, what: str) -> RefusedDataError:
-        """What is said of one write whose data the database refuses."""
-        return failures.bad_write(error, self.label, what)
+    def refusal(self, error: BaseException) -> str:
+        """Why the database refuses data."""
+        return failures.refusal(error)
 
     def cursor(self, connection: Link) -> Cursor:
         """What runs statements on a connection."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from asyncmy import errors
 
-from romancy.errors import RefusedDataError, StoreError
+from romancy.errors import StoreError
 from romancy.store.sql.server import Trouble
 
 LONGEST = 1020
@@ -75,11 +75,8 @@ def translate(error: BaseException, label: str) -> StoreError:
     return found
 
 
-def bad_write(error: BaseException | None, label: str, what: str) -> RefusedDataError:
-    """What is said of one write whose data the database refuses."""
-    why = str(error)
-    if error is not None and number_of(error) == 1406:
-        why += f" (a name may have {LONGEST} bytes in UTF-8, that is 255 characters or more)"
-    found = RefusedDataError(f"The database {label} cannot store {what}: {why}. Nothing of it was written.")
-    found.__cause__ = error
-    return found
+def refusal(error: BaseException) -> str:
+    """Why the database refuses data, with what is good to know about it."""
+    if number_of(error) == 1406:
+        return f"{error} (a name may have {LONGEST} bytes in UTF-8, that is 255 characters or more)"
+    return str(error)

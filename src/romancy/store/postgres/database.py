@@ -11,7 +11,7 @@ from asyncpg import Connection
 from asyncpg.pool import PoolConnectionProxy
 
 from romancy.clock import MICROS, Clock
-from romancy.errors import ConfigurationError, RefusedDataError, StoreError
+from romancy.errors import ConfigurationError, StoreError
 from romancy.model.transition import Accept, Answer, Write
 from romancy.store.migrator import Migration, read_migrations
 from romancy.store.port import Pulse
@@ -216,20 +216,15 @@ class PostgresDatabase(ServerDatabase["Connection[Any]"]):
         """The `StoreError` for an error of the driver, with the error as its cause."""
         return failures.translate(error, self.label)
 
-    def bad_write(self, error: BaseException | None, what: str) -> RefusedDataError:
-        """What is said of one write whose data the database refuses."""
-        return failures.bad_write(error, self.label, what)
-
     def cursor(self, connection: Link) -> Cursor:
         """What runs statements on a connection."""
         return PostgresCursor(connection, self.coder)
 
     async def begin(self, connection: Link, token: str, *, in_turn: bool) -> bool:
         """Begin a transaction that leaves its token behind; in turn if that is wanted: is something staged then?"""
-        await connection.execute(
-            # Behind a pooler a session is others' too.
-            f"{_BEGIN}; {bounds(connection, 'SET LOCAL')}" if self._connections.pooled else _BEGIN
-        )
+        # Behind a pooler a session is others' too.
+        bounded = f"{_BEGIN}; {bounds(connection, 'SET LOCAL')}" if self._connections.pooled else _BEGIN
+        await connection.execute(bounded)
         return bool(await connection.fetchval(one("take_turn" if in_turn else "mark_commit").text, token, self.clock.now()))
 
     async def begin_reading(self, connection: Link) -> None:

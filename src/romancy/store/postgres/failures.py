@@ -6,7 +6,7 @@ import asyncio
 
 import asyncpg
 
-from romancy.errors import RefusedDataError, StoreError
+from romancy.errors import StoreError
 from romancy.store.sql.server import Trouble
 
 _AGAIN = (
@@ -80,12 +80,5 @@ def translate(error: BaseException, label: str) -> StoreError:
         saying = "cannot be reached. Check that its server runs, and its address" if away else "refused"
     found = StoreError(f"The database {label} {saying}. ({type(error).__name__}: {error})")
     found.retryable = trouble_of(error) in (Trouble.AWAY, Trouble.AGAIN)
-    found.__cause__ = error
-    return found
-
-
-def bad_write(error: BaseException | None, label: str, what: str) -> RefusedDataError:
-    """What is said of one write whose data the database refuses."""
-    found = RefusedDataError(f"The database {label} cannot store {what}: {error}. Nothing of it was written.")
     found.__cause__ = error
     return found

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from romancy.errors import RefusedDataError
 from romancy.model.transition import Accept, Answer, Applied, Beat, Create, Own, Post, Request, Transition, Write
 from romancy.store.sql.crowds import accept_together, ask_together, is_plain_accept, is_plain_ask
 from romancy.store.sql.cursor import Cursor
@@ -155,8 +156,14 @@ def _decide(ledger: Ledger, write: Own) -> Answer:
             return beat(ledger, write)
 
 
-def described(write: Write) -> str:
-    """A write, for an error message."""
+def refused(label: str, write: Write, why: str, cause: BaseException | None) -> RefusedDataError:
+    """What is said of one write whose data the database refuses."""
+    error = RefusedDataError(f"The database {label} cannot store {_described(write)}: {why}. Nothing of it was written.")
+    error.__cause__ = cause
+    return error
+
+
+def _described(write: Write) -> str:
     match write:
         case Accept():
             return "the events " + ", ".join(repr(event.id) for event in write.events)

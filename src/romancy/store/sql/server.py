@@ -23,12 +23,12 @@ from typing import Generic, Protocol, TypeVar
 
 from romancy.clock import MICROS, Clock, SystemClock, monotonic
 from romancy.codec import PLAIN
-from romancy.errors import CodecError, RefusedDataError, StoreError
+from romancy.errors import CodecError, StoreError
 from romancy.ids import RandomIds
 from romancy.model.operators import Vitals
 from romancy.model.transition import Accepted, Answer, Applied, Create, Post, Request, Transition, Write
 from romancy.store.migrator import Migration, state_of
-from romancy.store.sql.batch import concerns_others, described, write_apart, write_deliberately
+from romancy.store.sql.batch import concerns_others, refused, write_apart, write_deliberately
 from romancy.store.sql.bridge import run
 from romancy.store.sql.cursor import Cursor
 from romancy.store.sql.database import Work
@@ -110,9 +110,9 @@ class ServerDatabase(ABC, Generic[C]):
     def translate(self, error: BaseException) -> StoreError:
         """The `StoreError` for an error of the driver, with the error as its cause."""
 
-    @abstractmethod
-    def bad_write(self, error: BaseException | None, what: str) -> RefusedDataError:
-        """What is said of one write whose data the database refuses."""
+    def refusal(self, error: BaseException) -> str:
+        """Why the database refuses data."""
+        return str(error)
 
     @abstractmethod
     def cursor(self, connection: C) -> Cursor:
@@ -221,7 +221,10 @@ class ServerDatabase(ABC, Generic[C]):
         except StoreError as error:
             if not self._is_refusal(error):
                 raise
-            return error if isinstance(error, CodecError) else self.bad_write(error.__cause__, described(write))
+            cause = error.__cause__
+            if isinstance(error, CodecError) or cause is None:
+                return error
+            return refused(self.label, write, self.refusal(cause), cause)
 
     async def _unless_refused(self, attempt: Callable[[], Awaitable[T]]) -> T | None:
         try:

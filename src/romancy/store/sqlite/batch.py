@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from romancy.errors import CodecError, StoreError
 from romancy.model.transition import Answer, Write
-from romancy.store.sql.batch import described, write_deliberately
+from romancy.store.sql.batch import refused, write_deliberately
 from romancy.store.sqlite.cursor import SqliteCursor
-from romancy.store.sqlite.failures import BAD_DATA, bad_write
+from romancy.store.sqlite.failures import BAD_DATA
 from romancy.store.sqlite.quick import Quick
 
 
@@ -35,6 +35,6 @@ def _write_alone(cursor: SqliteCursor, write: Write, path: str) -> Answer | Stor
         answer = write_whole(cursor, [write])[0]
     except (CodecError, *BAD_DATA) as error:
         cursor.raw.execute("ROLLBACK TO alone")
-        answer = error if isinstance(error, CodecError) else bad_write(error, path, described(write))
+        answer = error if isinstance(error, CodecError) else refused(path, write, str(error), error)
     cursor.raw.execute("RELEASE alone")
     return answer

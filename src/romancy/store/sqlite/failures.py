@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 from pathlib import Path
 
-from romancy.errors import RefusedDataError, StoreError
+from romancy.errors import StoreError
 
 BAD_DATA = (
     sqlite3.IntegrityError,
@@ -49,13 +49,6 @@ def translate(error: BaseException, path: str) -> StoreError:
     if _primary(error) == sqlite3.SQLITE_CANTOPEN:
         saying = _cannot_open(path)
     return _store_error(f"The database {path} {saying}. ({error})", error, retryable=retryable)
-
-
-def bad_write(error: BaseException, path: str, what: str) -> RefusedDataError:
-    """What is said of one write whose data the database refuses."""
-    found = RefusedDataError(f"The database {path} cannot store {what}: {error}. Nothing of it was written.")
-    found.__cause__ = error
-    return found
 
 
 def not_open(path: str) -> StoreError:
