@@ -8,9 +8,11 @@ import sys
 import tomllib
 import zipfile
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from tests.docs.pages import blocks_of
 
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
@@ -92,6 +94,7 @@ def OPEN(address): open_store(address, clock=SystemClock())
 """
 
 Ran = subprocess.CompletedProcess[str]
+Environment = Callable[..., Callable[[str], Ran]]
 
 
 @pytest.fixture(scope="module")
@@ -113,17 +116,19 @@ def pins(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def environment(wheel: Path, pins: Path, tmp_path: Path) -> Callable[[str], Callable[[str], Ran]]:
-    """Makes an environment with the wheel and some extras; what it gives runs programs there."""
+def environment(wheel: Path, pins: Path, tmp_path: Path) -> Environment:
+    """Makes an environment with the wheel, some extras and other packages; what it gives runs programs there."""
 
-    def make(extras: str) -> Callable[[str], Ran]:
+    def make(extras: str, *others: str) -> Callable[[str], Ran]:
         home = tmp_path / "environment"
         subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(home)], check=True, timeout=120)
         python = str(home / "bin" / "python")
-        _pip("--python", python, "install", "--no-compile", "--constraint", str(pins), f"romancy{extras} @ {wheel.as_uri()}")
+        wanted = [f"romancy{extras} @ {wheel.as_uri()}", *others]
+        _pip("--python", python, "install", "--no-compile", "--constraint", str(pins), *wanted)
 
         def run(program: str) -> Ran:
-            command = [python, "-c", JOB + OPEN + program]
+            (tmp_path / "program.py").write_text(program, encoding="utf-8")
+            command = [python, "program.py"]
             return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
 
         return run
@@ -152,11 +157,9 @@ def test_it_holds_all_that_is_in_the_package_and_nothing_else(wheel: Path) -> No
     assert any(name.endswith("licenses/LICENSE") for name in names)
 
 
-def test_alone_it_runs_workflows_and_says_what_to_install_for_the_rest(
-    environment: Callable[[str], Callable[[str], Ran]],
-) -> None:
+def test_alone_it_runs_workflows_and_says_what_to_install_for_the_rest(environment: Environment) -> None:
     run = environment("")
-    done = run("import importlib.metadata as m; print(sorted(d.name.lower() for d in m.distributions()))")
+    done = run(JOB + "import importlib.metadata as m; print(sorted(d.name.lower() for d in m.distributions()))")
     assert done.returncode == 0, done.stderr
     wanted = {re.split(r"[^\w-]", one)[0].replace("_", "-") for one in PROJECT["dependencies"]}
     assert wanted | {"romancy"} <= set(re.findall(r"'([\w-]+)'", done.stdout.replace("_", "-")))
@@ -164,15 +167,23 @@ def test_alone_it_runs_workflows_and_says_what_to_install_for_the_rest(
     for extra, program in USES.items():
         if extra == "sqlalchemy":
             program = program.replace("from sqlalchemy import text", "text = str")
-        missing = run(program)
+        missing = run(JOB + OPEN + program)
         assert missing.returncode != 0, extra
         assert f"pip install 'romancy[{extra}]'" in missing.stderr + missing.stdout, f"{extra}: {missing.stderr}"
 
 
 @pytest.mark.parametrize("extra", sorted(USES))
-def test_each_extra_alone_is_enough_for_its_part(environment: Callable[[str], Callable[[str], Ran]], extra: str) -> None:
-    done = environment(f"[{extra}]")(USES[extra])
+def test_each_extra_alone_is_enough_for_its_part(environment: Environment, extra: str) -> None:
+    done = environment(f"[{extra}]")(JOB + OPEN + USES[extra])
     if extra == "serve":  # it has come as far as the app
         assert "nowhere" in done.stderr, done.stderr
     else:
         assert done.returncode == 0, done.stderr
+
+
+def test_with_logfire_a_trace_is_as_the_documentation_shows_it(environment: Environment) -> None:
+    blocks = blocks_of(ROOT / "docs" / "how-to" / "tracing.md")
+    program, shown = next((one, then) for one, then in pairwise(blocks) if one.file == "with_logfire.py")
+    done = environment("[opentelemetry]", "logfire")(program.text)
+    assert done.returncode == 0, done.stderr
+    assert f"python with_logfire.py\n{done.stdout}" == shown.text
