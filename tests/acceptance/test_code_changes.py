@@ -114,6 +114,28 @@ async def test_a_changed_workflow_blocks_the_instance_and_fitting_code_goes_on(
     assert ran == ["charge 5", "ship"]
 
 
+async def test_input_that_no_longer_fits_blocks_the_instance(database: str) -> None:
+    @workflow(name="parcel")
+    async def by_weight(ctx: WorkflowContext, grams: int) -> int:
+        return grams
+
+    @workflow(name="parcel")
+    async def by_address(ctx: WorkflowContext, address: dict[str, str]) -> str:
+        return address["city"]
+
+    async with Client(database, workflows=[by_weight]) as client:
+        await client.start_workflow(by_weight.with_options(instance_id="p1"), 5)
+    async with TestEnvironment(database, workflows=[by_address]) as env:
+        await env.settle()
+        found = await env.app.get_instance("p1")
+        assert found is not None
+        assert found.status is Status.BLOCKED
+        assert found.error is not None
+        assert "its input no longer fits" in found.error.message
+    async with App(database, workflows=[by_weight]) as app:
+        assert await app.get_handle("p1").result(timeout=20) == 5
+
+
 async def test_more_at_the_end_fits(database: str) -> None:
     await started(database)
     async with TestEnvironment(database, workflows=[with_more_at_the_end]) as env:

@@ -1,7 +1,7 @@
 """Waiting for events: what a wait gets, when it is over, and that nothing is lost."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -18,12 +18,14 @@ from romancy import (
     ConfigurationError,
     EventTimeoutError,
     HistoryEntry,
+    Hooks,
     Instance,
     InvalidWorkflowStateError,
     PayloadError,
     ReceivedEvent,
     RetryPolicy,
     Status,
+    StoreError,
     Workflow,
     WorkflowCancelledError,
     WorkflowContext,
@@ -38,7 +40,11 @@ from romancy import (
     wait_event,
     workflow,
 )
+from romancy.hooks import WorkflowFailed
+from romancy.model.transition import Answer, Transition, Write
 from romancy.testing import TestEnvironment
+from romancy.worker.attempt import Attempt
+from romancy.worker.host import Host
 
 pytestmark = pytest.mark.usefixtures("everywhere")
 
@@ -1023,6 +1029,45 @@ async def test_events_without_an_id_get_one_each() -> None:
         assert [entry.result["id"] for entry in await entries(handle)] == [one.id for one in accepted]
 
 
+async def test_an_attempt_that_ends_while_a_wait_is_asked_for_counts_after_the_answer(
+    database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, ended = asyncio.Event(), asyncio.Event()
+
+    @activity
+    async def long(ctx: ActivityContext) -> str:
+        await asked.wait()
+        return "done"
+
+    @workflow
+    async def both(ctx: WorkflowContext) -> list[Any]:
+        running = asyncio.ensure_future(long(ctx))
+        await note(ctx, "so that the attempt is under way")
+        event = await wait_event(ctx, "paid")
+        return [event.data, await running]
+
+    async with App(database, workflows=[both]) as app:
+        commit, ending = app._store.commit, Host.attempt_ended
+
+        async def commit_late(batch: Sequence[Write]) -> list[Answer | StoreError]:
+            if any(type(write) is Transition and write.asks for write in batch):
+                asked.set()
+                await ended.wait()
+            return await commit(batch)
+
+        def end(host: Host, attempt: Attempt, value: bytes | None, error: BaseException | None) -> None:
+            ending(host, attempt, value, error)
+            if attempt.work.op == "long:1":
+                ended.set()
+
+        monkeypatch.setattr(app._store, "commit", commit_late)
+        monkeypatch.setattr(Host, "attempt_ended", end)
+        handle = await app.start_workflow(both)
+        await ended.wait()
+        await app.send_event("paid", "/test", 5)
+        assert await handle.result(timeout=20) == [5, "done"]
+
+
 # --- events that start workflows
 
 
@@ -1101,6 +1146,39 @@ async def test_data_that_does_not_fit_gives_a_failed_instance(data: Any) -> None
         assert (found.status, found.worker_id) == (Status.FAILED, None)
         assert found.error is not None
         assert found.ended_at == env.now()
+
+
+async def test_what_a_client_accepts_without_knowing_the_workflow_is_checked_by_the_worker(database: str) -> None:
+    @workflow(event_handler=True, timeout=0.05)
+    async def hurried(ctx: WorkflowContext) -> None:
+        await wait_event(ctx, "never")
+
+    told = Told()
+    async with App(database, workflows=[welcome, hurried], hooks=told) as app, Client(database, workflows=[]) as client:
+
+        async def started(type: str, data: Any) -> WorkflowHandle[Any]:
+            (instance_id,) = (await client.send_event(type, "/test", data)).instance_ids
+            return app.get_handle(instance_id)
+
+        assert await (await started("signup", {"name": "Ada"})).result(timeout=10) == "Ada: free"
+        misfit = await started("signup", {"name": 5})
+        assert isinstance(await failure(misfit), PayloadError)
+        late = await started("hurried", None)
+        assert isinstance(await failure(late), WorkflowTimeoutError)
+        async with asyncio.timeout(10):
+            while len(told.failed) < 2:
+                await asyncio.sleep(0.01)
+    assert told.failed == [misfit.instance_id, late.instance_id]
+
+
+class Told(Hooks):
+    """Which instances failed."""
+
+    def __init__(self) -> None:
+        self.failed: list[str] = []
+
+    async def on_workflow_failed(self, info: WorkflowFailed) -> None:
+        self.failed.append(info.instance_id)
 
 
 async def test_starting_is_off_by_default_and_addressed_or_known_events_start_nothing() -> None:

@@ -779,6 +779,54 @@ async def test_what_is_around_an_activity_cannot_swallow_its_error() -> None:
             await (await env.app.start_workflow(fail)).result()
 
 
+@pytest.mark.parametrize("of_its_own", [True, False])
+async def test_what_is_around_an_activity_may_fail_with_it(of_its_own: bool, caplog: pytest.LogCaptureFixture) -> None:
+    class Fragile(Hooks):
+        @contextlib.contextmanager
+        def around_activity(self, info: told.ActivityStarted) -> Iterator[None]:
+            try:
+                yield
+            except Exception:
+                if of_its_own:
+                    raise LookupError("no span") from None
+                raise
+
+    @workflow
+    async def fail(ctx: WorkflowContext) -> None:
+        await refuse(ctx)
+
+    async with TestEnvironment(workflows=[fail], hooks=Fragile()) as env:
+        with pytest.raises(WorkflowFailedError, match=r"no$"):
+            await (await env.app.start_workflow(fail)).result()
+    assert ("no span" in caplog.text) == of_its_own
+
+
+async def test_after_some_calls_at_a_stretch_others_have_their_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lanes, "_AT_A_STRETCH", 2)
+
+    @workflow
+    async def many(ctx: WorkflowContext) -> None:
+        await asyncio.gather(*(pack(ctx, str(n)) for n in range(5)))
+
+    diary = await told_of(many)
+    assert len(diary.of("on_activity_complete")) == 5
+
+
+@pytest.mark.usefixtures("everywhere")
+async def test_what_an_activity_with_a_session_says_is_told_once_it_is_committed() -> None:
+    @activity
+    async def tell(ctx: ActivityContext) -> None:
+        assert await ctx.session.connection() is not None
+        await send_event(ctx, "inner", "/activity")
+
+    @workflow
+    async def speak(ctx: WorkflowContext) -> None:
+        await tell(ctx)
+
+    diary = await told_of(speak)
+    assert [info.event_type for info in diary.of("on_event_sent")] == ["inner"]
+
+
 @pytest.mark.parametrize("transactional", [True, False])
 async def test_hooks_add_to_events_and_the_sender_has_the_last_word(transactional: bool) -> None:
     @activity(transactional=transactional)

@@ -255,6 +255,75 @@ async def test_whatever_the_crash_point_a_compensation_is_recorded_under_its_own
     assert await orders(shop) == []
 
 
+@pytest.mark.parametrize("arrived", [True, False], ids=["arrived", "lost"])
+async def test_a_commit_whose_answer_is_lost_is_asked_for(
+    database: str, shop: AsyncEngine, arrived: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commit, lost = AsyncSession.commit, 0
+
+    async def commit_unheard(session: AsyncSession) -> None:
+        nonlocal lost
+        if lost:
+            return await commit(session)
+        lost += 1
+        await (commit(session) if arrived else session.rollback())
+        raise ConnectionError("the line went dead")
+
+    monkeypatch.setattr(AsyncSession, "commit", commit_unheard)
+
+    @activity(retry=RetryPolicy.fixed(3, 0.01))
+    async def pay(ctx: ActivityContext) -> int:
+        await insert(ctx.session, f"try {ctx.attempt}")
+        return ctx.attempt
+
+    @workflow
+    async def job(ctx: WorkflowContext) -> int:
+        return await pay(ctx)
+
+    async with App(database, workflows=[job]) as app:
+        tries = 1 if arrived else 2
+        assert await (await app.start_workflow(job)).result(timeout=20) == tries
+    assert await orders(shop) == [(f"try {tries}", 1)]
+
+
+async def test_who_has_lost_the_instance_commits_nothing(database: str, shop: AsyncEngine) -> None:
+    entered, go_on = asyncio.Event(), asyncio.Event()
+
+    @activity
+    async def pay(ctx: ActivityContext) -> str:
+        if not entered.is_set():
+            entered.set()
+            await go_on.wait()
+        await insert(ctx.session, ctx.worker_id.partition("/")[0])
+        return ctx.worker_id.partition("/")[0]
+
+    @workflow
+    async def job(ctx: WorkflowContext) -> str:
+        return await pay(ctx)
+
+    async with App(database, workflows=[job], worker_id="frozen", heartbeat_interval=9) as frozen:
+        handle = await frozen.start_workflow(job)
+        await entered.wait()
+        async with App(database, workflows=[job], worker_id="heir") as heir:
+            (dead,) = [(line.id, line.beat_at) for line in await heir._store.workers() if line.label == "frozen"]
+            assert await heir._store.sweep([dead], now=heir._clock.now(), limit=10) == 1
+            assert await heir.get_handle(handle.instance_id).result(timeout=20) == "heir"
+            go_on.set()
+            while frozen._worker is not None and frozen._worker.attempts:
+                await asyncio.sleep(0.01)
+    assert await orders(shop) == [("heir", 1)]
+
+
+async def test_a_database_in_memory_has_no_sessions() -> None:
+    @workflow
+    async def job(ctx: WorkflowContext) -> str:
+        return await book.with_options(retry=ONCE)(ctx, "a")
+
+    async with App(":memory:", workflows=[job]) as app:
+        with pytest.raises(WorkflowFailedError, match="not :memory:"):
+            await (await app.start_workflow(job)).result(timeout=20)
+
+
 async def test_several_at_once(database: str, shop: AsyncEngine) -> None:
     @workflow
     async def job(ctx: WorkflowContext) -> int:

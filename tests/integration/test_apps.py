@@ -5,10 +5,12 @@ import sys
 import threading
 import time
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests import databases
 
 from romancy import (
     ActivityContext,
@@ -31,6 +33,7 @@ from romancy.clock import MICROS
 from romancy.errors import RomancyError
 from romancy.model.operators import Deeded
 from romancy.testing import TestEnvironment
+from romancy.worker import upkeep
 
 ELSEWHERE = """
 import asyncio, sys
@@ -468,6 +471,52 @@ async def test_who_did_what_is_forgotten_after_its_retention(database: str) -> N
             while len(await store.deeds(instance_id=None, before=None, limit=9)) > 1:
                 await asyncio.sleep(0)
         assert [line.at for line in await store.deeds(instance_id=None, before=None, limit=9)] == [young.at]
+
+
+async def test_what_is_old_is_deleted_a_little_at_a_time_until_it_is_gone(
+    database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("_PRUNE_LIMIT", "_TRIM_LIMIT", "_ROLL_UP_LIMIT"):
+        monkeypatch.setattr(upkeep, name, 2)
+    monkeypatch.setattr(upkeep, "_ROLL_UP_STEPS", 3)
+
+    @workflow
+    async def circle(ctx: WorkflowContext, left: int) -> None:
+        if left == 0:
+            await sleep(ctx, timedelta(days=9))
+        await ctx.recur(left - 1)
+
+    @workflow
+    async def job(ctx: WorkflowContext) -> None: ...
+
+    day = timedelta(days=1)
+    what = ("instance_retention", "archive_retention", "audit_retention", "event_retention")
+    retention: dict[str, Any] = dict.fromkeys(what, day)
+    async with TestEnvironment(database, workflows=[circle, job], **retention) as env:
+        app = env.app
+        for n in range(5):
+            await (await app.start_workflow(job)).result()
+            await app.send_event("nobody.waits", "/test", n)
+            await app._store.note_deeds([Deeded(0, app._clock.now(), "ann", "cancel", f"a{n}", "")])
+        turning = await app.start_workflow(circle, 5)
+        await env.settle()
+
+        async def left() -> list[int]:
+            assert app._upkeep is not None
+            await app._upkeep.round()
+            ended = len((await app.list_instances(status="completed")).items)
+            past = [await app.get_instance(turning.instance_id, generation=n) for n in range(1, 6)]
+            deeds = await app._store.deeds(instance_id=None, before=None, limit=9)
+            events = databases.execute(database, "SELECT count(*) FROM romancy_events")
+            return [ended, sum(one is not None for one in past), len(deeds), events[0][0]]
+
+        await env.advance(60)
+        assert await left() == [5, 5, 5, 5]
+        await env.advance(2 * day)
+        assert await left() == [0, 0, 0, 0]
+        minutes = await app._store.minutes(since=0)
+        assert sum(one.ended for one in minutes) == 5
+        assert await turning.status() is Status.WAITING_FOR_TIMER
 
 
 async def test_who_waits_for_an_instance_that_was_deleted_is_told(database: str) -> None:

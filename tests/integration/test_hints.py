@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
-from romancy import App, Client, WorkflowContext, wait_event, workflow
+from romancy import App, Client, Status, WorkflowContext, sleep, wait_event, workflow
+from romancy.clock import MICROS
 from romancy.model.instance import Row
+from romancy.worker import finder
 from romancy.worker.finder import Finder
 
 
@@ -20,7 +22,7 @@ async def job(ctx: WorkflowContext, number: int) -> int:
 async def test_work_is_found_although_every_hint_of_it_is_lost(database: str, monkeypatch: pytest.MonkeyPatch) -> None:
     async with App(database, workflows=[job], poll_interval=0.05) as app, Client(database, workflows=[job]) as client:
 
-        def deaf(finder: Finder) -> None:
+        def deaf(looking: Finder) -> None:
             """Whoever says that there is something to look for."""
 
         monkeypatch.setattr(Finder, "look", deaf)
@@ -68,3 +70,27 @@ async def test_what_this_process_has_but_does_not_go_on_with_another_is_told_of(
             await asyncio.sleep(0.5)  # it has looked
             await app.send_event("go", "/tests", {})
             assert await other.get_handle(handle.instance_id).result(timeout=8) is None
+
+
+async def test_who_has_many_timers_of_its_own_looks_behind_them(database: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(finder, "_BATCH", 2)
+
+    @workflow
+    async def nap(ctx: WorkflowContext, seconds: float) -> None:
+        await sleep(ctx, seconds)
+
+    async def asleep(app: App, seconds: float) -> None:
+        handle = await app.start_workflow(nap, seconds)
+        while await handle.status() is not Status.WAITING_FOR_TIMER:
+            await asyncio.sleep(0.01)
+
+    async with App(database, workflows=[nap]) as gone:
+        await asleep(gone, 200)
+    async with App(database, workflows=[nap], poll_interval=300) as app:
+        for _ in range(5):
+            await asleep(app, 100)
+        assert app._finder is not None
+        due, next_at = await app._finder._find()
+        assert due == []
+        assert next_at is not None
+        assert next_at - app._clock.now() > 150 * MICROS

@@ -275,8 +275,7 @@ class Attempt:
             dues.append(self.started_at + options.timeout)
         if options.heartbeat_timeout is not None:
             dues.append(self._beat_at + options.heartbeat_timeout)
-        if dues:
-            self._alarm = self._worker.alarms.at(min(dues), self._due)
+        self._alarm = self._worker.alarms.at(min(dues), self._due)
 
     def _disarm(self) -> None:
         if self._alarm is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 from typing import Any
 
@@ -85,6 +86,11 @@ class TestSurveys:
         assert (first.lines, first.end) == ([], (24, "i14"))
         assert await surveyed(store, workflow="nothing", window=5) == []
         assert await surveyed(store, workflow="rde", window=5, limit=3) == [f"i{n:02}" for n in reversed(range(20))]
+        await write(store, *(create(f"p{n:02}", now=40 + n, owner=None) for n in range(9)))
+        waiting = frozenset({Status.PENDING})
+        first = await store.survey(Survey(statuses=waiting, workflow="nothing", window=4))
+        assert (first.lines, first.end) == ([], (44, "p04"))
+        assert await surveyed(store, statuses=waiting, workflow="rde", window=4) == [f"p{n:02}" for n in reversed(range(9))]
 
     async def test_what_is_owned_and_what_retries(self, store: Store) -> None:
         await a_mixture(store)
@@ -127,6 +133,9 @@ class TestSurveys:
         assert await store.ids_by_wait("nothing", limit=9) == []
         assert await store.ids_by_due(before=49, limit=9) == []
         assert await store.ids_by_due(before=50, limit=9) == ["c"]
+        await write(store, *(create(f"n{n}", now=30, owner=None, workflow=f"kind {n}") for n in range(3)))
+        assert len(await store.ids_by_due(before=50, limit=2)) == 2
+        assert len(await store.ids_by_due(before=50, limit=9)) == 4
 
 
 class TestCounts:
@@ -304,6 +313,25 @@ class TestRollUp:
         await store.roll_up(until=2 * MINUTE, limit=9, forget_before=0)
         await store.roll_up(until=9 * MINUTE, limit=9, forget_before=2 * MINUTE)
         assert [one.at for one in await store.minutes(since=0)] == [5 * MINUTE]
+
+    async def test_minutes_are_forgotten_some_at_a_time(self, store: Store) -> None:
+        ids = [f"i{n:02}" for n in range(14)]
+        await started(store, *ids)
+        await write(store, *(ending(one, now=(n + 1) * MINUTE) for n, one in enumerate(ids)))
+        await store.roll_up(until=12 * MINUTE, limit=99, forget_before=0)
+        await store.roll_up(until=13 * MINUTE, limit=99, forget_before=12 * MINUTE)
+        assert [one.at for one in await store.minutes(since=0)] == [11 * MINUTE, 12 * MINUTE, 13 * MINUTE]
+        await store.roll_up(until=14 * MINUTE, limit=99, forget_before=12 * MINUTE)
+        assert [one.at for one in await store.minutes(since=0)] == [12 * MINUTE, 13 * MINUTE, 14 * MINUTE]
+
+    async def test_two_who_count_at_once_count_once(self, store: Store) -> None:
+        ids = [f"i{n}" for n in range(8)]
+        await started(store, *ids)
+        for n, one in enumerate(ids):
+            at = MINUTE + 10 * n
+            await write(store, ending(one, now=at))
+            await asyncio.gather(*(store.roll_up(until=at + k % 2, limit=9, forget_before=0) for k in range(4)))
+        assert [(one.at, one.ended) for one in await store.minutes(since=0)] == [(MINUTE, 8)]
 
     async def test_the_database_is_well(self, store: Store) -> None:
         await store.enlist(worker())
