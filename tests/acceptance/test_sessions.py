@@ -12,10 +12,12 @@ from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession
 from romancy import (
     ActivityContext,
     App,
+    Client,
     InvalidWorkflowStateError,
     RetryExhaustedError,
     RetryPolicy,
     Status,
+    WorkflowCancelledError,
     WorkflowContext,
     WorkflowFailedError,
     activity,
@@ -27,6 +29,8 @@ from romancy import (
     workflow,
 )
 from romancy.testing import TestEnvironment
+from romancy.worker.host import Host
+from romancy.worker.worker import Worker
 
 ONCE = RetryPolicy.none()
 
@@ -312,6 +316,49 @@ async def test_who_has_lost_the_instance_commits_nothing(database: str, shop: As
             while frozen._worker is not None and frozen._worker.attempts:
                 await asyncio.sleep(0.01)
     assert await orders(shop) == [("heir", 1)]
+
+
+async def test_a_result_behind_a_cancellation_is_compensated_by_the_heir(
+    database: str, shop: AsyncEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The dead worker had not heard of the cancellation when its activity committed."""
+    entered, go_on, committed = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    @activity
+    async def reserve(ctx: ActivityContext) -> str:
+        entered.set()
+        await go_on.wait()
+        await insert(ctx.session, "seat")
+        return "seat"
+
+    @reserve.compensate
+    async def give_back(ctx: ActivityContext) -> None:
+        await ctx.session.execute(text("UPDATE orders SET total = -1 WHERE id = :id"), {"id": "seat"})
+
+    @workflow
+    async def job(ctx: WorkflowContext) -> str:
+        return await reserve(ctx)
+
+    dying = App(database, workflows=[job])
+    await dying.startup()
+    handle = await dying.start_workflow(job)
+    await entered.wait()
+    with monkeypatch.context() as deaf:
+        deaf.setattr(Worker, "nudge", lambda *_: None)
+        deaf.setattr(Host, "attempt_ended", lambda *_: committed.set())
+        async with Client(database, workflows=[job]) as client:
+            await client.cancel_workflow(handle.instance_id, reason="no longer wanted")
+        go_on.set()
+        await committed.wait()
+        await dying._die()
+    options: dict[str, Any] = {"heartbeat_interval": 0.05, "lease_timeout": 0.2, "poll_interval": 0.05}
+    async with App(database, workflows=[job], **options) as heir:
+        inherited = heir.get_handle(handle.instance_id)
+        with pytest.raises(WorkflowCancelledError):
+            await inherited.result(timeout=20)
+        names = [(entry.kind, entry.name) async for entry in inherited.history()]
+        assert names == [("cancel", "cancel"), ("activity", "reserve"), ("compensation", "give_back")]
+    assert await orders(shop) == [("seat", -1)]
 
 
 async def test_a_database_in_memory_has_no_sessions() -> None:
