@@ -78,12 +78,16 @@ class Connected:
         """This process goes on by itself with an instance that is called."""
         return False
 
+    def _is_alive(self) -> bool:
+        """What fails now has failed for those who wait, too. Not so when the death of the process is only played."""
+        return True
+
     async def _start(self) -> None:
         store = self._new_store()
         await store.open()
         self._opened = store
         if self._results is None:
-            self._results = Results(store)
+            self._results = Results(store, self._is_alive)
         self._results.move_to(store)
         self._committer = Committer(store, self._tally)
         self._committer.on_written = self._changed

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 from romancy.errors import StoreError
 from romancy.model.status import Status
@@ -16,8 +17,9 @@ _FALLBACK = 1.0
 class Results:
     """Futures of instances that have not ended."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, is_alive: Callable[[], bool]) -> None:
         self._store = store
+        self._is_alive = is_alive
         self._waiting: dict[str, list[asyncio.Future[tuple[Status, Ending] | None]]] = {}
         self._new: set[str] = set()
         """Instances that may have ended before somebody asked."""
@@ -96,11 +98,13 @@ class Results:
             new, self._new = self._new, set()
             ids = list(self._waiting if self._heard_of_any else new & self._waiting.keys())
             self._heard_of_any = False
+            store = self._store
             try:
                 await self._look(ids)
             except StoreError as error:
-                for instance_id in new:
-                    self.fail(instance_id, error)
+                if store is self._store and self._is_alive():  # else it is asked of the next one
+                    for instance_id in new:
+                        self.fail(instance_id, error)
 
     async def _look(self, ids: list[str]) -> None:
         endings = await self._store.endings(ids) if ids else {}

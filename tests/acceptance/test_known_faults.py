@@ -3,9 +3,10 @@
 import asyncio
 import json
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 from pydantic import BaseModel
@@ -22,6 +23,7 @@ from romancy import (
     EventTimeoutError,
     PayloadError,
     Status,
+    StoreError,
     TerminalError,
     WorkflowCancelledError,
     WorkflowContext,
@@ -848,3 +850,28 @@ async def test_a_request_without_a_token_is_refused_where_one_is_asked_for(datab
             assert answer.status == 401, wrong
         answer = await call(app, "/", structured(), headers=STRUCTURED | {"authorization": "Bearer secret"})
         assert (answer.status, answer.json["status"]) == (202, "accepted")
+
+
+async def test_who_asks_for_a_result_outlives_a_crash_in_the_middle_of_the_look(
+    database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @workflow
+    async def job(ctx: WorkflowContext) -> int:
+        return 7
+
+    async with TestEnvironment(database, workflows=[job]) as env:
+        handle = await env.app.start_workflow(job)
+        assert await handle.result() == 7
+        results = env.app._results
+        while results is not None and results._task is not None and not results._task.done():
+            await asyncio.sleep(0.001)  # a look that is under way would find the answer
+
+        async def die(ids: Sequence[str]) -> NoReturn:
+            env._crashed.set()
+            raise StoreError("the store of a process that is gone is not open")
+
+        monkeypatch.setattr(env.app._store, "endings", die)
+        assert await asyncio.wait_for(env.app.get_handle(handle.instance_id).result(), 20) == 7
+        async with asyncio.timeout(20):
+            while env.crashes == 0:
+                await asyncio.sleep(0.001)

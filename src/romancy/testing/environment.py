@@ -70,6 +70,9 @@ class _TestApp(App):
     def _worker_options(self) -> WorkerOptions:
         return replace(super()._worker_options(), horizon=_FOR_EVER, block_warning=0.0)
 
+    def _is_alive(self) -> bool:
+        return self._opened is not None and not self._environment._crashed.is_set()
+
     async def _stop(self) -> None:
         # A start that fails because the process dies in it is a crash as well: who waits for a result goes on waiting.
         await (self._die() if self._environment._crashed.is_set() else super()._stop())
