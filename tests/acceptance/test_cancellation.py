@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from romancy import (
     Client,
     RetryPolicy,
     Status,
+    StoreError,
     WorkflowCancelledError,
     WorkflowContext,
     WorkflowHandle,
@@ -21,7 +23,12 @@ from romancy import (
     sleep,
     workflow,
 )
+from romancy.model.history import Kind
+from romancy.model.instance import Inbox, Mail
+from romancy.model.transition import Answer, Write
+from romancy.store.sql.store import SqlStore
 from romancy.testing import TestEnvironment
+from romancy.worker.host import Host
 
 pytestmark = pytest.mark.usefixtures("everywhere")
 
@@ -43,6 +50,66 @@ async def tidy(ctx: ActivityContext) -> str:
 async def nap(ctx: WorkflowContext) -> str:
     await sleep(ctx, 3600)
     return "rested"
+
+
+async def _is_recorded(store: SqlStore, instance_id: str) -> bool:
+    loaded = await store.load(instance_id)
+    return loaded is not None and any(entry.kind is Kind.CANCEL for entry in loaded.history)
+
+
+async def test_a_cancellation_that_is_read_twice_cancels_once(database: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    take, read, commit = Host.take_mail, SqlStore.inbox, SqlStore.commit
+    begun, was_read, came_late, end = asyncio.Event(), asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    def take_and_look_again(self: Host, seen: int, mails: tuple[Mail, ...]) -> None:
+        take(self, seen, mails)
+        if mails and not was_read.is_set():
+            self._mail_again = False
+            monkeypatch.setattr(SqlStore, "inbox", read_late)
+            monkeypatch.setattr(SqlStore, "commit", commit_then)
+            self.check_mail()  # as if something else had come
+
+    async def commit_then(self: SqlStore, batch: Sequence[Write]) -> list[Answer | StoreError]:
+        await was_read.wait()
+        return await commit(self, batch)
+
+    async def read_late(self: SqlStore, instance_id: str) -> Inbox:
+        inbox = await read(self, instance_id)
+        if was_read.is_set():
+            return inbox
+        assert [mail.kind for mail in inbox.mails] == ["cancel"]
+        was_read.set()
+        while not await _is_recorded(self, instance_id):
+            await asyncio.sleep(0.01)
+        asyncio.get_running_loop().call_later(0.1, came_late.set)
+        return inbox
+
+    @activity
+    async def stay(ctx: ActivityContext) -> None:
+        begun.set()
+        await end.wait()
+
+    @activity
+    async def sweep(ctx: ActivityContext) -> str:
+        await end.wait()
+        return "swept"
+
+    @workflow
+    async def job(ctx: WorkflowContext) -> None:
+        try:
+            await stay(ctx)
+        finally:
+            await sweep(ctx)
+
+    async with App(database, workflows=[job]) as app:
+        handle = await app.start_workflow(job)
+        await begun.wait()
+        monkeypatch.setattr(Host, "take_mail", take_and_look_again)
+        await handle.cancel()
+        await asyncio.wait_for(came_late.wait(), 60)
+        end.set()
+        await cancelled(handle)
+        assert sorted([entry.activity_id async for entry in handle.history()]) == ["cancel", "stay:1", "sweep:1"]
 
 
 async def test_a_pending_instance_never_begins(database: str) -> None:

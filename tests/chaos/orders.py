@@ -1,7 +1,7 @@
 """The workflows that the chaos tests run, each effect a line in a ledger file.
 
 The ledger is what the world saw: one line when an attempt begins, one when it has had its effect. It lies beside the
-database, and lines are appended with one write each, so that a killed process leaves no half of one.
+database. A line can be half there: while it is written over the end of a page, or for good if its writer is killed then.
 """
 
 from __future__ import annotations
@@ -43,14 +43,15 @@ def write(ctx: ActivityContext, what: str) -> None:
     line = Line(what, ctx.instance_id, ctx.activity_id, ctx.idempotency_key, ctx.attempt, ctx.worker_id, os.getpid())
     descriptor = os.open(os.environ[LEDGER], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     try:
-        os.write(descriptor, (json.dumps(asdict(line)) + "\n").encode())
+        os.write(descriptor, f"\n{json.dumps(asdict(line))}\n".encode())
     finally:
         os.close(descriptor)
 
 
 def read(ledger: Path) -> list[Line]:
-    """Every line."""
-    return [Line(**json.loads(line)) for line in ledger.read_text().splitlines()] if ledger.exists() else []
+    """Every line that is whole: who has begun to write another has not come further."""
+    texts = ledger.read_text().splitlines() if ledger.exists() else []
+    return [Line(**json.loads(text)) for text in texts if text.endswith("}")]
 
 
 def gate_is_open() -> bool:

@@ -240,6 +240,14 @@ FAULTS: tuple[Fault, ...] = (
         '        self.cursor.run("forget_waits", (state.id,))\n        self._ended[state.id] = now\n',
         _kept("TestGenerations::test_what_arrived_is_there_for_the_next"),
     ),
+    Fault(
+        "mail-again",
+        "a cancellation whose mail is read while it is consumed cancels once",
+        "worker/host.py",
+        "            if mail.id in self._consumed or mail.id in self._used_up:\n",
+        "            if mail.id in self._consumed:\n",
+        ("tests/acceptance/test_cancellation.py::test_a_cancellation_that_is_read_twice_cancels_once",),
+    ),
     # --- the outbox
     Fault(
         "gone-before-the-answer",

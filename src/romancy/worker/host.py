@@ -101,6 +101,8 @@ class Host:
         self._rows: list[AttemptRow] = []
         self._closed: list[str] = []
         self._consumed: list[int] = []
+        self._used_up: set[int] = set()
+        """Mail that was consumed while the inbox was read: it may come once more."""
         self._notes: list[Note] = []
         self._asks: set[str] = set()
         """What to ask the store with the next transition."""
@@ -277,6 +279,7 @@ class Host:
 
     async def _read_mail(self) -> None:
         self._mail_again = False
+        self._used_up.clear()
         try:
             inbox = await self.worker.read_inbox(self)
         finally:
@@ -300,7 +303,9 @@ class Host:
         self.seen = seen
         pauses: list[int] = []
         for mail in mails:
-            if mail.id in self._consumed or (mail.kind == RESULT and mail.op in self._attempts):
+            if mail.id in self._consumed or mail.id in self._used_up:
+                continue
+            if mail.kind == RESULT and mail.op in self._attempts:
                 continue  # an attempt tells of its result itself
             if mail.kind == "pause":
                 # It stays where it is until somebody takes it back: used up earlier, it would not outlive a crash.
@@ -647,6 +652,8 @@ class Host:
         if answer.caught_up:
             self.seen = answer.signal
         if transition.consumed:
+            if self._reading_mail:
+                self._used_up.update(transition.consumed)
             self._consumed = [one for one in self._consumed if one not in transition.consumed]
         if self.worker.on_committed is not None:
             self.worker.on_committed(self)

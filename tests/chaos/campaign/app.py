@@ -12,6 +12,7 @@ import logging
 import os
 import signal
 import sys
+from collections import defaultdict
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
@@ -41,7 +42,7 @@ class TownApp(App):
     def __init__(self, database: str | None = None, **options: Any) -> None:
         patient = RetryPolicy.fixed(1000, 0.1)  # the database may be away for long
         super().__init__(database, workflows=WORKFLOWS, default_retry=patient, **options)
-        self._held_back: list[Callable[[], Any]] = []
+        self._held_back: dict[tuple[str, ...], list[Callable[[], Any]]] = defaultdict(list)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve, as well as the planted fault allows."""
@@ -57,14 +58,16 @@ class TownApp(App):
             await serve(body, _nobody)
             await _answer(send, *_REFUSED)
         elif deed is Deed.MESSAGE and planted(Plant.DISORDERED_MESSAGE, key):
-            self._held_back.append(lambda: serve(body, _nobody))
+            self._held_back[_way_of(body)].append(lambda: serve(body, _nobody))
+            await _answer(send, *_TAKEN)
+        elif deed is Deed.MESSAGE and (late := self._held_back.pop(_way_of(body), [])):
+            await serve(body, _nobody)
+            for serve_late in late:
+                await serve_late()
             await _answer(send, *_TAKEN)
         else:
             await self._serve_again(deed, key, body, serve)
             await serve(body, send)
-            if deed is Deed.MESSAGE:
-                for late in [self._held_back.pop() for _ in list(self._held_back)]:
-                    await late()
 
     async def _serve_again(self, deed: Deed, key: str, body: bytes, serve: _Serving) -> None:
         if deed is Deed.MESSAGE and planted(Plant.DOUBLED_MESSAGE, key):
@@ -112,6 +115,12 @@ def _key_of(deed: Deed, scope: Scope, body: bytes) -> str:
     if deed is Deed.START and parts.get("workflow") != "order":
         return ""  # without those who are always there nothing begins
     return str(parts.get({Deed.START: "instance_id", Deed.EVENT: "id", Deed.MESSAGE: "data"}[deed]))
+
+
+def _way_of(body: bytes) -> tuple[str, ...]:
+    """What messages have to share for one to come before the other."""
+    parts = json.loads(body)
+    return parts["channel"], parts.get("to", "")
 
 
 async def _read(receive: Receive) -> bytes:

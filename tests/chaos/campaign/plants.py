@@ -29,7 +29,7 @@ class Plant(StrEnum):
     """It is done twice."""
     DOUBLED_MESSAGE = "doubled-message"
     DISORDERED_MESSAGE = "disordered-message"
-    """It is acknowledged, and done after the next one."""
+    """It is acknowledged, and done after the next one that goes the same way."""
     DOUBLED_ROW = "doubled-row"
     LOST_ROW = "lost-row"
     LOST_COMPENSATION = "lost-compensation"
