@@ -144,10 +144,18 @@ class Clients:
             await self.resume(id)
         elif what == "cancel":
             self.steered.add(id)
+            if self._chance.random() < 0.5:
+                self.spawn(self._hesitate(id))
             await self._steer(id, what, partial(self._cancel, id))
         else:
             self.steered.add(id)
             await self._steer(id, what, partial(self._terminate, id))
+
+    async def _hesitate(self, id: str) -> None:
+        """Call it again and again, while it is cancelled and on its way back."""
+        for _ in range(4):
+            await self._steer(id, "pause", lambda process: process.pause_workflow(id))
+            await self.resume(id)
 
     async def resume(self, id: str) -> None:
         """Take back a pause."""

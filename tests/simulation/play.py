@@ -125,10 +125,9 @@ class Play:
 
     def _resume(self) -> None:
         """Whoever is paused still, by a wish that was done late, goes on."""
-        if self._clients.done:
-            for row in self._world.watch.rows.values():
-                if row.status is Status.PAUSED:
-                    self._clients.spawn(self._clients.resume(row.id))
+        for row in self._world.watch.rows.values():
+            if row.status is Status.PAUSED:
+                self._clients.spawn(self._clients.resume(row.id))
 
     async def _sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)

@@ -29,12 +29,13 @@ _LIVE = frozenset(
 _ENDS = ENDED - {Status.RECURRED}
 _FOLLOWS: dict[Status, frozenset[Status]] = {
     Status.PENDING: _LIVE | {Status.CANCELLED, Status.TERMINATED, Status.FAILED},
-    Status.RUNNING: _LIVE | _ENDS | {Status.PENDING},  # pending: its owner is held for dead, or has shut down
-    Status.WAITING_FOR_EVENT: _LIVE | _ENDS,
-    Status.WAITING_FOR_MESSAGE: _LIVE | _ENDS,
-    Status.WAITING_FOR_TIMER: _LIVE | _ENDS,
+    # Pending: its owner is held for dead, or has shut down; or it was paused and let go on with one commit.
+    Status.RUNNING: _LIVE | _ENDS | {Status.PENDING},
+    Status.WAITING_FOR_EVENT: _LIVE | _ENDS | {Status.PENDING},
+    Status.WAITING_FOR_MESSAGE: _LIVE | _ENDS | {Status.PENDING},
+    Status.WAITING_FOR_TIMER: _LIVE | _ENDS | {Status.PENDING},
     # Nothing but its end comes after the way back has begun, however often it is interrupted.
-    Status.COMPENSATING: frozenset({Status.PAUSED, *_ENDS}) - {Status.COMPLETED},
+    Status.COMPENSATING: frozenset({Status.PAUSED, Status.PENDING, *_ENDS}) - {Status.COMPLETED},
     Status.PAUSED: _LIVE | _ENDS | {Status.PENDING},
     **dict.fromkeys(_ENDS, frozenset()),
 }

@@ -219,8 +219,8 @@ class Model:
         elif write.hold:
             one.owner, one.status = write.worker, write.status
         elif kept:
-            one.owner = write.worker
-            one.status = write.status if write.status is Status.COMPENSATING else Status.RUNNING
+            back = Status.COMPENSATING in (one.status, write.status)
+            one.owner, one.status = write.worker, Status.COMPENSATING if back else Status.RUNNING
         else:
             one.owner, one.status = None, Status.PENDING if write.status is Status.RUNNING else write.status
             if not one.comes_when_called():

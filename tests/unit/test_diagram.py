@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import linecache
 from datetime import UTC, datetime
 from typing import Any
@@ -282,6 +283,20 @@ async def test_a_source_stored_without_its_place_is_laid_over_the_history() -> N
     drawing = draw(bare, told.entries, status="completed")
     assert not drawing.exact
     assert lit(drawing) == {"act('some')": "taken", "act('after')": "taken"}
+
+
+def test_python_that_loses_count_while_another_thread_parses_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    parse, failures = ast.parse, iter(range(3))
+
+    def lose_count(text: str) -> ast.Module:
+        if next(failures, None) is not None:
+            raise SystemError("AST constructor recursion depth mismatch (before=78, after=69)")
+        return parse(text)
+
+    known = stored_source(cases.nested_helpers.fn)
+    monkeypatch.setattr(ast, "parse", lose_count)
+    assert stored_source(cases.nested_helpers.fn) == known
+    assert next(failures, None) is None
 
 
 def test_sources_are_stored_with_the_helpers_that_get_the_context() -> None:

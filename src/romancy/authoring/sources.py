@@ -10,7 +10,7 @@ from types import FunctionType, ModuleType
 from typing import Any, cast
 
 from romancy.authoring.workflow import Workflow
-from romancy.model.source import Section, join_sections
+from romancy.model.source import Section, join_sections, tree_of
 
 _MOST_FUNCTIONS = 50
 _MOST_CHARACTERS = 200_000
@@ -60,9 +60,8 @@ def _helpers(fn: Callable[..., Any], text: str) -> Iterator[Callable[..., Any]]:
     plain = inspect.unwrap(fn)
     if not isinstance(plain, FunctionType):
         return
-    try:
-        tree = ast.parse(textwrap.dedent(text))
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
+    tree = tree_of(textwrap.dedent(text))
+    if tree is None:
         return
     contexts = _contexts(tree)
     for call in ast.walk(tree):

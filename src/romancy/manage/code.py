@@ -12,6 +12,7 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from romancy.authoring.activity import Activity
+from romancy.model.source import tree_of
 
 AnyActivity = Activity[..., Any, Any]
 _PLAIN = (
@@ -62,9 +63,8 @@ def _call_at(module: ModuleType, line: int, column: int) -> ast.Call | None:
     path = getattr(module, "__file__", None)
     if path is None:
         return None
-    try:
-        tree = ast.parse("".join(linecache.getlines(path)))
-    except (SyntaxError, ValueError):
+    tree = tree_of("".join(linecache.getlines(path)))
+    if tree is None:
         return None
     calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and node.lineno == line and _is_wait(node)]
     exact = [call for call in calls if call.col_offset == column]

@@ -17,10 +17,13 @@ A history tells lines of files (`module:function:line:column`): with the first l
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 
+_TRIES = 20
 _HEADER = re.compile(r"# (\S+):(\d+) \((\d+) lines?\)")
 
 
@@ -32,6 +35,20 @@ class Section:
     module: str = ""
     line: int = 0
     """The line of its file at which it begins; 0 if that was not stored."""
+
+
+def tree_of(text: str) -> ast.Module | None:
+    """The syntax tree of a source; None if it cannot be read.
+
+    Until 3.13, Python counts how deep it is in a tree for all threads together: while another parses too, it may lose count.
+    """
+    for _ in range(_TRIES):
+        with suppress(SystemError):
+            try:
+                return ast.parse(text)
+            except (SyntaxError, ValueError, RecursionError, MemoryError):
+                return None
+    return None
 
 
 def join_sections(sections: Iterable[Section]) -> str:

@@ -98,9 +98,18 @@ class Books:
     # --- what was committed
 
     def enter(self, batch: Sequence[Write], answers: Sequence[Answer | StoreError]) -> None:
-        """A batch is durable. New instances come first, then everything that is said or asked, in its order."""
-        pairs = list(zip(batch, answers, strict=True))
-        for write, answer in sorted(pairs, key=lambda pair: not isinstance(pair[0], Create)):
+        """A batch is durable. New instances come first, then everything that is said or asked, in its order.
+
+        A new instance of which something was asked before keeps its place.
+        """
+        first: list[tuple[Write, Answer | StoreError]] = []
+        rest: list[tuple[Write, Answer | StoreError]] = []
+        asked: set[str] = set()
+        for write, answer in zip(batch, answers, strict=True):
+            (first if isinstance(write, Create) and write.instance_id not in asked else rest).append((write, answer))
+            if isinstance(write, Request):
+                asked.add(write.instance_id)
+        for write, answer in first + rest:
             if isinstance(answer, Applied | Accepted):
                 self._enter(write, answer)
 

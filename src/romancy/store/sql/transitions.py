@@ -221,8 +221,8 @@ def _settle(ledger: Ledger, state: State, write: Transition, *, asked: bool) -> 
         state.owner, state.status = write.worker, write.status
     elif asked or state.signal != write.seen:
         # Something arrived that the run has not seen: it keeps the instance and looks again, or nobody would.
-        state.owner = write.worker
-        state.status = write.status if write.status is Status.COMPENSATING else Status.RUNNING
+        back = Status.COMPENSATING in (state.status, write.status)  # once on the way back, always
+        state.owner, state.status = write.worker, Status.COMPENSATING if back else Status.RUNNING
     else:
         # Running instances are the owned ones: lists find them by that.
         state.owner, state.status = None, Status.PENDING if write.status is Status.RUNNING else write.status

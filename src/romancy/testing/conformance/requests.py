@@ -153,6 +153,13 @@ class TestRequests:
         assert await write(store, request(PAUSE), request(RESUME)) == [Applied(1), Applied(2)]
         assert (await store.inbox("a")).mails == ()
 
+    async def test_a_pause_that_is_taken_back_on_the_way_back_leaves_it_there(self, store: Store) -> None:
+        await started(store, "a")
+        await write(store, transition(status=Status.COMPENSATING), request(PAUSE), request(RESUME))
+        assert await write(store, transition(status=Status.PAUSED, hold=False, seen=1)) == [Applied(2, held=True)]
+        assert (await row(store)).status is Status.COMPENSATING
+        assert await write(store, request(CANCEL)) == [Refused(Status.COMPENSATING)]
+
     async def test_a_pause_whose_owner_died_does_not_outlive_the_resume(self, store: Store) -> None:
         await started(store, "a")
         await write(store, request(PAUSE))

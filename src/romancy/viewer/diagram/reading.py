@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass, field
 
-from romancy.model.source import Section
+from romancy.model.source import Section, tree_of
 from romancy.viewer.diagram.tree import Branch, Call, End, Fork, Frame, Item, Lane, Node, Place, Seq, has_content, has_nodes
 
 _KINDS = {
@@ -58,11 +58,8 @@ def parse(section: Section) -> Function | None:
     """The function of a section; None if it cannot be read."""
     indented = section.text[:1] in " \t"
     wrapper = "if 1:\n" if indented else ""  # columns stay as they are in the file
-    try:
-        tree = ast.parse(wrapper + section.text)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return None
-    for one in ast.walk(tree):
+    tree = tree_of(wrapper + section.text)
+    for one in ast.walk(tree) if tree is not None else ():
         if isinstance(one, Def):
             return _function(one, section.module, max(section.line, 1) - 1 - len(wrapper.splitlines()), frozenset())
     return None
