@@ -44,6 +44,7 @@ WALKED = {
 """Statements that may go along an index without looking for something in it."""
 _VALUES: dict[str, Any] = {
     "id": "waiting-1",
+    "ids": "waiting-1",
     "instance_id": "waiting-1",
     "target": "waiting-1",
     "workflow": WORKFLOW,
@@ -69,6 +70,10 @@ _VALUES: dict[str, Any] = {
 """The value that a column has most often, or that is usual for a parameter of this name."""
 _ANYTHING = ("workflow", "instance")
 """What lists are narrowed by, mostly by nothing."""
+_FIELDS = """
+SELECT a.attname, t.typname FROM pg_attribute AS a JOIN pg_type AS t ON t.oid = a.atttypid
+WHERE a.attrelid = $1::text::regclass ORDER BY a.attnum
+"""
 _KINDS = json.dumps([[WORKFLOW, "", "code"]])
 
 
@@ -88,9 +93,17 @@ async def custom(connection: Any, name: str, *, now: int) -> Plan:
     prepared = await connection.prepare(statement.text)
     types = [parameter.name for parameter in prepared.get_parameters()]
     values = [
-        _value(statement.text, number, label, types[number - 1], now) for number, label in enumerate(statement.names, 1)
+        _value(statement.text, number, label, types[number - 1], now)
+        if not types[number - 1].startswith("romancy_")
+        else await _records(connection, types[number - 1], now)
+        for number, label in enumerate(statement.names, 1)
     ]
     return _root(await connection.fetchval(f"EXPLAIN (FORMAT JSON) {statement.text}", *values))
+
+
+async def _records(connection: Any, type_: str, now: int) -> list[tuple[Any, ...]]:
+    fields = await connection.fetch(_FIELDS, type_.removesuffix("[]"))
+    return [tuple(_value("", 0, name, kind, now) for name, kind in fields)] * MANY
 
 
 async def generic(connection: Any, name: str) -> Plan:

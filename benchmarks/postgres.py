@@ -137,18 +137,19 @@ def _bare(server: Server, pace: Pace) -> dict[str, Measure]:
         for number in (1, SENDERS)
     }
     theirs: dict[str, Measure] = {
-        f"pgbench, {_connections(number)}": partial(_pgbench, server, number, pace) for number in (1, SENDERS)
+        f"pgbench, {_connections(number)}": partial(_pgbench, server, number, "simple", pace) for number in (1, SENDERS)
     }
-    return _engines({}, ours) | theirs
+    prepared = partial(_pgbench, server, SENDERS, "prepared", pace)
+    return _engines({}, ours) | theirs | {f"pgbench, {_connections(SENDERS)}, prepared": prepared}
 
 
-def _pgbench(server: Server, connections: int, pace: Pace, database: str) -> Figures:
-    """PostgreSQL's own, with the same rows."""
+def _pgbench(server: Server, connections: int, protocol: str, pace: Pace, database: str) -> Figures:
+    """PostgreSQL's own, with the same rows; its own protocol is the simple one, unless it is told otherwise."""
     server.ask("CREATE TABLE rows (id BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY, value BYTEA NOT NULL)", database)
     with folder() as where:
         script = where / "insert.sql"
         script.write_text("INSERT INTO rows (value) VALUES ('{\"number\": 1}');\n", "utf-8")
-        often = ["--no-vacuum", "--protocol=prepared", f"--client={connections}", f"--time={max(1, round(pace.seconds))}"]
+        often = ["--no-vacuum", f"--protocol={protocol}", f"--client={connections}", f"--time={max(1, round(pace.seconds))}"]
         command = [str(server.programs / "pgbench"), *often, f"--file={script}", database]
         said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     found = re.search(r"tps = ([\d.]+)", said)

@@ -41,26 +41,17 @@ WITH new AS (
         CASE WHEN c.owner IS NULL THEN 0 ELSE 1 END, c.owner, CASE WHEN c.owner IS NULL THEN c.now END, 0, 0,
         c.deadline_at, '', c.now, CASE WHEN c.owner IS NOT NULL THEN c.now END, c.now, c.code, c.python, c.digest,
         (SELECT coalesce(max(seq), 0) FROM romancy_events)
-    FROM unnest(
-        :new_id::text[], :new_workflow::text[], :new_version::text[], :new_owner::text[], :new_deadline_at::bigint[],
-        :new_now::bigint[], :new_code::text[], :new_python::text[], :new_digest::bytea[]) AS c (
-        id, workflow, version, owner, deadline_at, now, code, python, digest)
+    FROM unnest(:new::romancy_new[]) AS c
     ON CONFLICT (id) DO NOTHING
     RETURNING id),
 inputs AS (
     INSERT INTO romancy_payloads (instance_id, generation, input)
-    SELECT new.id, 1, c.input FROM unnest(:new_id::text[], :new_input::bytea[]) AS c (id, input) JOIN new ON new.id = c.id),
+    SELECT new.id, 1, c.input FROM unnest(:new::romancy_new[]) AS c JOIN new ON new.id = c.id),
 held AS MATERIALIZED (
     SELECT f.*
-    FROM unnest(
-        :id::text[], :generation::bigint[], :epoch::bigint[], :seen::bigint[], :length::bigint[], :status::text[],
-        :bound::boolean[], :now::bigint[], :fingerprint::text[], :output::bytea[], :error::bytea[], :op::text[],
-        :name::text[], :at::bigint[], :digest::bytea[], :input::bytea[], :value::bytea[], :site::text[],
-        :scheduled_at::bigint[], :started_at::bigint[], :ended_at::bigint[]) AS f (
-        id, generation, epoch, seen, length, status, bound, now, fingerprint, output, error, op, name, at, digest, input,
-        value, site, scheduled_at, started_at, ended_at)
+    FROM unnest(:held::romancy_held[]) AS f
     JOIN romancy_instances AS i ON i.id = f.id
-    WHERE i.id = ANY (:id::text[]) AND i.generation = f.generation AND i.epoch = f.epoch
+    WHERE i.id = ANY (:ids::text[]) AND i.generation = f.generation AND i.epoch = f.epoch
         AND coalesce(i.owner, '') = :worker::text AND i.signal = f.seen AND i.signal_seen = f.seen
         AND (f.status IS NOT NULL OR (i.status = 'running' AND i.wake_at IS NULL AND i.retrying_since IS NULL))
         AND NOT (f.bound AND (
@@ -78,11 +69,11 @@ ended AS (
     UPDATE romancy_instances AS i SET
         status = held.status, updated_at = held.now, ended_at = held.now, fingerprint = held.fingerprint, owner = NULL,
         wake_at = NULL, retrying_since = NULL
-    FROM held WHERE i.id = ANY (:id::text[]) AND i.id = held.id AND held.status IS NOT NULL),
+    FROM held WHERE i.id = ANY (:ids::text[]) AND i.id = held.id AND held.status IS NOT NULL),
 results AS (
     UPDATE romancy_payloads AS p SET output = held.output, error = held.error
     FROM held
-    WHERE p.instance_id = ANY (:id::text[]) AND p.instance_id = held.id AND p.generation = held.generation
+    WHERE p.instance_id = ANY (:ids::text[]) AND p.instance_id = held.id AND p.generation = held.generation
         AND held.status IS NOT NULL),
 grown AS (
     INSERT INTO romancy_history (
@@ -97,13 +88,9 @@ SELECT id FROM new UNION ALL SELECT id FROM held
 -- The same where there are only steps.
 WITH held AS MATERIALIZED (
     SELECT f.*
-    FROM unnest(
-        :id::text[], :generation::bigint[], :epoch::bigint[], :seen::bigint[], :length::bigint[], :op::text[],
-        :name::text[], :at::bigint[], :digest::bytea[], :input::bytea[], :value::bytea[], :site::text[],
-        :scheduled_at::bigint[], :started_at::bigint[], :ended_at::bigint[]) AS f (
-        id, generation, epoch, seen, length, op, name, at, digest, input, value, site, scheduled_at, started_at, ended_at)
+    FROM unnest(:held::romancy_held[]) AS f
     JOIN romancy_instances AS i ON i.id = f.id
-    WHERE i.id = ANY (:id::text[]) AND i.generation = f.generation AND i.epoch = f.epoch
+    WHERE i.id = ANY (:ids::text[]) AND i.generation = f.generation AND i.epoch = f.epoch
         AND coalesce(i.owner, '') = :worker::text AND i.signal = f.seen AND i.signal_seen = f.seen AND i.status = 'running'
         AND i.wake_at IS NULL AND i.retrying_since IS NULL
         AND coalesce((

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
+from weakref import WeakSet
 
 from asyncpg import Connection
 from asyncpg.pool import PoolConnectionProxy
@@ -20,7 +21,7 @@ from romancy.store.postgres.bell import Bell
 from romancy.store.postgres.connections import Connections, bounds, label
 from romancy.store.postgres.cursor import PostgresCursor
 from romancy.store.postgres.pulse import PostgresPulse
-from romancy.store.postgres.quick import Answers, Events, Part, Quick
+from romancy.store.postgres.quick import WITH_RECORDS, Answers, Events, Part, Quick
 from romancy.store.postgres.schema import MIGRATIONS, applied, prepare
 from romancy.store.postgres.statements import one
 from romancy.store.sql.alchemy import AlchemyCursor
@@ -62,6 +63,8 @@ class PostgresDatabase(ServerDatabase["Connection[Any]"]):
         self._listen_notify = listen_notify
         self._listen_dsn = listen_dsn
         self._bell: Bell | None = None
+        self._acquainted: WeakSet[object] = WeakSet()
+        """Connections that know our records."""
 
     async def open(self, *, auto_migrate: bool, now: int) -> None:
         """Connect, prepare the schema, see whether hints get through."""
@@ -203,6 +206,11 @@ class PostgresDatabase(ServerDatabase["Connection[Any]"]):
         async with self._connections.one() as connection:
             if line is not None:
                 line.append(connection.get_server_pid())
+            if self._connections.pooled and name in WITH_RECORDS and connection not in self._acquainted:
+                # The driver asks what the records are, and changes a setting meanwhile: not of another's session.
+                async with connection.transaction():
+                    await connection.prepare(statement.text)
+                self._acquainted.add(connection)
             found: list[Any] = await connection.fetch(statement.text, *statement.arguments(values))
             return found
 

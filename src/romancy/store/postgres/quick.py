@@ -19,10 +19,8 @@ from romancy.store.sql.crowds import Gathering, is_plain_accept, is_plain_ask
 from romancy.store.sql.events import wish
 from romancy.store.sql.shapes import has_extras, is_step
 
-_NEW = (
-    "new_id", "new_workflow", "new_version", "new_owner", "new_deadline_at", "new_now", "new_code", "new_python",
-    "new_digest", "new_input",
-)  # fmt: skip
+WITH_RECORDS = frozenset({"quick", "quick_steps"})
+"""Statements that take records (of types of ours) instead of columns."""
 _HELD = ("id", "generation", "epoch", "seen", "length", "status", "bound", "now", "fingerprint", "output", "error")
 _ONE = ("op", "name", "at", "digest", "input", "value", "site", "scheduled_at", "started_at", "ended_at")
 _NONE = (None,) * len(_ONE)
@@ -77,7 +75,8 @@ class Quick:
             values = dict(zip(_HELD + _ONE, self._held[0], strict=True)) | {"worker": self._worker}
             yield Part("quick_step", values, lambda: self._traces(self._held))
         elif self._new or self._held:
-            values = _columns(_HELD + _ONE, self._held) | _columns(_NEW, self._new) | {"worker": self._worker}
+            values = {"held": self._held, "new": self._new, "worker": self._worker}
+            values["ids"] = [line[0] for line in self._held]
             name = "quick" if self._new or self._ends else "quick_steps"
             yield Part(name, values, lambda: self._traces(self._new, self._held))
         if self._other:
