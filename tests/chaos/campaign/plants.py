@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from enum import StrEnum
-from zlib import crc32
+from hashlib import blake2b  # not a checksum: of words of one length those differ alike, whoever says them
 
 VARIABLE = "ROMANCY_CHAOS_PLANT"
 
@@ -39,4 +39,4 @@ class Plant(StrEnum):
 def planted(plant: Plant, key: str) -> bool:
     """Whether it goes wrong for this one. The same again when a workflow is replayed, or asked for again."""
     name, _, every = os.environ.get(VARIABLE, "").partition(":")
-    return name == plant and key != "" and crc32(key.encode()) % int(every) == 0
+    return name == plant and key != "" and blake2b(key.encode()).digest()[0] % int(every) == 0

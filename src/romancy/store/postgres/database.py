@@ -208,8 +208,9 @@ class PostgresDatabase(ServerDatabase["Connection[Any]"]):
                 line.append(connection.get_server_pid())
             if self._connections.pooled and name in WITH_RECORDS and connection not in self._acquainted:
                 # The driver asks what the records are, and changes a setting meanwhile: not of another's session.
-                async with connection.transaction():
-                    await connection.prepare(statement.text)
+                await connection.execute("BEGIN")
+                await connection.prepare(statement.text)
+                await connection.execute("ROLLBACK")
                 self._acquainted.add(connection)
             found: list[Any] = await connection.fetch(statement.text, *statement.arguments(values))
             return found
