@@ -93,10 +93,10 @@ async def custom(connection: Any, name: str, *, now: int) -> Plan:
     prepared = await connection.prepare(statement.text)
     types = [parameter.name for parameter in prepared.get_parameters()]
     values = [
-        _value(statement.text, number, label, types[number - 1], now)
-        if not types[number - 1].startswith("romancy_")
-        else await _records(connection, types[number - 1], now)
-        for number, label in enumerate(statement.names, 1)
+        await _records(connection, type_, now)
+        if type_.startswith("romancy_")
+        else _value(statement.text, number, label, type_, now)
+        for number, (label, type_) in enumerate(zip(statement.names, types, strict=True), 1)
     ]
     return _root(await connection.fetchval(f"EXPLAIN (FORMAT JSON) {statement.text}", *values))
 

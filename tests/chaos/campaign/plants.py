@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from enum import StrEnum
-from hashlib import blake2b  # not a checksum: of words of one length those differ alike, whoever says them
+from hashlib import blake2b
 
 VARIABLE = "ROMANCY_CHAOS_PLANT"
 
@@ -38,5 +38,6 @@ class Plant(StrEnum):
 
 def planted(plant: Plant, key: str) -> bool:
     """Whether it goes wrong for this one. The same again when a workflow is replayed, or asked for again."""
+    # Not by a checksum: those of `a.one` and `a.two` differ as those of `b.one` and `b.two` do, so both go wrong or neither.
     name, _, every = os.environ.get(VARIABLE, "").partition(":")
     return name == plant and key != "" and blake2b(key.encode()).digest()[0] % int(every) == 0

@@ -106,7 +106,7 @@ FROM held
 RETURNING instance_id
 
 -- name: quick_step
--- The same for one step alone, without columns to take apart: a workflow that nobody else keeps company.
+-- The same for one step alone, without records to take apart: a workflow that nobody else keeps company.
 INSERT INTO romancy_history (
     instance_id, generation, seq, kind, op, outcome, at, name, role, digest, input, value, attempt, site, scheduled_at,
     started_at, ended_at, worker, epoch)

@@ -42,10 +42,11 @@ class Part(NamedTuple):
 
 
 class Quick:
-    """The writes of a batch that can go the short way, as the columns of a statement or two.
+    """The writes of a batch that can go the short way, as the values of a statement or two.
 
-    Each column costs at both ends. So what most steps have in common is left to a statement for them: one new entry, of an
-    activity that succeeded at once, under the instance's own worker.
+    Each value costs at both ends, and each array of them more: what is usual goes as records. And what most steps have in
+    common is left to a statement for them: one new entry, of an activity that succeeded at once, under the instance's own
+    worker.
     """
 
     def __init__(self, batch: Sequence[Write]) -> None:
@@ -75,8 +76,8 @@ class Quick:
             values = dict(zip(_HELD + _ONE, self._held[0], strict=True)) | {"worker": self._worker}
             yield Part("quick_step", values, lambda: self._traces(self._held))
         elif self._new or self._held:
-            values = {"held": self._held, "new": self._new, "worker": self._worker}
-            values["ids"] = [line[0] for line in self._held]
+            ids = [line[0] for line in self._held]
+            values = {"held": self._held, "ids": ids, "new": self._new, "worker": self._worker}
             name = "quick" if self._new or self._ends else "quick_steps"
             yield Part(name, values, lambda: self._traces(self._new, self._held))
         if self._other:
