@@ -22,6 +22,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 C = TypeVar("C", bound=ActivityContext | WorkflowContext)
 F_co = TypeVar("F_co", bound=Callable[..., Any], covariant=True, default=Callable[..., Any])
+_ACTIVITY = Kind.ACTIVITY  # to look it up each time takes as long as a call (before Python 3.12)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +34,11 @@ class ActivityOptions:
     timeout: int | None = None
     heartbeat_timeout: int | None = None
     transactional: bool = True
+
+    @property
+    def bounded(self) -> bool:
+        """An attempt may not take as long as it likes."""
+        return self.timeout is not None or self.heartbeat_timeout is not None
 
 
 @final
@@ -65,6 +71,7 @@ class Activity(Generic[P, R, F_co]):
         self.__name__ = getattr(fn, "__name__", name)
         self.__module__ = fn.__module__
         self._decode = decoder(self.result, name, fn.__module__)
+        self._what = f"activity {name!r}"
 
     @property
     def fn(self) -> F_co:
@@ -87,11 +94,11 @@ class Activity(Generic[P, R, F_co]):
 
         def __call__(self, ctx, /, *args, **kwargs):
             """Run the activity as a part of the workflow."""
-            run = run_of(ctx, f"activity {self.name!r}")
+            run = run_of(ctx, self._what)
             raw = self.codec.encode(args, kwargs)
             digest = self.codec.digest(raw)
             return run.operation(
-                Kind.ACTIVITY, self.name, self._decode, self.options.activity_id, digest, raw, None, self, self.undo
+                _ACTIVITY, self.name, self._decode, self.options.activity_id, digest, raw, None, self, self.undo
             )
 
     def with_options(

@@ -11,13 +11,15 @@ from romancy.model.history import Outcome
 from romancy.serde.failure import decode_failure
 from romancy.serde.payload import ValueCodec
 
+_OK = Outcome.OK  # to look it up each time takes as long as a call (before Python 3.12)
+
 
 def decoder(codec: ValueCodec, name: str, near: str) -> Callable[[Resolution], Any]:
     """Decode an activity's outcome: its value, or its error raised. The live path comes through here too."""
 
     def decode(resolution: Resolution) -> Any:
         raw = resolution.value if resolution.value is not None else b"null"
-        if resolution.outcome is not Outcome.OK:
+        if resolution.outcome is not _OK:
             raise decode_failure(raw, near)
         try:
             return codec.decode(raw)

@@ -22,6 +22,8 @@ from romancy.model.talk import Deed, Reply
 
 _TALKING = ASKS | EFFECTS - {Kind.REGISTRATION}
 _FROM_OUTSIDE = frozenset({Kind.CANCEL, Kind.TIMEOUT, Kind.RETRY})
+# By names of their own: to look a member of an enum up takes as long as a call (before Python 3.12).
+_ACTIVITY, _OK, _FED = Kind.ACTIVITY, Outcome.OK, Role.FED
 
 
 class Phase(StrEnum):
@@ -34,6 +36,9 @@ class Phase(StrEnum):
     COMPENSATING = "compensating"
     """What was recorded is being undone."""
     ENDED = "ended"
+
+
+_BODY = Phase.BODY
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +62,9 @@ class Ended(NamedTuple):
     ended_at: int | None = None
     worker: str = ""
     epoch: int = 0
+
+
+_NOT_RUN = Ended(Outcome.OK, None, attempt=0)
 
 
 class Execution:
@@ -96,17 +104,19 @@ class Execution:
     def feed(self, resolution: Resolution, ended: Ended | None = None, *, name: str = "") -> None:
         """Something happened: record it and let the body go on."""
         self._feed(resolution, ended, name)
-        self._recall()
+        if self._kept:
+            self._recall()
 
     def _feed(self, resolution: Resolution, ended: Ended | None, name: str) -> None:
         if self.run.overrule(resolution):
-            self._record(resolution, None, ended, Role.FED, name)
+            self._record(resolution, None, ended, _FED, name)
             return
         waiting = self.run.pending.get(resolution.op)
         issue = waiting.issue if waiting is not None else None
-        entry = self._record(resolution, issue, ended, Role.FED, name)
+        entry = self._record(resolution, issue, ended, _FED, name)
         commands = self.run.advance(resolution)
-        self._completed(entry, issue)
+        if issue is not None and issue.undo is not None:
+            self._completed(entry, issue)
         self._follow(commands)
         self._unasked.clear()
 
@@ -158,7 +168,7 @@ class Execution:
         self._follow(run.advance(Resolution(Kind.START, "", at)))
         self._unasked.clear()
         for entry in history:
-            if entry.role is Role.FED:
+            if entry.role is _FED:
                 self._refeed(entry)
             elif entry.role is Role.BESIDE and entry.kind is Kind.ACTIVITY:
                 self._completed(entry, self._undoable.get(entry.op))
@@ -201,7 +211,7 @@ class Execution:
     def _issued(self, issue: Issue) -> None:
         if issue.undo is not None:
             self._undoable[issue.op] = issue
-        if issue.kind is Kind.ACTIVITY:
+        if issue.kind is _ACTIVITY:
             self.starts.append(issue)
         elif issue.kind in ASKS:
             self.talked = True
@@ -241,7 +251,7 @@ class Execution:
         if issue is None or issue.undo is None:
             return
         self._undoable.pop(issue.op, None)
-        if entry.outcome is Outcome.OK and entry.kind is Kind.ACTIVITY:
+        if entry.outcome is _OK and entry.kind is _ACTIVITY:
             self._stack.append(Undo(f"compensate:{issue.op}", entry.seq, issue, entry.value))
 
     def _recall(self) -> None:
@@ -272,25 +282,14 @@ class Execution:
 
     def _record(self, resolution: Resolution, issue: Issue | None, ended: Ended | None, role: Role, name: str) -> Entry:
         self.seq += 1
-        entry = Entry(
-            self.seq,
-            resolution.kind,
-            resolution.op,
-            resolution.outcome,
-            resolution.at,
-            name if issue is None else issue.name,
-            role,
-            b"" if issue is None else issue.digest,
-            None if issue is None else issue.input,
-            resolution.value,
-            0 if ended is None else ended.attempt,
-            "" if issue is None else issue.site,
-            None if issue is None else issue.at,
-            None if ended is None else ended.started_at,
-            None if ended is None else ended.ended_at,
-            "" if ended is None else ended.worker,
-            0 if ended is None else ended.epoch,
-        )
+        digest, input, site, scheduled_at = b"", None, "", None
+        if issue is not None:
+            name, digest, input, site, scheduled_at = issue.name, issue.digest, issue.input, issue.site, issue.at
+        kind, op, at, outcome, value = resolution
+        head = (self.seq, kind, op, outcome, at, name, role, digest, input, value)
+        _, _, attempt, started_at, ended_at, worker, epoch = _NOT_RUN if ended is None else ended
+        # By the constructor of tuples: a named one's own takes twice the time.
+        entry = tuple.__new__(Entry, (*head, attempt, site, scheduled_at, started_at, ended_at, worker, epoch))
         self._entries.append(entry)
         return entry
 
@@ -346,7 +345,7 @@ class Execution:
         """How far the instance has come."""
         verdict = self.run.verdict
         if verdict is None:
-            return Phase.BODY
+            return _BODY
         if self.lingering:
             return Phase.SETTLING
         if isinstance(verdict, Finish | Recur) or self.next_undo() is None:

@@ -35,6 +35,8 @@ SPIN_LIMIT = 100_000
 REFUSAL_LIMIT = 100
 """How often eviction refuses a body that swallows every refusal before it gives up on it."""
 _MICROS = 1_000_000
+_STEERING = frozenset({Kind.START, Kind.RETRY, Kind.CANCEL, Kind.TIMEOUT})
+"""What is no operation's outcome."""
 _LEFT = WAITS | {Kind.TIMER}
 """What a body may leave behind without a word: the losers of a race."""
 _LAST_SECOND = 253_402_300_799
@@ -55,6 +57,23 @@ class Run(_Loop):
     """One workflow body on its own loop."""
 
     _made = 0
+    _now = 0.0
+    _inside = False
+    _evicting = False
+    _refusals = 0
+    _tasks_limit = 16
+    _task_names = 0
+    _generators_limit = 16
+    _host: tuple[Any, Any, Any] = (None, None, None)
+    _main: RunTask | None = None
+    _stop: Resolution | None = None
+    _recurrence: bytes | None = None
+    _closing = False
+    _closing_generators = False
+    _violation: DeterminismViolationError | None = None
+    at = 0
+    replaying = False
+    verdict: Verdict | None = None
 
     def __init__(self, body: Body, label: str, known_effects: dict[str, bytes] | None = None) -> None:
         Run._made += 1
@@ -63,31 +82,14 @@ class Run(_Loop):
         self._label = label
         self._known_effects = known_effects or {}
         self._ready: deque[Soon] = deque()
-        self._now = 0.0
-        self._inside = False
-        self._evicting = False
-        self._refusals = 0
         self._counts: dict[str, int] = {}
         self._manual: set[str] = set()
         self._commands: list[Command] = []
         self._tasks: list[RunTask] = []
-        self._tasks_limit = 16
-        self._task_names = 0
         self._generators: list[AsyncGeneratorType[Any, Any]] = []
-        self._generators_limit = 16
-        self._host: tuple[Any, Any, Any] = (None, None, None)
-        self._main: RunTask | None = None
-        self._stop: Resolution | None = None
-        self._recurrence: bytes | None = None
-        self._closing = False
-        self._closing_generators = False
-        self._violation: DeterminismViolationError | None = None
         self.pending: dict[str, Operation[Any] | Timer] = {}
         self.due: dict[str, int] = {}
         """When those of the pending operations are due that time resolves."""
-        self.at = 0
-        self.replaying = False
-        self.verdict: Verdict | None = None
         self.problems: list[str] = []
 
     # --- what durable functions ask for
@@ -111,7 +113,8 @@ class Run(_Loop):
         op = self._manual_id(op_id) if op_id is not None else self._next_id(name)
         if due is not None:
             due = min(due, _LAST_SECOND * _MICROS)
-        issue = Issue(op, kind, name, self.at, digest, input, due, detail, undo, call_site(3))
+        # By the constructor of tuples: a named one's own takes twice the time.
+        issue = tuple.__new__(Issue, (op, kind, name, self.at, digest, input, due, detail, undo, call_site(3)))
         operation: Operation[Any] = Operation(self, issue, decode)
         self.pending[op] = operation
         if due is not None:
@@ -238,18 +241,18 @@ class Run(_Loop):
 
     def _apply(self, resolution: Resolution) -> None:
         kind = resolution.kind
-        if kind is Kind.START:
+        if kind not in _STEERING:
+            self._resolve(resolution)
+        elif kind is Kind.START:
             self._main = self.create_task(self._body(), name="main", context=contextvars.Context())
         elif kind is Kind.RETRY:
             self._renew_waits(resolution.at)
-        elif kind is Kind.CANCEL or kind is Kind.TIMEOUT:
+        else:
             assert self._main is not None
             if self._stop is None:
                 self._main.cancel()
             if self._stop is None or kind is Kind.CANCEL:  # whoever cancels is told that it will be cancelled
                 self._stop = resolution
-        else:
-            self._resolve(resolution)
 
     def _renew_waits(self, at: int) -> None:
         """The instance had failed, and goes on now: waits whose time ran out meanwhile begin anew."""
@@ -323,8 +326,10 @@ class Run(_Loop):
 
     def overrule(self, resolution: Resolution) -> bool:
         """A body that has ended is cancelled after all, or if it was to begin anew, stopped by a timeout."""
+        if self.verdict is None or resolution.kind not in (Kind.CANCEL, Kind.TIMEOUT):
+            return False
         overruled = (Finish, Fail, Recur) if resolution.kind is Kind.CANCEL else Recur
-        if not isinstance(self.verdict, overruled) or resolution.kind not in (Kind.CANCEL, Kind.TIMEOUT):
+        if not isinstance(self.verdict, overruled):
             return False
         self.at, self._stop = resolution.at, resolution
         self.verdict = self._stopped(resolution)

@@ -78,7 +78,14 @@ class Transition(NamedTuple):
     seen: int
     """The instance's signal counter as the run knows it."""
     wake_at: int | None = None
+    retrying_since: int | None = None
+    length: int | None = None
+    """How long the history must be before this: a transition that was committed already is refused, not written twice."""
+    bound: bool = False
+    """At its end there may be subscriptions, memberships or consumed events to clear."""
     history: tuple[Entry, ...] = ()
+    ending: Ending | None = None
+    # What follows most transitions do not have.
     attempts: tuple[Attempt, ...] = ()
     closed: tuple[str, ...] = ()
     """Operations whose open attempts are over."""
@@ -86,20 +93,23 @@ class Transition(NamedTuple):
     withdrawn: tuple[str, ...] = ()
     consumed: tuple[int, ...] = ()
     """Inbox rows that this transition used."""
-    ending: Ending | None = None
     notes: tuple[Note, ...] = ()
-    retrying_since: int | None = None
-    blocked_by: str | None = None
-    """The fingerprints of the code that does not fit, separated by commas."""
-    length: int | None = None
-    """How long the history must be before this: a transition that was committed already is refused, not written twice."""
     deeds: tuple[Deed, ...] = ()
     """What the run and its activities have said, in order; done before anything is asked."""
     asks: tuple[Ask, ...] = ()
     """What the store is to decide and to record, in order."""
-    bound: bool = False
-    """At its end there may be subscriptions, memberships or consumed events to clear."""
+    blocked_by: str | None = None
+    """The fingerprints of the code that does not fit, separated by commas."""
     recur: Recurrence | None = None
+
+    @property
+    def extras(self) -> bool:
+        """More than the history and the end is to be written."""
+        return self[_FIRST_EXTRA:] != _NO_EXTRAS
+
+
+_FIRST_EXTRA = Transition._fields.index("attempts")
+_NO_EXTRAS = tuple(Transition._field_defaults[name] for name in Transition._fields[_FIRST_EXTRA:])
 
 
 class Create(NamedTuple):

@@ -52,8 +52,8 @@ class ValueCodec(Generic[T]):
 
     def encode(self, value: T) -> bytes:
         """The value as JSON; PayloadError if it is not of the type, or could not be read back."""
-        raw = self._write(value)
-        if self._wire.must_try(raw):
+        raw, doubtful = self._write(value)
+        if doubtful:
             self._read_back(raw, value)
         return raw
 
@@ -70,7 +70,7 @@ class ValueCodec(Generic[T]):
 
     def roundtrip(self, value: T) -> tuple[bytes, T]:
         """Encode, and give also the value that everybody will see from now on."""
-        raw = self._write(value)
+        raw, _ = self._write(value)
         return raw, self._read_back(raw, value)
 
     def _resolve(self) -> Any:
@@ -87,7 +87,7 @@ class ValueCodec(Generic[T]):
                 f"{self._what} is annotated {named}, which pydantic cannot store: {complaint(error)}"
             ) from error
 
-    def _write(self, value: T) -> bytes:
+    def _write(self, value: T) -> tuple[bytes, bool]:
         wire = self._wire
         try:
             return wire.write_value(value)
@@ -180,8 +180,9 @@ class CallCodec:
 
     def encode(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
         """The call as JSON; TypeError, in Python's words, for a wrong call, PayloadError for a wrong value."""
-        raw, values = self._write(args, kwargs)
-        if self._wire.must_try(raw):
+        values = self._shape.bind(None, *args, **kwargs)
+        raw, doubtful = self._write(values)
+        if doubtful:
             self._read_back(raw, values)
         return raw
 
@@ -202,7 +203,8 @@ class CallCodec:
 
     def roundtrip(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[bytes, tuple[Any, ...], dict[str, Any]]:
         """Encode, and give also the arguments as the function will see them."""
-        raw, values = self._write(args, kwargs)
+        values = self._shape.bind(None, *args, **kwargs)
+        raw, _ = self._write(values)
         return raw, *self.spread(self._read_back(raw, values))
 
     def digest(self, raw: bytes) -> bytes:
@@ -223,11 +225,10 @@ class CallCodec:
     def _annotations(self) -> dict[str, Any]:
         return annotations_of(self._shape, self._scope, self._what)
 
-    def _write(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[bytes, dict[str, Any]]:
-        values = self._shape.bind(None, *args, **kwargs)
+    def _write(self, values: dict[str, Any]) -> tuple[bytes, bool]:
         wire = self._wire
         try:
-            return wire.write_record(values), values
+            return wire.write_record(values)
         except Exception as error:
             raise self._refusal(values, error) from error
 

@@ -12,7 +12,9 @@ hashes. None of that is right for a record that another process reads. So the co
 from __future__ import annotations
 
 import types
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, cast
 
 from pydantic import Secret, SecretBytes, SecretStr, TypeAdapter
@@ -51,7 +53,7 @@ class Wire:
     """
 
     serializer: SchemaSerializer
-    validator: SchemaValidator
+    read: Callable[[bytes], Any]
     certain: bool
     ordered: bool
     scalars: tuple[type, ...] | None = None
@@ -59,22 +61,22 @@ class Wire:
     def write(self, value: Any) -> bytes:
         return self.serializer.to_json(value, by_alias=False, round_trip=True, warnings="error")
 
-    def write_record(self, values: dict[str, Any]) -> bytes:
+    def write_record(self, values: dict[str, Any]) -> tuple[bytes, bool]:
+        """The bytes, and whether only reading can tell that they were worth writing."""
         if tuple(map(type, values.values())) == self.scalars:
-            return self.serializer.to_json(values)
-        return self.write(values)
+            return self.serializer.to_json(values), False
+        raw = self.write(values)
+        return raw, self._must_try(raw)
 
-    def write_value(self, value: Any) -> bytes:
+    def write_value(self, value: Any) -> tuple[bytes, bool]:
+        """The bytes, and whether only reading can tell that they were worth writing."""
         if self.scalars is not None and type(value) is self.scalars[0]:
-            return self.serializer.to_json(value)
-        return self.write(value)
+            return self.serializer.to_json(value), False
+        raw = self.write(value)
+        return raw, self._must_try(raw)
 
-    def must_try(self, raw: bytes) -> bool:
-        """Whether only reading can tell that this was worth writing. pydantic writes None for any type, silently."""
-        return not self.certain or b"null" in raw
-
-    def read(self, raw: bytes) -> Any:
-        return self.validator.validate_json(raw, by_alias=False, by_name=True)
+    def _must_try(self, raw: bytes) -> bool:
+        return not self.certain or b"null" in raw  # pydantic writes None for any type, silently
 
 
 def value_wire(annotation: Any) -> Wire:
@@ -123,12 +125,15 @@ def _build(schema: Node, annotations: tuple[Any, ...]) -> Wire:
     copy = cast(CoreSchema, rewriter.copy(schema))
     config = cast(core_schema.CoreConfig, _CONFIG)
     flags: dict[str, Any] = {"_use_prebuilt": False} if _REBUILDS else {}
+    scalars = annotations if annotations and all(one in _FAST for one in annotations) else None
+    validator = cast(Any, SchemaValidator)(copy, config, **flags)
     return Wire(
         serializer=cast(Any, SchemaSerializer)(copy, config, **flags),
-        validator=cast(Any, SchemaValidator)(copy, config, **flags),
+        # Scalars have no aliases; to say so takes a while, at each of them.
+        read=validator.validate_json if scalars else partial(validator.validate_json, by_alias=False, by_name=True),
         certain=rewriter.certain and _REBUILDS,
         ordered=_REBUILDS or not rewriter.sets,
-        scalars=annotations if annotations and all(one in _FAST for one in annotations) else None,
+        scalars=scalars,
     )
 
 

@@ -86,6 +86,20 @@ class Attempt:
 
     sent: tuple[EventSent, ...] = ()
     """Of an app with hooks: the events that it sends."""
+    started_at = 0
+    noted = False
+    """There is a row of this attempt while it is open."""
+    withdrawn = False
+    deeds: Sequence[Deed] = ()
+    """What the function has said; it is done in the commit of its result, or not at all."""
+    left: Left | None = None
+    """Its result is durable already, with what it did through its session."""
+    _sent = 0
+    _expired: str | None = None
+    _alarm: Alarm | None = None
+    _beat_at = 0
+    _beat_written = -BEAT_SPACING
+    _begun = False
 
     def __init__(
         self, host: Host, work: Work, number: int, details: bytes | None, thread: asyncio.Future[Any] | None
@@ -97,25 +111,11 @@ class Attempt:
         self._left = details
         self.thread = thread
         """The thread of an earlier attempt that is still running; later, of this one."""
-        self.started_at = 0
-        self.noted = False
-        """There is a row of this attempt while it is open."""
-        self.withdrawn = False
-        self.deeds: Sequence[Deed] = ()
-        """What the function has said; it is done in the commit of its result, or not at all."""
-        self.left: Left | None = None
-        """Its result is durable already, with what it did through its session."""
+        self._worker = worker = host.worker
         transactional = work.called.is_async and work.options.transactional
-        self._own = OwnTransaction(host.worker.sessions) if transactional else None
-        self._worker = host.worker
-        self._sent = 0
-        self._expired: str | None = None
-        self._alarm: Alarm | None = None
-        self._beat_at = 0
-        self._beat_written = -BEAT_SPACING
-        self._begun = False
+        self._own = OwnTransaction(worker.sessions) if transactional else None
         # Not by the loop's `create_task`: a factory that runs tasks eagerly would end the attempt before its host knows it.
-        self.task = asyncio.Task(self._run(), loop=host.worker.loop, name=work.op)
+        self.task = asyncio.Task(self._run(), loop=worker.loop, name=work.op)
 
     @property
     def interruptible(self) -> bool:
@@ -173,7 +173,8 @@ class Attempt:
                 self.thread = None
             worker.crash_point("activity.before")
             self.started_at = self._beat_at = worker.clock.now()
-            self._arm()
+            if self.work.options.bounded:
+                self._arm()
             value = await (self._call() if worker.teller is None else self._call_told(worker.teller))
             raw = self.work.encode(value)
             if self._own is not None and self._own.opened:
@@ -187,7 +188,8 @@ class Attempt:
         except BaseException as error:  # SystemExit too: an activity must not end its worker
             return None, error
         finally:
-            self._disarm()
+            if self._alarm is not None:
+                self._disarm()
             if self._own is not None and self._own.opened:
                 await to_its_end(self._own.close())
 
@@ -268,8 +270,6 @@ class Attempt:
 
     def _arm(self) -> None:
         options = self.work.options
-        if options.timeout is None and options.heartbeat_timeout is None:
-            return
         dues: list[int] = []
         if options.timeout is not None:
             dues.append(self.started_at + options.timeout)

@@ -46,6 +46,10 @@ _log = logging.getLogger("romancy.worker")
 T = TypeVar("T")
 D = TypeVar("D", bound=Deed)
 
+# By names of their own: to look a member of an enum up takes as long as a call (before Python 3.12).
+_OK, _CANCELLED = Outcome.OK, Outcome.CANCELLED
+_PHASE_ENDED, _COMPENSATING = Phase.ENDED, Phase.COMPENSATING
+_RUNNING, _PAUSED = Status.RUNNING, Status.PAUSED
 _FEW_WAITS = 4
 SHORT_BACKOFF = 1 * MICROS
 """A back-off up to this long is waited for with the instance in hand; a longer one releases it."""
@@ -70,6 +74,22 @@ class Host:
     sent: tuple[EventSent, ...] = ()
     """Of an app with hooks: the events of the next transition."""
     _untold: Unwritten | None = None
+    owned = True
+    gone = False
+    """The instance has ended or belongs to somebody else: nothing this host does matters any more."""
+    _begun = False
+    """The body runs, or was replayed. Before that nothing can be made of what arrives."""
+    _writing: Transition | None = None
+    _asked_before = 0
+    """Nothing that came before this is left for the waits."""
+    _alarm: Alarm | None = None
+    _alarm_due: int | None = None
+    _ending: Ending | None = None
+    _pausing = False
+    _reading_mail = False
+    _mail_again = False
+    _left = False
+    """Something was not started because the worker goes: the instance stays in hand until the worker releases it."""
 
     def __init__(
         self,
@@ -88,12 +108,6 @@ class Host:
         self.execution = execution
         self.epoch = epoch
         self.seen = seen
-        self.owned = True
-        self.gone = False
-        """The instance has ended or belongs to somebody else: nothing this host does matters any more."""
-        self._begun = False
-        """The body runs, or was replayed. Before that nothing can be made of what arrives."""
-        self._writing: Transition | None = None
         self._attempts: dict[str, Attempt] = {}
         self._retries = Retries()
         self._starts: list[Issue] = []
@@ -106,22 +120,12 @@ class Host:
         self._notes: list[Note] = []
         self._asks: set[str] = set()
         """What to ask the store with the next transition."""
-        self._asked_before = 0
-        """Nothing that came before this is left for the waits."""
         self._deeds: list[Deed] = []
         self._ended: list[tuple[Attempt, bytes | None, BaseException | None]] = []
         """Attempts that ended while the store was being asked: its answers come first in the history."""
         self._stored_waits = StoredWaits()
-        self._alarm: Alarm | None = None
-        self._alarm_due: int | None = None
-        self._ending: Ending | None = None
-        self._pausing = False
         self._held_back: list[Issue] = []
         """What a pause keeps from being started, should it be taken back."""
-        self._reading_mail = False
-        self._mail_again = False
-        self._left = False
-        """Something was not started because the worker goes: the instance stays in hand until the worker releases it."""
 
     # --- what happens
 
@@ -366,9 +370,9 @@ class Host:
         if attempt.noted:
             self._closed.append(work.op)
         if error is None:
-            self._settle(attempt, Outcome.OK, value)
+            self._settle(attempt, _OK, value)
         elif attempt.withdrawn:
-            self._settle(attempt, Outcome.CANCELLED, None)
+            self._settle(attempt, _CANCELLED, None)
         elif self.worker.stopping and isinstance(error, asyncio.CancelledError):
             self._left = True  # whoever takes over runs it again
             return
@@ -379,17 +383,18 @@ class Host:
     def _settle(self, attempt: Attempt, outcome: Outcome, value: bytes | None) -> None:
         work, clock = attempt.work, self.worker.clock.now()
         now = max(clock, self.execution.run.at)
-        ended = Ended(outcome, value, attempt.number, attempt.started_at or None, clock, self.worker.id, self.epoch)
+        head = (outcome, value, attempt.number, attempt.started_at or None)
+        ended = tuple.__new__(Ended, (*head, clock, self.worker.id, self.epoch))  # as fast as a tuple, as in `take`
         self._counted(attempt, clock).ended[outcome] += 1
-        if outcome is Outcome.OK and attempt.deeds:
+        if attempt.deeds and outcome is _OK:
             self._deeds += self._deeds_of(attempt)
             self.sent += attempt.sent
         if attempt.left is not None:
             self._consumed.append(attempt.left.mail)
         if work.undo is not None:
             self.execution.compensated(work.undo, ended, now, name=work.name)
-        elif work.op in self.execution.run.pending and outcome is not Outcome.CANCELLED:
-            self._feed(Resolution(work.issue.kind, work.op, now, outcome, value), ended)
+        elif work.op in self.execution.run.pending and outcome is not _CANCELLED:
+            self._feed(tuple.__new__(Resolution, (work.issue.kind, work.op, now, outcome, value)), ended)
         else:
             self.execution.late(work.issue, ended, now)
 
@@ -439,7 +444,8 @@ class Host:
     def _follow(self) -> None:
         """Stop what was withdrawn, take what is asked for, judge the end."""
         execution = self.execution
-        if execution.run.problems:
+        run = execution.run
+        if run.problems:
             self._report_problems()
         if execution.withdrawn:
             for op in execution.take_withdrawn():
@@ -448,7 +454,7 @@ class Host:
             self._starts += execution.take_starts()
         if execution.asks or execution.deeds:
             self._take_talk()
-        if execution.verdict is not None and self._ending is None:
+        if run.verdict is not None and self._ending is None:
             self._judge()
 
     def _take_talk(self) -> None:
@@ -462,10 +468,11 @@ class Host:
         return deed
 
     def _must_write(self) -> bool:
+        execution = self.execution
         return (
             not self.owned
-            or self.execution.has_entries
-            or self.execution.verdict is not None
+            or execution.has_entries
+            or execution.run.verdict is not None
             or bool(self._rows or self._closed or self._consumed or self._asks or self._deeds)
             or self._pausing
             or not self._busy()
@@ -525,13 +532,13 @@ class Host:
         if self.gone or self._writing is not None:
             return None
         self._follow()  # something may have been fed since it was enlisted
-        execution, now = self.execution, self.worker.clock.now()
-        phase = execution.phase
-        done = phase is Phase.ENDED and not self._attempts
+        execution, worker, epoch = self.execution, self.worker, self.epoch
+        now, phase = worker.clock.now(), execution.phase
+        done = phase is _PHASE_ENDED and not self._attempts
         recur = self._recurrence() if done and not self._pausing else None
         ended = done and not isinstance(execution.verdict, Recur)
         paused = self._pausing and not self._attempts and not ended
-        compensating = phase is Phase.COMPENSATING
+        compensating = phase is _COMPENSATING
         asks = self._take_asks(now) if self._asks and not (ended or paused or recur) else ()
         # What is asked with a bound is followed by what is due then: the instance stays in hand.
         hold = recur is not None or (bool(asks) and asks[0].before is not None)
@@ -539,41 +546,42 @@ class Host:
             hold = self._busy() or (compensating and not self._retries.waiting)
         self._launching, self._starts = self._starts, []
         history = execution.take_entries()
-        before = execution.seq - len(history)
         releasing = not hold and not ended and not paused
         waits: tuple[Wait, ...] = ()
         withdrawn: tuple[str, ...] = ()
         if releasing or self._stored_waits:
             waits, withdrawn = self._stored_waits.change(execution.run, self._retries, add=releasing)
-        if self.worker.teller is not None:
-            self._untold = self.worker.teller.unwritten(self)
-        self._writing = Transition(  # by place: with names it takes twice the time, at every step
+        if worker.teller is not None:
+            self._untold = worker.teller.unwritten(self)
+        generation = self.identity.generation
+        fields = (
             self.instance_id,
-            self.identity.generation,
-            self.worker.id,
-            self.epoch,
-            self.epoch if self.owned else self.epoch + 1,
+            generation,
+            worker.id,
+            epoch,
+            epoch if self.owned else epoch + 1,
             self._status(ended=ended, paused=paused, compensating=compensating, hold=hold),
             now,
             hold,
             self.seen,
             None if ended or paused else self.next_due(),
+            self._retries.since(),
+            execution.seq - len(history),
+            execution.talked or generation > 1,
             history,
+            self._ending if ended else None,
             _taken(self._rows),
             _taken(self._closed),
             waits,
             withdrawn,
             tuple(self._consumed),
-            self._ending if ended else None,
             _taken(self._notes),
-            self._retries.since(),
-            None,
-            before,
-            tuple([self.worker.with_starts(deed) for deed in _taken(self._deeds)]) if self._deeds else (),
+            tuple([worker.with_starts(deed) for deed in _taken(self._deeds)]) if self._deeds else (),
             asks,
-            execution.talked or self.identity.generation > 1,
+            None,
             recur,
         )
+        self._writing = tuple.__new__(Transition, fields)  # its own constructor takes twice the time, at every step
         return self._writing
 
     def _recurrence(self) -> Recurrence | None:
@@ -613,10 +621,10 @@ class Host:
         if ended:
             return _ENDINGS[type(self.execution.verdict)]
         if paused:
-            return Status.PAUSED
+            return _PAUSED
         if compensating:
             return Status.COMPENSATING
-        return Status.RUNNING if hold else waiting_status(self.execution.run)
+        return _RUNNING if hold else waiting_status(self.execution.run)
 
     def next_due(self, *, here: bool = False) -> int | None:
         """When this instance must go on by itself; here: as far as this worker will see to it."""
@@ -672,7 +680,7 @@ class Host:
         if transition.ending is not None and not answer.held:
             self.worker.ended(self, transition.status, transition.ending)
             return
-        if transition.status is Status.PAUSED and not answer.held:
+        if transition.status is _PAUSED and not answer.held:
             self.worker.drop(self)
             return
         launching, self._launching = self._launching, []
@@ -733,7 +741,7 @@ class Host:
         if self._reading_mail:
             return  # mail decides how it goes on
         # Not while something is unwritten: the next step of the way back may follow from it.
-        if self.execution.phase is Phase.COMPENSATING and not self._pausing and not self.execution.has_entries:
+        if self.execution.phase is _COMPENSATING and not self._pausing and not self.execution.has_entries:
             self._compensate_next()
         if self._asked_before:
             self.wake()

@@ -2,6 +2,9 @@
 
 A hint may be lost or come twice; who gets none looks all the same, only later. It is sent after the commit, never in it (a
 NOTIFY in a transaction makes every commit of the cluster wait in line), and many at once become one.
+
+Hints cost both ends, so who is alone sends few. Who listens says now and then that it is there, and answers who is new: in
+the company of others nobody waits long for a hint. Who cannot listen cannot know, and takes it that there are others.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ from typing import Any
 
 from asyncpg import Connection
 
+from romancy.clock import monotonic
 from romancy.ids import RandomIds
 from romancy.store.postgres.connections import Connections, goodbye
 
@@ -21,8 +25,14 @@ _log = logging.getLogger("romancy.store")
 _CHANNEL = "romancy"
 # A hint need not survive a crash of the server: its commit waits for no disk, and nobody waits for it there.
 _NOTIFY = "SELECT set_config('synchronous_commit', 'off', true), pg_notify($1, $2)"
-_BETWEEN = 0.005
-"""Seconds between two hints, at least."""
+_BETWEEN, _BETWEEN_ALONE = 0.005, 0.05
+"""Seconds between two hints, at least; in company, and where nobody has been heard."""
+_HERE = "here "
+"""Before the name of one who has no hint to give, but is there."""
+_PRESENT, _GONE = 5.0, 15.0
+"""Seconds after which those who listen say that they are there, and after which they count as gone."""
+_ANSWERED = 0.5
+"""Seconds that who is new gives the others to answer."""
 _LATER = 0.02
 """Seconds that this process has for what it can see to itself, before others are told."""
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 5.0
@@ -37,7 +47,12 @@ class Bell:
         self._listen_dsn = listen_dsn
         self._heard = heard
         self._token = RandomIds().incarnation()
+        self._others: dict[str, float] = {}
+        """Who is there too, and when it was last heard."""
+        self._listening_since = monotonic()
         self._wanted = asyncio.Event()
+        self._look = False
+        """It is a hint that is wanted."""
         self._late: asyncio.TimerHandle | None = None
         self._own = asyncio.Event()
         self._listening = asyncio.Event()
@@ -69,6 +84,7 @@ class Bell:
 
     def ring(self) -> None:
         """Others have something to look at."""
+        self._look = True
         self._wanted.set()
 
     def ring_later(self) -> None:
@@ -99,14 +115,27 @@ class Bell:
 
     async def _ring_on(self) -> None:
         while True:
-            await self._wanted.wait()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_PRESENT):
+                    await self._wanted.wait()
             self._wanted.clear()
-            try:
-                async with self._connections.one() as connection:
-                    await connection.execute(_NOTIFY, _CHANNEL, self._token)
-            except Exception as error:  # a hint that is lost: others look by themselves
-                _log.debug("could not ring: %s", error)
-            await asyncio.sleep(_BETWEEN)
+            look, self._look = self._look, False
+            if look or self.hears:
+                await self._notify(self._token if look else _HERE + self._token)
+            await asyncio.sleep(_BETWEEN if self._in_company() else _BETWEEN_ALONE)
+
+    async def _notify(self, payload: str) -> None:
+        try:
+            async with self._connections.one() as connection:
+                await connection.execute(_NOTIFY, _CHANNEL, payload)
+        except Exception as error:  # a hint that is lost: others look by themselves
+            _log.debug("could not ring: %s", error)
+
+    def _in_company(self) -> bool:
+        """There are others, for all that is known."""
+        now = monotonic()
+        self._others = {token: heard for token, heard in self._others.items() if now - heard < _GONE}
+        return bool(self._others) or not self.hears or now - self._listening_since < _ANSWERED
 
     async def _listen_on(self) -> None:
         pause = _FIRST_PAUSE
@@ -127,6 +156,8 @@ class Bell:
         try:
             await connection.add_listener(_CHANNEL, self._on_notice)
             self._listening.set()
+            self._listening_since = monotonic()
+            self._wanted.set()
             self._heard()  # there may have been something before
             await broken.wait()
         finally:
@@ -135,7 +166,12 @@ class Bell:
                 await goodbye(connection)
 
     def _on_notice(self, connection: object, pid: int, channel: str, payload: object) -> None:
-        if payload == self._token:
+        token = str(payload).removeprefix(_HERE)
+        if token == self._token:
             self._own.set()
-        else:
+            return
+        if token not in self._others:  # it may not know of us
+            self._wanted.set()
+        self._others[token] = monotonic()
+        if token == payload:
             self._heard()

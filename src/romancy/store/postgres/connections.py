@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import suppress
 from typing import Any
 
 import asyncpg
@@ -77,20 +76,26 @@ class Connections:
         _watch(connection)
         return connection
 
-    @asynccontextmanager
-    async def one(self) -> AsyncIterator[Connection[Any]]:
+    def one(self) -> _Lent:
         """A connection for a while. One that is left in the middle of something is thrown away."""
-        async with self._room:
-            connection = self._take() or await self._own()
-            try:
-                yield connection
-            except BaseException:
-                await goodbye(connection)
-                raise
-            if connection.is_closed() or connection.is_in_transaction() or self._closed:
+        return _Lent(self)
+
+    async def _lend(self) -> Connection[Any]:
+        await self._room.acquire()
+        try:
+            return self._take() or await self._own()
+        except BaseException:
+            self._room.release()
+            raise
+
+    async def _take_back(self, connection: Connection[Any], *, failed: bool) -> None:
+        try:
+            if failed or connection.is_closed() or connection.is_in_transaction() or self._closed:
                 await goodbye(connection)
             else:
                 self._idle.append(connection)
+        finally:
+            self._room.release()
 
     async def _own(self) -> Connection[Any]:
         connection = await self.connect()
@@ -118,6 +123,22 @@ class Connections:
         """Let all connections go."""
         self._closed = True
         await self.drop_idle()
+
+
+class _Lent:
+    """A connection that somebody has for a while. (A class: one is lent for every batch, and a generator costs twice.)"""
+
+    __slots__ = ("_connection", "_connections")
+
+    def __init__(self, connections: Connections) -> None:
+        self._connections = connections
+
+    async def __aenter__(self) -> Connection[Any]:
+        self._connection = await self._connections._lend()
+        return self._connection
+
+    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        await self._connections._take_back(self._connection, failed=kind is not None)
 
 
 def bounds(connection: Connection[Any], how: str) -> str:

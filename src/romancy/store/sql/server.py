@@ -189,6 +189,8 @@ class ServerDatabase(ABC, Generic[C]):
         answers: dict[int, Answer | StoreError] = {}
         for way in self.short_ways(batch):
             answers |= await self._unless_refused(way) or {}
+            if len(answers) == len(batch):
+                break
         late = [index for index in range(len(batch)) if index not in answers]
         if late and not any(concerns_others(batch[index]) for index in late):
             apart = partial(self.transact, partial(write_apart, batch=[batch[index] for index in late]), in_turn=False)
@@ -201,8 +203,15 @@ class ServerDatabase(ABC, Generic[C]):
         return [answers[index] for index in range(len(batch))]
 
     def _tell_others(self, batch: Sequence[Write], answers: Mapping[int, Answer | StoreError]) -> None:
-        called = [one for answer in answers.values() if isinstance(answer, Applied | Accepted) for one in answer.woken]
-        if not all(map(self._near, called)) or any(_is_for_others(write, answers[at]) for at, write in enumerate(batch)):
+        called: list[str] = []
+        for at, write in enumerate(batch):
+            answer = answers[at]
+            if isinstance(answer, _WRITTEN):
+                called += answer.woken
+                if _is_for_others(write, answer):
+                    self.ring()
+                    return
+        if not all(map(self._near, called)):
             self.ring()
         elif called:  # a hint at once would only be in the way of those it is about
             self.ring_later()
@@ -411,14 +420,13 @@ def _nowhere(_instance_id: str) -> bool:
     return False
 
 
-def _is_for_others(write: Write, answer: Answer | StoreError) -> bool:
+_WRITTEN = (Applied, Accepted)
+
+
+def _is_for_others(write: Write, answer: Applied | Accepted) -> bool:
     """Another process may have to look: for new work, for what it holds in its hands, or for a result it waits for."""
-    match answer:
-        case Applied():
-            if isinstance(write, Transition):
-                return bool(answer.started or write.ending)
-            return isinstance(write, Request | Post) or (isinstance(write, Create) and write.owner is None)
-        case Accepted():
-            return bool(answer.started)
-        case _:
-            return False
+    if answer.started:
+        return True
+    if isinstance(write, Transition):
+        return write.ending is not None
+    return isinstance(write, Request | Post) or (isinstance(write, Create) and write.owner is None)

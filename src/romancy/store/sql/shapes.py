@@ -17,13 +17,10 @@ def is_step(write: Write) -> TypeGuard[Transition]:
     if write.wake_at is not None or write.retrying_since is not None or has_extras(write):
         return False
     # The entry after the last one is what a step that was committed already collides with.
-    return 0 < len(write.history) <= MOST and write.history[0].seq == write.length + 1
+    history = write.history
+    return 0 < len(history) <= MOST and history[0].seq == write.length + 1
 
 
 def has_extras(write: Transition) -> bool:
     """It is a claim as well, or more than the history and the end is to be written."""
-    if write.new_epoch != write.epoch or write.blocked_by is not None:
-        return True
-    if write.deeds or write.asks or write.recur is not None:
-        return True
-    return bool(write.attempts or write.closed or write.waits or write.withdrawn or write.consumed or write.notes)
+    return write.new_epoch != write.epoch or write.extras
