@@ -122,7 +122,7 @@ class Bell:
             look, self._look = self._look, False
             if look or self.hears:
                 await self._notify(self._token if look else _HERE + self._token)
-            await asyncio.sleep(_BETWEEN if self._in_company() else _BETWEEN_ALONE)
+            await asyncio.sleep(_BETWEEN if self.in_company else _BETWEEN_ALONE)
 
     async def _notify(self, payload: str) -> None:
         try:
@@ -131,7 +131,8 @@ class Bell:
         except Exception as error:  # a hint that is lost: others look by themselves
             _log.debug("could not ring: %s", error)
 
-    def _in_company(self) -> bool:
+    @property
+    def in_company(self) -> bool:
         """There are others, for all that is known."""
         now = monotonic()
         self._others = {token: heard for token, heard in self._others.items() if now - heard < _GONE}

@@ -1,0 +1,94 @@
+"""Who is alone rings seldom; who is not is known to be there, by all and soon."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+
+import pytest
+from tests import servers
+
+from romancy.store.postgres import bell as module
+from romancy.store.postgres.bell import Bell
+from romancy.store.postgres.connections import Connections
+
+
+class Listener:
+    """A process, as far as it rings and hears."""
+
+    def __init__(self, address: str) -> None:
+        self.connections = Connections(address, 2)
+        self.bell = Bell(self.connections, None, self._hear)
+        self.looks = 0
+        """How often it was told to look."""
+
+    def _hear(self) -> None:
+        self.looks += 1
+
+
+@pytest.fixture
+def address() -> str:
+    return servers.shared_postgres_database()
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_PRESENT", 0.1)
+    monkeypatch.setattr(module, "_GONE", 1.0)
+    monkeypatch.setattr(module, "_ANSWERED", 0.0)
+
+
+@asynccontextmanager
+async def listening(address: str, *, listen: bool = True) -> AsyncIterator[Listener]:
+    listener = Listener(address)
+    listener.bell.start(listen=listen)
+    try:
+        assert not listen or await listener.bell.probe()
+        yield listener
+    finally:
+        await listener.bell.stop()
+        await listener.connections.close()
+
+
+async def comes(about: Callable[[], bool]) -> None:
+    async with asyncio.timeout(20):
+        while not about():
+            await asyncio.sleep(0.01)
+
+
+async def test_who_hears_nobody_is_alone_and_who_cannot_hear_does_not_count_on_it(address: str) -> None:
+    async with listening(address) as one, listening(address, listen=False) as deaf:
+        await asyncio.sleep(0.3)
+        assert not one.bell.in_company
+        assert deaf.bell.in_company
+
+
+async def test_those_who_listen_know_of_each_other_without_a_hint_and_forget_who_has_gone(address: str) -> None:
+    async with listening(address) as one:
+        await comes(lambda: not one.bell.in_company)
+        async with AsyncExitStack() as visit:
+            other = await visit.enter_async_context(listening(address))
+            await comes(lambda: one.bell.in_company and other.bell.in_company)
+            looks = one.looks, other.looks
+            one.bell._others.clear()
+            await comes(lambda: one.bell.in_company)  # it says again and again that it is there
+            assert (one.looks, other.looks) == looks  # and nobody looks for anything because of that
+        await comes(lambda: not one.bell.in_company)
+
+
+async def test_who_is_new_is_answered_by_one_who_had_said_that_it_is_there_long_ago(
+    address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_PRESENT", 3600.0)
+    async with listening(address), listening(address) as new:
+        await comes(lambda: new.bell.in_company)
+
+
+async def test_a_hint_is_heard_by_the_others(address: str) -> None:
+    async with listening(address) as one, listening(address) as other:
+        await comes(lambda: one.bell.in_company and other.bell.in_company)
+        before = other.looks
+        one.bell.ring()
+        await comes(lambda: other.looks > before)
+        assert one.looks <= 2  # as it began to listen, and what the other had to try out
