@@ -70,6 +70,11 @@ _NOT_RUN = Ended(Outcome.OK, None, attempt=0)
 class Execution:
     """One generation of one instance, driven by what happens to it."""
 
+    __slots__ = (
+        "_asking", "_effect_seqs", "_entries", "_kept", "_stack", "_unasked", "_undoable", "_undone", "asks", "deeds",
+        "lingering", "recalled", "run", "seq", "starts", "talked", "withdrawn",
+    )  # fmt: skip
+
     def __init__(self, run: Run, history: Iterable[Entry] = (), *, length: int = 0) -> None:
         self.run = run
         self.seq = length
@@ -108,13 +113,14 @@ class Execution:
             self._recall()
 
     def _feed(self, resolution: Resolution, ended: Ended | None, name: str) -> None:
-        if self.run.overrule(resolution):
+        run = self.run
+        if run.verdict is not None and run.overrule(resolution):
             self._record(resolution, None, ended, _FED, name)
             return
-        waiting = self.run.pending.get(resolution.op)
+        waiting = run.pending.get(resolution.op)
         issue = waiting.issue if waiting is not None else None
         entry = self._record(resolution, issue, ended, _FED, name)
-        commands = self.run.advance(resolution)
+        commands = run.advance(resolution)
         if issue is not None and issue.undo is not None:
             self._completed(entry, issue)
         self._follow(commands)

@@ -31,6 +31,8 @@ class Recurring(BaseException):
 class RunFuture(asyncio.Future[Any]):
     """What `create_future` makes in a run."""
 
+    __slots__ = ("_seq",)
+
     def __init__(self, loop: Run) -> None:
         super().__init__(loop=loop)
         self._seq = loop.next_seq()
@@ -86,6 +88,8 @@ else:
     class Operation(RunFuture):
         """A durable operation: issued when called, withdrawn by `cancel()`."""
 
+        __slots__ = ("decode", "issue")
+
         def __init__(self, loop, issue, decode):
             asyncio.Future.__init__(self, loop=loop)
             self._seq = loop.next_seq()
@@ -104,6 +108,8 @@ else:
 
 class RunTask(asyncio.Task[Any]):
     """What `create_task` makes in a run."""
+
+    __slots__ = ("_seq", "context")
 
     def __init__(
         self,

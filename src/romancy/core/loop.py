@@ -56,24 +56,14 @@ else:
 class Run(_Loop):
     """One workflow body on its own loop."""
 
+    # With slots: an object of more than thirty attributes costs twice as much to make, and to ask.
+    __slots__ = (
+        "_body", "_closing", "_closing_generators", "_commands", "_counts", "_evicting", "_generators",
+        "_generators_limit", "_host", "_inside", "_known_effects", "_label", "_main", "_manual", "_now", "_ready",
+        "_recurrence", "_refusals", "_seq", "_stop", "_task_names", "_tasks", "_tasks_limit", "_violation", "at", "due",
+        "pending", "problems", "replaying", "verdict",
+    )  # fmt: skip
     _made = 0
-    _now = 0.0
-    _inside = False
-    _evicting = False
-    _refusals = 0
-    _tasks_limit = 16
-    _task_names = 0
-    _generators_limit = 16
-    _host: tuple[Any, Any, Any] = (None, None, None)
-    _main: RunTask | None = None
-    _stop: Resolution | None = None
-    _recurrence: bytes | None = None
-    _closing = False
-    _closing_generators = False
-    _violation: DeterminismViolationError | None = None
-    at = 0
-    replaying = False
-    verdict: Verdict | None = None
 
     def __init__(self, body: Body, label: str, known_effects: dict[str, bytes] | None = None) -> None:
         Run._made += 1
@@ -82,14 +72,31 @@ class Run(_Loop):
         self._label = label
         self._known_effects = known_effects or {}
         self._ready: deque[Soon] = deque()
+        self._now = 0.0
+        self._inside = False
+        self._evicting = False
+        self._refusals = 0
         self._counts: dict[str, int] = {}
         self._manual: set[str] = set()
         self._commands: list[Command] = []
         self._tasks: list[RunTask] = []
+        self._tasks_limit = 16
+        self._task_names = 0
         self._generators: list[AsyncGeneratorType[Any, Any]] = []
+        self._generators_limit = 16
+        self._host: tuple[Any, Any, Any] = (None, None, None)
+        self._main: RunTask | None = None
+        self._stop: Resolution | None = None
+        self._recurrence: bytes | None = None
+        self._closing = False
+        self._closing_generators = False
+        self._violation: DeterminismViolationError | None = None
         self.pending: dict[str, Operation[Any] | Timer] = {}
         self.due: dict[str, int] = {}
         """When those of the pending operations are due that time resolves."""
+        self.at = 0
+        self.replaying = False
+        self.verdict: Verdict | None = None
         self.problems: list[str] = []
 
     # --- what durable functions ask for
@@ -109,7 +116,8 @@ class Run(_Loop):
         """Issue a durable operation; it resolves when its outcome is fed."""
         if self._evicting:
             return self._dead_future()  # type: ignore[return-value]
-        self._require_inside(name)
+        if not self._inside or self.verdict is not None:
+            self._require_inside(name)
         op = self._manual_id(op_id) if op_id is not None else self._next_id(name)
         if due is not None:
             due = min(due, _LAST_SECOND * _MICROS)

@@ -84,22 +84,10 @@ class Work:
 class Attempt:
     """One attempt, from waiting for a slot to its end."""
 
-    sent: tuple[EventSent, ...] = ()
-    """Of an app with hooks: the events that it sends."""
-    started_at = 0
-    noted = False
-    """There is a row of this attempt while it is open."""
-    withdrawn = False
-    deeds: Sequence[Deed] = ()
-    """What the function has said; it is done in the commit of its result, or not at all."""
-    left: Left | None = None
-    """Its result is durable already, with what it did through its session."""
-    _sent = 0
-    _expired: str | None = None
-    _alarm: Alarm | None = None
-    _beat_at = 0
-    _beat_written = -BEAT_SPACING
-    _begun = False
+    __slots__ = (
+        "_alarm", "_beat_at", "_beat_written", "_begun", "_expired", "_left", "_own", "_sent", "_worker", "deeds",
+        "details", "host", "left", "noted", "number", "sent", "started_at", "task", "thread", "withdrawn", "work",
+    )  # fmt: skip
 
     def __init__(
         self, host: Host, work: Work, number: int, details: bytes | None, thread: asyncio.Future[Any] | None
@@ -111,6 +99,22 @@ class Attempt:
         self._left = details
         self.thread = thread
         """The thread of an earlier attempt that is still running; later, of this one."""
+        self.sent: tuple[EventSent, ...] = ()
+        """Of an app with hooks: the events that it sends."""
+        self.started_at = 0
+        self.noted = False
+        """There is a row of this attempt while it is open."""
+        self.withdrawn = False
+        self.deeds: Sequence[Deed] = ()
+        """What the function has said; it is done in the commit of its result, or not at all."""
+        self.left: Left | None = None
+        """Its result is durable already, with what it did through its session."""
+        self._sent = 0
+        self._expired: str | None = None
+        self._alarm: Alarm | None = None
+        self._beat_at = 0
+        self._beat_written = -BEAT_SPACING
+        self._begun = False
         self._worker = worker = host.worker
         transactional = work.called.is_async and work.options.transactional
         self._own = OwnTransaction(worker.sessions) if transactional else None

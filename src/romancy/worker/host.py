@@ -69,27 +69,12 @@ class Identity(NamedTuple):
 class Host:
     """One instance that this worker runs, or has parked."""
 
-    told: set[str] | None = None
-    """Of an app with hooks: the waits and timers whose beginning they know."""
-    sent: tuple[EventSent, ...] = ()
-    """Of an app with hooks: the events of the next transition."""
-    _untold: Unwritten | None = None
-    owned = True
-    gone = False
-    """The instance has ended or belongs to somebody else: nothing this host does matters any more."""
-    _begun = False
-    """The body runs, or was replayed. Before that nothing can be made of what arrives."""
-    _writing: Transition | None = None
-    _asked_before = 0
-    """Nothing that came before this is left for the waits."""
-    _alarm: Alarm | None = None
-    _alarm_due: int | None = None
-    _ending: Ending | None = None
-    _pausing = False
-    _reading_mail = False
-    _mail_again = False
-    _left = False
-    """Something was not started because the worker goes: the instance stays in hand until the worker releases it."""
+    __slots__ = (
+        "_alarm", "_alarm_due", "_asked_before", "_asks", "_attempts", "_begun", "_closed", "_consumed", "_deeds",
+        "_ended", "_ending", "_held_back", "_launching", "_left", "_mail_again", "_notes", "_pausing", "_reading_mail",
+        "_retries", "_rows", "_starts", "_stored_waits", "_untold", "_used_up", "_writing", "epoch", "execution", "gone",
+        "identity", "instance_id", "owned", "seen", "sent", "told", "worker", "workflow",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -108,6 +93,27 @@ class Host:
         self.execution = execution
         self.epoch = epoch
         self.seen = seen
+        self.owned = True
+        self.gone = False
+        """The instance has ended or belongs to somebody else: nothing this host does matters any more."""
+        self.told: set[str] | None = None
+        """Of an app with hooks: the waits and timers whose beginning they know."""
+        self.sent: tuple[EventSent, ...] = ()
+        """Of an app with hooks: the events of the next transition."""
+        self._untold: Unwritten | None = None
+        self._begun = False
+        """The body runs, or was replayed. Before that nothing can be made of what arrives."""
+        self._writing: Transition | None = None
+        self._asked_before = 0
+        """Nothing that came before this is left for the waits."""
+        self._alarm: Alarm | None = None
+        self._alarm_due: int | None = None
+        self._ending: Ending | None = None
+        self._pausing = False
+        self._reading_mail = False
+        self._mail_again = False
+        self._left = False
+        """Something was not started because the worker goes: the instance stays in hand until the worker releases it."""
         self._attempts: dict[str, Attempt] = {}
         self._retries = Retries()
         self._starts: list[Issue] = []
@@ -570,12 +576,12 @@ class Host:
             execution.talked or generation > 1,
             history,
             self._ending if ended else None,
-            _taken(self._rows),
-            _taken(self._closed),
+            _taken(self._rows) if self._rows else (),
+            _taken(self._closed) if self._closed else (),
             waits,
             withdrawn,
             tuple(self._consumed),
-            _taken(self._notes),
+            _taken(self._notes) if self._notes else (),
             tuple([worker.with_starts(deed) for deed in _taken(self._deeds)]) if self._deeds else (),
             asks,
             None,
@@ -646,14 +652,8 @@ class Host:
         transition, self._writing = self._writing, None
         if self.gone or transition is None:
             return
-        if isinstance(answer, CodecError):
-            self.worker.block(self, str(answer))
-            return
-        if isinstance(answer, StoreError):
-            self.worker.block(self, f"its state cannot be stored: {answer}")
-            return
         if not isinstance(answer, Applied):
-            self.worker.lost(self)
+            self._not_written(answer)
             return
         self.epoch = transition.new_epoch
         self.owned = answer.held
@@ -704,7 +704,16 @@ class Host:
             self._arm()
         else:
             self._after_answer()
-        self._catch_up()
+        if self._ended:
+            self._catch_up()
+
+    def _not_written(self, answer: Answer | StoreError) -> None:
+        if isinstance(answer, CodecError):
+            self.worker.block(self, str(answer))
+        elif isinstance(answer, StoreError):
+            self.worker.block(self, f"its state cannot be stored: {answer}")
+        else:
+            self.worker.lost(self)
 
     def _settle_asks(self, asks: tuple[Ask, ...], replies: tuple[Reply, ...]) -> None:
         """Let the body go on with the store's answers. What was asked behind the first of them is asked again."""
@@ -741,7 +750,9 @@ class Host:
         if self._reading_mail:
             return  # mail decides how it goes on
         # Not while something is unwritten: the next step of the way back may follow from it.
-        if self.execution.phase is _COMPENSATING and not self._pausing and not self.execution.has_entries:
+        execution = self.execution
+        ended = execution.run.verdict is not None and not self._pausing
+        if ended and execution.phase is _COMPENSATING and not execution.has_entries:
             self._compensate_next()
         if self._asked_before:
             self.wake()
@@ -775,7 +786,8 @@ class Host:
             for issue in issues:
                 if issue.op in self.execution.run.pending:
                     self._start(Work(issue))
-            self._start_due_backoffs()
+            if self._retries.waiting:
+                self._start_due_backoffs()
 
     def _compensate_next(self) -> None:
         undo = self.execution.next_undo()
@@ -787,19 +799,20 @@ class Host:
         if self.worker.stopping:
             self._left = True
             return
-        due = self._retries.due_at(work.op)
+        due = self._retries.due_at(work.op) if self._retries.before else None
         if due is not None and due > self.worker.clock.now():
             self._retries.waiting[work.op] = Backoff(work, due)
         else:
             self._attempt(work)
 
     def _start_due_backoffs(self) -> None:
-        if self._retries.waiting and not self._rows:  # an attempt follows from the failure before it: that is written first
+        if not self._rows:  # an attempt follows from the failure before it: that is written first
             for backoff in self._retries.take_due(self.worker.clock.now()):
                 self._attempt(backoff.work, backoff.thread)
 
     def _attempt(self, work: Work, thread: asyncio.Future[Any] | None = None) -> None:
-        number, details = self._retries.number(work.op), self._retries.details(work.op)
+        retries = self._retries
+        number, details = (retries.number(work.op), retries.details(work.op)) if retries.before else (1, None)
         self._attempts[work.op] = Attempt(self, work, number, details, thread)
 
     def _arm(self) -> None:
@@ -842,8 +855,6 @@ _ENDINGS: dict[type, Status] = {Finish: Status.COMPLETED, Fail: Status.FAILED, C
 
 def _taken(items: list[T]) -> tuple[T, ...]:
     """What has gathered in a list, which is empty afterwards."""
-    if not items:
-        return ()
     taken = tuple(items)
     items.clear()
     return taken

@@ -33,7 +33,8 @@ class Retries:
     """The earlier attempts of one instance's operations."""
 
     def __init__(self) -> None:
-        self._before: dict[str, list[AttemptRow]] = {}
+        self.before: dict[str, list[AttemptRow]] = {}
+        """The attempts that have ended, by operation; mostly there are none."""
         self.waiting: dict[str, Backoff] = {}
 
     def restore(self, rows: Iterable[AttemptRow], now: int) -> list[AttemptRow]:
@@ -44,37 +45,33 @@ class Retries:
                 lost = LeaseLostError(f"The worker {row.worker} was lost during this attempt.")
                 row = replace(row, open=False, ended_at=now, error=encode_failure(lost))
                 cut.append(row)
-            self._before.setdefault(row.op, []).append(row)
+            self.before.setdefault(row.op, []).append(row)
         return cut
 
     def number(self, op: str) -> int:
         """The number of the next attempt."""
-        before = self._before.get(op)
+        before = self.before.get(op)
         return before[-1].attempt + 1 if before else 1
 
     def details(self, op: str) -> bytes | None:
         """What the last heartbeat of an earlier attempt left."""
-        if not self._before:
-            return None
-        return next((row.details for row in reversed(self._before.get(op, ())) if row.details is not None), None)
+        return next((row.details for row in reversed(self.before.get(op, ())) if row.details is not None), None)
 
     def due_at(self, op: str) -> int | None:
         """When the next attempt may start, if an earlier one failed."""
-        if not self._before:
-            return None
-        failed = [row.next_at for row in self._before.get(op, ()) if row.next_at is not None]
+        failed = [row.next_at for row in self.before.get(op, ()) if row.next_at is not None]
         return failed[-1] if failed else None
 
     def tries(self, op: str) -> int:
         """How many attempts have failed."""
-        return sum(row.next_at is not None for row in self._before.get(op, ()))
+        return sum(row.next_at is not None for row in self.before.get(op, ()))
 
     def fail(self, attempt: Attempt, error: BaseException, policy: RetryPolicy, key: str, now: int) -> AttemptRow | None:
         """An attempt failed: the row to write if another follows, None if the policy allows none."""
         op = attempt.work.op
         if not retryable(policy, _as_exception(error), terminal=is_terminal(error)):
             return None
-        before = self._before.setdefault(op, [])
+        before = self.before.setdefault(op, [])
         first_at = before[0].started_at if before else attempt.started_at
         next_at = next_attempt_at(policy, attempt=self.tries(op) + 1, first_at=first_at, now=now, key=key)
         if next_at is None:
@@ -110,7 +107,7 @@ class Retries:
 
     def since(self) -> int | None:
         """Since when the instance has been retrying something."""
-        return min([self._before[op][0].started_at for op in self.waiting]) if self.waiting else None
+        return min([self.before[op][0].started_at for op in self.waiting]) if self.waiting else None
 
 
 def _as_exception(error: BaseException) -> BaseException:

@@ -7,7 +7,7 @@ has not had. Nothing here knows of calls, signals, wake-ups, epochs or caches; t
 from __future__ import annotations
 
 import json
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -45,6 +45,28 @@ from romancy.model.transition import (
     Transition,
     Write,
 )
+from romancy.store.sql.batch import concerns_others
+from romancy.store.sql.transitions import is_plain_end
+
+
+def _as_taken_up(batch: Sequence[Write]) -> list[int]:
+    """The writes of a batch in the order in which they are decided: nobody has been told of any, so it need not be theirs.
+
+    First what concerns one instance alone (a new one, its steps), then what is said and asked, in its order, then ends. Of
+    one instance each keeps its place.
+    """
+    alone: list[int] = []
+    rest: dict[int, str] = {}
+    for index, write in enumerate(batch):
+        own = "" if isinstance(write, Accept | Post) else write.instance_id
+        if own not in rest.values() and not concerns_others(write):
+            alone.append(index)
+        else:
+            rest[index] = own
+    times = Counter(rest.values())
+    writes = {index: batch[index] for index in rest}
+    ends = [i for i, write in writes.items() if type(write) is Transition and is_plain_end(write) and times[rest[i]] == 1]
+    return [*alone, *[index for index in rest if index not in ends], *ends]
 
 
 @dataclass(frozen=True)
@@ -98,20 +120,11 @@ class Books:
     # --- what was committed
 
     def enter(self, batch: Sequence[Write], answers: Sequence[Answer | StoreError]) -> None:
-        """A batch is durable. New instances come first, then everything that is said or asked, in its order.
-
-        A new instance of which something was asked before keeps its place.
-        """
-        first: list[tuple[Write, Answer | StoreError]] = []
-        rest: list[tuple[Write, Answer | StoreError]] = []
-        asked: set[str] = set()
-        for write, answer in zip(batch, answers, strict=True):
-            (first if isinstance(write, Create) and write.instance_id not in asked else rest).append((write, answer))
-            if isinstance(write, Request):
-                asked.add(write.instance_id)
-        for write, answer in first + rest:
+        """A batch is durable."""
+        for index in _as_taken_up(batch):
+            answer = answers[index]
             if isinstance(answer, Applied | Accepted):
-                self._enter(write, answer)
+                self._enter(batch[index], answer)
 
     def _enter(self, write: Write, answer: Applied | Accepted) -> None:
         match write:

@@ -253,7 +253,10 @@ class _Held:
         return await self._told("upcoming", self._store.upcoming(runnable, until=until, limit=limit))
 
     async def arrivals(self, worker: str) -> list[str]:
-        return await self._told("arrivals", self._store.arrivals(worker))
+        found = await self._told("arrivals", self._store.arrivals(worker))
+        here = self._process._worker
+        # Of those that are not here (one whose creation is yet to be told of) a finder makes nothing. `call` looks at once.
+        return [instance_id for instance_id in found if here is not None and here.runs(instance_id)]
 
     async def _unless_dead(self) -> None:
         """The dead do not try again; they wait until they are gone."""

@@ -63,15 +63,15 @@ class Quick:
         """Those that are like others but for their entries, which follow."""
         self._history: list[tuple[Any, ...]] = []
         self._ends = False
-        waiting: set[str] = set()
+        known, waiting = self._index, set[str]()
         for index, write in enumerate(batch):
             if isinstance(write, _OF_NOBODY):
                 continue
-            known = write.instance_id in self._index or write.instance_id in waiting
-            if known or not self._gather(write):
-                waiting.add(write.instance_id)
+            instance_id = write.instance_id
+            if instance_id in known or instance_id in waiting or not self._gather(write):
+                waiting.add(instance_id)
             else:
-                self._index[write.instance_id] = index
+                known[instance_id] = index
 
     def parts(self) -> Iterator[Part]:
         """What to run."""
