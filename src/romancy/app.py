@@ -242,7 +242,7 @@ class App(Client):
             app=self,
             on_ended=self._ended,
             teller=Teller(self._options["hooks"]) if self._options["hooks"] else None,
-            **({"crash_point": self._crash_point} if self._crash_point is not None else {}),
+            crash_point=self._crash_point,
         )
         self._finder = Finder(self._worker)
         self._upkeep = Upkeep(self._worker, self._finder)

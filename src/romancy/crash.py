@@ -15,7 +15,3 @@ POINTS = ("commit.before", "commit.after", "claim.before", "claim.after", "activ
 
 class SimulatedCrash(BaseException):
     """The process dies here: nothing after this line happens, and nothing cleans up."""
-
-
-def nowhere(point: str) -> None:
-    """Do not crash."""

@@ -92,7 +92,7 @@ else:
 
         def __init__(self, loop, issue, decode):
             asyncio.Future.__init__(self, loop=loop)
-            self._seq = loop.next_seq()
+            loop._seq = self._seq = loop._seq + 1
             self.issue = issue
             self.decode = decode
 

@@ -102,14 +102,9 @@ class Transition(NamedTuple):
     """The fingerprints of the code that does not fit, separated by commas."""
     recur: Recurrence | None = None
 
-    @property
-    def extras(self) -> bool:
-        """More than the history and the end is to be written."""
-        return self[_FIRST_EXTRA:] != _NO_EXTRAS
 
-
-_FIRST_EXTRA = Transition._fields.index("attempts")
-_NO_EXTRAS = tuple(Transition._field_defaults[name] for name in Transition._fields[_FIRST_EXTRA:])
+FIRST_EXTRA = Transition._fields.index("attempts")
+NO_EXTRAS = tuple(Transition._field_defaults[name] for name in Transition._fields[FIRST_EXTRA:])
 
 
 class Create(NamedTuple):

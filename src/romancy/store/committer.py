@@ -140,7 +140,8 @@ class Committer:
     def enlist(self, source: Source) -> None:
         """Ask a source for its transition when the next batch gathers."""
         self._sources[source] = None
-        self._call_lane()
+        if self._free and not self._called:
+            self._call_lane()
 
     def _call_lane(self) -> None:
         while self._free and not self._called:

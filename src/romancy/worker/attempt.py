@@ -175,7 +175,8 @@ class Attempt:
             if self.thread is not None:
                 await asyncio.wait({self.thread})
                 self.thread = None
-            worker.crash_point("activity.before")
+            if worker.crash_point is not None:
+                worker.crash_point("activity.before")
             self.started_at = self._beat_at = worker.clock.now()
             if self.work.options.bounded:
                 self._arm()
@@ -183,7 +184,8 @@ class Attempt:
             raw = self.work.encode(value)
             if self._own is not None and self._own.opened:
                 await self._commit(self._own, raw)
-            worker.crash_point("activity.after")
+            if worker.crash_point is not None:
+                worker.crash_point("activity.after")
             return raw, None
         except (KeyboardInterrupt, SimulatedCrash):
             raise

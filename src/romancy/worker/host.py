@@ -418,7 +418,8 @@ class Host:
         return True
 
     def _counted(self, attempt: Attempt, now: int) -> OfActivity:
-        figures = self.worker.tally.activities[attempt.work.name]
+        work = attempt.work
+        figures = self.worker.tally.activities[work.issue.name if work.undo is None else work.name]
         if attempt.started_at:  # else it was withdrawn while it waited for its slot
             figures.micros.add(now - attempt.started_at)
         return figures
@@ -539,7 +540,7 @@ class Host:
             return None
         self._follow()  # something may have been fed since it was enlisted
         execution, worker, epoch = self.execution, self.worker, self.epoch
-        now, phase = worker.clock.now(), execution.phase
+        now, phase = worker.clock.now(), None if execution.run.verdict is None else execution.phase
         done = phase is _PHASE_ENDED and not self._attempts
         recur = self._recurrence() if done and not self._pausing else None
         ended = done and not isinstance(execution.verdict, Recur)

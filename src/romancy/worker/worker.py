@@ -20,7 +20,7 @@ from romancy.authoring.starting import starts_of
 from romancy.authoring.workflow import Workflow
 from romancy.clock import MICROS, Clock, monotonic
 from romancy.codec import is_encoded, is_encoded_digest, not_decoded
-from romancy.crash import CrashPoint, SimulatedCrash, nowhere
+from romancy.crash import CrashPoint, SimulatedCrash
 from romancy.errors import DeterminismViolationError, PayloadError, StoreError, no_recipient
 from romancy.ids import Ids
 from romancy.model.history import Entry
@@ -110,7 +110,7 @@ class Worker:
         app: App | None = None,
         on_ended: OnEnded | None = None,
         teller: Teller | None = None,
-        crash_point: CrashPoint = nowhere,
+        crash_point: CrashPoint | None = None,
     ) -> None:
         self.store = store
         self.committer = committer

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TypeGuard
 
-from romancy.model.transition import Transition, Write
+from romancy.model.transition import FIRST_EXTRA, NO_EXTRAS, Transition, Write
 
 MOST = 32
 """Entries of a step; one with more goes the long way."""
@@ -23,4 +23,4 @@ def is_step(write: Write) -> TypeGuard[Transition]:
 
 def has_extras(write: Transition) -> bool:
     """It is a claim as well, or more than the history and the end is to be written."""
-    return write.new_epoch != write.epoch or write.extras
+    return write.new_epoch != write.epoch or write[FIRST_EXTRA:] != NO_EXTRAS
