@@ -88,6 +88,7 @@ def test_the_pytest_plugin_works_as_the_page_says(tmp_path: Path) -> None:
     for block in blocks_of(ROOT / "docs" / "how-to" / "test-workflows.md"):
         if block.file is not None:
             (tmp_path / block.file).write_text(block.text, encoding="utf-8")
+    (tmp_path / "pytest.ini").write_text("[pytest]\n", encoding="utf-8")  # else one above it is found, should there be any
     command = [sys.executable, "-m", "pytest", "-q", "-o", "asyncio_mode=auto", "-p", "no:cacheprovider", "--rootdir", "."]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert "1 passed" in done.stdout, done.stdout
