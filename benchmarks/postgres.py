@@ -13,7 +13,7 @@ from typing import Any
 
 from benchmarks import peer
 from benchmarks.cases import BY_NAME, ON_POSTGRES, Case
-from benchmarks.child import Figures, folder, run
+from benchmarks.child import ChildFailed, Figures, folder, run
 from benchmarks.report import Target, judge, save, table
 from benchmarks.server import Server, serving
 from benchmarks.turns import Measure, Results, found_with, in_turn, middle, ratio
@@ -96,7 +96,15 @@ def _engines(pythons: Mapping[str, Path], sides: Mapping[str, Side]) -> dict[str
 
 
 def _measure(python: Path, side: str, arguments: Mapping[str, object], database: str) -> Figures:
-    return run(side, {"database": database, **arguments}, python)
+    """One measurement. A peer may try again: Edda gives up now and then on a lock of its own."""
+    load = {"database": database, **arguments}
+    try:
+        return run(side, load, python)
+    except ChildFailed as error:
+        if python == Path(sys.executable):
+            raise
+        print(f"  {side} failed and is tried again: {str(error).splitlines()[-1]}")
+        return run(side, load, python)
 
 
 def _loads(case: Case, pythons: Mapping[str, Path], pace: Pace) -> dict[str, Measure]:
