@@ -109,8 +109,7 @@ class Execution:
     def feed(self, resolution: Resolution, ended: Ended | None = None, *, name: str = "") -> None:
         """Something happened: record it and let the body go on."""
         self._feed(resolution, ended, name)
-        if self._kept:
-            self._recall()
+        self._recall()
 
     def _feed(self, resolution: Resolution, ended: Ended | None, name: str) -> None:
         run = self.run
@@ -121,8 +120,7 @@ class Execution:
         issue = waiting.issue if waiting is not None else None
         entry = self._record(resolution, issue, ended, _FED, name)
         commands = run.advance(resolution)
-        if issue is not None and issue.undo is not None:
-            self._completed(entry, issue)
+        self._completed(entry, issue)
         self._follow(commands)
         self._unasked.clear()
 

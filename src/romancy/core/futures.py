@@ -92,7 +92,7 @@ else:
 
         def __init__(self, loop, issue, decode):
             asyncio.Future.__init__(self, loop=loop)
-            loop._seq = self._seq = loop._seq + 1
+            self._seq = loop.next_seq()
             self.issue = issue
             self.decode = decode
 

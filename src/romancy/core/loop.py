@@ -334,10 +334,8 @@ class Run(_Loop):
 
     def overrule(self, resolution: Resolution) -> bool:
         """A body that has ended is cancelled after all, or if it was to begin anew, stopped by a timeout."""
-        if self.verdict is None or resolution.kind not in (Kind.CANCEL, Kind.TIMEOUT):
-            return False
         overruled = (Finish, Fail, Recur) if resolution.kind is Kind.CANCEL else Recur
-        if not isinstance(self.verdict, overruled):
+        if not isinstance(self.verdict, overruled) or resolution.kind not in (Kind.CANCEL, Kind.TIMEOUT):
             return False
         self.at, self._stop = resolution.at, resolution
         self.verdict = self._stopped(resolution)

@@ -85,7 +85,7 @@ class Transition(NamedTuple):
     """At its end there may be subscriptions, memberships or consumed events to clear."""
     history: tuple[Entry, ...] = ()
     ending: Ending | None = None
-    # What follows most transitions do not have.
+    # What most transitions do not have stands behind what they do: one comparison tells (`NO_EXTRAS`).
     attempts: tuple[Attempt, ...] = ()
     closed: tuple[str, ...] = ()
     """Operations whose open attempts are over."""

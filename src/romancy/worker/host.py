@@ -752,8 +752,7 @@ class Host:
             return  # mail decides how it goes on
         # Not while something is unwritten: the next step of the way back may follow from it.
         execution = self.execution
-        ended = execution.run.verdict is not None and not self._pausing
-        if ended and execution.phase is _COMPENSATING and not execution.has_entries:
+        if execution.phase is _COMPENSATING and not self._pausing and not execution.has_entries:
             self._compensate_next()
         if self._asked_before:
             self.wake()

@@ -45,8 +45,6 @@ class Sessions:
 class OwnTransaction:
     """The transaction of one attempt. Without a session there is none, and it costs nothing."""
 
-    opened = False
-    """The activity has asked for its session, and it has not been closed."""
     _session: AsyncSession | None = None
     _may_commit = False
 
@@ -58,11 +56,15 @@ class OwnTransaction:
         """The session, opened on first use."""
         if self._session is None:
             self._session = self._sessions.new()  # says what to install, if that is needed
-            self.opened = True
             from sqlalchemy import event
 
             event.listen(self._session.sync_session, "before_commit", self._check_commit)
         return self._session
+
+    @property
+    def opened(self) -> bool:
+        """The activity has asked for its session."""
+        return self._session is not None
 
     @property
     def shuts_out_writers(self) -> bool:
@@ -95,7 +97,7 @@ class OwnTransaction:
 
     async def close(self) -> None:
         """Take back what was not committed."""
-        session, self._session, self.opened = self._session, None, False
+        session, self._session = self._session, None
         if session is not None:
             with suppress(Exception):  # the connection may be gone: then there is nothing to take back
                 await session.close()
