@@ -6,12 +6,20 @@ at once and waits for it: a transaction that began by reading could not write an
 
 from __future__ import annotations
 
+import asyncio
+import sqlite3
+import threading
+from collections.abc import Callable
+from functools import partial
+from queue import SimpleQueue
 from typing import Any
 
 from romancy.errors import ConfigurationError
 from romancy.store.sqlite.connection import MEMORY
+from romancy.store.sqlite.lanes import do
 
 try:
+    import aiosqlite
     from sqlalchemy import Connection, event
     from sqlalchemy.engine.interfaces import DBAPIConnection, DBAPICursor
     from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
@@ -29,10 +37,42 @@ def file_engine(path: str) -> AsyncEngine:
         raise ConfigurationError(
             "ctx.session needs a database that more than one connection can open: give the app a file, not :memory:."
         )
-    engine = create_async_engine(f"sqlite+aiosqlite:///{path}", connect_args={"timeout": _PATIENCE})
+    engine = create_async_engine(f"sqlite+aiosqlite:///{path}", async_creator=partial(_connect, path))
     event.listen(engine.sync_engine, "connect", _prepare)
     event.listen(engine.sync_engine, "before_cursor_execute", _begin_to_write)
     return engine
+
+
+async def _connect(path: str) -> aiosqlite.Connection:
+    return await _Connection(path)
+
+
+class _Connection(aiosqlite.Connection):
+    """A connection whose thread nobody waits for.
+
+    A session may be cut off, and its loop end, while the thread waits for the file's write lock. It then gives back what
+    it gets, and nobody has to hear of it. It may be told to stop twice, by who closes and by who gave up waiting for
+    that, but can answer only once.
+    """
+
+    def __init__(self, path: str) -> None:
+        super().__init__(partial(sqlite3.connect, path, timeout=_PATIENCE), iter_chunk_size=64)
+        self._thread = threading.Thread(target=_work, args=(self._tx,), name="romancy-session", daemon=True)
+
+    def stop(self) -> None:
+        """Close when all that is queued is done, and end the thread."""
+        super().stop()
+        self._tx.put_nowait(_END)
+
+
+_Job = tuple[asyncio.Future[Any] | None, Callable[[], Any]]
+_END: _Job = (None, lambda: None)
+
+
+def _work(jobs: SimpleQueue[_Job]) -> None:
+    for future, job in iter(jobs.get, _END):
+        do(job, future)
+        del future, job  # what they hold must not live until the next job comes
 
 
 def _prepare(connection: DBAPIConnection, record: object) -> None:

@@ -81,9 +81,8 @@ class Threaded:
         self._thread.join()  # It has answered its last job: this is over at once.
 
     def _submit(self, job: Callable[[], T]) -> asyncio.Future[T]:
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[T] = loop.create_future()
-        self._queue.put(lambda: _do(job, future, loop))
+        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        self._queue.put(lambda: do(job, future))
         return future
 
     def _work(self) -> None:
@@ -113,13 +112,16 @@ def _nothing() -> None:
     pass
 
 
-def _do(job: Callable[[], T], future: asyncio.Future[T], loop: asyncio.AbstractEventLoop) -> None:
+def do(job: Callable[[], T], future: asyncio.Future[T] | None) -> None:
+    """Do a job; what comes of it goes to the future, if somebody has one."""
     try:
         result = job()
     except BaseException as error:  # also what a crash point raises: it is the caller's
-        on_loop(loop, _fail, future, error)
+        if future is not None:
+            on_loop(future.get_loop(), _fail, future, error)
     else:
-        on_loop(loop, _succeed, future, result)
+        if future is not None:
+            on_loop(future.get_loop(), _succeed, future, result)
 
 
 def on_loop(loop: asyncio.AbstractEventLoop, call: Callable[..., None], *args: Any) -> None:
