@@ -18,7 +18,7 @@ from benchmarks.report import Target, judge, save, table
 from benchmarks.server import Server, serving
 from benchmarks.turns import Measure, Results, found_with, in_turn, middle, ratio
 
-OURS, ELSEWHERE, DBOS, EDDA = "romancy", "romancy, sent by another client", "DBOS", "Edda"
+OURS, ELSEWHERE, DBOS, EDDA, INSERTS = "romancy", "romancy, sent by another client", "DBOS", "Edda", "pgbench"
 WAITING, SENDERS = 200, 20
 FEW = 20
 """So many wait in Edda: it wakes a handful in a second."""
@@ -61,7 +61,9 @@ def measure(*, quick: bool, rounds: int | None = None) -> None:
     with serving() as server:
         version = str(server.ask("SHOW server_version"))
         place = server.database
-        loads = {case.name: in_turn(case.label, _loads(case, pythons, pace), rounds, place=place) for case in ON_POSTGRES}
+        loads = {
+            case.name: in_turn(case.label, _loads(case, server, pythons, pace), rounds, place=place) for case in ON_POSTGRES
+        }
         many = in_turn(f"{WAITING} wait, wakes/s", _many(pythons, pace), rounds, place=place)
         alone = in_turn("one waits, ms", _alone(pythons, pace), rounds, "latency", 1e3, place=place)
         bare = in_turn("bare commits/s", _bare(server, pace), rounds, place=place)
@@ -71,7 +73,7 @@ def measure(*, quick: bool, rounds: int | None = None) -> None:
     _print_alone(alone, rounds)
     _print_bare(bare, rounds)
     _print_counts(counts)
-    targets = _targets(loads, many, alone, counts) + _beside_inserts(loads, bare)
+    targets = _targets(loads, many, alone, counts) + _beside_inserts(loads)
     judge(targets)
     figures = {"server": version, "throughput": loads, "many": many, "alone": alone, "bare": bare, "commits": counts}
     save("postgres", figures, targets, quick=quick)
@@ -107,14 +109,15 @@ def _measure(python: Path, side: str, arguments: Mapping[str, object], database:
         return run(side, load, python)
 
 
-def _loads(case: Case, pythons: Mapping[str, Path], pace: Pace) -> dict[str, Measure]:
+def _loads(case: Case, server: Server, pythons: Mapping[str, Path], pace: Pace) -> dict[str, Measure]:
     load = {"case": case.name, "warm_up": pace.warm_up, "seconds": pace.seconds}
     sides: dict[str, Side] = {
         OURS: ("romancy_side", load),
         DBOS: ("dbos_side", {**load, "wal": False}),
         EDDA: ("edda_side", {**load, "task": "throughput"}),
     }
-    return _engines(pythons, sides)
+    inserts = {INSERTS: partial(_pgbench, server, SENDERS, "simple", pace)} if case.name in SHARES else {}
+    return _engines(pythons, sides) | inserts
 
 
 def _many(pythons: Mapping[str, Path], pace: Pace) -> dict[str, Measure]:
@@ -239,11 +242,9 @@ def _targets(loads: Mapping[str, Results], many: Results, alone: Results, counts
     return targets + [Target(f"commits of {what}", counts[key], "<=", most) for key, (what, most) in COMMITS.items()]
 
 
-def _beside_inserts(loads: Mapping[str, Results], bare: Results) -> list[Target]:
+def _beside_inserts(loads: Mapping[str, Results]) -> list[Target]:
     """Against what the server itself can do: one-row commits, as many at once."""
-    inserts = middle(bare, f"pgbench, {_connections(SENDERS)}")
-    shares = {case: middle(loads[case], OURS) / inserts for case in SHARES}
     return [
-        Target(f"{BY_NAME[case].label}, beside pgbench's inserts", shares[case], ">=", least, "x")
+        Target(f"{BY_NAME[case].label}, beside pgbench's inserts", ratio(loads[case], OURS, INSERTS), ">=", least, "x")
         for case, least in SHARES.items()
     ]

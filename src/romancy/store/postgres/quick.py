@@ -93,8 +93,8 @@ class Quick:
 
     def answers(self, written: Sequence[str]) -> dict[int, Answer]:
         """The answers for what was written."""
-        indices = [self._index[instance_id] for instance_id in written]
-        return {index: _answer(self._batch[index]) for index in indices}
+        batch, known = self._batch, self._index
+        return {(index := known[instance_id]): _answer(batch[index]) for instance_id in written}
 
     def _gather(self, write: Write) -> bool:
         if type(write) is Create:
