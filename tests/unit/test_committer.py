@@ -191,6 +191,45 @@ async def test_many_are_written_in_two_halves(server: SlowStore, on_server: Comm
     assert all(source.answers == [Applied()] for source in sources)
 
 
+async def test_of_many_calls_and_runs_the_calls_are_one_half(server: SlowStore, on_server: Committer) -> None:
+    calls = [on_server.submit(create(f"call-{number}")) for number in range(5)]
+    calls.append(on_server.submit(beat("run-0")))
+    sources = [Source(f"run-{number}") for number in range(8)]
+    for source in sources:
+        on_server.enlist(source)
+    await rounds()
+    first, second = ids(server)
+    assert first == [*(f"call-{number}" for number in range(5)), "run-0", "run-0"], "an attempt is shown, then ended"
+    assert second == [f"run-{number}" for number in range(1, 8)]
+
+    server.gate.release()
+    server.gate.release()
+    await asyncio.gather(*calls)
+    await on_server.drained()
+    assert all(source.answers == [Applied()] for source in sources)
+
+
+async def test_runs_leave_a_batch_to_many_calls_but_not_before_their_attempts_are_shown(
+    server: SlowStore, on_server: Committer
+) -> None:
+    calls = [on_server.submit(create(f"call-{number}")) for number in range(8)] + [on_server.submit(beat("run-0"))]
+    sources = [Source("run-0"), Source("run-1")]
+    for source in sources:
+        on_server.enlist(source)
+    await rounds()
+    assert [len(batch) for batch in server.batches] == [9, 1], "both are under way"
+    assert ids(server)[1] == ["run-1"]
+
+    server.gate.release()
+    await asyncio.gather(*calls)
+    await rounds()
+    assert ids(server)[2:] == [["run-0"]]
+    server.gate.release()
+    server.gate.release()
+    await sources[0].answered_once.wait()
+    await on_server.drained()
+
+
 async def test_calls_wait_for_calls_and_runs_do_not(server: SlowStore, on_server: Committer) -> None:
     first = on_server.submit(create("a"))
     await rounds()

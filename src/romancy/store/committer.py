@@ -9,8 +9,9 @@ No delay is added: while one batch is being written, the next gathers. A host is
 free, so that everything it did since its last commit is one transition.
 
 A server can write while this process computes, so to a server two batches may be under way: a large one is written in two
-halves, and from then on one half computes while the other is written. Calls keep their order: they wait for calls. A run
-waits for calls that show an open attempt of its instance: written after the attempt's end, they would open it again.
+halves, and from then on one half computes while the other is written. Calls keep their order: they wait for calls, and are
+in one half. A run waits for calls that show an open attempt of its instance: written after the attempt's end, they would
+open it again.
 
 When the database itself fails (full, away), callers of `submit` are told at once and decide; transitions are written again,
 in order, until they succeed: what activities did must not be forgotten.
@@ -171,8 +172,11 @@ class Committer:
         self._idle.clear()
         try:
             await self._write(calls, pairs)
-            if self._sources and self._lanes > 1:  # in a moment those are ready too that were in between
+            # In a moment those are ready too that go on now, or were in between.
+            if self._sources or any(transition.hold for transition, _ in pairs):
+                self._called = True  # nobody else need look before
                 await asyncio.sleep(0)
+                self._called = False
         finally:
             self._under_way -= 1
             if not self._under_way:
@@ -191,9 +195,10 @@ class Committer:
         if self._showing and not calls:  # they wait, or are in the other batch
             self._sources = {source: None for source in sources if source.instance_id in self._showing}
             sources = [source for source in sources if source not in self._sources]
-        if self._lanes > 1 and not self._under_way and len(sources) >= _WORTH_HALVING:
-            half = len(sources) // 2
-            sources, self._sources = sources[:half], self._sources | dict.fromkeys(sources[half:])
+        number = len(calls) + len(sources)
+        if self._lanes > 1 and not self._under_way and sources and number >= _WORTH_HALVING:
+            here = max(number // 2 - len(calls), 0)
+            sources, self._sources = sources[:here], self._sources | dict.fromkeys(sources[here:])
             self._call_lane()
         pairs = self._again + [(made, source) for source in sources if (made := _take(source)) is not None]
         self._again = []
