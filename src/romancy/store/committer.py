@@ -173,7 +173,7 @@ class Committer:
         try:
             await self._write(calls, pairs)
             # In a moment those are ready too that go on now, or were in between.
-            if self._sources or any(transition.hold for transition, _ in pairs):
+            if self._lanes > 1 and (self._sources or any(transition.hold for transition, _ in pairs)):
                 self._called = True  # nobody else need look before
                 await asyncio.sleep(0)
                 self._called = False
