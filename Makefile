@@ -4,12 +4,14 @@
 .DEFAULT_GOAL := help
 export PYTHON
 
-.PHONY: help demo test check simulate bench chaos soak docs mutants coverage audit lock clean
+.PHONY: help demo test check simulate asyncio bench chaos soak docs mutants coverage audit lock clean
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-demo: .venv/.stamp ## run the demonstration
-	@.venv/bin/python -m romancy.demo
+# The large environment serves where it is there; else a small one with what the package itself imports.
+DEMO := $(if $(wildcard .venv/.stamp),.venv,.venv-demo)
+demo: $(DEMO)/.stamp ## run the demonstration
+	@$(DEMO)/bin/python -m romancy.demo
 
 test: .venv/.stamp ## run every test, and the property tests on the other Python versions found
 	@scripts/test
@@ -19,6 +21,10 @@ check: .venv/.stamp ## format, lint, imports, types and unit tests, in under a m
 
 simulate: .venv/.stamp ## run the engine under simulated faults; SEEDS=1000 SEED=first TRACE=1
 	@.venv/bin/python -m tests.simulation --seeds $(or $(SEEDS),1000) --seed $(or $(SEED),1) $(if $(TRACE),--trace)
+
+asyncio: .venv/.stamp ## run Python's own tests of asyncio inside workflows, live and replayed; TESTS='test_locks.*'
+	@.venv/bin/python -m tests.stdlib_asyncio $(if $(TESTS),'$(TESTS)')
+	@.venv/bin/python -m pytest tests/stdlib_asyncio -k anyio
 
 bench: .venv/.stamp ## run the benchmarks
 	@.venv/bin/python -m benchmarks
@@ -71,6 +77,10 @@ check-lint:
 
 .venv/.stamp: pyproject.toml constraints.txt
 	@python=$$(scripts/find-python) && echo "Setting up .venv ..." && scripts/venv .venv "$$python" logfire
+
+.venv-demo/.stamp: pyproject.toml constraints.txt
+	@python=$$(scripts/find-python) && echo "Setting up .venv-demo ..." && scripts/venv .venv-demo "$$python" \
+	    --only 'annotated-types|pydantic|pydantic-core|typing-extensions|typing-inspection'
 
 # For the property tests on one other version; the large tools are not needed there.
 .venv-%/.stamp: pyproject.toml constraints.txt

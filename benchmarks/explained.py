@@ -42,6 +42,8 @@ WALKED = {
     "old_outbox": "romancy_outbox_dead",
 }
 """Statements that may go along an index without looking for something in it."""
+ENDS = frozenset({"behind"})
+"""Statements that ask for the last rows of indexes."""
 _VALUES: dict[str, Any] = {
     "id": "waiting-1",
     "ids": "waiting-1",
@@ -120,6 +122,9 @@ async def generic(connection: Any, name: str) -> Plan:
 def faults(name: str, plan: Plan) -> list[str]:
     """The steps of a statement that read a whole table which may be large, or a whole index of it."""
     found = [step for step in steps(plan) if _reads_all(step) and step.get("Index Name") != WALKED.get(name, "")]
+    if name in ENDS:
+        few = [step for over in steps(plan) if over["Node Type"] == "Limit" for step in over["Plans"]]
+        found = [step for step in found if step not in few or "Index Name" not in step]
     return [_described(step) for step in found]
 
 

@@ -1,7 +1,7 @@
 """Django: an order and its workflow in one `transaction.atomic()`, and a link from the admin to the viewer.
 
-A whole project in one file. `python examples/django_app.py` serves it on port 8000: the admin at /admin/ (ada, lovelace),
-and the viewer, which knows who has logged in there, at /romancy/viewer/.
+A whole project in one file. `python examples/django_app.py` serves it on port 8000: the admin at /admin/ (for ada,
+whose password it prints), and the viewer, which knows who has logged in there, at /romancy/viewer/.
 
 Output with --once:
     POST /orders/: 201 {'order': 'order-1'}
@@ -13,8 +13,8 @@ Output with --once:
 
 import asyncio
 import re
+import secrets
 import sys
-from typing import Any
 
 import django
 import uvicorn
@@ -29,13 +29,14 @@ from httpx import ASGITransport, AsyncClient
 from romancy import ActivityContext, App, WorkflowContext, activity, workflow
 from romancy.integrations.django import mount, staff, using, viewer_link
 
+PASSWORD = secrets.token_urlsafe(12)
 CONTRIB = [f"django.contrib.{name}" for name in ("admin", "auth", "contenttypes", "sessions", "messages")]
 PROCESSORS = ("django.template.context_processors.request", "django.contrib.auth.context_processors.auth")
 MENU = """{% extends "admin/base_site.html" %}{% block userlinks %}<a href="/romancy/viewer/">Workflows</a> /
 {{ block.super }}{% endblock %}"""  # in a project: the file templates/admin/base_site.html
 
 settings.configure(
-    SECRET_KEY="for an example only",
+    SECRET_KEY=secrets.token_urlsafe(50),  # in a project: from outside
     ALLOWED_HOSTS=["localhost", "127.0.0.1"],
     ROOT_URLCONF=__name__,
     STATIC_URL="static/",
@@ -109,8 +110,8 @@ app = App("sqlite:///django_app.db", workflows=[fulfil], auth=staff)
 
 @transaction.atomic
 def place(request: HttpRequest) -> JsonResponse:
-    """The order and its workflow are there together, or neither is."""
-    order = Order.objects.create(id=request.POST["id"], item=request.POST["item"])
+    """The order and its workflow are there together, or neither is. The same request again changes nothing."""
+    order, _ = Order.objects.get_or_create(id=request.POST["id"], defaults={"item": request.POST["item"]})
     using(app).start_workflow(fulfil.with_options(instance_id=order.id), order.id)
     if order.item not in ("lamps", "chairs"):
         raise Http404(f"we have no {order.item}")
@@ -140,20 +141,21 @@ async def once() -> None:
         )
         stranger = await client.get("/romancy/viewer/")
         form = {"csrfmiddlewaretoken": (await client.get("/admin/login/")).cookies["csrftoken"]}
-        await client.post("/admin/login/", data={**form, "username": "ada", "password": "lovelace"})
+        await client.post("/admin/login/", data={**form, "username": "ada", "password": PASSWORD})
         ada = await client.get("/romancy/viewer/")
         print(f"the viewer: {stranger.status_code}, after the login {ada.status_code}")
         orders = (await client.get("/admin/__main__/order/")).text
         print("the admin:", *re.findall(r'<a href="/romancy/viewer/instance.*?</a>', orders))
 
 
-def prepare() -> Any:
+def prepare() -> None:
     """In a project: `manage.py migrate` and `manage.py createsuperuser`."""
     call_command("migrate", verbosity=0)
     if "orders" not in connection.introspection.table_names():
         with connection.schema_editor() as editor:
             editor.create_model(Order)
-    return User.objects.filter(username="ada").exists() or User.objects.create_superuser("ada", password="lovelace")
+    User.objects.filter(username="ada").delete()
+    User.objects.create_superuser("ada", password=PASSWORD)
 
 
 if __name__ == "__main__":
@@ -161,4 +163,5 @@ if __name__ == "__main__":
     if "--once" in sys.argv:
         asyncio.run(once())
     else:
+        print(f"log in as ada with {PASSWORD}")
         uvicorn.run(application)

@@ -50,16 +50,16 @@ async def tables(_: FastAPI) -> AsyncIterator[None]:
 
 app = App("sqlite:///fastapi_app.db", workflows=[fulfil])
 api = FastAPI(lifespan=lifespan(app, tables))
-api.mount("/romancy", app)
+api.mount("/romancy", app)  # answers this machine only: for others give the app auth=[Token(...)]
 Workflows = Annotated[App, Depends(current_app)]
 
 
 @api.post("/orders", status_code=201)
 async def place(order: str, item: str, number: int, workflows: Workflows) -> dict[str, str]:
-    """The order and its workflow are there together, or neither is. They are committed before the answer is sent."""
+    """The order and its workflow are committed together, before the answer. The same request again changes nothing."""
     async with AsyncSession(engine) as session, session.begin():
         row = {"id": order, "item": item, "number": number}
-        await session.execute(text("INSERT INTO orders VALUES (:id, :item, :number)"), row)
+        await session.execute(text("INSERT INTO orders VALUES (:id, :item, :number) ON CONFLICT DO NOTHING"), row)
         await workflows.using(session).start_workflow(fulfil.with_options(instance_id=order), order)
         if item not in ("lamps", "chairs"):
             raise HTTPException(404, f"we have no {item}")

@@ -46,7 +46,7 @@ def place() -> Any:
     order, item = request.form["order"], request.form["item"]
     with closing(sqlite3.connect(FILE)) as connection, connection:
         connection.execute("CREATE TABLE IF NOT EXISTS orders (id TEXT PRIMARY KEY, item TEXT)")
-        connection.execute("INSERT INTO orders VALUES (?, ?)", (order, item))
+        connection.execute("INSERT OR IGNORE INTO orders VALUES (?, ?)", (order, item))
         asyncio.run(app.using(connection).start_workflow(fulfil.with_options(instance_id=order), item))
     return {"order": order}, 202
 

@@ -10,7 +10,6 @@ Output with --once:
 
 import sys
 from typing import Any
-from urllib.parse import unquote
 
 import uvicorn
 from litestar import Litestar, asgi, get, post
@@ -52,9 +51,8 @@ async def show(order: FromPath[str]) -> dict[str, Any]:
 
 @asgi("/romancy", is_mount=True, copy_scope=True)
 async def romancy(scope: Scope, receive: Receive, send: Send) -> None:
-    """Events, the API and the viewer. Litestar adds a slash to the path: the app gets it as it came."""
-    path = unquote(scope["raw_path"].partition(b"?")[0].decode())
-    await app({**scope, "root_path": "/romancy", "path": path}, receive, send)  # type: ignore[arg-type]
+    """Events, the API and the viewer."""
+    await app(scope, receive, send)  # type: ignore[arg-type]
 
 
 site = Litestar([place, show, romancy], lifespan=[app])

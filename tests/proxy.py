@@ -226,3 +226,85 @@ async def _message(reader: asyncio.StreamReader) -> tuple[bytes, bytes]:
 def short(text: str) -> str:
     """A statement, short enough for the name of a test or a message."""
     return re.sub(r"\s+", " ", text).strip()[:60]
+
+
+class SilentLine:
+    """A line to a server of any kind that can fall silent: both sides believe that it holds, and nothing gets through."""
+
+    def __init__(self, target: tuple[str, int]) -> None:
+        self._target = target
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._speaks = asyncio.Event()
+        self._speaks.set()
+        self.port = 0
+
+    def address(self, database: str) -> str:
+        """The same database, over this line."""
+        parts = urlsplit(database)
+        user = f"{parts.username}@" if parts.username else ""
+        return f"{parts.scheme}://{user}127.0.0.1:{self.port}{parts.path}"
+
+    def silence(self) -> None:
+        """From now on nothing gets through; whoever connects is not greeted."""
+        self._speaks.clear()
+
+    def speak(self) -> None:
+        """What was held back gets through, and what comes."""
+        self._speaks.set()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._tasks.add(task)
+        server: asyncio.StreamWriter | None = None
+        try:
+            with suppress(asyncio.CancelledError, ConnectionError):
+                await self._speaks.wait()
+                answers, server = await asyncio.open_connection(*self._target)
+                ways = [
+                    asyncio.ensure_future(self._pass(reader, server)),
+                    asyncio.ensure_future(self._pass(answers, writer)),
+                ]
+                try:
+                    await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
+                finally:
+                    for way in ways:
+                        way.cancel()
+                    await asyncio.gather(*ways, return_exceptions=True)
+        finally:
+            for side in (writer, server):
+                if side is not None:
+                    side.transport.abort()
+            self._tasks.discard(task)
+
+    async def _pass(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(ConnectionError):
+            while data := await reader.read(65536):
+                await self._speaks.wait()
+                writer.write(data)
+                await writer.drain()
+
+    async def hang_up(self) -> None:
+        """Break all lines."""
+        for task in list(self._tasks):
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(set(self._tasks))
+
+
+@asynccontextmanager
+async def silent_line_to(database: str) -> AsyncIterator[SilentLine]:
+    """A line to the server of a database address."""
+    parts = urlsplit(database)
+    assert parts.hostname is not None
+    assert parts.port is not None
+    line = SilentLine((parts.hostname, parts.port))
+    server = await asyncio.start_server(line._serve, "127.0.0.1", 0)
+    line.port = server.sockets[0].getsockname()[1]
+    try:
+        yield line
+    finally:
+        server.close()
+        await asyncio.sleep(0.001)
+        await line.hang_up()
+        await server.wait_closed()

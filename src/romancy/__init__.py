@@ -14,7 +14,7 @@ from romancy.authoring.events import send_event, wait_event
 from romancy.authoring.groups import get_group_members, join_group, leave_group, send_to_group
 from romancy.authoring.recurrence import recur
 from romancy.authoring.waits import sleep, sleep_until
-from romancy.authoring.workflow import Workflow, workflow
+from romancy.authoring.workflow import Workflow, WorkflowRef, workflow
 from romancy.brokers.http import HTTPBroker
 from romancy.client import Client
 from romancy.codec import Compress, Encrypt, FileBlobs, Offload
@@ -42,6 +42,7 @@ from romancy.errors import (
     RomancyError,
     StoreError,
     TerminalError,
+    UnknownChannelModeError,
     WorkflowCancelledError,
     WorkflowFailedError,
     WorkflowIOError,
@@ -120,6 +121,7 @@ __all__ = [
     "TerminalError",
     "Token",
     "UndeliverableEvent",
+    "UnknownChannelModeError",
     "WaitingFor",
     "Workflow",
     "WorkflowCancelledError",
@@ -129,6 +131,7 @@ __all__ = [
     "WorkflowIOError",
     "WorkflowNotCancellableError",
     "WorkflowNotFoundError",
+    "WorkflowRef",
     "WorkflowResult",
     "WorkflowStuckError",
     "WorkflowTerminatedError",

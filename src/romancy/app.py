@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Never, ParamSpec, TypeVar, overload
+from itertools import chain
+from typing import TYPE_CHECKING, Any, Literal, Never, ParamSpec, TypeAlias, TypeVar, overload
 
-from romancy.auth import AuthOption
+from romancy.auth import AuthOption, Visitors
 from romancy.authoring.durations import Duration
+from romancy.authoring.guard import install as install_guard
 from romancy.authoring.signatures import refuse_unknown
 from romancy.authoring.sources import stored_source
 from romancy.authoring.starting import starts_of
-from romancy.authoring.workflow import Workflow
+from romancy.authoring.workflow import Workflow, WorkflowRef
 from romancy.broker import BrokerOption
 from romancy.client import Client
 from romancy.clock import Clock, monotonic
 from romancy.codec import PLAIN, CodecOption
-from romancy.core import guard, patch
+from romancy.core import patch
 from romancy.errors import StoreError
 from romancy.figures import Figure, build_info, gauge
 from romancy.handle import WorkflowHandle
@@ -28,30 +29,38 @@ from romancy.ids import Ids
 from romancy.ingress.entrance import load_extra, open_guarded, open_http
 from romancy.ingress.types import ASGIApp, HTTPSettings, Receive, Scope, Send
 from romancy.manage.batches import Batches
+from romancy.manage.cards import card_key, written_card
 from romancy.manage.schemas import input_schema, read_input
 from romancy.manage.service import DatabaseManager
+from romancy.model.operators import Jam
 from romancy.model.policy import RetryPolicy
 from romancy.model.status import Status
 from romancy.model.talk import Event
 from romancy.model.transition import Accepted, Answer, Applied, Create, Ending, Existing, RequestKind
 from romancy.outbox.relay import Relay, RelayOptions
+from romancy.sending import Starts
 from romancy.store.open import kind_of
 from romancy.using import check_same
 from romancy.worker.alarms import Alarms
 from romancy.worker.figures import figures_of
 from romancy.worker.finder import Finder
 from romancy.worker.telling import Teller
+from romancy.worker.unanswered import begun_by
 from romancy.worker.upkeep import Upkeep
 from romancy.worker.worker import Worker, WorkerOptions
 
 if TYPE_CHECKING:
     from romancy.api.watch import Watcher
     from romancy.ingress.asgi import More
+    from romancy.store.port import Store
 
+Guard: TypeAlias = Literal["raise", "warn", "off"]
 P = ParamSpec("P")
 R = TypeVar("R")
 
 _log = logging.getLogger("romancy.http")
+_HEALTH = 5.0
+"""Seconds that a health check waits for the database."""
 
 
 class App(Client):
@@ -62,6 +71,7 @@ class App(Client):
     """
 
     _may_start_unknown = False
+    _visitors: Visitors
 
     def __init__(
         self,
@@ -75,6 +85,7 @@ class App(Client):
         outbox_interval: Duration | None = None,
         outbox_batch_size: int | None = None,
         outbox_retention: Duration | None = None,
+        outbox_relay: bool | None = None,
         default_retry: RetryPolicy | None = None,
         auto_migrate: bool | None = None,
         max_concurrent_workflows: int | None = None,
@@ -82,6 +93,7 @@ class App(Client):
         cache_size: int | None = None,
         heartbeat_interval: Duration | None = None,
         lease_timeout: Duration | None = None,
+        max_losses: int | None = None,
         poll_interval: Duration | None = None,
         pool_size: int | None = None,
         listen_notify: bool | None = None,
@@ -98,6 +110,7 @@ class App(Client):
         max_body_size: int | None = None,
         request_timeout: Duration | None = None,
         block_warning: Duration | None = None,
+        guard: Guard | None = None,
         refuse_blocking_io: bool | None = None,
         clock: Clock | None = None,
         ids: Ids | None = None,
@@ -113,6 +126,7 @@ class App(Client):
             "outbox_interval": outbox_interval,
             "outbox_batch_size": outbox_batch_size,
             "outbox_retention": outbox_retention,
+            "outbox_relay": outbox_relay,
             "default_retry": default_retry,
             "auto_migrate": auto_migrate,
             "max_concurrent_workflows": max_concurrent_workflows,
@@ -120,6 +134,7 @@ class App(Client):
             "cache_size": cache_size,
             "heartbeat_interval": heartbeat_interval,
             "lease_timeout": lease_timeout,
+            "max_losses": max_losses,
             "poll_interval": poll_interval,
             "pool_size": pool_size,
             "listen_notify": listen_notify,
@@ -136,6 +151,7 @@ class App(Client):
             "max_body_size": max_body_size,
             "request_timeout": request_timeout,
             "block_warning": block_warning,
+            "guard": guard,
             "refuse_blocking_io": refuse_blocking_io,
         }
         self._configure(given, workflows, clock, ids)
@@ -147,7 +163,10 @@ class App(Client):
         self._with_heart = True
         self._reserved = 0
         self._http: ASGIApp | None = None
+        self._visitors = Visitors()  # pyright: ignore[reportIncompatibleVariableOverride]
         self._watcher: Watcher | None = None
+        self._asking: asyncio.Task[bool] | None = None
+        """Asks the database whether it answers."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve as an ASGI application: events in, health out. Needs `romancy[http]`."""
@@ -158,7 +177,7 @@ class App(Client):
 
     def _http_settings(self) -> HTTPSettings:
         options = self._options
-        return HTTPSettings(options["max_body_size"], options["request_timeout"], options["auth"])
+        return HTTPSettings(options["max_body_size"], options["request_timeout"], options["auth"], self._visitors)
 
     def behind_auth(self, inner: ASGIApp, *, role: str = "admin") -> ASGIApp:
         """An ASGI application of yours, for callers of this role by the app's `auth`; without `auth`, for this machine.
@@ -187,13 +206,38 @@ class App(Client):
         """None while this app can do its work; otherwise why it cannot."""
         if self._opened is None or self._worker is None or self._finder is None:
             return "the app is not running"
+        if self._asking is None:  # one question at a time, however often and by whomever this is asked
+            self._asking = asyncio.get_running_loop().create_task(self._ask(self._opened), name="romancy-ready")
+        asking = self._asking
+        await asyncio.wait({asking}, timeout=_HEALTH)
+        if not asking.done():
+            _log.warning("not ready: the database has not answered for %g s", _HEALTH)
+            return "the database does not answer"
+        if asking.cancelled() or not asking.result():
+            return "the database cannot be reached; the log says why"
+        if self._worker is None or self._finder is None:
+            return "the app is not running"
+        return self._worker.committer.trouble or self._finder.stalled()
+
+    async def _ask(self, store: Store) -> bool:
         try:
-            await self._opened.workers()
+            await store.workers()
         except StoreError as error:
             # Health checks are for everybody, and the database's words name hosts, users and paths.
             _log.warning("not ready: %s", error)
-            return "the database cannot be reached; the log says why"
-        return self._finder.stalled()
+        except Exception:
+            _log.exception("not ready: the database could not be asked")
+        else:
+            return True
+        finally:
+            self._asking = None
+        return False
+
+    async def _stop_asking(self) -> None:
+        asking, self._asking = self._asking, None
+        if asking is not None:
+            asking.cancel()
+            await asyncio.wait({asking})
 
     def figures(self) -> list[Figure]:
         """What this process counts, for `GET /metrics`."""
@@ -217,7 +261,7 @@ class App(Client):
     async def _start(self) -> None:
         patch.install()
         if self._options["refuse_blocking_io"]:
-            guard.install()
+            install_guard(everywhere=True)
         self._registry.all()  # two workflows under one name are told before anything is opened
         await super()._start()
         try:
@@ -251,7 +295,11 @@ class App(Client):
             self._tally.workflows[workflow.name]  # shown from the start, with zeros: or the first of each would not be seen
             code = self._registry.code(workflow)
             source = stored_source(workflow.fn)
-            await self._store.save_source(code, workflow.name, workflow.version, source, now=self._clock.now())
+            about, now = (workflow.name, workflow.version), self._clock.now()
+            await self._store.save_source(code, *about, source, now=now)
+            key, card = card_key(*about), written_card(workflow)
+            if key is not None and await self._store.source(key) != card:
+                await self._store.save_source(key, *about, card, now=now, replace=True)
         handlers = [(one.name, one.version, one.event_handler) for one in self._registry.all()]
         await self._store.save_handlers(handlers, now=self._clock.now())
         await self._upkeep.start(heart=self._with_heart)
@@ -281,6 +329,7 @@ class App(Client):
                 tally=self._tally,
             )
             for name, broker in self._brokers.items()
+            if options["outbox_relay"]
         ]
         worker.on_put_out = self._put_out
         for relay in self._relays:
@@ -290,8 +339,11 @@ class App(Client):
         for relay in self._relays:
             relay.look()
 
+    def _jam(self) -> Jam | None:
+        return None if self._worker is None else self._worker.jam()
+
     def _alarms(self) -> Alarms:
-        return Alarms(self._clock)
+        return Alarms(self._clock.now)
 
     def _worker_options(self) -> WorkerOptions:
         options = self._options
@@ -303,9 +355,11 @@ class App(Client):
             cache_size=options["cache_size"],
             heartbeat_interval=options["heartbeat_interval"],
             lease_timeout=options["lease_timeout"],
+            max_losses=options["max_losses"],
             poll_interval=options["poll_interval"],
             shutdown_timeout=options["shutdown_timeout"],
             block_warning=options["block_warning"],
+            guard=options["guard"],
             instance_retention=options["instance_retention"],
             event_retention=options["event_retention"],
             message_retention=options["message_retention"],
@@ -327,6 +381,7 @@ class App(Client):
 
     async def _stop(self) -> None:
         self._end_streams()
+        await self._stop_asking()
         worker, self._worker = self._worker, None
         if worker is not None:
             assert self._finder is not None
@@ -343,9 +398,18 @@ class App(Client):
             await self._upkeep.stop()
             if worker.teller is not None:
                 await worker.teller.close(max(deadline - monotonic(), 1.0))
-            with contextlib.suppress(StoreError):  # the lease will run out instead
-                await self._store.release(worker.id, now=self._clock.now())
+            await self._release(worker)
         await super()._stop()
+
+    async def _release(self, worker: Worker) -> None:
+        try:
+            await self._store.release(worker.id, now=self._clock.now())
+        except StoreError as error:  # the lease will run out instead
+            _log.warning(
+                "what this worker owns could not be given back, others take it when its lease has run out: %s", error
+            )
+        except Exception:
+            _log.exception("what this worker owns could not be given back, others take it when its lease has run out")
 
     async def _stop_batches(self) -> None:
         batches, self._batches = self._batches, None
@@ -360,6 +424,7 @@ class App(Client):
             return
         assert self._committer is not None
         store.on_foreign_commit = None
+        await self._stop_asking()
         await self._stop_batches()
         await self._committer.abandon()
         if worker is not None:
@@ -382,20 +447,30 @@ class App(Client):
         return input_schema(self._registry.resolve(wf))
 
     async def start_with_input(
-        self, wf: Workflow[..., Any] | str, input: Mapping[str, Any], /, *, instance_id: str | None = None
+        self,
+        wf: Workflow[..., Any] | str,
+        input: Mapping[str, Any],
+        /,
+        *,
+        instance_id: str | None = None,
+        actor: str | None = None,
     ) -> WorkflowHandle[Any]:
         """Start a workflow with JSON from outside: an object with its parameters, as `input_schema` describes it.
 
-        Raises `PayloadError` that says what is wrong with each field, and what `start_workflow` raises.
+        `actor` says who starts it, for the audit; without one nothing is written down there. Raises `PayloadError` that says
+        what is wrong with each field, and what `start_workflow` raises.
         """
         workflow = self._registry.resolve(wf)
         args, kwargs = read_input(workflow, input)
-        return await self.start_workflow(workflow.with_options(instance_id=instance_id), *args, **kwargs)
+        handle = await self.start_workflow(workflow.with_options(instance_id=instance_id), *args, **kwargs)
+        if actor:
+            await self._note(actor, "start", [(handle.instance_id, workflow.name)])
+        return handle
 
     @overload
     async def start_workflow(self, wf: Workflow[P, R], /, *args: P.args, **kwargs: P.kwargs) -> WorkflowHandle[R]: ...
     @overload
-    async def start_workflow(self, wf: str, /, *args: Any, **kwargs: Any) -> WorkflowHandle[Any]: ...
+    async def start_workflow(self, wf: str | WorkflowRef, /, *args: Any, **kwargs: Any) -> WorkflowHandle[Any]: ...
     async def start_workflow(self, wf: Any, /, *args: Any, **kwargs: Any) -> WorkflowHandle[Any]:
         """Start a workflow; it runs here at once if there is room. As `Client.start_workflow` otherwise."""
         committer, worker = self._write(), self._worker
@@ -406,15 +481,19 @@ class App(Client):
         # Begun by the answer, not after the await: a caller that goes away meanwhile must not leave it ours and never begun.
         written = committer.submit(create, partial(self._created, create, workflow, worker if here else None))
         self._reserved += here
+        if worker is not None and here:
+            worker.unanswered.ask([create.instance_id])
         answer = await written
         if isinstance(answer, Existing):
-            check_same(create, answer)
+            check_same(create, answer, workflow, hidden=self._hides)
         return self._handle(create.instance_id, workflow)
 
     def _created(
         self, create: Create, workflow: Workflow[..., Any], worker: Worker | None, answer: Answer | StoreError
     ) -> None:
-        self._reserved -= worker is not None
+        if worker is not None:
+            self._reserved -= 1
+            worker.unanswered.answered([create.instance_id])
         if not isinstance(answer, Applied):
             return
         if worker is None:
@@ -429,12 +508,19 @@ class App(Client):
         owner = worker.id if worker is not None and worker.room > self._reserved else None
         return starts_of(self._registry, event, self._ids, now=now, owner=owner)
 
-    def _said(self, starts: tuple[tuple[Create, ...], ...], answer: Answer | StoreError) -> None:
-        if self._worker is not None and isinstance(answer, Applied | Accepted):
-            self._worker.spread(answer, [create for creates in starts for create in creates])
+    def _saying(self, starts: Starts) -> None:
+        if self._worker is not None:
+            self._worker.unanswered.ask(begun_by(chain(*starts)))
+
+    def _said(self, starts: Starts, answer: Answer | StoreError) -> None:
+        if self._worker is None:
+            return
+        self._worker.unanswered.answered(begun_by(chain(*starts)))
+        if isinstance(answer, Applied | Accepted):
+            self._worker.spread(answer, [*chain(*starts)])
 
     def _runs_here(self, instance_id: str) -> bool:
-        return self._worker is not None and self._worker.runs(instance_id)
+        return self._worker is not None and self._worker.has(instance_id)
 
     def _ended(self, instance_id: str, status: Status, ending: Ending) -> None:
         if self._results is not None:

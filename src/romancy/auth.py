@@ -1,7 +1,7 @@
 """Who may call over HTTP, and what.
 
 A caller shows a token (`Authorization: Bearer ...`) and has the role of that token. Instead of tokens a function may
-decide: it gets the ASGI scope of the request and gives back a role, or None for a stranger.
+decide: it gets the ASGI scope of the request and gives back a role, or a role and a name, or None for a stranger.
 
 A browser cannot send that header when it opens a page: it exchanges the token for a session, which it keeps as a cookie.
 A session is signed with the token itself. So every process that knows the token knows its sessions, none has to be kept,
@@ -12,16 +12,19 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from romancy.clock import MICROS, to_micros
 
+_LOG = logging.getLogger("romancy.http")
 _SESSION = 12 * 3600 * MICROS
 """How long a session lasts, unless its token ends earlier."""
+_LONGEST_NAME = 200
 
 
 class Role(StrEnum):
@@ -95,8 +98,37 @@ class Session:
     seconds: int
 
 
-Decide: TypeAlias = Callable[[Mapping[str, Any]], str | Awaitable[str | None] | None]
-AuthOption: TypeAlias = Sequence[Token] | Decide
+@dataclass(slots=True)
+class Visitors:
+    """What is known of callers on other machines."""
+
+    served_on: str = ""
+    """The name or address on which `romancy serve` listens."""
+    exposed: bool = False
+    """Other machines can reach that."""
+    refused: int = 0
+    """Events that came from elsewhere, and had to be refused because there is no `auth`."""
+
+    def note(self, client: object) -> None:
+        """An event was refused; the first is logged."""
+        self.refused += 1
+        if self.refused == 1:
+            _LOG.warning(
+                "an event from %.100r was refused: without auth, events are taken from this machine only. Give the app "
+                "auth=[Token(...)] and the sender a token; auth='open' takes events from every machine.",
+                client,
+            )
+
+
+Decision: TypeAlias = str | tuple[str, str] | None
+"""A role, or a role and who has it, as the record of what was done says; None for a stranger."""
+Decide: TypeAlias = Callable[[Mapping[str, Any]], Decision | Awaitable[Decision]]
+AuthOption: TypeAlias = Sequence[Token] | Decide | Literal["open"]
+
+
+@dataclass(frozen=True, slots=True)
+class Open:
+    """Said in so many words: events are taken from every machine, and nothing else is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,16 +159,29 @@ class Tokens:
         return next((one for one in fits if one.valid(now) and now < int(end)), None)
 
 
-def read_auth(given: Any) -> Tokens | Decide | None:
+def read_decision(decided: Any) -> Caller | None:
+    """Who calls, by what a function has said. Raises ValueError if that is no role."""
+    if decided is None:
+        return None
+    role, name = decided if isinstance(decided, tuple) else (decided, "")
+    known = _role(role)
+    return Caller(str(name)[:_LONGEST_NAME] or f"role {known.value}", known)
+
+
+def read_auth(given: Any) -> Tokens | Decide | Open | None:
     """The option `auth`: tokens, a function, or the text of the environment variable. Raises ValueError."""
-    if given is None or isinstance(given, Tokens):
+    if given is None or isinstance(given, Tokens | Open):
         return given
+    if given == "open":
+        return Open()
     if isinstance(given, str):
         return Tokens(tuple(_from_text(part) for part in given.split(",")))
     if callable(given):
         return given  # type: ignore[no-any-return]
     if not isinstance(given, Sequence) or not given or not all(isinstance(one, Token) for one in given):
-        raise ValueError("give a list of Token(...), or a function; in the variable `role:token`, separated by commas")
+        raise ValueError(
+            "give a list of Token(...), a function, or 'open'; in the variable `role:token`, separated by commas"
+        )
     return Tokens(tuple(given))
 
 

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
+import logging
+import socket
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from typing import Any, Never, ParamSpec, TypeVar, overload
 
+from romancy.auth import Visitors
 from romancy.authoring.durations import Duration, micros
 from romancy.authoring.signatures import refuse_unknown
 from romancy.authoring.starting import creation
-from romancy.authoring.workflow import Workflow
+from romancy.authoring.workflow import Workflow, WorkflowRef
 from romancy.broker import BrokerOption
 from romancy.clock import MICROS, Clock, to_micros
 from romancy.codec import CodecOption, is_encoded, not_decoded
@@ -22,6 +25,7 @@ from romancy.errors import (
     CodecError,
     ConfigurationError,
     InvalidWorkflowStateError,
+    StoreError,
     WorkflowCancelledError,
     WorkflowFailedError,
     WorkflowNotCancellableError,
@@ -42,6 +46,7 @@ from romancy.model.instance import (
     Stored,
     WorkflowResult,
 )
+from romancy.model.operators import Deeded, Jam
 from romancy.model.status import Status
 from romancy.model.transition import Create, Existing, Refused, Request, RequestKind
 from romancy.sending import Sending, page_limit
@@ -66,6 +71,7 @@ _SCAN_WINDOW = 200
 _SCAN_LIMIT = 20_000
 """How many instances one search by input looks at before it gives back a token to go on from."""
 _HISTORY_PAGE = 200
+_audit = logging.getLogger("romancy.audit")
 
 
 class Client(Sending):
@@ -73,6 +79,13 @@ class Client(Sending):
 
     >>> client = Client("sqlite:///orders.db")  # async with client: await client.start_workflow(...)
     """
+
+    _visitors: Visitors | None = None
+    """Known to an app, which can be served over HTTP."""
+
+    def _jam(self) -> Jam | None:
+        """What holds every slot for activities in this process; a client has no worker."""
+        return None
 
     def __init__(
         self,
@@ -103,7 +116,7 @@ class Client(Sending):
     @overload
     async def start_workflow(self, wf: Workflow[P, R], /, *args: P.args, **kwargs: P.kwargs) -> WorkflowHandle[R]: ...
     @overload
-    async def start_workflow(self, wf: str, /, *args: Any, **kwargs: Any) -> WorkflowHandle[Any]: ...
+    async def start_workflow(self, wf: str | WorkflowRef, /, *args: Any, **kwargs: Any) -> WorkflowHandle[Any]: ...
     async def start_workflow(self, wf: Any, /, *args: Any, **kwargs: Any) -> WorkflowHandle[Any]:
         """Start a workflow; returns when the instance is durable.
 
@@ -114,7 +127,7 @@ class Client(Sending):
         create, workflow = self._creation(wf, args, kwargs)
         answer = await self._write().submit(create)
         if isinstance(answer, Existing):
-            check_same(create, answer)
+            check_same(create, answer, workflow, hidden=self._hides)
         return self._handle(create.instance_id, workflow)
 
     def _creation(
@@ -124,23 +137,31 @@ class Client(Sending):
         try:
             workflow = self._registry.resolve(wf)
         except WorkflowNotFoundError:
-            if not isinstance(wf, str) or not self._may_start_unknown:
+            if not isinstance(wf, str | WorkflowRef) or not self._may_start_unknown:
                 raise
             return self._creation_by_name(wf, args, kwargs, now), None
-        raw = workflow.codec.encode(args, kwargs)
+        try:
+            raw = workflow.codec.encode(args, kwargs)
+        except TypeError as error:
+            if "instance_id" in kwargs and "instance_id" not in workflow.codec.parameters:
+                raise TypeError(
+                    f"{error}. To choose the id: start_workflow({workflow.name}.with_options(instance_id=...), ...)"
+                ) from error
+            raise
         return creation(self._registry, workflow, raw, self._ids, now=now, owner=owner), workflow
 
     _may_start_unknown = True
     """A client may start workflows whose code is elsewhere."""
 
-    def _creation_by_name(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], now: int) -> Create:
+    def _creation_by_name(self, wf: str | WorkflowRef, args: tuple[Any, ...], kwargs: dict[str, Any], now: int) -> Create:
+        name, instance_id = (wf, None) if isinstance(wf, str) else (wf.name, wf.instance_id)
         if args:
             raise ConfigurationError(
                 f"Workflow {name!r} is not known here, so its parameters have no order: pass the arguments by name, or give "
                 "the client the workflow (workflows=[...])."
             )
         raw = ValueCodec(dict[str, Any], what=f"arguments of workflow {name!r}").encode(kwargs)
-        return Create(self._ids.instance_id(now), name, "", raw, raw[:0], now)
+        return Create(instance_id or self._ids.instance_id(now), name, "", raw, raw[:0], now)
 
     def _handle(self, instance_id: str, workflow: Workflow[..., Any] | None) -> WorkflowHandle[Any]:
         return WorkflowHandle(self, instance_id, workflow.result.decode if workflow is not None else value_of)
@@ -277,33 +298,57 @@ class Client(Sending):
         await self._require(instance_id)
         return [journal_of(one) for one in await self._store.journal(instance_id)]
 
-    # --- steering
+    # --- steering; `actor` says who asks, for the audit
 
-    async def cancel_workflow(self, instance_id: str, reason: str | None = None) -> None:
+    async def cancel_workflow(self, instance_id: str, reason: str | None = None, *, actor: str | None = None) -> None:
         """Ask for cancellation; returns when the request is durable.
 
         Raises `WorkflowNotCancellableError` after the end, `WorkflowNotFoundError` for an unknown id.
         """
-        await self._request(instance_id, RequestKind.CANCEL, reason)
+        await self._steer(instance_id, RequestKind.CANCEL, reason, actor)
 
-    async def pause_workflow(self, instance_id: str, reason: str | None = None) -> None:
+    async def pause_workflow(self, instance_id: str, reason: str | None = None, *, actor: str | None = None) -> None:
         """Let nothing new start in an instance until it is resumed; running attempts finish."""
-        await self._request(instance_id, RequestKind.PAUSE, reason)
+        await self._steer(instance_id, RequestKind.PAUSE, reason, actor)
 
-    async def resume_workflow(self, instance_id: str) -> None:
+    async def resume_workflow(self, instance_id: str, *, actor: str | None = None) -> None:
         """Let a paused instance go on; a blocked one is tried again."""
-        await self._request(instance_id, RequestKind.RESUME, None)
+        await self._steer(instance_id, RequestKind.RESUME, None, actor)
 
-    async def terminate_workflow(self, instance_id: str, reason: str | None = None) -> None:
+    async def terminate_workflow(self, instance_id: str, reason: str | None = None, *, actor: str | None = None) -> None:
         """End an instance at once, without compensation."""
-        await self._request(instance_id, RequestKind.TERMINATE, reason)
+        await self._steer(instance_id, RequestKind.TERMINATE, reason, actor)
 
-    async def retry_workflow(self, instance_id: str) -> None:
-        """Run a failed instance again from the activity that failed; what was compensated runs again."""
-        await self._request(instance_id, RequestKind.RETRY, None)
+    async def retry_workflow(self, instance_id: str, *, actor: str | None = None) -> None:
+        """Run a failed instance again from where it failed, with the code of now; what was compensated runs again."""
+        await self._steer(instance_id, RequestKind.RETRY, None, actor)
 
-    async def _request(self, instance_id: str, kind: RequestKind, reason: str | None, by: str = "") -> None:
-        request = Request(instance_id, kind, self._clock.now(), reason, by)
+    async def _steer(self, instance_id: str, kind: RequestKind, reason: str | None, actor: str | None) -> None:
+        """Ask something of an instance, and write down who did."""
+        actor = actor or self._program()
+        await self._request(instance_id, kind, reason, actor, audited=True)
+        _audit.info("%s by %r: %r %r", kind.value, actor, instance_id, reason or "")
+
+    def _program(self) -> str:
+        """Who steers where nobody is named: this program."""
+        return f"{self._options['service_name'] or 'program'}@{socket.gethostname()}"
+
+    async def _note(self, actor: str, deed: str, lines: Iterable[tuple[str | None, str]]) -> None:
+        """Write down who did what. What was done is done: that it cannot be written down does not undo it."""
+        now = self._clock.now()
+        rows = [Deeded(0, now, actor, deed, instance_id, detail) for instance_id, detail in lines]
+        for row in rows:  # as literals: no line breaks of strangers
+            _audit.info("%s by %r: %r %r", deed, actor, row.instance_id, row.detail)
+        try:
+            if rows:
+                await self._store.note_deeds(rows)
+        except StoreError as error:
+            _audit.warning("%s by %r could not be written into the database: %s", deed, actor, error)
+
+    async def _request(
+        self, instance_id: str, kind: RequestKind, reason: str | None, by: str, *, audited: bool = False
+    ) -> None:
+        request = Request(instance_id, kind, self._clock.now(), reason, by, audited)
         answer = await self._write().submit(request, partial(self._said, ()))
         if isinstance(answer, Refused):
             raise _refusal(instance_id, kind, answer.status)

@@ -74,6 +74,11 @@ class Connected:
             coder=self._options["codec"] or PLAIN,
         )
 
+    @property
+    def _hides(self) -> bool:
+        """What is stored is encrypted: it must not be shown in messages."""
+        return (self._options["codec"] or PLAIN).hides
+
     def _goes_on(self, instance_id: str) -> bool:
         """This process goes on by itself with an instance that is called."""
         return False

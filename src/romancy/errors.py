@@ -3,6 +3,7 @@
     Exception
     └── RomancyError
         ├── ConfigurationError            an option, decorator or database address is wrong
+        │   └── UnknownChannelModeError   subscribe() was given a mode that there is not
         ├── StoreError                    the database refused, is away, full, corrupt or newer than this code
         │   └── CodecError                stored data is encoded, and this process lacks the key or the layer
         ├── PayloadError                  a value cannot be stored, or stored data does not fit its type
@@ -29,7 +30,8 @@
         └── BrokerError                   a broker did not take an event: it is tried again
             └── EventRejectedError        ... and never will
 
-Errors advise: what happened, to which id, what was expected, what to do. All timeouts are `TimeoutError` too.
+Errors advise: what happened, to which id, what was expected, what to do. All timeouts are `TimeoutError` too;
+`PayloadError` and `UnknownChannelModeError` are `ValueError` too.
 """
 
 from __future__ import annotations
@@ -43,6 +45,10 @@ class ConfigurationError(RomancyError):
     """An option, a decorator or a database address is wrong."""
 
 
+class UnknownChannelModeError(ConfigurationError, ValueError):
+    """There is no such mode of channels."""
+
+
 class StoreError(RomancyError):
     """The database refused, is away, full, corrupt, or newer than this code."""
 
@@ -53,7 +59,7 @@ class CodecError(StoreError):
     """Stored data is encoded, and this process lacks the key, the layer or the blob to decode it."""
 
 
-class PayloadError(RomancyError):
+class PayloadError(RomancyError, ValueError):
     """A value cannot be stored, or stored data does not fit the type it is read as."""
 
 
@@ -102,7 +108,7 @@ class ActivityIDConflictError(RomancyError):
 
 
 class WorkflowIOError(RomancyError):
-    """Workflow code asked its loop for I/O, a thread, a process or an executor."""
+    """Workflow code asked its loop for I/O, a thread, a process or an executor, or used what the guard refuses."""
 
 
 class WorkflowStuckError(RomancyError):

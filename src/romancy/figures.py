@@ -198,6 +198,8 @@ class Tally:
         self.commits = Histogram(_COMMITS)
         self.batches = Histogram(_BATCHES, 1)
         self.lags = {"alarm": Histogram(_LAGS), "look": Histogram(_LAGS)}
+        self.instances_lost = 0
+        self.instances_set_aside = 0
         self.warm_hits = 0
         self.replays = Histogram(_COMMITS)
         self.loop_lag = Histogram(_LAGS)
@@ -246,6 +248,14 @@ class Tally:
     def _of_work(self) -> list[Figure]:
         return [
             histogram("romancy_claim_lag_seconds", "From the time instances were due to their claim.", self.lags, "by"),
+            counter(
+                "romancy_instances_lost_total", "Instances that were taken from dead workers here.", self.instances_lost
+            ),
+            counter(
+                "romancy_instances_set_aside_total",
+                "Instances that were paused here because they had lost too many workers.",
+                self.instances_set_aside,
+            ),
             counter("romancy_warm_hits_total", "Waiting instances that went on from memory.", self.warm_hits),
             counter("romancy_replays_total", "Instances that were replayed from their history.", self.replays.count),
             histogram("romancy_replay_seconds", "How long replays took.", self.replays),

@@ -22,6 +22,7 @@ from typing import Any, TypeAlias
 
 from romancy.model.instance import Error
 from romancy.model.talk import ReceivedEvent
+from romancy.naming import find_named
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -359,11 +360,13 @@ HooksOption: TypeAlias = Hooks | Sequence[Hooks]
 
 
 def read_hooks(value: Any) -> tuple[Hooks, ...]:
-    """What was given as `hooks`. Raises `ValueError` for what is none."""
+    """What was given as `hooks`; as a text, where to find them: `module:name`, separated by commas. Raises `ValueError`."""
+    if isinstance(value, str):
+        return tuple(one for text in value.split(",") for one in read_hooks(find_named(text, "hooks")))
     given: tuple[Any, ...] = tuple(value) if isinstance(value, list | tuple) else (value,)
     for one in given:
         if not isinstance(one, Hooks):
-            raise ValueError("give objects of classes that inherit from Hooks (it cannot be set by an environment variable)")
+            raise ValueError("give objects of classes that inherit from Hooks")
     return given
 
 

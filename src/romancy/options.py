@@ -84,10 +84,31 @@ def _number(text: str) -> float:
         return math.nan  # no number either: refused with the sentence for all that is none
 
 
+_POLICY_NUMBERS = ("max_attempts", "initial_interval", "multiplier", "max_interval", "max_duration", "jitter")
+"""What a text can say of a policy. Its exceptions are classes, and need code."""
+
+
 def _policy(value: Any) -> RetryPolicy:
-    if not isinstance(value, RetryPolicy):
-        raise ValueError("give a RetryPolicy (it cannot be set by an environment variable)")
-    return value
+    if isinstance(value, RetryPolicy):
+        return value
+    if not isinstance(value, str) or not value:
+        raise ValueError("give a RetryPolicy, or a text such as 'max_attempts=3,initial_interval=0.5'")
+    numbers: dict[str, Any] = {}
+    for part in value.split(","):
+        name, _, text = (piece.strip() for piece in part.partition("="))
+        if name not in _POLICY_NUMBERS:
+            raise ValueError(f"{part.strip()!r} is none of {', '.join(_POLICY_NUMBERS)}, each as name=number")
+        numbers[name] = int(text) if text.isdecimal() else _number(text)
+    try:
+        return RetryPolicy(**numbers)
+    except ConfigurationError as error:
+        raise ValueError(str(error).rstrip(".")) from error
+
+
+def _guard(value: Any) -> str:
+    if value not in ("raise", "warn", "off"):
+        raise ValueError("give 'raise', 'warn' or 'off'")
+    return str(value)
 
 
 OPTIONS = (
@@ -105,19 +126,41 @@ OPTIONS = (
         read_brokers,
         "Who gets the events that are sent here, beside the workflows: brokers, or addresses. Default: nobody.",
     ),
-    Option("hooks", (), read_hooks, "Objects that are told what happens, once it is durable."),
+    Option(
+        "hooks",
+        (),
+        read_hooks,
+        "Objects that are told what happens, once it is durable; in the variable `module:name`, separated by commas.",
+    ),
     Option("outbox_interval", 1.0, _seconds(0.01), "Seconds between two looks for events that others left for the brokers."),
     Option("outbox_batch_size", 100, _count(1), "How many events are taken out of the outbox at once for one broker."),
     Option(
         "outbox_retention", None, _seconds(0), "Seconds after which events that were given up are deleted. Default: never."
     ),
-    Option("default_retry", RetryPolicy(), _policy, "How activities are retried that do not say so themselves."),
+    Option(
+        "outbox_relay",
+        True,
+        _flag,
+        "Hand events from the outbox to the brokers here. False: this app only puts them there, for one that relays.",
+    ),
+    Option(
+        "default_retry",
+        RetryPolicy(),
+        _policy,
+        "How activities are retried that do not say so themselves; in the variable `max_attempts=3,initial_interval=0.5`.",
+    ),
     Option("auto_migrate", True, _flag, "Bring the database's schema up to date at start-up."),
     Option("max_concurrent_workflows", 1000, _count(1), "How many instances run here at once; waiting ones do not count."),
     Option("max_concurrent_activities", 100, _count(1), "How many attempts of activities run here at once."),
     Option("cache_size", 1000, _count(0), "How many waiting instances stay in memory, ready to go on without a replay."),
     Option("heartbeat_interval", 5.0, _seconds(0.01), "Seconds between two signs of life of this worker."),
     Option("lease_timeout", 30.0, _seconds(0.02), "Seconds of silence after which a worker's instances are taken over."),
+    Option(
+        "max_losses",
+        3,
+        _count(0),
+        "How many workers an instance may lose without recording anything in between before it is paused; 0: any number.",
+    ),
     Option("poll_interval", 1.0, _seconds(0.01), "Seconds between two looks for instances that nobody runs."),
     Option("pool_size", 8, _count(2), "How many connections to a database server this process opens at most."),
     Option(
@@ -144,6 +187,12 @@ OPTIONS = (
     Option("audit_retention", None, _seconds(0), "Seconds after which it is forgotten who did what. Default: never."),
     Option("block_warning", 1.0, _seconds(0), "Warn when the event loop is blocked for this many seconds; 0 turns it off."),
     Option(
+        "guard",
+        "off",
+        _guard,
+        "What becomes of clocks, chance, files, the environment and threads in workflow code: 'raise', 'warn' or 'off'.",
+    ),
+    Option(
         "refuse_blocking_io",
         False,
         _flag,
@@ -153,8 +202,8 @@ OPTIONS = (
         "auth",
         None,
         read_auth,
-        "Who may call over HTTP: tokens or a function; in the variable `role:token`, separated by commas. Default: events "
-        "from anybody, the rest from this machine.",
+        "Who may call over HTTP: tokens, a function, or 'open' for events from every machine; in the variable `role:token`, "
+        "separated by commas. Default: this machine.",
     ),
     Option(
         "codec",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 
 from romancy.errors import StoreError
@@ -10,6 +11,7 @@ from romancy.model.status import Status
 from romancy.model.transition import Ending
 from romancy.store.port import Store
 
+_log = logging.getLogger("romancy")
 _FALLBACK = 1.0
 """Seconds after which the database is asked even if nothing was heard."""
 
@@ -102,9 +104,19 @@ class Results:
             try:
                 await self._look(ids)
             except StoreError as error:
-                if store is self._store and self._is_alive():  # else it is asked of the next one
-                    for instance_id in new:
-                        self.fail(instance_id, error)
+                self._looked_in_vain(store, new, error)
+            except Exception as error:  # who waits must not wait in vain
+                _log.exception("looking for instances that have ended failed, will try again")
+                found = StoreError(
+                    f"It could not be looked up whether the instance has ended ({type(error).__name__}: {error})."
+                )
+                found.__cause__ = error
+                self._looked_in_vain(store, new, found)
+
+    def _looked_in_vain(self, store: Store, new: set[str], error: StoreError) -> None:
+        if store is self._store and self._is_alive():  # else it is asked of the next one
+            for instance_id in new:
+                self.fail(instance_id, error)
 
     async def _look(self, ids: list[str]) -> None:
         endings = await self._store.endings(ids) if ids else {}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 from romancy.authoring.channels import new_message
 from romancy.authoring.events import check_local, new_event, rfc3339
@@ -25,6 +25,8 @@ from romancy.views import (
     undeliverable_of,
 )
 
+Starts: TypeAlias = tuple[tuple[Create, ...], ...]
+"""The instances that each of several events starts."""
 _REQUEUE = 500
 """Events that are requeued in one transaction."""
 
@@ -72,7 +74,9 @@ class Sending(Connected):
         starts = tuple(self._starts_of(event, now) if local else () for event in events)
         fresh = tuple(self._ids.instance_id(now) for _ in events)
         accept = Accept(tuple(events), now, starts, fresh, local, brokers)
-        answer = await self._write().submit(accept, partial(self._said, starts))
+        written = self._write().submit(accept, partial(self._said, starts))
+        self._saying(starts)
+        answer = await written
         assert isinstance(answer, Accepted)
         if brokers:
             self._put_out()
@@ -84,7 +88,10 @@ class Sending(Connected):
     def _starts_of(self, event: Event, now: int) -> tuple[Create, ...]:
         return starts_of(self._registry, event, self._ids, now=now, owner=None)
 
-    def _said(self, starts: tuple[tuple[Create, ...], ...], answer: Answer | StoreError) -> None:
+    def _saying(self, starts: Starts) -> None:
+        """Something is being said: its answer says which of these instances begin."""
+
+    def _said(self, starts: Starts, answer: Answer | StoreError) -> None:
         """Something was said, durably: whoever it called may be here."""
 
     async def publish(self, channel: str, data: Any, *, metadata: Mapping[str, Any] | None = None) -> str:

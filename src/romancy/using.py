@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
 
 from romancy.authoring.events import check_local, new_event, rfc3339
-from romancy.authoring.workflow import Workflow
-from romancy.codec import is_encoded_digest, not_decoded
+from romancy.authoring.workflow import Workflow, WorkflowRef
+from romancy.codec import is_encoded, is_encoded_digest, not_decoded
 from romancy.errors import CodecError, InstanceConflictError, no_recipient
 from romancy.model.talk import Publish, Said, SendEvent, SendTo, SendToGroup
 from romancy.model.transition import Create, Existing
+from romancy.serde.meaning import Difference, difference_of_calls, difference_of_inputs
+from romancy.serde.talk import event_of_input
 
 if TYPE_CHECKING:
     from romancy.client import Client
@@ -31,14 +33,14 @@ class Using:
     @overload
     async def start_workflow(self, wf: Workflow[P, R], /, *args: P.args, **kwargs: P.kwargs) -> WorkflowHandle[R]: ...
     @overload
-    async def start_workflow(self, wf: str, /, *args: Any, **kwargs: Any) -> WorkflowHandle[Any]: ...
+    async def start_workflow(self, wf: str | WorkflowRef, /, *args: Any, **kwargs: Any) -> WorkflowHandle[Any]: ...
     async def start_workflow(self, wf: Any, /, *args: Any, **kwargs: Any) -> WorkflowHandle[Any]:
         """Start a workflow when the caller commits. As `App.start_workflow`, with the same errors."""
         client = self._client
         create, workflow = client._creation(wf, args, kwargs)
         answer = await client._store_for_others.begin_on(self._connection, create._replace(owner=None))
         if isinstance(answer, Existing):
-            check_same(create, answer)
+            check_same(create, answer, workflow, hidden=client._hides)
         return client._handle(create.instance_id, workflow)
 
     async def send_event(
@@ -93,14 +95,48 @@ class Using:
             raise no_recipient(deed.target, refused.status)
 
 
-def check_same(create: Create, existing: Existing) -> None:
-    """An instance id that is taken must be taken by the same workflow with the same arguments."""
-    if existing.workflow == create.workflow and is_encoded_digest(existing.digest):
-        raise CodecError(not_decoded(f"What {create.instance_id} was started with", existing.digest))
-    if existing.workflow == create.workflow and existing.digest == create.digest:
+def check_same(
+    create: Create,
+    existing: Existing,
+    workflow: Workflow[..., Any] | None,
+    *,
+    hidden: bool,
+    filled: Callable[[Any], Any] | None = None,
+) -> None:
+    """An instance id that is taken must be taken by the same workflow with arguments that mean the same.
+
+    Where the workflow's code is elsewhere, `filled` puts in what stands for arguments that were left out.
+    """
+    if existing.workflow != create.workflow:
+        raise _conflict(create, f"workflow {existing.workflow!r}")
+    for raw in (existing.digest if is_encoded_digest(existing.digest) else b"", existing.input or b""):
+        if is_encoded(raw):
+            raise CodecError(not_decoded(f"What {create.instance_id} was started with", raw))
+    if existing.digest == create.digest and existing.digest:
         return
-    what = "other arguments" if existing.workflow == create.workflow else f"workflow {existing.workflow!r}"
-    raise InstanceConflictError(
+    found = _difference(create, existing.input, workflow, filled)
+    if found is not None:
+        raise _conflict(create, f"other arguments: {found.told(hidden=hidden)}")
+
+
+def _difference(
+    create: Create, recorded: bytes | None, workflow: Workflow[..., Any] | None, filled: Callable[[Any], Any] | None
+) -> Difference | None:
+    if recorded is None:
+        return Difference(why="what it was started with is not stored any more, and its digest is another")
+    if event_of_input(recorded) is not None:
+        return Difference(why="it was started by an event")
+    if workflow is None:
+        return difference_of_inputs(recorded, create.input, filled or _as_it_is)
+    return difference_of_calls(workflow.codec, recorded, create.input)
+
+
+def _as_it_is(value: Any) -> Any:
+    return value
+
+
+def _conflict(create: Create, what: str) -> InstanceConflictError:
+    return InstanceConflictError(
         f"The instance id {create.instance_id!r} is taken by {what}. The same id means the same instance: use another id "
         "for another piece of work."
     )

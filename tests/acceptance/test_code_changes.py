@@ -105,10 +105,14 @@ async def test_a_changed_workflow_blocks_the_instance_and_fitting_code_goes_on(
         assert listed.error is not None
         assert env.app._worker is not None
         replays = env.app._worker.replays
+        assert replays == 1
         await env.restart()
         await env.advance(7200)
-        assert env.app._worker.replays == 0, "the same code does not claim it again"
-        assert replays == 1
+        assert env.app._finder is not None
+        for _ in range(3):
+            await env.app._finder.claim_blocked()
+            await env.settle()
+        assert env.app._worker.replays == 1, "who comes later tries once"
     async with TestEnvironment(database, workflows=[as_started]) as env:
         assert await asyncio.wait_for(env.app.get_handle("o1").result(), 10) == "shipped"
     assert ran == ["charge 5", "ship"]
@@ -229,3 +233,26 @@ async def test_a_client_starts_what_it_does_not_know(database: str) -> None:
         async with TestEnvironment(database, workflows=[already_ended]) as env:
             assert await env.app.get_handle(handle.instance_id).result() == "at once"
         assert await handle.result(timeout=5) == "at once"
+
+
+async def test_a_change_outside_of_the_package_is_found_by_the_next_worker(database: str) -> None:
+    settings = {"amount": 5}
+
+    @workflow(name="order")
+    async def by_settings(ctx: WorkflowContext) -> str:
+        await charge(ctx, settings["amount"])
+        await sleep(ctx, 3600)
+        return await ship(ctx)
+
+    async with TestEnvironment(database, workflows=[by_settings], start=START) as env:
+        await env.app.start_workflow(by_settings.with_options(instance_id="o1"))
+        await env.settle()
+        settings["amount"] = 6
+        await env.restart()
+        await env.advance(7200)
+        assert await env.app.get_handle("o1").status() is Status.BLOCKED
+        settings["amount"] = 5
+        await env.restart()
+        await env.settle()
+        assert (await env.app.get_result("o1")).output == "shipped"
+    assert ran == ["charge 5", "ship"]

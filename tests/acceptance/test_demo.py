@@ -6,6 +6,7 @@ import errno
 import os
 import pty
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -65,7 +66,7 @@ def test_the_demonstration_ends_well(environment: dict[str, str], tmp_path: Path
     assert done.stderr == ""
     assert "\x1b" not in done.stdout
     assert "BROKEN" not in done.stdout
-    told = done.stdout[: done.stdout.index("Files\n")]
+    told = done.stdout[: done.stdout.index("Try next\n")]
     assert [line for line in told.splitlines() if len(line) > 80] == []
     assert left(environment) == []
     in_order(
@@ -89,6 +90,9 @@ def test_the_demonstration_ends_well(environment: dict[str, str], tmp_path: Path
     )
     (folder,) = keep.iterdir()
     assert str(folder) in done.stdout
+    typed = re.search(r"keep the files here  (\S+) -m romancy\.demo --keep \.\n", done.stdout)
+    assert typed, "what it says to try works when it is typed"
+    assert Path(shutil.which(typed[1]) or "").resolve() == Path(sys.executable).resolve()
     charges = [line for line in read_ledger(folder / "ledger.jsonl") if line.key == "order-1001:1:charge:1"]
     assert [line.outcome for line in charges] == ["applied", "repeated"]
     assert [line.worker.partition("/")[0] for line in charges] == ["worker-1", "worker-2"]

@@ -34,9 +34,12 @@ from romancy import (
     WorkflowTerminatedError,
     WorkflowTimeoutError,
     activity,
+    publish,
+    receive,
     register_compensation,
     send_event,
     sleep,
+    subscribe,
     wait_event,
     workflow,
 )
@@ -1600,7 +1603,6 @@ async def test_the_timeout_of_the_workflow_ends_a_wait() -> None:
     [
         ("", {}, "type"),
         (7, {}, "type"),
-        ("paid", {"timeout": -1}, "timeout"),
         ("paid", {"timeout": "soon"}, "timeout"),
         ("paid", {"subject": ""}, "subject"),
         ("paid", {"subject": 7}, "subject"),
@@ -1670,3 +1672,35 @@ async def test_two_workers_and_many_waiters_each_event_once_each(database: str) 
             await (first if number % 2 else second).send_event("paid", "/test", number)
         results = await asyncio.gather(*(handle.result(timeout=20) for handle in handles))
     assert results == [[0, 1, 2]] * 20
+
+
+@pytest.mark.parametrize("patience", [0, -0.5, timedelta(0), timedelta(days=-1)])
+async def test_without_patience_a_wait_takes_what_is_there(patience: float | timedelta) -> None:
+    @workflow
+    async def polls(ctx: WorkflowContext) -> list[Any]:
+        found: list[Any] = []
+        await subscribe(ctx, "line")
+
+        async def look() -> None:
+            for wait in (wait_event(ctx, "paid", timeout=patience), receive(ctx, "line", timeout=patience)):
+                try:
+                    found.append((await wait).data)
+                except TimeoutError:
+                    found.append(None)
+
+        await look()
+        await send_event(ctx, "paid", "/test", 1)
+        await publish(ctx, "line", 2)
+        await look()
+        await sleep(ctx, 60)  # others speak meanwhile
+        await sleep(ctx, patience)
+        await look()
+        await look()
+        return found
+
+    async with TestEnvironment(workflows=[polls], replay_always=True) as env:
+        handle = await env.app.start_workflow(polls)
+        await env.settle()
+        await env.app.send_event("paid", "/test", 3)
+        await env.app.publish("line", 4)
+        assert await handle.result() == [None, None, 1, 2, 3, 4, None, None]

@@ -12,7 +12,11 @@ from romancy.auth import Token, Tokens
 from romancy.codec import read_codec
 from romancy.options import OPTIONS
 
+_HERE = "tests.acceptance.test_options"
+_RETRY = "max_attempts=3, initial_interval=0.5,multiplier=1,max_interval=9,max_duration=600,jitter=.25"
+POLICY = RetryPolicy(3, 0.5, 1.0, 9.0, 600.0, 0.25)
 HOOKS = Hooks()
+MORE_HOOKS = [Hooks(), Hooks()]
 CODER = read_codec(Compress())
 RIGHT: dict[str, tuple[Any, str | None, Any]] = {
     # as an argument, as a variable, as it is understood
@@ -20,17 +24,19 @@ RIGHT: dict[str, tuple[Any, str | None, Any]] = {
     "service_name": ("shop", "shop", "shop"),
     "worker_id": ("w1", "w1", "w1"),
     "broker": (["http://h/in"], "http://h/in", {"http": "http://h/in"}),
-    "hooks": (HOOKS, None, (HOOKS,)),
+    "hooks": ([HOOKS, *MORE_HOOKS], f"{_HERE}:HOOKS, {_HERE}:MORE_HOOKS", (HOOKS, *MORE_HOOKS)),
     "outbox_interval": (0.5, "0.5", 0.5),
     "outbox_batch_size": (7, "7", 7),
     "outbox_retention": (timedelta(days=1), "86400", 86400.0),
-    "default_retry": (RetryPolicy.none(), None, RetryPolicy.none()),
+    "outbox_relay": (False, "off", False),
+    "default_retry": (POLICY, _RETRY, POLICY),
     "auto_migrate": (False, "off", False),
     "max_concurrent_workflows": (7, "7", 7),
     "max_concurrent_activities": (7, "7", 7),
     "cache_size": (0, "0", 0),
     "heartbeat_interval": (timedelta(seconds=2), "2", 2.0),
     "lease_timeout": (60, "60.0", 60.0),
+    "max_losses": (5, "5", 5),
     "poll_interval": (0.5, "0.5", 0.5),
     "pool_size": (3, "3", 3),
     "listen_notify": (True, "on", True),
@@ -47,6 +53,7 @@ RIGHT: dict[str, tuple[Any, str | None, Any]] = {
     "max_body_size": (1000, "1000", 1000),
     "request_timeout": (5, "5", 5.0),
     "block_warning": (0, "0", 0.0),
+    "guard": ("warn", "warn", "warn"),
     "refuse_blocking_io": (True, "true", True),
 }
 WRONG: dict[str, list[Any]] = {
@@ -54,17 +61,28 @@ WRONG: dict[str, list[Any]] = {
     "service_name": ["", 5],
     "worker_id": ["", b"w"],
     "broker": [5, "amqp://h", [None]],
-    "hooks": [5, Hooks, [None], "hooks"],
+    "hooks": [5, Hooks, [None], "hooks", "", "nowhere:HOOKS", f"{_HERE}:Hooks", f"{_HERE}:HOOKS,"],
     "outbox_interval": [0, "often"],
     "outbox_batch_size": [0, "many", True],
     "outbox_retention": [-1, "a day"],
-    "default_retry": [3, "default"],
+    "outbox_relay": ["perhaps", 1],
+    "default_retry": [
+        3,
+        "default",
+        "",
+        "max_attempts",
+        "max_attempts=many",
+        "retryable=OSError",
+        "jitter=2",
+        "max_attempts=-1",
+    ],
     "auto_migrate": ["perhaps", 1],
     "max_concurrent_workflows": [0, -1, 1.5, True, "many"],
     "max_concurrent_activities": [0, "1.5"],
     "cache_size": [-1, "-1", True],
     "heartbeat_interval": [0, -1, math.nan, "soon", timedelta(0)],
     "lease_timeout": [0, math.inf, "x", 5],
+    "max_losses": [-1, "many", 1.5],
     "poll_interval": [0, "never"],
     "pool_size": [1, 0, "many", 2.5],
     "listen_notify": ["perhaps", 1],
@@ -81,6 +99,7 @@ WRONG: dict[str, list[Any]] = {
     "max_body_size": [0, "1 MB"],
     "request_timeout": [0, "long"],
     "block_warning": [-1, math.inf],
+    "guard": ["maybe", True],
     "refuse_blocking_io": ["maybe", 2],
 }
 NAMES = [option.name for option in OPTIONS]

@@ -151,7 +151,7 @@ async def test_the_source_is_kept_once_for_each_version_of_the_code(database: st
         (section,) = split_sections(source)
         assert section.text.startswith("@workflow\nasync def job")
         assert loaded.row.python.startswith("3.")
-        assert databases.execute(database, "SELECT count(*) FROM romancy_sources") == [(1,)]
+        assert databases.execute(database, "SELECT count(*) FROM romancy_sources WHERE code NOT LIKE '[%'") == [(1,)]
 
 
 async def test_workers_are_listed_with_what_they_know_and_gone_after_shutdown(database: str) -> None:

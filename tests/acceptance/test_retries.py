@@ -35,6 +35,10 @@ class OddError(Exception):
         self.codes = codes
 
 
+class HoldingError(Exception):
+    """It holds what cannot be stored."""
+
+
 class Tries:
     """An activity that fails, and when it was tried."""
 
@@ -266,12 +270,14 @@ async def test_errors_are_the_same_live_and_on_replay() -> None:
             raise OddError(order=7, codes=(1, 2)) from KeyError("k")
         if how == "local":
             raise Local("here only")
+        if how == "holding":
+            raise HoldingError("the lock", threading.Lock())
         raise ExceptionGroup("both", [ValueError("a"), OSError(2, "no such file", "x.txt")])
 
     @workflow
     async def job(ctx: WorkflowContext) -> None:
         told: list[Any] = []
-        for how in ("odd", "local", "group"):
+        for how in ("odd", "local", "group", "holding"):
             try:
                 await fail(ctx, how)
             except RetryExhaustedError as error:
@@ -298,6 +304,9 @@ async def test_errors_are_the_same_live_and_on_replay() -> None:
     assert live[8] is ActivityError
     assert "Local" in live[9]
     assert "here only" in live[9]
+    assert live[20] is HoldingError
+    assert live[21].startswith("('the lock', <unlocked _thread.lock object at ")
+    assert live[22]["__notes__"] == ["not recorded: args[1], but as text (a _thread.lock is not plain data)"]
     assert live[14] is ExceptionGroup
 
 

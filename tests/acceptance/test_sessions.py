@@ -310,7 +310,7 @@ async def test_who_has_lost_the_instance_commits_nothing(database: str, shop: As
         await entered.wait()
         async with App(database, workflows=[job], worker_id="heir") as heir:
             (dead,) = [(line.id, line.beat_at) for line in await heir._store.workers() if line.label == "frozen"]
-            assert await heir._store.sweep([dead], now=heir._clock.now(), limit=10) == 1
+            assert (await heir._store.sweep([dead], now=heir._clock.now(), limit=10)).freed == 1
             assert await heir.get_handle(handle.instance_id).result(timeout=20) == "heir"
             go_on.set()
             while frozen._worker is not None and frozen._worker.attempts:

@@ -30,6 +30,8 @@ from romancy import (
     WorkflowFailedError,
     WorkflowHandle,
     WorkflowIOError,
+    WorkflowNotFoundError,
+    WorkflowRef,
     WorkflowStuckError,
     WorkflowTimeoutError,
     activity,
@@ -131,12 +133,16 @@ async def test_by_name_and_with_wrong_arguments() -> None:
 
     async with TestEnvironment(workflows=[job]) as env:
         assert await (await env.app.start_workflow("the job", 3)).result() == 3
+        named = await env.app.start_workflow(WorkflowRef("the job").with_options(instance_id="job-1"), 3)
+        assert (named.instance_id, await named.result()) == ("job-1", 3)
+        with pytest.raises(WorkflowNotFoundError, match="no such job"):
+            await env.app.start_workflow(WorkflowRef("no such job"))
         assert env.app.get_workflow("the job") is job
         with pytest.raises(PayloadError, match="n"):
             await env.app.start_workflow("the job", "three")
         with pytest.raises(TypeError, match=r"job\(\) missing .*'n'"):
             await env.app.start_workflow("the job")
-        assert (await env.app.list_instances()).items[1:] == []
+        assert (await env.app.list_instances()).items[2:] == []
 
 
 async def test_calling_outside_a_workflow_says_so() -> None:

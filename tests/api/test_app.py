@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 import sys
 from dataclasses import replace
 from typing import Any
@@ -186,6 +187,22 @@ async def test_the_record_of_deeds_names_the_token(database: str) -> None:
         assert (await post(app, f"{BASE}/instances/do", {"deed": "pause", "ids": ["a"], "reason": "why"}, ada)).status == 200
         lines = (await get(app, f"{BASE}/audit", ada, id="a")).json["items"]
         assert [(one["actor"], one["deed"]) for one in lines] == [("Ada", "pause"), ("Ada", "start")]
+        assert (await post(app, "/cancel/a", {"reason": "late"}, ada)).status == 200
+        (line, *_) = (await get(app, f"{BASE}/audit", ada, id="a")).json["items"]
+        assert (line["actor"], line["deed"], line["detail"]) == ("Ada", "cancel", "late")
+
+
+async def test_the_record_names_whom_a_function_names_and_programs(database: str) -> None:
+    app = App(database, workflows=[order], auth=lambda _: ("admin", "Grace"))
+    async with app, Client(database) as client:
+        await start(app, "a")
+        await client.pause_workflow("a", "later")
+        await client.resume_workflow("a", actor="nightly")
+        assert (await post(app, "/cancel/a", {})).status == 200
+        lines = (await get(app, f"{BASE}/audit", id="a")).json["items"]
+        (by_http, by_name, by_program) = [(one["actor"], one["deed"], one["detail"]) for one in lines][:3]
+        assert (by_http, by_name) == (("Grace", "cancel", ""), ("nightly", "resume", ""))
+        assert by_program == (f"program@{socket.gethostname()}", "pause", "later")
 
 
 async def test_a_missing_extra_is_named(file: str, monkeypatch: pytest.MonkeyPatch) -> None:

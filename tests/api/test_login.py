@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from http.cookies import SimpleCookie
 from typing import Any
@@ -146,3 +147,18 @@ async def test_programs_get_json() -> None:
 async def test_a_page_says_what_is_not_allowed() -> None:
     answer = await call(serve(Asked()), "/viewer/", method="GET", headers=PAGE, client=FAR)
     assert (answer.status, "only this machine" in answer.body.decode()) == (403, True)
+
+
+async def test_slow_connections_lock_nobody_out() -> None:
+    app = serve(Asked(), TOKENS)
+    headers = {"host": HOST, **FORM, **BROWSER}
+    unfinished = [{"type": "http.request", "body": b"x" * 16_000, "more_body": True}]
+    slow = [asyncio.create_task(call(app, "/viewer/login", unfinished, headers=headers)) for _ in range(100)]
+    for _ in range(10):
+        await asyncio.sleep(0)  # until all of them hold what they have read
+    answer = await call(app, "/viewer/login", urlencode({"token": READ.value}).encode(), headers=headers)
+    assert answer.status == 303
+    assert not any(one.done() for one in slow)
+    for one in slow:
+        one.cancel()
+    await asyncio.wait(slow)

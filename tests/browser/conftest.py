@@ -18,6 +18,8 @@ from tests.browser.world import World, world
 from romancy import App
 
 T = TypeVar("T")
+_STRANGER = "--host-resolver-rules=MAP evil.test 127.0.0.1"
+"""A name whose owner has pointed it at this machine."""
 _PATIENCE = 30_000  # milliseconds: machines are shared
 expect.set_options(timeout=_PATIENCE)
 
@@ -91,7 +93,7 @@ def chromium() -> Iterator[Browser]:
     if found is None:
         pytest.skip("there is no chromium: apt-get install chromium")
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=found, args=["--no-sandbox"])
+        browser = playwright.chromium.launch(executable_path=found, args=["--no-sandbox", _STRANGER])
         yield browser
         browser.close()
 

@@ -55,6 +55,7 @@ async def main(database: str, name: str) -> None:
         worker_id=name,
         heartbeat_interval=HEARTBEAT,
         lease_timeout=LEASE,
+        max_losses=0,  # whoever is killed at random is no culprit
         poll_interval=0.2,
         max_concurrent_workflows=AT_ONCE,
         shutdown_timeout=1,

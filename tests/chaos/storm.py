@@ -186,6 +186,7 @@ async def main(address: str, name: str, service: str) -> None:
         worker_id=name,
         heartbeat_interval=HEARTBEAT,
         lease_timeout=LEASE,
+        max_losses=0,  # whoever is killed at random is no culprit
         poll_interval=0.2,
         max_concurrent_workflows=300,
         cache_size=800,

@@ -6,17 +6,21 @@ import json
 import os
 import shutil
 import signal
+import sqlite3
 import subprocess
 import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 from tests.cli.world import SHOP, Place, environment, romancy
 
 from romancy.cli.completion import levels
-from romancy.cli.main import parser
-from romancy.cli.parsing import span
-from romancy.cli.printing import one_line, read_line
+from romancy.cli.main import main, parser
+from romancy.cli.parsing import read_arguments, span
+from romancy.cli.printing import note, one_line, read_line
 from romancy.cli.text import shown
 
 # --- where it looks
@@ -38,8 +42,73 @@ def test_options_may_stand_before_the_command(shop: Place) -> None:
 def test_a_database_is_never_made(tmp_path: Path) -> None:
     done = romancy("list", "--database", "typo.db", folder=tmp_path)
     assert (done.returncode, done.stdout) == (6, "")
-    assert "typo.db has no tables of romancy" in done.stderr
+    assert f"There is no database file {tmp_path / 'typo.db'}. Name the right one" in done.stderr
     assert list(tmp_path.iterdir()) == []
+    (tmp_path / "empty.db").touch()
+    done = romancy("list", "--database", "empty.db", folder=tmp_path)
+    assert (done.returncode, done.stdout) == (6, "")
+    assert "empty.db has no tables of romancy" in done.stderr
+
+
+@pytest.mark.parametrize("arguments", [(), ("--help",)])
+def test_alone_it_says_what_there_is(tmp_path: Path, arguments: tuple[str, ...]) -> None:
+    done = romancy(*arguments, folder=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "usage: romancy" in done.stdout
+    assert "explain" in done.stdout
+
+
+@pytest.fixture
+def open_folder() -> Iterator[Path]:
+    """A folder that every user may enter, which pytest's are not."""
+    with tempfile.TemporaryDirectory() as folder:
+        os.chmod(folder, 0o755)
+        yield Path(folder)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become a user who may not write the file")
+@pytest.mark.parametrize("beside", [True, False], ids=["open elsewhere", "closed"])
+def test_a_file_that_may_only_be_read_is_read(
+    shop: Place,
+    open_folder: Path,
+    beside: bool,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(open_folder)
+    for name in ("shop.db", "shop.db-wal", "shop.db-shm"):
+        if (source := shop.folder / name).exists():
+            shutil.copy(source, open_folder / name)
+    with closing(sqlite3.connect("shop.db")) as keeper:
+        keeper.execute("SELECT count(*) FROM romancy_instances").fetchall()
+        if not beside:
+            keeper.close()
+        assert Path("shop.db-wal").exists() is beside
+        arguments = ("list", "--database", "shop.db", "-o", "ids")
+        assert main(arguments) == 0  # everything is imported before the rights are given up
+        expected = capsys.readouterr().out
+        assert expected
+        os.seteuid(65534)  # the folders above are closed to this user, and this one cannot be written
+        try:
+            assert not os.access("shop.db", os.W_OK, effective_ids=True)
+            code = main(arguments)
+        finally:
+            os.seteuid(0)
+        assert (code, capsys.readouterr().out) == (0, expected)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("start", "order", "--id", "mixed-1", "number=1"),
+        ("start", "--id", "mixed-2", "order", "number=1"),
+        ("start", "order", "number=1", "--id=mixed-3"),
+        ("start", "order", "--id", "mixed-4", "--", "number=1"),
+    ],
+)
+def test_options_may_stand_anywhere(arguments: tuple[str, ...]) -> None:
+    given = read_arguments(parser(), arguments)
+    assert (given.workflow, given.parts, given.instance_id[:5]) == ("order", ["number=1"], "mixed")
 
 
 def test_two_places_are_wrong_usage(shop: Place) -> None:
@@ -146,9 +215,32 @@ def test_a_reader_that_goes_away_is_no_error(shop: Place) -> None:
 
 def test_texts_are_shown_and_not_obeyed() -> None:
     assert shown("a\x1b[31m\n\u202eb\x9bc\ud800") == "a\\x1b[31m\\x0a\\u202eb\\x9bc\\ud800"
+    assert shown("\u061c\ufeff\U000e0041👍") == "\\u061c\\ufeff\\U000e0041👍"
     for name in ("plain", "with space", "-x", '"quoted"', "line\nbreak", " edge", "\u202e", "ü"):
         assert read_line(one_line(name)) == name
         assert "\n" not in one_line(name)
+
+
+def test_what_is_said_of_an_argument_steers_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    note("Nothing has happened in a\x1b[2Jb\u061c yet.")
+    assert capsys.readouterr().err == "Nothing has happened in a\\x1b[2Jb\\u061c yet.\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "loads"),
+    [(["list"], False), (["workflows", "--app", "shop:app"], True), (["migrate", "status"], False)],
+)
+def test_a_file_here_is_not_taken_for_a_package(shop: Place, arguments: list[str], loads: bool) -> None:
+    """As the console script runs: a folder of others may hold files that are called as packages are."""
+    for name in ("rich", "pydantic", "sqlite3", "asyncpg"):
+        (shop.folder / f"{name}.py").write_text("print('it was run')")
+    (shop.folder / "shop.py").write_text("from romancy import App\nprint('loaded')\napp = App('shop.db', workflows=[])")
+    command = [sys.executable, "-P", "-c", "from romancy.cli.main import run; run()", *arguments]
+    variables = environment(ROMANCY_DATABASE="shop.db")
+    done = subprocess.run(command, cwd=shop.folder, env=variables, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert "it was run" not in done.stdout
+    assert ("loaded" in done.stdout) == loads
 
 
 def test_durations() -> None:

@@ -35,6 +35,44 @@ def test_input_that_does_not_fit_is_wrong_usage_and_named(served: Place) -> None
     assert "no object" in served.refused("start", "pay", "[1]", code=2)
 
 
+def beside(served: Place) -> Place:
+    """The command on the database that an app works on; it has not the code."""
+    return Place(served.folder, ["--database", "shop.db"])
+
+
+def test_input_is_checked_without_the_code_too(served: Place) -> None:
+    direct = beside(served)
+    assert "cents: should be a whole number" in direct.refused("start", "pay", "cents=many", "--id", "unfit", code=2)
+    assert "cents: is missing" in direct.refused("start", "pay", "--id", "unfit", code=2)
+    assert "cent: is not known" in direct.refused("start", "pay", "cents=5", "cent=5", "--id", "unfit", code=2)
+    assert "seconds: should be a number" in direct.refused("start", "nap", '{"seconds": [1]}', "--id", "unfit", code=2)
+    direct.refused("get", "unfit", code=4)
+    assert direct.good("start", "pay", "cents=5", "--id", "fit", "--wait") == '"paid"\n'
+    assert direct.good("start", "order", "number=1", "customer=42", "--id", "typed-afar") == "typed-afar\n"
+    assert direct.json("get", "typed-afar")["input"] == {"number": 1, "customer": "42"}
+
+
+def test_an_id_is_taken_by_other_arguments_whoever_starts(served: Place) -> None:
+    direct = beside(served)
+    served.good("start", "order", "number=300", "--id", "by-app")
+    assert direct.good("start", "order", "number=300", "--id", "by-app") == "by-app\n"
+    assert direct.good("start", "order", "customer=ada", "number=300", "--id", "by-app") == "by-app\n"
+    assert "number was 300, and is 301 now" in direct.refused("start", "order", "number=301", "--id", "by-app", code=5)
+    assert "customer was" in direct.refused("start", "order", "number=300", "customer=eve", "--id", "by-app", code=5)
+    direct.good("start", "order", "number=302", "--id", "by-hand")
+    assert served.good("start", "order", "number=302", "--id", "by-hand") == "by-hand\n"
+    assert direct.good("start", "order", "number=302", "--id", "by-hand") == "by-hand\n"
+    assert "number was 302" in served.refused("start", "order", "number=303", "--id", "by-hand", code=5)
+    assert "number was 302" in direct.refused("start", "order", "number=303", "--id", "by-hand", code=5)
+
+
+def test_a_dry_cancellation_names_the_compensations_without_the_code_too(served: Place) -> None:
+    served.good("start", "order", "number=304", "--id", "dry-cancel")
+    wait_for(served, "dry-cancel", "waiting_for_event")
+    for place in (served, beside(served)):
+        assert "compensates reserve (reserve:1)" in place.good("cancel", "dry-cancel", "--dry-run")
+
+
 def test_a_workflow_that_nobody_knows(served: Place) -> None:
     assert "Did you mean order?" in served.refused("start", "ordr", code=4)
 

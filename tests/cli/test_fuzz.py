@@ -34,6 +34,8 @@ _PIECES = [
     ":",
     "%",
     "\u202e",
+    "\u061c",
+    "\x1b[2J",
     "ü",
     "\ud800",
     " ",
@@ -49,7 +51,7 @@ line = word | st.tuples(st.sampled_from(["status", "id", "waits", "error", "olde
     ":".join
 )
 SAID = {int(code) for code in Exit}
-STEERING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202e]")
+STEERING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u202e]")
 
 
 @st.composite

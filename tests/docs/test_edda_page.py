@@ -12,7 +12,9 @@ from tests.docs.pages import DOCS, prose_of, table_of
 
 from romancy.integrations import edda
 from romancy.integrations.edda import EddaApp, WorkflowContext, WorkflowHooks
+from romancy.integrations.edda.integrations.mcp import EddaMCPServer
 from romancy.integrations.edda.unmapped import MODULE
+from romancy.integrations.edda.unmapped import MODULES as MISSING
 
 PAGE = DOCS / "reference" / "edda.md"
 PARTS = {"addressing", "desk", "fitting", "results", "running", "unmapped"}
@@ -53,6 +55,12 @@ def test_everything_of_a_context_and_an_app_is_there() -> None:
         assert f"`{name}`" in text, name
 
 
+def test_everything_of_a_server_of_tools_is_there() -> None:
+    assert public(EddaMCPServer) == first_cells("Tools for assistants")
+    line = next(one for one in PAGE.read_text(encoding="utf-8").splitlines() if "`EddaMCPServer(name" in one)
+    assert all(name in line for name in set(inspect.signature(EddaMCPServer).parameters) - {"options"})
+
+
 def test_every_hook_is_there_with_its_arguments() -> None:
     rows = {row[0]: re.findall(r"\w+", row[1]) for row in table_of(PAGE, "Hooks")}
     methods = {name: getattr(WorkflowHooks, name) for name in public(WorkflowHooks)}
@@ -60,7 +68,7 @@ def test_every_hook_is_there_with_its_arguments() -> None:
 
 
 def test_what_is_not_offered_is_listed() -> None:
-    assert first_cells("Not offered") == set(MODULE)
+    assert first_cells("Not offered") == {*MODULE, *MISSING}
 
 
 @pytest.mark.parametrize("name", sorted(MODULE))

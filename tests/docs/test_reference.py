@@ -42,10 +42,10 @@ from romancy import (
 )
 from romancy import errors as error_module
 from romancy.authoring.activity import activity
+from romancy.authoring.guard import _AUDITED
 from romancy.authoring.workflow import workflow
 from romancy.cli.completion import levels
 from romancy.cli.main import parser
-from romancy.core.guard import _REFUSED
 from romancy.hooks import TOLD
 from romancy.integrations import opentelemetry, prometheus
 from romancy.model.history import Kind, Outcome
@@ -82,7 +82,7 @@ def test_every_option_is_in_the_table_with_its_default_and_variable() -> None:
     assert list(rows) == [option.name for option in OPTIONS]
     for option in OPTIONS:
         _, default, variable, _ = rows[option.name]
-        assert variable == (option.variable if option.name not in ("default_retry", "hooks") else "none")
+        assert variable == option.variable
         assert default == default_text(option.default)
 
 
@@ -264,7 +264,7 @@ def test_every_extra_is_documented() -> None:
 
 def test_refused_audit_events_are_listed() -> None:
     text = prose_of(EXPLANATION / "determinism.md")
-    for event in _REFUSED:
+    for event in _AUDITED:
         assert f"`{event}`" in text, event
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import builtins
 import itertools
 import os
 import re
@@ -33,10 +34,18 @@ def programs(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     params = [item.callspec.params["program"] for item in items if "programs" in item.fixturenames]
     wanted = {program for program in params if isinstance(program, Path)}
     with ThreadPoolExecutor(4) as pool:
-        yield {program: pool.submit(run, program, tmp_path_factory.mktemp(program.stem)) for program in sorted(wanted)}
+        yield {program: pool.submit(run_twice, program, tmp_path_factory.mktemp(program.stem)) for program in sorted(wanted)}
 
 
-def run(program: Path, folder: Path) -> str:
+def run_twice(program: Path, folder: Path) -> str:
+    """What a program prints. Then it is run again where it has left its files, as readers do: that ends well, too."""
+    printed = run(program, folder)
+    if any(folder.iterdir()):
+        run(program, folder, "when it was run again in the same folder")
+    return printed
+
+
+def run(program: Path, folder: Path, when: str = "") -> str:
     """What a page or a script that ends well prints."""
     command = [str(RUNNER), str(program)] if program.suffix == ".md" else [str(program), *said_by(program)[0]]
     running = subprocess.Popen(
@@ -46,13 +55,14 @@ def run(program: Path, folder: Path) -> str:
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
+        env={**os.environ, "TMPDIR": str(folder)},
     )
     try:
         printed, said = running.communicate(timeout=PATIENCE)
     except subprocess.TimeoutExpired:
         os.killpg(running.pid, signal.SIGKILL)  # the servers that it has started, too
         printed, said = running.communicate()
-    assert running.returncode == 0, f"{name_of(program)} ended with {running.returncode}:\n{printed}\n{said}"
+    assert running.returncode == 0, f"{name_of(program)} ended with {running.returncode} {when}:\n{printed}\n{said}"
     return printed
 
 
@@ -92,6 +102,48 @@ def test_the_pytest_plugin_works_as_the_page_says(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "pytest", "-q", "-o", "asyncio_mode=auto", "-p", "no:cacheprovider", "--rootdir", "."]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert "1 passed" in done.stdout, done.stdout
+
+
+@pytest.mark.parametrize(("name", "number"), [("frameworks.md", 4), ("moving-over.md", 5)])
+def test_each_section_stands_alone_where_a_reader_copies_one(name: str, number: int) -> None:
+    page = ROOT / "docs" / "how-to" / name
+    lines = page.read_text(encoding="utf-8").splitlines()
+    sections: dict[str, list[ast.AST]] = {}
+    for block in blocks_of(page):
+        if block.language == "python" and block.file is None:
+            heading = next(line for line in reversed(lines[: block.line]) if line.startswith("## "))
+            sections.setdefault(heading, []).extend(ast.walk(ast.parse(block.text)))
+    assert len(sections) == number
+    for heading, nodes in sections.items():
+        names = {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
+        assert names - bound(nodes) - set(vars(builtins)) == set(), f"{heading} uses what another section has"
+
+
+def bound(nodes: list[ast.AST]) -> set[str]:
+    """The names that code gives a value anywhere."""
+    found = set[str]()
+    for node in nodes:
+        match node:
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+                found.add(name)
+            case ast.Name(id=name, ctx=ast.Store()) | ast.arg(arg=name) | ast.ExceptHandler(name=str(name)):
+                found.add(name)
+            case ast.alias(name=name, asname=asname):
+                found.add((asname or name).partition(".")[0])
+            case _:
+                pass
+    return found
+
+
+OPEN = re.compile(r"""Token\(\s*["']|Bearer \w|SECRET_KEY\s*=\s*["']|password\s*=\s*["']|auth="open"|["'\s=]0\.0\.0\.0""")
+"""Secrets that everybody can read here, and doors for everybody."""
+SHOWN = [page for page in pages() if not page.is_relative_to(ROOT / "docs" / "reference")]
+
+
+@pytest.mark.parametrize("shown", [*SHOWN, *sorted(FOLDER.rglob("*.py"))], ids=name_of)
+def test_what_is_copied_is_closed(shown: Path) -> None:
+    texts = [block.text for block in blocks_of(shown)] if shown.suffix == ".md" else [shown.read_text(encoding="utf-8")]
+    assert [found[0] for text in texts for found in OPEN.finditer(text)] == []
 
 
 @pytest.mark.parametrize("page", pages(), ids=name_of)

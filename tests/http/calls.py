@@ -43,6 +43,7 @@ class Recorder:
 
     stored: list[Event] = field(default_factory=list[Event])
     cancelled: list[tuple[str, str | None]] = field(default_factory=list[tuple[str, str | None]])
+    actors: list[str | None] = field(default_factory=list[str | None])
     trouble: Exception | None = None
     not_ready: str | None = None
     starts: int = 0
@@ -71,7 +72,8 @@ class Recorder:
         self.stored += events
         return [AcceptedEvent(one.id, one.source, False, ("a", "b")) for one in events]
 
-    async def cancel_workflow(self, instance_id: str, reason: str | None = None) -> None:
+    async def cancel_workflow(self, instance_id: str, reason: str | None = None, *, actor: str | None = None) -> None:
+        self.actors.append(actor)
         if self.trouble is not None:
             raise self.trouble
         if instance_id == "nobody":

@@ -7,13 +7,16 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from tests.http.calls import STRUCTURED, Answer, Recorder, call, serve, structured
+from tests.http.calls import STRUCTURED, Answer, Recorder, call, scope_of, serve, structured
 
-from romancy.auth import Token, Tokens, read_auth
-from romancy.clock import to_micros
-from romancy.ingress.access import COOKIE, OURS, Need, need
+from romancy.auth import Role, Token, Tokens, Visitors, read_auth
+from romancy.clock import SystemClock, to_micros
+from romancy.ingress.access import COOKIE, OURS, Access, Need, need
+from romancy.ingress.entrance import open_http
+from romancy.ingress.types import HTTPSettings
 
 FAR = ("203.0.113.9", 1)
+_OF_PROXIES = ["Via", "CF-Connecting-IP", "True-Client-IP", "X-Client-IP", "X-Envoy-External-Address", "Fly-Client-IP"]
 NOW = datetime.now(UTC)
 TOKENS = [
     Token("a" * 20, role="admin"),
@@ -131,6 +134,48 @@ async def test_a_function_that_fails_lets_nobody_in(caplog: pytest.LogCaptureFix
     assert "the directory is away" in caplog.text
 
 
+async def test_a_function_may_say_who_calls() -> None:
+    def decide(scope: Mapping[str, Any]) -> tuple[str, str]:
+        return "admin", "Ada\n" * 100
+
+    access = Access(decide, SystemClock())
+    caller = await access.check(scope_of("/cancel/one"), "/cancel/one")
+    assert (caller.role, caller.name) == (Role.ADMIN, ("Ada\n" * 100)[:200])
+
+
+@pytest.mark.parametrize(("given", "events", "steer"), [("admin", 202, 200), (("events", "shop"), 202, 403)])
+@pytest.mark.parametrize(
+    ("headers", "ours"),
+    [
+        ({}, True),  # a program
+        ({"origin": "http://localhost:8000"}, True),
+        ({"sec-fetch-site": "none"}, True),
+        ({"sec-fetch-site": "same-origin", "origin": "http://localhost:8000"}, True),
+        ({"origin": "http://evil.example", "authorization": "Bearer something"}, True),  # which no page can send unasked
+        ({"origin": "http://evil.example"}, False),
+        ({"origin": "http://evil.example", "authorization": "Basic something"}, False),  # which browsers send by themselves
+        ({"origin": "http://localhost:9000", "sec-fetch-site": "same-site"}, False),
+        ({"origin": "null"}, False),
+        ({"sec-fetch-site": "cross-site"}, False),
+        ({"sec-fetch-site": "same-site", "origin": "http://localhost:8000"}, False),
+    ],
+)
+async def test_pages_of_others_may_not_write_by_what_a_function_goes_by(
+    given: Any, events: int, steer: int, headers: dict[str, str], ours: bool
+) -> None:
+    """A function may go by a cookie, an address or a login: browsers bring them whichever page makes them ask."""
+    asked = {"host": "localhost:8000", "cookie": "sessionid=1", **headers}
+    assert (await cancel(lambda _: given, asked)).status == (steer if ours else 403)
+    assert (await post(lambda _: given, asked)).status == (events if ours else 403)
+
+
+async def test_few_of_many_cookies_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    tried: list[str] = []
+    monkeypatch.setattr(Tokens, "find_session", lambda self, shown, now: tried.append(shown))
+    assert (await cancel(TOKENS, {"cookie": "; ".join([f"{COOKIE}=1.2"] * 3000)})).status == 401
+    assert len(tried) <= 8
+
+
 # --- without
 
 
@@ -148,12 +193,16 @@ async def test_others_may_not(client: tuple[str, int] | None) -> None:
     assert "auth" in answer.json["error"]
 
 
-@pytest.mark.parametrize("name", ["Forwarded", "X-Forwarded-For", "x-forwarded-proto", "X-Forwarded-Host", "X-Real-IP"])
+@pytest.mark.parametrize(
+    "name", ["Forwarded", "X-Forwarded-For", "x-forwarded-proto", "X-Forwarded-Host", "X-Real-IP", *_OF_PROXIES]
+)
 async def test_a_forwarded_request_is_not_from_this_machine(name: str) -> None:
     assert (await cancel(None, {name: "127.0.0.1"})).status == 403
 
 
-@pytest.mark.parametrize("host", ["localhost:8000", "127.0.0.1", "[::1]:8000", "shop.localhost", "shop"])
+@pytest.mark.parametrize(
+    "host", ["localhost:8000", "127.0.0.1", "[::1]:8000", "shop.localhost", "LOCALHOST.", "127.1.2.3:80", "0.0.0.0:8000"]
+)
 async def test_names_of_this_machine(host: str) -> None:
     assert (await cancel(None, {"host": host, "origin": f"http://{host}"})).status == 200
 
@@ -168,17 +217,80 @@ async def test_names_of_this_machine(host: str) -> None:
         {"host": "localhost:8000", "origin": "null"},
         {"host": "localhost:8000", "origin": "http://["},
         {"host": "["},
+        {"host": ""},
+        {"host": "shop"},  # a single label: a search domain of the network may lead it anywhere
+        {"host": "localhost.evil.example"},
+        {"host": "127.0.0.1.evil.example"},
+        {"host": "192.168.1.5"},  # what a proxy asks that says nothing of itself
+        {"host": "localhost:8000", "sec-fetch-site": "cross-site"},
+        {"host": "localhost:8000", "sec-fetch-site": "same-site"},
     ],
 )
-async def test_pages_in_a_browser_may_not_steer(headers: dict[str, str]) -> None:
+async def test_pages_in_a_browser_may_neither_steer_nor_send(headers: dict[str, str]) -> None:
     assert (await cancel(None, headers)).status == 403
+    assert (await post(None, headers)).status == 403
 
 
-async def test_events_and_health_are_open() -> None:
+async def test_events_are_taken_from_this_machine_only() -> None:
+    service = Recorder()
+    app = serve(service)
+    for path in ("/", "/events", "/events/"):
+        assert (await call(app, path, structured(), headers=STRUCTURED)).status == 202
+        for stranger in (FAR, None, ("testclient", 50000)):
+            assert (await call(app, path, structured(), headers=STRUCTURED, client=stranger)).status == 403
+        assert (await call(app, path, structured(), headers={**STRUCTURED, "x-forwarded-for": "::1"})).status == 403
+    assert len(service.stored) == 3
+
+
+async def test_the_first_event_from_elsewhere_is_logged_with_the_remedy(caplog: pytest.LogCaptureFixture) -> None:
     app = serve(Recorder())
-    assert (await call(app, "/", structured(), headers=STRUCTURED, client=FAR)).status == 202
+    for _ in range(3):
+        await call(app, "/", structured(), headers=STRUCTURED, client=FAR)
+    await call(app, "/metrics", method="GET", client=FAR)
+    (said,) = caplog.messages
+    assert all(part in said for part in ("203.0.113.9", "auth=[Token(...)]", "auth='open'"))
+
+
+async def test_health_is_open() -> None:
+    app = serve(Recorder())
     assert (await call(app, "/health/ready", method="GET", client=None)).status == 200
     assert (await call(app, "/nowhere", method="GET", client=FAR)).status == 404
+
+
+async def test_the_host_that_is_served_is_a_name_of_this_machine() -> None:
+    app = open_http(Recorder(), HTTPSettings(visitors=Visitors(served_on="Shop.internal")), SystemClock())
+    for host, status in (("shop.internal:8000", 200), ("shop.internal.evil.example", 403), ("internal", 403)):
+        assert (await call(app, "/cancel/one", headers={"host": host})).status == status
+
+
+# --- open
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({}, 202),
+        ({"host": "shop.example"}, 202),
+        ({"x-forwarded-for": "1.2.3.4"}, 202),
+        ({"host": "192.168.1.5:8000", "origin": "http://192.168.1.5:8000"}, 202),  # no name that could be pointed here
+        ({"host": "shop.example", "origin": "http://evil.example"}, 403),
+        ({"host": "shop.example", "origin": "http://evil.example", "authorization": "Bearer x"}, 403),
+        ({"host": "evil.example", "origin": "http://evil.example"}, 403),
+        ({"host": "evil.example", "sec-fetch-site": "same-origin"}, 403),
+        ({"host": "192.168.1.5:8000", "sec-fetch-site": "cross-site"}, 403),
+    ],
+)
+@pytest.mark.parametrize("client", [FAR, ("127.0.0.1", 1)])
+async def test_open_is_for_programs_and_not_for_pages(headers: dict[str, str], status: int, client: tuple[str, int]) -> None:
+    answer = await call(serve(Recorder(), "open"), "/events", structured(), headers={**STRUCTURED, **headers}, client=client)
+    assert answer.status == status
+
+
+async def test_open_is_for_events_only(caplog: pytest.LogCaptureFixture) -> None:
+    app = serve(Recorder(), "open")
+    for method, path in (("POST", "/cancel/one"), ("GET", "/metrics"), ("GET", "/viewer/"), ("POST", "/api/v1/events")):
+        assert (await call(app, path, method=method, client=FAR)).status == 403
+    assert any("auth='open'" in said for said in caplog.messages), "it is said at the start what that means"
 
 
 @pytest.mark.parametrize("path", ["/api/v1/instances", "/metrics", "/viewer/", "/cancel"])

@@ -6,6 +6,7 @@ import asyncio
 import json
 import sys
 from collections.abc import Sequence
+from contextlib import AsyncExitStack
 from typing import Any
 
 import pytest
@@ -14,8 +15,10 @@ from tests.http.calls import BATCH, STRUCTURED, Recorder, binary, call, event, l
 from romancy.auth import Token
 from romancy.clock import SystemClock
 from romancy.errors import ConfigurationError, InvalidWorkflowStateError, PayloadError, RefusedDataError, StoreError
+from romancy.ingress.body import FREE, Bodies
 from romancy.ingress.entrance import open_http
-from romancy.ingress.types import HTTPSettings, Message
+from romancy.ingress.problems import UnavailableError
+from romancy.ingress.types import HTTPSettings, Message, Receive
 from romancy.model.talk import AcceptedEvent, Event
 
 # --- events
@@ -38,6 +41,18 @@ async def test_binary_and_batch() -> None:
     assert len(service.stored) == 3
 
 
+async def test_a_duplicate_is_said_to_be_one() -> None:
+    class Known(Recorder):
+        async def accept_events(self, events: Sequence[Event], /) -> list[AcceptedEvent]:
+            return [AcceptedEvent(one.id, one.source, one.id == "1", ()) for one in events]
+
+    door = serve(Known())
+    answer = await call(door, "/", structured(), headers=STRUCTURED)
+    assert (answer.status, answer.json) == (202, {"status": "accepted", "instance_ids": [], "duplicate": True})
+    answer = await call(door, "/", json.dumps([event(), event(id="2")]).encode(), headers=BATCH)
+    assert answer.json == {"status": "accepted", "instance_ids": []}, "one of them is new"
+
+
 async def test_not_before_it_is_stored() -> None:
     gate = asyncio.Event()
 
@@ -58,7 +73,8 @@ async def test_not_before_it_is_stored() -> None:
     ("headers", "body", "status", "kind"),
     [
         (STRUCTURED, b"{", 400, "MalformedEventError"),
-        ({"content-type": "application/json"}, structured(), 415, "UnsupportedContentTypeError"),
+        ({"content-type": "application/json"}, b'{"amount": 99.99}', 415, "UnsupportedContentTypeError"),
+        ({"content-type": "application/json"}, structured(source=""), 400, "MalformedEventError"),
         ({}, b"", 415, "UnsupportedContentTypeError"),
     ],
 )
@@ -202,10 +218,11 @@ async def test_a_client_that_goes_away() -> None:
 
 
 async def test_all_bodies_together_are_bounded() -> None:
-    app = serve(Recorder(), max_body_size=100, request_timeout=0.05)
-    slow = [asyncio.create_task(call(app, "/", parts(100, more=True), headers=STRUCTURED)) for _ in range(5)]
+    size = 2 * FREE  # of which one half counts
+    app = serve(Recorder(), max_body_size=size, request_timeout=0.05)
+    slow = [asyncio.create_task(call(app, "/", parts(size, more=True), headers=STRUCTURED)) for _ in range(9)]
     answers = [await one for one in slow]
-    assert sorted(one.status for one in answers) == [408, 408, 408, 408, 503]
+    assert sorted(one.status for one in answers) == [408] * 8 + [503]
     assert (await call(app, "/", parts(100), headers=STRUCTURED)).status == 400  # the room was given back
 
 
@@ -430,3 +447,28 @@ def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "starlette.exceptions", None)
     with pytest.raises(ConfigurationError, match=r"pip install 'romancy\[http\]'"):
         open_http(Recorder(), HTTPSettings(), SystemClock())
+
+
+async def test_only_what_is_large_takes_of_the_room_for_bodies() -> None:
+    room = 4 * 200_000
+    bodies = Bodies(200_000, 30.0)
+    async with AsyncExitStack() as held:
+        for size, admitted in ((65_536, 100), (200_000, room // (200_000 - 65_536)), (65_536, 100)):
+            for _ in range(admitted):
+                await held.enter_async_context(bodies.read({}, sent(size)))
+        with pytest.raises(UnavailableError, match="Too many large requests"):
+            await held.enter_async_context(bodies.read({}, sent(200_000)))
+    assert bodies._room == room, "all of it was given back"
+
+
+def sent(size: int) -> Receive:
+    """A body of this size, in parts that do not fit its bounds."""
+    parts = [b"x" * 1000] * (size // 1000) + [b"x" * (size % 1000)]
+    messages = iter(
+        [{"type": "http.request", "body": part, "more_body": True} for part in parts] + [{"type": "http.request"}]
+    )
+
+    async def receive() -> Message:
+        return next(messages)
+
+    return receive

@@ -49,7 +49,7 @@ def test_the_console_script_is_the_same_command() -> None:
 @pytest.mark.parametrize(
     "arguments",
     [
-        [],
+        ["--nonsense"],
         ["nonsense"],
         ["serve"],
         ["serve", "a:b", "--port", "x"],

@@ -222,6 +222,17 @@ def test_nesting_is_counted_outside_of_strings() -> None:
         jsontext.read(b"[" * 101 + deep + b"]" * 101)
 
 
+def test_millions_of_arrays_are_refused_before_they_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python reads a text in one go: who may send a large one could hold up the whole process."""
+    most = jsontext.MAX_CONTAINERS - 1
+    in_a_text = b'"' + b"[{" * jsontext.MAX_CONTAINERS + b'",'
+    assert len(jsontext.read(b"[" + in_a_text + b"[]," * (most - 1) + b"{}]")) == most + 1
+    monkeypatch.setattr(jsontext, "_DECODER", None)
+    for one in (b"[]", b"{}"):
+        with pytest.raises(ValueError, match="arrays and objects"):
+            jsontext.read(b"[" + (one + b",") * most + one + b"]")
+
+
 @pytest.mark.timeout(20)
 @pytest.mark.parametrize("rest", [b'\\"', b"\\", b'"', b'\\\\"', b'"\\'])
 def test_how_long_reading_takes_grows_with_the_text_alone(rest: bytes) -> None:
@@ -278,7 +289,8 @@ def test_one_bad_event_spoils_the_batch() -> None:
     "headers",
     [
         {},
-        {"content-type": "application/json"},
+        {"content-type": "application/json; charset=utf-16"},
+        {"content-type": "text/json"},
         {"content-type": "application/x-www-form-urlencoded"},
         {"content-type": "application/cloudevents+xml"},
         {"content-type": "application/cloudevents-batch+avro"},
@@ -292,6 +304,14 @@ def test_an_unknown_content_type_or_charset(headers: dict[str, str]) -> None:
         parse(headers, structured())
 
 
-def test_who_sends_plain_json_is_told_how_to_send_it() -> None:
+@pytest.mark.parametrize("content_type", ["application/json", "Application/JSON; charset=UTF-8"])
+def test_plain_json_is_an_event_if_it_says_so(content_type: str) -> None:
+    assert one({"content-type": content_type}, structured()) == one(STRUCTURED, structured())
+    with pytest.raises(MalformedEventError, match="source is missing"):
+        parse({"content-type": content_type}, structured(source=None))
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b"[]", b'"specversion"', b'{"amount": 99.99}', b'[{"specversion": "1.0"}]'])
+def test_who_sends_json_that_is_no_event_is_told_how_to_send_one(body: bytes) -> None:
     with pytest.raises(UnsupportedContentTypeError, match=r"application/cloudevents\+json"):
-        parse({"content-type": "application/json"}, structured())
+        parse({"content-type": "application/json"}, body)

@@ -11,6 +11,7 @@ from typing import Any
 import httpx
 import pytest
 from fastapi import FastAPI
+from litestar import Litestar, asgi
 from starlette.applications import Starlette
 from starlette.routing import Mount
 from tests.http.calls import STRUCTURED, call, lifespan, structured
@@ -37,8 +38,32 @@ def in_two(app: App, lifespan: Any = None) -> Any:
     return Starlette(routes=[Mount("/x", Starlette(routes=[Mount("/y", app)]))], lifespan=lifespan)
 
 
-PLACES = [(in_starlette, "/x"), (in_fastapi, "/x"), (in_two, "/x/y"), (lambda app, lifespan=None: app, "")]
-places = pytest.mark.parametrize(("mount", "root"), PLACES, ids=["Starlette", "FastAPI", "twice", "alone"])
+def in_litestar(app: App, lifespan: Any = None, path: str = "/x") -> Any:
+    @asgi(path, is_mount=True, copy_scope=True)
+    async def mounted(scope: Any, receive: Any, send: Any) -> None:
+        await app(scope, receive, send)
+
+    return Litestar([mounted], lifespan=[lifespan] if lifespan else None)
+
+
+def in_litestar_in_starlette(app: App, lifespan: Any = None) -> Any:
+    return Starlette(routes=[Mount("/x", in_litestar(app, lifespan, "/y"))])
+
+
+def in_litestar_alone(app: App, lifespan: Any = None) -> Any:
+    return in_litestar(app, lifespan, "/")
+
+
+PLACES = {
+    "Starlette": (in_starlette, "/x"),
+    "FastAPI": (in_fastapi, "/x"),
+    "twice": (in_two, "/x/y"),
+    "Litestar": (in_litestar, "/x"),
+    "Litestar at the root": (in_litestar_alone, ""),
+    "Litestar in Starlette": (in_litestar_in_starlette, "/x/y"),
+    "alone": (lambda app, lifespan=None: app, ""),
+}
+places = pytest.mark.parametrize(("mount", "root"), PLACES.values(), ids=PLACES)
 
 
 def client_of(outer: Any) -> httpx.AsyncClient:

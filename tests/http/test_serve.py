@@ -44,6 +44,13 @@ def curl(served: Served, path: str, *arguments: str) -> tuple[int, Any]:
     return int(status), json.loads(body)
 
 
+def test_it_warns_when_others_can_reach_it_and_nobody_has_to_say_who_they_are(tmp_path: Path) -> None:
+    with Served(tmp_path, "--host", "0.0.0.0") as served:
+        assert "0.0.0.0 can be reached from other machines" in served.errors()
+        findings = httpx.get(f"{served.url}/api/v1/doctor", timeout=60).json()["items"]
+        assert [one["level"] for one in findings if one["name"] == "access"] == ["warning"]
+
+
 # --- curl
 
 
@@ -148,6 +155,8 @@ async def test_many_at_once(shop: Served) -> None:
 
 async def test_nothing_is_acknowledged_before_it_is_stored(shop: Served) -> None:
     async with httpx.AsyncClient(base_url=shop.url, headers=STRUCTURED, timeout=60) as client:
+        while (await client.get("/health/ready")).status_code != 200:  # it says its address before the file is open
+            await asyncio.sleep(0.02)
         with shop.write_lock():
             posts = [asyncio.create_task(client.post("/", content=structured(source="held", id=str(n)))) for n in range(20)]
             for _ in range(20):
@@ -188,7 +197,7 @@ def drip(served: Served, start: bytes, drop: bytes) -> bytes:
         raise AssertionError(f"the server waits for ever; it said {said!r}")
 
 
-HEAD = b"POST / HTTP/1.1\r\nHost: x\r\n"
+HEAD = b"POST / HTTP/1.1\r\nHost: localhost\r\n"
 
 
 def test_headers_that_never_end(impatient: Served) -> None:
@@ -213,7 +222,7 @@ def test_a_body_that_nobody_wants_never_ends(impatient: Served) -> None:
 
 
 def test_the_second_request_of_a_connection_is_watched_too(impatient: Served) -> None:
-    said = drip(impatient, b"GET /health/live HTTP/1.1\r\nHost: x\r\n\r\n", b"G")
+    said = drip(impatient, b"GET /health/live HTTP/1.1\r\nHost: localhost\r\n\r\n", b"G")
     assert said.count(b"HTTP/1.1") == 2
     assert said.startswith(b"HTTP/1.1 200")
     assert b" 400 " in said or b" 408 " in said

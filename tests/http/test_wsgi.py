@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
 import threading
@@ -21,6 +22,7 @@ from tests.http.calls import STRUCTURED, Recorder, binary, serve, structured
 
 from romancy import App, WorkflowContext, workflow
 from romancy.errors import StoreError
+from romancy.ingress import wsgi
 from romancy.ingress.problems import UnavailableError
 from romancy.ingress.types import Receive, Scope, Send
 from romancy.ingress.wsgi import WSGIApp, to_wsgi
@@ -123,18 +125,71 @@ def test_closing_twice_and_starting_again() -> None:
     assert (service.starts, service.stops) == (2, 2)
 
 
-def test_a_start_that_fails_is_tried_again() -> None:
-    class Late(Recorder):
-        async def startup(self) -> None:
-            await super().startup()
-            if self.starts == 1:
-                raise StoreError("Not yet.")
+class Late(Recorder):
+    """Cannot start at first; it waits, if it is told to, before it says so."""
 
-    with served(to_wsgi(serve(Late()))) as client:
-        first = client.get("/health/ready")
-        assert (first.status_code, first.json()["retryable"]) == (503, True)
-        assert "Not yet." in first.json()["error"]
+    def __init__(self, fails: int = 1, *, waits: bool = False) -> None:
+        super().__init__()
+        self.fails = fails
+        self.may_go_on = threading.Event()
+        self.asked = threading.Event()
+        if not waits:
+            self.may_go_on.set()
+
+    async def startup(self) -> None:
+        await super().startup()
+        if self.starts <= self.fails:
+            self.asked.set()
+            await asyncio.to_thread(self.may_go_on.wait, 60)
+            raise StoreError("postgresql://db.internal/shop cannot be reached.")
+
+
+def test_a_start_that_fails_is_tried_again_after_a_moment(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    now, service = [100.0], Late()
+    monkeypatch.setattr(wsgi, "monotonic", lambda: now[0])
+    with served(to_wsgi(serve(service))) as client:
+        for _ in range(3):
+            answer = client.get("/health/ready")
+            assert (answer.status_code, answer.json()["retryable"]) == (503, True)
+            assert "db.internal" not in answer.text, "strangers are told nothing of the database"
+        assert service.starts == 1, "the failure is remembered"
+        assert caplog.text.count("db.internal") == 1
+        now[0] += 1.0
         assert client.get("/health/ready").status_code == 200
+
+
+def test_requests_do_not_wait_while_it_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, service = [100.0], Late(fails=2)
+    monkeypatch.setattr(wsgi, "monotonic", lambda: now[0])
+    application = to_wsgi(serve(service))
+    assert ask(application, environ_of("/health/ready"))[0].startswith("503")
+    now[0] += 1.0
+    service.may_go_on.clear()
+    service.asked.clear()
+    with ThreadPoolExecutor(1) as threads:
+        trying = threads.submit(ask, application, environ_of("/health/ready"))
+        assert service.asked.wait(60)
+        assert ask(application, environ_of("/health/ready"))[0].startswith("503")
+        assert not trying.done()
+        service.may_go_on.set()
+        assert trying.result(60)[0].startswith("503")
+    assert service.starts == 2
+    application.close()
+
+
+def test_requests_that_come_while_it_starts_share_what_comes_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wsgi, "monotonic", lambda: 100.0)  # for whoever comes late
+    service = Late(waits=True)
+    application = to_wsgi(serve(service))
+    with ThreadPoolExecutor(4) as threads:
+        asking = [threads.submit(ask, application, environ_of("/health/ready")) for _ in range(4)]
+        assert service.asked.wait(60)
+        service.may_go_on.set()
+        assert {one.result(60)[0] for one in asking} == {"503 Service Unavailable"}
+    assert service.starts == 1
+    application.close()
 
 
 def environ_of(path: str, **more: Any) -> dict[str, Any]:

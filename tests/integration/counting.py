@@ -88,8 +88,8 @@ def count(monkeypatch: pytest.MonkeyPatch) -> Counter:
         opened.set_progress_handler(counter.step, 1)
         return opened
 
-    async def call_server(self: Connections, dsn: str | None = None) -> Connection[Any]:
-        opened = await dial(self, dsn)
+    async def call_server(self: Connections) -> Connection[Any]:
+        opened = await dial(self)
         line = _Line(counter)
         opened.add_query_logger(lambda query: line.executed(query.query))
         return opened

@@ -16,6 +16,7 @@ from romancy import (
     ActivityContext,
     App,
     Client,
+    InstanceConflictError,
     InvalidWorkflowStateError,
     LeaseLostError,
     RetryPolicy,
@@ -24,6 +25,7 @@ from romancy import (
     WorkflowContext,
     WorkflowFailedError,
     WorkflowNotFoundError,
+    WorkflowRef,
     WorkflowTerminatedError,
     activity,
     sleep,
@@ -97,6 +99,12 @@ async def test_an_app_in_another_process_runs_what_this_client_starts(tmp_path: 
     async with Client(database, workflows=[]) as client:
         handle = await client.start_workflow("doubled", n=4)
         assert await handle.result(timeout=20) == 8
+        chosen = WorkflowRef("doubled").with_options(instance_id="order-42")
+        handle = await client.start_workflow(chosen, n=5)
+        assert (handle.instance_id, await handle.result(timeout=20)) == ("order-42", 10)
+        assert (await client.start_workflow(chosen, n=5)).instance_id == "order-42"
+        with pytest.raises(InstanceConflictError, match="order-42"):
+            await client.start_workflow(chosen, n=6)
         failing = await client.start_workflow("doubled", n=-1)
         with pytest.raises(WorkflowFailedError, match="negative") as failed:
             await failing.result(timeout=20)
@@ -349,7 +357,7 @@ async def test_a_worker_that_was_declared_dead_starts_over_and_its_instance_is_f
             freed = 0
             while not freed:  # it beats all the time: it may have done so in between
                 (row,) = [row for row in await second._store.workers() if row.id == old]
-                freed = await second._store.sweep([(old, row.beat_at)], now=second._clock.now(), limit=10)
+                freed = (await second._store.sweep([(old, row.beat_at)], now=second._clock.now(), limit=10)).freed
             while first._worker.id == old:
                 await asyncio.sleep(0)
             blocked.finish.set()
@@ -390,7 +398,7 @@ async def test_a_heartbeat_tells_an_attempt_that_its_instance_was_taken_over(dat
             assert first._worker is not None
             old = first._worker.id
             (row,) = await other._store.workers()
-            assert await other._store.sweep([(old, row.beat_at)], now=other._clock.now(), limit=10) == 1
+            assert (await other._store.sweep([(old, row.beat_at)], now=other._clock.now(), limit=10)).freed == 1
             await asyncio.to_thread(told.wait, 10)
         finally:
             told.set()

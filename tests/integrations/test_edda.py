@@ -8,7 +8,7 @@ import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, closing
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from cloudevents.core.v1.event import CloudEvent
@@ -19,9 +19,11 @@ from tests.integrations.edda_programs import done
 from tests.outbox.desk import Desk
 
 import romancy
-from romancy import ConfigurationError, InvalidWorkflowStateError, Status
+from romancy import App, ConfigurationError, InvalidWorkflowStateError, Status, TerminalError
 from romancy.integrations import edda
 from romancy.integrations.edda import EddaApp, RetryExhaustedError, WorkflowContext, publish, workflow
+from romancy.integrations.edda.compensation import redo_steps
+from romancy.integrations.edda.context import Step
 from romancy.integrations.edda.events import ReceivedEvent, send_event
 from romancy.integrations.edda.running import end
 from romancy.testing import TestEnvironment
@@ -176,6 +178,31 @@ async def test_what_activities_have_registered_is_done_after_a_cancellation_and_
         assert not await app.replay_engine.cancel_workflow("nobody")
 
 
+FOREIGN = [
+    ("os:system", ["touch"]),
+    ("posix:system", ["touch"]),
+    ("os:spawnlp", [0, "touch", "touch"]),
+    ("asyncio.subprocess:create_subprocess_exec", ["touch"]),
+    ("tests.integrations.edda_programs:not_named_by_the_activity", []),
+    ("a_module_that_runs_when_imported:anything", []),
+]
+
+
+@pytest.mark.parametrize(("function", "args"), FOREIGN)
+async def test_a_record_does_not_choose_what_is_called(
+    function: str, args: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Somebody who can write the database puts another function into a recorded result."""
+    ran = tmp_path / "ran"
+    (tmp_path / "a_module_that_runs_when_imported.py").write_text(f"open({str(ran)!r}, 'w')")
+    monkeypatch.syspath_prepend(tmp_path)
+    forged = Step(function, [*args, str(ran)], {})
+    with pytest.raises(TerminalError, match="is not known here: decorate it with @compensation"):
+        await redo_steps([forged], programs.book_flight.func, cast(Any, None))
+    assert not ran.exists()
+    assert "never" not in done
+
+
 async def test_an_activity_that_registers_gives_its_own_result() -> None:
     async with running(programs.journey) as (env, _):
         instance_id = await programs.journey.start(to="Oslo")
@@ -273,7 +300,7 @@ def structured(target: str, number: int) -> dict[str, Any]:
 
 async def test_events_over_http_may_be_addressed_with_the_extension_of_edda(file: str) -> None:
     app = EddaApp("shop", file, workflows=[programs.payment])
-    async with app, AsyncClient(transport=ASGITransport(app), base_url="http://shop") as web:
+    async with app, AsyncClient(transport=ASGITransport(app), base_url="http://localhost") as web:
         ids = [await programs.payment.start(order_id=str(number)) for number in range(5)]
         about = {"ce-specversion": "1.0", "ce-type": "payment.completed", "ce-source": "bank", "ce-id": "b"}
         binary = {**about, "ce-eddainstanceid": ids[0], "content-type": "application/json"}
@@ -294,17 +321,40 @@ async def test_events_over_http_may_be_addressed_with_the_extension_of_edda(file
 
 
 async def test_what_the_app_refuses_it_still_refuses(file: str) -> None:
-    app = EddaApp("shop", file, workflows=[programs.payment], max_body_size=400)
-    async with app, AsyncClient(transport=ASGITransport(app), base_url="http://shop") as web:
+    app = EddaApp("shop", file, workflows=[programs.payment], max_body_size=2000)
+    async with app, AsyncClient(transport=ASGITransport(app), base_url="http://localhost") as web:
         headers = {"content-type": "application/cloudevents+json"}
         for body, expected in [
             (b'{"eddainstanceid": "x", "eddainstanceid": "y"}', 400),
             (b'[{"eddainstanceid": "x"}]', 400),
             (b'{"eddainstanceid"', 400),
             (b'\xff"eddainstanceid"', 400),
-            (json.dumps(structured("x" * 400, 1)).encode(), 413),
+            (json.dumps({**structured("", 1), "eddainstanceid": 5}).encode(), 400),
+            (json.dumps(structured("", 1)).encode(), 400),
+            (json.dumps(structured("x" * 1025, 1)).encode(), 400),
+            (json.dumps(structured("x" * 2000, 1)).encode(), 413),
         ]:
             assert (await web.post("/", headers=headers, content=body)).status_code == expected, body
+
+
+async def test_bodies_are_left_to_the_limits_of_the_app(file: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever is in them: the layer reads none, and translates what the app has read."""
+    handed_on: list[object] = []
+
+    async def serve(self: App, scope: object, receive: object, send: object) -> None:
+        handed_on.append(receive)
+
+    monkeypatch.setattr(App, "__call__", serve)
+    async with (app := EddaApp("shop", file, workflows=[programs.payment])):
+        scope = {"type": "http", "headers": [(b"content-type", b"application/cloudevents-batch+json")]}
+
+        async def receive() -> dict[str, Any]:
+            raise AssertionError("the body was read")
+
+        async def send(message: object) -> None: ...
+
+        await app(scope, receive, send)
+    assert handed_on == [receive]
 
 
 # --- messages

@@ -197,6 +197,20 @@ def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
         importlib.import_module("romancy.integrations.fastapi")
 
 
+def test_what_is_mounted_without_auth_is_for_this_machine_only(file: str) -> None:
+    """As the example mounts it: whoever else reaches the application can neither send, nor steer, nor look."""
+    app = App(file, workflows=[greet])
+    api = greeting(app)
+    api.mount("/romancy", app)
+    event = {"ce-specversion": "1.0", "ce-id": "1", "ce-source": "evil", "ce-type": "payment.confirmed"}
+    elsewhere = TestClient(api, base_url="http://shop.example", client=("203.0.113.9", 1))
+    with asked(api) as here:
+        for client, sent in ((here, 202), (elsewhere, 403)):
+            assert client.post("/romancy/events", headers=event).status_code == sent
+            assert client.get("/romancy/viewer/").status_code == (200 if sent == 202 else 403)
+            assert client.get("/romancy/health/live").status_code == 200
+
+
 @pytest.mark.parametrize("root", ["", "/shop", "/a/b"])
 def test_the_viewer_at_any_root_path(root: str, file: str) -> None:
     app = App(file, workflows=[greet])

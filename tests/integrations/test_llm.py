@@ -29,6 +29,7 @@ from tests.integrations.looking import signature_of
 from romancy import (
     ActivityContext,
     ActivityTimeoutError,
+    DeterminismViolationError,
     RetryExhaustedError,
     RetryPolicy,
     WorkflowContext,
@@ -39,7 +40,7 @@ from romancy import (
     workflow,
 )
 from romancy.integrations import llm
-from romancy.testing import TestEnvironment
+from romancy.testing import TestEnvironment, record_history, replay_history
 
 REFERENCE = DOCS / "reference" / "llm.md"
 
@@ -370,6 +371,56 @@ async def test_stand_ins_are_put_away_in_the_end(script: Script) -> None:
         assert await (await env.app.start_workflow(reminded, [llm.Message("user", "Who?")])).result() == "from the script"
 
 
+# --- defaults of an app
+
+
+@workflow
+async def plain(ctx: WorkflowContext, text: str) -> str:
+    return (await llm.call(ctx, text)).output
+
+
+@llm.define(system="One word.", settings={"max_tokens": 5})
+def curtly(text: str) -> str:
+    return text
+
+
+@workflow
+async def special(ctx: WorkflowContext, text: str) -> str:
+    return (await curtly(ctx, text)).output
+
+
+async def test_what_a_question_leaves_out_the_app_says() -> None:
+    script = Script()
+    script.answers = ["Oslo.", "Rome."]
+    async with TestEnvironment(workflows=[plain, special], replay_always=True) as env:
+        usual: Any = {"temperature": 0.5, "max_tokens": 100}
+        llm.set_app_defaults(env.app, model=FunctionModel(script), system="Be polite.", settings=usual)
+        assert await (await env.app.start_workflow(plain, "Norway?")).result() == "Oslo."
+        handle = await env.app.start_workflow(special, "Italy?")
+        assert await handle.result() == "Rome."
+        recorded = await record_history(env.app, handle.instance_id)
+        assert replay_history(special, recorded, app=env.app).verdict is not None
+        with pytest.raises(DeterminismViolationError):  # without the app nothing says which model is asked
+            replay_history(special, recorded)
+    assert script.instructions == ["Be polite.", "One word."]
+    assert script.settings == [usual, {"temperature": 0.5, "max_tokens": 5}]
+
+
+async def test_defaults_are_those_of_one_app_and_can_be_cleared() -> None:
+    models = [TestModel(custom_output_text="one"), TestModel(custom_output_text="two")]
+    async with TestEnvironment(workflows=[special]) as env, TestEnvironment(workflows=[special]) as other:
+        for each, model in zip((env, other), models, strict=True):
+            llm.set_app_defaults(each.app, model=model)
+        for each, said in ((env, "one"), (other, "two"), (env, "one")):
+            assert await (await each.app.start_workflow(special, "Which?")).result() == said
+        for _ in range(2):
+            llm.clear_app_defaults(env.app)
+        with pytest.raises(WorkflowFailedError, match="'curtly' has no model"):
+            await (await env.app.start_workflow(special, "Which?")).result()
+        with pytest.raises(TypeError, match="temperature"):
+            llm.set_app_defaults(env.app, temperature=0.5)  # type: ignore[call-arg]
+
+
 # --- the page
 
 
@@ -377,7 +428,16 @@ def test_the_reference_names_everything() -> None:
     page = REFERENCE.read_text(encoding="utf-8")
     assert all(re.search(rf"\b{name}\b", page) for name in llm.__all__)
     assert all(
-        f"`{signature_of(function)}`" in page for function in (llm.call, llm.parse, llm.define, llm.stand_in, llm.Agent)
+        f"`{signature_of(function)}`" in page
+        for function in (
+            llm.call,
+            llm.parse,
+            llm.define,
+            llm.set_app_defaults,
+            llm.clear_app_defaults,
+            llm.stand_in,
+            llm.Agent,
+        )
     )
     chosen = llm.Agent("helper", model="test")._chosen
     rows = {row[0]: row[1] for row in table_of(REFERENCE, "Options")}

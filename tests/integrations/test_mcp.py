@@ -39,6 +39,7 @@ from romancy import (
 from romancy.integrations.mcp import ToolServer
 from romancy.integrations.mcp.progress import Steps, message_of, poll_interval, status_of
 from romancy.integrations.mcp.server import _StreamableHTTP
+from romancy.manage.service import DatabaseManager
 
 TOKENS = [Token("the-admin"), Token("the-reader", role="read"), Token("the-sender", role="events")]
 HERE = ("127.0.0.1", 50000)
@@ -180,6 +181,74 @@ async def test_it_says_what_it_waits_for_and_when_to_ask_again(shop: Shop) -> No
     assert result == {"result": {"what": "leave", "answer": "yes"}}
 
 
+# --- four tools for a workflow
+
+
+@asynccontextmanager
+async def serving_fours(folder: Path, auth: list[Token] | None = None) -> AsyncIterator[Shop]:
+    """A server of four tools for each of two workflows, and of no others."""
+    async with App(f"sqlite:///{folder / 'shop.db'}", workflows=[quote, approval], auth=auth) as app:
+        shop = Shop(app)
+        shop.server = ToolServer(app)
+        shop.server.tools(quote)
+        shop.server.tools(
+            approval, prefix="leave", description="Ask for leave.", result_description="Yes or no.", start="ask_for_leave"
+        )
+        yield shop
+
+
+async def test_a_workflow_can_have_four_tools_of_its_own(tmp_path: Path) -> None:
+    async with serving_fours(tmp_path) as shop, shop.client() as client:
+        tools = {tool.name: tool for tool in (await client.list_tools()).tools}
+        started = told(await client.call_tool("quote_start", {"item": {"sku": "tea", "amount": 2}}))
+        which = {"instance_id": started["instance_id"]}
+        assert told(await client.call_tool("quote_result", {**which, "wait": 30})) == {"result": 5.0}
+        assert told(await client.call_tool("quote_status", which))["ended"] is True
+    assert set(tools) == {
+        *("quote_start", "quote_status", "quote_result", "quote_cancel"),
+        *("ask_for_leave", "leave_status", "leave_result", "leave_cancel"),
+    }
+    assert (tools["ask_for_leave"].description or "").startswith("Ask for leave.")
+    assert "ask leave_status, then leave_result" in (tools["ask_for_leave"].description or "")
+    assert tools["leave_result"].description == "Yes or no."
+    assert tools["leave_cancel"].annotations is not None
+    assert tools["leave_cancel"].annotations.destructive_hint is True
+    assert started["next"] == "Ask quote_status or quote_result with this instance_id."
+
+
+async def test_questions_of_one_workflow_know_no_other(tmp_path: Path) -> None:
+    async with serving_fours(tmp_path) as shop, shop.client() as client:
+        which = {"instance_id": told(await client.call_tool("ask_for_leave", {"what": "leave"}))["instance_id"]}
+        for question in ("quote_status", "quote_result", "quote_cancel"):
+            assert "There is no instance" in complaint(await client.call_tool(question, which))
+        assert told(await client.call_tool("leave_cancel", {**which, "reason": "rain"}))
+        assert "cancelled" in complaint(await client.call_tool("leave_result", {**which, "wait": 30}))
+        with pytest.raises(MCPError, match="no tool 'workflow_status'"):
+            await client.call_tool("workflow_status", which)
+
+
+async def test_a_reader_may_ask_with_tools_of_a_workflow_but_not_start_or_cancel(tmp_path: Path) -> None:
+    async with (
+        serving_fours(tmp_path, TOKENS) as shop,
+        shop.client("the-admin") as admin,
+        shop.client("the-reader") as reader,
+    ):
+        which = {"instance_id": told(await admin.call_tool("ask_for_leave", {"what": "leave"}))["instance_id"]}
+        assert told(await reader.call_tool("leave_status", which))["ended"] is False
+        assert "role admin" in complaint(await reader.call_tool("ask_for_leave", {"what": "gold"}))
+        assert "role admin" in complaint(await reader.call_tool("leave_cancel", which))
+
+
+async def test_both_kinds_of_tools_stand_beside_each_other(shop: Shop) -> None:
+    shop.server.tools(secret, prefix="vault")
+    async with shop.client() as client:
+        names = {tool.name for tool in (await client.list_tools()).tools}
+        started = told(await client.call_tool("vault_start"))
+        result = told(await client.call_tool("vault_result", {"instance_id": started["instance_id"], "wait": 30}))
+    assert names >= {"quote", "workflow_status", "vault_start", "vault_status", "vault_result", "vault_cancel"}
+    assert result == {"result": "gold"}
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -225,6 +294,9 @@ async def test_a_call_can_be_cancelled_once(shop: Shop) -> None:
         assert told(await client.call_tool("workflow_cancel", {**which, "reason": "too late"}))
         assert "cancelled" in complaint(await client.call_tool("workflow_result", {**which, "wait": 30}))
         assert "cannot be cancelled" in complaint(await client.call_tool("workflow_cancel", which))
+    lines = (await DatabaseManager(shop.app).list_audit(instance_id=which["instance_id"])).items
+    assert [(line.deed, line.detail) for line in lines] == [("cancel", "too late"), ("start", "approval")]
+    assert all(line.actor.endswith("(MCP)") for line in lines)
 
 
 async def test_a_call_repeated_under_one_id_starts_once(shop: Shop) -> None:
@@ -420,6 +492,16 @@ def test_what_cannot_be_a_tool_is_refused(tmp_path: Path) -> None:
         server.tool(name="a b")(approval)
     with pytest.raises(ConfigurationError, match=r"above @workflow"):
         server.tool(price)  # type: ignore[call-overload]
+    with pytest.raises(ConfigurationError, match="Two tools are called 'quote'"):
+        server.tools(approval, start="quote")
+    with pytest.raises(ConfigurationError, match="Two tools are called 'workflow_status'"):
+        server.tools(approval, prefix="workflow")
+    with pytest.raises(ConfigurationError, match="Two tools are called 'leave_status'"):
+        server.tools(approval, prefix="leave", start="leave_status")
+    with pytest.raises(ConfigurationError, match="letters, digits"):
+        server.tools(approval, prefix="a b")
+    with pytest.raises(ConfigurationError, match="give a workflow"):
+        server.tools(price)  # type: ignore[arg-type]
     with pytest.raises(ConfigurationError, match="no App"):
         ToolServer("sqlite:///shop.db")  # type: ignore[arg-type]
     server.tool(approval)

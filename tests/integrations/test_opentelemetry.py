@@ -43,12 +43,16 @@ from romancy.testing import TestEnvironment
 class Scope:
     """Where spans and figures end up."""
 
-    def __init__(self, **options: Any) -> None:
+    def __init__(self, *, exception_texts: bool = True, **options: Any) -> None:
         self.exporter = InMemorySpanExporter()
         self.provider = TracerProvider(**options)
         self.provider.add_span_processor(SimpleSpanProcessor(self.exporter))
         self.reader = InMemoryMetricReader()
-        self.hooks = OpenTelemetry(tracer_provider=self.provider, meter_provider=MeterProvider([self.reader]))
+        self.hooks = OpenTelemetry(
+            tracer_provider=self.provider,
+            meter_provider=MeterProvider([self.reader]),
+            exception_texts=exception_texts,
+        )
 
     @property
     def spans(self) -> list[ReadableSpan]:
@@ -162,6 +166,26 @@ async def test_what_an_activity_does_is_below_its_attempt() -> None:
     assert (scope.one("outer").attributes or {})["mine"] == 1
     assert is_one_trace(scope.spans)
     assert not trace.get_current_span().get_span_context().is_valid
+
+
+@pytest.mark.parametrize("texts", [True, False])
+async def test_texts_of_exceptions_are_exported_unless_they_are_to_be_left_out(texts: bool) -> None:
+    """A codec hides them in the database only."""
+
+    @activity(retry=RetryPolicy.fixed(2, 5))
+    async def charge(ctx: ActivityContext) -> None:
+        raise ConnectionError("card 4711")
+
+    @workflow
+    async def pay(ctx: WorkflowContext) -> None:
+        await charge(ctx)
+
+    scope = Scope(exception_texts=texts)
+    await trace_of(scope, pay)
+    assert ("4711" in "".join(span.to_json() for span in scope.spans)) == texts
+    for name in ("charge", "pay"):
+        assert scope.one(name).status.status_code is StatusCode.ERROR
+        assert (scope.one(name).attributes or {})["error.type"]
 
 
 async def test_retries_failures_and_compensations_are_spans() -> None:

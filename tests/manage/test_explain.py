@@ -146,6 +146,10 @@ def test_unclaimed_because_of_nobody_or_nobody_who_knows_it() -> None:
 def test_paused_and_blocked_say_why() -> None:
     paused = told(stored(status=Status.PAUSED), journal=[JournalEntry(NOW, Note("pause", "holiday"), "ann", 1)])
     assert paused.because.endswith(" by ann: holiday.")
+    why = "its worker died 3 times in charge:1, last on w1"
+    set_aside = told(stored(status=Status.PAUSED), journal=[JournalEntry(NOW, Note("pause", why), "", 1)])
+    assert set_aside.because.endswith(f": {why}.")
+    assert [remedy.name for remedy in set_aside.remedies] == ["resume", "cancel"]
     blocked = told(stored(status=Status.BLOCKED), journal=[JournalEntry(NOW, Note("blocked", "charge, not ship"), "w", 1)])
     assert blocked.because == "It is blocked: charge, not ship."
     assert [one.name for one in blocked.remedies] == ["deploy", "resume", "terminate"]

@@ -14,6 +14,7 @@ from romancy import (
     ConfigurationError,
     RetryPolicy,
     Status,
+    Token,
     WorkflowContext,
     WorkflowNotFoundError,
     activity,
@@ -258,7 +259,9 @@ async def test_every_action_leaves_a_line(caplog: pytest.LogCaptureFixture) -> N
         first = await manager.list_audit(limit=4)
         assert first.next_before is not None
         assert len((await manager.list_audit(before=first.next_before)).items) == 2
-        assert len([record for record in caplog.records if record.name == "romancy.audit"]) == 6
+        told = [record.getMessage() for record in caplog.records if record.name == "romancy.audit"]
+        assert len(told) == 6
+        assert not any("\n" in line for line in told), "what is logged of a reason is a literal"
         assert not any("\n" in record.getMessage() for record in caplog.records if record.name == "romancy.audit")
 
 
@@ -389,6 +392,27 @@ async def test_the_doctor_finds_what_is_wrong() -> None:
         await env.app._store.enlist(replace(row, id="old/1", beat_at=row.beat_at - 20_000_000))
         ill = await manager.doctor()
         assert any(one.name == "silent worker" and "old/1" in one.says and one.remedy for one in ill)
+
+
+@pytest.mark.parametrize(
+    ("auth", "exposed", "level", "says"),
+    [
+        (None, False, "ok", "only this machine"),
+        (None, True, "warning", "listens to others"),
+        ([Token("secret")], True, "ok", "who they are"),
+        ("open", False, "warning", "whoever can reach"),
+    ],
+)
+async def test_the_doctor_says_who_may_call(auth: Any, exposed: bool, level: str, says: str) -> None:
+    async with TestEnvironment(workflows=[checkout], auth=auth) as env:
+        env.app._visitors.exposed = exposed
+        (found,) = [one for one in await manager_of(env.app).doctor() if one.name == "access"]
+        assert found.level == level
+        assert says in found.says
+        assert bool(found.remedy) == (level != "ok")
+        env.app._visitors.note(("203.0.113.9", 1))
+        (found,) = [one for one in await manager_of(env.app).doctor() if one.name == "access"]
+        assert ("1 events" in found.says) == (auth is None)
 
 
 async def test_what_only_others_know_can_be_started_if_they_are_there() -> None:

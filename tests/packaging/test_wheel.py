@@ -8,10 +8,13 @@ import sys
 import tomllib
 import zipfile
 from collections.abc import Callable
+from importlib.metadata import requires
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 from tests.docs.pages import blocks_of
 
 ROOT = Path(__file__).parents[2]
@@ -155,6 +158,17 @@ def test_it_holds_all_that_is_in_the_package_and_nothing_else(wheel: Path) -> No
     assert held == {name.removeprefix("src/") for name in tracked}
     assert "romancy/py.typed" in held
     assert any(name.endswith("licenses/LICENSE") for name in names)
+
+
+def test_the_environment_of_the_demonstration_holds_what_the_package_imports() -> None:
+    def needed(name: str) -> set[str]:
+        lines = map(Requirement, requires(name) or [])
+        here = [line for line in lines if line.marker is None or line.marker.evaluate({"extra": ""})]
+        wanted = {canonicalize_name(line.name) for line in here}
+        return wanted.union(*map(needed, wanted))
+
+    (pattern,) = re.findall(r"--only '([\w|-]+)'", (ROOT / "Makefile").read_text(encoding="utf-8"))
+    assert set(pattern.split("|")) == needed("romancy")
 
 
 def test_alone_it_runs_workflows_and_says_what_to_install_for_the_rest(environment: Environment) -> None:

@@ -32,7 +32,7 @@ from romancy.worker.finder import Finder
 from romancy.worker.host import Host
 from romancy.worker.retries import Retries
 from romancy.worker.upkeep import Upkeep
-from romancy.worker.worker import WorkerOptions
+from romancy.worker.worker import Worker, WorkerOptions
 
 Replace = Callable[[object, str, Any], None]
 
@@ -47,6 +47,8 @@ class Planted:
     plant: Callable[[Replace], None]
     seeds: int = 100
     """So many seeds are enough to find it."""
+    first: int = 1
+    """The first of them: where a fault shows in one of hundreds, a search begins shortly before one that is known."""
 
 
 @contextlib.contextmanager
@@ -185,6 +187,8 @@ def _careless_release(put: Replace) -> None:
 
     _only_the_long_way(put)
     put(batches, "transition", careless)
+    # The hint within the process nearly always comes in time; it is only a hint, and here it is lost.
+    put(Worker, "call", lambda self, ids: None)
 
 
 def _nobody_called(put: Replace) -> None:
@@ -234,10 +238,11 @@ def _endless_claim(put: Replace) -> None:
     put(Relay, "_claim", claim)
 
 
-def hunt(fault: Planted, first: int = 1) -> Report | None:
+def hunt(fault: Planted, first: int | None = None) -> Report | None:
     """The first seed that finds a fault; None if none does."""
     with planted(fault):
-        for seed in range(first, first + fault.seeds):
+        beginning = fault.first if first is None else first
+        for seed in range(beginning, beginning + fault.seeds):
             report = simulate(seed)
             if report.faults:
                 return report
@@ -255,7 +260,7 @@ FAULTS: Sequence[Planted] = (
     Planted("repetition", "a commit whose outcome is unknown is made twice", _unguarded_repetition),
     Planted("given-up", "a commit that failed is not tried again", _given_up_commit),
     Planted("deaf", "notifications are lost, and nobody polls", _deaf),
-    Planted("release", "an instance is let go although something has come for it", _careless_release),
+    Planted("release", "an instance is let go although something has come for it", _careless_release, seeds=1200, first=345),
     Planted("uncalled", "whoever waits is not called", _nobody_called),
     Planted("message-twice", "a message is consumed and stays", _message_for_two),
     Planted("replayed-effects", "what was said is said again by every replay", _replayed_effects),

@@ -192,6 +192,7 @@ def _options(chance: random.Random) -> dict[str, Any]:
         "max_concurrent_activities": chance.choice([1, 3, 100]),
         "heartbeat_interval": 1.0,
         "lease_timeout": 4.0,
+        "max_losses": 0,  # whoever is killed at random is no culprit
         "poll_interval": chance.choice([0.3, 1.0, 2.0]),
         "outbox_interval": chance.choice([0.5, 2.0]),
         "outbox_batch_size": chance.choice([1, 5, 100]),

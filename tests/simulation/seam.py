@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
 _TELLING = frozenset({"commit", "release", "sweep"})
 """What others are told of."""
-_NEVER_LATE = frozenset({"open", "close"})
+_NEVER_LATE = frozenset({"open", "close", "certain_time"})
+"""The time of a file is asked of nobody."""
 
 
 class Seam:

@@ -97,6 +97,8 @@ class Instance:
     signal: int = 0
     generation: int = 1
     ended_at: int | None = None
+    input: bytes = b""
+    """What it was started with; its first generation is kept in these stories."""
     cancelled: bool = False
     history: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
     inbox: list[str] = field(default_factory=list[str])
@@ -152,7 +154,9 @@ class Model:
     def _create(self, write: Create) -> Answer:
         taken = self._instances.get(write.instance_id)
         if taken is not None:
-            return Existing(taken.workflow, taken.version, taken.digest, taken.status)
+            known = taken.workflow != write.workflow or (taken.digest == write.digest and taken.digest)
+            first = None if known else taken.input
+            return Existing(taken.workflow, taken.version, taken.digest, taken.status, first)
         held = write.owner is not None
         status, wake_at = (Status.RUNNING, None) if held else (Status.PENDING, write.now)
         if write.ending is not None:
@@ -168,6 +172,7 @@ class Model:
             wake_at,
             self._places,
             ended_at=None if write.ending is None else write.now,
+            input=write.input,
         )
         return Applied(0, held)
 
@@ -274,8 +279,10 @@ class Model:
         letter = self._letter(event.id, event)
         self._events.append(letter)
         called: list[str] = []
+        named: list[str] = []
         for one in self._instances.values():
             waits = [wait for wait in one.waits.values() if self._is_for(one, wait, letter) and not _over(wait, letter.at)]
+            named += [] if all(wait.met for wait in waits) else [one.id]
             for wait in waits:
                 wait.met = True
             called += [one.id] if waits else []
@@ -283,8 +290,8 @@ class Model:
         if event.type in self._handled and event.target is None:
             self._create(Create(sent.fresh_id, event.type, "", b"", b"", self._now))
             self._started.append(sent.fresh_id)
-            called.append(sent.fresh_id)
-        return AcceptedEvent(event.id, event.source, duplicate=False, instance_ids=tuple(called))
+            named.append(sent.fresh_id)
+        return AcceptedEvent(event.id, event.source, duplicate=False, instance_ids=tuple(named))
 
     def _publish(self, message: Message) -> None:
         subscribers = self._subscriptions.get(message.channel, {})
@@ -452,10 +459,12 @@ class Model:
             letters = [] if mode is None else list(self._unread.get((one.id, wanted.key), []))
             letters += self._pools.get(wanted.key, []) if mode is ChannelMode.COMPETING else []
         first = min(letters, key=lambda letter: letter.place, default=None)
+        # Without patience a wait takes whatever is there.
+        until = None if ask.due is None or ask.due <= (ask.entry.scheduled_at or 0) else ask.due
         if ask.entry.kind is Kind.EVENT:
-            in_time = [letter for letter in letters if ask.due is None or letter.at < ask.due]
+            in_time = [letter for letter in letters if until is None or letter.at < until]
             return min(in_time, key=lambda letter: letter.place, default=None)
-        return first if first is not None and (ask.due is None or first.at < ask.due) else None
+        return first if first is not None and (until is None or first.at < until) else None
 
     def _over(self, one: Instance, waits: Sequence[Ask]) -> list[tuple[Ask, tuple[Outcome, Any]]]:
         """What is in vain ends; the others wait."""

@@ -367,7 +367,7 @@ class Player:
             case "release":
                 return await store.release(step.worker, now=self._now)
             case "sweep":
-                return await store.sweep([(step.worker, 10)], now=self._now, limit=99)
+                return (await store.sweep([(step.worker, 10)], now=self._now, limit=99)).freed
             case _:
                 kinds = [Runnable(type, "") for type in steps.TYPES]
                 return await store.strand(kinds, due_before=self._now, now=self._now, limit=99)

@@ -34,9 +34,14 @@ def test_statements_are_split_at_their_ends_only() -> None:
     ]
 
 
+@pytest.mark.parametrize("dialect", ["sqlite", "postgres", "mysql"])
+def test_the_files_of_every_dialect_are_numbered_without_gaps(dialect: str) -> None:
+    migrations = read_migrations(f"romancy.store.{dialect}.migrations")
+    assert [one.version for one in migrations] == list(range(1, len(migrations) + 1))
+
+
 def test_our_files_are_in_order() -> None:
     migrations = read_migrations(MIGRATIONS)
-    assert [one.version for one in migrations] == list(range(1, len(migrations) + 1))
     for migration in migrations:
         assert all(sqlite3.complete_statement(f"{statement};") for statement in migration.statements)
 

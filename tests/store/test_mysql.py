@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
@@ -38,14 +39,16 @@ from romancy.errors import ConfigurationError, StoreError
 from romancy.model.instance import Query
 from romancy.model.transition import Applied, Existing, RequestKind
 from romancy.store.migrator import read_migrations
+from romancy.store.mysql import connections, schema
 from romancy.store.mysql import engine as mysql_engine
-from romancy.store.mysql import schema
 from romancy.store.mysql.connections import Connections, parse
 from romancy.store.mysql.database import MySqlDatabase
+from romancy.store.mysql.failures import trouble_of
 from romancy.store.mysql.statements import Rows, Value, literal, names, one
 from romancy.store.mysql.watch import Watch
 from romancy.store.open import open_store
 from romancy.store.port import Store
+from romancy.store.sql.server import Trouble
 from romancy.testing.conformance import builders
 from romancy.testing.conformance.builders import create, entry, request, started, transition, worker, write
 
@@ -186,11 +189,13 @@ class TestStatements:
             await explain(address, name)
 
     def test_lists(self) -> None:
-        assert one("clear_waits").text(('["a","b\'"]',)) == b"DELETE FROM romancy_waits WHERE instance_id IN ('a', 'b\\'')"
+        a, b, x, y = (b"_utf8mb4 x'%02x'" % ord(letter) for letter in "abxy")
+        assert one("clear_waits").text(('["a","b"]',)) == b"DELETE FROM romancy_waits WHERE instance_id IN (%b, %b)" % (a, b)
         assert one("clear_waits").text(("[]",)) == b"DELETE FROM romancy_waits WHERE instance_id IN (NULL)"
         withdrawn = one("withdraw_waits").text(('[["a","x"],["b","y"]]',))
         assert withdrawn is not None
-        assert withdrawn.endswith(b"WHERE ((instance_id = 'a' AND op = 'x') OR (instance_id = 'b' AND op = 'y'))")
+        wanted = b"WHERE ((instance_id = %b AND op = %b) OR (instance_id = %b AND op = %b))"
+        assert withdrawn.endswith(wanted % (a, x, b, y))
         assert one("due").text({"kinds": "[]", "now": 1, "limit": 1}) is None
 
 
@@ -330,9 +335,9 @@ class TestOthers:
             await asyncio.wait_for(heard.wait(), 20)
 
     async def test_ones_own_rings_are_not_heard(self, store: Store) -> None:
-        connections = database_of(store)._connections
+        some = database_of(store)._connections
         heard: list[str] = []
-        mine, theirs = (Watch(connections, partial(heard.append, who), nothing) for who in ("me", "them"))
+        mine, theirs = (Watch(some, partial(heard.append, who), nothing) for who in ("me", "them"))
         for watch in (mine, theirs):
             await watch._look()  # there may have been something before
         heard.clear()
@@ -517,9 +522,9 @@ async def patient(ctx: WorkflowContext) -> None:
 
 
 async def test_who_gives_up_while_it_is_connected_is_let_go_at_any_moment(address: str) -> None:
-    connections = Connections(parse(address), 200)
+    some = Connections(parse(address), 200)
     for moment in range(200):
-        connecting = asyncio.ensure_future(connections.connect())
+        connecting = asyncio.ensure_future(some.connect())
         deadline = asyncio.get_running_loop().time() + moment / 40_000
         while asyncio.get_running_loop().time() < deadline:
             await asyncio.sleep(0)
@@ -531,7 +536,7 @@ async def test_who_gives_up_while_it_is_connected_is_let_go_at_any_moment(addres
             continue
         await link.close()
         assert was_there, "its cancellation was lost"
-    await connections.close()
+    await some.close()
 
 
 async def test_an_app(address: str) -> None:
@@ -728,3 +733,69 @@ async def proxied(address: str) -> AsyncIterator[tuple[Proxy, Store]]:
         await proxy.close()
         listening.close()
         await listening.wait_closed()
+
+
+class TestSeveral:
+    """An address of several servers."""
+
+    def test_its_parts(self) -> None:
+        found = parse("mysql://me:s3cret@one,two:3307,[::1]:3308/orders?ssl=1")
+        assert [(each.host, each.port) for each in found.each()] == [("one", 3306), ("two", 3307), ("::1", 3308)]
+        assert found.label == "mysql://me@one:3306,two:3307,[::1]:3308/orders"
+        assert {each.password for each in found.each()} == {"s3cret"}
+
+    @pytest.mark.parametrize("place", ["one:x", "one,two:x", "one:99999"])
+    def test_ports_that_are_none(self, place: str) -> None:
+        with pytest.raises(ConfigurationError, match="port in the database address"):
+            parse(f"mysql://me@{place}/orders")
+
+    async def test_the_one_that_takes_writes_is_found_and_two_are_refused(
+        self, address: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(connections, "_OTHER_SERVERS", 60.0)
+        name, here = urlsplit(address).path.removeprefix("/"), urlsplit(address).port
+        other_server = await asyncio.to_thread(mariadb.MariaDb)
+        try:
+            await mariadb.execute(other_server.address, f"CREATE DATABASE {name}; SET GLOBAL read_only = 1")
+            both = f"mysql://root@127.0.0.1:{other_server.port},127.0.0.1:{here}/{name}"
+            async with opened(both) as store:
+                await started(store, "a")
+            assert await mariadb.execute(address, "SELECT id FROM romancy_instances") == [("a",)]
+            await mariadb.execute(other_server.address, "SET GLOBAL read_only = 0")
+            refused = open_store(both, clock=SystemClock())
+            with pytest.raises(StoreError, match="both take writes") as caught:
+                await refused.open()
+            assert f"127.0.0.1:{here}" in str(caught.value)
+            await mariadb.execute(other_server.address, "SET GLOBAL read_only = 1")
+            await asyncio.to_thread(other_server.stop)
+            async with opened(both) as store:  # one of them is gone
+                await started(store, "b")
+        finally:
+            await asyncio.to_thread(other_server.remove)
+
+    async def test_a_machine_that_is_gone_without_a_word_is_noticed(self, address: str) -> None:
+        link = await Connections(parse(address), 1).connect()
+        line = link._raw._transport.get_extra_info("socket")
+        assert line.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+        assert line.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == 10
+        assert line.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 20_000
+        await link.close()
+
+
+def test_a_commit_that_fails_on_a_node_that_has_lost_the_others_may_have_been_made() -> None:
+    assert trouble_of(errors.OperationalError(1180, "Got error 'unknown' during COMMIT")) is Trouble.AWAY
+
+
+class TestReaders:
+    """Users that may only read."""
+
+    async def test_they_are_not_asked_to_lock(self, store: Store, address: str) -> None:
+        await started(store, "a")
+        name = urlsplit(address).path.removeprefix("/")
+        reader = f"reader_{name}"
+        await mariadb.execute(address, f"CREATE USER {reader}@'127.0.0.1'; GRANT SELECT ON {name}.* TO {reader}@'127.0.0.1'")
+        try:
+            async with opened(address.replace("root@", f"{reader}@")) as looking:
+                assert [row.row.instance_id for row in await looking.list(query())] == ["a"]
+        finally:
+            await mariadb.execute(address, f"DROP USER {reader}@'127.0.0.1'")

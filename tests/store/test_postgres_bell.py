@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any
 
 import pytest
 from tests import servers
@@ -92,3 +93,23 @@ async def test_a_hint_is_heard_by_the_others(address: str) -> None:
         one.bell.ring()
         await comes(lambda: other.looks > before)
         assert one.looks <= 2  # as it began to listen, and what the other had to try out
+
+
+async def test_who_does_not_hear_itself_any_more_listens_anew(
+    address: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after a switch-over: a server that only became read-only keeps its connections, and nobody speaks there."""
+    made: list[Any] = []
+    connect = Connections.connect_to_listen
+
+    async def noted(self: Connections, dsn: str | None) -> Any:
+        made.append(await connect(self, dsn))
+        return made[-1]
+
+    monkeypatch.setattr(Connections, "connect_to_listen", noted)
+    async with listening(address) as one:
+        deaf = made[-1]
+        await deaf.execute("UNLISTEN *")
+        await comes(lambda: "listening anew" in caplog.text and made[-1] is not deaf and one.bell.hears)
+        assert await one.bell.probe()
+        await comes(deaf.is_closed)

@@ -16,18 +16,21 @@ from typing import Any
 import asyncpg
 import pytest
 from tests import servers
+from tests.machine import Machine
 
-from romancy import App, Client, WorkflowContext, sleep, workflow
+from romancy import ActivityContext, App, Client, WorkflowContext, activity, sleep, workflow
+from romancy import publish as publish_message
 from romancy.clock import MICROS, SystemClock, to_micros
 from romancy.errors import ConfigurationError, StoreError
 from romancy.model.transition import Applied
 from romancy.store.open import Server, open_store
-from romancy.store.port import Store
+from romancy.store.port import Store, Unwritten
 from romancy.store.postgres import schema
 from romancy.store.postgres.addresses import each, label, sound
+from romancy.store.postgres.database import PostgresDatabase
 from romancy.store.postgres.failures import translate
 from romancy.store.sql import server as engine
-from romancy.testing.conformance.builders import create, write
+from romancy.testing.conformance.builders import create, publish, write
 
 SECRET = "s3cr3t"
 PATIENT = Server(listen_notify=False)
@@ -434,9 +437,9 @@ async def nap(ctx: WorkflowContext, seconds: float) -> str:
 
 
 def clock_off_by(seconds: float) -> SystemClock:
-    clock = SystemClock()
-    clock.offset = round(seconds * MICROS)
-    return clock
+    machine = Machine()
+    machine.jump(seconds)
+    return machine.clock()
 
 
 async def test_the_databases_clock_counts(address: str, caplog: pytest.LogCaptureFixture) -> None:
@@ -445,6 +448,9 @@ async def test_the_databases_clock_counts(address: str, caplog: pytest.LogCaptur
     assert re.search(r"this machine's clock is (3599|3600)\.", caplog.text)
     right = SystemClock().now()
     assert abs(store.now() - right) < 60 * MICROS
+    for _ in range(3):
+        assert await store.certain_time() is not None
+    assert caplog.text.count("this machine's clock is") == 1, "once, not each time"
     await store.close()
 
 
@@ -452,10 +458,16 @@ async def test_a_clock_that_goes_wrong_later_is_set_right(address: str, monkeypa
     clock = SystemClock()
     store = open_store(address, clock=clock, server=PATIENT)
     await store.open()
-    clock.offset -= 7200 * MICROS
+    at = clock.elapsed()
+    clock.follow(clock.now() - 7200 * MICROS, at, at)
     monkeypatch.setattr(engine, "_CLOCK_EVERY", -1.0)
     await store.claim("worker-1", [], now=1, limit=1)
     assert abs(store.now() - SystemClock().now()) < 60 * MICROS
+    at = clock.elapsed()
+    clock.follow(clock.now() + 7200 * MICROS, at, at)
+    certain = await store.certain_time()
+    assert certain is not None
+    assert abs(certain - SystemClock().now()) < 60 * MICROS
     await store.close()
 
 
@@ -476,3 +488,52 @@ async def test_machines_that_disagree_keep_leases_and_timers_by_the_databases_cl
             assert before - 60 * MICROS < to_micros(seen.created_at) < to_micros(seen.ended_at) < before + 300 * MICROS
             assert to_micros(seen.ended_at) - to_micros(seen.created_at) >= 1.5 * MICROS, "not before its time"
             assert "lost" not in [line.kind for line in await client.get_journal(handle.instance_id)]
+
+
+async def test_of_a_batch_that_breaks_off_what_is_written_is_answered(
+    address: str, impatient: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await servers.empty_postgres(address)
+    async with opened(address) as store:
+        real, gone = PostgresDatabase.decide, iter([OSError("the line is cut"), KeyError("row")])
+
+        async def decide(self: PostgresDatabase, batch: Any) -> Any:
+            raise next(gone)
+
+        monkeypatch.setattr(PostgresDatabase, "decide", decide)
+        monkeypatch.setattr(engine, "_PATIENCE", 0)
+        for kind, instance_id in ((StoreError, "a"), (KeyError, "b")):
+            first, second = await store.commit([create(instance_id), publish()])
+            assert first == Applied(held=True)
+            assert isinstance(second, Unwritten)
+            assert isinstance(second.why, kind)
+        monkeypatch.setattr(PostgresDatabase, "decide", real)
+        await write(store, publish())
+
+
+async def test_what_was_written_of_a_batch_is_not_written_again(postgres: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    real, gone, begun = PostgresDatabase.decide, [OSError("the line is cut")] * 3, []
+
+    async def decide(self: PostgresDatabase, batch: Any) -> Any:
+        if gone:
+            raise gone.pop()
+        return await real(self, batch)
+
+    @activity
+    async def step(ctx: ActivityContext, number: int) -> int:
+        begun.append(number)
+        return number
+
+    @workflow
+    async def steps(ctx: WorkflowContext, number: int) -> int:
+        await step(ctx, number)
+        await publish_message(ctx, "told", number)
+        return await step(ctx, 100 + number)
+
+    async with App(postgres, workflows=[steps]) as app:
+        monkeypatch.setattr(PostgresDatabase, "decide", decide)
+        monkeypatch.setattr(engine, "_PATIENCE", 0)
+        handles = [await app.start_workflow(steps, number) for number in range(5)]
+        assert [await handle.result() for handle in handles] == [100, 101, 102, 103, 104]
+    assert not gone
+    assert sorted(begun) == [0, 1, 2, 3, 4, 100, 101, 102, 103, 104], "nobody was dropped and begun again"

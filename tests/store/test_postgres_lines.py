@@ -421,7 +421,9 @@ async def test_a_line_that_breaks_changes_nothing(teller: Teller, name: str) -> 
             when = Again(requests, place, {0: cut})
             found, _ = await teller.tell(story, when)
             assert found == wanted, f"cut {cut} request {place + 1}: {short(text)}"
-            assert when.came or text.startswith("SET "), f"there was no request {place + 1} any more: {short(text)}"
+            assert when.came or text.lstrip().startswith(("SET ", "SELECT 'port ")), (
+                f"there was no request {place + 1} any more: {short(text)}"
+            )
 
 
 @pytest.mark.parametrize("name", list(STORIES))

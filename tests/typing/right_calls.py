@@ -34,6 +34,7 @@ from romancy import (
     Workflow,
     WorkflowContext,
     WorkflowHandle,
+    WorkflowRef,
     WorkflowResult,
     activity,
     get_group_members,
@@ -456,6 +457,8 @@ async def client() -> None:
         assert_type(client, Client)
         assert_type(await client.start_workflow(shipping, "1"), WorkflowHandle[list[str]])
         assert_type(await client.start_workflow("elsewhere", order_id="1"), WorkflowHandle[Any])
+        elsewhere = WorkflowRef("elsewhere").with_options(instance_id="order-42")
+        assert_type(await client.start_workflow(elsewhere, order_id="1"), WorkflowHandle[Any])
         await looking(client)
     other = Client(workflows=(checkout, shipping), auto_migrate=False)
     await other.startup()

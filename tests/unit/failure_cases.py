@@ -128,6 +128,13 @@ class Response:
     """Not data: as the response that an HTTP client's errors carry."""
 
 
+class Spoken:
+    """Not data, and `str()` is not `repr()`."""
+
+    def __str__(self) -> str:
+        return "spoken"
+
+
 class HttpError(Exception):
     def __init__(self, message: str) -> None:
         super().__init__(message)
@@ -233,10 +240,25 @@ def local_class() -> BaseException:
     return LocalError("local")
 
 
+AS_TEXT: list[tuple[BaseException, str]] = [
+    (ValueError("\ud800"), "args[0]"),
+    (ValueError(Response), "args[0]"),
+    (KeyError(Response()), "args[0]"),
+    (ValueError([Response()]), "args[0]"),
+    (ValueError("between", Response(), b"\xff", "and \ud800"), "args[1]"),
+    (OSError(5, Response()), "args[1]"),
+    (ValueError(Spoken()), "args[0]"),
+    (ValueError(Spoken(), 1), "args[0]"),
+    (ValueError(Perm.R | Perm.W), "args[0]"),
+    (Failed(Response()), "order_id"),  # type: ignore[arg-type]  # pyright: ignore
+    (TerminalError(Response()), "args[0]"),
+    (ExceptionGroup("several", [ValueError(Response())]), ""),
+    (Batch("\ud800", [ValueError(Response())]), "args[0]"),
+]
+"""Exceptions that hold what cannot be stored: the class and the words stay."""
+
 STAND_INS: list[tuple[BaseException, str, str]] = [
     (local_class(), "tests.unit.failure_cases.local_class.<locals>.LocalError", "local"),
-    (ValueError("\ud800"), "ValueError", "\\ud800"),
-    (ValueError(Response), "ValueError", str(Response)),
     (BadStr(), "tests.unit.failure_cases.BadStr", "about Response"),
     (caught(lambda: Item.model_validate({})), "pydantic_core._pydantic_core.ValidationError", "1 validation error"),
     (asyncio.CancelledError("stop"), "asyncio.exceptions.CancelledError", "stop"),

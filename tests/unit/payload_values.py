@@ -15,9 +15,9 @@ from pathlib import PurePosixPath
 from typing import Annotated, Any, Generic, Literal, NamedTuple, NewType, NotRequired, Optional, TypeVar, Union
 from uuid import UUID
 
-from pydantic import AliasPath, BaseModel, ConfigDict, Field, RootModel, computed_field
+from pydantic import AliasPath, BaseModel, ConfigDict, Field, FiniteFloat, PositiveInt, RootModel, computed_field
 from pydantic import dataclasses as pydantic_dataclasses
-from typing_extensions import TypedDict
+from typing_extensions import TypeAliasType, TypedDict
 
 ALL_BYTES = bytes(range(256))
 NAN = float("nan")
@@ -37,6 +37,9 @@ class Level(enum.IntEnum):
 
 class Size(enum.StrEnum):
     BIG = "big"
+
+
+Nested = TypeAliasType("Nested", "bytes | str | list[Nested]")
 
 
 class Line(BaseModel):
@@ -133,6 +136,49 @@ class Pair:
 class Checked:
     n: int
     blob: bytes = b"\x80"
+
+
+@dataclass
+class Counted:
+    """One field is set outside `__init__`."""
+
+    name: str
+    seen: int = field(init=False, default=0)
+
+
+@dataclass(slots=True)
+class Watched:
+    """One field is made by the class itself."""
+
+    name: str
+    label: str = field(init=False, default="")
+
+    def __post_init__(self) -> None:
+        self.label = self.name.upper()
+
+
+class Left(BaseModel):
+    n: int
+
+
+class Right(BaseModel):
+    n: int
+
+
+class Wide(Left):
+    extra: str = ""
+
+
+def counted(seen: int) -> Counted:
+    made = Counted("a")
+    made.seen = seen
+    return made
+
+
+def relabelled() -> Watched:
+    made = Watched("a")
+    made.label = "b"
+    return made
 
 
 class Movie(TypedDict):
@@ -273,6 +319,59 @@ ROUND_TRIPS: list[tuple[Any, Any]] = [
     (list, [1, "a"]),
     (dict[str, Any], {"a": {"b": NAN}}),
     (Parameter.empty, [1, {"a": None}]),
+    # unions that JSON does not tell apart
+    (bytes | str, "abcd"),
+    (bytes | str, b"abcd"),
+    (str | bytes, b"data"),
+    (str | bytes, ALL_BYTES),
+    (str | bytes | None, None),
+    (list[bytes] | list[str], ["abcd"]),
+    (dict[str, bytes | str], {"a": "abcd", "b": b"abcd"}),
+    (Nested, ["abcd", b"abcd", ["abcd", [b"abcd"]]]),
+    (list[Nested], ["abcd", [b"abcd"]]),
+    (date | datetime, date(2024, 1, 1)),
+    (date | datetime, datetime(2024, 1, 1)),
+    (datetime | date, date(2024, 1, 1)),
+    (Decimal | float, Decimal("1.5")),
+    (Decimal | float, 1.5),
+    (float | Decimal, Decimal("1.5")),
+    (Decimal | str, "1.5"),
+    (Decimal | str, Decimal("1.5")),
+    (UUID | str, str(ID)),
+    (UUID | str, ID),
+    (str | UUID, ID),
+    (int | bool, True),
+    (int | bool, 1),
+    (Colour | str, "red"),
+    (str | Colour, Colour.RED),
+    (Size | str, "big"),
+    (str | Size, Size.BIG),
+    (int | Level, Level.LOW),
+    (Level | int, 1),
+    (timedelta | str, "P1D"),
+    (time | str, "10:00"),
+    (Left | Right, Right(n=1)),
+    (Right | Left, Right(n=1)),
+    (Left | Wide, Wide(n=1, extra="x")),
+    (Wide | Left, Left(n=1)),
+    (Left | dict[str, int], {"n": 1}),
+    (Left | dict[str, int], Left(n=1)),
+    (Point | Left, Left(n=1)),
+    (list[Left | Right], [Right(n=1), Left(n=2)]),
+    (Tree | Left | str, Tree(blob=b"\xff", children=[Tree(blob=b"")])),
+    (list[int] | tuple[int, ...], (1, 2)),
+    (set[int] | list[int], [1]),
+    (dict[str, Any] | bytes, {"$": "bytes", "v": "eA=="}),
+    (Left | dict[str, Any] | bytes, {"$": "bytes", "v": "eA=="}),
+    (Annotated[int | str, Field(union_mode="left_to_right")], "5"),
+    # what is set outside __init__
+    (Counted, counted(5)),
+    (list[Counted], [counted(0), counted(2)]),
+    (Watched, Watched("a")),
+    (PositiveInt, 1),
+    (Annotated[int, Field(ge=0)], 0),
+    (FiniteFloat, 0.0),
+    (Annotated[str, Field(max_length=0)], ""),
 ]
 
 
@@ -286,7 +385,7 @@ def same(a: Any, b: Any) -> bool:
         return len(a) == len(b) and all(map(same, a, b))
     if isinstance(a, dict):
         return list(a) == list(b) and all(same(a[key], b[key]) for key in a)
-    if isinstance(a, BaseModel | Point | Pair):
+    if isinstance(a, BaseModel | Point | Pair | Counted | Watched):
         return all(same(getattr(a, name), getattr(b, name)) for name in type(a).__annotations__)
     if isinstance(a, Decimal):
         return str(a) == str(b)  # 1.10 is not 1.1

@@ -332,6 +332,19 @@ def test_a_compensation_that_does_not_fit_is_refused_by_both_names(fn: Any) -> N
         assert "tip: 'int' = 0" in message
 
 
+def test_a_compensation_whose_parameter_is_of_another_type_is_refused() -> None:
+    async def reserve(ctx: ActivityContext, room: str, nights: int) -> None: ...
+
+    async def unfit(ctx: ActivityContext, room: int, nights: int) -> None: ...
+    async def fit(ctx: ActivityContext, room: Any, nights: bool) -> None: ...
+
+    made: Any = activity(reserve)
+    message = refusal(lambda: made.compensate(unfit))
+    assert "cannot compensate activity 'reserve'" in message
+    assert message.endswith("there 'room' is of type str, not int.")
+    assert made.compensate(fit) is fit
+
+
 def test_a_compensation_needs_a_context() -> None:
     assert "compensation" in refusal(lambda: activity(compensation=lambda: None)(charge))
 
@@ -418,7 +431,7 @@ def test_a_naive_time_is_refused() -> None:
     assert "aware" in str(error)
 
 
-@pytest.mark.parametrize("duration", ["5s", None, -1, timedelta(seconds=-1), float("nan"), True])
+@pytest.mark.parametrize("duration", ["5s", None, float("nan"), True])
 def test_sleep_refuses_what_is_no_duration(duration: Any) -> None:
     async def body(ctx: WorkflowContext) -> None:
         await sleep(ctx, duration)

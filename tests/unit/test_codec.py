@@ -13,6 +13,7 @@ from romancy import CodecError, Compress, ConfigurationError, Encrypt, FileBlobs
 from romancy.codec import Coder, Layer, encoding_of, is_encoded, read_codec
 from romancy.codec.blobs import Home, home_of
 from romancy.codec.coder import Puts
+from romancy.codec.frames import frame, refused
 
 OLD, NEW = b"o" * 32, b"n" * 32
 PLACE = ("value", "order-1", "1", "charge:1")
@@ -151,16 +152,45 @@ def test_what_is_large_gets_smaller_and_what_does_not_is_left() -> None:
     assert Coder([Compress(over=1)]).encode(b"{}", PLACE) == b"{}"
 
 
-def test_compressed_data_cannot_swell_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("romancy.codec.layers._LARGEST", 1000)
-    coder = Coder([Compress()])
+@pytest.mark.parametrize("more", [1, 1000])
+def test_compressed_data_cannot_swell_without_end(more: int) -> None:
+    swollen = Coder([Compress()]).encode(b"a" * (1000 + more), PLACE)
     with pytest.raises(CodecError, match="compressed"):
-        coder.decode(coder.encode(b"a" * 2000, PLACE), PLACE, "it")
+        Coder([Compress(largest=1000)]).decode(swollen, PLACE, "it")
 
 
-def test_a_level_that_is_none() -> None:
-    with pytest.raises(ConfigurationError, match="level=11"):
-        Compress(level=11)
+def test_what_is_written_compressed_can_be_read() -> None:
+    coder = Coder([Compress(largest=1000)])
+    for size in (1000, 1001):
+        stored = coder.encode(b"a" * size, PLACE)
+        assert is_encoded(stored) == (size == 1000)
+        assert coder.decode(stored, PLACE, "it") == b"a" * size
+
+
+@pytest.mark.parametrize("wrong", [{"level": 11}, {"largest": 0}])
+def test_a_compression_that_is_none(wrong: dict[str, int]) -> None:
+    with pytest.raises(ConfigurationError, match="="):
+        Compress(**wrong)
+
+
+# --- required
+
+
+def test_what_is_not_encrypted_is_refused_where_that_is_required() -> None:
+    """A row of a stranger's own: plain, or in frames that need no key."""
+    layers = [Compress(over=1), Encrypt({"k": OLD}, required=True)]
+    strict, lax = Coder(layers), Coder([Compress(over=1), Encrypt({"k": OLD})])
+    text = b"forged" * 100
+    for stored in (text, b"{}", Coder([Compress(over=1)]).encode(text, PLACE), frame("plain", text), refused()):
+        assert is_encoded(strict.as_far_as_possible(stored, PLACE))
+        with pytest.raises(CodecError):
+            strict.decode(stored, PLACE, "it")
+    assert strict.decode(lax.encode(text, PLACE), PLACE, "it") == text
+    assert lax.decode(text, PLACE, "it") == text
+    with pytest.raises(CodecError, match=r"required=True\) demands"):
+        strict.decode(b"{}", PLACE, "it")
+    assert "required=True" in repr(layers[1])
+    assert strict.fingerprint() != lax.fingerprint(), "what was blocked is tried again without"
 
 
 # --- layers upon layers

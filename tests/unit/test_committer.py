@@ -9,11 +9,25 @@ from typing import Any, cast
 import pytest
 
 from romancy.errors import StoreError
-from romancy.model.history import Attempt
+from romancy.model.history import Attempt, Entry, Kind, Outcome
 from romancy.model.status import Status
-from romancy.model.transition import Answer, Applied, Beat, Create, Refused, Transition, Write
+from romancy.model.talk import Event, Message, Publish, SendEvent
+from romancy.model.transition import (
+    Accept,
+    Answer,
+    Applied,
+    Beat,
+    Create,
+    Ending,
+    Post,
+    Recurrence,
+    Refused,
+    Transition,
+    Write,
+    size_of,
+)
 from romancy.store.committer import Committer
-from romancy.store.port import Store
+from romancy.store.port import Store, Unwritten
 
 
 class SlowStore:
@@ -21,6 +35,7 @@ class SlowStore:
 
     def __init__(self, lanes: int = 1) -> None:
         self.lanes = lanes
+        self.patience = 30.0
         self.batches: list[list[Write]] = []
         self.gate = asyncio.Semaphore(0)
         self.failures: list[BaseException] = []
@@ -46,6 +61,12 @@ class Source:
     def answered(self, answer: Any) -> None:
         self.answers.append(answer)
         self.answered_once.set()
+
+
+def away(why: str) -> StoreError:
+    error = StoreError(why)
+    error.retryable = True
+    return error
 
 
 def create(name: str) -> Create:
@@ -113,7 +134,7 @@ async def test_one_bad_write_is_told_alone(store: SlowStore, committer: Committe
 async def test_when_the_database_fails_callers_are_told_and_transitions_are_written_again(
     store: SlowStore, committer: Committer, caplog: pytest.LogCaptureFixture
 ) -> None:
-    store.failures = [StoreError("the disk is full"), StoreError("the disk is full")]
+    store.failures = [away("the disk is full"), away("the disk is full")]
     source = Source("run")
     committer.enlist(source)
     future = committer.submit(create("a"))
@@ -318,7 +339,7 @@ async def test_a_third_batch_waits(server: SlowStore, on_server: Committer) -> N
 
 
 async def test_of_two_batches_one_fails(server: SlowStore, on_server: Committer) -> None:
-    server.failures = [StoreError("away")]
+    server.failures = [away("away")]
     sources = [Source(name) for name in "ab"]
     for source in sources:
         on_server.enlist(source)
@@ -344,13 +365,250 @@ async def test_both_are_told_when_it_is_abandoned(server: SlowStore, on_server: 
     assert source.answers == []
 
 
-async def test_what_nobody_foresaw_stops_it(server: SlowStore, on_server: Committer) -> None:
-    server.failures = [ZeroDivisionError()]
-    on_server.enlist(Source("run"))
+UNFORESEEN = [
+    KeyError("row"),
+    IndexError(),
+    RuntimeError("bug"),
+    MemoryError(),
+    AssertionError(),
+    ExceptionGroup("", [OSError()]),
+]
+"""What a store should not raise."""
+
+
+@pytest.mark.parametrize("times", [1, 3])
+@pytest.mark.parametrize("error", UNFORESEEN, ids=lambda error: type(error).__name__)
+async def test_the_committer_goes_on_whatever_the_store_raises(
+    server: SlowStore, on_server: Committer, caplog: pytest.LogCaptureFixture, error: Exception, times: int
+) -> None:
+    server.failures = [error] * times
+    source = Source("run")
+    on_server.enlist(source)
+    await rounds()
+    for _ in range(times + 2):
+        server.gate.release()
+    await source.answered_once.wait()
+    assert source.answers == [Applied()]
+    assert await on_server.submit(create("a")) == Applied()
+    assert "Traceback" in caplog.text
+    await on_server.drained()
+
+
+async def test_who_waits_for_what_failed_alone_is_told(store: SlowStore, committer: Committer) -> None:
+    store.failures = [KeyError("row")]
+    store.gate.release()
+    with pytest.raises(StoreError, match=r"not known whether this was written.*KeyError") as caught:
+        await committer.submit(create("a"))
+    assert isinstance(caught.value.__cause__, KeyError)
+
+
+class PoisonedStore(SlowStore):
+    """Fails whenever one of them is in the batch."""
+
+    def __init__(self, *poisoned: str) -> None:
+        super().__init__()
+        self.poisoned = set(poisoned)
+
+    async def commit(self, batch: Sequence[Write]) -> list[Answer | StoreError]:
+        self.batches.append(list(batch))
+        if any(isinstance(write, Post) or write.instance_id in self.poisoned for write in cast("list[Any]", batch)):
+            raise KeyError("row")
+        return [Applied() for _ in batch]
+
+
+async def test_what_is_poisoned_fails_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    store = PoisonedStore("call-1", "run-1")
+    committer = Committer(cast(Store, store))
+    calls, sources = [f"call-{number}" for number in range(3)], [Source(f"run-{number}") for number in range(3)]
+    committer.start()
+    try:
+        waiting = [committer.submit(create(name)) for name in calls]
+        said = committer.submit(Post(Publish(Message("m", "c", b"")), 0))
+        for source in sources:
+            committer.enlist(source)
+        for source in (sources[0], sources[2]):
+            await source.answered_once.wait()
+        assert [await waiting[0], await waiting[2]] == [Applied(), Applied()]
+        with pytest.raises(StoreError, match="not foreseen"):
+            await waiting[1]
+        with pytest.raises(StoreError, match="not known"):
+            await said
+        assert not any(isinstance(write, Post) for batch in store.batches[1:] for write in batch), "it might come twice"
+        assert not sources[1].answers, "it is tried again"
+        assert committer.trouble is None, "others are written"
+        assert not committer.idle
+        store.poisoned.clear()
+        await sources[1].answered_once.wait()
+        assert sources[1].answers == [Applied()]
+        await committer.drained()
+    finally:
+        await committer.abandon()
+
+
+async def test_what_can_never_be_written_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("romancy.store.committer._FIRST_PAUSE", 0)
+    store = PoisonedStore("poisoned")
+    committer = Committer(cast(Store, store))
+    committer.start()
+    try:
+        source = Source("poisoned")
+        committer.enlist(source)
+        while not source.answers:
+            assert await committer.submit(create("other")) == Applied()
+        assert isinstance(source.answers[0], StoreError)
+        await committer.drained()
+    finally:
+        await committer.abandon()
+
+
+async def test_a_database_that_goes_away_while_each_is_written_by_itself(store: SlowStore, committer: Committer) -> None:
+    store.failures = [KeyError("row"), away("gone")]
+    waiting = [committer.submit(create(name)) for name in "abc"]
+    source = Source("run")
+    committer.enlist(source)
+    for _ in range(3):
+        store.gate.release()
+    for future in waiting:
+        with pytest.raises(StoreError, match="gone"):
+            await future
+    await source.answered_once.wait()
+    assert ids(store) == [["a", "b", "c", "run"], ["a"], ["run"]]
+
+
+async def test_what_is_not_written_of_a_batch_is_written_again(store: SlowStore, committer: Committer) -> None:
+    store.answers = {"call": Unwritten(away("gone")), "second": Unwritten(away("gone"))}
+    first, second = Source("first"), Source("second")
+    for source in (first, second):
+        committer.enlist(source)
+    call = committer.submit(create("call"))
+    store.gate.release()
+    with pytest.raises(StoreError, match="gone"):
+        await call
+    await first.answered_once.wait()
+    store.answers.clear()
+    store.gate.release()
+    await second.answered_once.wait()
+    assert ids(store) == [["call", "first", "second"], ["second"]]
+    assert first.answers == second.answers == [Applied()]
+
+
+async def test_a_committer_says_that_nothing_can_be_written(store: SlowStore, committer: Committer) -> None:
+    store.failures = [KeyError("row")] * 2
+    for name in "ab":
+        assert committer.trouble is None
+        store.gate.release()
+        with pytest.raises(StoreError):
+            await committer.submit(create(name))
+    assert committer.trouble is not None
+    assert committer.stuck(0)
+    assert not committer.stuck(3600)
+    store.gate.release()
+    assert await committer.submit(create("c")) == Applied()
+    assert committer.trouble is None
+    assert not committer.stuck(0)
+
+
+async def test_a_committer_that_has_died_says_so_and_leaves_nobody_waiting(server: SlowStore, on_server: Committer) -> None:
+    server.failures = [asyncio.CancelledError()]
+    written = on_server.submit(create("a"))
+    await rounds()
+    queued = on_server.submit(create("b"))
     server.gate.release()
-    while True:
-        try:
-            on_server.submit(create("a")).add_done_callback(lambda future: future.exception())
-        except StoreError:
-            break
-        await asyncio.sleep(0)
+    for future in (written, queued):
+        with pytest.raises(StoreError):
+            await future
+    assert on_server.dead
+    assert on_server.stuck(3600)
+    assert on_server.trouble is not None
+    with pytest.raises(StoreError, match="has stopped"):
+        _ = on_server.submit(create("c"))
+
+
+async def test_nobody_waits_for_longer_than_a_call_may_take(store: SlowStore, committer: Committer) -> None:
+    store.patience = 0.05
+    followed: list[Answer | StoreError] = []
+    first = committer.submit(create("a"), followed.append)
+    await rounds()
+    second = committer.submit(create("b"))
+    with pytest.raises(StoreError, match="not known whether this was written"):
+        await first
+    with pytest.raises(StoreError, match="was not written"):
+        await second
+    assert not followed, "the batch is still under way"
+    store.gate.release()
+    await committer.drained()
+    assert followed == [Applied()]
+    assert ids(store) == [["a"]]
+    store.patience = 30.0
+    store.gate.release()
+    assert await committer.submit(create("c")) == Applied()
+
+
+def large(name: str, size: int) -> Create:
+    return create(name)._replace(input=bytes(size))
+
+
+class LargeSource(Source):
+    def take(self) -> Transition:
+        entry = Entry(1, Kind.ACTIVITY, "a:1", Outcome.OK, 0, value=bytes(600))
+        return super().take()._replace(history=(entry,))
+
+
+async def test_a_batch_has_a_bound_in_bytes(store: SlowStore, committer: Committer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("romancy.store.committer._MOST_BYTES", 1000)
+    calls = [committer.submit(large(name, size)) for name, size in (("a", 5000), ("b", 900), ("c", 50), ("d", 60))]
+    sources = [LargeSource(f"run-{number}") for number in range(3)]
+    for source in sources:
+        committer.enlist(source)
+    for _ in range(6):
+        store.gate.release()
+    await asyncio.gather(*calls)
+    await sources[2].answered_once.wait()
+    await committer.drained()
+    assert ids(store) == [["a"], ["b", "c"], ["d", "run-0"], ["run-1"], ["run-2"]]
+    assert all(source.answers == [Applied()] for source in sources)
+
+
+async def test_a_run_that_is_left_over_comes_after_what_shows_its_attempt(
+    server: SlowStore, on_server: Committer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("romancy.store.committer._MOST_BYTES", 1000)
+    waiting = [on_server.submit(large("a", 5000)), on_server.submit(beat("run-1"))]
+    for number in range(3):
+        on_server.enlist(LargeSource(f"run-{number}"))
+    for _ in range(8):
+        server.gate.release()
+    await asyncio.gather(*waiting)
+    await on_server.drained()
+    written = [name for batch in ids(server) for name in batch]
+    assert sorted(written) == ["a", "run-0", "run-1", "run-1", "run-2"]
+    shown = next(place for place, batch in enumerate(server.batches) if any(type(one) is Beat for one in batch))
+    ended = [
+        place
+        for place, batch in enumerate(server.batches)
+        if any(type(one) is Transition and one.instance_id == "run-1" for one in batch)
+    ]
+    assert shown <= ended[0]
+
+
+PAYLOAD = bytes(1000)
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        large("a", 1000),
+        Source("a").take()._replace(history=(Entry(1, Kind.ACTIVITY, "a:1", Outcome.OK, 0, input=PAYLOAD),)),
+        Source("a").take()._replace(ending=Ending(output=PAYLOAD)),
+        Source("a").take()._replace(recur=Recurrence(PAYLOAD)),
+        Source("a").take()._replace(deeds=(SendEvent(Event("e", "/s", "t", PAYLOAD)),)),
+        Source("a").take()._replace(deeds=(SendEvent(Event("e", "/s", "t"), (large("b", 1000),)),)),
+        Source("a").take()._replace(deeds=(Publish(Message("m", "c", PAYLOAD)),)),
+        Accept((Event("e", "/s", "t", PAYLOAD),), 0),
+        Accept((Event("e", "/s", "t"),), 0, ((large("b", 1000),),)),
+        Post(Publish(Message("m", "c", PAYLOAD)), 0),
+    ],
+    ids=lambda write: type(write).__name__,
+)
+def test_payloads_are_counted_wherever_they_are(write: Write) -> None:
+    assert size_of(write) == 1000

@@ -353,6 +353,60 @@ def test_another_kind_of_operation_under_the_same_id_is_named() -> None:
     assert "a different kind of operation" in message
 
 
+def slept(*seconds: float, history: list[Entry] | None = None) -> Story:
+    """Sleeps at the same time, each in a task of its own."""
+
+    async def body(run: Run) -> None:
+        await asyncio.gather(*(asyncio.sleep(one) for one in seconds))
+        await act(run, "end")
+
+    return Story(body, history or [])
+
+
+def gone_off(*seconds: float, of: int) -> list[Entry]:
+    """What is recorded when the first timers of several have gone off."""
+    story = slept(*seconds)
+    story.start()
+    for issue in story.books.due_issues(10**12)[:of]:
+        story.at = issue.due or 0
+        story.books.feed(Resolution(Kind.TIMER, issue.op, story.at))
+    story.started()
+    story.run.evict()
+    return story.history
+
+
+@pytest.mark.parametrize("of", [1, 2])
+def test_timers_that_change_places_do_not_answer_for_each_other(of: int) -> None:
+    history = gone_off(60, 86_400, of=of)
+    assert slept(60, 86_400, history=history).replay() == ([] if of == 1 else ["end:1"])
+    again = slept(86_400, 60, history=history)
+    with pytest.raises(DeterminismViolationError, match=r"timer:1 .* of 60 s; attempted: timer:1 at .* one of 86400 s"):
+        again.replay()
+    again.run.evict()
+
+
+@pytest.mark.parametrize("seconds", [59, 61])
+def test_a_timer_that_has_gone_off_keeps_its_length_and_one_that_waits_takes_the_new(seconds: int) -> None:
+    history = gone_off(60, 86_400, of=1)
+    waiting = slept(60, seconds, history=history)
+    waiting.replay()
+    assert waiting.run.due == {"timer:2": seconds * SECOND}
+    again = slept(seconds, 86_400, history=history)
+    with pytest.raises(DeterminismViolationError, match=f"one of {seconds} s"):
+        again.replay()
+    waiting.run.evict()
+    again.run.evict()
+
+
+def test_what_earlier_versions_recorded_says_nothing_of_lengths_but_no_timer_goes_off_before_it_is_due() -> None:
+    history = [entry._replace(digest=b"") for entry in gone_off(60, of=1)]
+    assert slept(59, history=history).replay() == ["end:1"]
+    again = slept(61, history=history)
+    with pytest.raises(DeterminismViolationError, match=r"it went off; attempted: .* not due for another 1 s"):
+        again.replay()
+    again.run.evict()
+
+
 def test_other_arguments_are_named_with_their_line() -> None:
     async def other(run: Run) -> None:
         await act(run, "charge", digest="8 euros")

@@ -6,12 +6,23 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.unit.failure_cases import REBUILT, STAND_INS, Failed, HttpError, NoStr, NotFound, caught, chain, local_class
+from tests.unit.failure_cases import (
+    AS_TEXT,
+    REBUILT,
+    STAND_INS,
+    Failed,
+    HttpError,
+    NoStr,
+    NotFound,
+    caught,
+    chain,
+    local_class,
+)
 
 from romancy.errors import ActivityError, RetryExhaustedError, TerminalError
 from romancy.serde import decode_failure, describe_failure, encode_failure, is_terminal
@@ -39,6 +50,33 @@ def test_the_same_exception_comes_back(exc: BaseException) -> None:
     assert Failed.calls == calls, "the user's __init__ was called"
     again = decode_failure(encode_failure(seen))
     assert (type(again), str(again), state(again)) == (type(exc), str(exc), state(exc))
+
+
+@pytest.mark.parametrize(("exc", "lost"), AS_TEXT, ids=lambda v: repr(v)[:30])
+def test_arguments_that_cannot_be_stored_leave_their_words_and_the_class(exc: BaseException, lost: str) -> None:
+    seen = decode_failure(encode_failure(exc))
+    assert type(seen) is type(exc)
+    assert str(seen) == str(exc).encode("utf-8", "backslashreplace").decode()
+    assert len(seen.args) == len(exc.args)
+    assert lost in " ".join(getattr(seen, "__notes__", []))
+    again = decode_failure(encode_failure(seen))
+    assert (type(again), str(again), repr(again.args)) == (type(seen), str(seen), repr(seen.args))
+
+
+def test_arguments_that_can_be_stored_stay_what_they_are() -> None:
+    thing = object()
+    seen = decode_failure(encode_failure(ValueError(1, {"a": b"\xff"}, thing)))
+    assert seen.args[:2] == (1, {"a": b"\xff"})
+    assert repr(seen.args[2]) == repr(thing)
+    assert isinstance(seen.args[2], str)
+
+
+def test_the_words_of_an_argument_that_has_none() -> None:
+    class Mute:
+        __str__ = __repr__ = None  # type: ignore[assignment]  # pyright: ignore
+
+    seen = decode_failure(encode_failure(KeyError("x", Mute())))
+    assert isinstance(seen, ActivityError), "its own str() fails, and that of what would be made of it does not"
 
 
 @pytest.mark.parametrize(("exc", "name", "message"), STAND_INS, ids=lambda v: repr(v)[:30])
@@ -117,6 +155,12 @@ def test_terminal_is_the_error_and_what_is_raised_from_it() -> None:
     assert is_terminal(NotFound("x", 1))
     assert is_terminal(chain(ValueError("outer"), KeyError("middle"), TerminalError("x")))
     assert is_terminal(decode_failure(encode_failure(chain(ValueError("outer"), NotFound("x", 1)))))
+    within: list[Any] = [chain(KeyError("y"), NotFound("x", 1))]
+    group = ExceptionGroup("some", [ValueError("x"), ExceptionGroup("more", within)])
+    assert is_terminal(group)
+    assert is_terminal(chain(ValueError("outer"), group))
+    assert is_terminal(decode_failure(encode_failure(group)))
+    assert not is_terminal(ExceptionGroup("some", [ValueError("x"), ExceptionGroup("more", [KeyError("y")])]))
     assert not is_terminal(ValueError("x"))
     implicit = ValueError("outer")
     implicit.__context__ = TerminalError("x")
@@ -240,3 +284,59 @@ def test_a_class_of_main_is_found_near_the_activity(tmp_path: Path, monkeypatch:
     # And the other way round: recorded by a worker that imported the program, read by the program itself.
     assert run(encode_failure(seen).hex()) == "True"
     monkeypatch.delitem(sys.modules, "a_users_program")
+
+
+# -- names that somebody has written into the database ----------------------------------------------------------------
+
+
+def forged(**change: Any) -> bytes:
+    return json.dumps(json.loads(encode_failure(Failed(1))) | change).encode()
+
+
+@pytest.fixture
+def modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Modules that can be imported and are not loaded; each notes that it was run."""
+    ran = "import pathlib; pathlib.Path(__file__).with_suffix('.ran').touch()\n"
+    (tmp_path / "a_stranger.py").write_text(ran + "class Wrong(Exception): ...\nclass Bag(tuple): _fields = _make = ()\n")
+    shop = tmp_path / "a_shop"
+    shop.mkdir()
+    (shop / "__init__.py").write_text(ran + "def __getattr__(name):\n    import a_stranger\n    return a_stranger.Wrong\n")
+    (shop / "errors.py").write_text(ran + "class Wrong(Exception): ...\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    before = set(sys.modules)
+    yield tmp_path
+    for name in set(sys.modules) - before:
+        del sys.modules[name]
+
+
+@pytest.mark.parametrize("near", [None, "__main__", "a_shop.activities", "tests.unit.test_failure"])
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"type": "a_stranger:Wrong", "attrs": {}, "args": []},
+        {"attrs": {"bag": {"$": "namedtuple", "c": "a_stranger:Bag", "v": []}}},
+        {"cause": json.loads(encode_failure(ValueError())) | {"type": "a_stranger:Wrong"}},
+    ],
+    ids=["error", "attribute", "cause"],
+)
+def test_a_record_does_not_import_what_nobody_has_loaded(modules: Path, near: str | None, change: dict[str, Any]) -> None:
+    decode_failure(forged(**change), near)
+    assert not (modules / "a_stranger.ran").exists()
+
+
+def test_a_record_may_name_what_lies_in_the_package_of_its_activity(modules: Path) -> None:
+    raw = forged(type="a_shop.errors:Wrong", attrs={}, args=[])
+    assert isinstance(decode_failure(raw), ActivityError), "nobody said which package"
+    assert not (modules / "a_shop" / "errors.ran").exists()
+    assert type(decode_failure(raw, "a_shop.activities")).__module__ == "a_shop.errors"
+
+
+def test_looking_up_a_name_runs_no_code_of_its_module(modules: Path) -> None:
+    assert isinstance(decode_failure(forged(type="a_shop:Lazy", attrs={}, args=[]), "a_shop"), ActivityError)
+    assert (modules / "a_shop" / "__init__.ran").exists()
+    assert not (modules / "a_stranger.ran").exists()
+
+
+@pytest.mark.parametrize("name", ["KeyboardInterrupt", "SystemExit", "GeneratorExit", "StopIteration", "BaseException"])
+def test_a_record_makes_nothing_that_is_no_error(name: str) -> None:
+    assert isinstance(decode_failure(forged(type=f"builtins:{name}", attrs={}, args=[])), ActivityError)

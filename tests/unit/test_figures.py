@@ -127,6 +127,7 @@ class Scripted:
     """Answers what it is told."""
 
     lanes = 1
+    patience = 30.0
 
     def __init__(self, *answers: list[Answer] | StoreError) -> None:
         self._answers = list(answers)

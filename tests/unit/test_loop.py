@@ -584,6 +584,82 @@ def test_exceptions_nobody_retrieved_are_reported(play: Play) -> None:
     assert any("unseen" in problem for problem in player.run.problems)
 
 
+def test_an_exception_nobody_retrieves_is_reported_as_soon_as_its_task_has_gone(play: Play) -> None:
+    """Its step is the last of an advance: nothing of the drain may keep the task."""
+
+    async def fails(run: Run) -> None:
+        await act(run, "a")
+        raise ValueError("unseen")
+
+    async def body(run: Run) -> None:
+        forgotten = asyncio.create_task(fails(run))
+        del forgotten
+        await act(run, "b")
+
+    player = play(body)
+    assert player.start() == ["b:1", "a:1"]
+    player.ok("a:1")
+    assert [problem for problem in player.run.problems if "unseen" in problem]
+
+
+def test_a_task_made_by_hand_is_a_task_of_the_run(play: Play) -> None:
+    async def cleans_up(run: Run) -> None:
+        try:
+            await act(run, "a")
+        finally:
+            await act(run, "tidy")
+
+    async def body(run: Run) -> list[str]:
+        by_hand = asyncio.Task(cleans_up(run))
+        await act(run, "b")
+        return [task.get_name() for task in asyncio.all_tasks() if task in (by_hand, asyncio.current_task())]
+
+    player = play(body)
+    assert player.start() == ["b:1", "a:1"]
+    assert player.ok("b:1") == ["-a:1", "tidy:1"]
+    player.ok("tidy:1")
+    assert sorted(player.result) == ["main", "task-1"]
+
+
+def test_a_task_made_by_hand_is_evicted(play: Play) -> None:
+    seen: list[str] = []
+    variable = contextvars.ContextVar[str]("variable", default="unset")
+
+    async def waits(run: Run) -> None:
+        token = variable.set("set")
+        try:
+            await act(run)
+        finally:
+            variable.reset(token)  # raises in any context but its own
+            seen.append(variable.get())
+
+    async def body(run: Run) -> None:
+        await asyncio.Task(waits(run))
+
+    player = play(body)
+    player.start()
+    assert player.run.evict() == []
+    assert seen == ["unset"]
+
+
+def test_a_task_made_by_hand_with_an_empty_context_is_evicted(play: Play) -> None:
+    seen: list[str] = []
+
+    async def waits(run: Run) -> None:
+        try:
+            await act(run)
+        finally:
+            seen.append("ended")
+
+    async def body(run: Run) -> None:
+        await asyncio.Task(waits(run), context=contextvars.Context())
+
+    player = play(body)
+    player.start()
+    assert player.run.evict() == []
+    assert seen == ["ended"]
+
+
 # --- ids
 
 
@@ -596,9 +672,13 @@ def test_ids_are_numbered_by_name_in_order_of_call(play: Play) -> None:
 
 def test_a_manual_id_is_taken_as_it_is_and_does_not_count(play: Play) -> None:
     async def body(run: Run) -> None:
-        await asyncio.gather(act(run, "a", "a:eu"), act(run, "a", "a:007"), act(run, "a"), act(run, "b", "b:9"))
+        await act(run, "a")
+        ids = ["a:eu", "a:007", "a:0", "0", ":0", "x:0", "a:²", f"a:{'1' * 5000}"]
+        await asyncio.gather(*[act(run, "a", one) for one in ids], act(run, "a"), act(run, "b", "b:9"))
 
-    assert play(body).start() == ["a:eu", "a:007", "a:1", "b:9"]
+    player = play(body)
+    assert player.start() == ["a:1"]
+    assert player.ok("a:1") == ["a:eu", "a:007", "a:0", "0", ":0", "x:0", "a:²", f"a:{'1' * 5000}", "a:2", "b:9"]
 
 
 @pytest.mark.parametrize(
@@ -921,6 +1001,43 @@ def test_anyio_move_on_after(play: Play) -> None:
     late.fire("timer:1")
     assert early.ok("a:1") == ["-timer:1"]
     assert (late.result, early.result) == ("moved on", "in time")
+
+
+def test_anyio_scope_around_a_task_group_that_cleans_up(play: Play) -> None:
+    """A cancelled scope cancels anew in every turn of the loop: it must not take that for work."""
+
+    async def child(run: Run) -> None:
+        try:
+            await act(run, "a")
+        finally:
+            await act(run, "tidy")
+            await act(run, "sweep")
+
+    async def body(run: Run) -> bool:
+        with anyio.move_on_after(5) as scope:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(child(run))
+        return scope.cancelled_caught
+
+    player = play(body)
+    player.start()
+    assert player.fire("timer:1") == ["-a:1", "tidy:1"]
+    assert player.ok("tidy:1") == ["sweep:1"]
+    player.ok("sweep:1")
+    assert player.result is True
+
+
+def test_anyio_scope_that_cancels_what_can_never_go_on(play: Play) -> None:
+    async def body(run: Run) -> None:
+        with anyio.CancelScope() as scope:
+            scope.cancel()
+            while True:
+                with contextlib.suppress(asyncio.CancelledError):
+                    await asyncio.Event().wait()
+
+    player = play(body)
+    player.start()
+    assert isinstance(player.failure, WorkflowStuckError)
 
 
 def test_anyio_fail_after(play: Play) -> None:

@@ -2,16 +2,34 @@
 
 from __future__ import annotations
 
-from datetime import date, datetime
+from datetime import date, datetime, time, timedelta, timezone
 from decimal import Decimal
 from itertools import count
 from typing import Annotated, Any, Literal
+from uuid import UUID
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import BaseModel, Field, SecretStr, field_validator
-from tests.unit.payload_values import ALL_BYTES, NOON, ROUND_TRIPS, Box, Colour, Line, Movie, Order, Tree, same
+from pydantic import BaseModel, Field, FiniteFloat, PositiveInt, SecretStr, StringConstraints, field_validator
+from tests.unit.payload_values import (
+    ALL_BYTES,
+    ID,
+    INF,
+    NOON,
+    ROUND_TRIPS,
+    Box,
+    Colour,
+    Left,
+    Line,
+    Movie,
+    Order,
+    Tree,
+    Watched,
+    Wide,
+    relabelled,
+    same,
+)
 
 from romancy.errors import ConfigurationError, PayloadError
 from romancy.serde import ValueCodec
@@ -74,6 +92,34 @@ REFUSED: list[tuple[Any, Any, str]] = [
     (Any, object(), "unknown type"),
     (Any, [lambda: 0], "unknown type"),
     (Any, int, "unknown type"),
+    # constraints whose bound is 0, and options that are off
+    (PositiveInt, -3, "greater than 0"),
+    (Annotated[int, Field(gt=0)], 0, "greater than 0"),
+    (Annotated[int, Field(ge=0)], -1, "greater than or equal to 0"),
+    (Annotated[float, Field(ge=0)], -0.5, "greater than or equal to 0"),
+    (Annotated[float, Field(lt=0)], 0.0, "less than 0"),
+    (FiniteFloat, INF, "finite"),
+    (Annotated[str, Field(max_length=0)], "a", "at most 0"),
+    (Annotated[list[int], Field(max_length=0)], [1], "at most 0"),
+    (dict[str, list[PositiveInt]], {"a": [1, -1]}, "a.1: Input should be greater than 0"),
+    (Order, Order.model_construct(id=1, lines=[Line.model_construct()]), "lines.0.sku: Field required"),
+    (Order, Order.model_construct(), "id: Field required"),
+    (int, 10**4400, "out of range"),
+    (Any, 10**4400, "out of range"),
+    (Any, {"a": ["x" * 4299, 10**4400]}, "out of range"),
+    (dict[str, int], {"a": 10**4300}, "out of range"),
+    # what would be lost without a word
+    (Left, Wide(n=1, extra="x"), "a Wide would be read back as a Left"),
+    (list[Left], [Left(n=1), Wide(n=1)], "1: a Wide would be read back as a Left"),
+    (Box[Left], Box[Left](content=Wide(n=1)), "content: a Wide would be read back as a Left"),
+    (Watched, relabelled(), "label: it is set outside __init__"),
+    (dict, {None: 1}, "only text as keys"),
+    (dict[str, int], {None: 1}, "only text as keys"),
+    (dict[str | None, int], {None: 1}, "only text as keys"),
+    (Any, [{None: 1}], "only text as keys"),
+    (datetime, NOON.replace(tzinfo=timezone(timedelta(seconds=3601))), "would be read back as"),
+    (list[time], [time(1, tzinfo=timezone(timedelta(minutes=-90, seconds=-1)))], "0: "),
+    (dict[UUID | str, int], {str(ID): 1}, "cannot be stored"),
 ]
 
 
@@ -155,6 +201,47 @@ def test_plain_types_are_not_read_back_needlessly_and_others_are() -> None:
     assert value_wire(dict[str, list[int | None]]).certain
     assert value_wire(Box[bytes]).certain
     assert not any(value_wire(t).certain for t in (Decimal, Colour, Annotated[int, Field(gt=1)], Movie, set[int], Tree))
+
+
+def test_what_was_stored_without_a_tag_is_still_read() -> None:
+    assert ValueCodec(str | Colour, what="it").decode(b'"red"') == "red"
+    assert ValueCodec(Left | Tree, what="it").decode(b'{"n":1}') == Left(n=1)
+    assert ValueCodec(bytes | str, what="it").decode(b'"YWJj"') == b"abc"
+
+
+def test_errors_in_a_union_show_where_they_lie() -> None:
+    with pytest.raises(PayloadError, match=r"Wide: Left\.n: Field required"):
+        ValueCodec(Left | Wide, what="it").decode(b"{}")
+    with pytest.raises(PayloadError, match=r"Wide\.v\.n: Field required"):
+        ValueCodec(Left | Wide, what="it").decode(b'{"$":"Wide","v":{}}')
+
+
+def test_a_subclass_that_is_defined_later_is_refused_too() -> None:
+    class Base(BaseModel):
+        n: int
+
+    codec = ValueCodec(Base, what="it")
+    assert codec.roundtrip(Base(n=1))[1] == Base(n=1)
+
+    class Later(Base):
+        more: int = 2
+
+    with pytest.raises(PayloadError, match="a Later would be read back as a Base"):
+        codec.encode(Later(n=1))
+    assert codec.roundtrip(Base(n=1))[1] == Base(n=1)
+
+
+def test_what_a_validator_makes_of_a_value_is_no_loss() -> None:
+    codec = ValueCodec(Annotated[str, Field(max_length=9), StringConstraints(to_upper=True)], what="it")
+    assert codec.roundtrip("a")[1] == "A"
+
+
+def test_what_was_read_back_when_it_was_written_is_given_once() -> None:
+    codec = ValueCodec(Order, what="it")
+    raw = codec.encode(Order(id=1, when=NOON))
+    first, second = codec.decode(raw), codec.decode(raw)
+    assert first == second == Order(id=1, when=NOON)
+    assert first is not second
 
 
 JSON = st.recursive(

@@ -7,7 +7,7 @@ from itertools import product
 import pytest
 
 from romancy.core.rewind import Rewind, rewind
-from romancy.model.history import ASKS, EFFECTS, Entry, Kind, Outcome, Role
+from romancy.model.history import ASKS, EFFECTS, LIMIT, Entry, Kind, Outcome, Role
 
 OK, ERROR, CANCELLED = Outcome.OK, Outcome.ERROR, Outcome.CANCELLED
 FED, BESIDE, KEPT, UNDONE = Role.FED, Role.BESIDE, Role.KEPT, Role.UNDONE
@@ -29,9 +29,32 @@ def test_nothing_happened() -> None:
     assert rewind([]) == Rewind((), compensated=False)
 
 
-def test_a_failure_that_no_activity_caused_changes_nothing() -> None:
-    story = [other(1, Kind.START), activity(2), other(3, Kind.TIMER), activity(4)]
-    assert rewind(story) == Rewind((), compensated=False)
+@pytest.mark.parametrize("kind", [Kind.ACTIVITY, Kind.TIMER, *sorted(ASKS)])
+def test_code_that_failed_by_itself_is_given_what_it_was_fed_last(kind: Kind) -> None:
+    said = other(5, Kind.PUBLISH, role=BESIDE)
+    story = [other(1, Kind.START), activity(2), other(3, Kind.TIMER), other(4, kind), said]
+    story.append(other(6, Kind.REGISTRATION, role=BESIDE))
+    assert rewind(story) == Rewind(((4, KEPT), (5, KEPT), (6, UNDONE)), compensated=False)
+
+
+def test_code_that_failed_at_once() -> None:
+    assert rewind([other(1, Kind.PUBLISH, role=BESIDE)]) == Rewind(((1, KEPT),), compensated=False)
+
+
+def test_a_limit_that_was_exceeded_is_a_failure() -> None:
+    limit = other(3, Kind.TIMER)._replace(name=LIMIT)
+    story = [activity(1, ERROR), activity(2), limit, activity(4, CANCELLED, role=BESIDE), activity(5)]
+    assert rewind(story) == Rewind(((3, UNDONE), (4, UNDONE), (5, KEPT)), compensated=False)
+
+
+def test_the_timeout_of_the_workflow_is_taken_back_with_what_it_led_to() -> None:
+    story = [activity(1, ERROR), activity(2), other(3, Kind.TIMEOUT), activity(4), activity(5, ERROR)]
+    assert rewind(story) == Rewind(((3, UNDONE), (4, KEPT), (5, UNDONE)), compensated=False)
+
+
+def test_a_timeout_before_the_first_compensated_is_taken_back() -> None:
+    story = [activity(1), other(2, Kind.TIMEOUT), activity(3), undo(4, "op-3")]
+    assert rewind(story) == Rewind(((2, UNDONE), (3, UNDONE), (4, UNDONE)), compensated=True)
 
 
 def test_the_failed_activity_is_tried_again() -> None:
@@ -44,10 +67,10 @@ def test_the_last_failure_counts_the_ones_before_were_handled() -> None:
 
 
 def test_a_failure_beside_the_run_is_no_cut() -> None:
-    assert rewind([activity(1, ERROR, role=BESIDE), activity(2)]) == Rewind((), compensated=False)
+    assert rewind([activity(1, ERROR, role=BESIDE), activity(2)]) == Rewind(((2, KEPT),), compensated=False)
 
 
-@pytest.mark.parametrize("kind", [Kind.TIMER, Kind.TIMEOUT, Kind.CANCEL, Kind.REGISTRATION])
+@pytest.mark.parametrize("kind", [Kind.TIMER, Kind.CANCEL, Kind.RETRY, Kind.REGISTRATION])
 def test_what_follows_the_cut_and_is_no_result_is_set_aside(kind: Kind) -> None:
     story = [other(1, kind), activity(2, ERROR), other(3, kind), activity(4, CANCELLED)]
     assert rewind(story) == Rewind(((2, UNDONE), (3, UNDONE), (4, UNDONE)), compensated=False)
@@ -83,9 +106,9 @@ def test_the_cut_is_the_earliest_thing_compensated_whatever_the_order_of_compens
     assert rewind(story) == Rewind(expected, compensated=True)
 
 
-def test_a_failure_before_the_first_compensated_activity_was_handled() -> None:
+def test_a_failure_before_the_first_compensated_activity_is_tried_again_too() -> None:
     story = [activity(1, ERROR), activity(2), undo(3, "op-2")]
-    assert rewind(story) == Rewind(((2, UNDONE), (3, UNDONE)), compensated=True)
+    assert rewind(story) == Rewind(((1, UNDONE), (2, UNDONE), (3, UNDONE)), compensated=True)
 
 
 def test_a_compensation_that_failed_counts() -> None:
@@ -109,7 +132,7 @@ def test_a_result_beside_the_run_is_kept_too() -> None:
 
 def test_what_an_earlier_retry_set_aside_stays_as_it_is() -> None:
     story = [activity(1, role=UNDONE, op="a"), activity(2, role=KEPT), undo(3, "a", role=UNDONE), activity(4, op="a")]
-    assert rewind(story) == Rewind((), compensated=False)
+    assert rewind(story) == Rewind(((4, KEPT),), compensated=False)
 
 
 def test_a_second_retry_looks_at_the_second_round_only() -> None:
@@ -139,7 +162,8 @@ def test_every_short_story_keeps_the_rules(choices: tuple[int, ...]) -> None:
     assert sorted(roles) == list(range(cut, len(story) + 1)), "nothing before the cut, everything from it on"
     for seq, role in roles.items():
         entry = by_seq[seq]
-        stands = entry.kind is Kind.ACTIVITY and entry.outcome is OK and entry.op not in undone
+        result = entry.kind is Kind.ACTIVITY or (entry.kind is Kind.TIMER and seq == cut)
+        stands = result and entry.outcome is OK and entry.op not in undone
         assert role is (KEPT if stands else UNDONE)
     assert verdict.compensated == bool(undone)
     again = rewind(_with_roles(story, roles))

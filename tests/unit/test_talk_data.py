@@ -6,7 +6,7 @@ import math
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
 
@@ -50,9 +50,8 @@ loose: Any = romancy  # most of what follows is wrong, and is written without a 
     [
         (lambda ctx: loose.wait_event(ctx, ""), "The type given to wait_event"),
         (lambda ctx: loose.wait_event(ctx, 3), "The type given to wait_event"),
-        (lambda ctx: loose.wait_event(ctx, "a", timeout=0), "above zero"),
         (lambda ctx: loose.wait_event(ctx, "a", timeout="3"), "give seconds"),
-        (lambda ctx: loose.wait_event(ctx, "a", timeout=-1), "negative"),
+        (lambda ctx: loose.wait_event(ctx, "a", timeout=math.nan), "give seconds"),
         (lambda ctx: loose.wait_event(ctx, "a", subject=""), "The subject of"),
         (lambda ctx: loose.wait_event(ctx, "a", event_id=3), "The event_id of"),
         (lambda ctx: loose.wait_event(ctx, "a", match=[1]), "give paths and values"),
@@ -64,7 +63,7 @@ loose: Any = romancy  # most of what follows is wrong, and is written without a 
         (lambda ctx: loose.wait_event(ctx, "a", model="Payment"), "not its name"),
         (lambda ctx: loose.wait_event(ctx, "a", model=object()), "no type that pydantic"),
         (lambda ctx: loose.receive(ctx, ""), "The channel given to receive"),
-        (lambda ctx: loose.receive(ctx, "a", timeout=timedelta(0)), "above zero"),
+        (lambda ctx: loose.receive(ctx, "a", timeout=True), "give seconds"),
         (lambda ctx: loose.receive(ctx, "a", model=threading.Thread), "no type that pydantic"),
         (lambda ctx: loose.subscribe(ctx, None), "The channel given to subscribe"),
         (lambda ctx: loose.subscribe(ctx, "a", "all"), "'broadcast', 'competing', 'direct'"),

@@ -26,7 +26,7 @@ class HandAlarms(Alarms):
 
 def test_alarms_ring_in_order_of_their_time_and_only_when_due() -> None:
     clock = VirtualClock()
-    alarms, rung = HandAlarms(clock), list[str]()
+    alarms, rung = HandAlarms(clock.now), list[str]()
     start = clock.now()
     for name, due in (("c", 30), ("a", 10), ("b", 20), ("b2", 20)):
         alarms.at(start + due, partial(rung.append, name))
@@ -41,7 +41,7 @@ def test_alarms_ring_in_order_of_their_time_and_only_when_due() -> None:
 
 def test_an_alarm_set_by_an_alarm_rings_in_the_same_round_if_it_is_due() -> None:
     clock = VirtualClock()
-    alarms, rung = HandAlarms(clock), list[str]()
+    alarms, rung = HandAlarms(clock.now), list[str]()
 
     def first() -> None:
         alarms.at(clock.now(), partial(rung.append, "second"))
@@ -55,7 +55,7 @@ def test_an_alarm_set_by_an_alarm_rings_in_the_same_round_if_it_is_due() -> None
 
 async def test_real_alarms_ring_by_themselves_soonest_first() -> None:
     clock, rung = SystemClock(), list[str]()
-    alarms, done = Alarms(clock), asyncio.Event()
+    alarms, done = Alarms(clock.now), asyncio.Event()
     alarms.at(clock.now() + 20_000, lambda: rung.append("late"))
     alarms.at(clock.now() + 20_001, done.set)
     alarms.at(clock.now() - 5, lambda: rung.append("past"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import inspect
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from romancy.authoring.context import ActivityContext, WorkflowContext, run_of
 from romancy.authoring.durations import Duration, optional_micros
 from romancy.authoring.operation import decoder
 from romancy.authoring.signatures import check_context_first, check_types, refuse_unknown
+from romancy.authoring.talking import optional_text
 from romancy.errors import ConfigurationError
 from romancy.model.history import Kind
 from romancy.model.policy import RetryPolicy
@@ -95,6 +97,8 @@ class Activity(Generic[P, R, F_co]):
         def __call__(self, ctx, /, *args, **kwargs):
             """Run the activity as a part of the workflow."""
             run = run_of(ctx, self._what)
+            if run.named.setdefault(self.name, self.fn) is not self.fn:
+                _check_same(self.name, run.named[self.name], self.fn)
             raw = self.codec.encode(args, kwargs)
             digest = self.codec.digest(raw)
             return run.operation(
@@ -114,6 +118,7 @@ class Activity(Generic[P, R, F_co]):
         refuse_unknown(f"{self.name}.with_options", unknown, self.with_options)
         if activity_id is not None and (not isinstance(activity_id, str) or not activity_id):
             raise ConfigurationError(f"activity_id={activity_id!r}: give a text that is not empty.")
+        optional_text(activity_id, f"The activity_id given to {self.name}.with_options()")
         given = _options(self.name, retry, timeout, heartbeat_timeout, self.options.transactional)
         copy = object.__new__(type(self))
         copy.__dict__.update(self.__dict__)
@@ -150,7 +155,22 @@ def compensation_of(fn: Any, undone: Activity[..., Any, Any] | None) -> Compensa
     if undone is None:
         return Compensation(plain, codec, wants_result=False, options=options)
     wants_result = _wants_result(plain, undone)
+    _check_same_types(plain, undone)
     return Compensation(plain, codec, wants_result=wants_result, options=options)
+
+
+def _check_same(name: str, known: Any, fn: Any) -> None:
+    """Two activities of one name would answer for each other when the code changes; one that is made anew is the same."""
+    one, other = _place(known), _place(fn)
+    if one != other:
+        raise ConfigurationError(
+            f"Two activities are named {name!r} in one workflow: {one} and {other}. Name one of them otherwise: "
+            "@activity(name=...)."
+        )
+
+
+def _place(fn: Any) -> str:
+    return f"{getattr(fn, '__module__', '?')}.{getattr(fn, '__qualname__', fn)}"
 
 
 def _wants_result(fn: Callable[..., Any], undone: Activity[..., Any, Any]) -> bool:
@@ -165,6 +185,31 @@ def _wants_result(fn: Callable[..., Any], undone: Activity[..., Any, Any]) -> bo
         f"{_name(fn)}{inspect.signature(fn)} cannot compensate activity {undone.name!r}: it must take the context and the "
         f"same parameters ({wanted}), or the context, `result` and the same parameters."
     )
+
+
+def _check_same_types(fn: Callable[..., Any], undone: Activity[..., Any, Any]) -> None:
+    """Refuse a parameter that plainly takes something else than the activity's of that name."""
+    theirs = inspect.signature(undone.fn).parameters
+    for name, parameter in list(inspect.signature(fn).parameters.items())[1:]:
+        mine, other = _class_of(fn, parameter), _class_of(undone.fn, theirs[name]) if name in theirs else None
+        if mine is None or other is None or issubclass(other, mine) or issubclass(mine, other):
+            continue
+        raise ConfigurationError(
+            f"{_name(fn)}{inspect.signature(fn)} cannot compensate activity {undone.name!r}: it gets the activity's "
+            f"arguments, and there {name!r} is of type {other.__name__}, not {mine.__name__}."
+        )
+
+
+_PLAIN = (str, bytes, int, bool, list, dict)
+"""Classes of which nothing else is read as another one by its annotation."""
+
+
+def _class_of(fn: Any, parameter: inspect.Parameter) -> type | None:
+    """The plain class that a parameter is annotated with; None if it is anything else."""
+    annotation = parameter.annotation
+    if isinstance(annotation, str):
+        annotation = getattr(fn, "__globals__", {}).get(annotation, getattr(builtins, annotation, None))
+    return next((one for one in _PLAIN if one is annotation), None)
 
 
 def _accepts(mine: list[inspect.Parameter], theirs: list[inspect.Parameter]) -> bool:

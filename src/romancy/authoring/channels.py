@@ -12,7 +12,7 @@ from romancy.authoring.context import ActivityContext, WorkflowContext, run_of
 from romancy.authoring.durations import Duration
 from romancy.authoring.talking import Asked, ask, due_at, nothing, say, say_in_activity, text
 from romancy.core.futures import Operation
-from romancy.errors import ConfigurationError
+from romancy.errors import ConfigurationError, UnknownChannelModeError
 from romancy.model.history import Kind
 from romancy.model.talk import ChannelMode, Message, Publish, ReceivedMessage, SendTo, Subscribe, Unsubscribe, Wanted
 from romancy.serde.foreign import check_model
@@ -87,7 +87,7 @@ def publish(
     `data` is anything that pydantic can write as JSON, or bytes; `metadata` is for the receiver to look at.
     """
     message, ordered = compose(ctx, channel, data, metadata, "publish()")
-    asked = Asked.of(shown(message), ordered=ordered)
+    asked = Asked.of(shown(message), ordered=ordered, data=data, metadata=metadata)
     return say(ctx, "publish()", Kind.PUBLISH, f"publish:{channel}", Publish(message), asked)
 
 
@@ -109,7 +109,7 @@ def send_to(
     if isinstance(ctx, ActivityContext):
         return say_in_activity(ctx, deed)
     run = run_of(ctx, "send_to()")
-    asked = Asked.of(shown(message, to=instance_id), ordered=ordered)
+    asked = Asked.of(shown(message, to=instance_id), ordered=ordered, data=data, metadata=metadata)
     return ask(run, Kind.SEND_TO, f"send_to:{channel}", deed, asked, nothing)
 
 
@@ -156,7 +156,7 @@ def _mode(mode: object) -> ChannelMode:
         return ChannelMode(cast(Any, mode))
     except ValueError:
         known = ", ".join(repr(one.value) for one in ChannelMode)
-        raise ConfigurationError(f"mode={mode!r} of subscribe(): there are {known}.") from None
+        raise UnknownChannelModeError(f"mode={mode!r} of subscribe(): there are {known}.") from None
 
 
 def _metadata(metadata: Any, channel: str) -> tuple[bytes, bool]:

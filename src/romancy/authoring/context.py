@@ -217,8 +217,9 @@ class _ReplayAwareLog(logging.LoggerAdapter[logging.Logger]):
         self._ctx = ctx
 
     def isEnabledFor(self, level: int) -> bool:
-        """Not while replaying: it was logged the first time."""
-        return not self._ctx.is_replaying and super().isEnabledFor(level)
+        """Not while replaying: it was logged the first time. Nor while the instance leaves the memory: nothing happened."""
+        run = self._ctx._run
+        return not (run is not None and run.silent) and super().isEnabledFor(level)
 
     def process(self, msg: Any, kwargs: MutableMapping[str, Any]) -> tuple[Any, MutableMapping[str, Any]]:
         """Add which instance speaks."""

@@ -13,15 +13,23 @@ Duration: TypeAlias = float | timedelta
 
 def micros(duration: Duration, what: str) -> int:
     """A duration in microseconds; what is not one is refused with a sentence that names it."""
-    if isinstance(duration, timedelta):
-        value = duration // timedelta(microseconds=1)
-    elif isinstance(duration, bool) or not isinstance(duration, int | float) or not math.isfinite(duration):
-        raise ConfigurationError(f"{what} is {duration!r}: give seconds as a number, or a datetime.timedelta.")
-    else:
-        value = round(duration * 1_000_000)
+    value = _signed(duration, what)
     if value < 0:
         raise ConfigurationError(f"{what} is {duration!r}: a duration cannot be negative.")
     return value
+
+
+def remainder(duration: Duration, what: str) -> int:
+    """As `micros`; what is below zero is nothing, as in asyncio: it was computed, and the time is over."""
+    return max(0, _signed(duration, what))
+
+
+def _signed(duration: Duration, what: str) -> int:
+    if isinstance(duration, timedelta):
+        return duration // timedelta(microseconds=1)
+    if isinstance(duration, bool) or not isinstance(duration, int | float) or not math.isfinite(duration):
+        raise ConfigurationError(f"{what} is {duration!r}: give seconds as a number, or a datetime.timedelta.")
+    return round(duration * 1_000_000)
 
 
 def optional_micros(duration: Duration | None, what: str) -> int | None:

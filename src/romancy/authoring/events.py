@@ -75,7 +75,8 @@ def wait_event(
 
     The oldest that fits and that this instance has not consumed, or the next that comes. `subject` and `match` (dotted
     paths in its data) say which ones fit; `model` validates its data. `event_id` names the wait in the history; it is no
-    filter. Raises `EventTimeoutError` when none came in time, `PayloadError` when the data does not fit the model.
+    filter. Raises `EventTimeoutError` when none came in time (with a `timeout` of zero or less: when none is there),
+    `PayloadError` when the data does not fit the model.
 
     >>> paid = await wait_event(ctx, "order.paid", subject=order.id, model=Payment, timeout=timedelta(days=3))
     """
@@ -124,7 +125,7 @@ def send_event(
     if not isinstance(ctx, ActivityContext):  # an attempt has no time of its own: it gets that of its commit
         event = replace(event, time=rfc3339(run_of(ctx, "send_event()").at))
     check_local(local, has_broker=_has_broker(ctx, name))
-    asked = Asked.of(_shown(event, local), ordered=said is None or said.ordered)
+    asked = Asked.of(_shown(event, local), ordered=said is None or said.ordered, data=data)
     return say(ctx, "send_event()", Kind.SEND_EVENT, name, SendEvent(event, local=local), asked)
 
 

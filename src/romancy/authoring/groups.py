@@ -47,7 +47,7 @@ def send_to_group(
     """Send a message to each member of a group, as `send_to` does; in the commit of the step or of the attempt."""
     message, ordered = compose(ctx, channel, data, metadata, "send_to_group()")
     name = _group(name, "send_to_group()")
-    asked = Asked.of(shown(message, group=name), ordered=ordered)
+    asked = Asked.of(shown(message, group=name), ordered=ordered, data=data, metadata=metadata)
     return say(ctx, "send_to_group()", Kind.SEND_TO_GROUP, f"send_to_group:{name}", SendToGroup(message, name), asked)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from romancy.authoring.fingerprint import fingerprint
-from romancy.authoring.workflow import Workflow, imported
+from romancy.authoring.workflow import Workflow, WorkflowRef, imported
 from romancy.errors import ConfigurationError, WorkflowNotFoundError
 from romancy.store.port import Runnable
 
@@ -53,9 +53,11 @@ class Registry:
         """The workflow of that name and version."""
         return self._known.get((name, version))
 
-    def resolve(self, wanted: AnyWorkflow | str) -> AnyWorkflow:
+    def resolve(self, wanted: AnyWorkflow | WorkflowRef | str) -> AnyWorkflow:
         """A registered workflow, by itself or by name (the version registered last)."""
         self.refresh()
+        if isinstance(wanted, WorkflowRef):
+            return self.resolve(wanted.name).with_options(instance_id=wanted.instance_id)
         if isinstance(wanted, Workflow):
             known = self._known.get((wanted.name, wanted.version))
             if known is None or known.fn is not wanted.fn:
@@ -95,5 +97,5 @@ class Registry:
 
 
 def _redefined(old: AnyWorkflow, new: AnyWorkflow) -> bool:
-    """The same function of the same module, defined again (a reload, a notebook cell)."""
-    return (old.fn.__module__, old.fn.__qualname__) == (new.fn.__module__, new.fn.__qualname__)
+    """The same function of the same module, defined again (a reload, a notebook cell), or one that says it replaces."""
+    return new.replaces or (old.fn.__module__, old.fn.__qualname__) == (new.fn.__module__, new.fn.__qualname__)

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from romancy.authoring.comparing import Comparison
 from romancy.authoring.context import WorkflowContext
+from romancy.authoring.guard import guarded_run
 from romancy.authoring.handlers import handler_arguments
 from romancy.authoring.workflow import Workflow
 from romancy.core.execution import Execution, is_effect
@@ -27,12 +29,18 @@ def execution_of(
     length: int = 0,
     worker_id: str = "",
     app: App | None = None,
+    guard: str = "off",
 ) -> Execution:
     """The execution of one generation, not yet begun. Raises `PayloadError` when the input does not fit the code."""
     started_by = event_of_input(input)
     args, kwargs = workflow.codec.decode(input if started_by is None else handler_arguments(workflow, started_by))
     effects = {one.op: one.digest for one in history if is_effect(one)}
-    run = new_run(lambda: workflow.fn(ctx, *args, **kwargs), f"{workflow.label} ({instance_id})", effects)
+    label = f"{workflow.label} ({instance_id})"
+    if guard == "off":
+        run = new_run(lambda: workflow.fn(ctx, *args, **kwargs), label, effects)
+    else:
+        run = guarded_run(lambda: workflow.fn(ctx, *args, **kwargs), label, effects, workflow.fn.__module__, guard)
+    run.differs = Comparison(history, hidden=app is not None and app._hides)
     ctx = WorkflowContext(
         instance_id=instance_id,
         workflow_name=workflow.name,

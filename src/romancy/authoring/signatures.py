@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import difflib
 import inspect
 from collections.abc import Callable, Mapping
@@ -29,6 +30,23 @@ def check_context_first(fn: Any, what: str) -> None:
             f"{what} {name} is a method: an object cannot be stored between two runs. Use a function or a static method "
             "whose first parameter is the context."
         )
+    _check_context_type(parameters[0], fn, f"{what} {name}")
+
+
+def _check_context_type(parameter: inspect.Parameter, fn: Any, what: str) -> None:
+    """What is annotated as a plain value is no context: it was forgotten."""
+    annotation = parameter.annotation
+    if isinstance(annotation, str):
+        annotation = getattr(fn, "__globals__", {}).get(annotation, getattr(builtins, annotation, None))
+    if isinstance(annotation, type) and not _may_be_context(annotation):
+        raise ConfigurationError(
+            f"{what} takes no context: its first parameter {parameter.name!r} is annotated {parameter.annotation!r}. The "
+            "first parameter must be the context, e.g. `ctx`."
+        )
+
+
+def _may_be_context(annotation: type) -> bool:
+    return annotation in (object, Any, inspect.Parameter.empty) or annotation.__name__.endswith("Context")
 
 
 def check_types(*codecs: CallCodec | ValueCodec[Any]) -> None:

@@ -24,7 +24,7 @@ def creation(
 ) -> Create:
     """A new instance of a workflow with encoded arguments; owned by whoever will run it at once."""
     return Create(
-        instance_id=workflow.instance_id or ids.instance_id(now),
+        instance_id=workflow.instance_id or workflow.id_prefix + ids.instance_id(now),
         workflow=workflow.name,
         version=workflow.version,
         input=input,
@@ -52,7 +52,7 @@ def _start(registry: Registry, workflow: Workflow[..., Any], event: Event, ids: 
     except PayloadError as error:
         raw = encode_failure(error)
         return Create(
-            instance_id=ids.instance_id(now),
+            instance_id=workflow.id_prefix + ids.instance_id(now),
             workflow=workflow.name,
             version=workflow.version,
             input=event_input(event),  # should it be retried, other code may make something of it

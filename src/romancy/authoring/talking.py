@@ -11,7 +11,7 @@ from collections.abc import Callable, Generator, Mapping
 from typing import Any, NamedTuple, cast
 
 from romancy.authoring.context import ActivityContext, run_of
-from romancy.authoring.durations import Duration, optional_micros
+from romancy.authoring.durations import Duration, remainder
 from romancy.core.commands import Resolution
 from romancy.core.futures import Operation
 from romancy.core.loop import Run
@@ -27,11 +27,13 @@ class Asked(NamedTuple):
 
     raw: bytes
     digest: bytes
+    values: Any = None
+    """What is said, as it was given: a part of the JSON object by name."""
 
     @classmethod
-    def of(cls, raw: bytes, *, ordered: bool = True) -> Asked:
+    def of(cls, raw: bytes, *, ordered: bool = True, **values: Any) -> Asked:
         """What is asked by this JSON object."""
-        return cls(raw, digest_of(raw, ordered=ordered))
+        return cls(raw, digest_of(raw, ordered=ordered), values)
 
 
 class Said:
@@ -57,14 +59,14 @@ def ask(
     due: int | None = None,
 ) -> Operation[Any]:
     """Ask the store; `read` makes a value of its answer."""
-    return run.operation(kind, name, _decoder(read), op_id, asked.digest, asked.raw, due, question)
+    return run.operation(kind, name, _decoder(read), op_id, asked.digest, asked.raw, due, question, None, asked.values)
 
 
 def say(ctx: object, what: str, kind: Kind, name: str, deed: Deed, asked: Asked) -> Operation[None]:
     """Say something: in a workflow once, whatever is replayed; in an activity if the attempt succeeds."""
     if isinstance(ctx, ActivityContext):
         return say_in_activity(ctx, deed)
-    return run_of(ctx, what).effect(kind, name, digest=asked.digest, input=asked.raw, detail=deed)
+    return run_of(ctx, what).effect(kind, name, digest=asked.digest, input=asked.raw, detail=deed, values=asked.values)
 
 
 class SaidTo:
@@ -135,9 +137,8 @@ def optional_text(value: object, what: str) -> str | None:
 
 
 def due_at(run: Run, timeout: Duration | None, what: str) -> int | None:
-    """When a wait is given up, if it is."""
-    patience = optional_micros(timeout, f"The timeout of {what}")
-    return None if patience is None else run.at + patience
+    """When a wait is given up, if it is: with no patience at all it takes what is there."""
+    return None if timeout is None else run.at + remainder(timeout, f"The timeout of {what}")
 
 
 def wishes(match: object, what: str) -> dict[str, Any] | None:

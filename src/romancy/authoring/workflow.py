@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
 from typing import Any, Concatenate, Generic, Never, NoReturn, ParamSpec, Protocol, TypeVar, final, overload
 
 from romancy.authoring.context import WorkflowContext, run_of
@@ -39,7 +40,13 @@ class Workflow(Generic[P, R_co]):
         self.event_handler = event_handler
         self.timeout = timeout
         self.instance_id: str | None = None
-        self.codec = CallCodec(fn, what=f"workflow {name!r}")
+        self.id_prefix = ""
+        """How the ids of instances begin that are given none."""
+        self.event_arguments: Callable[[Any], dict[str, Any]] | None = None
+        """Makes the arguments, by name, of an event's data; without it the usual rules do."""
+        self.replaces = False
+        """Of two imported workflows of one name and version, this one is meant if it came later."""
+        self.codec = CallCodec(fn, what=f"workflow {name!r}", thorough=True)
         self.result = result_codec(fn, what=f"result of workflow {name!r}")
         check_types(self.codec, self.result)
         self.__doc__ = fn.__doc__
@@ -70,8 +77,7 @@ class Workflow(Generic[P, R_co]):
     def with_options(self, *, instance_id: str | None = None, **unknown: Never) -> Workflow[P, R_co]:
         """The same workflow, to be started under an id of the caller's: the same id is the same instance."""
         refuse_unknown(f"{self.name}.with_options", unknown, self.with_options)
-        if instance_id is not None and (not isinstance(instance_id, str) or not instance_id):
-            raise ConfigurationError(f"instance_id={instance_id!r}: give a text that is not empty.")
+        _check_text("instance_id", instance_id)
         copy = object.__new__(type(self))
         copy.__dict__.update(self.__dict__)
         copy.instance_id = instance_id
@@ -85,12 +91,40 @@ class Workflow(Generic[P, R_co]):
     @property
     def place(self) -> str:
         """Where the function is defined."""
-        code = getattr(self._fn, "__code__", None)
+        code = getattr(inspect.unwrap(self._fn), "__code__", None)
         where = f"{code.co_filename}:{code.co_firstlineno}" if code is not None else "?"
         return f"{self._fn.__module__}.{self._fn.__qualname__} ({where})"
 
     def __repr__(self) -> str:
         return f"<workflow {self.label}>"
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class WorkflowRef:
+    """A workflow by its name, wherever its code is: to start it under an id of the caller's.
+
+    >>> WorkflowRef("checkout").with_options(instance_id="order-42")
+    WorkflowRef(name='checkout', instance_id='order-42')
+    """
+
+    name: str
+    instance_id: str | None = field(default=None, kw_only=True)
+
+    def __post_init__(self) -> None:
+        """Refuse what is no name."""
+        _check_text("name", self.name or "")
+        _check_text("instance_id", self.instance_id)
+
+    def with_options(self, *, instance_id: str | None = None, **unknown: Never) -> WorkflowRef:
+        """The same workflow, to be started under an id of the caller's: the same id is the same instance."""
+        refuse_unknown("WorkflowRef.with_options", unknown, self.with_options)
+        return WorkflowRef(self.name, instance_id=instance_id)
+
+
+def _check_text(name: str, value: object) -> None:
+    if value is not None and (not isinstance(value, str) or not value):
+        raise ConfigurationError(f"{name}={value!r}: give a text that is not empty.")
 
 
 class WorkflowDecorator(Protocol):

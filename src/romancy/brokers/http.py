@@ -14,7 +14,6 @@ import re
 import socket
 import ssl
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
@@ -38,6 +37,7 @@ from romancy.clock import SystemClock, to_datetime
 from romancy.errors import BrokerError, ConfigurationError, EventRejectedError
 from romancy.model.policy import RetryPolicy
 from romancy.model.talk import Event
+from romancy.threads import Threads
 
 _LATER = frozenset({401, 403, 404, 407, 408, 425, 429})
 """What sounds like the fault of the event and is none."""
@@ -94,7 +94,7 @@ class HTTPBroker:
         self._headers = {**self._address.authorization, **_checked(headers)}
         self._secrets = _secrets(self._address, self._headers)
         self._ssl = ssl_context
-        self._threads: ThreadPoolExecutor | None = None
+        self._threads: Threads | None = None
         self._idle: list[_Connection] = []
         self._busy: set[_Connection] = set()
 
@@ -105,7 +105,7 @@ class HTTPBroker:
         """Make room for threads. Nothing is sent."""
         if self._address.secure and self._ssl is None:
             self._ssl = ssl.create_default_context()
-        self._threads = ThreadPoolExecutor(self.concurrency, thread_name_prefix=f"romancy-broker-{self.name}")
+        self._threads = Threads(self.concurrency, f"romancy-broker-{self.name}")
 
     async def close(self) -> None:
         """Cut every connection."""

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from romancy.app import App
 from romancy.authoring.workflow import Workflow
 from romancy.cli.desk import Desk, add_command, add_format, format_of
 from romancy.cli.exits import Exit, UsageError
@@ -102,13 +103,13 @@ class Outcome:
     says: str
 
 
-def judge(workflow: Workflow[..., Any] | None, history: RecordedHistory) -> Outcome:
+def judge(workflow: Workflow[..., Any] | None, history: RecordedHistory, app: App | None = None) -> Outcome:
     """Replay a history."""
     if workflow is None:
         named = f"{history.workflow} {history.version}".strip()
         return Outcome(history.instance_id, history.workflow, False, f"No workflow {named!r} is known here.")
     try:
-        found = replay_history(workflow, history)
+        found = replay_history(workflow, history, app=app)
     except PayloadError as error:
         return Outcome(history.instance_id, history.workflow, False, f"The input does not fit: {error}")
     except RomancyError as error:
@@ -136,7 +137,7 @@ async def _check_all(given: Namespace) -> int:
             except CodecError as error:
                 outcomes.append(Outcome(instance_id, "", False, str(error)))
                 continue
-            outcomes.append(judge(client._registry.find(history.workflow, history.version), history))
+            outcomes.append(judge(client._registry.find(history.workflow, history.version), history, app))
     wrong = [one for one in outcomes if not one.fits]
     columns = [
         Column[Outcome]("workflow", lambda one: one.workflow),

@@ -45,9 +45,12 @@ def full_target(target: str) -> str:
 
 
 def find_modules_here() -> None:
-    """Let modules be imported from the current folder."""
+    """Let modules be imported from the current folder, after all that is installed.
+
+    Before it, a file in a folder of others that is called as a package is (`asyncpg.py`) would be run in its place.
+    """
     if "" not in sys.path and os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())
+        sys.path.append(os.getcwd())
 
 
 def _module(name: str) -> ModuleType:

@@ -9,7 +9,7 @@ from romancy.cli.desk import Desk, add_command
 from romancy.cli.exits import Exit
 from romancy.cli.parsing import count, span
 from romancy.cli.plain import plain, to_json
-from romancy.cli.printing import Column, Format, Section, note, write
+from romancy.cli.printing import Column, Format, Section, note, one_line, write
 from romancy.cli.text import ago, compact, cut, length, moment, shown
 from romancy.clock import monotonic
 from romancy.manage.port import Manager
@@ -216,7 +216,7 @@ def _tell(desk: Desk, entry: HistoryEntry) -> None:
         columns = _MORE if desk.given.full else _COLUMNS
         write("  ".join(shown(column.value(entry)) for column in columns))
     else:
-        write(to_json(entry) if desk.out.format is not Format.IDS else _op(entry))
+        write(to_json(entry) if desk.out.format is not Format.IDS else one_line(_op(entry)))
 
 
 # --- result
@@ -244,12 +244,12 @@ async def print_result(desk: Desk, instance_id: str, timeout: float | None) -> i
 
 
 async def ended(manager: Manager, instance_id: str, timeout: float | None) -> InstanceDetail:
-    """An instance once it has ended. Raises `TimeoutError`."""
+    """An instance once it has ended, or is blocked: then it waits for other code. Raises `TimeoutError`."""
     deadline = None if timeout is None else monotonic() + timeout
     pause = _LOOK
     while True:
         found = await manager.get_instance(instance_id)
-        if found.summary.status.ended:
+        if found.summary.status.ended or found.summary.status is Status.BLOCKED:
             return found
         left = _SELDOM if deadline is None else deadline - monotonic()
         if left <= 0:

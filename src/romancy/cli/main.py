@@ -51,7 +51,12 @@ def run() -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Do a command; the exit code."""
-    given = read_arguments(parser(), sys.argv[1:] if arguments is None else arguments)
+    arguments = sys.argv[1:] if arguments is None else arguments
+    whole = parser()
+    if not arguments:
+        whole.print_help()
+        return Exit.OK
+    given = read_arguments(whole, arguments)
     try:
         code: int = given.do(given)
     except (RomancyError, TimeoutError) as error:
@@ -75,6 +80,9 @@ def parser() -> Parser:
     """Every command with its arguments."""
     whole = Parser(prog="romancy", description="Durable workflows in plain Python.")
     whole.set_defaults(whole=whole)
+    whole.add_argument(
+        "--version", action="version", version=version.text(), help="print the versions of romancy and Python"
+    )
     add_place(whole, first=True)
     add_format(whole, first=True)
     commands = whole.add_subparsers(required=True, metavar="COMMAND", title="commands", parser_class=Parser)

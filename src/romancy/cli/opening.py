@@ -11,6 +11,7 @@ from urllib.parse import quote
 from romancy.cli.exits import Exit
 from romancy.cli.place import add_place, url_of
 from romancy.cli.printing import write
+from romancy.cli.text import shown
 
 _USUAL = "http://127.0.0.1:8000"
 
@@ -32,7 +33,7 @@ def open_page(given: Namespace) -> int:
     """Print it; open it where somebody sits."""
     base = (url_of(given) or _USUAL).rstrip("/")
     page = f"{base}/viewer/" if given.id is None else f"{base}/viewer/instance?id={quote(given.id, safe='')}"
-    write(page)
+    write(shown(page))
     if not given.no_browser and sys.stdout.isatty():
         webbrowser.open(page)
     return Exit.OK

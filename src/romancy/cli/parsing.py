@@ -23,6 +23,37 @@ class Parser(argparse.ArgumentParser):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **{"allow_abbrev": False, **kwargs})
 
+    def parse_known_args(  # pyright: ignore[reportIncompatibleMethodOverride]
+        self, args: Any = None, namespace: Any = None
+    ) -> Any:
+        """As argparse does, but the arguments of a command may stand before, between and behind its options."""
+        if args is not None and not self._has_commands():
+            args = self._options_first(args)
+        found: tuple[argparse.Namespace, list[str]] = super().parse_known_args(args, namespace)
+        return found
+
+    def _has_commands(self) -> bool:
+        return any(isinstance(action, argparse._SubParsersAction) for action in self._actions)
+
+    def _options_first(self, arguments: Sequence[str]) -> list[str]:
+        """argparse gives a command's list of arguments up as soon as an option follows the first of them."""
+        options: list[str] = []
+        others: list[str] = []
+        left = iter(arguments)
+        for one in left:
+            if one == "--":
+                others += [one, *left]
+            elif not one.startswith("-") or one == "-":
+                others.append(one)
+            else:
+                options.append(one)
+                action = self._option_string_actions.get(one)
+                if action is not None and action.nargs is None and (value := next(left, None)) is not None:
+                    options.append(value)
+                elif action is not None and action.nargs not in (None, 0):
+                    return list(arguments)  # how many words are this option's only argparse knows
+        return [*options, *others]
+
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         if action.choices is not None and value not in action.choices:
             offered = [str(one) for one in action.choices]
@@ -46,6 +77,7 @@ def _called(action: argparse.Action) -> str:
 
 def read_arguments(parser: Parser, arguments: Sequence[str]) -> argparse.Namespace:
     """What was given. Ends the program with 2 and advice if it cannot be understood."""
+    given: argparse.Namespace
     given, left = parser.parse_known_args(_spelt_out(arguments))
     if left:
         own: Parser = getattr(given, "parser", parser)

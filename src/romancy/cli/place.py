@@ -20,8 +20,8 @@ from romancy.errors import StoreError
 from romancy.manage.port import Manager
 from romancy.manage.remote import HttpManager
 from romancy.manage.service import DatabaseManager
-from romancy.options import resolve
-from romancy.store.open import open_store
+from romancy.options import BY_NAME, resolve
+from romancy.store.open import kind_of, open_store, sqlite_path
 
 _USERINFO = re.compile(r"//.*@")
 
@@ -96,7 +96,8 @@ def _option(given: Namespace, name: str) -> str | None:
 def _client(given: Namespace) -> Client:
     """Without a worker, and never changing the schema: a misspelt address must not make a database."""
     if (target := getattr(given, "app", None)) is None:
-        find_modules_here()  # of ROMANCY_CODEC
+        if os.environ.get(BY_NAME["codec"].variable):  # names a module, which may lie here
+            find_modules_here()
         return Client(_option(given, "database"), workflows=[], auto_migrate=False)
     app = load_app(target)
     database = _option(given, "database") or app._options["database"]
@@ -105,6 +106,7 @@ def _client(given: Namespace) -> Client:
 
 async def check_schema(address: str) -> None:
     """Raise `StoreError` unless a database has everything."""
+    _require_file(address)
     found = await open_store(address, clock=SystemClock()).migrations()
     missing = [name for name, applied in found if not applied]
     if missing:
@@ -112,6 +114,21 @@ async def check_schema(address: str) -> None:
         raise StoreError(
             f"The database {masked(address)} has {lacks}. If it is the right one: romancy migrate up --database ADDRESS"
         )
+
+
+def _require_file(address: str) -> None:
+    if kind_of(address) != "sqlite":
+        return
+    path = sqlite_path(address)
+    try:
+        os.stat(path)
+    except FileNotFoundError:
+        raise StoreError(
+            f"There is no database file {path}. Name the right one with --database or ROMANCY_DATABASE; an app makes a new "
+            "one when it starts, and so does `romancy migrate up`."
+        ) from None
+    except OSError:
+        return  # whether it is there and may not be opened, or what else is the matter, the store says
 
 
 def masked(address: str) -> str:

@@ -10,7 +10,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from romancy.cli.plain import to_json
-from romancy.cli.text import shown
+from romancy.cli.text import shown, shown_lines
 from romancy.errors import RomancyError
 
 if TYPE_CHECKING:
@@ -129,8 +129,8 @@ def write(text: str) -> None:
 
 
 def note(text: str) -> None:
-    """A line beside it."""
-    print(text, file=sys.stderr, flush=True)
+    """A line beside it, for people: whatever stands in it, it steers no terminal."""
+    print(shown_lines(text), file=sys.stderr, flush=True)
 
 
 def _load_tables() -> ModuleType:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import logging
 import math
 import multiprocessing
 import os
@@ -26,11 +27,13 @@ from uvicorn.config import LOGGING_CONFIG, STARTUP_FAILURE
 from uvicorn.supervisors import ChangeReload, Multiprocess
 
 from romancy.app import App
-from romancy.cli.loading import full_target
+from romancy.cli.loading import full_target, load_app
 from romancy.cli.patience import PatientProtocol
 from romancy.clock import monotonic
 from romancy.errors import ConfigurationError
+from romancy.ingress.access import is_loopback
 
+_LOG = logging.getLogger("romancy.http")
 _BACKLOG = 2048
 _MAX_CONNECTIONS = 1000
 """More are answered 503, each process: files and memory have an end, too."""
@@ -40,12 +43,19 @@ _SLOW_START = 30
 _LAST_ANSWERS = 5.0
 """Seconds at most that requests get to be answered at shutdown, before the activities get theirs."""
 _GRACE = 5.0
+_EXPOSED = (
+    "%s can be reached from other machines, and without auth only this one is answered (but for the health checks): give "
+    "the app auth=[Token(...)]. auth='open' takes events from everybody."
+)
 
 
 def run(app: App, given: Namespace) -> int:
     """Serve until a signal comes; the exit code."""
-    config = _config(app, given)
     listening = _listen(given.host, given.port)
+    config = _config(app, given)
+    config.exposed = not is_loopback(listening.getsockname()[0])
+    if config.exposed and app._options["auth"] is None:
+        _LOG.warning(_EXPOSED, given.host)
     print(f"romancy serves {given.target} on {_address(listening)}", flush=True)
     with listening:
         if given.reload:
@@ -56,8 +66,21 @@ def run(app: App, given: Namespace) -> int:
         return _serve(config, listening)
 
 
-def _config(app: App, given: Namespace) -> Config:
-    return Config(
+class _Config(Config):
+    """Tells the app on what it is served, in whichever process that is."""
+
+    served_on = ""
+    exposed = False
+
+    def load(self) -> None:
+        """Import the app."""
+        super().load()
+        visitors = load_app(str(self.app))._visitors
+        visitors.served_on, visitors.exposed = self.served_on, self.exposed
+
+
+def _config(app: App, given: Namespace) -> _Config:
+    config = _Config(
         full_target(given.target),
         workers=given.workers,
         reload=given.reload,
@@ -77,6 +100,8 @@ def _config(app: App, given: Namespace) -> Config:
         timeout_worker_healthcheck=_SLOW_START,
         callback_notify=stop_as_orphan,
     )
+    config.served_on = given.host
+    return config
 
 
 def _logging(access_log: bool) -> dict[str, Any]:

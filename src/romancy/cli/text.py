@@ -10,7 +10,11 @@ from typing import Any
 from romancy.clock import SystemClock, to_micros
 
 # Control characters steer a terminal; those that change the direction of text make it show something else than it holds.
-_STEERING = re.compile("[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+# And some cannot be seen, so that two texts look like one.
+_STEERING = re.compile(
+    "[\x00-\x1f\x7f-\x9f\u00ad\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\ud800-\udfff"
+    "\U000e0000-\U000e007f]"
+)
 _LONG = 200
 
 
@@ -26,7 +30,7 @@ def shown_lines(value: object) -> str:
 
 def _escaped(match: re.Match[str]) -> str:
     code = ord(match[0])
-    return f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}"
+    return f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
 
 
 def cut(text: str, most: int = _LONG) -> str:

@@ -14,7 +14,12 @@ def add(commands: Any) -> None:
     command.set_defaults(do=show)
 
 
+def text() -> str:
+    """The versions in a line."""
+    return f"romancy {version('romancy')} (Python {platform.python_version()})"
+
+
 def show(_: Namespace) -> int:
     """Print them."""
-    print(f"romancy {version('romancy')} (Python {platform.python_version()})")
+    print(text())
     return 0

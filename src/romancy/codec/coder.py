@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from hashlib import blake2b
-from importlib import import_module
 from typing import Any, TypeAlias
 
 from romancy.codec.blobs import Home, Offload, is_whole, reference, referred
-from romancy.codec.frames import LONGEST_NAME, OFFLOADED, frame, is_encoded, not_decoded, unframe
+from romancy.codec.frames import LONGEST_NAME, NOT_ENCODED, OFFLOADED, frame, is_encoded, not_decoded, refused, unframe
 from romancy.codec.layers import Compress, Encrypt, Layer
 from romancy.errors import CodecError
+from romancy.naming import find_named
 
 CodecOption: TypeAlias = Layer | Offload | Sequence[Layer | Offload]
 Place: TypeAlias = tuple[str, ...]
@@ -28,10 +28,16 @@ class Coder:
         self.offload = offload
         self._layers = tuple(layers)
         self._by_name = {layer.name: layer for layer in layers}
+        self._required = frozenset(layer.name for layer in layers if layer.required)
 
     def __bool__(self) -> bool:
         """It does anything at all."""
         return bool(self._layers) or self.offload is not None
+
+    @property
+    def hides(self) -> bool:
+        """What is stored cannot be read without a key: it must not be shown in messages either."""
+        return any(layer.blind(b"") is not None for layer in self._layers)
 
     def fingerprint(self) -> str:
         """Changes when other things can be decoded than before; empty if nothing can."""
@@ -73,17 +79,22 @@ class Coder:
             return None
 
     def as_far_as_possible(self, raw: bytes, place: Place, blobs: Mapping[str, bytes] = _NO_BLOBS) -> bytes:
-        """What was encoded; if it cannot be decoded here it is encoded still. Whoever uses it must look."""
+        """What was encoded; if it cannot be decoded here it is encoded still. Whoever uses it must look.
+
+        What should have been encoded and is not counts as what cannot be decoded.
+        """
         if not is_encoded(raw):
-            return raw
+            return refused() if self._required and raw else raw
         bound = _bound(place)
+        undone = set[str]()
         while is_encoded(raw):
             try:
                 name, data = unframe(raw)
                 raw = _fetched(data, blobs) if name == OFFLOADED else self._by_name[name].decode(data, bound)
             except Exception:  # a layer may raise anything; what is encoded says itself what is missing
                 return raw
-        return raw
+            undone.add(name)
+        return raw if self._required <= undone else refused()
 
     def decode(self, raw: bytes, place: Place, what: str) -> bytes:
         """What was encoded. Raises `CodecError`."""
@@ -127,7 +138,7 @@ def read_codec(value: Any) -> Coder:
     if isinstance(value, Coder):
         return value
     if isinstance(value, str):
-        return read_codec(_found(value))
+        return read_codec(find_named(value, "a codec"))
     layers: list[Any] = list(value) if isinstance(value, list | tuple) else [value]
     offload = layers.pop() if layers and isinstance(layers[-1], Offload) else None
     for layer in layers:
@@ -141,17 +152,6 @@ def read_codec(value: Any) -> Coder:
     return Coder(layers, offload)
 
 
-def _found(text: str) -> Any:
-    module, _, name = text.partition(":")
-    try:
-        found = getattr(import_module(module), name) if module and name else None
-    except (ImportError, AttributeError) as error:
-        raise ValueError(f"{text!r} cannot be imported: {error}") from error
-    if found is None or isinstance(found, str):
-        raise ValueError("name a codec as 'module:name'")
-    return found
-
-
 def _check(layer: Any) -> None:
     if isinstance(layer, Offload):
         raise ValueError("Offload(...) must be the last layer: what it keeps is encoded by those before it")
@@ -160,5 +160,10 @@ def _check(layer: Any) -> None:
             "give layers: Compress(), Encrypt(keys), Offload(blobs), or objects of classes that inherit from Layer"
         )
     name = getattr(layer, "name", None)
-    if not isinstance(name, str) or not name.isascii() or not 0 < len(name) <= LONGEST_NAME or name == OFFLOADED:
+    if (
+        not isinstance(name, str)
+        or not name.isascii()
+        or not 0 < len(name) <= LONGEST_NAME
+        or name in (OFFLOADED, NOT_ENCODED)
+    ):
         raise ValueError(f"{type(layer).__name__} needs a name of its own, of 1 to {LONGEST_NAME} ASCII characters")

@@ -15,6 +15,8 @@ DIGEST = 8
 ENCRYPTED = "aes"
 COMPRESSED = "zlib"
 OFFLOADED = "blob"
+NOT_ENCODED = "plain"
+"""Stands for a payload that should have been encoded and is not: never stored, but passed on in its place."""
 
 
 def is_encoded(raw: bytes | None) -> bool:
@@ -61,11 +63,23 @@ def encoding_of(raw: bytes) -> str:
             return f"kept outside the database as {data.partition(b' ')[0].decode()!r}"
     except ValueError:
         return "damaged"
+    if name == NOT_ENCODED:
+        return "not encrypted, which this codec requires"
     return "compressed" if name == COMPRESSED else f"encoded by {name!r}"
+
+
+def refused() -> bytes:
+    """What is passed on instead of a payload that is not encoded, and had to be."""
+    return frame(NOT_ENCODED, b"not taken")  # longer than a digest
 
 
 def not_decoded(what: str, raw: bytes) -> str:
     """The sentence for encoded bytes that cannot be decoded here."""
+    if raw == refused():
+        return (
+            f"{what} is not encrypted, which Encrypt(keys, required=True) demands: it was written by a process without the "
+            "codec, before required=True was set, or by a stranger. Without required=True it is accepted."
+        )
     return (
         f"{what} cannot be decoded here: it is {encoding_of(raw)}. Nothing is lost: give App(codec=...) the layers and the "
         "keys it was written with. (If it has them, the row is damaged, or was moved from another place.)"

@@ -23,7 +23,7 @@ _LONGEST_ID = 64
 _MOST_MESSAGES = 2**28
 """After so many messages a new salt is taken: nonces by chance must not meet under one key."""
 _KEPT_CIPHERS = 1024
-_LARGEST = 2**30
+_LARGEST = 64 * 1024 * 1024
 
 
 class Layer:
@@ -35,6 +35,8 @@ class Layer:
     """
 
     name: ClassVar[str]
+    required: bool = False
+    """What did not pass this layer is not accepted."""
 
     def encode(self, data: bytes, place: bytes) -> bytes | None:
         """What is stored instead of the data; None: it is not worth it, leave it as it is."""
@@ -54,32 +56,39 @@ class Layer:
 
 
 class Compress(Layer):
-    """Compresses payloads of `over` bytes or more with zlib, if that makes them smaller."""
+    """Compresses payloads of `over` bytes or more with zlib, if that makes them smaller.
+
+    What is larger than `largest` bytes is left as it is, and nothing that claims to be is unpacked: a row of a megabyte
+    could stand for a gigabyte.
+    """
 
     name = COMPRESSED
 
-    def __init__(self, *, over: int = 512, level: int = 6) -> None:
+    def __init__(self, *, over: int = 512, level: int = 6, largest: int = _LARGEST) -> None:
         if not 0 <= level <= 9:
             raise ConfigurationError(f"Compress(level={level!r}): give a whole number from 0 to 9.")
+        if largest < 1:
+            raise ConfigurationError(f"Compress(largest={largest!r}): give a whole number of bytes of at least 1.")
         self._over = over
         self._level = level
+        self._largest = largest
 
     def __repr__(self) -> str:
         return f"Compress(over={self._over}, level={self._level})"
 
     def encode(self, data: bytes, place: bytes) -> bytes | None:
         """Smaller, or None."""
-        if len(data) < self._over:
+        if not self._over <= len(data) <= self._largest:
             return None
         smaller = zlib.compress(data, self._level)
         return smaller if len(smaller) + 16 < len(data) else None
 
     def decode(self, data: bytes, place: bytes) -> bytes:
-        """As large as it was; not endless, whatever it says."""
+        """As large as it was; not larger than `largest`, whatever it says."""
         stream = zlib.decompressobj()
-        larger = stream.decompress(data, _LARGEST)
-        if not stream.eof:
-            raise ValueError("the compressed data is cut off, or larger than 1 GiB")
+        larger = stream.decompress(data, self._largest + 1)
+        if not stream.eof or len(larger) > self._largest:
+            raise ValueError(f"the compressed data is cut off, or larger than {self._largest} bytes")
         return larger
 
 
@@ -94,7 +103,8 @@ class Encrypt(Layer):
     """Encrypts payloads with AES-256-GCM, bound to their place. Needs `romancy[crypto]`.
 
     `keys` are the keys by their ids, 32 bytes each, as bytes or in base64. All of them read; the last one writes, or the one
-    that `write` names. `Encrypt.generate_key()` makes one.
+    that `write` names. `Encrypt.generate_key()` makes one. `required`: what is stored without encryption is not accepted, so
+    nobody who can write to the database can put a row of their own in place of one that is encrypted.
 
     >>> Encrypt({"2025": Encrypt.generate_key(), "2026": Encrypt.generate_key()})
     Encrypt(keys=['2025', '2026'], write='2026')
@@ -102,7 +112,8 @@ class Encrypt(Layer):
 
     name = ENCRYPTED
 
-    def __init__(self, keys: Mapping[str, bytes | str], *, write: str | None = None) -> None:
+    def __init__(self, keys: Mapping[str, bytes | str], *, write: str | None = None, required: bool = False) -> None:
+        self.required = required
         self._aesgcm = _aesgcm()
         if not isinstance(keys, Mapping) or not keys:
             raise ConfigurationError('Encrypt(keys): give at least one key by its id, as {"2026": key}.')
@@ -115,7 +126,8 @@ class Encrypt(Layer):
         self._written = 0
 
     def __repr__(self) -> str:
-        return f"Encrypt(keys={list(self._keys)}, write={self._write!r})"
+        required = ", required=True" if self.required else ""
+        return f"Encrypt(keys={list(self._keys)}, write={self._write!r}{required})"
 
     @staticmethod
     def generate_key() -> str:
@@ -145,7 +157,7 @@ class Encrypt(Layer):
     def fingerprint(self) -> str:
         """Changes with the keys."""
         marks = [f"{key_id}:{self._derived(key_id, b'fingerprint').hex()}" for key_id in sorted(self._keys)]
-        return f"{self.name}({','.join(marks)})"
+        return f"{self.name}({','.join(marks)}{',required' if self.required else ''})"
 
     def blind(self, text: bytes) -> bytes:
         """A keyed digest: the same for the same text, as long as the same key writes."""

@@ -7,6 +7,9 @@ from typing import Any, NamedTuple, TypeAlias
 
 from romancy.model.history import Entry, Kind, Outcome
 
+UNTIL = object()
+"""The detail of a timer that waits until a time of day, not for a duration."""
+
 
 class Resolution(NamedTuple):
     """One thing that happened, fed to the run: an operation's outcome, the start, a cancellation, a timeout."""
@@ -38,6 +41,8 @@ class Issue(NamedTuple):
     undo: Any = None
     """What undoes it, if anything does; the core does not look inside."""
     site: str = ""
+    values: Any = None
+    """What is said, as the code gave it: its types tell what the recorded means. The core does not look inside."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from operator import itemgetter
 from typing import NamedTuple, cast
 
 from romancy.core.commands import Cancelled, Command, Fail, Finish, Issue, Recur, Resolution, Verdict, Withdraw
-from romancy.core.loop import Run
+from romancy.core.loop import ADVICE, UNSTEADY, Run
 from romancy.errors import DeterminismViolationError
 from romancy.model.history import ASKS, EFFECTS, Entry, Kind, Outcome, Role
 from romancy.model.talk import Deed, Reply
@@ -177,7 +177,7 @@ class Execution:
             elif entry.role is Role.BESIDE and entry.kind is Kind.ACTIVITY:
                 self._completed(entry, self._undoable.get(entry.op))
             elif is_effect(entry) and run.owes_effect(entry.op):
-                raise DeterminismViolationError(f"recorded: {_describe(entry)}; but the code does not do that. {_ADVICE}")
+                raise DeterminismViolationError(f"recorded: {_describe(entry)}; but the code does not do that. {ADVICE}")
         run.replaying = False
         self.starts = [issue for issue in self.starts if issue.op in run.pending]
         self.asks = [issue for issue in self.asks if issue.op in run.pending]
@@ -190,6 +190,10 @@ class Execution:
             return
         if self.run.overrule(Resolution.of(entry)):
             return
+        if entry.kind is Kind.RETRY:
+            if self.run.verdict is not None:
+                return  # the code failed by itself and does so again, or it was mended and needs nothing more
+            self.run.renew(entry.at, self._kept)
         waiting = self.run.pending.get(entry.op)
         issue = waiting.issue if waiting is not None else None
         if self.run.verdict is not None:
@@ -261,7 +265,8 @@ class Execution:
     def _recall(self) -> None:
         """Answer operations whose results were kept from before a retry of the instance."""
         while self._kept:
-            issue = next((one for one in chain(self.starts, self.asks) if one.op in self._kept), None)
+            timers = [one.issue for one in self.run.pending.values() if one.issue.kind is Kind.TIMER]
+            issue = next((one for one in chain(self.starts, self.asks, timers) if one.op in self._kept), None)
             if issue is None:
                 return
             entry = self._was_kept(issue)
@@ -270,7 +275,7 @@ class Execution:
             if issue.kind in ASKS:
                 self.asks.remove(issue)
                 self._asking.discard(issue.op)
-            else:
+            elif issue.kind is _ACTIVITY:
                 self.starts.remove(issue)
             ended = Ended(
                 entry.outcome, entry.value, entry.attempt, entry.started_at, entry.ended_at, entry.worker, entry.epoch
@@ -281,8 +286,9 @@ class Execution:
     def _was_kept(self, issue: Issue) -> Entry | None:
         """What was kept for an operation, if it is asked for as it was then; it is asked for once."""
         entry = self._kept.pop(issue.op, None)
-        fits = entry is not None and entry.kind is issue.kind and entry.digest == issue.digest
-        return entry if fits else None
+        if entry is None or entry.kind is not issue.kind:
+            return None
+        return entry if entry.digest == issue.digest or self.run.differs(issue, entry) is None else None
 
     def _record(self, resolution: Resolution, issue: Issue | None, ended: Ended | None, role: Role, name: str) -> Entry:
         self.seq += 1
@@ -399,16 +405,35 @@ def _check_fits(entry: Entry, issue: Issue | None, run: Run) -> None:
     if issue is None:
         waits = ", ".join(run.pending) or "nothing"
         raise DeterminismViolationError(
-            f"recorded: {_describe(entry)}; attempted: the code waits for {waits} instead. {_ADVICE}"
+            f"recorded: {_describe(entry)}; attempted: the code waits for {waits} instead. {ADVICE}"
         )
-    if issue.kind is not entry.kind or issue.digest != entry.digest:
-        what = "a different kind of operation" if issue.kind is not entry.kind else "other arguments"
-        raise DeterminismViolationError(
-            f"recorded: {_describe(entry)}; attempted: {issue.kind.value} {issue.op} at {issue.site}, with {what}. {_ADVICE}"
-        )
+    if issue.kind is entry.kind is Kind.TIMER:
+        _check_time(entry, issue)
+    elif issue.kind is not entry.kind:
+        raise _violation(entry, issue, "a different kind of operation", ADVICE)
+    elif issue.digest != entry.digest and (found := run.differs(issue, entry)) is not None:
+        raise _violation(entry, issue, f"other arguments: {found}" if found else "other arguments", f"{ADVICE} {UNSTEADY}")
 
 
-_ADVICE = "Give the instance the code it was started with, or start a new version beside it."
+def _violation(entry: Entry, issue: Issue, what: str, advice: str) -> DeterminismViolationError:
+    return DeterminismViolationError(
+        f"recorded: {_describe(entry)}; attempted: {issue.kind.value} {issue.op} at {issue.site}, with {what}. {advice}"
+    )
+
+
+def _check_time(entry: Entry, issue: Issue) -> None:
+    """A timer that has gone off was as long then as it is now. What earlier versions recorded says nothing of lengths."""
+    length = int.from_bytes(entry.digest, "big", signed=True)
+    due = cast(int, issue.due)
+    if entry.digest and entry.digest != issue.digest:
+        was, now = f"a timer of {length / 1_000_000:g} s", f"one of {(due - issue.at) / 1_000_000:g} s"
+    elif entry.at < due:
+        was, now = "it went off", f"a timer that was not due for another {(due - entry.at) / 1_000_000:g} s"
+    else:
+        return
+    raise DeterminismViolationError(
+        f"recorded: {_describe(entry)}, {was}; attempted: {issue.op} at {issue.site}, {now}. {ADVICE}"
+    )
 
 
 def _describe(entry: Entry) -> str:

@@ -83,6 +83,11 @@ if TYPE_CHECKING:
         def throw(self, *args: Any) -> Any: ...
         def close(self) -> None: ...
 
+    class Wait(Operation[R_co]):
+        """An operation that a body may leave behind once it has waited for it."""
+
+        awaited: bool
+
 else:
 
     class Operation(RunFuture):
@@ -104,6 +109,19 @@ else:
                 return False
             self.get_loop().withdraw(self.issue.op)
             return True
+
+    class Wait(Operation):
+        """An operation that a body may leave behind once it has waited for it."""
+
+        __slots__ = ("awaited",)
+
+        def __init__(self, loop, issue, decode):
+            super().__init__(loop, issue, decode)
+            self.awaited = False
+
+        def add_done_callback(self, fn, *, context=None):
+            self.awaited = True
+            super().add_done_callback(fn, context=context)
 
 
 class RunTask(asyncio.Task[Any]):

@@ -10,15 +10,28 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import re
 import sys
 from asyncio import events, tasks
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Container, Coroutine
 from types import AsyncGeneratorType
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from romancy.core.commands import Cancelled, Command, Effect, Fail, Finish, Issue, Recur, Resolution, Verdict, Withdraw
-from romancy.core.futures import DeadFuture, Evicted, Operation, Recurring, RunFuture, RunTask, Soon, Timer
+from romancy.core.commands import (
+    UNTIL,
+    Cancelled,
+    Command,
+    Effect,
+    Fail,
+    Finish,
+    Issue,
+    Recur,
+    Resolution,
+    Verdict,
+    Withdraw,
+)
+from romancy.core.futures import DeadFuture, Evicted, Operation, Recurring, RunFuture, RunTask, Soon, Timer, Wait
 from romancy.core.sites import call_site
 from romancy.errors import (
     ActivityIDConflictError,
@@ -28,21 +41,38 @@ from romancy.errors import (
     WorkflowStuckError,
     WorkflowTimeoutError,
 )
-from romancy.model.history import WAITS, Kind, Outcome
+from romancy.model.history import LIMIT, WAITS, Entry, Kind, Outcome
 
 SPIN_LIMIT = 100_000
 """Callbacks in one advance after which a body counts as spinning."""
+_SPELL = range(1_000)
+"""Callbacks in one advance after which what only polls is put off to the next one."""
+_SPELLS = range(SPIN_LIMIT // len(_SPELL))
+_POLLERS = frozenset({"CancelScope._deliver_cancellation"})
+"""Of anyio: a cancelled scope cancels anew in every turn of the loop, for as long as what is in it has not ended."""
 REFUSAL_LIMIT = 100
 """How often eviction refuses a body that swallows every refusal before it gives up on it."""
 _MICROS = 1_000_000
 _STEERING = frozenset({Kind.START, Kind.RETRY, Kind.CANCEL, Kind.TIMEOUT})
 """What is no operation's outcome."""
+_LIMITERS = frozenset({"_on_timeout", "_timeout"})
+"""What timers call that stop something: those of `asyncio.timeout` and of the scopes of anyio."""
 _LEFT = WAITS | {Kind.TIMER}
-"""What a body may leave behind without a word: the losers of a race."""
+"""What a body may leave behind without a word once it has waited for it: the losers of a race."""
+_ACTIVITY = Kind.ACTIVITY
+_TIMER = Kind.TIMER
 _LAST_SECOND = 253_402_300_799
 """The end of the year 9999. `asyncio.sleep(math.inf)` is a timer too, and its time must fit a column and a datetime."""
 
 Body = Callable[[], Coroutine[Any, Any, Any]]
+Differs = Callable[[Issue, Entry | None], str | None]
+"""Tells where the arguments of an operation differ from the recorded ones (of an effect, which the asked one finds itself);
+None if they mean the same."""
+ADVICE = "Give the instance the code it was started with, or start a new version beside it."
+UNSTEADY = (
+    "If the code has not changed, it does not do the same in every replay (time.time(), random, uuid4(), globals, the order "
+    "of a set): use ctx.now(), ctx.random(), ctx.uuid4(), or an activity."
+)
 _graveyard: list[object] = []
 
 
@@ -58,10 +88,10 @@ class Run(_Loop):
 
     # With slots: an object of more than thirty attributes costs twice as much to make, and to ask.
     __slots__ = (
-        "_body", "_closing", "_closing_generators", "_commands", "_counts", "_evicting", "_generators",
-        "_generators_limit", "_host", "_inside", "_known_effects", "_label", "_main", "_manual", "_now", "_ready",
-        "_recurrence", "_refusals", "_seq", "_stop", "_task_names", "_tasks", "_tasks_limit", "_violation", "at", "due",
-        "pending", "problems", "replaying", "verdict",
+        "_adopted", "_body", "_closing", "_closing_generators", "_commands", "_counts", "_evicting", "_generators",
+        "_generators_limit", "_host", "_inside", "_known_effects", "_label", "_main", "_manual", "_now", "_parked",
+        "_ready", "_recurrence", "_refusals", "_seq", "_stop", "_task_names", "_tasks", "_tasks_limit", "_unlooked",
+        "_violation", "at", "differs", "due", "named", "pending", "problems", "replaying", "verdict",
     )  # fmt: skip
     _made = 0
 
@@ -72,6 +102,7 @@ class Run(_Loop):
         self._label = label
         self._known_effects = known_effects or {}
         self._ready: deque[Soon] = deque()
+        self._parked: list[Soon] = []
         self._now = 0.0
         self._inside = False
         self._evicting = False
@@ -81,6 +112,9 @@ class Run(_Loop):
         self._commands: list[Command] = []
         self._tasks: list[RunTask] = []
         self._tasks_limit = 16
+        self._unlooked = 0
+        self._adopted: dict[object, contextvars.Context] = {}
+        """The tasks that were made without the loop, with their contexts."""
         self._task_names = 0
         self._generators: list[AsyncGeneratorType[Any, Any]] = []
         self._generators_limit = 16
@@ -95,9 +129,13 @@ class Run(_Loop):
         self.due: dict[str, int] = {}
         """When those of the pending operations are due that time resolves."""
         self.at = 0
+        self.differs: Differs = differs_unseen
+        """Asked when the arguments of a recorded operation have another digest than those that the code gives now."""
         self.replaying = False
         self.verdict: Verdict | None = None
         self.problems: list[str] = []
+        self.named: dict[str, Any] = {}
+        """What each name of an activity stands for in this body."""
 
     # --- what durable functions ask for
 
@@ -112,6 +150,7 @@ class Run(_Loop):
         due: int | None = None,
         detail: Any = None,
         undo: Any = None,
+        values: Any = None,
     ) -> Operation[Any]:
         """Issue a durable operation; it resolves when its outcome is fed."""
         if self._evicting:
@@ -121,9 +160,12 @@ class Run(_Loop):
         op = self._manual_id(op_id) if op_id is not None else self._next_id(name)
         if due is not None:
             due = min(due, _LAST_SECOND * _MICROS)
+            if kind is _TIMER:
+                digest = _length(due - self.at)
         # By the constructor of tuples: a named one's own takes twice the time.
-        issue = tuple.__new__(Issue, (op, kind, name, self.at, digest, input, due, detail, undo, call_site(3)))
-        operation: Operation[Any] = Operation(self, issue, decode)
+        issue = tuple.__new__(Issue, (op, kind, name, self.at, digest, input, due, detail, undo, call_site(3), values))
+        # An activity is the commonest by far, and a set of kinds takes as long to ask as a call.
+        operation: Operation[Any] = (Wait if kind is not _ACTIVITY and kind in _LEFT else Operation)(self, issue, decode)
         self.pending[op] = operation
         if due is not None:
             self.due[op] = due
@@ -139,15 +181,18 @@ class Run(_Loop):
         input: bytes | None = None,
         detail: Any = None,
         undo: Any = None,
+        values: Any = None,
     ) -> Operation[None]:
         """Ask for something that is done by being committed; what the history knows already is not asked for again."""
         if self._evicting:
             return self._dead_future()  # type: ignore[return-value]
         self._require_inside(name)
-        issue = Issue(self._next_id(name), kind, name, self.at, digest, input, None, detail, undo, call_site(2))
+        issue = Issue(self._next_id(name), kind, name, self.at, digest, input, None, detail, undo, call_site(2), values)
         known = self._known_effects.pop(issue.op, None)
-        if known is not None and known != digest:
-            self.violate(f"{issue.op} was recorded with other arguments than the code gives now, at {issue.site}")
+        if known is not None and known != digest and (found := self.differs(issue, None)) is not None:
+            said = f": {found}" if found else ""
+            what = f"{issue.op} was recorded with other arguments than the code gives now, at {issue.site}{said}"
+            self.violate(f"{what}. {ADVICE} {UNSTEADY}")
         operation: Operation[None] = Operation(self, issue, lambda resolution: None)
         operation.set_result(None)
         self._commands.append(Effect(issue, recorded=known is not None))
@@ -220,11 +265,27 @@ class Run(_Loop):
 
     def _manual_id(self, op: str) -> str:
         name, _, number = op.rpartition(":")
-        counted = number.isdecimal() and int(number) <= self._counts.get(name, 0) and str(int(number)) == number
+        # Those that are counted begin with 1, and have no zeros in front.
+        counted = number.isdecimal() and len(number) < 20 and 1 <= int(number) <= self._counts.get(name, 0)
+        counted = counted and str(int(number)) == number
         if op in self._manual or counted:
             raise _conflict(op, self._label)
         self._manual.add(op)
         return op
+
+    def renew(self, at: int, kept: Container[str]) -> None:
+        """The instance had failed, and goes on now: the time between must not count against what the code waits for.
+
+        Waits and limits whose time ran out meanwhile begin anew. So does what was asked for last: mended code asks for it
+        now. Not what waits until a time of day, nor what is `kept`: that is over.
+        """
+        for op, due in self.due.items():
+            waiting = self.pending[op]
+            issue = waiting.issue
+            ran_out = due <= at and (issue.kind in WAITS or issue.name == LIMIT)
+            if op not in kept and issue.detail is not UNTIL and (ran_out or issue.at == self.at):
+                self.due[op] = at + due - issue.at
+                waiting.issue = issue._replace(at=at, due=self.due[op])
 
     # --- stepping
 
@@ -239,6 +300,9 @@ class Run(_Loop):
         self._enter()
         try:
             self._apply(resolution)
+            if self._parked:
+                self._ready.extend(self._parked)
+                self._parked.clear()
             self._drain()
             self._settle()
         finally:
@@ -253,22 +317,12 @@ class Run(_Loop):
             self._resolve(resolution)
         elif kind is Kind.START:
             self._main = self.create_task(self._body(), name="main", context=contextvars.Context())
-        elif kind is Kind.RETRY:
-            self._renew_waits(resolution.at)
-        else:
+        elif kind is not Kind.RETRY:
             assert self._main is not None
             if self._stop is None:
                 self._main.cancel()
             if self._stop is None or kind is Kind.CANCEL:  # whoever cancels is told that it will be cancelled
                 self._stop = resolution
-
-    def _renew_waits(self, at: int) -> None:
-        """The instance had failed, and goes on now: waits whose time ran out meanwhile begin anew."""
-        for op, due in self.due.items():
-            waiting = self.pending[op]
-            if isinstance(waiting, Operation) and waiting.issue.kind in WAITS and due <= at:
-                self.due[op] = at + due - waiting.issue.at
-                waiting.issue = waiting.issue._replace(due=self.due[op])
 
     def _resolve(self, resolution: Resolution) -> None:
         target = self.pending.pop(resolution.op, None)
@@ -291,20 +345,33 @@ class Run(_Loop):
 
     def _drain(self) -> None:
         ready = self._ready
-        for _ in range(SPIN_LIMIT):
-            if not ready:
-                return
-            soon = ready.popleft()
-            if soon.callback is None:
-                continue
-            try:
-                soon.context.run(soon.callback, *soon.args)
-            except KeyboardInterrupt:
-                raise
-            except BaseException as error:  # SystemExit too: its task has recorded it, and it must not end the worker
-                self._report("a callback failed", error)
+        for _ in _SPELLS:
+            for _ in _SPELL:
+                if not ready:
+                    return
+                soon = ready.popleft()
+                if soon.callback is None:
+                    continue
+                try:
+                    soon.context.run(soon.callback, *soon.args)
+                except KeyboardInterrupt:
+                    raise
+                except BaseException as error:  # SystemExit too: its task has recorded it, and it must not end the worker
+                    self._report("a callback failed", error)
+                del soon  # the traceback of a task that failed leads here: it would keep the task, and its own report
+            self._park_pollers()
         ready.clear()
         self._give_up(f"ran {SPIN_LIMIT} callbacks without waiting for anything (a loop around `await asyncio.sleep(0)`?)")
+
+    def _park_pollers(self) -> None:
+        """Where something else may still happen, let what only polls wait for it."""
+        if not self.pending:
+            return
+        here = list(self._ready)
+        self._ready.clear()
+        for soon in here:
+            polls = getattr(soon.callback, "__qualname__", "") in _POLLERS
+            (self._parked if polls else self._ready).append(soon)
 
     def _settle(self) -> None:
         """See whether the body has ended; if so, end what it left running as `asyncio.run` would."""
@@ -314,6 +381,8 @@ class Run(_Loop):
         if not main.done():
             if not self.pending:
                 self._give_up("can never go on: nothing it waits for can happen")
+            elif len(self._tasks) > 1:
+                self._let_go()
             return
         if not self._closing:
             self._closing = True
@@ -369,7 +438,11 @@ class Run(_Loop):
 
     def _report_unawaited(self) -> None:
         for op, waiting in self.pending.items():
-            if isinstance(waiting, Operation) and waiting.issue.kind not in _LEFT and not waiting._callbacks:
+            if isinstance(waiting, Wait):
+                forgotten = not waiting.awaited
+            else:
+                forgotten = isinstance(waiting, Operation) and not waiting._callbacks
+            if forgotten:
                 self.problems.append(f"{op} was started at {waiting.issue.site} but never awaited")
 
     def _report_lost(self, main: RunTask) -> None:
@@ -383,6 +456,11 @@ class Run(_Loop):
         self.problems.append(f"{message}: {error!r}" if error is not None else message)
 
     @property
+    def silent(self) -> bool:
+        """What the code does now has been done before, or does not count: it is replayed, or leaves the memory."""
+        return self.replaying or self._evicting
+
+    @property
     def stopped(self) -> bool:
         """A cancellation or a timeout of the whole run was fed."""
         return self._stop is not None
@@ -392,6 +470,13 @@ class Run(_Loop):
         self._tasks = [task for task in self._tasks if not task.done()]
         self._tasks_limit = max(16, 2 * len(self._tasks))
         return self._tasks
+
+    def _let_go(self) -> None:
+        """Forget tasks that have ended: an exception that nobody retrieved is told when its task vanishes."""
+        self._unlooked += 2
+        if self._unlooked >= len(self._tasks):  # to look every time would be O(n²)
+            self._unlooked = 0
+            self.live_tasks()
 
     def _parked_generators(self) -> list[AsyncGeneratorType[Any, Any]]:
         """The asynchronous generators that were left half-way and wait in no task."""
@@ -403,6 +488,13 @@ class Run(_Loop):
         if len(self._generators) > self._generators_limit:
             self._generators = [one for one in self._generators if one.ag_frame is not None]
             self._generators_limit = max(16, 2 * len(self._generators))
+
+    def refuse(self, call: str) -> NoReturn:
+        """Say that a call has no place in a workflow."""
+        raise WorkflowIOError(
+            f"{call}() was called in {self._label}. A workflow does no I/O, starts no threads or processes and "
+            "does not change its loop: it would not happen again on replay. Move this into an activity."
+        )
 
     # --- being the running loop
 
@@ -452,8 +544,10 @@ class Run(_Loop):
                 _end_generator(generator)
         finally:
             self._ready.clear()
+            self._parked.clear()
             self.pending.clear()
             self._tasks.clear()
+            self._adopted.clear()
             self._generators.clear()
             self._main = None
             self._leave()
@@ -462,11 +556,12 @@ class Run(_Loop):
     def _end_task(self, task: RunTask) -> list[str]:
         task._log_destroy_pending = False  # type: ignore[attr-defined]
         coro: Any = task.get_coro()
+        context = task.context if type(task) is RunTask else self._adopted[task]
         tasks._enter_task(self, task)
         try:
             for _ in range(REFUSAL_LIMIT):
                 try:
-                    task.context.run(coro.throw, Evicted())
+                    context.run(coro.throw, Evicted())
                 except BaseException:  # it has ended; its own errors while ending change nothing
                     return []
         finally:
@@ -487,7 +582,20 @@ class Run(_Loop):
         """Run a callback in this advance."""
         soon = Soon(callback, args, context if context is not None else contextvars.copy_context())
         self._ready.append(soon)
+        if type(callback) is _STEP:
+            task: object = callback.__self__  # type: ignore[attr-defined]
+            if type(task) is not RunTask:
+                self._adopt(task, soon.context)
         return soon
+
+    def _adopt(self, task: Any, context: contextvars.Context) -> None:
+        """A task of the run that was made by `asyncio.Task(...)`, without its loop."""
+        if task in self._adopted or self._evicting:
+            return
+        self._adopted[task] = context
+        self._tasks.append(task)
+        if re.fullmatch(r"Task-\d+", task.get_name()):  # counted through the whole process
+            task.set_name(self.next_task_name())
 
     def call_at(  # type: ignore[override]
         self, when: float, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
@@ -499,7 +607,9 @@ class Run(_Loop):
             return self.call_soon(callback, *args, context=context)
         when = min(when, _LAST_SECOND)
         due = max(round(when * _MICROS), self.at)
-        issue = Issue(self._next_id("timer"), Kind.TIMER, "timer", self.at, due=due, site=call_site(2))
+        length = _length(due - self.at)
+        name = LIMIT if getattr(callback, "__name__", "") in _LIMITERS else "timer"
+        issue = Issue(self._next_id("timer"), Kind.TIMER, name, self.at, length, due=due, site=call_site(2))
         soon = Soon(callback, args, context if context is not None else contextvars.copy_context())
         timer = Timer(self, when, issue, soon)
         self.pending[issue.op] = timer
@@ -571,6 +681,11 @@ class Run(_Loop):
             self._report(str(context.get("message", "")), context.get("exception"))
 
 
+def differs_unseen(issue: Issue, entry: Entry | None) -> str | None:
+    """Where nothing is known of types, what has another digest differs."""
+    return ""
+
+
 def new_run(body: Body, label: str, known_effects: dict[str, bytes] | None = None) -> Run:
     """A run, not yet begun. (Checkers hold `Run` for abstract: its refusals are added by name, below.)"""
     make: Callable[..., Run] = Run
@@ -590,6 +705,32 @@ async def _gone() -> None:
 
 async def _wait_for(future: asyncio.Future[Any]) -> Any:
     return await future
+
+
+def _length(micros: int) -> bytes:
+    """A timer's duration, as it is recorded in place of a digest of arguments."""
+    return micros.to_bytes(8, "big", signed=True)
+
+
+def _type_of_steps() -> Any:
+    """The type of the callback by which a task makes a step. Only a task says what it is."""
+    found: list[Any] = []
+
+    class Loop:
+        def get_debug(self) -> bool:
+            return False
+
+        def call_soon(self, callback: Any, *args: Any, context: Any = None) -> None:
+            found.append(callback)
+
+    task: Any = asyncio.Task(_gone(), loop=Loop())  # type: ignore[arg-type]
+    task._log_destroy_pending = False
+    task.get_coro().close()
+    tasks._unregister_task(task)
+    return type(found[0])
+
+
+_STEP = _type_of_steps()
 
 
 def _ignore(generator: object) -> None:
@@ -620,10 +761,7 @@ def _refusing(name: str) -> Callable[..., NoReturn]:
         for value in args:
             if asyncio.iscoroutine(value):
                 value.close()
-        raise WorkflowIOError(
-            f"loop.{name}() was called in {self._label}. A workflow does no I/O, starts no threads or processes and "
-            "does not change its loop: it would not happen again on replay. Move this into an activity."
-        )
+        self.refuse(f"loop.{name}")
 
     refuse.__name__ = name
     return refuse

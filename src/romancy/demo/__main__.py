@@ -6,6 +6,7 @@ import argparse
 import asyncio
 import contextlib
 import os
+import shutil
 import signal
 import sys
 import tempfile
@@ -101,14 +102,23 @@ def _farewell(terminal: Terminal, folder: Path, *, kept: bool, good: bool) -> No
         terminal.line(paint("A promise was broken: see BROKEN above.", Colour.FAILED))
         terminal.line()
     terminal.line(paint("Try next", Colour.STRONG))
-    terminal.line("   python -m inspect romancy.demo.shop  the workflow and its activities")
-    terminal.line("   python -m romancy.demo --keep .      leaves the database and the ledger here")
-    terminal.line("   python -m romancy.demo --forgetful   a bank without keys: found out")
+    python = _python()
+    terminal.line(f"   read the code        {python} -m inspect romancy.demo.shop")
+    terminal.line(f"   keep the files here  {python} -m romancy.demo --keep .")
+    terminal.line(f"   a bank without keys  {python} -m romancy.demo --forgetful")
     terminal.line()
     terminal.line(paint("Files", Colour.STRONG))
     terminal.line(f"   {'code':<9}{Path(__file__).parent}")
     terminal.line(f"   {'database':<9}{folder / 'shop.db'}{'' if kept else '  (removed)'}")
     terminal.line(f"   {'ledger':<9}{folder / 'ledger.jsonl'}{'' if kept else '  (removed)'}")
+
+
+def _python() -> str:
+    """What to type for this interpreter, here: its environment need not be the active one."""
+    if shutil.which("python") == sys.executable:
+        return "python"
+    here = Path(sys.executable)
+    return str(here.relative_to(Path.cwd()) if here.is_relative_to(Path.cwd()) else here)
 
 
 if __name__ == "__main__":

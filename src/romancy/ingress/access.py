@@ -1,24 +1,26 @@
 """Who may do what: decided before anything of the body is read.
 
-| need   | what                                          | with `auth`          | without                    |
-|--------|-----------------------------------------------|----------------------|----------------------------|
-| none   | health, and paths that lead nowhere           | anybody              | anybody                    |
-| events | an event posted                               | role events or admin | anybody; in /api this machine |
-| enter  | what a browser needs to show its token        | anybody              | this machine               |
-| read   | GET of /api, /cancel, /metrics, /viewer       | role read or admin   | this machine               |
-| admin  | everything else there                         | role admin           | this machine               |
+| need   | what                                          | with `auth`          | without      |
+|--------|-----------------------------------------------|----------------------|--------------|
+| none   | health, and paths that lead nowhere           | anybody              | anybody      |
+| events | an event posted                               | role events or admin | this machine |
+| enter  | what a browser needs to show its token        | anybody              | this machine |
+| read   | GET of /api, /cancel, /metrics, /viewer       | role read or admin   | this machine |
+| admin  | everything else there                         | role admin           | this machine |
 
-The API says of some of its paths that they need something else than their method tells: see `Access.needs`.
+The API says of some of its paths that they need something else than their method tells: see `Access.needs`. With
+`auth="open"` events are taken from every machine; everything else is as without `auth`.
 
 A caller shows a token, or a session, which is a cookie that a browser got for a token.
 
 "This machine" is a connection from a loopback address that nobody has forwarded: a proxy on the same machine would
 lend its own address to the whole world. A browser on this machine acts for strangers too, namely for the pages it shows:
-so a request from another origin is refused, and one to a public name, which its owner may have pointed at this machine.
+so a request from another origin is refused, and one to a name of others, which its owner may have pointed here.
 
-Browsers send cookies, and come from this machine, whichever page makes them ask. What is written below /api and /viewer,
-or anywhere with a cookie, therefore takes proof that a page of ours asks: its origin, and outside the viewer a header that
-no page of others can send (`check_ours`). The viewer's forms cannot send headers, and work without scripts.
+Browsers send cookies, and come from this machine, whichever page makes them ask. What writes is therefore refused when a
+browser says that another page than ours asks (`Origin`, `Sec-Fetch-Site`), unless a bearer token is shown, which browsers
+never send by themselves. Below /api, and everywhere with a cookie of ours, it takes a header, too, that no page of others
+can send (`check_ours`). The viewer's forms cannot send headers, and work without scripts.
 """
 
 from __future__ import annotations
@@ -27,11 +29,12 @@ import inspect
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from ipaddress import ip_address
+from ipaddress import IPv4Address, IPv6Address, ip_address
+from itertools import islice
 from typing import Any
 from urllib.parse import SplitResult, urlsplit
 
-from romancy.auth import Caller, Decide, Role, Token, Tokens
+from romancy.auth import Caller, Decide, Open, Role, Token, Tokens, Visitors, read_decision
 from romancy.clock import Clock
 from romancy.ingress.problems import ForbiddenError, UnauthenticatedError
 from romancy.ingress.types import Scope
@@ -52,10 +55,29 @@ OURS = "x-romancy-request"
 """The header, with the value 1, by which scripts of ours say that they are."""
 
 _GUARDED = {"api", "cancel", "metrics", "viewer"}
-_FOR_BROWSERS = {"api", "viewer"}
 _EVENTS = {"/", "/events", "/events/"}
 _READING = ("GET", "HEAD")
-_FORWARDING = ("forwarded", "x-real-ip")
+_FORWARDING = frozenset(
+    {
+        "cf-connecting-ip",
+        "fastly-client-ip",
+        "fly-client-ip",
+        "forwarded",
+        "true-client-ip",
+        "via",
+        "x-azure-clientip",
+        "x-client-ip",
+        "x-cluster-client-ip",
+        "x-envoy-external-address",
+        "x-original-forwarded-for",
+        "x-real-ip",
+    }
+)
+"""Headers of proxies, beside all that begin with `x-forwarded-`."""
+_OUR_PAGES = ("same-origin", "none")
+"""What `Sec-Fetch-Site` says of a page of this origin, and of a person who typed the address."""
+_SESSIONS = 8
+"""So many cookies of our name are looked at: a signature is computed for each."""
 _HOW = "To let others in, give the app `auth=[Token(...)]` and send `Authorization: Bearer ...`."
 _STRANGER = "Send `Authorization: Bearer ...` with a token that this app knows and that is valid."
 
@@ -90,27 +112,38 @@ def _first(path: str) -> str:
 class Access:
     """Decides by the option `auth`."""
 
-    auth: Tokens | Decide | None
+    auth: Tokens | Decide | Open | None
     clock: Clock
     needs: Needs = field(default_factory=dict[tuple[str, str], Need])
     everything: Need | None = None
     """What all paths need: for an application of the user's that stands behind the same `auth`."""
+    visitors: Visitors = field(default_factory=Visitors)
 
     async def check(self, scope: Scope, path: str) -> Caller:
         """Who calls. Raises `UnauthenticatedError` or `ForbiddenError` if they may not do this."""
         wanted = self.everything or need(scope["method"], path, self.needs)
-        guarded = self.everything is not None or _first(path) in _GUARDED
-        if wanted is Need.NONE or (self.auth is None and not guarded):
+        if wanted is Need.NONE:
             return NOBODY
-        if self.auth is None:
-            check_local(scope)
-            caller, by_cookie = LOCAL, False
+        if self.auth is None or isinstance(self.auth, Open):
+            caller, by_cookie = self._without_auth(scope, an_event=self.everything is None and path in _EVENTS), False
         else:
             caller, by_cookie = await self._known(scope, wanted)
-        first = "api" if self.everything is not None else _first(path)
-        if scope["method"] not in _READING and (by_cookie or first in _FOR_BROWSERS):
-            check_ours(scope, by_cookie=by_cookie, by_script=first != "viewer")
+        if scope["method"] not in _READING:
+            first = "api" if self.everything is not None else _first(path)
+            check_ours(scope, by_cookie=by_cookie, by_script=first == "api" or (by_cookie and first != "viewer"))
         return caller
+
+    def _without_auth(self, scope: Scope, *, an_event: bool) -> Caller:
+        if an_event and isinstance(self.auth, Open):
+            check_no_stranger_page(scope, self.visitors.served_on)
+            return NOBODY
+        try:
+            check_local(scope, self.visitors.served_on)
+        except ForbiddenError:
+            if an_event:
+                self.visitors.note(scope.get("client"))
+            raise
+        return NOBODY if an_event else LOCAL
 
     async def _known(self, scope: Scope, wanted: Need) -> tuple[Caller, bool]:
         """The caller, and whether only a cookie says who that is."""
@@ -133,15 +166,15 @@ class Access:
 
     def _session(self, scope: Scope) -> Token | None:
         assert isinstance(self.auth, Tokens)
-        found = (self.auth.find_session(value, self.clock.now()) for value in cookies_of(scope, COOKIE))
+        shown = islice(cookies_of(scope, COOKIE), _SESSIONS)
+        found = (self.auth.find_session(value, self.clock.now()) for value in shown)
         return next((token for token in found if token is not None), None)
 
     async def _decided(self, scope: Scope) -> Caller | None:
         assert self.auth is not None
-        assert not isinstance(self.auth, Tokens)
+        assert not isinstance(self.auth, Tokens | Open)
         decided = self.auth(scope)
-        role = await decided if inspect.isawaitable(decided) else decided
-        return None if role is None else Caller(f"role {Role(role).value}", Role(role))
+        return read_decision(await decided if inspect.isawaitable(decided) else decided)
 
 
 def _compare(caller: Caller | None, wanted: Need) -> Caller:
@@ -152,16 +185,30 @@ def _compare(caller: Caller | None, wanted: Need) -> Caller:
     return caller
 
 
-def check_local(scope: Scope) -> None:
+def check_local(scope: Scope, served_on: str = "") -> None:
     """Raise `ForbiddenError` unless the request comes from this machine, on its own behalf."""
     headers = headers_of(scope)
     if any(name in _FORWARDING or name.startswith("x-forwarded-") for name in headers):
         raise ForbiddenError(f"Without `auth` this answers only this machine, and the request was forwarded. {_HOW}")
-    if not _is_loopback(scope.get("client")):
+    client: Sequence[Any] | None = scope.get("client")
+    if not is_loopback(str(client[0]) if client else ""):
         raise ForbiddenError(f"Without `auth` this answers only this machine. {_HOW}")
-    host = headers.get("host", "").lower()
-    if _is_public_name(_split(f"//{host}").hostname or ""):
-        raise ForbiddenError(f"Without `auth` this answers only to localhost and addresses, not to names. {_HOW}")
+    if not _is_here(headers, served_on):
+        raise ForbiddenError(
+            f"Without `auth` this answers only to localhost, 127.0.0.1 and [::1], not to other names. {_HOW}"
+        )
+    _check_origin(headers)
+
+
+def check_no_stranger_page(scope: Scope, served_on: str) -> None:
+    """Raise `ForbiddenError` if a browser asks, for a page of others or for one whose name may have been pointed here."""
+    headers = headers_of(scope)
+    if ("origin" in headers or "sec-fetch-site" in headers) and not (_is_here(headers, served_on) or _has_address(headers)):
+        raise ForbiddenError(f"Without `auth` pages in browsers may not send events to a server under a name. {_HOW}")
+    _check_origin(headers)
+
+
+def _check_origin(headers: Mapping[str, str]) -> None:
     if "origin" in headers and not _same_origin(headers):
         raise ForbiddenError(f"Without `auth` this answers no pages of other origins. {_HOW}")
 
@@ -169,14 +216,14 @@ def check_local(scope: Scope) -> None:
 def check_ours(scope: Scope, *, by_cookie: bool, by_script: bool) -> None:
     """Raise `ForbiddenError` if a browser may be asking for a page that is not ours.
 
-    Whoever sends a bearer token is not led astray: browsers send none by themselves. Of forms (not `by_script`) no header
-    is asked.
+    A bearer token is proof enough: browsers send none by themselves. Of forms (not `by_script`) no header is asked.
     """
     headers = headers_of(scope)
     if not by_cookie and (bearer(headers) or not ("origin" in headers or "sec-fetch-site" in headers)):
         return
-    if not _same_origin(headers) or headers.get("sec-fetch-site", "same-origin") != "same-origin":
-        raise ForbiddenError("A browser may write only for pages of this app: `Origin` is not where this request went to.")
+    foreign = not _same_origin(headers) if by_cookie or "origin" in headers else False
+    if foreign or headers.get("sec-fetch-site", "same-origin") not in _OUR_PAGES:
+        raise ForbiddenError("A browser may write only for a page of this app, and this one is of another origin.")
     if by_script and headers.get(OURS) != "1":
         raise ForbiddenError("A browser may write only for scripts of this app: they send `X-Romancy-Request: 1`.")
 
@@ -208,13 +255,10 @@ def _same_origin(headers: Mapping[str, str]) -> bool:
     return origin != "" and origin == headers.get("host", "").lower()
 
 
-def _is_loopback(client: Sequence[Any] | None) -> bool:
-    try:
-        address = ip_address(str(client[0]) if client else "")
-    except ValueError:
-        return False
-    mapped = getattr(address, "ipv4_mapped", None)
-    return (mapped or address).is_loopback
+def is_loopback(host: str) -> bool:
+    """Whether this is an address of this machine that no other can reach."""
+    address = _address(host)
+    return address is not None and address.is_loopback
 
 
 def _split(url: str) -> SplitResult:
@@ -224,12 +268,27 @@ def _split(url: str) -> SplitResult:
         return urlsplit("//no.host")
 
 
-def _is_public_name(host: str) -> bool:
-    """Whether somebody else could have pointed this name here: it has a dot and is no address."""
-    if "." not in host.rstrip(".") or host.endswith(".localhost"):
-        return False
-    try:
-        ip_address(host)
-    except ValueError:
+def _is_here(headers: Mapping[str, str], served_on: str) -> bool:
+    """Whether the name that was asked is this machine's: nobody else could have pointed it here.
+
+    Without a `Host` no browser asks.
+    """
+    if "host" not in headers:
         return True
-    return False
+    name = (_split(f"//{headers['host']}").hostname or "").rstrip(".")
+    if name == "localhost" or name.endswith(".localhost") or (served_on and name == served_on.lower().rstrip(".")):
+        return True
+    address = _address(name)
+    return address is not None and (address.is_loopback or address.is_unspecified)
+
+
+def _has_address(headers: Mapping[str, str]) -> bool:
+    return _address(_split(f"//{headers.get('host', '')}").hostname or "") is not None
+
+
+def _address(text: str) -> IPv4Address | IPv6Address | None:
+    try:
+        address = ip_address(text)
+    except ValueError:
+        return None
+    return getattr(address, "ipv4_mapped", None) or address

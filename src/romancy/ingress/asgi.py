@@ -10,13 +10,14 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from urllib.parse import unquote
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route, Router
 
-from romancy.auth import Caller, Role
+from romancy.auth import Caller, Open, Role
 from romancy.clock import Clock
 from romancy.errors import (
     ConfigurationError,
@@ -56,6 +57,10 @@ _MAX_HEAD = 64 * 1024
 _AWAY = "The database cannot do this at the moment; the log of the app says why."
 _NOT_STORED = "The database cannot store this: a name is too long for it, or has a character that it does not know."
 
+ALL_MAY_SEND = (
+    "auth='open': whoever can reach this server may send events, and so start every workflow with event_handler=True and "
+    "answer every wait_event. auth=[Token(...)] lets only those send that you know."
+)
 CALLER = "romancy.caller"
 """Where handlers find in the scope who calls."""
 
@@ -83,12 +88,15 @@ def build(service: Service, settings: HTTPSettings, clock: Clock, more: More | N
     more = more or More()
     handlers = _Handlers(service, Bodies(settings.max_body_size, settings.request_timeout))
     router = Router([*handlers.routes(), *more.routes], redirect_slashes=False)
-    return Door(router, Life(service), Access(settings.auth, clock, more.needs), more.refuse)
+    access = Access(settings.auth, clock, more.needs, visitors=settings.visitors)
+    if isinstance(settings.auth, Open):
+        _LOG.warning(ALL_MAY_SEND)
+    return Door(router, Life(service), access, more.refuse)
 
 
 def guard(inner: ASGIApp, need: Need, service: Service, settings: HTTPSettings, clock: Clock) -> ASGIApp:
     """An application of others behind the same door: whatever its paths are, callers need this."""
-    return Door(inner, Life(service), Access(settings.auth, clock, everything=need))
+    return Door(inner, Life(service), Access(settings.auth, clock, everything=need, visitors=settings.visitors))
 
 
 class Door:
@@ -120,6 +128,7 @@ class Door:
                 raise RuntimeError(f"romancy speaks HTTP, not {other!r}.")
 
     async def _request(self, scope: Scope, receive: Receive, send: Send) -> None:
+        scope = _as_it_came(scope)
         answering, path, caller = _Answering(send), route_path(scope), NOBODY
         try:
             _check_head(scope, path)
@@ -198,7 +207,10 @@ class _Handlers:
                 events = cloudevents.parse(headers, body)
             accepted = await self._service.accept_events(events) if events else []
         touched = dict.fromkeys(one for each in accepted for one in each.instance_ids)
-        return JSONResponse({"status": "accepted", "instance_ids": list(touched)}, 202, JSON_HEADERS)
+        answer: dict[str, object] = {"status": "accepted", "instance_ids": list(touched)}
+        if accepted and all(one.duplicate for one in accepted):
+            answer["duplicate"] = True
+        return JSONResponse(answer, 202, JSON_HEADERS)
 
     async def cancel(self, request: Request) -> Response:
         """Ask for the cancellation of an instance."""
@@ -207,7 +219,8 @@ class _Handlers:
         if not _could_exist(instance_id):
             raise WorkflowNotFoundError(f"There is no instance {instance_id[:100]!a} in this database.")
         async with self._bodies.read(request.headers, request.receive) as body:
-            await self._service.cancel_workflow(instance_id, _reason(body))
+            caller: Caller = request.scope[CALLER]
+            await self._service.cancel_workflow(instance_id, _reason(body), actor=caller.name)
         return JSONResponse({"status": "cancelled", "instance_id": instance_id}, headers=JSON_HEADERS)
 
     async def live(self, _: Request) -> Response:
@@ -232,6 +245,19 @@ def route_path(scope: Scope) -> str:
     if root and (path == root or path.startswith(f"{root}/")):
         path = path[len(root) :]
     return path or "/"
+
+
+def _as_it_came(scope: Scope) -> Scope:
+    """The same request, if the framework above took its own part off the path and did not say so in `root_path`.
+
+    Litestar does, and ends what it leaves with a slash: `/romancy/events` comes as `/events/`. `raw_path` is as asked.
+    """
+    path: str = scope["path"]
+    whole = unquote((scope.get("raw_path") or b"").partition(b"?")[0].decode("latin-1"))
+    for asked in (whole, f"{whole}/"):
+        if asked.endswith(path) and path != whole:
+            return {**scope, "root_path": asked.removesuffix(path).rstrip("/"), "path": whole}
+    return scope
 
 
 def _check_head(scope: Scope, path: str) -> None:

@@ -10,7 +10,9 @@ from romancy.ingress.problems import BodyTooLargeError, RequestTimeoutError, Una
 from romancy.ingress.types import Receive
 
 _SHARE = 4
-"""How many bodies of the largest size are held at once; many small ones fit into the same room."""
+"""How many bodies of the largest size are held at once."""
+FREE = 64 * 1024
+"""So much of each body takes none of the room that all share: a few slow connections lock nobody out."""
 
 
 class ClientGone(Exception):
@@ -39,7 +41,7 @@ class Bodies:
             await self._fill_in_time(body, receive)
             yield bytes(body)
         finally:
-            self._room += len(body)
+            self._room += _beyond(len(body))
 
     async def _fill_in_time(self, body: bytearray, receive: Receive) -> None:
         try:
@@ -60,10 +62,16 @@ class Bodies:
     def _add(self, body: bytearray, part: bytes) -> None:
         if len(body) + len(part) > self._limit:
             raise self._too_large()
-        if len(part) > self._room:
+        more = _beyond(len(body) + len(part)) - _beyond(len(body))
+        if more > self._room:
             raise UnavailableError("Too many large requests at once: try again in a moment.")
-        self._room -= len(part)
+        self._room -= more
         body += part
 
     def _too_large(self) -> BodyTooLargeError:
         return BodyTooLargeError(f"The body is larger than {self._limit} bytes, the `max_body_size` of this app.")
+
+
+def _beyond(size: int) -> int:
+    """How much of a body of this size counts."""
+    return max(0, size - FREE)

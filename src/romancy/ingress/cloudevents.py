@@ -1,6 +1,7 @@
 """CloudEvents 1.0 over HTTP: the headers and the body of a request become `Event` records.
 
     content type application/cloudevents+json         structured: one event, in the body
+                 application/json                     the same, if the body says that it is an event
                  application/cloudevents-batch+json   batch: an array of them
                  anything else, with ce-* headers     binary: attributes in headers, data in the body
 
@@ -67,6 +68,9 @@ def parse(headers: Iterable[tuple[bytes, bytes]], body: bytes) -> list[Event]:
             raise UnsupportedContentTypeError(f"{media!a} is not understood. {_HOW}")
         case media if any(name.startswith(b"ce-") for name, _ in headers):
             return [_binary(headers, content_type, body)]
+        case "application/json" if (value := _read_event(body)) is not None:
+            _check_charset(content_type)
+            return [_structured(value)]
         case media:
             raise UnsupportedContentTypeError(f"The content type {media!a} says nothing of an event. {_HOW}")
 
@@ -82,6 +86,15 @@ def _structured(value: Any) -> Event:
     attributes = {name: one for name, one in value.items() if name not in _BODY and one is not None}
     data, binary = _embedded(value, attributes.get("datacontenttype"))
     return _event(attributes, data, binary)
+
+
+def _read_event(body: bytes) -> dict[str, Any] | None:
+    """What a body holds that is not said to be an event, and says so itself: many senders know no other type than JSON."""
+    try:
+        value = jsontext.read(body)
+    except ValueError:
+        return None
+    return value if isinstance(value, dict) and "specversion" in value else None
 
 
 def _batch(value: Any) -> list[Event]:

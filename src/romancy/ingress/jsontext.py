@@ -16,6 +16,10 @@ from typing import Any, NoReturn
 MAX_DEPTH = 100
 """How deep arrays and objects may be nested; pydantic reads no deeper than 200."""
 
+MAX_CONTAINERS = 250_000
+"""How many arrays and objects one text may hold. Python reads it in one go, which no thread interrupts: millions of them
+would hold up everything else in the process for seconds."""
+
 # One that does not end goes to the end of the text: were it passed over, the search would begin anew at each quote within.
 _STRINGS = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)', re.DOTALL)
 _BRACKETS = b"[]{}"
@@ -28,8 +32,7 @@ def read(raw: bytes) -> Any:
     """The value of a JSON text. Raises ValueError with a sentence."""
     if raw.startswith(_BOM):
         raise ValueError("it begins with a byte order mark, which JSON does not have")
-    if _depth(raw) > MAX_DEPTH:
-        raise ValueError(f"it is nested deeper than {MAX_DEPTH} levels")
+    _check_nesting(raw)
     try:
         return _DECODER.decode(raw.decode("utf-8"))
     except UnicodeDecodeError as error:
@@ -48,12 +51,15 @@ def write(value: Any) -> bytes:
         raise ValueError("it holds a number that is too large") from error  # 1e999 was read as infinity
 
 
-def _depth(raw: bytes) -> int:
-    """How deep the nesting goes, found without following it."""
+def _check_nesting(raw: bytes) -> None:
+    """Raise ValueError if arrays and objects are too many or too deep, which is found without following them."""
     if raw.count(b"[") + raw.count(b"{") <= MAX_DEPTH:
-        return 0
+        return
     brackets = _STRINGS.sub(b"", raw).translate(None, _REST)
-    return max(accumulate(map(_STEPS.__getitem__, brackets)), default=0)
+    if brackets.count(b"[") + brackets.count(b"{") > MAX_CONTAINERS:
+        raise ValueError(f"it holds more than {MAX_CONTAINERS} arrays and objects")
+    if max(accumulate(map(_STEPS.__getitem__, brackets)), default=0) > MAX_DEPTH:
+        raise ValueError(f"it is nested deeper than {MAX_DEPTH} levels")
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> Mapping[str, Any]:

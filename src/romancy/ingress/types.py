@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, MutableMapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias
 
-from romancy.auth import Decide, Tokens
+from romancy.auth import Decide, Open, Tokens, Visitors
 from romancy.figures import Figure
 from romancy.model.talk import AcceptedEvent, Event
 
@@ -44,8 +44,8 @@ class Service(Protocol):
         """Store all of the events or none; durable when it returns."""
         ...
 
-    async def cancel_workflow(self, instance_id: str, reason: str | None = None) -> None:
-        """Ask for cancellation; durable when it returns."""
+    async def cancel_workflow(self, instance_id: str, reason: str | None = None, *, actor: str | None = None) -> None:
+        """Ask for cancellation; durable when it returns. `actor` is written down."""
         ...
 
 
@@ -55,4 +55,5 @@ class HTTPSettings:
 
     max_body_size: int = 16 * 1024 * 1024
     request_timeout: float = 30.0
-    auth: Tokens | Decide | None = None
+    auth: Tokens | Decide | Open | None = None
+    visitors: Visitors = field(default_factory=Visitors)

@@ -13,6 +13,7 @@ import asyncio
 import atexit
 import contextlib
 import json
+import logging
 import queue
 import threading
 from collections.abc import Callable, Coroutine, Iterable, Iterator
@@ -23,6 +24,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote
 from wsgiref.util import is_hop_by_hop
 
+from romancy.clock import monotonic
 from romancy.ingress.problems import UnavailableError
 from romancy.ingress.types import ASGIApp, Message, Scope
 
@@ -31,7 +33,11 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+_LOG = logging.getLogger("romancy.http")
 _CHUNK = 64 * 1024
+_MEMORY = 1.0
+"""Seconds for which a start that failed is not tried again."""
+_NOT_STARTED = "The application could not start; its log says why."
 # The functions of `atexit` run after Python has forbidden new work to all pools of threads, and shutting down takes some.
 _AT_THE_END: Callable[[Callable[[], None]], object] = getattr(threading, "_register_atexit", atexit.register)
 
@@ -54,15 +60,15 @@ class WSGIApp:
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
         self._lock = threading.Lock()
-        self._loop: LoopThread | None = None
+        self._start: _Start | None = None
         self._closes = False
 
     def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
         """One request, as WSGI calls it."""
         try:
             loop = self._running()
-        except UnavailableError as error:
-            return _refuse(str(error), start_response)
+        except Exception:  # has been logged: what it says of files and addresses is not for everybody
+            return _refuse(_NOT_STARTED, start_response)
         exchange = _Exchange(environ, loop)
         exchange.begin(self._app)
         started = exchange.until_started()
@@ -81,22 +87,60 @@ class WSGIApp:
     def close(self) -> None:
         """Shut the app down. Safe to call twice; the next request would start it again."""
         with self._lock:
-            loop, self._loop = self._loop, None
-        if loop is not None:
-            loop.stop()
+            start, self._start = self._start, None
+        if start is not None and start.thread.exception() is None:
+            start.thread.result().stop()
 
     def _running(self) -> asyncio.AbstractEventLoop:
-        # At the first request and not before: servers fork after they have imported the application.
+        # At the first request and not before: servers fork after they have imported the application. Requests that come
+        # meanwhile wait for the first start, and share its failure; while it is tried again, they have failed already, and
+        # take no threads from the server. The lock is held for a moment only.
         with self._lock:
-            if self._loop is None:
-                self._loop = LoopThread(self._app)
-                self._close_at_the_end()
-            return self._loop.loop
+            start, begins = self._start, False
+            if start is None or start.has_failed_long_ago():
+                self._start = start = _Start(after=start)
+                begins = True
+        if begins:
+            start.begin(self._app)
+            self._close_at_the_end()
+        return start.known(waits=begins).loop
 
     def _close_at_the_end(self) -> None:
         if not self._closes:
             self._closes = True
             _AT_THE_END(self.close)
+
+
+class _Start:
+    """One attempt to start the application, and what came of it."""
+
+    def __init__(self, after: _Start | None) -> None:
+        self.thread = Future[LoopThread]()
+        self._after = after
+        self._over = 0.0
+
+    def begin(self, app: ASGIApp) -> None:
+        """Start it. A failure is logged, and remembered for whoever asks next."""
+        try:
+            started = LoopThread(app)
+        except BaseException as error:
+            _LOG.error("The app could not start: requests are answered 503. %s", error)
+            self._over = monotonic()
+            self.thread.set_exception(error)
+        else:
+            self.thread.set_result(started)
+
+    def known(self, *, waits: bool) -> LoopThread:
+        """What came of it. Raises the error of a start that failed: while this one goes on, of the one before it."""
+        before = self._after
+        if before is not None and not waits and not self.thread.done():
+            return before.thread.result()
+        self._after = None
+        return self.thread.result()
+
+    def has_failed_long_ago(self) -> bool:
+        """It failed, and it is time to try again."""
+        return self.thread.done() and self.thread.exception() is not None and monotonic() - self._over >= _MEMORY
 
 
 class LoopThread:

@@ -20,7 +20,7 @@ from io import BytesIO
 from typing import Any, ParamSpec, TypeAlias, TypeVar, cast, overload
 from urllib.parse import urlencode
 
-from romancy import Client, ConfigurationError, Workflow, WorkflowHandle
+from romancy import Client, ConfigurationError, Workflow, WorkflowHandle, WorkflowRef
 
 try:
     from asgiref.sync import sync_to_async
@@ -104,19 +104,23 @@ def viewer_link(instance_id: str, text: str | None = None) -> str:
     return cast(str, format_html('<a href="{}">{}</a>', viewer_url(instance_id), text or instance_id))
 
 
-async def staff(scope: Mapping[str, Any]) -> str | None:
-    """For `App(auth=staff)`: who has logged in to Django may look if they are staff, and do everything if superuser."""
-    role: str | None = await sync_to_async(_role)(scope)
-    return role
+async def staff(scope: Mapping[str, Any]) -> tuple[str, str] | None:
+    """For `App(auth=staff)`: who has logged in to Django may look if they are staff, and do everything if superuser.
+
+    Gives back the role, and the name of the user for the record of what was done.
+    """
+    decided: tuple[str, str] | None = await sync_to_async(_decided)(scope)
+    return decided
 
 
-def _role(scope: Mapping[str, Any]) -> str | None:
+def _decided(scope: Mapping[str, Any]) -> tuple[str, str] | None:
     close_old_connections()  # Django does so around its own requests
     try:
         request = ASGIRequest(scope, BytesIO())
         SessionMiddleware(_nothing).process_request(request)
         user: Any = get_user(request)
-        return "admin" if user.is_superuser else "read" if user.is_staff else None
+        role = "admin" if user.is_superuser else "read" if user.is_staff else None
+        return None if role is None else (role, user.get_username())
     finally:
         close_old_connections()
 
@@ -147,7 +151,7 @@ class Using:
     @overload
     def start_workflow(self, wf: Workflow[P, R], /, *args: P.args, **kwargs: P.kwargs) -> WorkflowHandle[R]: ...
     @overload
-    def start_workflow(self, wf: str, /, *args: Any, **kwargs: Any) -> WorkflowHandle[Any]: ...
+    def start_workflow(self, wf: str | WorkflowRef, /, *args: Any, **kwargs: Any) -> WorkflowHandle[Any]: ...
     def start_workflow(self, wf: Any, /, *args: Any, **kwargs: Any) -> WorkflowHandle[Any]:
         """Start a workflow when the transaction commits. With the errors of `App.start_workflow`."""
         with self._transaction() as connection:

@@ -1,7 +1,7 @@
 """FastAPI and Starlette: the app lives as long as the application around it, and requests find it. Needs `romancy[http]`.
 
 api = FastAPI(lifespan=lifespan(app))        # or lifespan(app, your_own_lifespan)
-api.mount("/romancy", app)                   # events, the API and the viewer, if you want them there
+api.mount("/romancy", app)                   # events, the API and the viewer, for this machine; others need App(auth=...)
 
 @api.post("/orders")
 async def place(order: Order, app: Annotated[App, Depends(current_app)]) -> str:
@@ -35,7 +35,8 @@ _STATE = "romancy"
 def lifespan(app: Client, yours: YourLifespan[A] | None = None) -> Lifespan[A]:
     """The lifespan of an application that starts and stops `app`, an `App` or a `Client`.
 
-    Yours, if there is one, begins first and ends last: what it opens is there while workflows run.
+    Yours, if there is one, begins first and ends last: what it opens is there while workflows run. What needs the app to
+    run, such as the start of a workflow, belongs into a lifespan around this one: `async with lifespan(app)(api) as state:`.
 
     >>> api = FastAPI(lifespan=lifespan(app, open_the_pool))
     """

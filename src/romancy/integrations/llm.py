@@ -5,6 +5,8 @@
     define  a prompt under a name, with its model: called as an activity is
     Agent   a model with tools
 
+    set_app_defaults    what all of these use in the workflows of one app, where nothing else is said
+
 It stands on the agents of pydantic-ai, made durable by `romancy.integrations.pydantic_ai`: any model that pydantic-ai knows
 can answer, by its name (`"openai:gpt-5"`) or as an object. What this leaves out, pydantic-ai has.
 """
@@ -15,13 +17,14 @@ import functools
 import inspect
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Generic, Literal, ParamSpec, TypeAlias, TypedDict, TypeVar, cast, get_type_hints, overload
+from weakref import WeakKeyDictionary
 
 from typing_extensions import Unpack
 
-from romancy import Activity, ConfigurationError, Duration, RetryPolicy, WorkflowContext
+from romancy import Activity, App, ConfigurationError, Duration, InvalidWorkflowStateError, RetryPolicy, WorkflowContext
 
 try:
     from pydantic_ai import Agent as Inner
@@ -48,7 +51,19 @@ except ModuleNotFoundError as error:
         "Language models need pydantic-ai, which is not installed: pip install 'romancy[pydantic-ai]'"
     ) from error
 
-__all__ = ["Agent", "Definition", "Message", "Options", "Reply", "call", "define", "parse", "stand_in"]
+__all__ = [
+    "Agent",
+    "Definition",
+    "Message",
+    "Options",
+    "Reply",
+    "call",
+    "clear_app_defaults",
+    "define",
+    "parse",
+    "set_app_defaults",
+    "stand_in",
+]
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -120,6 +135,35 @@ class _Chosen:
     timeout: Duration | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class _Defaults:
+    """What an app's workflows ask with, where nothing else is said."""
+
+    model: Model | str | None = None
+    options: Options = field(default_factory=Options)
+
+
+_NO_DEFAULTS = _Defaults()
+_DEFAULTS: WeakKeyDictionary[App, _Defaults] = WeakKeyDictionary()
+
+
+def set_app_defaults(app: App, *, model: Model | str | None = None, **options: Unpack[Options]) -> None:
+    """The model and options for all questions of this app's workflows. What a question says itself is stronger.
+
+    Of `settings` each one counts by itself. Called again, it replaces what was set before. Every process that runs the
+    workflows has to set the same: after a crash another may go on.
+
+    >>> # llm.set_app_defaults(app, model="openai:gpt-5", settings={"max_tokens": 1024})
+    """
+    _Chosen(**options)  # wrong names are told now
+    _DEFAULTS[app] = _Defaults(model, options)
+
+
+def clear_app_defaults(app: App) -> None:
+    """Forget what `set_app_defaults` has set."""
+    _DEFAULTS.pop(app, None)
+
+
 @contextmanager
 def stand_in(model: Model) -> Iterator[None]:
     """For tests: whatever model is asked for in this process, this one answers.
@@ -147,7 +191,7 @@ class Agent(Generic[T]):
         self: Agent[str],
         name: str,
         *,
-        model: Model | str,
+        model: Model | str | None = None,
         tools: Sequence[Tool[Any] | Callable[..., Any]] = (),
         toolsets: Sequence[AbstractToolset[Any]] = (),
         **options: Unpack[Options],
@@ -157,8 +201,8 @@ class Agent(Generic[T]):
         self,
         name: str,
         *,
-        model: Model | str,
         output: type[T],
+        model: Model | str | None = None,
         tools: Sequence[Tool[Any] | Callable[..., Any]] = (),
         toolsets: Sequence[AbstractToolset[Any]] = (),
         **options: Unpack[Options],
@@ -167,7 +211,7 @@ class Agent(Generic[T]):
         self,
         name: str,
         *,
-        model: Model | str,
+        model: Model | str | None = None,
         output: Any = str,
         tools: Sequence[Any] = (),
         toolsets: Sequence[AbstractToolset[Any]] = (),
@@ -178,8 +222,9 @@ class Agent(Generic[T]):
         self._output = output
         self._tools = [_tool(one) for one in tools]
         self._toolsets = toolsets
+        self._options = options
         self._chosen = _Chosen(**options)
-        self._built: tuple[Model | str, Inner[Any, Any]] | None = None
+        self._built: _Built | None = None
 
     def tool(self, function: F) -> F:
         """Give it one more tool: a decorator. Gives back the function, or the activity."""
@@ -190,18 +235,25 @@ class Agent(Generic[T]):
     async def __call__(self, ctx: WorkflowContext, prompt: Prompt, *, history: Sequence[ModelMessage] = ()) -> Reply[T]:
         """Ask, as a part of the workflow. Raises what pydantic-ai raises, `UsageLimitExceeded` among it."""
         text, messages = _conversation(prompt, history, ctx.now())
+        built = self._agent(_defaults_of(ctx))
         with in_workflow(ctx):
-            result = await self._agent().run(text, message_history=messages, usage_limits=self._chosen.limits)
+            result = await built.agent.run(text, message_history=messages, usage_limits=built.chosen.limits)
         return Reply(cast(T, result.output), result.all_messages(), result.usage)
 
-    def _agent(self) -> Inner[Any, Any]:
-        model = _STAND_INS[-1] if _STAND_INS else self._model
-        if self._built is None or self._built[0] is not model:
-            self._built = (model, self._build(model))
-        return self._built[1]
+    def _agent(self, defaults: _Defaults) -> _Built:
+        model = defaults.model if self._model is None else self._model
+        if _STAND_INS:
+            model = _STAND_INS[-1]
+        if model is None:
+            raise ConfigurationError(
+                f"{self.name!r} has no model to ask: give it model=..., or say one for the app: llm.set_app_defaults()."
+            )
+        if self._built is None or self._built.model is not model or self._built.defaults is not defaults:
+            chosen = self._chosen if defaults is _NO_DEFAULTS else _merged(defaults.options, self._options)
+            self._built = _Built(model, defaults, chosen, self._build(model, chosen))
+        return self._built
 
-    def _build(self, model: Model | str) -> Inner[Any, Any]:
-        chosen = self._chosen
+    def _build(self, model: Model | str, chosen: _Chosen) -> Inner[Any, Any]:
         durability = RomancyDurability[Any](
             model_retry=chosen.retry, model_timeout=chosen.timeout, tool_retry=chosen.retry, tool_timeout=chosen.timeout
         )
@@ -217,6 +269,30 @@ class Agent(Generic[T]):
             capabilities=[durability],
             defer_model_check=True,
         )
+
+
+@dataclass(frozen=True, slots=True)
+class _Built:
+    """An agent of pydantic-ai, and what it was built of."""
+
+    model: Model | str
+    defaults: _Defaults
+    chosen: _Chosen
+    agent: Inner[Any, Any]
+
+
+def _defaults_of(ctx: WorkflowContext) -> _Defaults:
+    try:
+        return _DEFAULTS.get(ctx.app, _NO_DEFAULTS)
+    except InvalidWorkflowStateError:  # a history is replayed without an app
+        return _NO_DEFAULTS
+
+
+def _merged(defaults: Options, options: Options) -> _Chosen:
+    merged: Options = {**defaults, **options}
+    if (general := defaults.get("settings")) and (special := options.get("settings")):
+        merged["settings"] = {**general, **special}
+    return _Chosen(**merged)
 
 
 def _tool(one: Any) -> Any:
@@ -243,7 +319,7 @@ async def call(
     ctx: WorkflowContext,
     prompt: Prompt,
     *,
-    model: Model | str,
+    model: Model | str | None = None,
     name: str = "llm",
     history: Sequence[ModelMessage] = (),
     **options: Unpack[Options],
@@ -260,7 +336,7 @@ async def parse(
     output: type[T],
     prompt: Prompt,
     *,
-    model: Model | str,
+    model: Model | str | None = None,
     name: str = "llm",
     history: Sequence[ModelMessage] = (),
     **options: Unpack[Options],
@@ -290,14 +366,14 @@ class Definition(Generic[P, T]):
 
 @overload
 def define(
-    *, model: Model | str, name: str | None = None, **options: Unpack[Options]
+    *, model: Model | str | None = None, name: str | None = None, **options: Unpack[Options]
 ) -> Callable[[Callable[P, Prompt]], Definition[P, str]]: ...
 @overload
 def define(
-    *, model: Model | str, output: type[T], name: str | None = None, **options: Unpack[Options]
+    *, model: Model | str | None = None, output: type[T], name: str | None = None, **options: Unpack[Options]
 ) -> Callable[[Callable[P, Prompt]], Definition[P, T]]: ...
 def define(
-    *, model: Model | str, output: Any = str, name: str | None = None, **options: Unpack[Options]
+    *, model: Model | str | None = None, output: Any = str, name: str | None = None, **options: Unpack[Options]
 ) -> Callable[[Callable[P, Prompt]], Definition[P, Any]]:
     """Make a function that gives a prompt into a question that workflows can ask.
 

@@ -77,7 +77,8 @@ class OpenTelemetry(Hooks):
     """Hooks that write spans and metrics.
 
     With the providers that are set up for the whole process, or with those given. `tracing=False` or `measuring=False`
-    leaves one of the two out.
+    leaves one of the two out. `exception_texts=False` tells of exceptions only their types: their messages and traces may
+    hold what a codec encrypts in the database.
     """
 
     def __init__(
@@ -87,7 +88,9 @@ class OpenTelemetry(Hooks):
         meter_provider: metrics.MeterProvider | None = None,
         tracing: bool = True,
         measuring: bool = True,
+        exception_texts: bool = True,
     ) -> None:
+        self._texts = exception_texts
         self._spans = _Spans(tracer_provider) if tracing else None
         self._figures = _Figures(meter_provider) if measuring else None
 
@@ -114,7 +117,7 @@ class OpenTelemetry(Hooks):
 
     async def on_workflow_failed(self, info: WorkflowFailed) -> None:
         """The instance's own span, with the error."""
-        self._ended(info, info.created_at, "failed", (info.error.type, info.error.message))
+        self._ended(info, info.created_at, "failed", self._told(info.error.type, info.error.message))
 
     async def on_workflow_cancelled(self, info: WorkflowCancelled) -> None:
         """The instance's own span."""
@@ -148,9 +151,9 @@ class OpenTelemetry(Hooks):
             span.set_attribute("romancy.activity.cancelled", True)
             raise
         except BaseException as error:
-            span.record_exception(error)
-            span.set_status(Status(StatusCode.ERROR, str(error)))
-            span.set_attribute("error.type", type(error).__qualname__)
+            if self._texts:
+                span.record_exception(error)
+            _fail(span, self._told(type(error).__qualname__, str(error)))
             raise
         finally:
             span.end()
@@ -174,7 +177,7 @@ class OpenTelemetry(Hooks):
             self._figures.retries.add(1, {"romancy.activity.name": info.activity_name})
         if self._spans is None:
             return
-        failed = (info.error.type, info.error.message)
+        failed = self._told(info.error.type, info.error.message)
         place = f"{info.activity_id}:{info.attempt}"
         if info.lost:
             name, part = info.activity_name, f"lost:{place}"
@@ -183,6 +186,9 @@ class OpenTelemetry(Hooks):
             name, part = f"backoff {info.activity_name}", f"backoff:{place}"
             more = {**_of_activity(info), "error.type": info.error.type}
             self._spans.write(info, name, part, since=info.at, until=info.next_at, attributes=more)
+
+    def _told(self, kind: str, message: str) -> tuple[str, str]:
+        return kind, message if self._texts else ""
 
     # --- events and timers
 
@@ -249,7 +255,7 @@ class OpenTelemetry(Hooks):
             self._figures.replays.record(info.seconds, {"romancy.workflow.name": info.workflow_name})
         if self._spans is None:
             return
-        failed = None if info.problem is None else ("DeterminismViolationError", info.problem)
+        failed = None if info.problem is None else self._told("DeterminismViolationError", info.problem)
         since, part = info.at - timedelta(seconds=info.seconds), f"replay:{info.worker_id}:{info.at.isoformat()}"
         attributes = {"romancy.replay.entries": info.entries}
         self._spans.write(info, "replay", part, since=since, attributes=attributes, error=failed)
@@ -468,7 +474,7 @@ def _cloud_event(id: str, source: str, type: str, subject: str | None) -> dict[s
 
 def _fail(span: Span, error: tuple[str, str] | None) -> None:
     if error is not None:
-        span.set_status(Status(StatusCode.ERROR, error[1]))
+        span.set_status(Status(StatusCode.ERROR, error[1] or None))
         span.set_attribute("error.type", error[0])
 
 

@@ -7,11 +7,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from romancy.auth import Open, Visitors
 from romancy.clock import MICROS
 from romancy.manage.explain import span
 from romancy.manage.records import Count, Finding
 from romancy.model.instance import WorkerRow
-from romancy.model.operators import Census, Vitals
+from romancy.model.operators import Census, Jam, Vitals
 from romancy.model.status import Status
 
 _SLOW = 50_000
@@ -34,8 +35,12 @@ class Examined:
     """Workflows and versions that unowned instances wait for."""
     outbox_since: int | None
     options: Mapping[str, Any]
+    visitors: Visitors | None
+    """What is known of callers on other machines, in a process that serves HTTP."""
     most: int
     """How far was counted."""
+    jam: Jam | None = None
+    """Of the worker in this process, if every slot for activities is held."""
 
 
 def findings(seen: Examined) -> list[Finding]:
@@ -46,10 +51,12 @@ def findings(seen: Examined) -> list[Finding]:
         *_clock(seen),
         *_hints(seen),
         *_workers(seen),
+        *_jam(seen),
         *_claims(seen),
         *_stuck(seen),
         *_outbox(seen),
         *_retention(seen),
+        *_access(seen),
     ]
 
 
@@ -144,6 +151,17 @@ def _workers(seen: Examined) -> Iterator[Finding]:
             )
 
 
+def _jam(seen: Examined) -> Iterator[Finding]:
+    if seen.jam is not None:
+        yield Finding(
+            "slots",
+            "warning",
+            f"{seen.jam}, for {span((seen.now - seen.jam.since) / MICROS)}.",
+            "An activity must not wait for other work of its app: let a workflow wait for an event instead. Or raise "
+            "max_concurrent_activities.",
+        )
+
+
 def _known(workers: Sequence[WorkerRow]) -> set[str]:
     return {name for worker in workers for name, _ in json.loads(worker.kinds)}
 
@@ -221,6 +239,24 @@ def _retention(seen: Examined) -> Iterator[Finding]:
     else:
         kept = span(seen.options["instance_retention"])
         yield Finding("retention", "ok", f"Ended instances are deleted after {kept}.")
+
+
+def _access(seen: Examined) -> Iterator[Finding]:
+    """Who may call this process over HTTP. A process without a server has no such option."""
+    remedy = "Give the app auth=[Token(...)], and each caller a token of its own."
+    auth = seen.options.get("auth")
+    if seen.visitors is None:
+        return
+    refused = seen.visitors.refused
+    if isinstance(auth, Open):
+        yield Finding("access", "warning", "auth='open': whoever can reach this app may send events.", remedy)
+    elif auth is not None:
+        yield Finding("access", "ok", "Callers over HTTP have to say who they are.")
+    elif refused or seen.visitors.exposed:
+        why = f"{refused} events from elsewhere were refused" if refused else "it listens to others, too"
+        yield Finding("access", "warning", f"Without auth this app answers only its own machine; {why}.", remedy)
+    else:
+        yield Finding("access", "ok", "Without auth only this machine is answered over HTTP.")
 
 
 def _is_alive(worker: WorkerRow, seen: Examined) -> bool:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from romancy.client import Client
@@ -13,7 +13,8 @@ from romancy.clock import MICROS, to_datetime
 from romancy.errors import ConfigurationError, RomancyError, StoreError, WorkflowNotFoundError
 from romancy.manage import figures
 from romancy.manage.batches import Batches, batch_of
-from romancy.manage.code import activities_near, model_schema
+from romancy.manage.cards import Card, card_key, fitting, read_card, with_defaults
+from romancy.manage.code import AnyActivity, activities_near, model_schema
 from romancy.manage.doctor import Examined, findings
 from romancy.manage.explain import Channel, Facts, Seen, explain, left_to_undo
 from romancy.manage.filters import OVERDUE, parse, quoted
@@ -51,8 +52,8 @@ from romancy.manage.search import search
 from romancy.manage.summaries import deeds_of, detail_of, summary_of
 from romancy.manage.timeline import draw
 from romancy.model.history import Entry
-from romancy.model.instance import Stored, WorkerRow
-from romancy.model.operators import BatchRow, Census, Deeded, Minute
+from romancy.model.instance import Row, Stored, WorkerRow
+from romancy.model.operators import BatchRow, Census, Minute
 from romancy.model.status import Status
 from romancy.model.talk import TARGET
 from romancy.model.transition import Existing, RequestKind, WaitKind
@@ -61,7 +62,6 @@ from romancy.store.port import Store
 from romancy.using import check_same
 from romancy.views import attempt_of, history_of, journal_of, outbox_entry_of, page_position, token_of
 
-_audit = logging.getLogger("romancy.audit")
 _DRAWN = 2000
 """Entries of a history that are drawn, or looked through for what failed."""
 _MOST = 10_000
@@ -214,9 +214,15 @@ class DatabaseManager:
             most_attempts={
                 one.op: (code[one.name].options.retry or retry).max_attempts for one in attempts if one.name in code
             },
-            undoable=frozenset(name for name, activity in code.items() if activity.undo is not None),
+            undoable=await self._undoable(row, code),
             usual=await self._usual(row.workflow) if row.owner is not None else None,
         )
+
+    async def _undoable(self, row: Row, code: Mapping[str, AnyActivity]) -> frozenset[str]:
+        """The activities that have a compensation: as the code here says, or the app that has it."""
+        card = await self._card(row.workflow, row.version)
+        here = {name for name, activity in code.items() if activity.undo is not None}
+        return frozenset(here | (card.undoable - code.keys()))
 
     async def _events(self, stored: Stored) -> dict[str, list[Seen]]:
         """The last events of each type that an instance waits for."""
@@ -269,11 +275,19 @@ class DatabaseManager:
         ]
 
     async def get_schema(self, workflow: str) -> dict[str, Any] | None:
-        """The JSON Schema of a workflow's input; None if it is not known here."""
+        """The JSON Schema of a workflow's input; None if nothing is known of it."""
         try:
             return input_schema(self._client.get_workflow(workflow))
         except WorkflowNotFoundError:
-            return None
+            versions = await self._living_versions(workflow)
+            return (await self._card(workflow, versions[-1])).schema if versions else None
+
+    async def _living_versions(self, workflow: str) -> list[str]:
+        return [version for worker in await self._living() for name, version in json.loads(worker.kinds) if name == workflow]
+
+    async def _card(self, workflow: str, version: str) -> Card:
+        key = card_key(workflow, version)
+        return read_card(None if key is None else await self._store.source(key))
 
     async def get_event_schema(self, instance_id: str, op: str) -> dict[str, Any] | None:
         """The JSON Schema of the data that a wait expects; None if it has no model or is not known here."""
@@ -377,7 +391,9 @@ class DatabaseManager:
                 unclaimed_kinds=await store.kinds_waiting(),
                 outbox_since=await store.outbox_lag(),
                 options=self._client._options,
+                visitors=self._client._visitors,
                 most=_MOST,
+                jam=self._client._jam(),
             )
         except StoreError as error:
             return [Finding("database", "error", str(error), "See that the server runs and that its address is right.")]
@@ -397,23 +413,22 @@ class DatabaseManager:
             args, kwargs = read_input(known, input)
             handle = await self._client.start_workflow(known.with_options(instance_id=instance_id), *args, **kwargs)
             started = handle.instance_id
-        await self._note(actor, "start", [(started, workflow)])
+        await self._client._note(actor, "start", [(started, workflow)])
         return Started(started)
 
     async def _start_elsewhere(self, workflow: str, input: dict[str, Any], instance_id: str | None) -> str:
-        """Start what only other apps know: they check the input when they run it."""
-        versions = [
-            version for worker in await self._living() for name, version in json.loads(worker.kinds) if name == workflow
-        ]
+        """Start what only other apps know: they have left a schema, and check the input again when they run it."""
+        versions = await self._living_versions(workflow)
         if not versions:
             raise WorkflowNotFoundError(
                 f"No workflow is called {workflow!r}: no live worker knows it, nor does this process."
             )
-        create = self._client._creation_by_name(workflow, (), input, self._now())
+        schema = (await self._card(workflow, versions[-1])).schema
+        create = self._client._creation_by_name(workflow, (), fitting(workflow, schema, input), self._now())
         create = create._replace(instance_id=instance_id or create.instance_id, version=versions[-1])
         answer = await self._client._write().submit(create)
         if isinstance(answer, Existing):
-            check_same(create, answer)
+            check_same(create, answer, None, hidden=self._client._hides, filled=partial(with_defaults, schema))
         return create.instance_id
 
     async def send_event(
@@ -429,7 +444,7 @@ class DatabaseManager:
         """Send an event, to one instance or to everybody."""
         extensions = {} if to is None else {TARGET: to}
         accepted = await self._client.send_event(type, source, data, subject=subject, extensions=extensions)
-        await self._note(actor, "send_event", [(to, f"{type} {accepted.id}")])
+        await self._client._note(actor, "send_event", [(to, f"{type} {accepted.id}")])
         return Sent(accepted.instance_ids, accepted.duplicate)
 
     async def publish(self, channel: str, data: Any, *, to: str | None = None, actor: str = "") -> Sent:
@@ -438,7 +453,7 @@ class DatabaseManager:
             message = await self._client.publish(channel, data)
         else:
             message = await self._client.send_to(to, channel, data)
-        await self._note(actor, "publish", [(to, f"{channel} {message}")])
+        await self._client._note(actor, "publish", [(to, f"{channel} {message}")])
         return Sent(() if to is None else (to,))
 
     async def preview(self, deed: Deed, instance_id: str) -> Preview:
@@ -448,15 +463,14 @@ class DatabaseManager:
         if deed not in deeds_of(row):
             return Preview(deed, instance_id, (f"is refused: it is {row.status.value}",))
         entries = await self._store.history(instance_id, row.generation, after=0, limit=_DRAWN)
-        code = activities_near(entry.site for entry in entries)
-        undoable = frozenset(name for name, activity in code.items() if activity.undo is not None)
+        undoable = await self._undoable(row, activities_near(entry.site for entry in entries))
         return Preview(deed, instance_id, tuple(_effects(deed, stored, entries, undoable)))
 
     async def do(self, deed: Deed, ids: Sequence[str], *, reason: str | None = None, actor: str = "") -> list[Done]:
         """Do something to instances, each by itself."""
         done = list(await asyncio.gather(*(self._do(deed, one, reason, actor) for one in ids)))
         lines = [(one.instance_id, (reason or "") if one.ok else f"refused: {one.error}") for one in done]
-        await self._note(actor, deed.value, lines)
+        await self._client._note(actor, deed.value, lines)
         return done
 
     async def _do(self, deed: Deed, instance_id: str, reason: str | None, actor: str) -> Done:
@@ -476,7 +490,7 @@ class DatabaseManager:
             raise ConfigurationError("A batch needs a filter: for everything that has not ended, write status:live.")
         batch = BatchRow(self._client._ids.instance_id(now), deed.value, wanted.text, reason, actor, "running", now)
         await self._store.add_batch(batch)
-        await self._note(actor, f"start_batch:{deed.value}", [(None, f"{batch.id} {wanted.text}")])
+        await self._client._note(actor, f"start_batch:{deed.value}", [(None, f"{batch.id} {wanted.text}")])
         self._client._batch_begun()
         return batch_of(batch)
 
@@ -484,7 +498,7 @@ class DatabaseManager:
         """Stop a batch; what is done is done."""
         await self.get_batch(batch_id)
         if await self._store.abort_batch(batch_id, now=self._now()):
-            await self._note(actor, "abort_batch", [(None, batch_id)])
+            await self._client._note(actor, "abort_batch", [(None, batch_id)])
         return await self.get_batch(batch_id)
 
     def batches(self, claimant: str, *, every: float = 2.0) -> Batches:
@@ -498,30 +512,25 @@ class DatabaseManager:
     async def requeue_outbox(self, ids: Sequence[int] | None = None, *, actor: str = "") -> int:
         """Let dead letters be sent again: these, or all; how many."""
         done = await self._client.requeue_outbox(ids)
-        await self._note(actor, "requeue_outbox", [(None, f"{done} events")])
+        await self._client._note(actor, "requeue_outbox", [(None, f"{done} events")])
         return done
 
     async def prune(self, *, older_than: float, actor: str = "") -> int:
         """Delete instances that ended longer ago than these seconds; how many."""
         if not 0 <= older_than < 1e10:
             raise ConfigurationError(f"older_than={older_than!r}: give seconds, 0 or more.")
-        before, deleted = self._now() - round(older_than * MICROS), 0
+        if (now := await self._store.certain_time()) is None:
+            jumped = StoreError(
+                "The clock of the machine that would delete has jumped within the last hour, so how old things are is not "
+                "certain: nothing was deleted. See to it that its date is right, and prune again in an hour."
+            )
+            jumped.retryable = True
+            raise jumped
+        before, deleted = now - round(older_than * MICROS), 0
         while done := await self._store.prune(ended_before=before, limit=_PRUNE):
             deleted += done
-        await self._note(actor, "prune", [(None, f"{deleted} instances that ended {older_than:g} s ago or earlier")])
+        await self._client._note(actor, "prune", [(None, f"{deleted} instances that ended {older_than:g} s ago or earlier")])
         return deleted
-
-    async def _note(self, actor: str, deed: str, lines: Iterable[tuple[str | None, str]]) -> None:
-        """Write down who did what. What was done is done: that it cannot be written down does not undo it."""
-        now = self._now()
-        rows = [Deeded(0, now, actor, deed, instance_id, detail) for instance_id, detail in lines]
-        for row in rows:  # as literals: no line breaks of strangers
-            _audit.info("%s by %r: %r %r", deed, actor, row.instance_id, row.detail)
-        try:
-            if rows:
-                await self._store.note_deeds(rows)
-        except StoreError as error:
-            _audit.error("%s by %r could not be written into the database: %s", deed, actor, error)
 
 
 def _attention(census: Census, workers: Sequence[WorkerSummary]) -> list[Attention]:

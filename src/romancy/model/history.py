@@ -40,6 +40,9 @@ EFFECTS = frozenset(
 )
 """What is done by being committed."""
 
+LIMIT = "timeout"
+"""The name of a timer that goes off in order to stop something (`asyncio.timeout`)."""
+
 
 class Outcome(StrEnum):
     """How an operation ended."""

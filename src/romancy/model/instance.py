@@ -74,6 +74,8 @@ class Loaded:
     inbox: tuple[Mail, ...]
     begun_at: int
     """When the generation began."""
+    losses: int = 0
+    """How many workers it has lost since it last recorded anything."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -174,3 +174,20 @@ def bound_of(bucket: int) -> int:
     """The microseconds at which a place of the histogram ends."""
     power, quarter = divmod(bucket, 4)
     return ((5 + quarter) << power) >> 2
+
+
+@dataclass(frozen=True, slots=True)
+class Jam:
+    """Every slot is held, and no attempt has begun for long: perhaps they wait for what cannot begin."""
+
+    holders: tuple[tuple[str, int], ...]
+    """The activities that hold the slots, and how many each; most first."""
+    waiting: int
+    """How many attempts wait for a slot."""
+    since: int
+    """When the last attempt began."""
+
+    def __str__(self) -> str:
+        """In words."""
+        names = ", ".join(f"{name} ({count})" for name, count in self.holders)
+        return f"{self.waiting} attempts wait for a slot, and every slot is held by {names}"

@@ -222,7 +222,7 @@ class AcceptedEvent:
     source: str
     duplicate: bool
     instance_ids: tuple[str, ...]
-    """The instances it woke or started."""
+    """The instances it started, and those it woke. Who has an earlier event to look at was woken by that."""
 
 
 @dataclass(frozen=True, slots=True)

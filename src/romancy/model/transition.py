@@ -12,7 +12,7 @@ from typing import NamedTuple, TypeAlias
 
 from romancy.model.history import Attempt, Entry
 from romancy.model.status import Status
-from romancy.model.talk import AcceptedEvent, Ask, Deed, Event, Publish, Reply, SendTo, SendToGroup
+from romancy.model.talk import AcceptedEvent, Ask, Deed, Event, Publish, Reply, SendEvent, SendTo, SendToGroup
 
 
 class WaitKind(StrEnum):
@@ -159,6 +159,8 @@ class Request:
     now: int
     reason: str | None = None
     by: str = ""
+    audited: bool = False
+    """Its line in the audit is written in the same commit."""
 
 
 class RequestKind(StrEnum):
@@ -205,6 +207,50 @@ RESULT = "result"
 Own: TypeAlias = Transition | Create | Request | Beat
 """What is written about one instance."""
 Write: TypeAlias = Own | Accept | Post
+
+
+def size_of(write: Write) -> int:
+    """About how many bytes of payloads a write holds. (Called for each: what most steps lack is not looked for.)"""
+    if type(write) is Transition:
+        size = 0
+        for entry in write.history:
+            if entry.value is not None:
+                size += len(entry.value)
+            if entry.input is not None:
+                size += len(entry.input)
+        if write.ending is not None:
+            size += _length(write.ending.output, write.ending.error)
+        if write[FIRST_EXTRA:] != NO_EXTRAS:
+            size += sum(_length(one.error, one.details) for one in write.attempts)
+            size += sum(map(_size_of_deed, write.deeds))
+            size += len(write.recur.input) if write.recur is not None else 0
+        return size
+    match write:
+        case Create():
+            return len(write.input)
+        case Accept():
+            starts = sum(len(create.input) for creates in write.starts for create in creates)
+            return starts + sum(_length(event.data) for event in write.events)
+        case Post():
+            return len(write.deed.message.data)
+        case Beat():
+            return _length(write.attempt.error, write.attempt.details)
+        case _:
+            return 0
+
+
+def _size_of_deed(deed: Deed) -> int:
+    match deed:
+        case SendEvent():
+            return _length(deed.event.data) + sum(len(create.input) for create in deed.starts)
+        case Publish() | SendTo() | SendToGroup():
+            return len(deed.message.data)
+        case _:
+            return 0
+
+
+def _length(*payloads: bytes | None) -> int:
+    return sum([len(one) for one in payloads if one is not None])
 
 
 class Applied(NamedTuple):
@@ -256,6 +302,8 @@ class Existing:
     version: str
     digest: bytes
     status: Status
+    input: bytes | None = None
+    """What it was started with, if only that can tell whether it is the same: its digest is another, or none."""
 
 
 Answer: TypeAlias = Applied | Accepted | Refused | Existing

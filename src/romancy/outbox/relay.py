@@ -151,6 +151,8 @@ class Relay:
                 await self._settle()
         except (StoreError, TimeoutError) as error:  # the claims will end by themselves
             _log.warning("broker %s: what became of the last events could not be written: %s", self.name, error)
+        except Exception:
+            _log.exception("broker %s: what became of the last events could not be written", self.name)
 
     async def _close(self) -> None:
         try:
@@ -174,6 +176,7 @@ class Relay:
                     _log.warning("broker %s: the outbox could not be reached, will try again: %s", self.name, error)
                     await self._rest(self._options.interval)
                 except Exception:  # a relay that no longer looks seems healthy and delivers nothing
+                    self._errors["outbox"] += 1
                     _log.exception("broker %s: the relay failed, will try again", self.name)
                     await self._rest(self._options.interval)
                 finally:
@@ -258,16 +261,18 @@ class Relay:
 
     async def _count(self) -> None:
         now, figures = self._clock.now(), self._figures
-        if now - self._counted_at >= _COUNT_EVERY:
+        if not 0 <= now - self._counted_at < _COUNT_EVERY:  # below nothing, the time was put back
             self._counted_at = now
             figures.waiting, figures.dead = await self._store.count_outbox(self.name, most=_COUNTED)
             figures.oldest_at = await self._store.oldest_outbox(self.name, most=_AGED) if figures.waiting else None
 
     async def _prune(self) -> None:
         now = self._clock.now()
-        if self._options.retention is not None and now - self._pruned_at >= _PRUNE_EVERY:
+        if self._options.retention is not None and not 0 <= now - self._pruned_at < _PRUNE_EVERY:
             self._pruned_at = now
-            before = now - round(self._options.retention * MICROS)
+            if (certain := await self._store.certain_time()) is None:
+                return
+            before = certain - round(self._options.retention * MICROS)
             while await self._store.prune_outbox(self.name, dead_before=before, limit=_PRUNE_LIMIT) == _PRUNE_LIMIT:
                 await asyncio.sleep(0)
 

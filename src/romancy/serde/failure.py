@@ -4,9 +4,9 @@ What a workflow catches live it must catch in replay, so the live path goes thro
 type by name, the message, args, attributes, notes, the cause (or context), the members of a group, the text of the
 traceback, and whether the exception can be rebuilt: decided once, by trying it, so that every later reader agrees.
 
-What cannot be rebuilt comes back as `ActivityError`: classes that cannot be imported, arguments that cannot be stored,
-a `str()` that would differ, and everything that is no `Exception` or cannot pass through a future.
-An attribute that cannot be stored is left out, and a note on the exception says so.
+What cannot be rebuilt comes back as `ActivityError`: classes that cannot be imported, a `str()` that would differ, and
+everything that is no `Exception` or cannot pass through a future.
+Of an argument that cannot be stored the words are kept, and an attribute is left out; a note on the exception says so.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import hashlib
 import sys
 import traceback
 import types
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -24,7 +25,7 @@ from romancy.codec import encoding_of, is_encoded
 from romancy.errors import ActivityError, PayloadError, TerminalError
 from romancy.serde.classes import class_path, find_class
 from romancy.serde.rebuild import fields_of, make, set_field
-from romancy.serde.tagged import decode_data, encode_data, from_tagged, to_tagged
+from romancy.serde.tagged import Unkept, decode_data, encode_data, from_tagged, to_tagged
 
 __all__ = [
     "FailureInfo",
@@ -89,14 +90,19 @@ def describe_failure(raw: bytes) -> FailureInfo:
 
 
 def is_terminal(exc: BaseException) -> bool:
-    """Whether trying again is useless: a `TerminalError`, or an error raised `from` one."""
+    """Whether trying again is useless: a `TerminalError`, an error raised `from` one, or a group that holds either."""
     seen: set[int] = set()
-    link: BaseException | None = exc
-    while link is not None and id(link) not in seen:
+    links: list[BaseException | None] = [exc]
+    while links:
+        link = links.pop()
+        if link is None or id(link) in seen:
+            continue
         if isinstance(link, TerminalError):
             return True
         seen.add(id(link))
-        link = link.__cause__
+        links.append(link.__cause__)
+        if isinstance(link, BaseExceptionGroup):
+            links += cast(BaseExceptionGroup[BaseException], link).exceptions
     return False
 
 
@@ -158,7 +164,8 @@ def _record_state(exc: BaseException, record: _Record) -> list[str]:
     lost: list[str] = []
     record["args"] = None
     try:
-        record["args"] = _stored([cast(Any, exc).message] if _is_group(exc) else list(exc.args))
+        args: list[Any] = [cast(Any, exc).message] if _is_group(exc) else list(exc.args)
+        record["args"] = [_stored_argument(place, value, lost) for place, value in enumerate(args)]
     except Exception as error:
         lost.append(f"args ({_storable(str(error))})")
     attributes = dict(vars(exc))
@@ -168,6 +175,22 @@ def _record_state(exc: BaseException, record: _Record) -> list[str]:
     record["attrs"] = _storable_items(attributes, lost)
     record["fields"] = _storable_items(fields_of(exc), lost)
     return lost
+
+
+def _stored_argument(place: int, value: Any, lost: list[str]) -> Any:
+    """The argument, or else its words: what an exception is must not depend on what it was given to hold."""
+    try:
+        return _stored(value)
+    except Exception as error:
+        lost.append(_storable(f"args[{place}], but as text ({error})"))
+        return to_tagged(Unkept(_words(str, value), _words(repr, value)))
+
+
+def _words(say: Callable[[object], str], value: Any) -> str:
+    try:
+        return _storable(say(value))
+    except Exception:
+        return f"<{class_path(type(value)).replace(':', '.')}>"
 
 
 def _storable_items(values: dict[str, Any], lost: list[str]) -> dict[str, Any]:
@@ -269,8 +292,8 @@ def _rebuild(record: _Record, near: str | None) -> BaseException:
 
 def _same(record: _Record, near: str | None) -> BaseException | None:
     cls = find_class(record["type"], near) if record["rebuild"] else None
-    if cls is None or not issubclass(cls, BaseException):
-        return None
+    if cls is None or not issubclass(cls, Exception) or issubclass(cls, _UNRAISABLE):
+        return None  # nobody has recorded such a one as one that can be rebuilt
     try:
         return _make(cls, record, near)
     except Exception:  # a class that changed since: a replay must not fail for it

@@ -7,7 +7,7 @@ and whatever else pydantic takes by default. So it is read by a plain adapter of
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from types import UnionType
 from typing import Annotated, Any, NotRequired, Union, cast, get_args, get_origin
@@ -76,6 +76,14 @@ def foreign_call(codec: CallCodec, data: bytes | None, *, binary: bool, what: st
     if sole is not None and not _is_argument(value, sole, codec):
         return codec.encode_named({sole: read_as(codec.annotations[sole], value, plain=_is_json(data, binary), what=what)})
     return codec.encode_named(_named(codec, value, what))
+
+
+def mapped_call(
+    codec: CallCodec, data: bytes | None, mapping: Callable[[Any], dict[str, Any]], *, binary: bool, what: str
+) -> bytes:
+    """The arguments that a mapping of the program's own makes of data from outside, encoded as a call."""
+    value = data if binary or data is None else _parsed(data, what)
+    return codec.encode_named(_named(codec, mapping(value), what))
 
 
 def _parsed(data: bytes, what: str) -> Any:

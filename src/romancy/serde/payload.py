@@ -22,12 +22,17 @@ from pydantic_core import PydanticSerializationError, from_json, to_json
 from typing_extensions import TypeVar
 
 from romancy.errors import ConfigurationError, PayloadError, RomancyError
+from romancy.serde.kept import loss
 from romancy.serde.schema import Wire, record_wire, value_wire
 from romancy.serde.signature import Scope, Shape, annotations_of, result_annotation, shape_of
+from romancy.serde.unions import UNTAGGED
 
 T = TypeVar("T", default=Any)
 
 _MAX_COMPLAINTS = 3
+
+_MOST_FRESH = 1_000_000
+"""What was read back when it was written is kept for whoever reads it next, if it is no larger than this."""
 
 # What pydantic puts before the words of a function that it called: ours say enough by themselves.
 _CALLED = re.compile(r"^Error calling function `\w+`: (ValueError: )?")
@@ -45,20 +50,31 @@ class ValueCodec(Generic[T]):
     def __init__(self, annotation: Any, *, what: str) -> None:
         self._annotation = Any if annotation is inspect.Parameter.empty else annotation
         self._what = what
+        self._fresh: tuple[bytes, T] | None = None
 
     def check(self) -> None:
         """Raise ConfigurationError if pydantic cannot read the annotation."""
         _ = self._wire
 
     def encode(self, value: T) -> bytes:
-        """The value as JSON; PayloadError if it is not of the type, or could not be read back."""
-        raw, doubtful = self._write(value)
-        if doubtful:
-            self._read_back(raw, value)
+        """The value as JSON; PayloadError if it is not of the type, or could not be read back as it is."""
+        wire = self._wire
+        try:
+            raw, doubtful = wire.write_value(value)
+        except Exception as error:
+            raise self._refusal(value, error) from error
+        if doubtful or wire.subclasses:
+            seen = self._read_back(raw, value, doubtful)
+            if len(raw) <= _MOST_FRESH:
+                self._fresh = raw, seen
         return raw
 
     def decode(self, raw: bytes) -> T:
         """The value that `encode` wrote, maybe by older code; PayloadError if it does not fit the type."""
+        fresh = self._fresh
+        if fresh is not None and fresh[0] is raw:  # it was read a moment ago, and nobody has seen it
+            self._fresh = None
+            return fresh[1]
         try:
             return self._wire.read(raw)  # type: ignore[no-any-return]
         except RomancyError:
@@ -70,8 +86,12 @@ class ValueCodec(Generic[T]):
 
     def roundtrip(self, value: T) -> tuple[bytes, T]:
         """Encode, and give also the value that everybody will see from now on."""
-        raw, _ = self._write(value)
-        return raw, self._read_back(raw, value)
+        wire = self._wire
+        try:
+            raw, doubtful = wire.write_value(value)
+        except Exception as error:
+            raise self._refusal(value, error) from error
+        return raw, self._read_back(raw, value, doubtful)
 
     def _resolve(self) -> Any:
         return self._annotation
@@ -87,18 +107,14 @@ class ValueCodec(Generic[T]):
                 f"{self._what} is annotated {named}, which pydantic cannot store: {complaint(error)}"
             ) from error
 
-    def _write(self, value: T) -> tuple[bytes, bool]:
-        wire = self._wire
+    def _read_back(self, raw: bytes, value: T, doubtful: bool) -> T:
         try:
-            return wire.write_value(value)
+            seen: T = self._wire.read(raw)
+            if doubtful and value != seen:
+                _refuse_loss(self._wire, raw, value, seen)
         except Exception as error:
             raise self._refusal(value, error) from error
-
-    def _read_back(self, raw: bytes, value: T) -> T:
-        try:
-            return self._wire.read(raw)  # type: ignore[no-any-return]
-        except Exception as error:
-            raise self._refusal(value, error) from error
+        return seen
 
     def _refusal(self, value: T, error: Exception) -> PayloadError:
         expected = "plain JSON" if self._annotation is Any else type_name(self._annotation)
@@ -128,13 +144,16 @@ class CallCodec:
     """The arguments of one function, its context left out, to a JSON object and back.
 
     The object is keyed by parameter, in the order of declaration, with the defaults filled in: changing a default later
-    does not change a call that was made. `what` is how errors call the function: "activity 'charge'".
+    does not change a call that was made. `what` is how errors call the function: "activity 'charge'". `thorough`: models
+    that lack fields are refused when they are written. Otherwise when they are read, by an activity's first attempt.
     """
 
-    def __init__(self, fn: Callable[..., Any], *, what: str) -> None:
+    def __init__(self, fn: Callable[..., Any], *, what: str, thorough: bool = False) -> None:
         self._what = what
         self._shape: Shape = shape_of(fn, what)
         self._scope = Scope(fn)
+        self._thorough = thorough
+        self._fresh: tuple[bytes, dict[str, Any]] | None = None
 
     @property
     def parameters(self) -> tuple[str, ...]:
@@ -172,7 +191,11 @@ class CallCodec:
 
     def encode_named(self, values: dict[str, Any]) -> bytes:
         """The call with these values by parameter, in the order of declaration; what may be left out may be missing."""
-        return self.encode(*self.spread(values))
+        args, kwargs = self.spread(values)
+        try:
+            return self.encode(args, kwargs)
+        except TypeError as error:  # something for `**kwargs` is named as the context is
+            raise PayloadError(f"The arguments given to {self._what} do not fit it: {error}.") from error
 
     def check(self) -> None:
         """Raise ConfigurationError if an annotation cannot be resolved or does not say how to store a value."""
@@ -182,8 +205,10 @@ class CallCodec:
         """The call as JSON; TypeError, in Python's words, for a wrong call, PayloadError for a wrong value."""
         values = self._shape.bind(None, *args, **kwargs)
         raw, doubtful = self._write(values)
-        if doubtful:
-            self._read_back(raw, values)
+        if doubtful or (self._thorough and self._wire.subclasses):
+            seen = self._read_back(raw, values, doubtful)
+            if len(raw) <= _MOST_FRESH:
+                self._fresh = raw, seen
         return raw
 
     def decode(self, raw: bytes) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -191,6 +216,10 @@ class CallCodec:
 
         A parameter that the code has gained since takes its default; one that it has dropped is ignored.
         """
+        fresh = self._fresh
+        if fresh is not None and fresh[0] is raw:  # it was read a moment ago, and nobody has seen it
+            self._fresh = None
+            return self.spread(fresh[1])
         try:
             values: dict[str, Any] = self._wire.read(raw)
         except ValidationError as error:
@@ -204,8 +233,14 @@ class CallCodec:
     def roundtrip(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[bytes, tuple[Any, ...], dict[str, Any]]:
         """Encode, and give also the arguments as the function will see them."""
         values = self._shape.bind(None, *args, **kwargs)
-        raw, _ = self._write(values)
-        return raw, *self.spread(self._read_back(raw, values))
+        raw, doubtful = self._write(values)
+        return raw, *self.spread(self._read_back(raw, values, doubtful))
+
+    def rewritten(self, raw: bytes) -> bytes:
+        """A recorded call as it would be recorded today; PayloadError if it no longer fits."""
+        args, kwargs = self.decode(raw)
+        written, _ = self._write(self._shape.bind(None, *args, **kwargs))
+        return written if self._wire.ordered else without_order(written)
 
     def digest(self, raw: bytes) -> bytes:
         """Eight bytes that tell calls apart, the same in every process for equal arguments."""
@@ -232,9 +267,11 @@ class CallCodec:
         except Exception as error:
             raise self._refusal(values, error) from error
 
-    def _read_back(self, raw: bytes, values: dict[str, Any]) -> dict[str, Any]:
+    def _read_back(self, raw: bytes, values: dict[str, Any], doubtful: bool) -> dict[str, Any]:
         try:
             read: dict[str, Any] = self._wire.read(raw)
+            if doubtful and values != read:
+                _refuse_loss(self._wire, raw, values, read)
         except Exception as error:
             raise self._refusal(values, error) from error
         return read
@@ -275,6 +312,17 @@ class CallCodec:
         return f"argument {path[0]!r} of {self._what}" if path else f"the arguments of {self._what}"
 
 
+class _Lost(Exception):
+    """A value is not read back as it was given."""
+
+
+def _refuse_loss(wire: Wire, raw: bytes, value: Any, seen: Any) -> None:
+    """Raise if what was read back is not what was given. What the type's own validators make of it, it may be."""
+    lost = loss(value, seen)
+    if lost is not None and (lost.ours or wire.write(seen) == raw):
+        raise _Lost(lost)
+
+
 # -- words for errors -------------------------------------------------------------------------------------------------
 
 
@@ -289,13 +337,19 @@ def complaint(error: Exception) -> str:
     """What pydantic found wrong, without its headlines, links and class names."""
     if isinstance(error, ValidationError):
         found = error.errors(include_url=False, include_context=False, include_input=False)
-        lines = [": ".join(filter(None, [".".join(map(str, one["loc"])), one["msg"]])) for one in found]
+        lines = [": ".join(filter(None, [".".join(map(str, filter(_shown, one["loc"]))), one["msg"]])) for one in found]
     elif isinstance(error, PydanticSerializationError):
         lines = [_unwrapped(line) for line in str(error).splitlines() if not line.endswith("serializer warnings:")]
+    elif isinstance(error, _Lost):
+        lines = [str(error)]
     else:
         lines = [f"{type(error).__name__}: {error}".partition("\n")[0]]  # pydantic adds advice for its own users
     more = len(lines) - _MAX_COMPLAINTS
     return "; ".join(lines[:_MAX_COMPLAINTS]) + (f"; and {more} more" if more > 0 else "")
+
+
+def _shown(step: object) -> bool:
+    return step != UNTAGGED
 
 
 def _unwrapped(line: str) -> str:

@@ -6,19 +6,24 @@ hashes. None of that is right for a record that another process reads. So the co
 - `config` says base64 for bytes and keeps NaN, in every model too (a model's own config would win otherwise);
 - sets are written sorted, so that equal values have equal bytes in every process;
 - where the annotation says `Any`, the value must be one that JSON can say: `plain_json` looks before pydantic guesses;
+- unions whose choices look alike in JSON get a tag where it is needed (`unions`);
+- what a dataclass sets outside `__init__` is read as it was written;
 - a pydantic secret is refused: it would be stored as stars.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, cast
 
 from pydantic import Secret, SecretBytes, SecretStr, TypeAdapter
 from pydantic_core import CoreSchema, SchemaSerializer, SchemaValidator, core_schema, to_json
+
+from romancy.serde.unions import Part, Union, is_ambiguous
 
 # A core schema is a dict that names its "type"; the typed dicts of pydantic_core are too many to be useful here.
 Node = dict[str, Any]
@@ -42,6 +47,11 @@ _SCALARS = frozenset({str, int, float, bool, type(None)})
 _FAST: tuple[Any, ...] = (str, int, float, bool)  # a tuple: annotations need not be hashable
 
 
+_MOST_DIGITS = 4300
+"""Python's limit for the digits of a whole number, which the JSON reader has too."""
+_DIGITS = b"0123456789"
+
+
 @dataclass(frozen=True, slots=True)
 class Wire:
     """A writer and a reader of one type.
@@ -50,33 +60,56 @@ class Wire:
     `ordered`: equal values have equal bytes (False: there are sets, and pydantic-core would not let us sort them).
     `scalars`: the exact types of the fields where all are numbers, texts or flags. Values of just these types cannot be
     wrong, and pydantic's own check of that (`warnings`) costs more than all the rest of writing them.
+    `subclasses`: of the models and dataclasses in it. A value may be of a subclass, whose fields pydantic leaves out without
+    a word. Where there are models at all, one may lack fields (`model_construct`), which are left out likewise.
     """
 
     serializer: SchemaSerializer
+    write: Callable[[Any], bytes]
     read: Callable[[bytes], Any]
     certain: bool
     ordered: bool
     scalars: tuple[type, ...] | None = None
-
-    def write(self, value: Any) -> bytes:
-        return self.serializer.to_json(value, by_alias=False, round_trip=True, warnings="error")
+    subclasses: tuple[Callable[[], list[type]], ...] = ()
 
     def write_record(self, values: dict[str, Any]) -> tuple[bytes, bool]:
         """The bytes, and whether only reading can tell that they were worth writing."""
         if tuple(map(type, values.values())) == self.scalars:
-            return self.serializer.to_json(values), False
-        raw = self.write(values)
-        return raw, self._must_try(raw)
+            raw = self.serializer.to_json(values)
+        else:
+            raw = self.write(values)
+            if self._must_try(raw):
+                return raw, True
+        return raw, len(raw) > _MOST_DIGITS and has_long_number(raw)
 
     def write_value(self, value: Any) -> tuple[bytes, bool]:
         """The bytes, and whether only reading can tell that they were worth writing."""
         if self.scalars is not None and type(value) is self.scalars[0]:
-            return self.serializer.to_json(value), False
-        raw = self.write(value)
-        return raw, self._must_try(raw)
+            raw = self.serializer.to_json(value)
+        else:
+            raw = self.write(value)
+            if self._must_try(raw):
+                return raw, True
+        return raw, len(raw) > _MOST_DIGITS and has_long_number(raw)
 
     def _must_try(self, raw: bytes) -> bool:
-        return not self.certain or b"null" in raw  # pydantic writes None for any type, silently
+        if not self.certain or b"null" in raw:  # pydantic writes None for any type, silently
+            return True
+        for subclasses in self.subclasses:  # noqa: SIM110  a loop is quicker. One may be defined at any time.
+            if subclasses():
+                return True
+        return False
+
+
+def has_long_number(raw: bytes) -> bool:
+    """There may be a number of more digits than can be read. One in every so many bytes is looked at: it has one of them."""
+    for place in range(_MOST_DIGITS, len(raw), _MOST_DIGITS):
+        if raw[place] in _DIGITS:
+            before, after = raw[place - _MOST_DIGITS : place], raw[place : place + _MOST_DIGITS + 1]
+            digits = len(before) - len(before.rstrip(_DIGITS)) + len(after) - len(after.lstrip(_DIGITS))
+            if digits > _MOST_DIGITS:
+                return True
+    return False
 
 
 def value_wire(annotation: Any) -> Wire:
@@ -121,28 +154,54 @@ _REBUILDS = _accepts_rebuild()
 
 
 def _build(schema: Node, annotations: tuple[Any, ...]) -> Wire:
-    rewriter = _Rewriter()
-    copy = cast(CoreSchema, rewriter.copy(schema))
-    config = cast(core_schema.CoreConfig, _CONFIG)
-    flags: dict[str, Any] = {"_use_prebuilt": False} if _REBUILDS else {}
+    rewriter = _Rewriter(schema)
+    copy = rewriter.whole()
     scalars = annotations if annotations and all(one in _FAST for one in annotations) else None
-    validator = cast(Any, SchemaValidator)(copy, config, **flags)
+    serializer, validator = _serializer(copy), _validator(copy)
     return Wire(
-        serializer=cast(Any, SchemaSerializer)(copy, config, **flags),
+        serializer=serializer,
+        write=partial(serializer.to_json, by_alias=False, round_trip=True, warnings="error"),
         # Scalars have no aliases; to say so takes a while, at each of them.
         read=validator.validate_json if scalars else partial(validator.validate_json, by_alias=False, by_name=True),
         certain=rewriter.certain and _REBUILDS,
         ordered=_REBUILDS or not rewriter.sets,
         scalars=scalars,
+        subclasses=tuple([cls.__subclasses__ for cls in rewriter.classes]),
     )
+
+
+def _serializer(schema: Node) -> SchemaSerializer:
+    flags: dict[str, Any] = {"_use_prebuilt": False} if _REBUILDS else {}
+    return cast(SchemaSerializer, cast(Any, SchemaSerializer)(schema, _CONFIG, **flags))
+
+
+def _validator(schema: Node) -> SchemaValidator:
+    flags: dict[str, Any] = {"_use_prebuilt": False} if _REBUILDS else {}
+    return cast(SchemaValidator, cast(Any, SchemaValidator)(schema, _CONFIG, **flags))
 
 
 class _Rewriter:
     """Copies a core schema, changing what must change, and notes on the way what it has seen."""
 
-    def __init__(self) -> None:
+    def __init__(self, schema: Node) -> None:
         self.certain = True
         self.sets = False
+        self.classes: dict[type, None] = {}
+        self._schema = schema
+        self._definitions: Mapping[str, Node] = {one["ref"]: one for one in schema.get("definitions", ())}
+        self._copied: list[Node] = []
+
+    def whole(self) -> Node:
+        """The copy of the whole schema."""
+        copy: Node = self.copy(self._schema)
+        self._copied = copy.get("definitions", [])
+        return copy
+
+    def part(self, node: Node) -> Part:
+        """A writer and a reader of a part of the copy, once that is complete."""
+        whole = {"type": "definitions", "schema": node, "definitions": self._copied} if self._copied else node
+        write = partial(_serializer(whole).to_json, by_alias=False, round_trip=True, warnings="error")
+        return Part(write, partial(_validator(whole).validate_json, by_alias=False, by_name=True))
 
     def copy(self, value: Any) -> Any:
         parts: Any = value  # `value` itself would be narrowed to a dict of unknown things
@@ -158,6 +217,8 @@ class _Rewriter:
         if not isinstance(node.get("type"), str):  # not a node but nodes by name, and a field may be named "type"
             return {name: self.copy(part) for name, part in node.items()}
         self.certain = self.certain and is_certain(node)
+        if node["type"] in ("model", "dataclass"):
+            self.classes[node["cls"]] = None
         copy = {key: value if key in _OPAQUE or key == "config" else self.copy(value) for key, value in node.items()}
         if node["type"] in _CONFIGURED:
             copy["config"] = {k: v for k, v in node.get("config", {}).items() if k not in _LOSSY_CONFIG} | _CONFIG
@@ -172,9 +233,14 @@ class _Rewriter:
                 return node if "serialization" in node else {**node, "serialization": _sorting(node)}
             case "dict" if node.get("keys_schema", _ANY)["type"] in ("any", "str"):
                 # For str too: pydantic writes replacement characters for a lone surrogate in a key, silently.
-                return {**node, "keys_schema": {**node.get("keys_schema", _ANY), "serialization": _calling(_text_key)}}
+                keys = node.get("keys_schema", _ANY)
+                return {**node, "keys_schema": {**keys, "serialization": _calling(_text_key, "always")}}
             case "any" if "serialization" not in node:
                 return {**node, "serialization": _calling(plain_json)}
+            case "dataclass-field" if node.get("init") is False:
+                return {**node, "init": True}
+            case "union" if "serialization" not in node and is_ambiguous(node, self._definitions):
+                return Union(node, self._definitions, self.part, _CONFIG).schema()
             case _:
                 return node
 
@@ -182,8 +248,8 @@ class _Rewriter:
 _ANY: Node = {"type": "any"}
 
 
-def _calling(function: Any) -> Any:
-    return core_schema.plain_serializer_function_ser_schema(function, when_used="unless-none")
+def _calling(function: Any, when: Any = "unless-none") -> Any:
+    return core_schema.plain_serializer_function_ser_schema(function, when_used=when)
 
 
 def _sorting(node: Node) -> Any:
@@ -225,11 +291,14 @@ def _look(value: Any, depth: int) -> None:
     parts: Any = value
     if isinstance(value, dict):
         for key, item in parts.items():
-            _text_key(key)
-            _look(item, depth + 1)
+            if type(key) is not str or not key.isascii():
+                _text_key(key)
+            if type(item) not in _SCALARS:
+                _look(item, depth + 1)
     elif isinstance(value, list | tuple):
         for item in parts:
-            _look(item, depth + 1)
+            if type(item) not in _SCALARS:
+                _look(item, depth + 1)
     elif isinstance(value, bytes | bytearray | memoryview):
         raise ValueError("JSON has no bytes: annotate the parameter as bytes (or the result, if it is one)")
     elif isinstance(value, set | frozenset):
@@ -276,11 +345,14 @@ _CERTAIN_CONFIG = frozenset({
 
 def is_certain(node: Node) -> bool:
     """Whether this node, its parts aside, can read whatever it has written: known kind, no constraint, no function."""
-    if node["type"] not in _CERTAIN_TYPES or node.get("init") is False:
+    if node["type"] not in _CERTAIN_TYPES:
         return False
+    if node["type"] == "dataclass" and any(not field.init for field in dataclasses.fields(node["cls"])):
+        return False  # `__post_init__` may set them anew
     if node["type"] == "typed-dict" and "cls" in node:  # the user's; the record of a call has no class
         return False
     if node["type"] == "dict" and node.get("keys_schema", _ANY)["type"] not in ("any", "str"):
         return False
-    said = {key for key, value in node.items() if value}
+    # 0 and "" are constraints as any other; an option that is off says nothing, unless it allows something.
+    said = {key for key, value in node.items() if value is not None and (value is not False or key.startswith("allow"))}
     return said <= _CERTAIN_KEYS and set(node.get("config", ())) <= _CERTAIN_CONFIG

@@ -29,6 +29,21 @@ _TAG = "$"
 _MAX_DEPTH = 60  # each level may need three of the JSON reader's two hundred
 
 
+class Unkept(str):
+    """The words of a value that cannot be stored, in its place: `str()` and `repr()` are those of the value."""
+
+    shown: str
+
+    def __new__(cls, text: str, shown: str = "") -> Unkept:
+        """What the value says of itself, and how it is shown among others."""
+        self = super().__new__(cls, text)
+        self.shown = shown
+        return self
+
+    def __repr__(self) -> str:
+        return self.shown
+
+
 class _Form(NamedTuple):
     """How one type is written under its tag, and read."""
 
@@ -72,6 +87,14 @@ def _read_timedelta(parts: list[int]) -> timedelta:
     return timedelta(parts[0], parts[1], parts[2])
 
 
+def _write_unkept(value: Unkept) -> list[str]:
+    return [str(value), value.shown]
+
+
+def _read_unkept(parts: list[str]) -> Unkept:
+    return Unkept(parts[0], parts[1])
+
+
 _FORMS: dict[type[Any], _Form] = {
     bytes: _Form(_write_bytes, base64.b64decode),
     bytearray: _Form(_write_bytes, _read_bytearray),
@@ -81,6 +104,7 @@ _FORMS: dict[type[Any], _Form] = {
     Decimal: _Form(str, Decimal),
     time: _Form(_write_moment, _read_time),
     timedelta: _Form(_write_timedelta, _read_timedelta),
+    Unkept: _Form(_write_unkept, _read_unkept),
     UUID: _Form(str, UUID),
 }
 _FORMS_BY_TAG: dict[str, _Form] = {kind.__name__: form for kind, form in _FORMS.items()}

@@ -24,6 +24,7 @@ from romancy.errors import PayloadError
 from romancy.model.talk import Event, Message, ReceivedEvent, ReceivedMessage
 from romancy.serde.foreign import read_as
 from romancy.serde.payload import complaint, without_order
+from romancy.serde.schema import has_long_number
 
 ATTRIBUTES = frozenset({"id", "source", "type", "specversion", "subject", "time", "datacontenttype", "dataschema"})
 """The names that CloudEvents gives a meaning; all others are extensions."""
@@ -54,7 +55,10 @@ def external_data(value: Any, what: str) -> Data:
     look = _Look()
     try:
         look.at(value, 0)
-        return Data(to_json(value), binary=False, ordered=look.ordered)
+        raw = to_json(value)
+        if has_long_number(raw):
+            from_json(raw)  # it says what is wrong
+        return Data(raw, binary=False, ordered=look.ordered)
     except _Unsayable as error:
         place = "".join(f".{step}" for step in error.path)
         raise PayloadError(f"{what} cannot be stored: {place.removeprefix('.') or 'it'} {error.why}") from error
@@ -94,6 +98,8 @@ class _Look:
             raise _Unsayable(f"is nested deeper than {_MAX_DEPTH} levels, or contains itself")
         for step, part in self._parts(value):
             try:
+                if step is None:
+                    raise _Unsayable("has a name that is None, which would be read as the text None")
                 if type(step) is str and not step.isascii():
                     _check_text(step)
                 self.at(part, depth + 1)

@@ -89,6 +89,8 @@ class CodedStore:
         self._coder = coder
         self._kept: dict[int, _Kept] = {}
         self._swept_at: int | None = None
+        self._strange: set[str] = set()
+        """The blobs of no known instance that the last sweep has seen."""
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)
@@ -140,7 +142,7 @@ class CodedStore:
             kinds = {ask.entry.op: ask.entry.kind for ask in write.asks}
             return answer._replace(replies=tuple([self._reply(reply, kinds) for reply in answer.replies]))
         if isinstance(answer, Existing) and isinstance(write, Create):
-            return self._existing(write, answer)
+            return await self._existing(write, answer)
         return answer
 
     def _reply(self, reply: Reply, kinds: Mapping[str, Kind]) -> Reply:
@@ -149,14 +151,18 @@ class CodedStore:
             return reply
         return replace(reply, value=self._coder.as_far_as_possible(reply.value, place))
 
-    def _existing(self, create: Create, found: Existing) -> Existing:
-        return replace(found, digest=_In(self._coder).digest(found.digest, ("digest", create.instance_id)))
+    async def _existing(self, create: Create, found: Existing) -> Existing:
+        found = replace(found, digest=_In(self._coder).digest(found.digest, ("digest", create.instance_id)))
+        if found.input is None or (found.digest == create.digest and found.digest):
+            return replace(found, input=None)
+        into = await self._fetched([found.input])
+        return replace(found, input=into(found.input, "input", create.instance_id, "1"))
 
     async def begin_on(self, connection: object, create: Create) -> Answer:
         """A new instance in somebody's transaction."""
         encoded = await self._put_out(lambda out: out.create(create))
         answer = await self._inner.begin_on(connection, encoded)
-        return self._existing(create, answer) if isinstance(answer, Existing) else answer
+        return await self._existing(create, answer) if isinstance(answer, Existing) else answer
 
     async def say_on(self, connection: object, deed: Said, *, now: int) -> Refused | None:
         """Say something in somebody's transaction."""
@@ -182,7 +188,7 @@ class CodedStore:
         now = self._inner.now()
         if self._swept_at is None:
             self._swept_at = now
-        elif now - self._swept_at >= _SWEEP_EVERY:
+        elif not 0 <= now - self._swept_at < _SWEEP_EVERY:  # below nothing, the time was put back
             self._swept_at = now
             await self.sweep_blobs()
         return forgotten
@@ -199,7 +205,7 @@ class CodedStore:
         generation = found.row.generation
         return replace(
             found,
-            input=into(found.input, "input", instance_id) or b"",
+            input=into(found.input, "input", instance_id, str(generation)) or b"",
             history=tuple([into.entry(instance_id, generation, entry) for entry in entries]),
             attempts=tuple([into.attempt(instance_id, generation, one) for one in attempts]),
             inbox=tuple([into.mail(instance_id, mail) for mail in mails]),
@@ -216,10 +222,16 @@ class CodedStore:
         found = await self._inner.endings(ids)
         raws = [raw for one in found.values() if one is not None for raw in (one[1].output, one[1].error)]
         into = await self._fetched(raws)
+        generations = await self._generations([instance_id for instance_id, one in found.items() if one is not None])
         return {
-            instance_id: None if one is None else (one[0], into.ending(instance_id, one[1]))
+            instance_id: None if one is None else (one[0], into.ending(instance_id, generations[instance_id], one[1]))
             for instance_id, one in found.items()
         }
+
+    async def _generations(self, ids: Sequence[str]) -> dict[str, str]:
+        """In which generation instances are, as their payloads are bound to it."""
+        standings = await self._inner.standings(ids) if ids else {}
+        return {one: str(standings[one].generation) if one in standings else "" for one in ids}
 
     async def claim_outbox(
         self, broker: str, claimant: str, *, now: int, until: int, limit: int
@@ -288,11 +300,12 @@ class CodedStore:
     async def contents(self, ids: Sequence[str]) -> dict[str, Content]:
         """Arguments and errors to be searched; those in blobs are too large for that."""
         found = await self._inner.contents(ids)
+        generations = await self._generations(list(found))
         into = _In(self._coder)
         return {
             instance_id: Content(
-                None if self._coder.blob_of(one.input) else into(one.input, "input", instance_id),
-                None if self._coder.blob_of(one.error) else into(one.error, "error", instance_id),
+                None if self._coder.blob_of(one.input) else into(one.input, "input", instance_id, generations[instance_id]),
+                None if self._coder.blob_of(one.error) else into(one.error, "error", instance_id, generations[instance_id]),
             )
             for instance_id, one in found.items()
         }
@@ -301,7 +314,11 @@ class CodedStore:
         """What the given instances failed with."""
         found = await self._inner.errors(ids)
         into = await self._fetched(found.values())
-        return {instance_id: into(raw, "error", instance_id) or raw for instance_id, raw in found.items()}
+        generations = await self._generations(list(found))
+        return {
+            instance_id: into(raw, "error", instance_id, generations[instance_id]) or raw
+            for instance_id, raw in found.items()
+        }
 
     # --- blobs
 
@@ -330,9 +347,11 @@ class CodedStore:
     async def sweep_blobs(self) -> int:
         """Delete blobs of instances and generations that are gone, if they are old; how many.
 
-        A young one may belong to something that is about to be committed.
+        A young one may belong to something that is about to be committed. Its age is by the clock of whoever keeps it, which
+        may be wrong: one of an instance that is not known goes only if the last sweep has seen it, too, and did not know it.
         """
         offload, deleted = self._coder.offload, 0
+        before_that, self._strange = self._strange, set()
         if offload is None:
             return deleted
         before = self._inner.now() / MICROS - offload.grace
@@ -341,7 +360,12 @@ class CodedStore:
                 homes = {key: home for key, written_at in page if written_at < before and (home := home_of(key)) is not None}
                 standings = await self._inner.standings(sorted({home.instance_id for home in homes.values()}))
                 for key, home in homes.items():
-                    if await self._is_gone(home, standings.get(home.instance_id)):
+                    standing = standings.get(home.instance_id)
+                    if standing is None:
+                        self._strange.add(key)
+                        if key not in before_that:
+                            continue
+                    if await self._is_gone(home, standing):
                         if isinstance(error := await _called("delete a blob", offload.blobs.delete, key), StoreError):
                             raise error
                         deleted += 1
@@ -383,7 +407,7 @@ class _Out:
         """A new instance."""
         home = Home(create.instance_id, 1)
         return create._replace(
-            input=self._value(create.input, home, "input", create.instance_id),
+            input=self._value(create.input, home, "input", create.instance_id, "1"),
             digest=self._small(create.digest, "digest", create.instance_id),
             ending=self._ending(home, create.ending),
         )
@@ -399,7 +423,8 @@ class _Out:
         recur = write.recur
         if recur is not None:
             following = Home(write.instance_id, write.generation + 1)
-            recur = replace(recur, input=self._value(recur.input, following, "input", write.instance_id))
+            place = ("input", write.instance_id, str(following.generation))
+            recur = replace(recur, input=self._value(recur.input, following, *place))
         return write._replace(
             history=tuple([self._entry(home, entry) for entry in write.history]),
             attempts=tuple([self._attempt(home, attempt) for attempt in write.attempts]),
@@ -437,11 +462,11 @@ class _Out:
     def _ending(self, home: Home, ending: Ending | None) -> Ending | None:
         if ending is None:
             return None
-        output, error, whose = ending.output, ending.error, home.instance_id
+        output, error, whose = ending.output, ending.error, (home.instance_id, str(home.generation))
         return replace(
             ending,
-            output=None if output is None else self._value(output, home, "output", whose),
-            error=None if error is None else self._value(error, home, "error", whose),
+            output=None if output is None else self._value(output, home, "output", *whose),
+            error=None if error is None else self._value(error, home, "error", *whose),
         )
 
     def _value(self, raw: bytes, home: Home, *place: str) -> bytes:
@@ -487,19 +512,20 @@ class _In:
             return mail
         return replace(mail, body=self(mail.body, *mail_place(instance_id, mail.op)))
 
-    def ending(self, instance_id: str, ending: Ending) -> Ending:
+    def ending(self, instance_id: str, generation: str, ending: Ending) -> Ending:
         """How an instance ended."""
-        output, error = self(ending.output, "output", instance_id), self(ending.error, "error", instance_id)
+        output = self(ending.output, "output", instance_id, generation)
+        error = self(ending.error, "error", instance_id, generation)
         return replace(ending, output=output, error=error)
 
     def stored(self, stored: Stored) -> Stored:
         """An instance with its payloads."""
-        instance_id = stored.row.instance_id
+        instance_id, generation = stored.row.instance_id, str(stored.row.generation)
         return replace(
             stored,
-            input=self(stored.input, "input", instance_id) or b"",
-            output=self(stored.output, "output", instance_id),
-            error=self(stored.error, "error", instance_id),
+            input=self(stored.input, "input", instance_id, generation) or b"",
+            output=self(stored.output, "output", instance_id, generation),
+            error=self(stored.error, "error", instance_id, generation),
             waits=self.waits(instance_id, stored.waits),
         )
 

@@ -6,7 +6,8 @@ Rules every store keeps:
 - A batch is one transaction. A write that cannot be made (old epoch, wrong state, data the database refuses) is answered
   alone; its neighbours commit.
 - `now` is always given by the caller and is the database's time in microseconds (`Store.now`), so that tests own the clock.
-- Failures of the database itself are `StoreError`; `retryable` says whether the same call may succeed later.
+- Failures of the database itself are `StoreError`; `retryable` says whether the same call may succeed later. A batch may
+  break off between two transactions: what is not written then is answered `Unwritten`, what is written as always.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from __future__ import annotations
 import builtins
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from romancy.errors import StoreError
 from romancy.model.history import Attempt, Entry
@@ -52,6 +53,15 @@ class Runnable:
     code: str = ""
 
 
+class Swept(NamedTuple):
+    """What became of the instances of dead workers."""
+
+    freed: int
+    """How many are no longer theirs."""
+    paused: tuple[tuple[str, str], ...] = ()
+    """Those of them that have lost too many workers: their ids, and why each was paused."""
+
+
 @dataclass(frozen=True, slots=True)
 class JournalEntry:
     """A line of an instance's journal: who owned it when, cold replays, operators' deeds."""
@@ -60,6 +70,14 @@ class JournalEntry:
     note: Note
     worker: str
     epoch: int
+
+
+class Unwritten(StoreError):
+    """The answer to a write that was not made because its batch broke off. It can be made again, and why may be known."""
+
+    def __init__(self, why: Exception) -> None:
+        super().__init__(str(why))
+        self.why = why
 
 
 class Pulse(Protocol):
@@ -89,6 +107,10 @@ class Store(Protocol):
         """The database's time in microseconds."""
         ...
 
+    async def certain_time(self) -> int | None:
+        """The same, asked anew: by it what is old is deleted. None while the date may be wrong: then nothing is."""
+        ...
+
     async def migrations(self) -> builtins.list[tuple[str, bool]]:
         """Each migration of the schema by its name, and whether the database has it. The store need not be open."""
         ...
@@ -107,8 +129,13 @@ class Store(Protocol):
         """How many batches it is worth to have under way at a time."""
         ...
 
+    @property
+    def patience(self) -> float:
+        """Seconds within which a call is answered, be it by an error."""
+        ...
+
     async def commit(self, batch: Sequence[Write]) -> list[Answer | StoreError]:
-        """Write a batch in one transaction; one answer for each write, in order."""
+        """Write a batch, each write all or not at all; one answer for each write, in order."""
         ...
 
     async def claim(
@@ -120,10 +147,12 @@ class Store(Protocol):
         limit: int,
         ids: Sequence[str] | None = None,
         blocked: bool = False,
+        blocked_before: int = 0,
     ) -> list[Row]:
         """Take up to `limit` unowned instances that are due, oldest first, raising their epochs; only `ids` if given.
 
-        With `blocked`, take instances that other code than ours could not run instead.
+        With `blocked`, take instances that other code than ours could not run instead, and those that any code could not
+        run before a time.
         """
         ...
 
@@ -131,8 +160,11 @@ class Store(Protocol):
         """Give back everything the worker owns, at once claimable, and strike the worker off."""
         ...
 
-    async def sweep(self, dead: Sequence[tuple[str, int]], *, now: int, limit: int) -> int:
-        """Free up to `limit` instances of workers whose heartbeat still is the one given; strike off the empty ones."""
+    async def sweep(self, dead: Sequence[tuple[str, int]], *, now: int, limit: int, max_losses: int | None = None) -> Swept:
+        """Free up to `limit` instances of workers whose heartbeat still is the one given; strike off the empty ones.
+
+        With `max_losses`, an instance that has lost so many workers without recording anything in between is paused.
+        """
         ...
 
     async def strand(self, kinds: Sequence[Runnable], *, due_before: int, now: int, limit: int) -> int:
@@ -143,8 +175,10 @@ class Store(Protocol):
         """Record a worker's incarnation."""
         ...
 
-    async def save_source(self, code: str, workflow: str, version: str, source: str, *, now: int) -> None:
-        """Keep a workflow's source, once for each fingerprint."""
+    async def save_source(
+        self, code: str, workflow: str, version: str, source: str, *, now: int, replace: bool = False
+    ) -> None:
+        """Keep a workflow's source, once for each fingerprint; `replace`: the last one."""
         ...
 
     async def save_handlers(self, handlers: Sequence[tuple[str, str, bool]], *, now: int) -> None:

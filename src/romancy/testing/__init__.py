@@ -10,11 +10,12 @@ environment for everything that was imported: `async with romancy_env as env`.
 """
 
 from romancy.crash import POINTS, SimulatedCrash
-from romancy.testing.environment import TestEnvironment, VirtualClock
+from romancy.testing.environment import CrashPointNotReached, TestEnvironment, VirtualClock
 from romancy.testing.histories import RecordedHistory, Replayed, record_history, replay_history
 
 __all__ = [
     "POINTS",
+    "CrashPointNotReached",
     "RecordedHistory",
     "Replayed",
     "SimulatedCrash",

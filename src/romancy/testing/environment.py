@@ -4,22 +4,32 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 import tempfile
+import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from romancy.app import App
 from romancy.authoring.durations import Duration, micros
 from romancy.authoring.workflow import Workflow
 from romancy.clock import to_datetime, to_micros
-from romancy.core import guard
+from romancy.core.commands import Cancelled, Fail, Finish, Issue, Recur, Verdict
+from romancy.core.loop import Run
 from romancy.crash import POINTS, SimulatedCrash
-from romancy.errors import ConfigurationError, DeterminismViolationError, InvalidWorkflowStateError
-from romancy.testing.histories import RecordedHistory, record_history, replay_history
+from romancy.errors import (
+    ConfigurationError,
+    DeterminismViolationError,
+    InvalidWorkflowStateError,
+    PayloadError,
+    WorkflowNotFoundError,
+)
+from romancy.model.history import Entry, Outcome
+from romancy.testing.histories import RecordedHistory, record_history, replayed
 from romancy.worker.alarms import Alarms
 from romancy.worker.host import Host
 from romancy.worker.worker import WorkerOptions
@@ -28,8 +38,24 @@ _BEGINNING = datetime(2030, 1, 1, tzinfo=UTC)
 _FOR_EVER = 1e9
 _QUIET_ROUNDS = 3
 """How many rounds of the event loop must pass without work before the app counts as settled."""
+_ADDRESS = re.compile("0x[0-9a-f]{6,}")
+"""Where an object lies, in the text of an exception: no part of what it says."""
 _PATIENT_ROUNDS = 50
 """As many rounds of a millisecond while activities run: one that does nothing for so long waits, and time may pass."""
+
+
+class CrashPointNotReached(UserWarning):
+    """A test asked for a crash that never came: it has shown nothing about one."""
+
+
+class _Crash(NamedTuple):
+    """Where the process is to die."""
+
+    point: str
+    """Empty: at a point of any name."""
+    nth: int
+    before: int
+    """How many such points had been passed when the test asked for it."""
 
 
 class VirtualClock:
@@ -65,7 +91,7 @@ class _TestApp(App):
         self._crash_point = environment._reached
 
     def _alarms(self) -> Alarms:
-        return _VirtualAlarms(self._clock)
+        return _VirtualAlarms(self._clock.now)
 
     def _worker_options(self) -> WorkerOptions:
         return replace(super()._worker_options(), horizon=_FOR_EVER, block_warning=0.0)
@@ -102,8 +128,9 @@ class TestEnvironment:
 
     Time passes at once, and only while somebody awaits a result, or by `advance`. Activities run in real time; one that does
     nothing for 50 milliseconds counts as waiting, so that its timeout can come. `replay_always` drops every waiting
-    instance from memory and replays each history after every commit, to find code that is not deterministic. Blocking I/O in
-    workflow code is refused.
+    instance from memory and replays each history after every commit, the last one too, to find code that is not
+    deterministic. What would not be the same in a replay (clocks, chance, files, blocking I/O) is refused in workflow code,
+    unless `guard` says otherwise.
     """
 
     __test__ = False  # not a class of tests, whatever its name says to pytest
@@ -117,7 +144,6 @@ class TestEnvironment:
         replay_always: bool = False,
         **options: Any,
     ) -> None:
-        guard.install()
         self.clock = VirtualClock(start)
         self.replay_always = replay_always
         self.reached: list[str] = []
@@ -125,15 +151,17 @@ class TestEnvironment:
         self.crashes = 0
         self.violations: list[str] = []
         """What `replay_always` found."""
+        self._replays: set[asyncio.Task[Any]] = set()
         self._folder: tempfile.TemporaryDirectory[str] | None = None
         self._crashed = asyncio.Event()
-        self._plan: list[tuple[str, int]] = []
+        self._plan: list[_Crash] = []
         self._keeper: asyncio.Task[None] | None = None
         self._dying = False
         self._starting = False
         self._restarting = asyncio.Lock()
         if replay_always:
             options.setdefault("cache_size", 0)
+        options.setdefault("guard", "raise")
         options.setdefault("listen_notify", False)  # nothing happens unasked: no hint comes from a server, now or later
         self.app: App = _TestApp(self, database or self._own_place(), workflows=workflows, **options)
 
@@ -152,17 +180,21 @@ class TestEnvironment:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._plan.clear()
+        plan, self._plan = self._plan, []
         if self._keeper is not None:
             async with self._restarting:  # a process that comes up is let come up: half of one could not be shut down
                 self._keeper.cancel()
             await asyncio.wait({self._keeper})
         self._crashed.clear()
+        if self._replays:
+            await asyncio.wait(self._replays)  # what ended last is checked too
         await self.app.shutdown()
         if self._folder is not None:
             self._folder.cleanup()
         if self.violations and error is None:
             raise DeterminismViolationError("; ".join(self.violations))
+        if error is None:
+            self._report_missed(plan)
 
     async def restart(self) -> None:
         """Let the process die, as `kill -9` would, and start another on the same database."""
@@ -204,6 +236,8 @@ class TestEnvironment:
     async def _settled(self) -> bool:
         """As `settle`; False as soon as the process has died."""
         quiet, passed = 0, -1
+        if self.app._finder is not None:
+            self.app._finder.look()  # for what came past the app: a transaction of the caller's own, a client
         while quiet < (_PATIENT_ROUNDS if self._worker_busy() else _QUIET_ROUNDS):
             await asyncio.sleep(0.001 if self._worker_busy() else 0)
             if self._crashed.is_set():
@@ -257,18 +291,33 @@ class TestEnvironment:
         """Let the process die when it passes `point` for the nth time from now on. A new one takes over."""
         if point not in POINTS:
             raise ConfigurationError(f"There is no crash point {point!r}. There are: {', '.join(POINTS)}.")
-        self._plan.append((point, self.reached.count(point) + nth))
+        self._plan.append(_Crash(point, nth, self.reached.count(point)))
 
     def crash_at_step(self, number: int) -> None:
         """Let the process die when it passes its nth crash point of any name from now on."""
-        self._plan.append(("", len(self.reached) + number))
+        self._plan.append(_Crash("", number, len(self.reached)))
+
+    def _passed_since(self, crash: _Crash) -> int:
+        """How many points that a crash was planned for have been passed since it was."""
+        return (self.reached.count(crash.point) if crash.point else len(self.reached)) - crash.before
+
+    def _report_missed(self, plan: Sequence[_Crash]) -> None:
+        for crash in plan:
+            passed = self._passed_since(crash)
+            if passed < crash.nth:
+                what = f"{crash.point!r} for the {crash.nth}. time" if crash.point else f"its {crash.nth}. crash point"
+                warnings.warn(
+                    f"The process was to die when it passed {what}, but it has passed only {passed}: this test has "
+                    "shown nothing about a crash there.",
+                    CrashPointNotReached,
+                    stacklevel=3,
+                )
 
     def _reached(self, point: str) -> None:
         if self._dying or self._crashed.is_set():
             raise SimulatedCrash(point)
         self.reached.append(point)
-        passed = {(point, self.reached.count(point)), ("", len(self.reached))}
-        if passed & set(self._plan):
+        if any(crash.nth == self._passed_since(crash) and crash.point in ("", point) for crash in self._plan):
             self._crashed.set()
             raise SimulatedCrash(point)
 
@@ -287,21 +336,63 @@ class TestEnvironment:
 
     def _check_replay(self, host: Host) -> None:
         assert self.app._worker is not None
-        self.app._worker.spawn(self._replay(host))
+        task = self.app._worker.spawned(self._replay(host))
+        self._replays.add(task)
+        task.add_done_callback(self._replays.discard)
 
     async def _replay(self, host: Host) -> None:
-        history = await record_history(self.app, host.instance_id)
-        live = host.execution
-        if host.gone or live.has_entries or live.seq != max((entry.seq for entry in history.entries), default=0):
+        live, open_before = host.execution, [waiting.issue for waiting in host.execution.run.pending.values()]
+        verdict, length = live.verdict, live.seq
+        try:
+            history = await record_history(self.app, host.instance_id)
+        except WorkflowNotFoundError:
+            return  # it has ended, and is deleted already
+        if history.generation != host.identity.generation or length != max((one.seq for one in history.entries), default=0):
             return  # it has gone on meanwhile; the next commit is checked
+        if verdict is None and (host.gone or live.verdict is not None or live.has_entries):
+            return
         with contextlib.suppress(SimulatedCrash):
             try:
-                replayed = replay_history(host.workflow, history)
+                again, open_again = replayed(host.workflow, history, app=self.app, guard=self.app._options["guard"])
             except DeterminismViolationError as error:
                 self.violations.append(f"{host.instance_id}: {error}")
                 return
-            if replayed.pending != tuple(live.run.pending):
-                self.violations.append(
-                    f"{host.instance_id}: live, the code waits for {list(live.run.pending)}; replayed, for "
-                    f"{list(replayed.pending)}"
-                )
+            difference = _difference(live.run, open_before, open_again) or _other_end(host.workflow, verdict, again.verdict)
+            if difference:
+                self.violations.append(f"{host.instance_id}: {difference}")
+
+
+def _difference(run: Run, live: list[Issue], again: list[Issue]) -> str:
+    """What a replay waits for that the code did not, or the other way round."""
+    if [issue.op for issue in live] != [issue.op for issue in again]:
+        return f"live, the code waits for {[one.op for one in live]}; replayed, for {[one.op for one in again]}"
+    for before, after in zip(live, again, strict=True):
+        if before.kind is not after.kind:
+            return f"{after.op} is of another kind when it is replayed"
+        recorded = Entry(0, before.kind, before.op, Outcome.OK, before.at, digest=before.digest, input=before.input)
+        if before.digest != after.digest and (found := run.differs(after, recorded)) is not None:
+            return f"{after.op}, asked for at {after.site}, was given other arguments when it was replayed: {found}"
+    return ""
+
+
+def _other_end(workflow: Workflow[..., Any], live: Verdict | None, again: Verdict | None) -> str:
+    """How the end of a replay differs from the end that is stored."""
+    ends = _shown(workflow, live), _shown(workflow, again)
+    return "" if ends[0] == ends[1] else f"live, the code {ends[0]}; replayed, it {ends[1]}"
+
+
+def _shown(workflow: Workflow[..., Any], verdict: Verdict | None) -> str:
+    match verdict:
+        case None:
+            return "goes on"
+        case Finish(value):
+            try:
+                return f"returned {workflow.result.encode(value).decode(errors='replace')}"
+            except PayloadError as error:
+                return _shown(workflow, Fail(error))
+        case Fail(error):
+            return f"raised {type(error).__name__}: {_ADDRESS.sub('', str(error))}"
+        case Cancelled(reason):
+            return f"was cancelled: {reason}"
+        case Recur(given):
+            return f"began anew with {given.decode(errors='replace')}"

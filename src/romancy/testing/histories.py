@@ -7,12 +7,13 @@ import json
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from romancy.app import App
 from romancy.authoring.running import execution_of
 from romancy.authoring.workflow import Workflow
 from romancy.client import Client
 from romancy.codec import not_decoded
 from romancy.core import patch
-from romancy.core.commands import Verdict
+from romancy.core.commands import Issue, Verdict
 from romancy.errors import CodecError, DeterminismViolationError, WorkflowNotFoundError
 from romancy.model.history import Entry, Kind, Outcome, Role
 from romancy.worker.worker import first_encoded
@@ -27,6 +28,7 @@ class RecordedHistory:
     instance_id: str
     generation: int
     created_at: int
+    """When its generation began: that is the time at which the body begins."""
     input: bytes
     entries: tuple[Entry, ...]
 
@@ -64,12 +66,23 @@ async def record_history(client: Client, instance_id: str) -> RecordedHistory:
         raise CodecError(not_decoded(f"What is stored of {instance_id}", encoded))
     row = loaded.row
     return RecordedHistory(
-        row.workflow, row.version, row.instance_id, row.generation, row.created_at, loaded.input, loaded.history
+        row.workflow, row.version, row.instance_id, row.generation, loaded.begun_at, loaded.input, loaded.history
     )
 
 
-def replay_history(workflow: Workflow[..., Any], history: RecordedHistory) -> Replayed:
-    """Replay a history with this code. Raises `DeterminismViolationError` when the code does not fit it."""
+def replay_history(workflow: Workflow[..., Any], history: RecordedHistory, *, app: App | None = None) -> Replayed:
+    """Replay a history with this code. Raises `DeterminismViolationError` when the code does not fit it.
+
+    What would not be the same in every replay (clocks, chance, files, ...) is refused where the code calls it. `app` is what
+    `ctx.app` is meanwhile; it need not run.
+    """
+    return replayed(workflow, history, app=app)[0]
+
+
+def replayed(
+    workflow: Workflow[..., Any], history: RecordedHistory, *, app: App | None = None, guard: str = "raise"
+) -> tuple[Replayed, list[Issue]]:
+    """As `replay_history`, with what the code waits for in full."""
     patch.install()
     if workflow.name != history.workflow:
         raise DeterminismViolationError(f"recorded: a history of {history.workflow!r}; attempted: {workflow!r}")
@@ -80,10 +93,13 @@ def replay_history(workflow: Workflow[..., Any], history: RecordedHistory) -> Re
         input=history.input,
         history=history.entries,
         length=max((entry.seq for entry in history.entries), default=0),
+        app=app,
+        guard=guard,
     )
     try:
         execution.replay(history.created_at, history.entries)
-        return Replayed(tuple(execution.run.pending), execution.verdict)
+        pending = execution.run.pending
+        return Replayed(tuple(pending), execution.verdict), [waiting.issue for waiting in pending.values()]
     finally:
         execution.run.evict()
 

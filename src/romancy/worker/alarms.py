@@ -8,7 +8,7 @@ import itertools
 import logging
 from collections.abc import Callable
 
-from romancy.clock import MICROS, Clock
+from romancy.clock import MICROS
 
 _log = logging.getLogger("romancy.worker")
 _LONGEST_NAP = 5.0
@@ -32,8 +32,8 @@ class Alarm:
 class Alarms:
     """A heap of alarms."""
 
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
+    def __init__(self, now: Callable[[], int]) -> None:
+        self._now = now
         self._heap: list[tuple[int, int, Alarm]] = []
         self._order = itertools.count()
         self._handle: asyncio.TimerHandle | None = None
@@ -59,7 +59,7 @@ class Alarms:
         """Call every alarm that is due, in order of time."""
         self._handle = None
         self._armed = None
-        now = self._clock.now()
+        now = self._now()
         while (due := self.next_due()) is not None and due <= now:
             alarm = heapq.heappop(self._heap)[2]
             callback, alarm.callback = alarm.callback, None
@@ -84,7 +84,7 @@ class Alarms:
         if due is None or self._closed:
             return
         self._armed = due
-        delay = min(max(due - self._clock.now(), 0) / MICROS, _LONGEST_NAP)
+        delay = min(max(due - self._now(), 0) / MICROS, _LONGEST_NAP)
         self._handle = asyncio.get_running_loop().call_later(delay, self.fire)
 
 

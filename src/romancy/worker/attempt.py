@@ -1,6 +1,6 @@
 """One attempt of an activity or a compensation: call the user's function, bound its time, tell how it ended.
 
-    waiting for a slot ──► running ──► ended(value | error)
+    waiting for a slot (a plain `def`: and for a thread) ──► running ──► ended(value | error)
                               ├─ timed out, silent too long: cancelled, ends with ActivityTimeoutError
                               └─ withdrawn: cancelled, ends as cancelled
 
@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import functools
+import logging
 import threading
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -34,11 +35,14 @@ from romancy.serde.tagged import decode_data, encode_data
 from romancy.store.committer import count_deeds
 from romancy.worker.alarms import Alarm
 from romancy.worker.sessions import OwnTransaction, to_its_end
+from romancy.worker.unanswered import begun_by
 
 if TYPE_CHECKING:
     from romancy.worker.host import Host
     from romancy.worker.telling import Teller
 
+_log = logging.getLogger("romancy.worker")
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 1.0
 BEAT_SPACING = 1 * MICROS
 """Heartbeat details are written at once, then at most this often."""
 
@@ -85,8 +89,8 @@ class Attempt:
     """One attempt, from waiting for a slot to its end."""
 
     __slots__ = (
-        "_alarm", "_beat_at", "_beat_written", "_begun", "_expired", "_left", "_own", "_sent", "_worker", "deeds",
-        "details", "host", "left", "noted", "number", "sent", "started_at", "task", "thread", "withdrawn", "work",
+        "_alarm", "_beat_at", "_beat_written", "_begun", "_expired", "_heard", "_left", "_own", "_sent", "_since", "_worker",
+        "deeds", "details", "host", "left", "noted", "number", "sent", "started_at", "task", "thread", "withdrawn", "work",
     )  # fmt: skip
 
     def __init__(
@@ -113,6 +117,8 @@ class Attempt:
         self._expired: str | None = None
         self._alarm: Alarm | None = None
         self._beat_at = 0
+        self._since = self._heard = 0
+        """When it began and when it last beat, by what has elapsed: its bounds are no dates."""
         self._beat_written = -BEAT_SPACING
         self._begun = False
         self._worker = worker = host.worker
@@ -145,12 +151,14 @@ class Attempt:
     async def _run(self) -> None:
         worker = self._worker
         self._begun = True
-        if not worker.slots.take():
-            try:
+        try:
+            if not worker.slots.take():
                 await worker.slots.wait()
-            except asyncio.CancelledError as cancelled:
-                self.host.attempt_ended(self, None, cancelled)
-                return
+            if not self.work.called.is_async:
+                await self._prepare_thread()
+        except asyncio.CancelledError as cancelled:
+            self.host.attempt_ended(self, None, cancelled)
+            return
         if worker.stopping:  # its turn came too late: whoever takes the instance over runs it
             worker.slots.release()
             return
@@ -169,6 +177,24 @@ class Attempt:
             worker.block(self.host, f"its run broke down: {trouble!r}")
             raise
 
+    async def _prepare_thread(self) -> None:
+        """See to a thread for a plain `def`. While the system has none to give, the attempt has not begun."""
+        pause = _FIRST_PAUSE
+        while not self._worker.stopping:
+            try:
+                self._worker.threads.prepare()
+            except RuntimeError as error:
+                if pause == _FIRST_PAUSE:
+                    _log.warning("%s of %r waits for a thread: %s", self.work.op, self.host.instance_id, error)
+            else:
+                return
+            try:
+                await asyncio.sleep(pause)
+            except asyncio.CancelledError:
+                self._worker.slots.release()
+                raise
+            pause = min(2 * pause, _LONGEST_PAUSE)
+
     async def _call_guarded(self) -> tuple[bytes | None, BaseException | None]:
         worker = self._worker
         try:
@@ -177,10 +203,15 @@ class Attempt:
                 self.thread = None
             if worker.crash_point is not None:
                 worker.crash_point("activity.before")
+            if self.host.suspect:
+                await self.host.announce(self)
             self.started_at = self._beat_at = worker.clock.now()
             if self.work.options.bounded:
+                self._since = self._heard = worker.elapsed()
                 self._arm()
             value = await (self._call() if worker.teller is None else self._call_told(worker.teller))
+            if self._expired is not None and not self.withdrawn:
+                return None, ActivityTimeoutError(self._expired)  # it has swallowed its cancellation
             raw = self.work.encode(value)
             if self._own is not None and self._own.opened:
                 await self._commit(self._own, raw)
@@ -202,8 +233,10 @@ class Attempt:
     async def _commit(self, own: OwnTransaction, raw: bytes) -> None:
         """What the function did through its session is committed with its result, from which there is no way back."""
         deposit = self.host.deposit_of(self, raw)
+        starts = [start for deed in deposit.deeds if isinstance(deed, SendEvent) for start in deed.starts]
         try:
-            self.left = await to_its_end(own.commit(deposit))
+            with self._worker.unanswered.asking(begun_by(starts)):
+                self.left = await to_its_end(own.commit(deposit))
         except LeaseLostError:
             self._worker.lost(self.host)
             raise
@@ -213,7 +246,6 @@ class Attempt:
         if deposit.deeds:
             count_deeds(self._worker.tally, deposit.deeds)
             self._worker.put_out(deposit.deeds)
-        starts = [start for deed in deposit.deeds if isinstance(deed, SendEvent) for start in deed.starts]
         self._worker.spread(Applied(woken=self.left.woken, started=self.left.started), starts)
 
     async def _call_told(self, teller: Teller) -> Any:
@@ -278,10 +310,10 @@ class Attempt:
         options = self.work.options
         dues: list[int] = []
         if options.timeout is not None:
-            dues.append(self.started_at + options.timeout)
+            dues.append(self._since + options.timeout)
         if options.heartbeat_timeout is not None:
-            dues.append(self._beat_at + options.heartbeat_timeout)
-        self._alarm = self._worker.alarms.at(min(dues), self._due)
+            dues.append(self._heard + options.heartbeat_timeout)
+        self._alarm = self._worker.stopwatch.at(min(dues), self._due)
 
     def _disarm(self) -> None:
         if self._alarm is not None:
@@ -289,10 +321,10 @@ class Attempt:
             self._alarm = None
 
     def _due(self) -> None:
-        now, options = self._worker.clock.now(), self.work.options
-        if options.timeout is not None and now >= self.started_at + options.timeout:
+        now, options = self._worker.elapsed(), self.work.options
+        if options.timeout is not None and now >= self._since + options.timeout:
             self._expire(f"took longer than its timeout of {options.timeout / MICROS:g} s")
-        elif options.heartbeat_timeout is not None and now >= self._beat_at + options.heartbeat_timeout:
+        elif options.heartbeat_timeout is not None and now >= self._heard + options.heartbeat_timeout:
             self._expire(f"gave no heartbeat for {options.heartbeat_timeout / MICROS:g} s")
         else:
             self._arm()
@@ -306,7 +338,7 @@ class Attempt:
     @property
     def last(self) -> Any:
         """The details the last heartbeat of an earlier attempt left."""
-        return decode_data(self._left) if self._left is not None else None
+        return decode_data(self._left, self.work.called.fn.__module__) if self._left is not None else None
 
     def beat(self, details: Any) -> None:
         """Called by the user's code, on the event loop or in a thread."""
@@ -316,9 +348,9 @@ class Attempt:
             raise asyncio.CancelledError(self._expired or f"{self.work.op} was cancelled")
         if details is not None:
             self.details = encode_data(details)
-        self._beat_at = self._worker.clock.now()
-        if details is not None and self._beat_at - self._beat_written >= BEAT_SPACING:
-            self._beat_written = self._beat_at
+        self._beat_at, self._heard = self._worker.clock.now(), self._worker.elapsed()
+        if details is not None and self._heard - self._beat_written >= BEAT_SPACING:
+            self._beat_written = self._heard
             self._worker.loop.call_soon_threadsafe(self.note)
 
     def note(self) -> None:

@@ -40,7 +40,6 @@ class Finder:
         self._wanted = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._alarm: Alarm | None = None
-        self._missing: set[str] = set()
         self._busy = False
         self._claimed: dict[str, Row] = {}
         """What is ours and is not loaded yet."""
@@ -51,7 +50,7 @@ class Finder:
         """How many instances wait to be claimed, and since when the first of them is due, if that was counted lately."""
         self._counting: asyncio.Task[None] | None = None
         self._counted_at = -_COUNT_EVERY
-        self.looked_at = 0
+        self.looked_at: float | None = None
         """When the last look succeeded: a worker that has not looked for long is deaf."""
 
     def start(self) -> None:
@@ -74,9 +73,9 @@ class Finder:
 
     def stalled(self) -> str | None:
         """Why no work is being found, if none is."""
-        if self.looked_at == 0:
+        if self.looked_at is None:
             return "this worker has not looked for work yet"
-        silent = (self._worker.clock.now() - self.looked_at) / MICROS
+        silent = monotonic() - self.looked_at
         limit = _DEAF + 3 * self._worker.options.poll_interval
         return f"this worker has not looked for work for {silent:.0f} s" if silent > limit else None
 
@@ -95,12 +94,13 @@ class Finder:
             self._busy = True
             try:
                 await self._look()
-                self.looked_at = worker.clock.now()
+                self.looked_at = monotonic()
             except StoreError as error:
                 worker.tally.errors["look"] += 1
                 _log.warning("could not look for work, will try again: %s", error)
                 await asyncio.sleep(worker.options.poll_interval)
             except Exception:  # a worker that no longer looks seems healthy and is deaf
+                worker.tally.errors["look"] += 1
                 _log.exception("looking for work failed, will try again")
                 await asyncio.sleep(worker.options.poll_interval)
             finally:
@@ -108,7 +108,7 @@ class Finder:
 
     async def _look(self) -> None:
         worker = self._worker
-        await self._resume([])
+        await self._resume()
         await worker.store.drain()
         for instance_id in await worker.store.arrivals(worker.id):
             worker.nudge(instance_id)
@@ -143,15 +143,23 @@ class Finder:
     async def _claim(self, due: list[tuple[str, int]]) -> int:
         worker = self._worker
         now, since = worker.clock.now(), dict(due)
-        rows = await worker.store.claim(worker.id, worker.registry.runnable(), now=now, limit=len(due), ids=list(since))
+        with worker.claiming.asking(since):
+            rows = await worker.store.claim(worker.id, worker.registry.runnable(), now=now, limit=len(due), ids=list(since))
+            self._take(rows)
         for row in rows:
             worker.tally.lags["look"].add(worker.clock.now() - since[row.instance_id])
-        await self._resume(rows)
+        await self._resume()
         return len(rows)
 
-    async def _resume(self, rows: list[Row]) -> None:
+    def _take(self, rows: list[Row]) -> None:
+        """These were claimed: from the answer on they are known here, until they run."""
+        for row in rows:
+            if row.instance_id not in self._claimed:
+                self._worker.claiming.ask([row.instance_id])
+            self._claimed[row.instance_id] = row
+
+    async def _resume(self) -> None:
         """Run what was claimed. What cannot be loaded now is ours all the same: it is tried again with the next look."""
-        self._claimed |= {row.instance_id: row for row in rows}
         async with self._resuming:
             for row in list(self._claimed.values()):
                 try:
@@ -159,29 +167,45 @@ class Finder:
                 except StoreError as error:
                     self._worker.tally.errors["load"] += 1
                     _log.warning("could not load %r, will try again: %s", row.instance_id, error)
-                else:
+                    continue
+                if self._claimed.get(row.instance_id) is row:  # else it was claimed once more while it was loaded
                     del self._claimed[row.instance_id]
+                    self._worker.claiming.answered([row.instance_id])
 
     async def adopt(self) -> None:
         """Run instances that the store says are ours and that nobody runs here.
 
         There are some when a commit was made although the database answered with an error: its writer went by the error.
-        Only what was missing at the last call too: one that was created or claimed just now may be on its way.
+        What is on its way to this worker is none of them, however long that takes: the worker knows what it has asked for.
         """
         worker = self._worker
-        missing = {id for id in await worker.store.owned(worker.id) if not worker.runs(id) and id not in self._claimed}
-        for instance_id in sorted(missing & self._missing):
-            _log.warning("%r is ours, but nobody runs it: taking it up again", instance_id)
-            await worker.take_up(instance_id)
-        self._missing = missing
+        here = worker.in_hand  # of these nothing is to be known: they may come to their end while the others are looked up
+        for instance_id in sorted(set(await worker.store.owned(worker.id)) - here):
+            try:
+                if await worker.take_up(instance_id):
+                    _log.warning("%r was ours, but nobody ran it: it was taken up again", instance_id)
+            except StoreError:
+                raise
+            except Exception:  # one that cannot be read must not keep the worker from the others
+                _log.exception("%r is ours, but it cannot be read", instance_id)
 
     async def claim_blocked(self) -> None:
-        """Take instances that other code than ours could not run."""
+        """Take instances that other code than ours could not run.
+
+        And once those that were blocked before this worker began, whatever code it was: what they need may have changed
+        where a fingerprint does not look, in other packages or in settings.
+        """
         worker = self._worker
         if worker.room:
             now, limit = worker.clock.now(), min(worker.room, _BATCH)
             runnable = [replace(one, code=worker.sign(one.code)) for one in worker.registry.runnable()]
-            await self._resume(await worker.store.claim(worker.id, runnable, now=now, limit=limit, blocked=True))
+            since = worker.enlisted_at
+            with worker.claiming.asking(None):  # which ones, only the answer says
+                rows = await worker.store.claim(
+                    worker.id, runnable, now=now, limit=limit, blocked=True, blocked_before=since
+                )
+                self._take(rows)
+            await self._resume()
 
     async def count_queue(self) -> None:
         """Count what waits to be claimed: once in a few seconds at most, and nobody waits long for it."""
@@ -199,6 +223,9 @@ class Finder:
             self.queue = len(found), min((at for _, at in found), default=now)
         except StoreError:
             worker.tally.errors["look"] += 1
+        except Exception:
+            worker.tally.errors["look"] += 1
+            _log.exception("counting what waits failed")
         finally:
             self._counting = None
 

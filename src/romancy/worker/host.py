@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
 from romancy.authoring.workflow import Workflow
@@ -29,14 +30,28 @@ from romancy.model.history import Attempt as AttemptRow
 from romancy.model.instance import Inbox, Mail, Row
 from romancy.model.status import Status
 from romancy.model.talk import Ask, Deed, Reply, SendEvent, SendTo
-from romancy.model.transition import RESULT, Answer, Applied, Beat, Deposit, Ending, Note, Recurrence, Transition, Wait
+from romancy.model.transition import (
+    RESULT,
+    Answer,
+    Applied,
+    Beat,
+    Create,
+    Deposit,
+    Ending,
+    Note,
+    Recurrence,
+    Transition,
+    Wait,
+)
 from romancy.serde.failure import describe_failure, encode_failure
+from romancy.worker import failures
 from romancy.worker.alarms import Alarm
 from romancy.worker.attempt import Attempt, Work
 from romancy.worker.retries import Backoff, Retries
 from romancy.worker.sessions import Result, pack, unpack
 from romancy.worker.talk import identified
 from romancy.worker.telling import Unwritten
+from romancy.worker.unanswered import begun_by
 from romancy.worker.waits import StoredWaits, waiting_status
 
 if TYPE_CHECKING:
@@ -72,8 +87,8 @@ class Host:
     __slots__ = (
         "_alarm", "_alarm_due", "_asked_before", "_asks", "_attempts", "_begun", "_closed", "_consumed", "_deeds",
         "_ended", "_ending", "_held_back", "_launching", "_left", "_mail_again", "_notes", "_pausing", "_reading_mail",
-        "_retries", "_rows", "_starts", "_stored_waits", "_untold", "_used_up", "_writing", "epoch", "execution", "gone",
-        "identity", "instance_id", "owned", "seen", "sent", "told", "worker", "workflow",
+        "_retries", "_rows", "_starts", "_stored_waits", "_suspect_at", "_untold", "_used_up", "_writing", "epoch",
+        "execution", "gone", "identity", "instance_id", "owned", "seen", "sent", "told", "worker", "workflow",
     )  # fmt: skip
 
     def __init__(
@@ -101,6 +116,8 @@ class Host:
         self.sent: tuple[EventSent, ...] = ()
         """Of an app with hooks: the events of the next transition."""
         self._untold: Unwritten | None = None
+        self._suspect_at = -1
+        """The end of its history, if its worker was lost there before."""
         self._begun = False
         """The body runs, or was replayed. Before that nothing can be made of what arrives."""
         self._writing: Transition | None = None
@@ -146,9 +163,10 @@ class Host:
         else:
             self.progress()
 
-    def restore(self, attempts: tuple[AttemptRow, ...], waits: tuple[str, ...]) -> None:
+    def restore(self, attempts: tuple[AttemptRow, ...], waits: tuple[str, ...], losses: int = 0) -> None:
         """The instance was claimed and replayed: take over what its last owner left."""
         self._begun = True
+        self._suspect_at = self.execution.seq if losses else -1
         self._stored_waits.restore(waits)
         self._rows += self._retries.restore(attempts, self.worker.clock.now())
         if self.execution.seq:
@@ -189,7 +207,8 @@ class Host:
                 self._asks.update(waits)
                 return
             if issue.op in run.pending:
-                self._feed(Resolution(Kind.TIMER, issue.op, self._now()))
+                # A clock may be set back between two looks; no timer is recorded to have gone off before its time.
+                self._feed(Resolution(Kind.TIMER, issue.op, max(self._now(), issue.due or 0)))
         if self._asked_before:  # what came after that was left aside
             self._asked_before = 0
             self._asks.update(waits)
@@ -244,6 +263,7 @@ class Host:
             not self.owned
             and self._writing is None
             and row.epoch == self.epoch + 1
+            and row.created_at == self.identity.created_at
             and row.generation == self.identity.generation
             and row.length == self.execution.seq
         )
@@ -383,7 +403,9 @@ class Host:
             self._left = True  # whoever takes over runs it again
             return
         elif not self._try_again(attempt, error):
-            self._settle(attempt, Outcome.ERROR, encode_failure(self._final_error(attempt, error)))
+            raw = encode_failure(self._final_error(attempt, error))
+            failures.activity_failed(attempt, raw)
+            self._settle(attempt, Outcome.ERROR, raw)
         self.progress()
 
     def _settle(self, attempt: Attempt, outcome: Outcome, value: bytes | None) -> None:
@@ -415,6 +437,7 @@ class Host:
             return False
         self._rows.append(row)
         self._counted(attempt, now).retries += 1
+        failures.attempt_failed(attempt, row)
         return True
 
     def _counted(self, attempt: Attempt, now: int) -> OfActivity:
@@ -589,6 +612,8 @@ class Host:
             recur,
         )
         self._writing = tuple.__new__(Transition, fields)  # its own constructor takes twice the time, at every step
+        if self._writing.deeds:
+            worker.unanswered.ask(begun_by(_starts_of(self._writing)))
         return self._writing
 
     def _recurrence(self) -> Recurrence | None:
@@ -651,7 +676,14 @@ class Host:
     def answered(self, answer: Answer | StoreError) -> None:
         """The transition is durable, or was refused."""
         transition, self._writing = self._writing, None
-        if self.gone or transition is None:
+        if transition is None:
+            return
+        if transition.deeds:
+            self.worker.unanswered.answered(begun_by(_starts_of(transition)))
+        if self.gone:
+            self.worker.unanswered.answered([self.instance_id])
+            if isinstance(answer, Applied):
+                self._spread(transition, answer)
             return
         if not isinstance(answer, Applied):
             self._not_written(answer)
@@ -669,11 +701,7 @@ class Host:
         encoded = next((one.value for one in answer.replies if is_encoded(one.value)), None) if answer.replies else None
         if self.worker.teller is not None and encoded is None:
             self.worker.teller.committed(self, transition, answer, self._untold)
-        if transition.deeds:
-            self.worker.put_out(transition.deeds)
-        if answer.woken or answer.started:
-            starts = [start for deed in transition.deeds if isinstance(deed, SendEvent) for start in deed.starts]
-            self.worker.spread(answer, starts)
+        self._spread(transition, answer)
         if transition.recur is not None:
             unread = answer.signal != self.seen or self._mail_again or self._reading_mail
             self.worker.turn_over(self, transition.recur.input, transition.now, unread=unread)
@@ -707,6 +735,13 @@ class Host:
             self._after_answer()
         if self._ended:
             self._catch_up()
+
+    def _spread(self, transition: Transition, answer: Applied) -> None:
+        """Let others go on with what was said, also when this run was dropped while it was written."""
+        if transition.deeds:
+            self.worker.put_out(transition.deeds)
+        if answer.woken or answer.started:
+            self.worker.spread(answer, _starts_of(transition))
 
     def _not_written(self, answer: Answer | StoreError) -> None:
         if isinstance(answer, CodecError):
@@ -775,6 +810,20 @@ class Host:
             write = Beat(self.instance_id, self.identity.generation, self.epoch, attempt.row(open=True))
             self.worker.note(self, write)
 
+    @property
+    def suspect(self) -> bool:
+        """Its worker was lost where it stands now: what it does next may take this one along too."""
+        return self._suspect_at == self.execution.seq
+
+    async def announce(self, attempt: Attempt) -> None:
+        """Show an attempt before it begins: should it take this worker along, it is known which one it was."""
+        attempt.noted = True
+        now = self.worker.clock.now()
+        row = replace(attempt.row(open=True), started_at=now, beat_at=now)
+        await self.worker.announce(self, Beat(self.instance_id, self.identity.generation, self.epoch, row))
+        if self.gone:
+            raise asyncio.CancelledError
+
     # --- carrying out
 
     def _launch(self, issues: list[Issue]) -> None:
@@ -839,7 +888,11 @@ class Host:
 
     def discard(self) -> None:
         """Let everything go: attempts end without a word, the run is evicted."""
+        if self.gone:
+            return
         self.gone = True
+        if self._writing is not None:
+            self.worker.unanswered.ask([self.instance_id])  # what it wrote last is still on its way
         if self._alarm is not None:
             self._alarm.cancel()
         for attempt in self._attempts.values():
@@ -851,6 +904,11 @@ class Host:
 
 
 _ENDINGS: dict[type, Status] = {Finish: Status.COMPLETED, Fail: Status.FAILED, Cancelled: Status.CANCELLED}
+
+
+def _starts_of(transition: Transition) -> list[Create]:
+    """The instances that a transition starts."""
+    return [start for deed in transition.deeds if isinstance(deed, SendEvent) for start in deed.starts]
 
 
 def _taken(items: list[T]) -> tuple[T, ...]:

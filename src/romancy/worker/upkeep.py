@@ -1,7 +1,8 @@
 """What a worker does beside running instances: it beats, sweeps after the dead, watches its own loop, and deletes the old.
 
-The heart beats from a thread of its own, so that a blocked event loop is not a dead worker. A worker is suspected when its
-last beat is older than the lease, and declared dead when an interval later it still has not beaten, while this worker has:
+The heart beats from a thread of its own, so that a blocked event loop is not a dead worker. A worker is suspected when it
+was not seen to beat for a lease (or never, and its last beat is dated further back; a date that lies ahead proves nothing),
+and declared dead when an interval later it still has not beaten, while this worker has:
 on SQLite everybody's beats stop while somebody holds the write lock, and the first to get it must not bury the rest.
 """
 
@@ -16,6 +17,8 @@ import socket
 import sys
 import threading
 import traceback
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from romancy.clock import MICROS, monotonic
@@ -54,6 +57,7 @@ class Heart:
         self._seen = threading.Event()
         self._thread = threading.Thread(target=self._run, name="romancy-heart", daemon=True)
         self._pinged_at = 0.0
+        self._stuck = False
         self.beats = 0
         self.beat_at = worker.clock.now()
         """When it last beat; the worker has just been recorded, which is a beat as well."""
@@ -77,7 +81,7 @@ class Heart:
             since_beat += tick
             if since_beat >= interval:
                 since_beat = 0.0
-                self._beat()
+                self._beat_if_of_use()
             blocked = 0.0 if self._seen.is_set() else blocked + tick
             if warning and blocked >= warning:
                 self._warn(blocked)
@@ -86,12 +90,26 @@ class Heart:
                 self._ping()
         self._pulse.close()
 
+    def _beat_if_of_use(self) -> None:
+        """A worker that cannot write any more would keep its instances from everybody: others shall take them."""
+        worker = self._worker
+        stuck = worker.committer.stuck(worker.options.lease_timeout)
+        if stuck and not self._stuck:
+            _log.error("worker %s cannot write any more and stops its heartbeat: others take its instances over", worker.id)
+        self._stuck = stuck
+        if not stuck:
+            self._beat()
+
     def _beat(self) -> None:
         try:
             alive = self._renew()
         except StoreError as error:
             self._worker.tally.errors["heartbeat"] += 1
             _log.warning("the heartbeat could not be written: %s", error)
+            return
+        except Exception:  # nobody else beats
+            self._worker.tally.errors["heartbeat"] += 1
+            _log.exception("the heartbeat failed, will try again")
             return
         self.beats += 1
         if not alive and not self._stop.is_set():
@@ -139,6 +157,22 @@ class Heart:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class _Watched:
+    """What another worker was last seen to do."""
+
+    beat_at: int
+    """Its last beat, by the clock of who wrote it."""
+    since: float
+    """When that was, by the time that has elapsed here: when it was first seen, or up to an interval before."""
+    beats: bool
+    """It was seen to beat: its beats are not dated, but waited for."""
+
+    def is_stale(self, now: int, lease: int) -> bool:
+        """It gave no sign of life for a lease. A beat counts from when it was seen: its date may be wrong."""
+        return (monotonic() - self.since) * MICROS > lease or (not self.beats and self.beat_at + lease < now)
+
+
 class Upkeep:
     """The worker's housekeeping."""
 
@@ -147,9 +181,11 @@ class Upkeep:
         self._finder = finder
         self._heart: Heart | None = None
         self._task: asyncio.Task[None] | None = None
+        self._watched: dict[str, _Watched] = {}
         self._suspects: dict[str, int] = {}
         self._beats = 0
         self._reviving = False
+        self._jammed_since = 0
 
     @property
     def beat_at(self) -> int | None:
@@ -168,10 +204,12 @@ class Upkeep:
         worker = self._worker
         now = worker.clock.now()
         await worker.store.enlist(worker_row(worker, now))
+        worker.enlisted_at = now
 
     def _start_heart(self) -> None:
-        self._heart = Heart(self._worker, self._worker.store.pulse(self._worker.id))
-        self._heart.start()
+        heart = Heart(self._worker, self._worker.store.pulse(self._worker.id))
+        heart.start()
+        self._heart = heart
 
     async def stop(self) -> None:
         """Stop, heart last: what is still being written must not be swept meanwhile."""
@@ -181,7 +219,7 @@ class Upkeep:
             self._task = None
         if self._heart is not None:
             heart, self._heart = self._heart, None
-            await asyncio.to_thread(heart.stop)
+            await _stop_heart(heart)
 
     async def revive(self) -> None:
         """Start over as a new incarnation. If that fails, the next beat of the old heart asks again."""
@@ -193,12 +231,16 @@ class Upkeep:
             await self.enlist()
             # What the old name has claimed since it was struck off belongs to nobody.
             await self._worker.store.sweep([], now=self._worker.clock.now(), limit=_SWEEP_LIMIT)
-            if self._heart is not None:
-                await asyncio.to_thread(self._heart.stop)
-                self._start_heart()
+            if (old := self._heart) is not None:
+                self._start_heart()  # first: if this fails, the old one goes on and asks again
+                await _stop_heart(old)
         except StoreError as error:
             self._worker.tally.errors["upkeep"] += 1
             _log.warning("the worker could not start over, will try again: %s", error)
+            return
+        except Exception:  # there may be no thread for a heart
+            self._worker.tally.errors["upkeep"] += 1
+            _log.exception("the worker could not start over, will try again")
             return
         finally:
             self._reviving = False
@@ -211,24 +253,32 @@ class Upkeep:
             if since >= interval:
                 since = 0.0
                 await self.round()
-            self.note_attempts()
+            await self._chore(self.note_attempts)
+            await self._chore(self.report_jam)
             await asyncio.sleep(min(interval, 1.0))
             since += min(interval, 1.0)
 
     async def round(self) -> None:
         """One round: bury the dead, try blocked instances with our code, delete the old."""
+        finder = self._finder
+        chores = self.sweep, finder.claim_blocked, finder.adopt, self.strand, self.roll_up, self._prune
+        for chore in chores:
+            if not await self._chore(chore):
+                return
+
+    async def _chore(self, chore: Callable[[], Awaitable[object] | None]) -> bool:
+        """Do one; False if the database is away. One that fails in another way must not keep the others from being done."""
         try:
-            await self.sweep()
-            await self._finder.claim_blocked()
-            await self._finder.adopt()
-            await self.strand()
-            await self.roll_up()
-            await self._prune()
+            if (doing := chore()) is not None:
+                await doing
         except StoreError as error:
             self._worker.tally.errors["upkeep"] += 1
             _log.warning("the upkeep could not reach the database, will try again: %s", error)
+            return False
         except Exception:  # a worker that no longer sweeps seems healthy and lets the dead lie
+            self._worker.tally.errors["upkeep"] += 1
             _log.exception("the upkeep failed, will try again")
+        return True
 
     async def sweep(self) -> int:
         """Free the instances of workers that are dead beyond doubt."""
@@ -236,15 +286,30 @@ class Upkeep:
         now = worker.clock.now()
         rows = await worker.store.workers()
         lease = round(worker.options.lease_timeout * MICROS)
-        stale = {row.id: row.beat_at for row in rows if row.beat_at + lease < now and row.id != worker.id}
+        self._watched = {row.id: self._watch(row, now) for row in rows if row.id != worker.id}
+        stale = {id: seen.beat_at for id, seen in self._watched.items() if seen.is_stale(now, lease)}
         dead = [(id, beat) for id, beat in stale.items() if self._suspects.get(id) == beat and self._have_beaten()]
         self._suspects = stale
         self._beats = self._heart.beats if self._heart is not None else 0
-        freed = await worker.store.sweep(dead, now=now, limit=_SWEEP_LIMIT)
-        if freed:
-            _log.warning("freed %d instances of dead workers: %s", freed, ", ".join(id for id, _ in dead) or "unknown")
+        swept = await worker.store.sweep(dead, now=now, limit=_SWEEP_LIMIT, max_losses=worker.options.max_losses or None)
+        worker.tally.instances_lost += swept.freed
+        worker.tally.instances_set_aside += len(swept.paused)
+        for instance_id, why in swept.paused:
+            _log.warning("paused %r: %s; once the cause is mended, resume it", instance_id, why)
+        if swept.freed:
+            names = ", ".join(id for id, _ in dead) or "unknown"
+            _log.warning("freed %d instances of dead workers: %s", swept.freed, names)
             self._finder.look()
-        return freed
+        return swept.freed
+
+    def _watch(self, row: WorkerRow, now: int) -> _Watched:
+        """What is known of the worker, with its last beat."""
+        seen = self._watched.get(row.id)
+        if seen is not None and seen.beat_at == row.beat_at:
+            return seen
+        # It beat since the last look, an interval ago: no longer ago than that, whatever its date says.
+        age = min(max((now - row.beat_at) / MICROS, 0.0), self._worker.options.heartbeat_interval)
+        return _Watched(row.beat_at, monotonic() - age, beats=seen is not None)
 
     async def strand(self) -> int:
         """Block instances that have been due for a lease and whose workflow no worker knows: people should see them."""
@@ -265,6 +330,18 @@ class Upkeep:
         """Our own heart has beaten since the last round: the database lets beats through."""
         return self._heart is None or self._heart.beats > self._beats
 
+    def report_jam(self) -> None:
+        """Say once for each jam which activities hold every slot."""
+        jam = self._worker.jam()
+        if jam is not None and jam.since != self._jammed_since:
+            self._jammed_since = jam.since
+            _log.warning(
+                "%s, for %.0f s. If they wait for other work of this app, it cannot begin: let a workflow wait for an event "
+                "instead, or raise max_concurrent_activities",
+                jam,
+                (self._worker.clock.now() - jam.since) / MICROS,
+            )
+
     def note_attempts(self) -> None:
         """Show attempts that have been running for a notable time."""
         now = self._worker.clock.now()
@@ -283,8 +360,10 @@ class Upkeep:
                 return
 
     async def _prune(self) -> None:
-        """Delete what is older than promised, a little at a time."""
-        options, store, now = self._worker.options, self._worker.store, self._worker.clock.now()
+        """Delete what is older than promised by the database's time, asked now; a little at a time."""
+        options, store = self._worker.options, self._worker.store
+        if (now := await store.certain_time()) is None:
+            return
         if options.instance_retention is not None:
             before = now - round(options.instance_retention * MICROS)
             while await store.prune(ended_before=before, limit=_PRUNE_LIMIT) == _PRUNE_LIMIT:
@@ -306,6 +385,13 @@ class Upkeep:
         return await self._worker.store.forget(
             events_before=events_before, messages_before=messages_before, limit=_PRUNE_LIMIT
         )
+
+
+async def _stop_heart(heart: Heart) -> None:
+    try:
+        await asyncio.to_thread(heart.stop)
+    except RuntimeError:  # there is no thread to wait in
+        heart.stop()
 
 
 def worker_row(worker: Worker, now: int) -> WorkerRow:

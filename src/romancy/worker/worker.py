@@ -7,9 +7,8 @@ import contextlib
 import logging
 import socket
 import threading
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Collection, Coroutine, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -18,13 +17,14 @@ from romancy.authoring.registry import Registry
 from romancy.authoring.running import execution_of
 from romancy.authoring.starting import starts_of
 from romancy.authoring.workflow import Workflow
-from romancy.clock import MICROS, Clock, monotonic
+from romancy.clock import MICROS, Clock, SystemClock, monotonic
 from romancy.codec import is_encoded, is_encoded_digest, not_decoded
 from romancy.crash import CrashPoint, SimulatedCrash
 from romancy.errors import DeterminismViolationError, PayloadError, StoreError, no_recipient
 from romancy.ids import Ids
-from romancy.model.history import Entry
+from romancy.model.history import Entry, Kind
 from romancy.model.instance import Inbox, Loaded, Row
+from romancy.model.operators import Jam
 from romancy.model.policy import RetryPolicy
 from romancy.model.status import Status
 from romancy.model.talk import Deed, Publish, SendEvent, SendTo, SendToGroup
@@ -45,12 +45,15 @@ from romancy.serde.failure import describe_failure, encode_failure
 from romancy.serde.talk import event_of_input
 from romancy.store.committer import Committer
 from romancy.store.port import Store
+from romancy.threads import Threads
+from romancy.worker import failures
 from romancy.worker.alarms import Alarms
 from romancy.worker.attempt import Attempt
 from romancy.worker.host import Host, Identity
 from romancy.worker.sessions import Sessions
 from romancy.worker.slots import Slots
 from romancy.worker.telling import Teller
+from romancy.worker.unanswered import Unanswered, begun_by
 
 if TYPE_CHECKING:
     from romancy.app import App
@@ -59,6 +62,10 @@ _log = logging.getLogger("romancy.worker")
 OnEnded = Callable[[str, Status, Ending], None]
 _FIRST_PAUSE = 0.05
 _LONGEST_PAUSE = 2.0
+_READINGS = 5
+"""So often an instance is read until it counts as damaged."""
+_JAMMED = 30 * MICROS
+"""So long every slot is held before it is worth a word."""
 _CODES_REMEMBERED = 8
 """So many fingerprints of code that did not fit are kept with an instance: workers of old code must not try in turn."""
 
@@ -74,11 +81,14 @@ class WorkerOptions:
     cache_size: int = 1000
     heartbeat_interval: float = 5.0
     lease_timeout: float = 30.0
+    max_losses: int = 3
+    """So many workers an instance may lose without recording anything in between; 0: any number."""
     poll_interval: float = 1.0
     claim_pauses: tuple[float, ...] = (0.005, 0.02, 0.05)
     """Seconds after which what is due and could not be claimed is looked for again."""
     shutdown_timeout: float = 30.0
     block_warning: float = 1.0
+    guard: str = "off"
     instance_retention: float | None = None
     event_retention: float = 7 * 86400.0
     message_retention: float = 7 * 86400.0
@@ -119,6 +129,10 @@ class Worker:
         self.options = options
         self.clock = clock
         self.alarms = alarms
+        self.elapsed, self.stopwatch = clock.now, alarms
+        """For how long something takes: no matter what the date becomes meanwhile. A test's own clock tells both."""
+        if isinstance(clock, SystemClock):
+            self.elapsed, self.stopwatch = clock.elapsed, Alarms(clock.elapsed)
         self.app = app
         self.teller = teller
         """Tells the hooks what happens; None: there are none."""
@@ -128,6 +142,10 @@ class Worker:
         self.slots = Slots(options.max_activities)
         self.sessions = Sessions(store)
         self.attempts: set[Attempt] = set()
+        self.unanswered = Unanswered()
+        """What is being written that may make instances ours."""
+        self.claiming = Unanswered()
+        """What is being claimed, and what was claimed and does not run yet."""
         self.stopping = False
         self.on_death: Callable[[], None] = self.lose_everything
         """What to do when this incarnation was declared dead."""
@@ -151,8 +169,14 @@ class Worker:
         self._parked: OrderedDict[str, Host] = OrderedDict()
         self._queue: dict[str, Host] = {}
         """Parked instances that are due and for which there was no room."""
+        self._loading: dict[str, object] = {}
+        """Instances that are being read, each with a mark of its reading; without it the reading was overtaken."""
         self._tasks: set[asyncio.Task[None]] = set()
-        self._threads: ThreadPoolExecutor | None = None
+        self._threads: Threads | None = None
+        self._unreadable: Counter[str] = Counter()
+        """How often an instance could not be read, as it seems."""
+        self.enlisted_at = 0
+        """When this incarnation began."""
         self.id = ""
         self.rename()
 
@@ -161,10 +185,10 @@ class Worker:
         self.id = f"{self.options.label or socket.gethostname()}/{self._ids.incarnation()}"
 
     @property
-    def threads(self) -> ThreadPoolExecutor:
+    def threads(self) -> Threads:
         """Where plain `def` activities run; made when the first one does."""
         if self._threads is None:
-            self._threads = ThreadPoolExecutor(self.options.max_activities, thread_name_prefix="romancy-activity")
+            self._threads = Threads(self.options.max_activities, "romancy-activity")
         return self._threads
 
     @property
@@ -182,9 +206,32 @@ class Worker:
         """How many waiting instances are kept in memory."""
         return len(self._parked)
 
+    def jam(self) -> Jam | None:
+        """Attempts wait for a slot, and none has begun for long."""
+        waiting = self.slots.queued
+        if not waiting or not self.attempts:
+            return None
+        since = max(attempt.started_at for attempt in self.attempts)
+        if self.clock.now() - since < _JAMMED:
+            return None
+        return Jam(tuple(Counter(attempt.work.name for attempt in self.attempts).most_common()), waiting, since)
+
+    @property
+    def hides_payloads(self) -> bool:
+        """Payloads go through a codec, which may encrypt them: no log may repeat what they say."""
+        return bool(self.options.decodes)
+
     def has(self, instance_id: str) -> bool:
         """The instance runs here or is parked here: called, it goes on here."""
         return instance_id in self._hosts or instance_id in self._parked
+
+    @property
+    def in_hand(self) -> frozenset[str]:
+        """The instances that run here."""
+        return frozenset(self._hosts)
+
+    def _host_of(self, instance_id: str) -> Host | None:
+        return self._hosts.get(instance_id) or self._parked.get(instance_id)
 
     @property
     def queued(self) -> int:
@@ -204,19 +251,20 @@ class Worker:
         parked = self._parked.get(instance_id)
         return instance_id in self._hosts or (parked is not None and parked.next_due() == due)
 
-    def runs(self, instance_id: str) -> bool:
-        """The instance runs or is parked here."""
-        return instance_id in self._hosts or instance_id in self._parked
-
     def parked(self, instance_id: str) -> bool:
         """The instance is parked here."""
         return instance_id in self._parked
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
         """Do something beside; its failure is logged."""
+        _ = self.spawned(work)
+
+    def spawned(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """As `spawn`, for one that waits for its end."""
         task = self.loop.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._spawned_ended)
+        return task
 
     def _spawned_ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
@@ -227,10 +275,18 @@ class Worker:
 
     def begin(self, create: Create, workflow: Workflow[..., Any]) -> None:
         """Run an instance that was just created here."""
+        there = self._host_of(create.instance_id)
+        if self.claiming.names(create.instance_id) or (there is not None and there.identity.created_at == create.now):
+            return  # the answer took so long that the instance was taken away meanwhile, and came back by a claim
+        if there is not None:
+            # Two lives of one id: one was deleted before the other was created. The store says which of them there is.
+            self.drop(there)
+            self.spawn(self._take_up(create.instance_id))
+            return
         self.tally.workflows[workflow.name].started += 1
         identity = Identity(create.instance_id, 1, 0, create.deadline_at, None, create.now)
         host = self._host(identity, workflow, create.input, epoch=1)
-        self._hosts[create.instance_id] = host
+        self._hold(host)
         if self.teller is not None:
             self.teller.started(create, self.id)
         host.begin(create.now)
@@ -240,32 +296,102 @@ class Worker:
 
         Raises `StoreError` when it cannot be loaded now: it stays ours, and the call is to be repeated.
         """
-        parked = self._parked.pop(row.instance_id, None)
-        if parked is not None and parked.fits(row):
-            self._hosts[row.instance_id] = parked
-            self.tally.warm_hits += 1
-            parked.claimed(row.epoch)
+        if self._resume_warm(row):
             return
-        if parked is not None:
-            parked.discard()
         try:
-            loaded = await self.store.load(row.instance_id)
+            loaded = await self._load(row.instance_id)
             if loaded is not None and loaded.row.epoch == row.epoch and loaded.row.owner == self.id:
                 self._resume_cold(loaded)
         except StoreError:
             raise
-        except Exception as error:  # written by newer code, or damaged: that must not keep the worker from the others
-            self.forget(row.instance_id)
-            self._write_blocked(row, f"it cannot be read: {error!r}")
+        except Exception as error:
+            self._cannot_read(row, error)
+        self._unreadable.pop(row.instance_id, None)
 
-    async def take_up(self, instance_id: str) -> None:
-        """Run an instance that is ours according to the store."""
-        loaded = await self.store.load(instance_id)
-        if loaded is not None and loaded.row.owner == self.id and not self.runs(instance_id):
-            await self.resume(loaded.row)
+    async def take_up(self, instance_id: str) -> bool:
+        """Run an instance that is ours according to the store, if nobody runs it; whether that was so.
+
+        What the store says counts if it was read while nothing was under way here that is about the instance: then nothing
+        is left that could begin it, and it never would.
+        """
+        if self._is_in_good_hands(instance_id):
+            return False
+        loaded = await self._load(instance_id)
+        if loaded is None or loaded.row.owner != self.id or self._is_in_good_hands(instance_id):
+            return False
+        if self._resume_warm(loaded.row):
+            return True
+        try:
+            self._resume_cold(loaded)
+        except StoreError:
+            raise
+        except Exception as error:
+            self._cannot_read(loaded.row, error)
+        self._unreadable.pop(instance_id, None)
+        return True
+
+    async def _take_up(self, instance_id: str) -> None:
+        await self.take_up(instance_id)
+
+    def _is_in_good_hands(self, instance_id: str) -> bool:
+        there = instance_id in self._hosts or instance_id in self.unanswered or instance_id in self.claiming
+        return there or self.stopping
+
+    async def _load(self, instance_id: str) -> Loaded | None:
+        """Read an instance; None: there is none, or it was begun here while it was read."""
+        self._loading[instance_id] = mark = object()
+        try:
+            loaded = await self.store.load(instance_id)
+            return loaded if self._loading.get(instance_id) is mark else None
+        finally:
+            if self._loading.get(instance_id) is mark:
+                del self._loading[instance_id]
+
+    def _hold(self, host: Host) -> None:
+        """Have an instance in hand: the one place where a run comes into hand, and never beside another of its instance."""
+        there = self._host_of(host.instance_id)
+        if there is not None and there is not host:
+            raise RuntimeError(f"{host.instance_id} runs here already, under epoch {there.epoch}")
+        self._parked.pop(host.instance_id, None)
+        self._loading.pop(host.instance_id, None)
+        self._hosts[host.instance_id] = host
+
+    def _makes_way(self, row: Row) -> bool:
+        """Nobody here runs the instance that was read, or nobody any more: what is of an older epoch is no longer ours."""
+        there = self._host_of(row.instance_id)
+        if there is None:
+            return True
+        if there.identity.created_at == row.created_at and there.epoch >= row.epoch:
+            return False
+        self.lost(there)
+        return True
+
+    def _resume_warm(self, row: Row) -> bool:
+        """Let a parked run go on where it stands, if it stands where the row says. One that does not is dropped."""
+        parked = self._parked.get(row.instance_id)
+        if parked is not None and parked.fits(row):
+            self._hold(parked)
+            self.tally.warm_hits += 1
+            parked.claimed(row.epoch)
+            return True
+        if parked is not None:
+            del self._parked[row.instance_id]
+            parked.discard()
+        return False
+
+    def _cannot_read(self, row: Row, error: Exception) -> None:
+        """Written by newer code, or damaged: that must not keep the worker from the others."""
+        self.forget(row.instance_id)
+        self._unreadable[row.instance_id] += 1
+        if self._unreadable[row.instance_id] < _READINGS:  # it may be this process that cannot, for a moment
+            _log.exception("%r cannot be read, will try again", row.instance_id)
+            raise StoreError(f"Instance {row.instance_id!r} cannot be read: {error!r}") from error
+        self._write_blocked(row, f"it cannot be read: {error!r}")
 
     def _resume_cold(self, loaded: Loaded) -> None:
         row = loaded.row
+        if not self._makes_way(row):
+            return
         workflow = self.registry.find(row.workflow, row.version)
         if workflow is None:  # claimed by name a moment ago
             return
@@ -279,21 +405,21 @@ class Worker:
             if self.teller is not None:
                 self.teller.claimed_first(loaded, self.id, self.clock.now())
         try:
-            deadline_at = _deadline(row, loaded.input, workflow)
+            deadline_at = _deadline(loaded, workflow)
             identity = Identity(row.instance_id, row.generation, row.round, deadline_at, row.blocked_by, row.created_at)
             host = self._host(
                 identity, workflow, loaded.input, loaded.history, length=row.length, epoch=row.epoch, seen=row.signal
             )
         except PayloadError as error:
-            if event_of_input(loaded.input) is None:
+            if event_of_input(loaded.input) is None and (row.code or loaded.history):
                 self._write_blocked(row, f"its input no longer fits: {error}")
             else:
                 self._write_failed(row, error)
             return
-        self._hosts[row.instance_id] = host
+        self._hold(host)
         if not self._replay(host, loaded, fresh=fresh):
             return
-        host.restore(loaded.attempts, loaded.waits)
+        host.restore(loaded.attempts, loaded.waits, loaded.losses)
         host.take_mail(row.signal, loaded.inbox)
         host.wake()
 
@@ -336,12 +462,13 @@ class Worker:
             length=length,
             worker_id=self.id,
             app=self.app,
+            guard=self.options.guard,
         )
         return Host(self, workflow, identity, execution, epoch=epoch, seen=seen)
 
     def nudge(self, instance_id: str) -> bool:
         """Something arrived for an instance: if it is here, let it look."""
-        host = self._hosts.get(instance_id) or self._parked.get(instance_id)
+        host = self._host_of(instance_id)
         if host is None:
             return False
         host.nudge()
@@ -365,16 +492,23 @@ class Worker:
         now, deed = self.clock.now(), self.with_starts(deed)
         if isinstance(deed, SendEvent):
             said = Accept((deed.event,), now, (deed.starts,), (deed.fresh_id,), deed.local, deed.brokers)
-            answer = await self.committer.submit(said)
-            self.put_out([deed])
+            written = self.committer.submit(said, partial(self._said, deed))
+            self.unanswered.ask(begun_by(deed.starts))
+            answer = await written
         else:
             assert isinstance(deed, Publish | SendTo | SendToGroup)
-            answer = await self.committer.submit(Post(deed, now))
+            answer = await self.committer.submit(Post(deed, now), partial(self._said, deed))
         if isinstance(answer, Refused):
             assert isinstance(deed, SendTo)
             raise no_recipient(deed.target, answer.status)
+
+    def _said(self, deed: Deed, answer: Answer | StoreError) -> None:
+        # By the answer, not after the await: an attempt that ends meanwhile must not leave what it started never begun.
+        starts = deed.starts if isinstance(deed, SendEvent) else ()
+        self.unanswered.answered(begun_by(starts))
         if isinstance(answer, Applied | Accepted):
-            self.spread(answer, deed.starts if isinstance(deed, SendEvent) else ())
+            self.put_out([deed])
+            self.spread(answer, starts)
 
     def put_out(self, deeds: Iterable[Deed]) -> None:
         """These were said, durably: what is for brokers lies in the outbox."""
@@ -397,7 +531,7 @@ class Worker:
 
     def call(self, ids: Iterable[str]) -> None:
         """Something has arrived for instances: let those look that are here, and look for the others."""
-        here = [self._hosts.get(instance_id) or self._parked.get(instance_id) for instance_id in ids]
+        here = [self._host_of(instance_id) for instance_id in ids]
         for host in here:
             if host is not None:
                 host.call()
@@ -430,7 +564,8 @@ class Worker:
             self.drop(host)
             self._write_blocked(row, f"its input does not fit: {error}")
             return
-        self._hosts[host.instance_id] = following
+        self._hosts.pop(host.instance_id, None)
+        self._hold(following)
         if unread:  # first what arrived: a workflow that does nothing but recur must be stoppable
             self.spawn(self._begin_after_mail(following, at))
         else:
@@ -448,14 +583,16 @@ class Worker:
             try:
                 inbox = await self.store.inbox(host.instance_id)
             except StoreError as error:
-                self.tally.errors["inbox"] += 1
                 _log.warning("could not read the inbox of %r, will try again: %s", host.instance_id, error)
-                await asyncio.sleep(pause)
-                pause = min(2 * pause, _LONGEST_PAUSE)
+            except Exception:  # it would not hear of what has arrived
+                _log.exception("reading the inbox of %r failed, will try again", host.instance_id)
             else:
                 if (mail := next((one for one in inbox.mails if is_encoded(one.body)), None)) is not None and not host.gone:
                     self.block(host, not_decoded(f"the result of {mail.op}", mail.body or b""))
                 return None if host.gone else inbox
+            self.tally.errors["inbox"] += 1
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, _LONGEST_PAUSE)
         return None
 
     # --- instances wait and go
@@ -496,13 +633,15 @@ class Worker:
 
     def unpark(self, host: Host) -> None:
         """A parked host goes on: it counts as running from now on."""
-        if self._parked.pop(host.instance_id, None) is not None:
+        if self._parked.get(host.instance_id) is host:
             self.tally.warm_hits += 1
-            self._hosts[host.instance_id] = host
+            self._hold(host)
 
     def ended(self, host: Host, status: Status, ending: Ending) -> None:
         """An instance has ended, durably."""
         self.tally.workflows[host.workflow.name].end(status, self.clock.now() - host.identity.created_at)
+        if status is Status.FAILED:
+            failures.instance_failed(host.instance_id, host.workflow.label, ending.error, hidden=self.hides_payloads)
         self.drop(host)
         if self._on_ended is not None:
             self._on_ended(host.instance_id, status, ending)
@@ -517,7 +656,7 @@ class Worker:
 
     def forget(self, instance_id: str) -> None:
         """Forget an instance that somebody outside has ended."""
-        host = self._hosts.get(instance_id) or self._parked.get(instance_id)
+        host = self._host_of(instance_id)
         if host is not None:
             self.drop(host)
 
@@ -544,21 +683,26 @@ class Worker:
             notes=(Note("blocked", reason),),
             blocked_by=",".join([*(row.blocked_by or "").split(","), self.sign(code)][-_CODES_REMEMBERED:]),
         )
-        self.committer.enlist(_LastWord(self.committer, transition))
+        self._say_last(_LastWord(self, transition))
+
+    def _say_last(self, word: _LastWord) -> None:
+        self.unanswered.ask([word.instance_id])  # until it is written, the store says that the instance is ours
+        self.committer.enlist(word)
 
     def sign(self, code: str) -> str:
         """How code is called in what it blocks: with other keys it may fit."""
         return f"{code}/{self.options.decodes}" if self.options.decodes else code
 
     def _write_failed(self, row: Row, error: PayloadError) -> None:
-        """The event that started the instance does not fit its workflow: it fails before it begins."""
+        """What it was started with by somebody without its code does not fit its workflow: it fails before it begins."""
         raw = encode_failure(error)
         ending = Ending(error=raw, fingerprint=describe_failure(raw).fingerprint)
         transition = self._last_word(row, Status.FAILED)._replace(ending=ending)
-        self.committer.enlist(_LastWord(self.committer, transition, partial(self._failed_at_once, row)))
+        self._say_last(_LastWord(self, transition, partial(self._failed_at_once, row)))
 
     def _failed_at_once(self, row: Row, instance_id: str, status: Status, ending: Ending) -> None:
         self.tally.workflows[row.workflow].end(status, self.clock.now() - row.created_at)
+        failures.instance_failed(instance_id, row.workflow, ending.error, hidden=self.hides_payloads)
         if self.teller is not None:
             self.teller.failed_at_once(row, ending, self.id, self.clock.now())
         if self._on_ended is not None:
@@ -583,6 +727,11 @@ class Worker:
         """Write an open attempt's row; if that is refused, the instance is not ours."""
         with contextlib.suppress(StoreError):  # submitted now: the end of the attempt must be written after it
             self.spawn(self._note(host, write, self.committer.submit(write)))
+
+    async def announce(self, host: Host, write: Beat) -> None:
+        """Write an open attempt's row, and wait until it is durable."""
+        with contextlib.suppress(StoreError):
+            await self._note(host, write, self.committer.submit(write))
 
     async def _note(self, host: Host, write: Beat, written: asyncio.Future[Answer]) -> None:
         try:
@@ -624,6 +773,7 @@ class Worker:
         if tasks:
             await asyncio.wait(tasks, timeout=1)
         self.alarms.close()
+        self.stopwatch.close()
         await self.sessions.close()
         if self._threads is not None:
             self._threads.shutdown(wait=False, cancel_futures=True)
@@ -643,19 +793,31 @@ def first_encoded(loaded: Loaded) -> bytes | None:
     return next((raw for raw in (*rest, *(mail.body for mail in loaded.inbox)) if is_encoded(raw)), None)
 
 
-def _deadline(row: Row, input: bytes, workflow: Workflow[..., Any]) -> int | None:
-    """When the instance must have ended. Who accepted the event that started it need not have known its timeout."""
-    if row.deadline_at is None and workflow.timeout is not None and event_of_input(input) is not None:
-        return row.created_at + workflow.timeout
-    return row.deadline_at
+def _deadline(loaded: Loaded, workflow: Workflow[..., Any]) -> int | None:
+    """When the instance must have ended.
+
+    Who accepted the event that started it need not have known its timeout, and a retry lifts one that has passed: then it
+    has as much time again.
+    """
+    row = loaded.row
+    retried = [entry.at for entry in loaded.history if entry.kind is Kind.RETRY]
+    if row.deadline_at is not None or workflow.timeout is None:
+        return row.deadline_at
+    if not retried and event_of_input(loaded.input) is None:
+        return None
+    deadline_at = row.created_at + workflow.timeout
+    for at in retried:
+        if deadline_at <= at:
+            deadline_at = at + workflow.timeout
+    return deadline_at
 
 
 class _LastWord:
     """The transition that blocks or fails an instance; it belongs to no host any more."""
 
-    def __init__(self, committer: Committer, transition: Transition, on_ended: OnEnded | None = None) -> None:
+    def __init__(self, worker: Worker, transition: Transition, on_ended: OnEnded | None = None) -> None:
         self.instance_id = transition.instance_id
-        self._committer = committer
+        self._worker = worker
         self._transition = transition
         self._on_ended = on_ended
 
@@ -665,12 +827,12 @@ class _LastWord:
     def answered(self, answer: object) -> None:
         """Refused: somebody else has it, and will see for himself. Kept because something arrived: that waits as well."""
         transition = self._transition
-        if not isinstance(answer, Applied):
-            return
-        if answer.held:
+        if isinstance(answer, Applied) and answer.held:
             self._transition = transition._replace(seen=answer.signal, notes=())
-            self._committer.enlist(self)
-        elif transition.ending is not None and self._on_ended is not None:
+            self._worker.committer.enlist(self)
+            return
+        self._worker.unanswered.answered([self.instance_id])
+        if isinstance(answer, Applied) and transition.ending is not None and self._on_ended is not None:
             self._on_ended(transition.instance_id, transition.status, transition.ending)
 
 

@@ -53,11 +53,13 @@ class _Heard:
 class Client:
     """One client, with several orders at a time."""
 
-    def __init__(self, name: str, servers: int, open: Open, folder: Path, chance: random.Random) -> None:
+    def __init__(self, name: str, servers: int, open: Open, folder: Path, seed: int = 1, timeout: float = TIMEOUT) -> None:
         self.name = name
         self._lines = [open(number) for number in range(servers)]
         self._ledger = Ledger(folder / f"{name}.ledger")
-        self._chance = chance
+        self._seed = f"{seed} {name}"
+        self._chance = random.Random(self._seed)
+        self._timeout = timeout
         self._number = 0
         self.served = 0
         """How many orders it has brought to their end."""
@@ -86,17 +88,19 @@ class Client:
         self._number += 1
         number = self._number
         instance = f"order-{self.name}-{number}"
-        fate = self._chance.choices([town.OK, town.FAILS, town.CANCELLED], [8, 1, 1])[0]
+        # Drawn for each order: orders served at the same time must not draw for each other, or every run has others.
+        chance = random.Random(f"{self._seed} {number}")
+        fate = chance.choices([town.OK, town.FAILS, town.CANCELLED], [8, 1, 1])[0]
         await self.start(town.order.name, instance, about=fate, number=number, fate=fate)
         deeds = [self._pay(instance, number), self._say_words(instance, fate)]
-        if self._chance.random() < 0.5:
+        if chance.random() < 0.5:
             deeds.reverse()
         for deed in deeds:
             await deed
-        if fate == town.CANCELLED or self._chance.random() < 0.1:
+        if fate == town.CANCELLED or chance.random() < 0.1:
             await self.cancel(instance)
-        if self._chance.random() < 0.3:
-            await self._send_parcel(number)
+        if chance.random() < 0.3:
+            await self._send_parcel(number, chance)
         self.served += 1
 
     async def _pay(self, instance: str, number: int) -> None:
@@ -108,9 +112,9 @@ class Client:
                 return
             await self.message(town.DESK, f"{instance}.{word}", to=instance)
 
-    async def _send_parcel(self, number: int) -> None:
+    async def _send_parcel(self, number: int, chance: random.Random) -> None:
         whole = f"parcel-{self.name}-{number}"
-        if self._chance.random() < 0.2:
+        if chance.random() < 0.2:
             await self.wrong_event(f"{whole}-wrong")
         await self.event(whole, town.PARCEL, {"number": whole})
 
@@ -184,7 +188,7 @@ class Client:
         line = self._chance.choice(self._lines)
         headers = _EVENT if request.deed is Deed.EVENT else {"content-type": "application/json"}
         try:
-            async with asyncio.timeout(TIMEOUT):
+            async with asyncio.timeout(self._timeout):
                 answer = await line.post(request.path, content=json.dumps(request.content), headers=headers)
         except (httpx.TransportError, TimeoutError) as error:
             return _Heard(State.UNKNOWN, repr(error))
@@ -202,9 +206,11 @@ def _judged(answer: httpx.Response) -> _Heard:
 
 
 @asynccontextmanager
-async def some(names: list[str], servers: int, open: Open, folder: Path, seed: int) -> AsyncIterator[list[Client]]:
+async def some(
+    names: list[str], servers: int, open: Open, folder: Path, seed: int, timeout: float = TIMEOUT
+) -> AsyncIterator[list[Client]]:
     """Clients for a while."""
-    clients = [Client(name, servers, open, folder, random.Random(f"{seed} {name}")) for name in names]
+    clients = [Client(name, servers, open, folder, seed, timeout) for name in names]
     try:
         yield clients
     finally:

@@ -45,6 +45,7 @@ class Hand(Worker):
             "ROMANCY_HEARTBEAT_INTERVAL": str(HEARTBEAT),
             "ROMANCY_LEASE_TIMEOUT": str(LEASE),
             "ROMANCY_POLL_INTERVAL": "0.2",
+            "ROMANCY_MAX_LOSSES": "0",  # whoever is killed at random is no culprit
             "ROMANCY_POOL_SIZE": "4",
             "ROMANCY_CACHE_SIZE": "50",
             "ROMANCY_SHUTDOWN_TIMEOUT": "1",

@@ -18,6 +18,10 @@ from tests.chaos.campaign.run import Report
 pytestmark = [pytest.mark.chaos, pytest.mark.slow]
 
 ORDERS = 24
+TIMEOUT = 60.0
+"""Seconds: a request that the busy machine answers late must not count as one of unknown outcome."""
+UNENDING = {Plant.LOST_EVENT, Plant.LOST_MESSAGE, Plant.LOST_CANCEL, Plant.DISORDERED_MESSAGE}
+"""With these some orders never end, and nothing is gained by waiting for them."""
 SEEN_AS = {
     Plant.LOST_START: Sort.LOST,
     Plant.LOST_EVENT: Sort.LOST,
@@ -47,7 +51,7 @@ async def _faults(folder: Path, *, patience: float) -> list[Fault]:
     def open(number: int) -> httpx.AsyncClient:
         return httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1")
 
-    async with clients.some(["mayor", "c0"], 1, open, folder, seed=1) as (mayor, client):
+    async with clients.some(["mayor", "c0"], 1, open, folder, seed=1, timeout=TIMEOUT) as (mayor, client):
         await run.settle(mayor, address, 30)
         over = asyncio.Event()
         living = asyncio.create_task(client.live(over, at_once=12))
@@ -72,7 +76,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.parametrize("plant", Plant)
 async def test_a_planted_fault_is_seen(plant: Plant, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(VARIABLE, f"{plant}:2")
-    assert SEEN_AS[plant] in {fault.sort for fault in await _faults(folder, patience=2)}
+    patience = 2 if plant in UNENDING else 60
+    assert SEEN_AS[plant] in {fault.sort for fault in await _faults(folder, patience=patience)}
 
 
 TAMPERING = {
@@ -94,7 +99,7 @@ TAMPERING = {
 
 
 async def test_nothing_is_wrong_unless_somebody_tampers_with_it(folder: Path) -> None:
-    assert await _faults(folder, patience=30) == []
+    assert await _faults(folder, patience=60) == []
     for number, (what, sql) in enumerate(TAMPERING.items()):
         copy = folder.parent / f"{folder.name}-{number}"
         shutil.copytree(folder, copy)
@@ -105,7 +110,7 @@ async def test_nothing_is_wrong_unless_somebody_tampers_with_it(folder: Path) ->
 
 
 async def test_an_effect_that_comes_again_for_no_reason_is_seen(folder: Path) -> None:
-    assert await _faults(folder, patience=30) == []
+    assert await _faults(folder, patience=60) == []
     effects = folder / "effects"
     effects.write_text(2 * effects.read_text())
     report = Report()

@@ -101,7 +101,7 @@ class Process(App):
         committer._flush = held  # type: ignore[method-assign]
 
     def _alarms(self) -> Alarms:
-        return _Alarms(self._clock)
+        return _Alarms(self._clock.now)
 
     def _worker_options(self) -> WorkerOptions:
         return replace(super()._worker_options(), claim_pauses=(), horizon=1e9, block_warning=0.0)
@@ -231,12 +231,12 @@ class _Held:
         limit: int,
         ids: Sequence[str] | None = None,
         blocked: bool = False,
+        blocked_before: int = 0,
     ) -> list[Row]:
         await self._hand.late(self._process.name, "claim")
         await self._unless_dead()
-        return await self._told(
-            "claimed", self._store.claim(worker, runnable, now=now, limit=limit, ids=ids, blocked=blocked)
-        )
+        which: dict[str, Any] = {"ids": ids, "blocked": blocked, "blocked_before": blocked_before}
+        return await self._told("claimed", self._store.claim(worker, runnable, now=now, limit=limit, **which))
 
     async def inbox(self, instance_id: str) -> Inbox:
         process = self._process
@@ -256,7 +256,7 @@ class _Held:
         found = await self._told("arrivals", self._store.arrivals(worker))
         here = self._process._worker
         # Of those that are not here (one whose creation is yet to be told of) a finder makes nothing. `call` looks at once.
-        return [instance_id for instance_id in found if here is not None and here.runs(instance_id)]
+        return [instance_id for instance_id in found if here is not None and here.has(instance_id)]
 
     async def _unless_dead(self) -> None:
         """The dead do not try again; they wait until they are gone."""

@@ -45,7 +45,11 @@ def test_a_look_with_an_old_snapshot_is_found(postgres: str, monkeypatch: Plant)
     async def dated(self: asyncpg.Connection[Any], query: str, *values: Any, **more: Any) -> str:
         return await execute(self, query.replace("LEVEL READ COMMITTED", "LEVEL REPEATABLE READ"), *values, **more)
 
+    async def believed(self: PostgresDatabase) -> None:
+        """The look at the start would find it before any race does."""
+
     monkeypatch.setattr(asyncpg.Connection, "execute", dated)
+    monkeypatch.setattr(PostgresDatabase, "look_at_server", believed)
     _see(postgres)
 
 

@@ -19,6 +19,7 @@ object of this library that it stands for, so that a program can be moved over o
     addressing     `eddainstanceid`
     desk           app.storage, app.replay_engine
     app            EddaApp
+    integrations   mcp, opentelemetry
     unmapped       what is not offered, and what to use instead
 """
 
@@ -50,7 +51,7 @@ from romancy.integrations.edda.exceptions import RetryExhaustedError, TerminalEr
 from romancy.integrations.edda.hooks import HooksBase, WorkflowHooks
 from romancy.integrations.edda.outbox import OutboxRelayer, send_event_transactional
 from romancy.integrations.edda.retry import RetryPolicy
-from romancy.integrations.edda.unmapped import MODULE, no_name
+from romancy.integrations.edda.unmapped import MODULE, MODULES, explain_missing_modules, no_name
 from romancy.integrations.edda.workflow import workflow
 from romancy.integrations.edda.wsgi import create_wsgi_app
 
@@ -89,4 +90,7 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     """A name that is not here: say what to use instead."""
-    raise no_name(__name__, name, MODULE, __all__)
+    raise no_name(__name__, name, {**MODULE, **MODULES}, __all__)
+
+
+explain_missing_modules()

@@ -124,7 +124,7 @@ def _way_back(func: Callable[..., Any], registering: bool) -> Callable[..., Any]
     async def way_back(ctx: ActivityContext, result: Any, *args: Any, **kwargs: Any) -> None:
         outcome: Any = result.result if registering else result
         if registering:
-            await redo_steps(result.compensations, ctx)
+            await redo_steps(result.compensations, func, ctx)
         if undoing is not None:
             given = dict(list(own.bind(None, *args, **kwargs).arguments.items())[1:])
             await undo(undoing, ctx, given | fields_of(outcome), func.__name__)

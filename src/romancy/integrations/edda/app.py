@@ -9,17 +9,16 @@ from typing import Any, NoReturn, Self, cast
 
 from romancy import App, Client, ConfigurationError, HTTPBroker
 from romancy import RetryPolicy as Policy
-from romancy.integrations.edda.addressing import Message, Receive, Scope, addressed, addressed_request
+from romancy.integrations.edda.addressing import Message, Receive, Scope, addressed, understand_addresses
 from romancy.integrations.edda.desk import ReplayEngine, Storage, instance_dict
 from romancy.integrations.edda.hooks import native_hooks
 from romancy.integrations.edda.retry import DEFAULT_RETRY_POLICY, RetryPolicy, policy_of
-from romancy.integrations.edda.running import begin, end
+from romancy.integrations.edda.running import begin, end, without_broker
 from romancy.integrations.edda.unmapped import APP, no_attribute
 from romancy.integrations.edda.workflow import Workflow
 
 __all__ = ["EddaApp"]
 
-_LARGEST_BODY = 16 * 1024 * 1024
 _ATTRIBUTES = frozenset({"type", "source", "id", "time", "datacontenttype", "dataschema", "subject", "specversion"})
 _BODY = frozenset({"data", "data_base64"})
 
@@ -27,8 +26,8 @@ _BODY = frozenset({"data", "data_base64"})
 class EddaApp:
     """The app under Edda's names. `romancy` is the `App` behind it, whose options may be given too.
 
-    Those of Edda that tune what this engine has not (locks, leaders, batches, details of the pool) are taken and mean
-    nothing.
+    `broker_url` without `outbox_enabled=True`: events go into the outbox, and another process relays them. Options of Edda
+    that tune what this engine has not (locks, leaders, batches, details of the pool) are taken and mean nothing.
     """
 
     def __init__(
@@ -51,7 +50,6 @@ class EddaApp:
         leader_heartbeat_interval: int = 15,
         leader_lease_duration: int = 45,
         *,
-        max_body_size: int = _LARGEST_BODY,
         workflows: list[Any] | None = None,
         **options: Any,
     ) -> None:
@@ -64,19 +62,20 @@ class EddaApp:
             App(
                 db_url,
                 service_name=service_name,
-                broker=HTTPBroker(broker_url) if outbox_enabled and broker_url else None,
+                broker=HTTPBroker(broker_url) if broker_url else None,
+                outbox_relay=outbox_enabled,
                 hooks=native_hooks(hooks),
                 default_retry=retry,
                 message_retention=timedelta(days=message_retention_days),
                 pool_size=pool_size,
                 listen_notify=use_listen_notify,
                 workflows=self._workflows,
-                max_body_size=max_body_size,
                 **options,
             ),
             db_url,
-            max_body_size,
         )
+        if not broker_url:
+            without_broker.add(self.romancy)
         self.service_name = service_name
         self.db_url = db_url
         self.outbox_enabled = outbox_enabled
@@ -88,15 +87,15 @@ class EddaApp:
     def over(cls, app: App) -> Self:
         """Edda's calls for an app that exists: `wf.start()` and `send_event()` mean it from `initialize()` on."""
         made = cls.__new__(cls)
-        made._known(app, None, _LARGEST_BODY)
+        made._known(app, None)
         return made
 
-    def _known(self, app: App, database: str | None, max_body_size: int) -> None:
+    def _known(self, app: App, database: str | None) -> None:
         self.romancy = app
+        understand_addresses(app)
         self.storage = Storage(app)
         self.replay_engine = ReplayEngine(app)
         self._database = database
-        self._max_body_size = max_body_size
         self._entrance: Client | None = None
 
     # --- life
@@ -127,7 +126,6 @@ class EddaApp:
         """Serve as an ASGI application. Needs `romancy[http]`."""
         if scope["type"] == "http":
             await self.initialize()
-            scope, receive = addressed_request(scope, receive, self._max_body_size)
             await self.romancy(scope, receive, send)
         elif scope["type"] == "lifespan":
             begin(self.romancy)
@@ -160,7 +158,7 @@ class EddaApp:
 
     async def _door(self) -> Client:
         """Where events come in: the app, or, if what is sent through that goes out again, a client without a broker."""
-        if not getattr(self, "outbox_enabled", False):
+        if not getattr(self, "broker_url", None):
             return self.romancy
         if self._entrance is None:
             self._entrance = Client(self._database, workflows=self._workflows, codec=self._codec)

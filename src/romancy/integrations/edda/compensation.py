@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import importlib
 import inspect
+import threading
 from collections.abc import Callable, Iterator, Mapping
-from types import CodeType
+from types import CodeType, ModuleType
 from typing import Any, TypeVar, cast
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
@@ -118,10 +118,10 @@ async def undo(func: Callable[..., Any], ctx: ActivityContext, available: Mappin
     await _call(plain, ctx, [], {name: value for name, value in available.items() if spread or name in wanted})
 
 
-async def redo_steps(steps: list[Step], ctx: ActivityContext) -> None:
-    """Do what an activity has registered, the last first."""
+async def redo_steps(steps: list[Step], registrar: Callable[..., Any], ctx: ActivityContext) -> None:
+    """Do what an activity has registered, the last first. `registrar` is the activity's function."""
     for step in reversed(steps):
-        func = _found(step.function)
+        func = _found(step.function, registrar)
         bound = inspect.signature(func).bind(ctx, *step.args, **step.kwargs)
         hints = hints_of(func)
         for name, value in list(bound.arguments.items())[1:]:
@@ -141,7 +141,16 @@ async def _call(func: Callable[..., Any], ctx: ActivityContext, args: list[Any],
         if inspect.iscoroutinefunction(func):
             await func(here, *args, **kwargs)
         else:
-            await asyncio.to_thread(func, here, *args, **kwargs)
+            await _in_thread(functools.partial(func, here, *args, **kwargs))
+
+
+async def _in_thread(call: Callable[[], Any]) -> None:
+    """Make a call in a thread, or never: one that waits for a thread when this is over is not made any more."""
+    over = threading.Event()
+    try:
+        await asyncio.to_thread(lambda: None if over.is_set() else call())
+    finally:
+        over.set()
 
 
 def _typed(annotation: Any, value: Any) -> Any:
@@ -179,14 +188,33 @@ def _name_of(func: Callable[..., Any]) -> str:
     return f"{func.__module__}:{func.__qualname__}"
 
 
-def _found(name: str) -> Callable[..., Any]:
+def _found(name: str, registrar: Callable[..., Any]) -> Callable[..., Any]:
+    """The compensation of that name.
+
+    The name comes from the database, and who can write there must not choose what is called: nothing is imported, and only
+    what is marked, or what the activity itself names, is found.
+    """
     if name in _known:
         return _known[name]
-    module, _, path = name.partition(":")
-    try:
-        found: Any = importlib.import_module(module)
-        for part in path.split("."):
-            found = getattr(found, part)
-    except (ImportError, AttributeError) as error:
-        raise TerminalError(f"The compensation {name} is not there: decorate it with @compensation in a module.") from error
-    return plain_of(found)
+    for func in _named_in(registrar):
+        if _name_of(func) == name:
+            return func
+    raise TerminalError(
+        f"The compensation {name} is not known here: decorate it with @compensation, in a module that every worker imports."
+    )
+
+
+def _named_in(registrar: Callable[..., Any]) -> Iterator[Callable[..., Any]]:
+    """The functions of its own package that the code of an activity names: as `cancel_room`, or as `hotels.cancel_room`."""
+    plain = inspect.unwrap(registrar)
+    names = {name for code in _codes(plain.__code__) for name in code.co_names}
+    near = [plain.__globals__[name] for name in names if name in plain.__globals__]
+    inside = [vars(one)[name] for one in near if isinstance(one, ModuleType) for name in names if name in vars(one)]
+    for one in (*near, *inside):
+        func = plain_of(one) if callable(one) else None
+        if inspect.isfunction(func) and _package(func) == _package(plain):
+            yield func
+
+
+def _package(func: Callable[..., Any]) -> str:
+    return func.__module__.partition(".")[0]

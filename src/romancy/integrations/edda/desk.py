@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
+from datetime import timedelta
 from typing import Any, NoReturn
 
 from romancy import (
     App,
+    AttemptEntry,
+    Error,
     HistoryEntry,
     Instance,
     Status,
@@ -31,11 +35,24 @@ class Storage:
     async def get_instance(self, instance_id: str) -> dict[str, Any] | None:
         """One instance, or None."""
         found = await self.romancy.get_instance(instance_id)
-        return None if found is None else instance_dict(found)
+        if found is None:
+            return None
+        return {
+            **instance_dict(found),
+            "current_activity_id": await self._current(found),
+            "source_code": _source(self.romancy, found.workflow_name),
+        }
 
     async def get_history(self, instance_id: str) -> list[dict[str, Any]]:
         """What happened in an instance, in order."""
-        return [_entry_dict(entry) async for entry in self.romancy.history(instance_id)]
+        try:
+            attempts = await self.romancy.get_attempts(instance_id)
+        except WorkflowNotFoundError:
+            return []
+        return [
+            _entry_dict(entry, instance_id, [one for one in attempts if one.activity_id == entry.activity_id])
+            async for entry in self.romancy.history(instance_id)
+        ]
 
     async def get_pending_outbox_events(self, limit: int = 10) -> list[dict[str, Any]]:
         """Events that the broker has not got yet."""
@@ -53,6 +70,15 @@ class Storage:
             }
             for one in page.items
         ]
+
+    async def _current(self, instance: Instance) -> str | None:
+        """What the instance waits for, or else what it has done last."""
+        if instance.waiting_for:
+            return instance.waiting_for[0].activity_id
+        last = None
+        async for entry in self.romancy.history(instance.instance_id):
+            last = entry.activity_id
+        return last
 
     def __getattr__(self, name: str) -> NoReturn:
         raise no_attribute("app.storage", name, STORAGE)
@@ -86,13 +112,7 @@ class ReplayEngine:
 
 def instance_dict(one: Instance) -> dict[str, Any]:
     """An instance as Edda shows it."""
-    error = None
-    if one.error is not None:
-        error = {
-            "error_type": one.error.type.rpartition(".")[2],
-            "error_message": one.error.message,
-            "stack_trace": one.error.trace,
-        }
+    error = None if one.error is None else _told(one.error)
     return {
         "instance_id": one.instance_id,
         "workflow_name": one.workflow_name,
@@ -105,14 +125,57 @@ def instance_dict(one: Instance) -> dict[str, Any]:
     }
 
 
-def _entry_dict(entry: HistoryEntry) -> dict[str, Any]:
+def _entry_dict(entry: HistoryEntry, instance_id: str, attempts: list[AttemptEntry]) -> dict[str, Any]:
     failed = "Failed" if entry.error is not None else "Completed"
     data: dict[str, Any] = {"activity_name": entry.name, "input": entry.input, "result": bare(entry.name, entry.result)}
     if entry.error is not None:
-        data |= {"error_type": entry.error.type.rpartition(".")[2], "error_message": entry.error.message}
+        data |= _told(entry.error)
+    if attempts:
+        data["retry_metadata"] = _retries(entry, attempts)
     return {
+        "id": entry.seq,
+        "instance_id": instance_id,
         "activity_id": entry.activity_id,
         "event_type": _KINDS.get(entry.kind, f"{entry.kind.capitalize()}{failed}"),
         "event_data": data,
         "created_at": entry.at.isoformat(),
     }
+
+
+def _retries(entry: HistoryEntry, attempts: list[AttemptEntry]) -> dict[str, Any]:
+    """How often an activity was tried, and what was wrong with the attempts before the last."""
+    tried = [
+        {
+            "attempt": one.attempt,
+            "error_type": _bare_type(one.error),
+            "message": one.error.message,
+            "timestamp_ms": round((one.ended_at or one.started_at).timestamp() * 1000),
+        }
+        for one in attempts
+        if one.error is not None
+    ]
+    last = entry.error or next((one.error for one in reversed(attempts) if one.error is not None), None)
+    begun = attempts[0].started_at
+    return {
+        "total_attempts": entry.attempt,
+        "total_duration_ms": round((entry.at - begun) / timedelta(milliseconds=1)),
+        "exhausted": entry.error is not None,
+        "errors": tried,
+        "last_error": None if last is None else {"error_type": _bare_type(last), "message": last.message},
+    }
+
+
+def _told(error: Error) -> dict[str, Any]:
+    return {"error_type": _bare_type(error), "error_message": error.message, "stack_trace": error.trace}
+
+
+def _bare_type(error: Error) -> str:
+    return error.type.rpartition(".")[2]
+
+
+def _source(app: App, name: str) -> str | None:
+    """The workflow's source, as the code of this process has it."""
+    try:
+        return inspect.getsource(app.get_workflow(name).fn)
+    except (WorkflowNotFoundError, OSError, TypeError):
+        return None

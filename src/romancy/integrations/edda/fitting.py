@@ -32,6 +32,22 @@ def fitting(fn: Callable[..., Any], given: dict[str, Any]) -> dict[str, Any]:
     return {name: read(hints.get(name, Any), value) for name, value in given.items()}
 
 
+def event_arguments(fn: Callable[..., Any], data: Any) -> dict[str, Any]:
+    """What the data of an event gives a workflow: fields by name, or all of them for a sole model. Others are left out."""
+    names = list(inspect.signature(fn).parameters)[1:]
+    fields: dict[str, Any] = data if isinstance(data, dict) else {"_data": data} if data is not None else {}
+    if _takes_more(fn):
+        return fields
+    given = {name: value for name, value in fields.items() if name in names}
+    if not given and len(names) == 1 and _is_model(hints_of(fn).get(names[0])):
+        return {names[0]: data}
+    return given
+
+
+def _takes_more(fn: Callable[..., Any]) -> bool:
+    return any(one.kind is one.VAR_KEYWORD for one in inspect.signature(fn).parameters.values())
+
+
 def _is_model(annotation: Any) -> bool:
     return isinstance(annotation, type) and issubclass(annotation, BaseModel)
 

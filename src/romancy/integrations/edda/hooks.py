@@ -10,6 +10,7 @@ import inspect
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from types import ModuleType
 from typing import Any, TypeAlias
 
 import romancy
@@ -179,7 +180,8 @@ def _class(path: str) -> Any:
         rest = f"{outer}.{rest}"
     found: Any = sys.modules[module] if module else builtins
     for name in rest.split("."):
-        found = getattr(found, name, None)
+        # Not `getattr`: the name comes from the database, and modules may import others when they are asked for something.
+        found = vars(found).get(name) if isinstance(found, ModuleType | type) else None
     return found
 
 

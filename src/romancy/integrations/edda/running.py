@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import logging
+from weakref import WeakSet
+
 from romancy import App, InvalidWorkflowStateError
 from romancy.integrations.edda.context import HERE
 
+_log = logging.getLogger("romancy.edda")
 _running: list[App] = []
+without_broker: WeakSet[App] = WeakSet()
+"""Apps whose events go to no broker, until a program was warned of it."""
 
 
 def begin(app: App) -> None:
@@ -27,3 +33,15 @@ def current(what: str) -> App:
     if _running:
         return _running[-1]
     raise InvalidWorkflowStateError(f"{what} needs a running app: `await app.initialize()` on an EddaApp comes first.")
+
+
+def warn_without_broker(app: App, event_type: str) -> None:
+    """Say once for an app that what it sends transactionally reaches no broker: elsewhere a relay may wait for it."""
+    if app in without_broker:
+        without_broker.discard(app)
+        _log.warning(
+            "send_event_transactional(%r): this EddaApp has no broker_url, so the event reaches the workflows of this "
+            "database and goes into no outbox. If another process relays, give both the same broker_url, and "
+            "outbox_enabled=True only to the one that relays.",
+            event_type,
+        )

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import difflib
+import sys
 from collections.abc import Iterable, Mapping
+from importlib.abc import MetaPathFinder
 
 from romancy import ConfigurationError
 
@@ -17,16 +19,23 @@ MODULE: Mapping[str, str] = {
     "saga": "it was an earlier name: use @workflow",
     **{name: _GROUPS.format(name) for name in ("join_group", "leave_group", "get_group_members", "send_to_group")},
     "ReplayEngine": f"{_ENGINE}: use EddaApp",
+}
+
+MODULES: Mapping[str, str] = {
     "storage": f"{_ENGINE}: use `await app.storage.get_instance(...)`, or app.romancy",
     "serialization": f"{_ENGINE}: payloads are stored by pydantic, by their annotations",
     "locking": f"{_ENGINE}: instances are claimed and fenced without your doing",
     "replay": f"{_ENGINE}: romancy.testing.replay_history replays a stored history",
     "pydantic_utils": f"{_ENGINE}: payloads are stored by pydantic, by their annotations",
-    "integrations": "use the modules of romancy.integrations itself (otel, mcp, pydantic_ai, llm, ...)",
     "viewer_app": "the viewer is a part of the app: serve it and open /viewer/",
     "viewer_ui": "the viewer is a part of the app: serve it and open /viewer/",
     "visualizer": "the viewer draws workflows: open /viewer/",
+    "integrations.graph": "use pydantic-graph in a workflow as it is: its nodes call activities",
+    "integrations.llamaindex": "use romancy.integrations.pydantic_ai or romancy.integrations.llm, or call it in activities",
+    "integrations.mirascope": "use romancy.integrations.llm (call, parse, define, Agent) or pydantic_ai there",
+    "integrations.mcp.decorators": "use @server.durable_tool of EddaMCPServer",
 }
+"""Modules of Edda that are not here."""
 
 CONTEXT: Mapping[str, str] = {
     "storage": f"{_ENGINE}: use ctx.session for your own tables, ctx.romancy.app for instances",
@@ -50,6 +59,25 @@ WORKFLOW: Mapping[str, str] = {
 }
 
 
+class NotOffered(ConfigurationError, ImportError):
+    """A module or a name of Edda that is not here. An `ImportError` too, so that programs may do without."""
+
+
+class _Missing(MetaPathFinder):
+    """Asked for modules that nobody else has found: of those of Edda's it says what to use instead."""
+
+    def find_spec(self, fullname: str, path: object = None, target: object = None) -> None:
+        package, _, name = fullname.partition(".edda.")
+        if package == __name__.removesuffix(".edda.unmapped") and name in MODULES:
+            raise NotOffered(_sentence(f"{package}.edda", name, MODULES, ()))
+
+
+def explain_missing_modules() -> None:
+    """From now on. Safe to call again."""
+    sys.meta_path[:] = [one for one in sys.meta_path if type(one).__qualname__ != _Missing.__qualname__]
+    sys.meta_path.append(_Missing())
+
+
 def no_attribute(owner: str, name: str, advice: Mapping[str, str] | str, known: Iterable[str] = ()) -> AttributeError:
     """The error for an attribute that an object of this layer has not."""
     return AttributeError(_sentence(owner, name, advice, known))
@@ -61,7 +89,7 @@ def no_name(module: str, name: str, advice: Mapping[str, str], known: Iterable[s
     For a name of Edda's it is no AttributeError: `from ... import name` would hide the advice.
     """
     sentence = _sentence(module, name, advice, known)
-    return ConfigurationError(sentence) if name in advice else AttributeError(sentence)
+    return NotOffered(sentence) if name in advice else AttributeError(sentence)
 
 
 def _sentence(owner: str, name: str, advice: Mapping[str, str] | str, known: Iterable[str]) -> str:

@@ -11,7 +11,7 @@ from typing import Any, Concatenate, Generic, NoReturn, TypeVar, overload
 import romancy
 from romancy import ActivityContext, App, ConfigurationError, Status, WorkflowFailedError
 from romancy.integrations.edda.context import HERE, WorkflowContext, entered, in_workflow, new_id
-from romancy.integrations.edda.fitting import fitting, result_type
+from romancy.integrations.edda.fitting import event_arguments, fitting, result_type
 from romancy.integrations.edda.results import WORKFLOWS
 from romancy.integrations.edda.running import current
 from romancy.integrations.edda.unmapped import WORKFLOW, no_attribute
@@ -21,6 +21,8 @@ __all__ = ["Workflow", "recur", "workflow"]
 R_co = TypeVar("R_co", covariant=True)
 
 _UNDER_WAY = frozenset({Status.PENDING, Status.RUNNING, Status.COMPENSATING})
+_ASYNCIO_TIMER = "timer:"
+"""How the ids begin of timers that asyncio made, such as that of `asyncio.sleep()`."""
 _FIRST_LOOK, _LONGEST_WAIT = 0.001, 0.1
 """Seconds between two looks at an instance that was started: they double."""
 
@@ -35,6 +37,9 @@ class Workflow(Generic[R_co]):
         self.event_handler = event_handler
         WORKFLOWS[self.name] = functools.partial(result_type, func)
         self.romancy: romancy.Workflow[..., R_co] = romancy.workflow(event_handler=event_handler)(_body(func))
+        self.romancy.event_arguments = functools.partial(event_arguments, func)
+        self.romancy.id_prefix = f"{self.name}-"  # as in Edda, for people and for what looks at ids
+        self.romancy.replaces = True  # as in Edda, the last definition of a name is meant
 
     async def start(self, lock_timeout_seconds: int | None = None, **kwargs: Any) -> str:
         """Start the workflow; returns the id of the instance when it has ended, or waits for something.
@@ -48,7 +53,7 @@ class Workflow(Generic[R_co]):
             handle = await app.start_workflow(self.romancy, **arguments)
             return await _settled(app, handle.instance_id)
         if isinstance(here.romancy, romancy.WorkflowContext):
-            instance_id = new_id(here)
+            instance_id = f"{self.name}-{new_id(here)}"
             return await start_workflow(here.romancy, self.name, instance_id, arguments)
         return (await app.start_workflow(self.romancy, **arguments)).instance_id
 
@@ -113,7 +118,7 @@ async def start_workflow(ctx: ActivityContext, name: str, instance_id: str, argu
 async def _settled(app: App, instance_id: str) -> str:
     """Wait as Edda does: until the instance has ended or waits. Raise what it failed with."""
     handle, pause = app.get_handle(instance_id), _FIRST_LOOK
-    while (status := await handle.status()) in _UNDER_WAY:
+    while (status := await handle.status()) in _UNDER_WAY or await _only_pauses(app, instance_id, status):
         await asyncio.sleep(pause)
         pause = min(2 * pause, _LONGEST_WAIT)
     if status in (Status.FAILED, Status.TERMINATED):
@@ -124,3 +129,14 @@ async def _settled(app: App, instance_id: str) -> str:
                 raise
             raise error.__cause__  # noqa: B904  it has a cause of its own
     return instance_id
+
+
+async def _only_pauses(app: App, instance_id: str, status: Status) -> bool:
+    """The instance is between two attempts or in an `asyncio.sleep()`: for Edda, in the middle of its work."""
+    if status is not Status.WAITING_FOR_TIMER:
+        return False
+    found = await app.get_instance(instance_id)
+    return found is not None and all(
+        one.kind == "retry" or (one.kind == "timer" and one.activity_id.startswith(_ASYNCIO_TIMER))
+        for one in found.waiting_for
+    )

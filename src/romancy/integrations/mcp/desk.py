@@ -1,4 +1,4 @@
-"""What is done when a client calls: the tools of workflows, and the three that ask about instances.
+"""What is done when a client calls: the tools of workflows, and those that ask about instances.
 
 A caller sees instances of the workflows that are tools here, and no others. Over HTTP the role of its token counts: `read`
 may ask, `admin` may start and cancel as well.
@@ -7,6 +7,7 @@ may ask, `admin` may start and cancel as well.
 from __future__ import annotations
 
 import contextlib
+import getpass
 import inspect
 import logging
 from collections.abc import Awaitable, Callable, Mapping
@@ -35,6 +36,29 @@ class Refused(Exception):
 
 
 @dataclass(frozen=True, slots=True)
+class Questions:
+    """The tools that ask about instances: their names, and what clients read of them."""
+
+    status: str = "workflow_status"
+    result: str = "workflow_result"
+    cancel: str = "workflow_cancel"
+    told: tuple[str, str, str] = (
+        "Where a call of one of the other tools stands, how far it has come, and when to ask again (poll_interval_ms).",
+        "What a call of one of the other tools gave in the end; an error while it has not ended.",
+        "Ask a call of one of the other tools to stop; what it did is undone where that was provided for.",
+    )
+
+    @property
+    def names(self) -> tuple[str, str, str]:
+        """All three."""
+        return self.status, self.result, self.cancel
+
+
+SHARED = Questions()
+"""Those of all tools that have none of their own."""
+
+
+@dataclass(frozen=True, slots=True)
 class DurableTool:
     """A workflow under the name of a tool."""
 
@@ -42,6 +66,12 @@ class DurableTool:
     workflow: Workflow[..., Any]
     title: str | None
     description: str | None
+    questions: Questions = SHARED
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The tools that there are for this workflow alone."""
+        return (self.name,) if self.questions is SHARED else (self.name, *self.questions.names)
 
     def described(self, app: App) -> Tool:
         """As clients see it."""
@@ -49,14 +79,14 @@ class DurableTool:
         return Tool(
             name=self.name,
             title=self.title,
-            description=f"{told}\n\n{_HOW}",
+            description=f"{told}\n\n{_HOW.format(self.questions)}",
             input_schema=app.input_schema(self.workflow),
         )
 
 
 _HOW = (
     "It goes on in the background, whatever happens to this server. Unless the answer is the result itself, it has an "
-    "instance_id: ask workflow_status, then workflow_result."
+    "instance_id: ask {0.status}, then {0.result}."
 )
 
 
@@ -74,6 +104,24 @@ class _CancelArguments(_Arguments):
     reason: str | None = Field(None, max_length=4096, description="Why; it is recorded.")
 
 
+@dataclass(frozen=True, slots=True)
+class _Question:
+    """A tool that asks about instances: of one workflow, or of all that are tools."""
+
+    told: str
+    arguments: type[_Arguments]
+    do: Callable[[Context, Any, Instance], Awaitable[CallToolResult]]
+    writes: bool
+    workflow: str | None
+
+    def described(self, name: str) -> Tool:
+        """As clients see it."""
+        hints = ToolAnnotations(
+            read_only_hint=not self.writes, destructive_hint=self.writes, idempotent_hint=True, open_world_hint=False
+        )
+        return Tool(name=name, description=self.told, input_schema=self.arguments.model_json_schema(), annotations=hints)
+
+
 class Desk:
     """Answers calls, with an app behind it."""
 
@@ -83,18 +131,24 @@ class Desk:
         self._by_workflow = {tool.workflow.name: tool for tool in tools.values()}
         self._trusting = trusting
         """The caller is the one who started this process (stdio)."""
-        self._asking: dict[str, tuple[str, type[_Arguments], Callable[[Context, Any], Awaitable[CallToolResult]]]] = {
-            "workflow_status": (_STATUS, _Arguments, self._status),
-            "workflow_result": (_RESULT, _ResultArguments, self._result),
-            "workflow_cancel": (_CANCEL, _CancelArguments, self._cancel),
+        self._questions: dict[str, _Question] = {}
+        for tool in tools.values():
+            if tool.questions is not SHARED:
+                self._ask(tool.questions, tool.workflow.name)
+        if not tools or any(tool.questions is SHARED for tool in tools.values()):
+            self._ask(SHARED, None)
+
+    def _ask(self, questions: Questions, workflow: str | None) -> None:
+        status, result, cancel = questions.told
+        self._questions |= {
+            questions.status: _Question(status, _Arguments, self._status, False, workflow),
+            questions.result: _Question(result, _ResultArguments, self._result, False, workflow),
+            questions.cancel: _Question(cancel, _CancelArguments, self._cancel, True, workflow),
         }
 
     def tools(self) -> list[Tool]:
         """All tools, as clients see them."""
-        asking = [
-            Tool(name=name, description=told, input_schema=arguments.model_json_schema(), annotations=_hints(name))
-            for name, (told, arguments, _) in self._asking.items()
-        ]
+        asking = [question.described(name) for name, question in self._questions.items()]
         return [tool.described(self.app) for tool in self._tools.values()] + asking
 
     def tool(self, name: str) -> DurableTool | None:
@@ -103,14 +157,15 @@ class Desk:
 
     async def call(self, ctx: Context, params: CallToolRequestParams) -> CallToolResult:
         """Call a tool. What the caller can put right is told as the tool's error."""
-        if params.name not in self._tools and params.name not in self._asking:
-            known = ", ".join([*self._tools, *self._asking])
+        if params.name not in self._tools and params.name not in self._questions:
+            known = ", ".join([*self._tools, *self._questions])
             raise MCPError(INVALID_PARAMS, f"There is no tool {params.name!r}. There are: {known}.")
         try:
             if (tool := self.tool(params.name)) is not None:
-                return _started(await self.start(ctx, tool, params))
-            _, arguments, do = self._asking[params.name]
-            return await do(ctx, _read(arguments, params.arguments))
+                return _started(await self.start(ctx, tool, params), tool.questions)
+            question = self._questions[params.name]
+            asked = _read(question.arguments, params.arguments)
+            return await question.do(ctx, asked, await self.find(ctx, asked.instance_id, question.workflow))
         except (Refused, RomancyError) as error:
             return refusal(str(error))
         except MCPError:
@@ -126,30 +181,32 @@ class Desk:
         wanted = meta.get(INSTANCE_ID)
         if wanted is not None and (not isinstance(wanted, str) or not 0 < len(wanted) <= 1024):
             raise Refused(f"_meta[{INSTANCE_ID!r}] is a text of at most 1024 characters.")
-        handle = await self.app.start_with_input(tool.workflow, params.arguments or {}, instance_id=wanted)
+        handle = await self.app.start_with_input(
+            tool.workflow, params.arguments or {}, instance_id=wanted, actor=self._name(ctx)
+        )
         return await self.find(ctx, handle.instance_id)
 
-    async def find(self, ctx: Context, instance_id: str) -> Instance:
-        """An instance of one of the tools."""
+    async def find(self, ctx: Context, instance_id: str, workflow: str | None = None) -> Instance:
+        """An instance of one of the tools, or of that of one workflow."""
         self._check_may_read(ctx)
+        known = self._by_workflow if workflow is None else (workflow,)
         instance = await self.app.get_instance(instance_id)
-        if instance is None or instance.workflow_name not in self._by_workflow:
-            raise Refused(f"There is no instance {instance_id!r} of a tool of this server.")
+        if instance is None or instance.workflow_name not in known:
+            whose = "a tool of this server" if workflow is None else repr(self._by_workflow[workflow].name)
+            raise Refused(f"There is no instance {instance_id!r} of {whose}.")
         return instance
 
     async def cancel(self, ctx: Context, instance_id: str, reason: str | None = None) -> None:
         """Ask for the cancellation of an instance."""
         self._check_may_write(ctx)
         await self.find(ctx, instance_id)
-        await self.app.cancel_workflow(instance_id, reason)
+        await self.app.cancel_workflow(instance_id, reason, actor=self._name(ctx))
 
-    async def _status(self, ctx: Context, asked: _Arguments) -> CallToolResult:
-        instance = await self.find(ctx, asked.instance_id)
+    async def _status(self, ctx: Context, asked: _Arguments, instance: Instance) -> CallToolResult:
         steps = await steps_of(self.app, instance.instance_id)
         return answer(status_of(instance, steps, self._by_workflow[instance.workflow_name].name))
 
-    async def _result(self, ctx: Context, asked: _ResultArguments) -> CallToolResult:
-        instance = await self.find(ctx, asked.instance_id)
+    async def _result(self, ctx: Context, asked: _ResultArguments, instance: Instance) -> CallToolResult:
         if not instance.status.ended and asked.wait:
             instance = await self._ended(ctx, instance, asked.wait)
         if not instance.status.ended:
@@ -164,7 +221,7 @@ class Desk:
             await self.app.get_handle(instance.instance_id).result(timeout=seconds)
         return await self.find(ctx, instance.instance_id)
 
-    async def _cancel(self, ctx: Context, asked: _CancelArguments) -> CallToolResult:
+    async def _cancel(self, ctx: Context, asked: _CancelArguments, instance: Instance) -> CallToolResult:
         await self.cancel(ctx, asked.instance_id, asked.reason)
         return answer({"instance_id": asked.instance_id, "cancellation": "requested"})
 
@@ -177,21 +234,26 @@ class Desk:
             raise Refused("The token that was shown may ask, but not start or cancel: it takes the role admin.")
 
     def _role(self, ctx: Context) -> str:
-        """The role that the door has found. Nobody passes without one, whichever way the call came."""
+        return str(self._caller(ctx).role)
+
+    def _name(self, ctx: Context) -> str:
+        """Who calls, for the audit."""
+        return f"{_user() if self._trusting else self._caller(ctx).name} (MCP)"
+
+    def _caller(self, ctx: Context) -> Any:
+        """Whom the door has found. Nobody passes without that, whichever way the call came."""
         caller = getattr(ctx.request, "scope", {}).get(CALLER)
         if caller is None:
             raise MCPError(INVALID_REQUEST, "This request did not pass the check of tokens.")
-        return str(caller.role)
+        return caller
 
 
-_STATUS = "Where a call of one of the other tools stands, how far it has come, and when to ask again (poll_interval_ms)."
-_RESULT = "What a call of one of the other tools gave in the end; an error while it has not ended."
-_CANCEL = "Ask a call of one of the other tools to stop; what it did is undone where that was provided for."
-
-
-def _hints(name: str) -> ToolAnnotations:
-    writes = name == "workflow_cancel"
-    return ToolAnnotations(read_only_hint=not writes, destructive_hint=writes, idempotent_hint=True, open_world_hint=False)
+def _user() -> str:
+    """Who has started this process."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return "stdio"
 
 
 def _read(arguments: type[_Arguments], given: dict[str, Any] | None) -> _Arguments:
@@ -202,12 +264,12 @@ def _read(arguments: type[_Arguments], given: dict[str, Any] | None) -> _Argumen
         raise Refused(f"The arguments do not fit: {wrong}.") from None
 
 
-def _started(instance: Instance) -> CallToolResult:
+def _started(instance: Instance, questions: Questions) -> CallToolResult:
     return answer(
         {
             "instance_id": instance.instance_id,
             "status": instance.status.value,
             "poll_interval_ms": milliseconds(poll_interval(instance)),
-            "next": "Ask workflow_status or workflow_result with this instance_id.",
+            "next": f"Ask {questions.status} or {questions.result} with this instance_id.",
         }
     )

@@ -29,12 +29,11 @@ from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from romancy import App, ConfigurationError, Workflow, __version__
-from romancy.integrations.mcp.desk import Context, Desk, DurableTool
+from romancy.integrations.mcp.desk import SHARED, Context, Desk, DurableTool, Questions
 from romancy.integrations.mcp.tasks import Tasks
 
 _LOG = logging.getLogger("romancy.mcp")
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}")
-_TAKEN = ("workflow_status", "workflow_result", "workflow_cancel")
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -45,7 +44,8 @@ class ToolServer:
     """An MCP server whose tools are workflows of an app.
 
     A call starts the workflow and answers when that is durable: with a task for clients that know tasks, with an instance id
-    for others, who ask `workflow_status` and `workflow_result`, and may ask for `workflow_cancel`.
+    for others, who ask `workflow_status` and `workflow_result`, and may ask for `workflow_cancel`. `tools` gives a workflow
+    questions of its own.
 
     >>> server = ToolServer(App("sqlite:///orders.db"), name="orders")
     """
@@ -92,11 +92,44 @@ class ToolServer:
 
         return offer if wf is None else offer(wf)
 
+    def tools(
+        self,
+        wf: Workflow[P, R],
+        /,
+        *,
+        prefix: str | None = None,
+        start: str | None = None,
+        title: str | None = None,
+        description: str | None = None,
+        status_description: str | None = None,
+        result_description: str | None = None,
+        cancel_description: str | None = None,
+    ) -> Workflow[P, R]:
+        """Offer a workflow as four tools of its own: `{prefix}_start`, `_status`, `_result` and `_cancel`.
+
+        `prefix` is the workflow's name unless given, and `start` the name of the first, if it is to have another. What
+        `tool` offers shares its questions with the others; these know the instances of this workflow alone.
+        """
+        if not isinstance(wf, Workflow):
+            raise ConfigurationError(f"{wf!r} cannot be offered as tools: give a workflow.")
+        common = prefix or wf.name
+        told = (
+            status_description or f"Where a call of {common} stands, how far it has come, and when to ask again.",
+            result_description or f"What a call of {common} gave in the end; an error while it has not ended.",
+            cancel_description or f"Ask a call of {common} to stop; what it did is undone where that was provided for.",
+        )
+        questions = Questions(f"{common}_status", f"{common}_result", f"{common}_cancel", told)
+        self._add(DurableTool(start or f"{common}_start", wf, title, description, questions))
+        return wf
+
     def _add(self, tool: DurableTool) -> None:
-        if not _NAME.fullmatch(tool.name):
-            raise ConfigurationError(f"name={tool.name!r} of a tool: give 1 to 128 letters, digits, and `_`, `-`, `.`.")
-        if tool.name in _TAKEN or tool.name in self._tools:
-            raise ConfigurationError(f"Two tools are called {tool.name!r}: give one of them another name=.")
+        taken = {*SHARED.names, *(name for one in self._tools.values() for name in one.names)}
+        for name in tool.names:
+            if not _NAME.fullmatch(name):
+                raise ConfigurationError(f"name={name!r} of a tool: give 1 to 128 letters, digits, and `_`, `-`, `.`.")
+            if name in taken:
+                raise ConfigurationError(f"Two tools are called {name!r}: give one of them another name=.")
+            taken.add(name)
         if any(one.workflow.name == tool.workflow.name for one in self._tools.values()):
             raise ConfigurationError(f"The workflow {tool.workflow.name!r} is a tool already.")
         self._tools[tool.name] = tool

@@ -2,9 +2,9 @@
 
 -- name: take_turn
 -- From here to the end of the transaction nobody else decides what concerns several instances. The answer: whether something
--- is staged, which is to be said first.
+-- is staged, which is to be said first; none if there is no row to lock.
 SELECT id FROM romancy_turn WHERE id = 1 FOR UPDATE;
-SELECT EXISTS (SELECT 1 FROM romancy_staged)
+SELECT EXISTS (SELECT 1 FROM romancy_staged) FROM romancy_turn WHERE id = 1
 
 -- name: mark_commit
 -- A transaction leaves this behind: should its COMMIT not be answered, it tells whether it was made.
@@ -71,6 +71,10 @@ FROM romancy_instances AS i WHERE i.id IN (<<?1>>)
 -- name: existing
 -- What is known of an instance whose id somebody wants to use again.
 SELECT workflow, version, digest FROM romancy_instances WHERE id = ?
+
+-- name: first_input
+-- What an instance was started with, unless its first generation is gone.
+SELECT input FROM romancy_payloads WHERE instance_id = ? AND generation = 1
 
 -- name: add_instances
 -- New instances.

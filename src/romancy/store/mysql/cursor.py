@@ -101,7 +101,7 @@ class MySqlCursor:
         kept = [event for write, event in zip(values["write"], events, strict=True) if write not in left_out]
         found = list(self._ask("accept_events", {"now": values["now"], "events": kept}).rows) if kept else []
         found.sort(key=itemgetter(0))  # in the order of the events, which a query of many queries does not promise
-        return found + [(None, None, str(write), None, None, None, 0) for write in sorted(left_out)]
+        return found + [(None, None, str(write), None, None, None, 0, 0) for write in sorted(left_out)]
 
     def _ask(self, name: str, values: Values) -> Result:
         text = one(name).text(values)

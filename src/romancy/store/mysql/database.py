@@ -31,7 +31,7 @@ from romancy.store.sql.bridge import run
 from romancy.store.sql.cursor import Cursor, Values
 from romancy.store.sql.database import Work
 from romancy.store.sql.plain import is_plain
-from romancy.store.sql.server import Crash, ServerDatabase, Trouble
+from romancy.store.sql.server import OPENING, Crash, ServerDatabase, Trouble
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -60,7 +60,7 @@ class MySqlDatabase(ServerDatabase[Link]):
         if self._watch is not None:
             return
         try:
-            await self.persist(partial(self._prepare, auto_migrate, now))
+            await self.persist(partial(self._prepare, auto_migrate, now), OPENING)
         except BaseException:
             await self._connections.drop_idle()  # who cannot open a store does not close it either
             raise
@@ -71,6 +71,7 @@ class MySqlDatabase(ServerDatabase[Link]):
         async with self._connections.one() as link:
             await prepare(link, self.label, auto_migrate=auto_migrate, now=now)
             await self.read_clock(link)
+        await self.look_at_server()
 
     async def close(self) -> None:
         """Disconnect. Safe to call twice."""
@@ -131,6 +132,14 @@ class MySqlDatabase(ServerDatabase[Link]):
         """What an error means."""
         return failures.trouble_of(error)
 
+    def is_drivers(self, error: BaseException) -> bool:
+        """The driver raised it, or the server through it."""
+        return isinstance(error, failures.OF_THE_DRIVER)
+
+    def may_only_read(self, error: BaseException) -> bool:
+        """The user has no right to write."""
+        return failures.may_only_read(error)
+
     def translate(self, error: BaseException) -> StoreError:
         """The `StoreError` for an error of the driver, with the error as its cause."""
         return failures.translate(error, self.label)
@@ -143,11 +152,14 @@ class MySqlDatabase(ServerDatabase[Link]):
         """What runs statements on a connection."""
         return MySqlCursor(connection, coder=self.coder)
 
-    async def begin(self, connection: Link, token: str, *, in_turn: bool) -> bool:
+    async def begin(self, connection: Link, token: str, *, in_turn: bool) -> bool | None:
         """Begin a transaction that leaves its token behind; in turn if that is wanted. Whether something is staged."""
         connection.later(_BEGIN)
         connection.later(_text("mark_commit", (token,)))
-        return in_turn and bool((await connection.ask(_text("take_turn"))).rows[0][0])
+        if not in_turn:
+            return False
+        found = (await connection.ask(_text("take_turn"))).rows
+        return bool(found[0][0]) if found else None
 
     async def begin_reading(self, connection: Link) -> None:
         """Begin a transaction that sees one snapshot and changes nothing: from its first question on."""

@@ -21,11 +21,15 @@ _AWAY = frozenset({
     1021, 1114, 3675,  # no room
     1040, 1203, 1226,  # too many connections
     1047, 1053, 1077, 1079,  # not ready yet, or shutting down
+    1180,  # a COMMIT failed: it may have been made all the same, on the other nodes
     1152, 1158, 1159, 1160, 1161, 1184, 1927, 3169, 4031,  # the connection was cut
     1290, 1792, 1836,  # read-only now
     2002, 2003, 2005, 2006, 2013, 2055,  # what the driver says
 })  # fmt: skip
 _DATA = frozenset({1048, 1062, 1118, 1153, 1264, 1300, 1301, 1366, 1406, 3105})
+
+OF_THE_DRIVER = (errors.MySQLError,)
+"""What the driver raises, and nobody else."""
 
 _SAYINGS = {
     1045: "refuses the user or the password. Check both in the address",
@@ -62,6 +66,11 @@ def trouble_of(error: BaseException) -> Trouble:
     if number in _DATA or isinstance(error, errors.DataError | errors.IntegrityError | ValueError | TypeError):
         return Trouble.DATA
     return Trouble.WRONG
+
+
+def may_only_read(error: BaseException) -> bool:
+    """The user has no right to write."""
+    return number_of(error) in (1142, 1143)  # of a table, of a column
 
 
 def translate(error: BaseException, label: str) -> StoreError:

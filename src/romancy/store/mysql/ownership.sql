@@ -2,21 +2,23 @@
 
 -- name: due
 -- Unowned instances of each given kind that are due by a time, soonest first, so many of each kind.
-<<kinds UNION ALL: (SELECT id, workflow, version, due_at FROM romancy_instances
+<<kinds UNION ALL: (SELECT id, workflow, version, due_at, coalesce((
+        SELECT l.alone FROM romancy_losses AS l WHERE l.instance_id = id), 0) FROM romancy_instances
     WHERE workflow = ?1 AND version = ?2 AND due_at IS NOT NULL AND due_at <= :now
     ORDER BY due_at LIMIT :limit FOR UPDATE SKIP LOCKED)>>
 
 -- name: due_of
 -- Those of the given instances that are unowned and due.
-SELECT id, workflow, version, wake_at FROM romancy_instances
+SELECT id, workflow, version, wake_at, coalesce((
+    SELECT l.alone FROM romancy_losses AS l WHERE l.instance_id = id), 0) FROM romancy_instances
 WHERE id IN (<<?>>) AND owner IS NULL AND wake_at <= ?
 FOR UPDATE SKIP LOCKED
 
 -- name: blocked
--- Unowned instances of each given kind that other code than ours could not run, so many of each kind.
+-- Unowned instances of each given kind that other code than ours could not run, or any before a time, so many of each.
 <<kinds UNION ALL: (SELECT id, workflow, version, updated_at FROM romancy_instances
     WHERE stuck = ?1 AND version = ?2 AND owner IS NULL
-        AND locate(concat(',', ?3, ','), concat(',', coalesce(blocked_by, ''), ',')) = 0
+        AND (updated_at < :before OR locate(concat(',', ?3, ','), concat(',', coalesce(blocked_by, ''), ',')) = 0)
     LIMIT :limit FOR UPDATE SKIP LOCKED)>>
 
 -- name: take
@@ -53,6 +55,52 @@ UPDATE romancy_instances SET
     status = CASE WHEN status = 'running' THEN 'pending' ELSE status END
 WHERE id IN (<<ids>>)
 
+-- name: losses
+-- Where the given instances stand: owner, epoch, generation, progress, losses since it, and the attempts that are open.
+SELECT
+    i.id, coalesce(i.owner, ''), i.epoch, i.generation, i.progress, coalesce(l.losses, 0), coalesce(l.alone, 0), coalesce((
+    SELECT convert(group_concat(a.op SEPARATOR ', ') USING utf8mb4) FROM romancy_attempts AS a
+    WHERE a.instance_id = i.id AND a.generation = i.generation AND a.open = 1 AND a.epoch = i.epoch), '')
+FROM (
+    SELECT i.id, i.owner, i.epoch, i.generation, coalesce((
+        SELECT max(h.seq) FROM romancy_history AS h WHERE h.instance_id = i.id AND h.generation = i.generation), 0) + (
+        SELECT count(*) FROM romancy_attempts AS a
+        WHERE a.instance_id = i.id AND a.generation = i.generation AND a.next_at IS NOT NULL) AS progress
+    FROM romancy_instances AS i WHERE i.id IN (<<ids>>)) AS i
+LEFT JOIN romancy_losses AS l
+    ON l.instance_id = i.id AND l.generation = i.generation AND l.progress = i.progress
+
+-- name: held_alone
+-- Those of a worker's instances that stand where their next loss would be one too many, and since when each does.
+SELECT i.id, i.updated_at
+FROM (
+    SELECT i.id, i.updated_at, i.generation, coalesce((
+        SELECT max(h.seq) FROM romancy_history AS h WHERE h.instance_id = i.id AND h.generation = i.generation), 0) + (
+        SELECT count(*) FROM romancy_attempts AS a
+        WHERE a.instance_id = i.id AND a.generation = i.generation AND a.next_at IS NOT NULL) AS progress
+    FROM romancy_instances AS i WHERE i.owner = ?) AS i
+JOIN romancy_losses AS l
+    ON l.instance_id = i.id AND l.generation = i.generation AND l.progress = i.progress
+WHERE l.alone = 1
+
+-- name: note_losses
+-- How often instances have lost their worker, and where they stood then.
+REPLACE INTO romancy_losses (instance_id, generation, progress, losses, alone) VALUES (?, ?, ?, ?, ?)
+
+-- name: forget_losses
+-- An operator has taken an instance up again: it begins with a clean sheet.
+DELETE FROM romancy_losses WHERE instance_id = ?
+
+-- name: put_off
+-- Instances that are due have to wait until another one has gone on.
+UPDATE romancy_instances SET wake_at = :at WHERE id IN (<<ids>>) AND owner IS NULL
+
+-- name: set_aside
+-- Instances lose their owner and wait for an operator.
+UPDATE romancy_instances SET
+    owner = NULL, epoch = epoch + 1, wake_at = NULL, updated_at = :now, status = 'paused'
+WHERE id IN (<<ids>>)
+
 -- name: owned
 -- So many of the instances a worker owns.
 SELECT id FROM romancy_instances WHERE owner = ? LIMIT ?
@@ -84,6 +132,11 @@ DELETE FROM romancy_workers WHERE id = ?
 INSERT INTO romancy_sources (code, workflow, version, source, saved_at) VALUES (?, ?, ?, ?, ?)
 ON DUPLICATE KEY UPDATE saved_at = saved_at
 
+-- name: replace_source
+-- What an app says of a workflow of its own: the last word counts.
+INSERT INTO romancy_sources (code, workflow, version, source, saved_at) VALUES (?, ?, ?, ?, ?)
+ON DUPLICATE KEY UPDATE source = VALUES(source), saved_at = VALUES(saved_at)
+
 -- name: prunable
 -- So many instances that ended before a time, the oldest first.
 SELECT id FROM romancy_instances WHERE ended_at IS NOT NULL AND ended_at < ? ORDER BY ended_at LIMIT ?
@@ -104,6 +157,10 @@ DELETE FROM romancy_history WHERE instance_id IN (<<?>>)
 -- name: prune_attempts
 -- their attempts
 DELETE FROM romancy_attempts WHERE instance_id IN (<<?>>)
+
+-- name: prune_losses
+-- how often they lost their worker
+DELETE FROM romancy_losses WHERE instance_id IN (<<?>>)
 
 -- name: prune_journal
 -- and their journal. (Waits and inbox went when they ended.)

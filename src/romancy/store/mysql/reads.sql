@@ -4,9 +4,11 @@
 -- One instance with its payloads.
 SELECT i.id, i.workflow, i.version, i.status, i.generation, i.round, i.epoch, i.owner, i.wake_at, i.`signal`, 0,
     i.deadline_at, i.created_at, i.started_at, i.updated_at, i.ended_at, i.retrying_since, i.code, i.python,
-    i.blocked_by, p.input, p.output, p.error, p.begun_at
+    i.blocked_by, p.input, p.output, p.error, p.begun_at,
+    coalesce(l.progress, 0), coalesce(l.losses, 0)
 FROM romancy_instances AS i
 LEFT JOIN romancy_payloads AS p ON p.instance_id = i.id AND p.generation = i.generation
+LEFT JOIN romancy_losses AS l ON l.instance_id = i.id AND l.generation = i.generation
 WHERE i.id = ?
 
 -- name: generation

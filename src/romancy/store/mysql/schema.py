@@ -18,7 +18,7 @@ CREATE TABLE IF NOT EXISTS romancy_migrations (
     version INTEGER NOT NULL PRIMARY KEY, name VARBINARY(255) NOT NULL, applied_at BIGINT NOT NULL) ENGINE = InnoDB
 """
 _APPLIED = b"SELECT version, name FROM romancy_migrations ORDER BY version"
-_RECORD = b"INSERT INTO romancy_migrations (version, name, applied_at) VALUES (%s, %s, %s)"
+_RECORD = b"INSERT IGNORE INTO romancy_migrations (version, name, applied_at) VALUES (%s, %s, %s)"
 # Who starts at the same time waits here, and then finds that there is nothing left to do. The lock is the connection's: it
 # ends with it, however that comes about. Its name is the server's, so the database's is a part of it.
 _LOCK = b"SELECT get_lock(concat('romancy ', md5(database())), 60)"

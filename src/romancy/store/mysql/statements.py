@@ -7,13 +7,15 @@
     <<kinds UNION ALL: (SELECT ...)>>          a query for each of a list of rows; also with `,` or `;` between them
 
 Lists come as the JSON that the deciding code makes of them. The driver's text protocol has no values beside the text; what
-stands between a value and the text is `literal`, and nothing else writes values.
+stands between a value and the text is `literal`, and nothing else writes values: as digits, so nothing of what one holds can
+be read as SQL, in whichever character set the server reads the text.
 """
 
 from __future__ import annotations
 
 import json
 import re
+from binascii import hexlify
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from typing import Any, NamedTuple
@@ -30,8 +32,8 @@ _PLACE = re.compile(
 _VALUES = b"VALUES "
 _LARGE = 1 << 20
 """Bytes of a value that is sent by itself."""
-_PIECE = 4 << 20
-"""Bytes of it that are sent at once."""
+_PIECE = 2 << 20
+"""Bytes of it that are sent at once: as digits they are twice as many."""
 _CHUNK = 1 << 20
 """Bytes of rows that are put into one statement, unless a single row is longer."""
 
@@ -121,10 +123,10 @@ def names() -> Iterable[str]:
 
 
 def literal(value: object) -> bytes:
-    """A value as it stands in a statement. Text that is none (lone surrogates) raises `ValueError`.
+    """A value as it stands in a statement: digits. Text that is none (lone surrogates) raises `ValueError`.
 
-    Every connection has utf8mb4 as its character set, in which no part of a character looks like a quote or a backslash,
-    and a mode in which a backslash escapes.
+    An escaped string would be safe only while both sides agree on the character set. In some (gbk, sjis, big5) a part of a
+    character looks like a quote or a backslash, and what a server takes a text for can be set there without our knowledge.
     """
     match value:
         case None:
@@ -132,9 +134,9 @@ def literal(value: object) -> bytes:
         case int():
             return b"%d" % value
         case str():
-            return b"'" + _escape(value.encode()) + b"'"
+            return b"_utf8mb4 x'%b'" % hexlify(value.encode())
         case bytes():
-            return b"_binary'" + _escape(value) + b"'"
+            return b"x'%b'" % hexlify(value)
         case Variable():
             return b"@romancy_%d" % value.number
         case _:
@@ -146,14 +148,10 @@ def packets(statement: bytes) -> Iterable[bytes]:
     if isinstance(statement, Text):
         for number, value in enumerate(statement.large, start=1):
             name = literal(Variable(number))
-            yield b"SET %s = _binary''" % name
+            yield b"SET %s = x''" % name
             for start in range(0, len(value), _PIECE):
                 yield b"SET %s = concat(%s, %s)" % (name, name, literal(value[start : start + _PIECE]))
     yield statement
-
-
-def _escape(raw: bytes) -> bytes:
-    return raw.replace(b"\\", b"\\\\").replace(b"'", b"\\'").replace(b"\0", b"\\0")
 
 
 def _write(value: object, large: list[bytes]) -> bytes:

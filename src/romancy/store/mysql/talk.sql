@@ -16,17 +16,17 @@ SET @at = greatest(:now, coalesce((SELECT accepted_at FROM romancy_events ORDER 
 INSERT INTO romancy_events (source, id, type, subject, target, body, accepted_at)
 VALUES <<events ,: (?1, ?2, ?3, ?4, ?5, ?6, @at)>>
 ON DUPLICATE KEY UPDATE used = used;
-SELECT seq, source, id, NULL, NULL, NULL, 0 FROM romancy_events WHERE seq > @last
+SELECT seq, source, id, NULL, NULL, NULL, 0, 0 FROM romancy_events WHERE seq > @last
 UNION ALL
-SELECT e.seq, NULL, NULL, w.instance_id, w.op, w.`match`, 0
+SELECT e.seq, NULL, NULL, w.instance_id, w.op, w.`match`, 0, w.met IS NOT NULL
 FROM romancy_events AS e STRAIGHT_JOIN romancy_waits AS w ON w.kind = 'event' AND w.`key` = e.type
 WHERE e.seq > @last AND e.target IS NULL AND w.`key` <> '' AND w.subject IS NULL AND (w.due IS NULL OR w.due > @at)
 UNION ALL
-SELECT e.seq, NULL, NULL, w.instance_id, w.op, w.`match`, 0
+SELECT e.seq, NULL, NULL, w.instance_id, w.op, w.`match`, 0, w.met IS NOT NULL
 FROM romancy_events AS e STRAIGHT_JOIN romancy_waits AS w ON w.kind = 'event' AND w.`key` = e.type AND w.subject = e.subject
 WHERE e.seq > @last AND e.target IS NULL AND w.`key` <> '' AND (w.due IS NULL OR w.due > @at)
 UNION ALL
-SELECT e.seq, NULL, NULL, w.instance_id, w.op, w.`match`, 0
+SELECT e.seq, NULL, NULL, w.instance_id, w.op, w.`match`, 0, w.met IS NOT NULL
 FROM romancy_events AS e STRAIGHT_JOIN romancy_waits AS w ON w.instance_id = e.target AND w.kind = 'event'
 WHERE e.seq > @last AND w.`key` = e.type AND (w.subject IS NULL OR w.subject = e.subject) AND (w.due IS NULL OR w.due > @at)
 
@@ -97,15 +97,16 @@ SELECT accepted_at FROM romancy_events WHERE seq = ?
 
 -- name: waits_for_event
 -- Who waits for such an event, whatever its subject, or for this subject; not those whose time was over when it came.
-SELECT instance_id, op, `match` FROM romancy_waits
+-- And whether something has come for that wait before.
+SELECT instance_id, op, `match`, met IS NOT NULL FROM romancy_waits
 WHERE kind = 'event' AND `key` = :type AND `key` <> '' AND subject IS NULL AND (due IS NULL OR due > :at)
 UNION ALL
-SELECT instance_id, op, `match` FROM romancy_waits
+SELECT instance_id, op, `match`, met IS NOT NULL FROM romancy_waits
 WHERE kind = 'event' AND `key` = :type AND `key` <> '' AND subject = :subject AND (due IS NULL OR due > :at)
 
 -- name: waits_of_target
 -- The same of the one instance it is addressed to.
-SELECT instance_id, op, `match` FROM romancy_waits
+SELECT instance_id, op, `match`, met IS NOT NULL FROM romancy_waits
 WHERE instance_id = :target AND kind = 'event' AND `key` = :type AND (subject IS NULL OR subject = :subject)
     AND (due IS NULL OR due > :at)
 

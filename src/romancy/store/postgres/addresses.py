@@ -60,6 +60,11 @@ def each(dsn: str) -> list[str]:
     return [parts._replace(netloc=f"{who}{at}{host}", query=query).geturl() for host in hosts]
 
 
+def host_of(dsn: str) -> str:
+    """The server, or the servers, of a sound address."""
+    return ",".join(_hosts(urlsplit(dsn)))
+
+
 def names_itself(dsn: str) -> bool:
     """The address says what the server shows as the name of who is connected."""
     return "application_name" in dict(parse_qsl(urlsplit(dsn).query))

@@ -2,7 +2,8 @@
 
 -- name: take_turn
 -- From here to the end of the transaction nobody else decides what concerns several instances. The mark tells, should the
--- COMMIT not be answered, whether it was made. The answer: whether something is staged, which is to be said first.
+-- COMMIT not be answered, whether it was made. The answer: whether something is staged, which is to be said first; none if
+-- there is no row to lock.
 WITH marked AS (INSERT INTO romancy_commits (token, at) VALUES (?, ?))
 SELECT EXISTS (SELECT 1 FROM romancy_staged) FROM romancy_turn WHERE id = 1 FOR UPDATE
 
@@ -309,6 +310,10 @@ FOR NO KEY UPDATE SKIP LOCKED
 -- name: existing
 -- What is known of an instance whose id somebody wants to use again.
 SELECT workflow, version, digest FROM romancy_instances WHERE id = ?
+
+-- name: first_input
+-- What an instance was started with, unless its first generation is gone.
+SELECT input FROM romancy_payloads WHERE instance_id = ? AND generation = 1
 
 -- name: add_instances
 -- New instances.

@@ -50,6 +50,7 @@ class Bell:
         self._others: dict[str, float] = {}
         """Who is there too, and when it was last heard."""
         self._listening_since = monotonic()
+        self._heard_itself = monotonic()
         self._wanted = asyncio.Event()
         self._look = False
         """It is a hint that is wanted."""
@@ -142,7 +143,7 @@ class Bell:
         pause = _FIRST_PAUSE
         while True:
             try:
-                connection = await self._connections.connect(self._listen_dsn)
+                connection = await self._connections.connect_to_listen(self._listen_dsn)
                 pause, self.trouble = _FIRST_PAUSE, None
                 await self._listen(connection)
             except Exception as error:
@@ -160,16 +161,30 @@ class Bell:
             self._listening_since = monotonic()
             self._wanted.set()
             self._heard()  # there may have been something before
-            await broken.wait()
+            await self._until_deaf(broken)
         finally:
             self._listening.clear()
             with suppress(Exception):
                 await goodbye(connection)
 
+    async def _until_deaf(self, broken: asyncio.Event) -> None:
+        """Until the connection breaks, or what this process says itself does not come back on it.
+
+        A server that only became read-only keeps its connections, and nobody speaks there any more.
+        """
+        self._heard_itself = monotonic()
+        while (left := self._heard_itself + _GONE - monotonic()) > 0:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(left):
+                    await broken.wait()
+                    return
+        _log.warning("nothing is heard from %s any more, not even of this process: listening anew", self._connections.label)
+
     def _on_notice(self, connection: object, pid: int, channel: str, payload: object) -> None:
         token = str(payload).removeprefix(_HERE)
         if token == self._token:
             self._own.set()
+            self._heard_itself = monotonic()
             return
         if token not in self._others:  # it may not know of us
             self._wanted.set()

@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 from contextlib import suppress
 from typing import Any
 
 import asyncpg
 from asyncpg import Connection
 
-from romancy.store.postgres.addresses import each, names_itself, sound
+from romancy.store.postgres.addresses import each, host_of, names_itself, sound
 from romancy.store.postgres.addresses import label as label
 from romancy.store.postgres.failures import trouble_of
+from romancy.store.sql.bounds import Guard, in_time
+from romancy.store.sql.home import Home
+from romancy.store.sql.lines import watch_line
 from romancy.store.sql.server import Trouble
 
 _CONNECT, _CONNECT_EACH = 10.0, 3.0
 """Seconds a connection may take to be made; with each of several servers: one that is gone must not use up all the time."""
-_SILENCE = 20
-"""Seconds after which a server is given up whose machine does not acknowledge what was sent."""
+_OTHER_SERVERS = 1.0
+"""Seconds that the other servers of an address have to say whether they take writes, when one has been found that does."""
 _GOODBYE = 2.0
 # Every statement has an index. A plan is made once: what was planned while the tables were empty is kept for long, and to
 # plan the large ones anew takes longer than to run them.
@@ -26,6 +28,15 @@ _PLANNING = "SET enable_seqscan = off; SET plan_cache_mode = force_generic_plan;
 # Whoever stands still in the middle (a frozen machine, a blocked event loop) would hold its locks for as long. Between the
 # parts of a statement a session does not count as idle; there only PostgreSQL 17 and later can put it out.
 _BOUNDS = ("idle_in_transaction_session_timeout = '10s'", "transaction_timeout = '60s'")
+# Which server it is: one that was started anew, or has taken over, is another one, and is looked at again.
+_SERVER = "SELECT 'port ' || current_setting('port') || ', started ' || pg_postmaster_start_time()::text"
+# What is acknowledged is on the server's disk, whatever was set for the role; more than that stays as it was set. A
+# connection that is kept may have nothing to do for long.
+_KEPT = f"""
+{_SERVER}, set_config('idle_session_timeout', '0', false), set_config('synchronous_commit', CASE
+    WHEN current_setting('synchronous_commit') LIKE 'remote%' THEN current_setting('synchronous_commit')
+    ELSE 'on' END, false)
+"""
 _STATEMENTS = 200
 """Statements that a connection keeps prepared."""
 
@@ -41,13 +52,41 @@ class Connections:
         self.size = size
         self._room = asyncio.Semaphore(size)
         self._idle: list[Connection[Any]] = []
+        self._guard: Guard[Connection[Any]] = Guard(_cut)
         self._closed = False
+        self.home = Home()
+        self.lax = False
+        """Behind a pooler: the role acknowledges what is not on the disk yet, unless a transaction says otherwise."""
         self._last_good = 0
         """Which of several servers could be reached."""
 
-    async def connect(self, dsn: str | None = None) -> Connection[Any]:
+    async def connect(self) -> Connection[Any]:
         """A new connection, which is the caller's."""
-        address = self.dsn if dsn is None else sound(dsn)
+        connection = await self.connect_to(self.dsn)
+        try:
+            self.home.recognise(await self.greet(connection))
+        except BaseException:
+            await goodbye(connection)
+            raise
+        return connection
+
+    async def greet(self, connection: Connection[Any]) -> str:
+        """Set what a connection needs that is kept; which server it leads to."""
+        found: str = await connection.fetchval(_KEPT if self.pooled is False else _SERVER)
+        return found
+
+    async def connect_to_listen(self, dsn: str | None) -> Connection[Any]:
+        """A new connection, perhaps to another address; nothing is decided by what is heard on it."""
+        connection = await self.connect_to(self.dsn if dsn is None else sound(dsn))
+        try:
+            await connection.execute("SET idle_session_timeout = 0")
+        except BaseException:
+            await goodbye(connection)
+            raise
+        return connection
+
+    async def connect_to(self, address: str) -> Connection[Any]:
+        """A new connection to one of the servers of an address, whichever it is."""
         servers = each(address)
         if len(servers) == 1:
             return await self._connect(address, _CONNECT)
@@ -73,7 +112,8 @@ class Connections:
             server_settings={} if names_itself(address) else {"application_name": "romancy"},
             statement_cache_size=_STATEMENTS if self.pooled is False else 0,  # unnamed ones, until that is known
         )
-        _watch(connection)
+        transport: asyncio.Transport = connection._transport  # type: ignore[attr-defined]
+        watch_line(transport)
         return connection
 
     def one(self) -> _Lent:
@@ -81,29 +121,45 @@ class Connections:
         return _Lent(self)
 
     async def _lend(self) -> Connection[Any]:
-        await self._room.acquire()
+        if self._room.locked():
+            await in_time(self._room.acquire())
+        else:
+            await self._room.acquire()
         try:
-            return self._take() or await self._own()
+            self.home.require()
+            if (connection := self._take()) is None:
+                connection = await in_time(self.fresh())
+            self._guard.lent(connection)
+            return connection
         except BaseException:
             self._room.release()
             raise
 
-    async def _take_back(self, connection: Connection[Any], *, failed: bool) -> None:
+    async def _take_back(self, connection: Connection[Any], error: type[BaseException] | None, *, stale: bool) -> None:
+        self._guard.back(connection)
         try:
-            if failed or connection.is_closed() or connection.is_in_transaction() or self._closed:
-                await goodbye(connection)
+            if error is not None and not issubclass(error, asyncpg.PostgresError):
+                _cut(connection)  # it may say nothing any more, and nobody waits for that
             else:
-                self._idle.append(connection)
+                await self.keep(connection, failed=error is not None or stale)
         finally:
             self._room.release()
 
-    async def _own(self) -> Connection[Any]:
+    async def keep(self, connection: Connection[Any], *, failed: bool) -> None:
+        """Have a connection for whoever wants one next, unless it is of no use."""
+        if failed or connection.is_closed() or connection.is_in_transaction() or self._closed:
+            await goodbye(connection)
+        else:
+            self._idle.append(connection)
+
+    async def fresh(self) -> Connection[Any]:
+        """A new connection as `one` gives it, beyond the number that is bounded; to be handed to `keep`."""
         connection = await self.connect()
         try:
             if self.pooled is False:  # behind a pooler it would be others' too
                 await connection.execute(f"{_PLANNING}; {bounds(connection, 'SET')}")
         except BaseException:
-            await goodbye(connection)
+            _cut(connection)
             raise
         return connection
 
@@ -114,10 +170,38 @@ class Connections:
                 return connection
         return None
 
+    async def writers(self) -> dict[str, str]:
+        """The servers of the address that take writes: where each was found. Those that do not answer soon are left out."""
+        places = each(self.dsn)
+        if len(places) < 2:
+            return {}
+        asking = {asyncio.ensure_future(self._ask_writer(place)): place for place in places}
+        try:
+            done, _ = await asyncio.wait(asking, timeout=_OTHER_SERVERS)
+        finally:
+            for task in asking:
+                task.cancel()
+        return {task.result(): host_of(asking[task]) for task in done if task.exception() is None and task.result()}
+
+    async def _ask_writer(self, place: str) -> str:
+        connection = await self._connect(place, _CONNECT_EACH)
+        try:
+            if await connection.fetchval("SHOW transaction_read_only") == "on":
+                return ""
+            server: str = await connection.fetchval(_SERVER)
+            return server
+        finally:
+            await goodbye(connection)
+
     async def drop_idle(self) -> None:
-        """The server is not what it was: what is open to it is useless."""
+        """What is open is not to be used again."""
+        idle, self._idle = self._idle, []
+        await asyncio.gather(*map(goodbye, idle))
+
+    def cut_idle(self) -> None:
+        """The server is not what it was: what is open to it is useless, and nobody says goodbye."""
         while self._idle:
-            await goodbye(self._idle.pop())
+            _cut(self._idle.pop())
 
     async def close(self) -> None:
         """Let all connections go."""
@@ -128,23 +212,31 @@ class Connections:
 class _Lent:
     """A connection that somebody has for a while. (A class: one is lent for every batch, and a generator costs twice.)"""
 
-    __slots__ = ("_connection", "_connections")
+    __slots__ = ("_connection", "_connections", "_moves")
 
     def __init__(self, connections: Connections) -> None:
         self._connections = connections
+        self._moves = connections.home.moves
 
     async def __aenter__(self) -> Connection[Any]:
         self._connection = await self._connections._lend()
         return self._connection
 
     async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        await self._connections._take_back(self._connection, failed=kind is not None)
+        stale = self._moves != self._connections.home.moves
+        await self._connections._take_back(self._connection, kind, stale=stale)
 
 
 def bounds(connection: Connection[Any], how: str) -> str:
     """Statements that bound a transaction's time."""
     known = _BOUNDS if connection.get_server_version().major >= 17 else _BOUNDS[:1]
     return "; ".join(f"{how} {bound}" for bound in known)
+
+
+def _cut(connection: Connection[Any]) -> None:
+    """Close a connection at once; who waits for something there is told that it is gone."""
+    if not connection.is_closed():
+        connection.terminate()
 
 
 async def goodbye(connection: Connection[Any]) -> None:
@@ -156,23 +248,3 @@ async def goodbye(connection: Connection[Any]) -> None:
         return
     with suppress(Exception):
         await connection.close(timeout=_GOODBYE)
-
-
-def _watch(connection: Connection[Any]) -> None:
-    """Notice a machine that is gone without a word; by itself the system would wait for a quarter of an hour."""
-    transport: asyncio.Transport = connection._transport  # type: ignore[attr-defined]
-    line: socket.socket | None = transport.get_extra_info("socket")
-    if line is None or line.family not in (socket.AF_INET, socket.AF_INET6):
-        return
-    line.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for name, value in _WATCHING.items():
-        if hasattr(socket, name):  # not every system has all of them
-            line.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
-
-
-_WATCHING = {
-    "TCP_KEEPIDLE": _SILENCE // 2,
-    "TCP_KEEPINTVL": _SILENCE // 4,
-    "TCP_KEEPCNT": 2,
-    "TCP_USER_TIMEOUT": 1000 * _SILENCE,
-}

@@ -29,7 +29,7 @@ from romancy.store.sql.bridge import run
 from romancy.store.sql.cursor import Cursor, Values
 from romancy.store.sql.database import Work
 from romancy.store.sql.plain import PlainConnection, is_plain
-from romancy.store.sql.server import Crash, Near, ServerDatabase, Trouble
+from romancy.store.sql.server import OPENING, Crash, Near, ServerDatabase, Trouble
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection as AlchemyConnection
@@ -71,7 +71,7 @@ class PostgresDatabase(ServerDatabase["Connection[Any]"]):
         if self._bell is not None:
             return
         try:
-            await self.persist(partial(self._prepare, auto_migrate, now))
+            await self.persist(partial(self._prepare, auto_migrate, now), OPENING)
         except BaseException:
             await self._connections.drop_idle()  # who cannot open a store does not close it either
             raise
@@ -92,7 +92,10 @@ class PostgresDatabase(ServerDatabase["Connection[Any]"]):
             self._connections.pooled = connection.get_server_pid() != await connection.fetchval("SELECT pg_backend_pid()")
             await prepare(connection, self.label, auto_migrate=auto_migrate, now=now)
             await self.read_clock(connection)
+            if self._connections.pooled:
+                self._connections.lax = await connection.fetchval("SHOW synchronous_commit") in ("off", "local")
         await self._connections.drop_idle()  # it was made without knowing
+        await self.look_at_server()
 
     async def _do_without_hints(self, trouble: str | None) -> None:
         if trouble is not None:
@@ -183,7 +186,8 @@ class PostgresDatabase(ServerDatabase["Connection[Any]"]):
 
     async def _write_plainly(self, name: str, values: Values, done: str, done_values: Callable[[], Values]) -> list[Any]:
         """One statement that is a transaction; if its outcome is not known, it is asked for."""
-        if self._hook is not None:  # the points where tests crash lie within a transaction
+        # The points where tests crash lie within a transaction. So does what the role would have acknowledged too early.
+        if self._hook is not None or self._connections.lax:
             return await self.transact(lambda cursor: cursor.rows(name, values), in_turn=False)
         line: list[int] = []
         try:
@@ -193,12 +197,12 @@ class PostgresDatabase(ServerDatabase["Connection[Any]"]):
                 raise
             if line:
                 await self._end_lost(line[0])
-            return await self.persist(partial(self._ask, done, done_values()))
+            return await self.find_out(partial(self._ask, done, done_values()))
 
     async def _end_lost(self, line: int) -> None:
         """What a connection that was lost was told to do has been done now, or never will be."""
         if not self._connections.pooled:  # a pooler ends it itself
-            await self.persist(partial(self._ask, "end_lost", [line]))
+            await self.find_out(partial(self._ask, "end_lost", [line]))
 
     async def _ask(self, name: str, values: Values, line: list[int] | None = None) -> list[Any]:
         """Run a statement; `line` is told the number of the server's process that is given it."""
@@ -221,6 +225,14 @@ class PostgresDatabase(ServerDatabase["Connection[Any]"]):
         """What an error means."""
         return failures.trouble_of(error)
 
+    def is_drivers(self, error: BaseException) -> bool:
+        """The driver raised it, or the server through it."""
+        return isinstance(error, failures.OF_THE_DRIVER)
+
+    def may_only_read(self, error: BaseException) -> bool:
+        """The user has no right to write."""
+        return failures.may_only_read(error)
+
     def translate(self, error: BaseException) -> StoreError:
         """The `StoreError` for an error of the driver, with the error as its cause."""
         return failures.translate(error, self.label)
@@ -229,12 +241,17 @@ class PostgresDatabase(ServerDatabase["Connection[Any]"]):
         """What runs statements on a connection."""
         return PostgresCursor(connection, self.coder)
 
-    async def begin(self, connection: Link, token: str, *, in_turn: bool) -> bool:
+    async def begin(self, connection: Link, token: str, *, in_turn: bool) -> bool | None:
         """Begin a transaction that leaves its token behind; in turn if that is wanted: is something staged then?"""
         # Behind a pooler a session is others' too.
         bounded = f"{_BEGIN}; {bounds(connection, 'SET LOCAL')}" if self._connections.pooled else _BEGIN
+        if self._connections.lax:
+            bounded += "; SET LOCAL synchronous_commit = on"
         await connection.execute(bounded)
-        return bool(await connection.fetchval(one("take_turn" if in_turn else "mark_commit").text, token, self.clock.now()))
+        staged: bool | None = await connection.fetchval(
+            one("take_turn" if in_turn else "mark_commit").text, token, self.clock.now()
+        )
+        return staged if in_turn else False
 
     async def begin_reading(self, connection: Link) -> None:
         """Begin a transaction that sees one snapshot and changes nothing."""

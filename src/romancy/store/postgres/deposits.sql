@@ -4,6 +4,10 @@
 -- What is said in it may concern several instances.
 SELECT 1 FROM romancy_turn WHERE id = 1 FOR UPDATE
 
+-- name: put_turn
+-- The row is not there: it has to be.
+INSERT INTO romancy_turn (id) VALUES (1) ON CONFLICT DO NOTHING
+
 -- name: fence
 -- The run still has its instance, and keeps it until this is committed.
 SELECT 1 FROM romancy_instances WHERE id = ? AND generation = ? AND epoch = ? AND owner = ? FOR NO KEY UPDATE

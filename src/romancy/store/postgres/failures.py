@@ -44,6 +44,9 @@ _DATA = (
     TypeError,
 )
 
+OF_THE_DRIVER = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError)
+"""What the driver raises, and nobody else."""
+
 _SAYINGS: tuple[tuple[type[BaseException], str], ...] = (
     (asyncpg.InvalidPasswordError, "refuses the user or the password. Check both in the address"),
     (asyncpg.InvalidAuthorizationSpecificationError, "refuses the user or the password. Check both in the address"),
@@ -65,6 +68,8 @@ def trouble_of(error: BaseException) -> Trouble:
     """What an error means."""
     if isinstance(error, _AGAIN):
         return Trouble.AGAIN
+    if _is_refused_by_pooler(error):
+        return Trouble.WRONG
     if isinstance(error, asyncpg.InterfaceError) and not isinstance(error, ValueError):
         return Trouble.AWAY  # the connection was closed under our hands
     if isinstance(error, _AWAY):
@@ -72,9 +77,21 @@ def trouble_of(error: BaseException) -> Trouble:
     return Trouble.DATA if isinstance(error, _DATA) else Trouble.WRONG
 
 
+def _is_refused_by_pooler(error: BaseException) -> bool:
+    """PgBouncer hands out connections by the statement: it says so in these words, and hangs up."""
+    return isinstance(error, asyncpg.PostgresConnectionError) and "statement pooling" in str(error)
+
+
+def may_only_read(error: BaseException) -> bool:
+    """The user has no right to write."""
+    return isinstance(error, asyncpg.InsufficientPrivilegeError) and "policy" not in str(error)
+
+
 def translate(error: BaseException, label: str) -> StoreError:
     """The `StoreError` for an error of the driver, with the error as its cause."""
     saying = next((text for kind, text in _SAYINGS if isinstance(error, kind)), None)
+    if _is_refused_by_pooler(error):
+        saying = "is behind a pooler that hands out connections by the statement. Set pool_mode = transaction or session"
     if saying is None:
         away = trouble_of(error) is Trouble.AWAY
         saying = "cannot be reached. Check that its server runs, and its address" if away else "refused"

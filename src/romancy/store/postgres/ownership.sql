@@ -2,7 +2,8 @@
 
 -- name: due
 -- Unowned instances of each given kind that are due by a time, soonest first, so many of each kind.
-SELECT d.id, d.workflow, d.version, d.wake_at
+SELECT d.id, d.workflow, d.version, d.wake_at, coalesce((
+    SELECT l.alone FROM romancy_losses AS l WHERE l.instance_id = d.id), 0)
 FROM jsonb_array_elements(:kinds::jsonb) AS kind CROSS JOIN LATERAL (
     SELECT id, workflow, version, wake_at FROM romancy_instances
     WHERE workflow = kind ->> 0 AND version = kind ->> 1 AND owner IS NULL AND wake_at IS NOT NULL AND wake_at <= :now
@@ -10,17 +11,19 @@ FROM jsonb_array_elements(:kinds::jsonb) AS kind CROSS JOIN LATERAL (
 
 -- name: due_of
 -- Those of the given instances that are unowned and due.
-SELECT id, workflow, version, wake_at FROM romancy_instances
+SELECT id, workflow, version, wake_at, coalesce((
+    SELECT l.alone FROM romancy_losses AS l WHERE l.instance_id = id), 0) FROM romancy_instances
 WHERE id = ANY (ARRAY(SELECT jsonb_array_elements_text(?::jsonb))) AND owner IS NULL AND wake_at <= ?
 FOR NO KEY UPDATE SKIP LOCKED
 
 -- name: blocked
--- Unowned instances of each given kind that other code than ours could not run, so many of each kind.
+-- Unowned instances of each given kind that other code than ours could not run, or any before a time, so many of each.
 SELECT b.id, b.workflow, b.version, b.updated_at
 FROM jsonb_array_elements(:kinds::jsonb) AS kind CROSS JOIN LATERAL (
     SELECT id, workflow, version, updated_at FROM romancy_instances
     WHERE workflow = kind ->> 0 AND version = kind ->> 1 AND status = 'blocked' AND owner IS NULL
-        AND strpos(',' || coalesce(blocked_by, '') || ',', ',' || (kind ->> 2) || ',') = 0
+        AND (updated_at < :before::bigint
+            OR strpos(',' || coalesce(blocked_by, '') || ',', ',' || (kind ->> 2) || ',') = 0)
     LIMIT :limit FOR NO KEY UPDATE SKIP LOCKED) AS b
 
 -- name: take
@@ -59,6 +62,54 @@ UPDATE romancy_instances SET
     status = CASE WHEN status = 'running' THEN 'pending' ELSE status END
 WHERE id = ANY (ARRAY(SELECT jsonb_array_elements_text(:ids::jsonb)))
 
+-- name: losses
+-- Where the given instances stand: owner, epoch, generation, progress, losses since it, and the attempts that are open.
+SELECT
+    i.id, coalesce(i.owner, ''), i.epoch, i.generation, i.progress, coalesce(l.losses, 0), coalesce(l.alone, 0), coalesce((
+    SELECT string_agg(a.op, ', ') FROM romancy_attempts AS a
+    WHERE a.instance_id = i.id AND a.generation = i.generation AND a.open = 1 AND a.epoch = i.epoch), '')
+FROM (
+    SELECT i.id, i.owner, i.epoch, i.generation, coalesce((
+        SELECT max(h.seq) FROM romancy_history AS h WHERE h.instance_id = i.id AND h.generation = i.generation), 0) + (
+        SELECT count(*) FROM romancy_attempts AS a
+        WHERE a.instance_id = i.id AND a.generation = i.generation AND a.next_at IS NOT NULL) AS progress
+    FROM romancy_instances AS i WHERE i.id = ANY (ARRAY(SELECT jsonb_array_elements_text(:ids::jsonb)))) AS i
+LEFT JOIN romancy_losses AS l
+    ON l.instance_id = i.id AND l.generation = i.generation AND l.progress = i.progress
+
+-- name: held_alone
+-- Those of a worker's instances that stand where their next loss would be one too many, and since when each does.
+SELECT i.id, i.updated_at
+FROM (
+    SELECT i.id, i.updated_at, i.generation, coalesce((
+        SELECT max(h.seq) FROM romancy_history AS h WHERE h.instance_id = i.id AND h.generation = i.generation), 0) + (
+        SELECT count(*) FROM romancy_attempts AS a
+        WHERE a.instance_id = i.id AND a.generation = i.generation AND a.next_at IS NOT NULL) AS progress
+    FROM romancy_instances AS i WHERE i.owner = ?) AS i
+JOIN romancy_losses AS l
+    ON l.instance_id = i.id AND l.generation = i.generation AND l.progress = i.progress
+WHERE l.alone = 1
+
+-- name: note_losses
+-- How often instances have lost their worker, and where they stood then.
+INSERT INTO romancy_losses (instance_id, generation, progress, losses, alone) VALUES (?, ?, ?, ?, ?)
+ON CONFLICT (instance_id) DO UPDATE SET
+    generation = excluded.generation, progress = excluded.progress, losses = excluded.losses, alone = excluded.alone
+
+-- name: forget_losses
+-- An operator has taken an instance up again: it begins with a clean sheet.
+DELETE FROM romancy_losses WHERE instance_id = ?
+
+-- name: put_off
+-- Instances that are due have to wait until another one has gone on.
+UPDATE romancy_instances SET wake_at = :at::bigint WHERE id = ANY (ARRAY(SELECT jsonb_array_elements_text(:ids::jsonb))) AND owner IS NULL
+
+-- name: set_aside
+-- Instances lose their owner and wait for an operator.
+UPDATE romancy_instances SET
+    owner = NULL, epoch = epoch + 1, wake_at = NULL, updated_at = :now::bigint, status = 'paused'
+WHERE id = ANY (ARRAY(SELECT jsonb_array_elements_text(:ids::jsonb)))
+
 -- name: owned
 -- So many of the instances a worker owns.
 SELECT id FROM romancy_instances WHERE owner = ? LIMIT ?
@@ -92,6 +143,11 @@ DELETE FROM romancy_workers WHERE id = ?
 -- A workflow's source, once for each fingerprint.
 INSERT INTO romancy_sources (code, workflow, version, source, saved_at) VALUES (?, ?, ?, ?, ?) ON CONFLICT (code) DO NOTHING
 
+-- name: replace_source
+-- What an app says of a workflow of its own: the last word counts.
+INSERT INTO romancy_sources (code, workflow, version, source, saved_at) VALUES (?, ?, ?, ?, ?)
+ON CONFLICT (code) DO UPDATE SET source = excluded.source, saved_at = excluded.saved_at
+
 -- name: prunable
 -- So many instances that ended before a time, the oldest first.
 SELECT id FROM romancy_instances WHERE ended_at IS NOT NULL AND ended_at < ? ORDER BY ended_at LIMIT ?
@@ -112,6 +168,10 @@ DELETE FROM romancy_history WHERE instance_id = ANY (ARRAY(SELECT jsonb_array_el
 -- name: prune_attempts
 -- their attempts
 DELETE FROM romancy_attempts WHERE instance_id = ANY (ARRAY(SELECT jsonb_array_elements_text(?::jsonb)))
+
+-- name: prune_losses
+-- how often they lost their worker
+DELETE FROM romancy_losses WHERE instance_id = ANY (ARRAY(SELECT jsonb_array_elements_text(?::jsonb)))
 
 -- name: prune_journal
 -- and their journal. (Waits and inbox went when they ended.)

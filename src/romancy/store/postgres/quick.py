@@ -154,18 +154,22 @@ class Events(Gathering):
     def __init__(self, batch: Sequence[Write]) -> None:
         super().__init__({i: write for i, write in enumerate(batch) if type(write) is Accept and is_plain_accept(write)})
 
-    def accepted(self, found: Sequence[tuple[int, str | None, str, str]]) -> dict[int, Answer]:
-        """The answers for what was written: after a row that says so, each new event and who was called for it."""
+    def accepted(self, found: Sequence[tuple[int, str | None, str | None, str]]) -> dict[int, Answer]:
+        """The answers for what was written: after a row that says so, each new event and who was called for it.
+
+        In the place of the event's id stands something for whom an earlier one has woken.
+        """
         if not found:
             return {}
         places = self.places()
         new: dict[int, int] = {}
-        called: dict[int, list[str]] = {}
+        called: dict[int, dict[str, bool]] = {}
         for seq, source, id, instance_id in found[1:]:
-            if source is not None:
+            if source is not None and id is not None:
                 new[places[source, id]] = seq
-            elif instance_id not in called.setdefault(seq, []):
-                called[seq].append(instance_id)
+            else:
+                those = called.setdefault(seq, {})
+                those[instance_id] = those.get(instance_id, False) or id is None
         return self.answers(new, called)
 
 

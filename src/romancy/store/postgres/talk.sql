@@ -32,17 +32,18 @@ new AS (
     ORDER BY e.place
     ON CONFLICT (source, id) DO NOTHING RETURNING seq, source, id, type, subject, target, accepted_at),
 waiting AS MATERIALIZED (
-    SELECT e.seq, w.instance_id, w.op, w."match", bool_and(w."match" IS NULL) OVER (PARTITION BY w.instance_id) AS plain
+    SELECT e.seq, w.instance_id, w.op, w."match", bool_and(w."match" IS NULL) OVER (PARTITION BY w.instance_id) AS plain,
+        w.met IS NOT NULL AS is_met
     FROM new AS e CROSS JOIN LATERAL (
-        SELECT instance_id, op, "match" FROM romancy_waits
+        SELECT instance_id, op, "match", met FROM romancy_waits
         WHERE e.target IS NULL AND kind = 'event' AND key = e.type AND key <> '' AND subject IS NULL
             AND (due IS NULL OR due > e.accepted_at)
         UNION ALL
-        SELECT instance_id, op, "match" FROM romancy_waits
+        SELECT instance_id, op, "match", met FROM romancy_waits
         WHERE e.target IS NULL AND kind = 'event' AND key = e.type AND key <> '' AND subject = e.subject
             AND (due IS NULL OR due > e.accepted_at)
         UNION ALL
-        SELECT instance_id, op, "match" FROM romancy_waits
+        SELECT instance_id, op, "match", met FROM romancy_waits
         WHERE instance_id = e.target AND kind = 'event' AND key = e.type AND (subject IS NULL OR subject = e.subject)
             AND (due IS NULL OR due > e.accepted_at)) AS w),
 first AS MATERIALIZED (SELECT instance_id, op, min(seq) AS seq FROM waiting WHERE plain GROUP BY instance_id, op),
@@ -54,11 +55,11 @@ called AS (
         signal = signal + 1,
         wake_at = CASE WHEN owner IS NULL AND status NOT IN ('paused', 'blocked') THEN :now::bigint ELSE wake_at END
     WHERE id = ANY (ARRAY(SELECT instance_id FROM first)) AND ended_at IS NULL)
-SELECT seq, source, id, NULL::text, NULL::text, NULL::bytea, FALSE FROM new
+SELECT seq, source, id, NULL::text, NULL::text, NULL::bytea, FALSE, FALSE FROM new
 UNION ALL
-SELECT seq, NULL, NULL, instance_id, op, "match", plain FROM waiting
+SELECT seq, NULL, NULL, instance_id, op, "match", plain, is_met FROM waiting
 UNION ALL
-SELECT NULL, NULL, write::text, NULL, NULL, NULL, FALSE FROM handled
+SELECT NULL, NULL, write::text, NULL, NULL, NULL, FALSE, FALSE FROM handled
 ORDER BY 1
 
 -- name: quick_accept
@@ -79,9 +80,9 @@ SELECT seq, NULL, NULL, NULL FROM done
 UNION ALL
 SELECT seq, source, id, NULL FROM new
 UNION ALL
-SELECT new.seq, NULL, NULL, w.instance_id
+SELECT new.seq, NULL, CASE WHEN w.met < new.seq THEN '' END, w.instance_id
 FROM new CROSS JOIN LATERAL (
-    SELECT instance_id FROM romancy_waits
+    SELECT instance_id, met FROM romancy_waits
     WHERE kind = 'event' AND key = new.type AND key <> '' AND "match" IS NULL AND (due IS NULL OR due > new.accepted_at)
         AND (subject IS NULL OR subject = new.subject) AND (new.target IS NULL OR instance_id = new.target)
     OFFSET 0) AS w
@@ -164,15 +165,16 @@ SELECT accepted_at FROM romancy_events WHERE seq = ?
 
 -- name: waits_for_event
 -- Who waits for such an event, whatever its subject, or for this subject; not those whose time was over when it came.
-SELECT instance_id, op, "match" FROM romancy_waits
+-- And whether something has come for that wait before.
+SELECT instance_id, op, "match", met IS NOT NULL FROM romancy_waits
 WHERE kind = 'event' AND key = :type AND key <> '' AND subject IS NULL AND (due IS NULL OR due > :at)
 UNION ALL
-SELECT instance_id, op, "match" FROM romancy_waits
+SELECT instance_id, op, "match", met IS NOT NULL FROM romancy_waits
 WHERE kind = 'event' AND key = :type AND key <> '' AND subject = :subject AND (due IS NULL OR due > :at)
 
 -- name: waits_of_target
 -- The same of the one instance it is addressed to.
-SELECT instance_id, op, "match" FROM romancy_waits
+SELECT instance_id, op, "match", met IS NOT NULL FROM romancy_waits
 WHERE instance_id = :target AND kind = 'event' AND key = :type AND (subject IS NULL OR subject = :subject)
     AND (due IS NULL OR due > :at)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence, Set
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from romancy.codec import Coder
 from romancy.model.history import Kind
@@ -29,6 +29,10 @@ from romancy.store.sql.transitions import conclude, may_write
 def is_plain_accept(write: Accept) -> bool:
     """Its events are for this database alone and, as far as its sender knows, start nothing."""
     return write.local and not write.brokers and not any(write.starts)
+
+
+Called: TypeAlias = Mapping[int, Mapping[str, bool]]
+"""Who was called for which event, by its number, and whether it is the first that came for a wait of theirs."""
 
 
 class Gathering:
@@ -56,18 +60,20 @@ class Gathering:
         kept = [place for place, owner in enumerate(self.owners) if owner not in left_out]
         return {(self._events[place].source, self._events[place].id): place for place in reversed(kept)}
 
-    def answers(self, new: Mapping[int, int], called: Mapping[int, Sequence[str]]) -> dict[int, Answer]:
+    def answers(self, new: Mapping[int, int], called: Called) -> dict[int, Answer]:
         """Which events are new, by their places, with their numbers; and who was called for which number."""
         answers: dict[int, Answer] = {}
         place = 0
         for index, write in self._writes.items():
             accepted: list[AcceptedEvent] = []
+            woken: dict[str, None] = {}
             for event in write.events:
                 known = place not in new
-                ids = () if known else tuple(called.get(new[place], ()))
+                those = {} if known else called.get(new[place], {})
+                ids = tuple(instance_id for instance_id, is_first in those.items() if is_first)
                 accepted.append(AcceptedEvent(event.id, event.source, duplicate=known, instance_ids=ids))
+                woken.update(dict.fromkeys(those))
                 place += 1
-            woken = dict.fromkeys(id for one in accepted for id in one.instance_ids)
             answers[index] = Accepted(tuple(accepted), tuple(woken))
         return answers
 
@@ -86,16 +92,18 @@ def accept_together(cursor: Cursor, writes: Mapping[int, Accept]) -> dict[int, A
     return {index: answer for index, answer in events.answers(new, called).items() if index not in left_out}
 
 
-def _call(cursor: Cursor, waits: Sequence[Any], bodies: Mapping[int, bytes], now: int) -> dict[int, list[str]]:
+def _call(cursor: Cursor, waits: Sequence[Any], bodies: Mapping[int, bytes], now: int) -> Called:
     """Call those who wait for new events (seq, instance, operation, match), if they were not; who was called for which."""
     first: dict[tuple[str, str], int] = {}
-    called: dict[int, list[str]] = {}
-    for seq, instance_id, op, match, is_called in waits:
+    called: dict[int, dict[str, bool]] = {}
+    seen: set[tuple[str, str]] = set()
+    for seq, instance_id, op, match, is_called, is_met in waits:
         if is_called or concerns(cursor.coder, bodies[seq], instance_id, op, match):
             if not is_called:
                 first.setdefault((instance_id, op), seq)
-            if instance_id not in called.setdefault(seq, []):
-                called[seq].append(instance_id)
+            those = called.setdefault(seq, {})
+            those[instance_id] = those.get(instance_id, False) or not (is_met or (instance_id, op) in seen)
+            seen.add((instance_id, op))
     if first:
         met = [(*wait, seq) for wait, seq in first.items()]
         ids = dict.fromkeys(instance_id for instance_id, _ in first)

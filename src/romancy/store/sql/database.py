@@ -51,6 +51,11 @@ class Database(Protocol):
         """How many batches it is worth to have under way at a time."""
         ...
 
+    @property
+    def patience(self) -> float:
+        """Seconds within which a call is answered, be it by an error."""
+        ...
+
     async def commit(self, batch: Sequence[Write]) -> list[Answer | StoreError]:
         """Write a batch in one transaction; one answer for each write, in order."""
         ...
@@ -61,6 +66,10 @@ class Database(Protocol):
 
     async def read(self, work: Work[T], *, snapshot: bool = False) -> T:
         """Reads; of one snapshot where they must fit together."""
+        ...
+
+    async def ask_time(self) -> None:
+        """Set the clock by the database's, if it has one, now."""
         ...
 
     async def vitals(self) -> Vitals:

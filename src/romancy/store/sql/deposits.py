@@ -6,12 +6,13 @@ from romancy.model.transition import RESULT, Deposit, Left, Refused
 from romancy.store.sql.cursor import Cursor
 from romancy.store.sql.talk import Talk
 from romancy.store.sql.transitions import start
+from romancy.store.sql.turn import join_turn
 
 
 def leave(cursor: Cursor, deposit: Deposit) -> Left | Refused:
     """Put a result into its instance's inbox and say what is to be said, if the run still has the instance."""
     if deposit.deeds:
-        cursor.first("join_turn")
+        join_turn(cursor)
     fence = (deposit.instance_id, deposit.generation, deposit.epoch, deposit.worker)
     if cursor.first("fence", fence) is None:
         return Refused()

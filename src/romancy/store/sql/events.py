@@ -25,8 +25,11 @@ _PAGE = 100
 """Events that are looked through at a time, where only their data tells whether they fit."""
 
 
-def accept(cursor: Cursor, event: Event, now: int) -> tuple[int, list[str]] | None:
-    """Put an event into the log and call those who wait for it: its place and who they are. None: it is known already."""
+def accept(cursor: Cursor, event: Event, now: int) -> tuple[list[str], list[str]] | None:
+    """Put an event into the log and call those who wait for it: all of them, and those whom it is the first to wake.
+
+    None: it is known already.
+    """
     body = event_json(event)
     values = {
         "source": event.source,
@@ -43,10 +46,10 @@ def accept(cursor: Cursor, event: Event, now: int) -> tuple[int, list[str]] | No
     (at,) = cursor.only("accepted_at", (seq,))
     waiting = "waits_for_event" if event.target is None else "waits_of_target"
     waits = cursor.rows(waiting, {**values, "at": at})
-    met = [(instance_id, op) for instance_id, op, match in waits if concerns(cursor.coder, body, instance_id, op, match)]
-    called = call(cursor, met, seq)
+    met = [wait for wait in waits if concerns(cursor.coder, body, *wait[:3])]
+    called = call(cursor, [(instance_id, op) for instance_id, op, *_ in met], seq)
     wake(cursor, called, now)
-    return seq, called
+    return called, list(dict.fromkeys(instance_id for instance_id, _, _, is_met in met if not is_met))
 
 
 def find(cursor: Cursor, instance_id: str, op: str, wanted: Wanted, before: int | None) -> tuple[int, int, bytes] | None:

@@ -9,8 +9,9 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from operator import attrgetter
 
+from romancy.clock import MICROS
 from romancy.model.instance import Row, WorkerRow
-from romancy.store.port import Runnable
+from romancy.store.port import Runnable, Swept
 from romancy.store.sql import channels, events
 from romancy.store.sql.calls import pass_on
 from romancy.store.sql.cursor import Cursor
@@ -18,24 +19,46 @@ from romancy.store.sql.keys import ALL, as_json, kinds_as_json
 from romancy.store.sql.rows import row_of
 
 _WORKER = attrgetter("id", "label", "service", "host", "pid", "python", "kinds", "started_at", "beat_at")
-_PRUNED = ("prune_instances", "prune_payloads", "prune_history", "prune_attempts", "prune_journal", "prune_consumed")
+_PRUNED = (
+    "prune_instances", "prune_payloads", "prune_history", "prune_attempts", "prune_losses", "prune_journal",
+    "prune_consumed",
+)  # fmt: skip
+_ALONE = 30 * MICROS
+"""So long an instance that has to run alone keeps others of its kind back, unless it records something before."""
+_APART = 1 * MICROS
+"""After so long an instance that has to run alone is looked at again, while another one runs."""
+_IN_COMPANY = 2
+"""So many times the limit is how often an instance may lose its worker beside others that are as suspect."""
 
 
 def due(
-    cursor: Cursor, runnable: Sequence[Runnable], ids: Sequence[str] | None, *, now: int, limit: int, turn: int
+    cursor: Cursor,
+    worker: str,
+    runnable: Sequence[Runnable],
+    ids: Sequence[str] | None,
+    *,
+    now: int,
+    limit: int,
+    turn: int,
 ) -> list[str]:
-    """The instances to claim: due and runnable, each kind in its turn, the oldest of a kind first."""
+    """The instances that a worker claims: due and runnable, each kind in its turn, the oldest of a kind first."""
     if ids is None:
         found = cursor.lines("due", {"kinds": kinds_as_json(runnable), "now": now, "limit": limit})
     else:
         found = cursor.lines("due_of", (as_json(ids), now))
+    if suspects := [line[0] for line in found if line[4]]:
+        kept_back = _keep_apart(cursor, worker, suspects, now)
+        found = [line for line in found if line[0] not in kept_back]
     return _fairly(found, runnable, limit, turn)
 
 
-def blocked(cursor: Cursor, runnable: Sequence[Runnable], ids: Sequence[str] | None, *, limit: int, turn: int) -> list[str]:
-    """The instances to claim that other code than ours could not run."""
+def blocked(
+    cursor: Cursor, runnable: Sequence[Runnable], ids: Sequence[str] | None, *, before: int, limit: int, turn: int
+) -> list[str]:
+    """The instances to claim that other code than ours could not run, or that any could not before a time."""
     # With `ids` the bound must not hide the wanted ones behind others.
-    found = cursor.lines("blocked", {"kinds": kinds_as_json(runnable), "limit": limit if ids is None else ALL})
+    bounds = {"before": before, "limit": limit if ids is None else ALL}
+    found = cursor.lines("blocked", {"kinds": kinds_as_json(runnable), **bounds})
     wanted = None if ids is None else set(ids)
     return _fairly([line for line in found if wanted is None or line[0] in wanted], runnable, limit, turn)
 
@@ -57,19 +80,30 @@ def release(cursor: Cursor, worker: str, *, now: int) -> int:
     return freed
 
 
-def sweep(cursor: Cursor, dead: Sequence[tuple[str, int]], *, now: int, limit: int) -> int:
-    """Free instances of workers that are still as silent as they were seen, and of owners that are no workers."""
-    freed = 0
+def sweep(cursor: Cursor, dead: Sequence[tuple[str, int]], *, now: int, limit: int, max_losses: int | None = None) -> Swept:
+    """Free instances of workers that are still as silent as they were seen, and of owners that are no workers.
+
+    With `max_losses`, instances that have lost so many workers without recording anything in between are paused instead.
+    """
+    freed, paused = 0, list[tuple[str, str]]()
     for worker, beat_at in dead:
         if _has_beaten(cursor, worker, beat_at):
             continue
         room = limit - freed
         # One more than there is room for tells whether the worker will be empty.
         owned = cursor.lines("owned", (worker, room + 1))
-        freed += _free(cursor, owned[:room], "lost", now)
+        lost = owned[:room]
+        if max_losses is not None and lost:
+            culprits = _count_losses(cursor, worker, lost, max_losses, now)
+            paused += culprits
+            freed += len(culprits)
+            lost = [id for id in lost if id not in dict(culprits)]
+        freed += _free(cursor, lost, "lost", now)
         if len(owned) <= room:
             cursor.run("strike", (worker,))
-    return freed + _free(cursor, cursor.lines("orphans", (limit - freed,)), "lost", now)
+    # An owner that is no worker was taken for dead and is not, or is of another copy of the database: no loss is counted.
+    freed += _free(cursor, cursor.lines("orphans", (limit - freed,)), "lost", now)
+    return Swept(freed, tuple(paused))
 
 
 def strand(cursor: Cursor, kinds: Sequence[Runnable], *, due_before: int, now: int, limit: int) -> int:
@@ -92,9 +126,9 @@ def enlist(cursor: Cursor, worker: WorkerRow) -> None:
     cursor.run("enlist", _WORKER(worker))
 
 
-def save_source(cursor: Cursor, values: tuple[str, str, str, str, int]) -> None:
+def save_source(cursor: Cursor, values: tuple[str, str, str, str, int], *, replace: bool) -> None:
     """Keep a source: code, workflow, version, source, time."""
-    cursor.run("save_source", values)
+    cursor.run("replace_source" if replace else "save_source", values)
 
 
 def save_handlers(cursor: Cursor, handlers: Sequence[tuple[str, str, bool]], now: int) -> None:
@@ -136,6 +170,44 @@ def _has_beaten(cursor: Cursor, worker: str, beat_at: int) -> bool:
     return row is not None and row[0] != beat_at
 
 
+def _keep_apart(cursor: Cursor, worker: str, ids: Sequence[str], now: int) -> set[str]:
+    """Of instances whose next loss would be one too many a worker runs one at a time; the others are put off.
+
+    When that worker dies, the one is told from those that merely ran beside it.
+    """
+    suspects = sorted(line[0] for line in cursor.lines("losses", {"ids": as_json(ids)}) if line[6])
+    since = now - _ALONE
+    held = [id for id, claimed_at in cursor.lines("held_alone", (worker,)) if claimed_at > since]
+    kept_back = suspects if held else suspects[1:]
+    if kept_back:
+        cursor.run("put_off", {"at": now + _APART, "ids": as_json(kept_back)})
+    return set(kept_back)
+
+
+def _count_losses(cursor: Cursor, worker: str, ids: Sequence[str], max_losses: int, now: int) -> list[tuple[str, str]]:
+    """Count that instances have lost their worker; those that have lost too many are paused: their ids, and why."""
+    found = cursor.lines("losses", {"ids": as_json(ids)})
+    suspects = [line[0] for line in found] if max_losses == 1 else [id for id, _ in cursor.lines("held_alone", (worker,))]
+    paused: list[tuple[str, str]] = []
+    rows, notes = [], []
+    for id, owner, epoch, generation, progress, before, _, ops in found:
+        losses = before + 1
+        rows.append((id, generation, progress, losses, int(losses >= max_losses - 1)))
+        if losses >= max_losses and (suspects == [id] or losses >= _IN_COMPANY * max_losses):
+            where = f" in {ops}" if ops else " without recording anything in between"
+            why = f"its worker died {losses} time{'s' * (losses > 1)}{where}, last on {owner}"
+            paused.append((id, why))
+            notes.append((id, now, "pause", why, "", epoch))
+    cursor.many("note_losses", rows)
+    if paused:
+        keys = as_json([id for id, _ in paused])
+        cursor.run("note_each", {"now": now, "kind": "lost", "detail": "", "ids": keys})
+        cursor.many("add_notes", notes)
+        cursor.run("set_aside", {"now": now, "ids": keys})
+        pass_on(cursor, [id for id, _ in paused], now)
+    return paused
+
+
 def _free(cursor: Cursor, ids: Sequence[str], why: str, now: int) -> int:
     if ids:
         keys = as_json(ids)
@@ -148,7 +220,7 @@ def _free(cursor: Cursor, ids: Sequence[str], why: str, now: int) -> int:
 def _fairly(found: Iterable[Sequence[str]], runnable: Sequence[Runnable], limit: int, turn: int) -> list[str]:
     """Up to `limit` ids, one of each kind after the other, beginning with another kind at each turn."""
     queues: dict[tuple[str, str], deque[str]] = {(kind.workflow, kind.version): deque() for kind in runnable}
-    for instance_id, workflow, version, _ in sorted(found, key=lambda line: line[3]):
+    for instance_id, workflow, version, *_ in sorted(found, key=lambda line: line[3]):
         if (workflow, version) in queues:
             queues[workflow, version].append(instance_id)
     waiting = deque(queue for queue in queues.values() if queue)

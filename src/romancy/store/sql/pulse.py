@@ -43,10 +43,17 @@ class ServerPulse(ABC):
                 return self._loop.run_until_complete(asyncio.wait_for(self._beat(now), _PATIENCE))
             except Exception as error:
                 self._loop.run_until_complete(self._let_go())
+                if isinstance(error, StoreError):
+                    raise
                 raise self._translate(error) from error
 
     def close(self) -> None:
         """Let the connection go. Safe to call twice, from any thread."""
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            self._close()
+            return
         closing = threading.Thread(target=self._close)  # an event loop cannot run inside another
         closing.start()
         closing.join()

@@ -35,14 +35,18 @@ def load(cursor: Cursor, instance_id: str) -> Loaded | None:
         return None
     row = row_of(line)
     entries = tuple(history(cursor, instance_id, row.generation, after=-1, limit=ALL))
+    length = entries[-1].seq if entries else 0
+    earlier = tuple(attempts(cursor, instance_id, row.generation))
+    progress = length + sum(attempt.next_at is not None for attempt in earlier)
     return Loaded(
-        replace(row, length=entries[-1].seq if entries else 0),
+        replace(row, length=length),
         line[ROW_WIDTH] or b"",
         entries,
-        tuple(attempts(cursor, instance_id, row.generation)),
+        earlier,
         tuple(wait.op for wait in waits_of(cursor, [instance_id]).get(instance_id, ())),
         _mails(cursor, instance_id),
         row.created_at if line[_BEGUN_AT] is None else line[_BEGUN_AT],
+        line[_BEGUN_AT + 2] if line[_BEGUN_AT + 1] == progress else 0,
     )
 
 

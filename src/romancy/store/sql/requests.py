@@ -7,10 +7,11 @@ from collections.abc import Callable, Sequence
 
 from romancy.core.rewind import rewind
 from romancy.model.history import Entry, Kind, Outcome, Role
+from romancy.model.operators import Deeded
 from romancy.model.status import Status
 from romancy.model.talk import ChannelMode
 from romancy.model.transition import Answer, Applied, Note, Refused, Request, RequestKind
-from romancy.store.sql import channels
+from romancy.store.sql import channels, desk
 from romancy.store.sql.calls import pass_on
 from romancy.store.sql.ledger import Ledger, State
 
@@ -22,7 +23,10 @@ def request(ledger: Ledger, write: Request) -> Answer:
         return Refused()
     if state.ended and write.kind is not RequestKind.RETRY:
         return Refused(Status(state.status))
-    return _DEEDS[write.kind](ledger, state, write)
+    answer = _DEEDS[write.kind](ledger, state, write)
+    if write.audited and isinstance(answer, Applied):
+        desk.note(ledger.cursor, [Deeded(0, write.now, write.by, write.kind.value, write.instance_id, write.reason or "")])
+    return answer
 
 
 def _cancel(ledger: Ledger, state: State, write: Request) -> Answer:
@@ -60,6 +64,7 @@ def _resume(ledger: Ledger, state: State, write: Request) -> Answer:
         state.signal += 1  # the owner may be about to release it as paused: it must look again
     if state.owner is None and state.status in (Status.PAUSED, Status.BLOCKED):
         state.status, state.wake_at, state.blocked_by = Status.PENDING, write.now, None
+        ledger.cursor.run("forget_losses", (state.id,))
     elif not taken_back:
         return Refused(Status(state.status))
     return _done(ledger, state, write)
@@ -85,6 +90,7 @@ def _retry(ledger: Ledger, state: State, write: Request) -> Answer:
     state.status, state.wake_at, state.ended_at, state.fingerprint = Status.PENDING, write.now, None, ""
     state.cancel_requested_at = state.retrying_since = None
     state.epoch += 1
+    ledger.cursor.run("forget_losses", (state.id,))
     return _done(ledger, state, write)
 
 

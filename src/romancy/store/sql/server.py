@@ -15,24 +15,29 @@ from __future__ import annotations
 import asyncio
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
 from enum import StrEnum
 from functools import partial
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from romancy.clock import MICROS, Clock, SystemClock, monotonic
 from romancy.codec import PLAIN
 from romancy.errors import CodecError, StoreError
-from romancy.ids import RandomIds
+from romancy.ids import RandomIds, chance
 from romancy.model.operators import Vitals
 from romancy.model.transition import Accepted, Answer, Applied, Create, Post, Request, Transition, Write
 from romancy.store.migrator import Migration, state_of
+from romancy.store.port import Unwritten
+from romancy.store.sql import bounds
 from romancy.store.sql.batch import concerns_others, refused, write_apart, write_deliberately
 from romancy.store.sql.bridge import run
 from romancy.store.sql.cursor import Cursor
 from romancy.store.sql.database import Work
+from romancy.store.sql.home import Home
+from romancy.store.sql.probe import Probe, of_several
 from romancy.store.sql.staging import drain
+from romancy.store.sql.turn import put_turn_back
 
 _log = logging.getLogger("romancy.store")
 T = TypeVar("T")
@@ -42,9 +47,13 @@ Crash = Callable[[str], None]
 Near = Callable[[str], bool]
 """Whether this process goes on by itself with an instance that is called."""
 
-_PATIENCE = 30.0
+_PATIENCE = bounds.LONGEST
 """Seconds that a transaction is tried for while the server is away."""
+OPENING = 3600.0
+"""Seconds that a migration may take."""
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 1.0
+_IN_THE_WAY = 0.05
+"""Seconds, at most, that who was in somebody's way waits before it tries again."""
 _CLOCK_EVERY = 60.0
 """Seconds after which the database's clock is read again."""
 _NOTABLE_SKEW = MICROS // 2
@@ -75,8 +84,29 @@ class Pool(Protocol[C_co]):
         """A connection for a while. One that is left in the middle of something is thrown away."""
         ...
 
+    @property
+    def home(self) -> Home:
+        """Which server the connections lead to."""
+        ...
+
+    async def fresh(self) -> C_co:
+        """A new connection, beyond the number that is bounded; to be handed to `keep`."""
+        ...
+
+    async def keep(self, connection: Any, *, failed: bool) -> None:
+        """Have a connection for whoever wants one next, unless it is of no use."""
+        ...
+
+    async def writers(self) -> dict[str, str]:
+        """The servers of the address that take writes, if it names several: where each was found."""
+        ...
+
     async def drop_idle(self) -> None:
-        """The server is not what it was: what is open to it is useless."""
+        """What is open is not to be used again."""
+        ...
+
+    def cut_idle(self) -> None:
+        """The server is not what it was: what is open to it is useless, and nobody says goodbye."""
         ...
 
 
@@ -91,9 +121,13 @@ class ServerDatabase(ABC, Generic[C]):
         self._near = near or _nowhere
         self._ids = RandomIds()
         self._clock_read = 0.0
+        self._tidied = monotonic()
+        self._ahead = 0
+        """Microseconds that the machine's clock was ahead when that was said last."""
         self._hook = crash
         self._killed = False
         self._away = False
+        self._looking = asyncio.Lock()
 
     @property
     def label(self) -> str:
@@ -105,6 +139,10 @@ class ServerDatabase(ABC, Generic[C]):
     @abstractmethod
     def trouble_of(self, error: BaseException) -> Trouble:
         """What an error means."""
+
+    @abstractmethod
+    def is_drivers(self, error: BaseException) -> bool:
+        """The driver raised it, or the server through it."""
 
     @abstractmethod
     def translate(self, error: BaseException) -> StoreError:
@@ -119,8 +157,11 @@ class ServerDatabase(ABC, Generic[C]):
         """What runs statements on a connection."""
 
     @abstractmethod
-    async def begin(self, connection: C, token: str, *, in_turn: bool) -> bool:
-        """Begin a transaction that leaves its token behind; in turn if that is wanted: is something staged then?"""
+    async def begin(self, connection: C, token: str, *, in_turn: bool) -> bool | None:
+        """Begin a transaction that leaves its token behind; in turn if that is wanted: is something staged then?
+
+        None: there is no row to take turns with.
+        """
 
     @abstractmethod
     async def begin_reading(self, connection: C) -> None:
@@ -184,23 +225,57 @@ class ServerDatabase(ABC, Generic[C]):
         """A server writes while this process computes; but a crash that a test causes must not be in two places."""
         return 2 if self._hook is None else 1
 
+    @property
+    def patience(self) -> float:
+        """Seconds within which a call is answered, be it by an error."""
+        return bounds.LONGEST
+
     async def commit(self, batch: Sequence[Write]) -> list[Answer | StoreError]:
-        """Write a batch, each write all or not at all; if its data is refused, each by itself."""
+        """Write a batch, each write all or not at all; if its data is refused, each by itself.
+
+        Its parts are transactions. What is written stays so when the database goes away before the next.
+        """
+        if self._is_clock_old():
+            with suppress(Exception):  # what is wrong with the database shows in a moment
+                await self._ask_time()
         answers: dict[int, Answer | StoreError] = {}
+        token = bounds.DEADLINE.set(bounds.deadline())  # for all its parts
+        try:
+            await self._write_parts(batch, answers)
+        except Exception as error:
+            if not answers:
+                raise
+            if not isinstance(error, StoreError):
+                _log.exception("writing a part of a batch failed in a way that was not foreseen")
+            unwritten = Unwritten(error)
+            answers = {index: answers.get(index, unwritten) for index in range(len(batch))}
+        finally:
+            bounds.DEADLINE.reset(token)
+        try:
+            self._tell_others(batch, answers)
+        except Exception:  # it is committed, whoever hears of it
+            _log.exception("others could not be told of a commit")
+        return [answers[index] for index in range(len(batch))]
+
+    async def _write_parts(self, batch: Sequence[Write], answers: dict[int, Answer | StoreError]) -> None:
         for way in self.short_ways(batch):
             answers |= await self._unless_refused(way) or {}
             if len(answers) == len(batch):
-                break
+                return
         late = [index for index in range(len(batch)) if index not in answers]
         if late and not any(concerns_others(batch[index]) for index in late):
             apart = partial(self.transact, partial(write_apart, batch=[batch[index] for index in late]), in_turn=False)
             written = await self._unless_refused(apart) or {}
             answers |= {late[place]: answer for place, answer in written.items()}
             late = [index for index in late if index not in answers]
-        if late:
-            answers |= zip(late, await self._write_in_turn([batch[index] for index in late]), strict=True)
-        self._tell_others(batch, answers)
-        return [answers[index] for index in range(len(batch))]
+        if not late:
+            return
+        decided = await self._unless_refused(partial(self.decide, [batch[index] for index in late]))
+        if decided is not None:
+            answers |= zip(late, decided, strict=True)
+            return
+        for index in late:
+            answers[index] = await self._write_alone(batch[index])
 
     def _tell_others(self, batch: Sequence[Write], answers: Mapping[int, Answer | StoreError]) -> None:
         called: list[str] = []
@@ -215,10 +290,6 @@ class ServerDatabase(ABC, Generic[C]):
             self.ring()
         elif called:  # a hint at once would only be in the way of those it is about
             self.ring_later()
-
-    async def _write_in_turn(self, batch: Sequence[Write]) -> Sequence[Answer | StoreError]:
-        written = await self._unless_refused(partial(self.decide, batch))
-        return [await self._write_alone(write) for write in batch] if written is None else written
 
     async def decide(self, batch: Sequence[Write]) -> Sequence[Answer]:
         """One transaction in turn for writes that may concern several instances."""
@@ -268,6 +339,9 @@ class ServerDatabase(ABC, Generic[C]):
         async with self._pool.one() as connection:
             try:
                 staged = await self.begin(connection, token, in_turn=in_turn)
+                if staged is None:
+                    await run(partial(put_turn_back, self.cursor(connection)))
+                    staged = await run(partial(_anything_staged, self.cursor(connection)))
                 if staged:
                     await run(partial(drain, self.cursor(connection), self.clock.now(), self._fresh_id))
                 result = await run(partial(work, self.cursor(connection)))
@@ -295,7 +369,8 @@ class ServerDatabase(ABC, Generic[C]):
             if self.trouble_of(error) is not Trouble.AWAY:
                 await self.give_up(connection)
             return error
-        if monotonic() - self._clock_read > _CLOCK_EVERY:
+        if monotonic() - self._tidied > _CLOCK_EVERY:
+            self._tidied = monotonic()
             with suppress(Exception):  # it is committed, whatever becomes of the connection now
                 await self.read_clock(connection)
                 await self.tidy(connection)
@@ -306,7 +381,19 @@ class ServerDatabase(ABC, Generic[C]):
             async with self._pool.one() as connection:
                 return await self.was_committed(connection, token)
 
-        return await self.persist(ask)
+        return await self.find_out(ask)
+
+    async def find_out(self, ask: Callable[[], Awaitable[T]]) -> T:
+        """Ask what became of a write that was not answered. If that is not answered either, nobody can know."""
+        try:
+            return await self.persist(ask)
+        except StoreError as error:
+            unknown = StoreError(
+                f"It is not known whether this was written: the database {self.label} did not answer, nor whether it had "
+                f"written it. ({error})"
+            )
+            unknown.retryable = True
+            raise unknown from error
 
     async def _look_up(self, work: Work[T], snapshot: bool) -> T:
         async with self._pool.one() as connection:
@@ -317,36 +404,101 @@ class ServerDatabase(ABC, Generic[C]):
                 await self.end(connection)
             return result
 
-    async def persist(self, attempt: Callable[[], Awaitable[T]]) -> T:
-        """Try until it is done, while others are in the way or the server is away."""
-        deadline = monotonic() + _PATIENCE
+    async def persist(self, attempt: Callable[[], Awaitable[T]], longest: float | None = None) -> T:
+        """Try until it is done, while others are in the way or the server is away; not beyond the deadline of the call."""
+        token = bounds.DEADLINE.set(bounds.deadline() if longest is None else monotonic() + longest)
+        try:
+            return await self._persist(attempt)
+        finally:
+            bounds.DEADLINE.reset(token)
+
+    async def _persist(self, attempt: Callable[[], Awaitable[T]]) -> T:
+        deadline = min(monotonic() + _PATIENCE, bounds.deadline())
         pause = _FIRST_PAUSE
         while True:
             if self._killed:
                 raise not_open(self.label)
             try:
+                if self._pool.home.moved:
+                    await self._look_again()
                 result = await attempt()
             except StoreError:
                 raise
             except Exception as error:
                 trouble = self.trouble_of(error)
-                if trouble is Trouble.WRONG and isinstance(error, LookupError):
-                    raise  # not the server's: a row that this code cannot read
+                if trouble is Trouble.WRONG and not self.is_drivers(error):
+                    raise  # not the server's: a row that this code cannot read, no memory left, a fault of ours
                 if trouble in (Trouble.DATA, Trouble.WRONG) or monotonic() > deadline:
                     raise self.translate(error) from error
                 if trouble is Trouble.AWAY:
-                    await self._lose(error)
+                    self._lose(error)
+                elif trouble is Trouble.AGAIN:  # those who were in each other's way must not come back together
+                    await asyncio.sleep(_IN_THE_WAY * chance(1)[0] / 255)
+                    continue
             else:
                 self._away = False
                 return result
             await asyncio.sleep(pause)
             pause = min(2 * pause, _LONGEST_PAUSE)
 
-    async def _lose(self, error: Exception) -> None:
-        await self._pool.drop_idle()
+    def _lose(self, error: Exception) -> None:
+        self._pool.cut_idle()
         if not self._away:
             self._away = True
             _log.warning("%s Trying again for %.0f s.", self.translate(error), _PATIENCE)
+
+    # --- which server it is
+
+    async def look_at_server(self) -> None:
+        """See whether the server locks as it is relied upon. Raises `StoreError` if it does not."""
+        home = self._pool.home
+        home.leave()
+        asking = asyncio.ensure_future(self._pool.writers())
+        try:
+            async with self._two() as (one, other):
+                server = await Probe(self, one, other, self._fresh_id).look()
+            if len(found := await asking) > 1:
+                raise of_several(self.label, found)
+        finally:
+            asking.cancel()
+        home.settle(server)
+
+    async def _look_again(self) -> None:
+        async with self._looking:
+            if self._pool.home.moved:
+                _log.warning(
+                    "Another server answers for %s than before: it is looked at before anything is written.", self.label
+                )
+                await self._pool.drop_idle()
+                await self.look_at_server()
+
+    @asynccontextmanager
+    async def _two(self) -> AsyncIterator[tuple[C, C]]:
+        """Two connections as others get them, which are theirs afterwards."""
+        async with AsyncExitStack() as stack:
+            opening = [asyncio.ensure_future(self._pool.fresh()) for _ in range(2)]
+            try:
+                await asyncio.wait(opening)
+            except BaseException:
+                for task in opening:
+                    task.cancel()
+                raise
+            for task in opening:
+                if task.exception() is None:
+                    stack.push_async_exit(partial(self._keep, task.result()))
+            one, other = [task.result() for task in opening]
+            yield one, other
+
+    async def _keep(self, connection: C, kind: type[BaseException] | None, *_: object) -> None:
+        await self._pool.keep(connection, failed=True)  # what is needed later is opened then
+
+    @abstractmethod
+    def may_only_read(self, error: BaseException) -> bool:
+        """The user has no right to write."""
+
+    def is_in_the_way(self, error: BaseException) -> bool:
+        """Somebody else has the lock."""
+        return self.trouble_of(error) is Trouble.AGAIN
 
     def _crash(self, point: str) -> None:
         if self._hook is None:
@@ -371,19 +523,33 @@ class ServerDatabase(ABC, Generic[C]):
 
     # --- time and others
 
+    async def ask_time(self) -> None:
+        """Set the clock by the database's, now."""
+        if isinstance(self.clock, SystemClock):
+            await self.persist(self._ask_time)
+
+    async def _ask_time(self) -> None:
+        async with self._pool.one() as connection:
+            await self.read_clock(connection)
+
+    def _is_clock_old(self) -> bool:
+        """Nobody has asked for the time for long. A worker's upkeep does all the time; a client has none."""
+        clock = self.clock
+        return isinstance(clock, SystemClock) and (monotonic() - self._clock_read > _CLOCK_EVERY or clock.astray)
+
     async def read_clock(self, connection: C) -> None:
         """Time is the database's: leases and timers of all workers are measured with one clock."""
         self._clock_read = monotonic()
-        if not isinstance(self.clock, SystemClock):
+        clock = self.clock
+        if not isinstance(clock, SystemClock):
             return  # a test owns the time
-        before = self.clock.now()
+        began = clock.elapsed()
         theirs = await self.server_time(connection)
-        after = self.clock.now()
-        ahead = theirs - (before + after) // 2
-        if abs(ahead) > after - before:  # less may be the way there and back
-            self.clock.offset += ahead
-        if abs(ahead) > _NOTABLE_SKEW:
-            _log.warning("this machine's clock is %.3f s off that of %s, which counts", -ahead / MICROS, self.label)
+        clock.follow(theirs, began, clock.elapsed())
+        ahead = clock.ahead
+        if abs(ahead - self._ahead) > _NOTABLE_SKEW:  # once, not each time
+            self._ahead = ahead
+            _log.warning("this machine's clock is %.3f s off that of %s, which counts", ahead / MICROS, self.label)
 
     async def vitals(self) -> Vitals:
         """How the server is, and how far away."""
@@ -400,7 +566,10 @@ class ServerDatabase(ABC, Generic[C]):
     def tell_foreign(self) -> None:
         """Somebody else has written."""
         if self.foreign is not None:
-            self.foreign()
+            try:
+                self.foreign()
+            except Exception:  # what is committed stays so
+                _log.exception("what others wrote could not be looked at")
 
 
 def _anything_staged(cursor: Cursor) -> bool:

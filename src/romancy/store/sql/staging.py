@@ -12,11 +12,11 @@ from collections.abc import Callable
 from romancy.codec import is_encoded
 from romancy.model.status import Status
 from romancy.model.talk import Deed, Publish, Said, SendEvent, SendTo, SendToGroup
-from romancy.model.transition import Answer, Applied, Create, Existing, Refused
+from romancy.model.transition import Answer, Applied, Create, Refused
 from romancy.serde.talk import event_json, event_of, message_json, message_of
 from romancy.store.sql.cursor import Cursor, Line
 from romancy.store.sql.talk import Talk
-from romancy.store.sql.transitions import born, start
+from romancy.store.sql.transitions import born, existing, start
 
 _PAGE = 1000
 _STAGED = ("staged",)
@@ -24,10 +24,9 @@ _STAGED = ("staged",)
 
 def begin(cursor: Cursor, create: Create) -> Answer:
     """A new instance, that nobody owns yet."""
-    taken = cursor.first("existing", (create.instance_id,))
+    taken = cursor.first("status_of", (create.instance_id,))
     if taken is not None:
-        workflow, version, digest = taken
-        return Existing(workflow, version, digest, Status(cursor.only("status_of", (create.instance_id,))[0]))
+        return existing(cursor, create, taken[0])
     cursor.run("add_instances", born(create))
     cursor.run("add_payloads", (create.instance_id, create.input))
     cursor.first("hint")

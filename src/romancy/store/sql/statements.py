@@ -1,4 +1,4 @@
-"""Named statements, as a dialect's `.sql` files hold them. Values are always bound."""
+"""Named statements, as a dialect's `.sql` files hold them. Values are bound, or on MySQL digits."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from romancy.clock import Clock
+from romancy.clock import Clock, SystemClock
 from romancy.codec import Coder
 from romancy.errors import ConfigurationError, StoreError
 from romancy.model.history import Attempt, Entry
@@ -31,7 +31,7 @@ from romancy.model.outbox import OutboxRow, Settled
 from romancy.model.status import Status
 from romancy.model.talk import Said
 from romancy.model.transition import Answer, Create, Deposit, Ending, Left, Refused, Write
-from romancy.store.port import JournalEntry, Pulse, Runnable
+from romancy.store.port import JournalEntry, Pulse, Runnable, Swept
 from romancy.store.sql import deposits, desk, outbox, ownership, reads, rollup, staging, survey
 from romancy.store.sql.cursor import Cursor
 from romancy.store.sql.database import Database, Work
@@ -59,6 +59,11 @@ class SqlStore:
     def now(self) -> int:
         """The time in microseconds."""
         return self._clock.now()
+
+    async def certain_time(self) -> int | None:
+        """The database's time, asked now; None while it may be wrong."""
+        await self._database.ask_time()
+        return self.now() if not isinstance(self._clock, SystemClock) or self._clock.certain else None
 
     async def migrations(self) -> builtins.list[tuple[str, bool]]:
         """Each migration of the schema, and whether the database has it."""
@@ -88,6 +93,11 @@ class SqlStore:
         """How many batches it is worth to have under way at a time."""
         return self._database.lanes
 
+    @property
+    def patience(self) -> float:
+        """Seconds within which a call is answered, be it by an error."""
+        return self._database.patience
+
     async def commit(self, batch: Sequence[Write]) -> builtins.list[Answer | StoreError]:
         """Write a batch in one transaction; one answer for each write, in order."""
         if not batch:
@@ -103,6 +113,7 @@ class SqlStore:
         limit: int,
         ids: Sequence[str] | None = None,
         blocked: bool = False,
+        blocked_before: int = 0,
     ) -> builtins.list[Row]:
         """Take up to `limit` unowned instances that are due; each kind of workflow gets its turn."""
         self._turn += 1
@@ -110,9 +121,9 @@ class SqlStore:
 
         def take(cursor: Cursor) -> list[Row]:
             if blocked:
-                found = ownership.blocked(cursor, runnable, ids, limit=limit, turn=turn)
+                found = ownership.blocked(cursor, runnable, ids, before=blocked_before, limit=limit, turn=turn)
             else:
-                found = ownership.due(cursor, runnable, ids, now=now, limit=limit, turn=turn)
+                found = ownership.due(cursor, worker, runnable, ids, now=now, limit=limit, turn=turn)
             return ownership.take(cursor, worker, found, now=now)
 
         return await self._database.write(take, point="claim", in_turn=False)
@@ -121,9 +132,10 @@ class SqlStore:
         """Give back everything the worker owns, at once claimable, and strike the worker off."""
         return await self._database.write(partial(ownership.release, worker=worker, now=now))
 
-    async def sweep(self, dead: Sequence[tuple[str, int]], *, now: int, limit: int) -> int:
+    async def sweep(self, dead: Sequence[tuple[str, int]], *, now: int, limit: int, max_losses: int | None = None) -> Swept:
         """Free up to `limit` instances of workers whose heartbeat still is the one given, and of no workers at all."""
-        return await self._database.write(partial(ownership.sweep, dead=dead, now=now, limit=limit))
+        work = partial(ownership.sweep, dead=dead, now=now, limit=limit, max_losses=max_losses)
+        return await self._database.write(work)
 
     async def strand(self, kinds: Sequence[Runnable], *, due_before: int, now: int, limit: int) -> int:
         """Block up to `limit` instances of kinds that nobody can run and that have been due since before a time."""
@@ -135,11 +147,12 @@ class SqlStore:
         """Record a worker's incarnation."""
         await self._database.write(partial(ownership.enlist, worker=worker), in_turn=False)
 
-    async def save_source(self, code: str, workflow: str, version: str, source: str, *, now: int) -> None:
-        """Keep a workflow's source, once for each fingerprint."""
-        await self._database.write(
-            partial(ownership.save_source, values=(code, workflow, version, source, now)), in_turn=False
-        )
+    async def save_source(
+        self, code: str, workflow: str, version: str, source: str, *, now: int, replace: bool = False
+    ) -> None:
+        """Keep a workflow's source, once for each fingerprint; `replace`: the last one."""
+        values = (code, workflow, version, source, now)
+        await self._database.write(partial(ownership.save_source, values=values, replace=replace), in_turn=False)
 
     async def save_handlers(self, handlers: Sequence[tuple[str, str, bool]], *, now: int) -> None:
         """Note which workflows (name, version) handle events, and which do not."""

@@ -110,13 +110,13 @@ class Talk:
             return AcceptedEvent(event.id, event.source, duplicate=True, instance_ids=())
         if sent.brokers:
             outbox.put(self.cursor, event, sent.brokers, self.now)
-        _, called = accepted
+        called, woken = accepted
         self.call(called)
         starts = sent.starts or self._started_elsewhere(sent)
         self.create(self.cursor, starts)  # now: the next event comes after them
         ids = [create.instance_id for create in starts]
         self.started += ids
-        return AcceptedEvent(event.id, event.source, duplicate=False, instance_ids=(*called, *ids))
+        return AcceptedEvent(event.id, event.source, duplicate=False, instance_ids=(*woken, *ids))
 
     def _started_elsewhere(self, sent: SendEvent) -> tuple[Create, ...]:
         """What an event starts that is handled by a workflow whose code is not here: it binds the data when it begins."""
@@ -124,7 +124,7 @@ class Talk:
         handler = self.cursor.first("handler_of", (event.type,))
         if handler is None or not sent.fresh_id or event.target is not None:
             return ()
-        given = self.cursor.coder.encode(event_input(event), ("input", sent.fresh_id))
+        given = self.cursor.coder.encode(event_input(event), ("input", sent.fresh_id, "1"))
         return (Create(sent.fresh_id, event.type, handler[0], given, b"", self.now),)
 
     def send(self, sent: SendTo) -> RomancyError | None:
@@ -188,7 +188,10 @@ class Talk:
     def _find(self, instance_id: str, ask: Ask) -> tuple[int, int, bytes] | None:
         wanted = ask.question
         assert isinstance(wanted, Wanted)
-        before = min((time for time in (ask.due, ask.before) if time is not None), default=None)
+        if ask.due is not None and ask.due <= (ask.entry.scheduled_at or 0):
+            before = None  # without patience: whatever is there now
+        else:
+            before = min((time for time in (ask.due, ask.before) if time is not None), default=None)
         return self._find_before(instance_id, ask, wanted, before)
 
     def _find_before(self, instance_id: str, ask: Ask, wanted: Wanted, before: int | None) -> tuple[int, int, bytes] | None:

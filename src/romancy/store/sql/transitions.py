@@ -33,7 +33,7 @@ def create(ledger: Ledger, write: Create) -> Answer:
     """A new instance, unless its id is taken."""
     taken = ledger.states.get(write.instance_id)
     if taken is not None:
-        return _existing(ledger, taken)
+        return existing(ledger.cursor, write, taken.status)
     state = _state(write)
     ledger.create(state, born(write), write.input)
     if write.ending is not None:
@@ -268,9 +268,12 @@ def _add_rows(ledger: Ledger, state: State, write: Transition) -> None:
         ledger.add_note(state, note, write.worker, write.now)
 
 
-def _existing(ledger: Ledger, taken: State) -> Existing:
-    workflow, version, digest = ledger.cursor.only("existing", (taken.id,))
-    return Existing(workflow, version, digest, Status(taken.status))
+def existing(cursor: Cursor, write: Create, status: str) -> Existing:
+    """What has the id that a new instance was to have."""
+    workflow, version, digest = cursor.only("existing", (write.instance_id,))
+    known = workflow != write.workflow or (digest == write.digest and digest)
+    found = None if known else cursor.first("first_input", (write.instance_id,))
+    return Existing(workflow, version, digest, Status(status), None if found is None else found[0])
 
 
 def born(write: Create) -> tuple[object, ...]:

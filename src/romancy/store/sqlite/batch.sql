@@ -50,6 +50,10 @@ FROM json_each(?) AS wanted CROSS JOIN romancy_instances AS i ON i.id = wanted.v
 -- What is known of an instance whose id somebody wants to use again.
 SELECT workflow, version, digest FROM romancy_instances WHERE id = ?
 
+-- name: first_input
+-- What an instance was started with, unless its first generation is gone.
+SELECT input FROM romancy_payloads WHERE instance_id = ? AND generation = 1
+
 -- name: add_instances
 -- New instances.
 INSERT INTO romancy_instances (

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from typing import TypeVar
+from urllib.parse import quote
 
 from romancy.clock import monotonic
 from romancy.codec import PLAIN, Coder
@@ -37,6 +39,8 @@ _PRAGMAS = (
     "PRAGMA wal_autocheckpoint = 2000",
     "PRAGMA journal_size_limit = 67108864",
 )
+_EFFECTIVE = os.access in os.supports_effective_ids
+_PRAGMAS_TO_READ = (_PRAGMAS[0], "PRAGMA temp_store = MEMORY", "PRAGMA cache_size = -32768")
 
 
 def connect(path: str, *, read_only: bool = False) -> sqlite3.Connection:
@@ -111,10 +115,13 @@ def data_version(connection: sqlite3.Connection) -> int:
 
 
 def _connect(path: str, read_only: bool) -> sqlite3.Connection:
+    address, pragmas = (path, _PRAGMAS) if _may_write(path) else (_read_only(path), _PRAGMAS_TO_READ)
     # Connections are handed from thread to thread (opened in one, closed in another), never used by two at once.
-    connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, cached_statements=512)
+    connection = sqlite3.connect(
+        address, uri=address != path, isolation_level=None, check_same_thread=False, cached_statements=512
+    )
     try:
-        for pragma in _PRAGMAS:
+        for pragma in pragmas:
             connection.execute(pragma).fetchall()
         if read_only:
             connection.execute("PRAGMA query_only = ON")
@@ -122,6 +129,23 @@ def _connect(path: str, read_only: bool) -> sqlite3.Connection:
         connection.close()
         raise
     return connection
+
+
+def _may_write(path: str) -> bool:
+    """Whether this process may write a file; of one that is not there, SQLite itself says so."""
+    if path == MEMORY or not os.path.exists(path):
+        return True
+    return all(os.access(one, os.W_OK, effective_ids=_EFFECTIVE) for one in (path, os.path.dirname(path)))
+
+
+def _read_only(path: str) -> str:
+    """The address of a file that this process may read and not write.
+
+    SQLite reads a file in WAL mode with the help of the files beside it, and would make them. Where there are none, no
+    process has the file open: it does not change, and SQLite may be told so.
+    """
+    unchanging = "" if os.path.exists(f"{path}-wal") else "&immutable=1"
+    return f"file:{quote(path)}?mode=ro{unchanging}"
 
 
 def _require_version() -> None:

@@ -26,6 +26,7 @@ from romancy.store.sqlite.batch import write_singly, write_whole
 from romancy.store.sqlite.connection import MEMORY, Crash, connect, data_version, patiently, read, write
 from romancy.store.sqlite.cursor import SqliteCursor
 from romancy.store.sqlite.failures import BAD_DATA, not_open, translate
+from romancy.store.sqlite.identity import Identity
 from romancy.store.sqlite.lanes import Inline, Lane, Threaded, on_loop
 from romancy.store.sqlite.pulse import FilePulse, SharedPulse
 from romancy.store.sqlite.schema import MIGRATIONS, prepare, state
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 Threads = Literal["threads", "inline"]
 
+_PATIENCE = 60.0
 _LOOK_EVERY = 0.05
 """Seconds between two looks at whether another process has written."""
 
@@ -53,6 +55,8 @@ class _Session:
     writer: sqlite3.Connection
     reader: sqlite3.Connection
     seen_version: int
+    identity: Identity | None
+    """None in memory."""
 
 
 class SqliteDatabase:
@@ -78,6 +82,10 @@ class SqliteDatabase:
     def _state(self) -> list[tuple[str, bool]]:
         try:
             return state(self.path)
+        except PermissionError as error:
+            raise StoreError(
+                f"The database {self.path} may not be opened. Allow this process to enter its folder."
+            ) from error
         except sqlite3.Error as error:
             raise translate(error, self.path) from error
 
@@ -85,15 +93,16 @@ class SqliteDatabase:
         """Connect and prepare the schema."""
         if self._session is not None:
             return
-        writing = self._lane("writer")
-        reading = writing if self._in_memory else self._lane("reader")
+        writing = reading = self._lane("writer")
         try:
+            reading = writing if self._in_memory else self._lane("reader")
             writer, reader, version = await writing.run(partial(self._connect, auto_migrate, now))
         except BaseException:
             await _close_lanes(writing, reading)
             raise
         loop = asyncio.get_running_loop()
-        self._session = _Session(loop, writing, reading, writer, reader, version)
+        identity = None if self._in_memory else Identity(self.path)
+        self._session = _Session(loop, writing, reading, writer, reader, version, identity)
         self.foreign = self._foreign
 
     async def close(self) -> None:
@@ -109,6 +118,11 @@ class SqliteDatabase:
     def lanes(self) -> int:
         """One writer, under the interpreter's lock: a second batch would wait for the first."""
         return 1
+
+    @property
+    def patience(self) -> float:
+        """Seconds within which a call is answered, be it by an error: as long as it waits for a lock of others."""
+        return _PATIENCE
 
     async def commit(self, batch: Sequence[Write]) -> list[Answer | StoreError]:
         """Write a batch: if it can be one statement, as that; if its data is refused, each write by itself."""
@@ -129,6 +143,9 @@ class SqliteDatabase:
         """Reads, always of one snapshot."""
         session = self._opened()
         return await session.reading.run(partial(self._look_up, session.reader, work))
+
+    async def ask_time(self) -> None:
+        """A file has no clock: the machine's counts."""
 
     async def vitals(self) -> Vitals:
         """How the file is: its clock is the machine's."""
@@ -176,7 +193,7 @@ class SqliteDatabase:
         """A worker's heartbeat."""
         if self._in_memory:
             return SharedPulse(self._opened().writer, self._lock, worker)
-        return FilePulse(self.path, worker)
+        return FilePulse(self.path, worker, self._session.identity if self._session is not None else None)
 
     @property
     def foreign(self) -> Callable[[], None] | None:
@@ -280,8 +297,14 @@ class SqliteDatabase:
     def _patiently(self, attempt: Callable[[], T]) -> T:
         if self._killed:
             raise not_open(self.path)
+        identity = None if self._session is None else self._session.identity
+        if identity is not None:
+            identity.require_if_lost()
         with self._lock:
-            return patiently(attempt, self.path)
+            done = patiently(attempt, self.path)
+        if identity is not None:
+            identity.require_now_and_then()  # before anybody is told
+        return done
 
     def _crash(self, point: str) -> None:
         assert self._hook is not None

@@ -7,6 +7,7 @@ each job in the caller's thread, so that a test decides every interleaving.
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 from collections.abc import Callable
 from queue import Empty, SimpleQueue
@@ -14,6 +15,7 @@ from typing import Any, Protocol, TypeVar
 
 from romancy.clock import monotonic
 
+_log = logging.getLogger("romancy.store")
 T = TypeVar("T")
 Idle = Callable[[], None]
 
@@ -105,7 +107,10 @@ class Threaded:
         idle = self._idle
         if idle is not None and (now := monotonic()) >= self._next_idle:
             self._next_idle = now + idle[1] / 2
-            idle[0]()
+            try:
+                idle[0]()
+            except Exception:  # the thread is needed for more than this
+                _log.exception("looking for what others wrote failed, will try again")
 
 
 def _nothing() -> None:

@@ -2,7 +2,8 @@
 
 -- name: due
 -- Unowned instances of each given kind that are due by a time, soonest first, so many of each kind.
-SELECT json_group_array(json_array(i.id, i.workflow, i.version, i.wake_at))
+SELECT json_group_array(json_array(i.id, i.workflow, i.version, i.wake_at, coalesce((
+    SELECT l.alone FROM romancy_losses AS l WHERE l.instance_id = i.id), 0)))
 FROM json_each(:kinds) AS kind CROSS JOIN romancy_instances AS i ON i.id IN (
     SELECT id FROM romancy_instances
     WHERE workflow = json_extract(kind.value, '$[0]') AND version = json_extract(kind.value, '$[1]')
@@ -11,18 +12,20 @@ FROM json_each(:kinds) AS kind CROSS JOIN romancy_instances AS i ON i.id IN (
 
 -- name: due_of
 -- Those of the given instances that are unowned and due.
-SELECT json_group_array(json_array(i.id, i.workflow, i.version, i.wake_at))
+SELECT json_group_array(json_array(i.id, i.workflow, i.version, i.wake_at, coalesce((
+    SELECT l.alone FROM romancy_losses AS l WHERE l.instance_id = i.id), 0)))
 FROM json_each(?) AS wanted CROSS JOIN romancy_instances AS i ON i.id = wanted.value
 WHERE i.owner IS NULL AND i.wake_at <= ?
 
 -- name: blocked
--- Unowned instances of each given kind that other code than ours could not run, so many of each kind.
+-- Unowned instances of each given kind that other code than ours could not run, or any before a time, so many of each.
 SELECT json_group_array(json_array(i.id, i.workflow, i.version, i.updated_at))
 FROM json_each(:kinds) AS kind CROSS JOIN romancy_instances AS i ON i.id IN (
     SELECT id FROM romancy_instances
     WHERE workflow = json_extract(kind.value, '$[0]') AND version = json_extract(kind.value, '$[1]')
         AND status = 'blocked' AND owner IS NULL
-        AND NOT instr(',' || coalesce(blocked_by, '') || ',', ',' || json_extract(kind.value, '$[2]') || ',')
+        AND (updated_at < :before
+            OR NOT instr(',' || coalesce(blocked_by, '') || ',', ',' || json_extract(kind.value, '$[2]') || ','))
     LIMIT :limit)
 
 -- name: take
@@ -58,6 +61,52 @@ UPDATE romancy_instances SET
     status = CASE WHEN status = 'running' THEN 'pending' ELSE status END
 WHERE id IN (SELECT value FROM json_each(:ids))
 
+-- name: losses
+-- Where the given instances stand: owner, epoch, generation, progress, losses since it, and the attempts that are open.
+SELECT json_group_array(json_array(
+    i.id, coalesce(i.owner, ''), i.epoch, i.generation, i.progress, coalesce(l.losses, 0), coalesce(l.alone, 0), coalesce((
+    SELECT group_concat(a.op, ', ') FROM romancy_attempts AS a
+    WHERE a.instance_id = i.id AND a.generation = i.generation AND a.open = 1 AND a.epoch = i.epoch), '')))
+FROM (
+    SELECT i.id, i.owner, i.epoch, i.generation, coalesce((
+        SELECT max(h.seq) FROM romancy_history AS h WHERE h.instance_id = i.id AND h.generation = i.generation), 0) + (
+        SELECT count(*) FROM romancy_attempts AS a
+        WHERE a.instance_id = i.id AND a.generation = i.generation AND a.next_at IS NOT NULL) AS progress
+    FROM romancy_instances AS i WHERE i.id IN (SELECT value FROM json_each(:ids))) AS i
+LEFT JOIN romancy_losses AS l
+    ON l.instance_id = i.id AND l.generation = i.generation AND l.progress = i.progress
+
+-- name: held_alone
+-- Those of a worker's instances that stand where their next loss would be one too many, and since when each does.
+SELECT json_group_array(json_array(i.id, i.updated_at))
+FROM (
+    SELECT i.id, i.updated_at, i.generation, coalesce((
+        SELECT max(h.seq) FROM romancy_history AS h WHERE h.instance_id = i.id AND h.generation = i.generation), 0) + (
+        SELECT count(*) FROM romancy_attempts AS a
+        WHERE a.instance_id = i.id AND a.generation = i.generation AND a.next_at IS NOT NULL) AS progress
+    FROM romancy_instances AS i WHERE i.owner = ?) AS i
+JOIN romancy_losses AS l
+    ON l.instance_id = i.id AND l.generation = i.generation AND l.progress = i.progress
+WHERE l.alone = 1
+
+-- name: note_losses
+-- How often instances have lost their worker, and where they stood then.
+INSERT OR REPLACE INTO romancy_losses (instance_id, generation, progress, losses, alone) VALUES (?, ?, ?, ?, ?)
+
+-- name: forget_losses
+-- An operator has taken an instance up again: it begins with a clean sheet.
+DELETE FROM romancy_losses WHERE instance_id = ?
+
+-- name: put_off
+-- Instances that are due have to wait until another one has gone on.
+UPDATE romancy_instances SET wake_at = :at WHERE id IN (SELECT value FROM json_each(:ids)) AND owner IS NULL
+
+-- name: set_aside
+-- Instances lose their owner and wait for an operator.
+UPDATE romancy_instances SET
+    owner = NULL, epoch = epoch + 1, wake_at = NULL, updated_at = :now, status = 'paused'
+WHERE id IN (SELECT value FROM json_each(:ids))
+
 -- name: owned
 -- So many of the instances a worker owns (-1: all).
 SELECT json_group_array(id) FROM (SELECT id FROM romancy_instances WHERE owner = ? LIMIT ?)
@@ -89,6 +138,11 @@ DELETE FROM romancy_workers WHERE id = ?
 -- A workflow's source, once for each fingerprint.
 INSERT OR IGNORE INTO romancy_sources (code, workflow, version, source, saved_at) VALUES (?, ?, ?, ?, ?)
 
+-- name: replace_source
+-- What an app says of a workflow of its own: the last word counts.
+INSERT INTO romancy_sources (code, workflow, version, source, saved_at) VALUES (?, ?, ?, ?, ?)
+ON CONFLICT (code) DO UPDATE SET source = excluded.source, saved_at = excluded.saved_at
+
 -- name: prunable
 -- So many instances that ended before a time, the oldest first.
 SELECT json_group_array(id) FROM (
@@ -109,6 +163,10 @@ DELETE FROM romancy_history WHERE instance_id IN (SELECT value FROM json_each(?)
 -- name: prune_attempts
 -- their attempts
 DELETE FROM romancy_attempts WHERE instance_id IN (SELECT value FROM json_each(?))
+
+-- name: prune_losses
+-- how often they lost their worker
+DELETE FROM romancy_losses WHERE instance_id IN (SELECT value FROM json_each(?))
 
 -- name: prune_journal
 -- and their journal. (Waits and inbox went when they ended.)

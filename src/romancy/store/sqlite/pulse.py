@@ -9,14 +9,16 @@ from contextlib import AbstractContextManager
 from romancy.errors import StoreError
 from romancy.store.sqlite.connection import connect, patiently
 from romancy.store.sqlite.failures import translate
+from romancy.store.sqlite.identity import Identity
 from romancy.store.sqlite.statements import one
 
 
 class FilePulse:
     """Beats on a connection it opens at the first beat, in the thread that beats."""
 
-    def __init__(self, path: str, worker: str) -> None:
+    def __init__(self, path: str, worker: str, identity: Identity | None = None) -> None:
         self._path = path
+        self._identity = identity
         self._worker = worker
         self._connection: sqlite3.Connection | None = None
         self._lock = threading.Lock()
@@ -27,6 +29,8 @@ class FilePulse:
         with self._lock:
             if self._closed:
                 raise StoreError(f"The heartbeat of worker {self._worker} is closed.")
+            if self._identity is not None:
+                self._identity.require()  # or the next line might make a new file
             if self._connection is None:
                 self._connection = connect(self._path)
             return beat(self._connection, self._path, self._worker, now)

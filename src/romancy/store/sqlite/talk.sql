@@ -25,15 +25,16 @@ SELECT accepted_at FROM romancy_events WHERE seq = ?
 
 -- name: waits_for_event
 -- Who waits for such an event, whatever its subject, or for this subject; not those whose time was over when it came.
-SELECT instance_id, op, "match" FROM romancy_waits
+-- And whether something has come for that wait before.
+SELECT instance_id, op, "match", met IS NOT NULL FROM romancy_waits
 WHERE kind = 'event' AND key = :type AND key <> '' AND subject IS NULL AND (due IS NULL OR due > :at)
 UNION ALL
-SELECT instance_id, op, "match" FROM romancy_waits
+SELECT instance_id, op, "match", met IS NOT NULL FROM romancy_waits
 WHERE kind = 'event' AND key = :type AND key <> '' AND subject = :subject AND (due IS NULL OR due > :at)
 
 -- name: waits_of_target
 -- The same of the one instance it is addressed to.
-SELECT instance_id, op, "match" FROM romancy_waits
+SELECT instance_id, op, "match", met IS NOT NULL FROM romancy_waits
 WHERE instance_id = :target AND kind = 'event' AND key = :type AND (subject IS NULL OR subject = :subject)
     AND (due IS NULL OR due > :at)
 

@@ -21,6 +21,7 @@ from romancy.testing.conformance.deadlines import TestDeadlines
 from romancy.testing.conformance.events import TestEvents
 from romancy.testing.conformance.generations import TestBonds, TestGenerations
 from romancy.testing.conformance.groups import TestGroups
+from romancy.testing.conformance.losses import TestLosses
 from romancy.testing.conformance.operators import TestCounts, TestDesk, TestPlaces, TestRollUp, TestSurveys
 from romancy.testing.conformance.outbox import TestPuttingIn, TestRelaying, TestTheDead
 from romancy.testing.conformance.reading import TestReading
@@ -49,6 +50,7 @@ __all__ = [
     "TestEvents",
     "TestGenerations",
     "TestGroups",
+    "TestLosses",
     "TestPlaces",
     "TestPuttingIn",
     "TestReading",

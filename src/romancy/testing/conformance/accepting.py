@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
+
+import pytest
 
 from romancy.errors import StoreError
 from romancy.model.status import Status
@@ -45,6 +48,27 @@ class TestAccepting:
         await a.ask(wait())
         assert await tell(store, accept(event())) == Accepted((KNOWN,))
         assert await a.called() == ()
+
+    # --- whom they wake
+
+    @pytest.mark.parametrize("wish", [{}, {"match": b'{"n": 1}'}, {"subject": "s"}], ids=["any", "match", "subject"])
+    async def test_a_wait_is_woken_once(self, store: Store, wish: dict[str, Any]) -> None:
+        a, b = await actors(store, "a", "b")
+        await a.ask(wait(**wish))
+        await b.ask(wait(**wish))
+        fits: dict[str, Any] = {"data": b'{"n": 1}', "subject": "s"}
+        first = await tell(store, accept(event("e-1", **fits), event("e-2", **fits)))
+        later = await tell(store, accept(event("e-3", **fits)))
+        assert await a.ask(wait(**wish), now=31) == {"paid:1": "e-1"}
+        assert isinstance(first, Accepted)
+        assert isinstance(later, Accepted)
+        assert [set(one.instance_ids) for one in (*first.events, *later.events)] == [{"a", "b"}, set(), set()]
+
+    async def test_a_second_wait_is_woken_beside_the_first(self, store: Store) -> None:
+        (a,) = await actors(store, "a")
+        await a.ask(wait(op="paid:1"), wait("shipped", op="shipped:1"))
+        told = [await tell(store, accept(event("e-1"))), await tell(store, accept(event("e-2", "shipped")))]
+        assert [one.events[0].instance_ids for one in told if isinstance(one, Accepted)] == [("a",), ("a",)]
 
     async def test_known_to_every_store(self, store: Store, make_store: MakeStore) -> None:
         other = await make_store()
@@ -156,7 +180,7 @@ class TestAccepting:
         assert isinstance(answers[3], Accepted)
         assert answers[2] == Applied(0, held=True)
         assert await store.get("x") is None
-        assert await tell(store, accept(event("e-1"))) == Accepted((AcceptedEvent("e-1", "shop", False, ("a",)),), ("a",))
+        assert await tell(store, accept(event("e-1"))) == Accepted((NEW,), ("a",))
         heard = [await a.ask(wait(op=f"paid:{n}"), now=40) for n in range(1, 4)]
         assert heard == [{"paid:1": "before"}, {"paid:2": "after"}, {"paid:3": "e-1"}]
 

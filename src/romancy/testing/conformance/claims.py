@@ -70,6 +70,13 @@ class TestClaims:
         assert [one.instance_id for one in await store.claim(ME, [newer], now=99, limit=9, blocked=True)] == ["a"]
         assert await store.claim(ME, [newer], now=99, limit=9, blocked=True) == []
 
+    async def test_whoever_comes_later_claims_blocked_instances_with_any_code(self, store: Store) -> None:
+        await started(store, "a", "b")
+        await write(store, transition("a", status=Status.BLOCKED, hold=False, blocked_by="code-1", now=50))
+        await write(store, transition("b", status=Status.BLOCKED, hold=False, blocked_by="code-1", now=51))
+        claimed = await store.claim(ME, [ORDER], now=99, limit=9, blocked=True, blocked_before=51)
+        assert [one.instance_id for one in claimed] == ["a"]
+
     async def test_blocked_instances_by_id(self, store: Store) -> None:
         await started(store, "a", "b")
         for one in ("a", "b"):

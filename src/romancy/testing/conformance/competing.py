@@ -134,8 +134,10 @@ class TestCompeting:
         await c.ask(receive(since=22), now=22)
         assert (await tell(store, publish("one"))).woken == ("a",)
         assert (await tell(store, publish("two"))).woken == ("b",)
-        gone = store.sweep([(ME, 10)], now=50, limit=9) if how == "sweep" else store.release(ME, now=50)
-        assert await gone == 2
+        if how == "sweep":
+            assert (await store.sweep([(ME, 10)], now=50, limit=9)).freed == 2
+        else:
+            assert await store.release(ME, now=50) == 2
         assert await c.called() == ("jobs:1",)
         heard = [await c.ask(receive(), now=51)]
         await a.claimed(now=52)

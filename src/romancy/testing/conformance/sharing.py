@@ -43,7 +43,7 @@ class TestSharing:
         other = await make_store()
         await store.enlist(worker(ME, beat_at=10))
         await started(store, "a")
-        assert await other.sweep([(ME, 10)], now=40, limit=9) == 1
+        assert (await other.sweep([(ME, 10)], now=40, limit=9)).freed == 1
         (claimed,) = await other.claim(OTHER, [ORDER], now=40, limit=9)
         late = transition(history=(entry(1),))
         assert await write(store, late) == [Refused(Status.RUNNING)]

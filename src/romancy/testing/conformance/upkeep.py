@@ -84,7 +84,7 @@ class TestUpkeep:
     async def test_a_sweep_frees_the_instances_of_a_silent_worker(self, store: Store) -> None:
         await store.enlist(worker(beat_at=10))
         await started(store, "a", "b")
-        assert await store.sweep([(ME, 10)], now=99, limit=10) == 2
+        assert (await store.sweep([(ME, 10)], now=99, limit=10)).freed == 2
         one = await row(store)
         assert (one.owner, one.epoch, one.wake_at) == (None, 2, 99)
         assert (await store.journal("a"))[-1] == JournalEntry(99, Note("lost"), ME, 1)
@@ -93,24 +93,24 @@ class TestUpkeep:
     async def test_a_sweep_spares_a_worker_that_has_beaten_since(self, store: Store) -> None:
         await store.enlist(worker(beat_at=11))
         await started(store, "a")
-        assert await store.sweep([(ME, 10)], now=99, limit=10) == 0
+        assert (await store.sweep([(ME, 10)], now=99, limit=10)).freed == 0
         assert (await row(store)).owner == ME
         assert await store.workers() == [worker(beat_at=11)]
 
     async def test_a_sweep_is_bounded_and_goes_on(self, store: Store) -> None:
         await store.enlist(worker(beat_at=10))
         await started(store, "a", "b", "c")
-        assert await store.sweep([(ME, 10)], now=99, limit=2) == 2
+        assert (await store.sweep([(ME, 10)], now=99, limit=2)).freed == 2
         assert len(await store.workers()) == 1
-        assert await store.sweep([(ME, 10)], now=99, limit=1) == 1
+        assert (await store.sweep([(ME, 10)], now=99, limit=1)).freed == 1
         assert await store.workers() == []
-        assert await store.sweep([(ME, 10)], now=99, limit=1) == 0
+        assert (await store.sweep([(ME, 10)], now=99, limit=1)).freed == 0
 
     async def test_a_sweep_frees_what_nobody_on_the_list_owns(self, store: Store) -> None:
         await started(store, "a")
         await write(store, create("b", owner=OTHER))
         await store.enlist(worker(OTHER))
-        assert await store.sweep([], now=99, limit=10) == 1
+        assert (await store.sweep([], now=99, limit=10)).freed == 1
         assert (await row(store)).owner is None
         assert (await row(store, "b")).owner == OTHER
         assert await deeds(store) == ["lost"]
@@ -120,6 +120,9 @@ class TestUpkeep:
         await store.save_source("code-1", "order", "1", "something else", now=20)
         assert await store.source("code-1") == "def order(): ..."
         assert await store.source("unknown") is None
+        await store.save_source("code-1", "order", "1", "the last word", now=30, replace=True)
+        await store.save_source("code-2", "order", "1", "the first", now=30, replace=True)
+        assert [await store.source("code-1"), await store.source("code-2")] == ["the last word", "the first"]
 
     async def test_prune_deletes_the_oldest_ended_with_everything(self, store: Store) -> None:
         await started(store, "a", "b", "c", "alive")

@@ -188,7 +188,7 @@ class _Index:
         """The nodes that this site can mean: one, unless a helper was begun as a task from several places."""
         chain = chain_of(site)
         if not chain:
-            only_timers = all(one.kind == "timer" and one.name == "timer" for one in mark.sights.values())
+            only_timers = all(one.kind == "timer" and one.name in ("timer", "timeout") for one in mark.sights.values())
             return self._loose if len(self._loose) == 1 and only_timers else []
         found = _led_by(self._exact.get(chain[0], []) or self._lines.get(chain[0], []), chain[1:])
         for level in range(1, len(chain)):  # a helper whose source is not known: the call that leads to it stands for it

@@ -1,0 +1,283 @@
+"""Refuses, at the call, what would not be the same in a replay: clocks, chance, the environment, files, threads, sockets.
+
+While a guarded run advances, a profile function sees every call that its code makes into C, and with it clocks and chance,
+which Python tells nobody else of. A run that is not guarded knows nothing of it. What audit events tell of (sockets,
+processes, databases) is refused by an audit hook: that cannot be removed and costs a little on every audited event of the
+process, so it is installed with the first run that is guarded, or where it is asked for by itself.
+
+Calls that libraries make for themselves are left alone: logging reads the clock, imports open files. Models draw their
+defaults where workflow code makes them, so that is the workflow's call.
+"""
+
+from __future__ import annotations
+
+import _thread
+import builtins
+import os
+import random
+import sys
+import threading
+import time
+import uuid
+from asyncio import events
+from collections.abc import Callable
+from datetime import date, datetime
+from enum import IntEnum
+from types import FrameType
+from typing import Any, NamedTuple
+
+from romancy.core.loop import Body, Run
+from romancy.errors import WorkflowIOError
+
+_AUDITED = frozenset(
+    {
+        "_thread.start_joinable_thread",
+        "_thread.start_new_thread",
+        "ftplib.connect",
+        "http.client.connect",
+        "imaplib.open",
+        "os.exec",
+        "os.fork",
+        "os.forkpty",
+        "os.posix_spawn",
+        "os.spawn",
+        "os.system",
+        "poplib.connect",
+        "smtplib.connect",
+        "socket.bind",
+        "socket.connect",
+        "socket.getaddrinfo",
+        "socket.gethostbyname",
+        "socket.sendmsg",
+        "socket.sendto",
+        "sqlite3.connect",
+        "subprocess.Popen",
+        "telnetlib.Telnet.open",
+        "time.sleep",
+        "urllib.Request",
+    }
+)
+_installed: list[bool] = []
+_everywhere: list[bool] = []
+
+
+class _Kind(IntEnum):
+    CHANGING = 0
+    """Clocks and chance: the next call gives something else."""
+    SURROUNDINGS = 1
+    """What another process finds otherwise, or that waits for a disk."""
+    STARTING = 2
+    """Goes on beside the run, or holds it up."""
+
+
+class _Call(NamedTuple):
+    label: str
+    kind: _Kind
+    instead: str
+
+
+_CLOCK = "ctx.now()"
+_CHANCE = "ctx.random()"
+_ACTIVITY = "an activity"
+_THREAD = _Call("Thread.start()", _Kind.STARTING, f"{_ACTIVITY} (a plain `def` runs in a thread)")
+
+
+def _calls() -> dict[Any, _Call]:
+    """What is refused, by the function that C calls it by."""
+    found: dict[Any, _Call] = {}
+    for name in ("time", "monotonic", "perf_counter", "process_time", "thread_time"):
+        for one in (name, f"{name}_ns"):
+            found[getattr(time, one)] = _Call(f"time.{one}()", _Kind.CHANGING, _CLOCK)
+    for kind, names in ((datetime, ("now", "utcnow", "today")), (date, ("today",))):
+        for name in names:
+            found[getattr(kind, name)] = _Call(f"{kind.__name__}.{name}()", _Kind.CHANGING, _CLOCK)
+    for name in ("random", "getrandbits"):
+        found[getattr(random, name)] = _Call(f"random.{name}()", _Kind.CHANGING, _CHANCE)
+    found[os.urandom] = _Call("os.urandom()", _Kind.CHANGING, _CHANCE)
+    clock = getattr(uuid, "_generate_time_safe", None)
+    if clock is not None:
+        found[clock] = _Call("uuid.uuid1()", _Kind.CHANGING, "ctx.uuid4()")
+    found[builtins.open] = _Call("open()", _Kind.SURROUNDINGS, _ACTIVITY)
+    for name in ("open", "listdir", "scandir", "stat", "lstat", "mkdir", "rmdir", "remove", "unlink", "rename", "replace"):
+        found[getattr(os, name)] = _Call(f"os.{name}()", _Kind.SURROUNDINGS, _ACTIVITY)
+    found[time.sleep] = _Call("time.sleep()", _Kind.STARTING, "sleep(ctx, ...) or asyncio.sleep()")
+    for name in ("start_new_thread", "start_joinable_thread"):
+        if hasattr(_thread, name):
+            found[getattr(_thread, name)] = _THREAD
+    return found
+
+
+_REFUSED = _calls()
+_ENVIRONMENT = _Call("os.environ", _Kind.SURROUNDINGS, f"an argument, or {_ACTIVITY} that reads it")
+_SEED = _Call("random.Random()", _Kind.CHANGING, f"{_CHANCE}, or give it a seed")
+_environ: Any = type(os.environ)
+_CODES = {
+    id(getattr(_environ, name).__code__): _ENVIRONMENT for name in ("__getitem__", "__setitem__", "__delitem__", "__iter__")
+}
+"""Python's own functions that are refused, by the ids of their code (that of functions of the library, which stay)."""
+_SEEDING = id(random.Random.seed.__code__)
+_CODES[_SEEDING] = _SEED
+
+_NAMED = {"random": _CHANCE, "secrets": _CHANCE, "statistics": _CHANCE, "tempfile": _ACTIVITY, "uuid": "ctx.uuid4()"}
+"""Modules that are what the workflow calls when it calls what is refused, and what to use instead."""
+_FOR_THEMSELVES = frozenset(
+    [
+        "_frozen_importlib",
+        "_frozen_importlib_external",
+        "asyncio",
+        "encodings",
+        "importlib",
+        "inspect",
+        "linecache",
+        "logging",
+        "pkgutil",
+        "tokenize",
+        "traceback",
+        "warnings",
+        "zipimport",
+        "zoneinfo",
+    ]
+)
+"""Modules of Python whose calls do not come back to the workflow."""
+_WAITING = frozenset(["concurrent", "queue", "selectors", "socket", "subprocess", "threading"])
+"""Modules of Python whose clocks serve their own waiting."""
+_MAKERS = frozenset({"attr", "attrs", "pydantic"})
+"""Libraries that draw defaults for whoever makes an object; what they read for themselves are files and the environment."""
+_warned: set[tuple[str, str]] = set()
+
+
+class GuardedRun(Run):
+    """A run whose code is watched while it advances."""
+
+    __slots__ = ("_own", "_raises")
+
+    def __init__(self, body: Body, label: str, known_effects: dict[str, bytes], module: str, mode: str) -> None:
+        super().__init__(body, label, known_effects)
+        self._own = module.partition(".")[0]
+        """The package of the workflow: wherever it is installed, its code is the user's."""
+        self._raises = mode == "raise"
+        install()
+
+    def _enter(self) -> None:
+        super()._enter()
+        if not self._evicting and sys.getprofile() is None:  # a profiler of the user's goes first
+            sys.setprofile(self._watch)
+
+    def _leave(self) -> None:
+        watching = getattr(sys.getprofile(), "__self__", None)
+        if watching is self:
+            sys.setprofile(None)
+        super()._leave()
+
+    def _watch(self, frame: FrameType, event: str, function: Any) -> None:
+        if event == "c_call":
+            call = _REFUSED.get(function)
+        elif event == "call":
+            call = _CODES.get(id(frame.f_code))
+            if call is _SEED and frame.f_locals.get("a") is not None:
+                return
+        else:
+            return
+        if call is not None:
+            self.judge(call, frame)
+
+    def judge(self, call: _Call, frame: FrameType | None) -> None:
+        """Refuse a call, or warn of it, if it is the workflow's."""
+        name, kind, instead = call
+        while frame is not None:
+            module: str = frame.f_globals.get("__name__", "")
+            top = module.partition(".")[0]
+            if module == __name__ or _is_generated(frame):
+                pass  # 3.11 is told of threads by this module
+            elif top in _NAMED:
+                if kind is _Kind.CHANGING and not (call is _SEED and top == "random"):
+                    qualname = frame.f_code.co_qualname.removeprefix("Random.").removeprefix("SystemRandom.")
+                    name, instead = f"{top}.{qualname}()", _NAMED[top]
+            elif self._leaves(kind, frame, module, top):
+                return
+            elif top not in sys.stdlib_module_names and top not in _MAKERS and not self._foreign(frame, top):
+                self._object(name, instead, f"{module}:{frame.f_code.co_qualname}:{frame.f_lineno}")
+                return
+            frame = frame.f_back
+
+    def _leaves(self, kind: _Kind, frame: FrameType, module: str, top: str) -> bool:
+        """Whoever calls does it for itself."""
+        if top == "romancy":
+            return not module.startswith(("romancy.demo", "romancy.testing"))
+        if top in _FOR_THEMSELVES:
+            return True
+        if top in _WAITING:
+            return kind is _Kind.CHANGING
+        if top in _MAKERS:
+            return kind is not _Kind.CHANGING
+        return kind is not _Kind.STARTING and self._foreign(frame, top)
+
+    def _foreign(self, frame: FrameType, top: str) -> bool:
+        """The code of an installed library."""
+        if top == self._own or top in sys.stdlib_module_names:
+            return False
+        return "site-packages" in frame.f_code.co_filename or "dist-packages" in frame.f_code.co_filename
+
+    def _object(self, name: str, instead: str, site: str) -> None:
+        message = (
+            f"{name} was used in {self._label} at {site}. In a replay it would not be the same, so the workflow could take "
+            f"another way. Use {instead} instead."
+        )
+        if self._raises:
+            raise WorkflowIOError(message)
+        if (name, site) not in _warned:
+            _warned.add((name, site))
+            self.problems.append(message)
+
+
+def guarded_run(body: Body, label: str, known_effects: dict[str, bytes], module: str, mode: str) -> Run:
+    """A guarded run, not yet begun, of a workflow of this module."""
+    make: Callable[..., Run] = GuardedRun
+    return make(body, label, known_effects, module, mode)
+
+
+def _is_generated(frame: FrameType) -> bool:
+    """Of `dataclasses` or attrs: what draws defaults for whoever makes an object."""
+    code = frame.f_code
+    return "__create_fn__" in code.co_qualname or code.co_filename.startswith("<attrs generated")
+
+
+def install(*, everywhere: bool = False) -> None:
+    """Refuse blocking I/O from now on, in guarded runs or in all. The hook is installed once for a process."""
+    if everywhere and not _everywhere:
+        _everywhere.append(True)
+    if not _installed:
+        _installed.append(True)
+        sys.addaudithook(_audit)
+        if sys.version_info < (3, 12):
+            _tell_of_threads()
+
+
+def _audit(
+    event: str,
+    args: tuple[Any, ...],
+    audited: Any = _AUDITED,
+    running: Any = events._get_running_loop,
+    guarded: Any = GuardedRun,
+    run: Any = Run,
+    everywhere: Any = _everywhere,
+) -> None:  # everything it needs is bound here: it outlives the module's names at the end of the process
+    if event not in audited:
+        return
+    loop = running()
+    if isinstance(loop, guarded):
+        loop.judge(_THREAD if event.startswith("_thread.") else _Call(event, _Kind.STARTING, _ACTIVITY), sys._getframe(1))
+    elif everywhere and isinstance(loop, run):
+        loop.refuse(event)
+
+
+def _tell_of_threads() -> None:
+    """3.11 raises no event when a thread starts."""
+    module: Any = threading
+    start = module._start_new_thread
+
+    def start_new_thread(*args: Any) -> Any:
+        sys.audit("_thread.start_new_thread", *args)
+        return start(*args)
+
+    module._start_new_thread = start_new_thread

@@ -1,0 +1,38 @@
+"""The row that transactions lock to take turns, when it is not there.
+
+Without it everybody would believe that it is their turn: speakers and listeners would miss each other, and messages would be
+given to two. It is lost with a TRUNCATE, with a copy of the schema without its rows, or to rules that hide it (row-level
+security).
+"""
+
+from __future__ import annotations
+
+import logging
+
+from romancy.errors import StoreError
+from romancy.store.sql.cursor import Cursor
+
+_log = logging.getLogger("romancy.store")
+
+
+def join_turn(cursor: Cursor) -> None:
+    """Wait for the turn, in a transaction that has begun without it."""
+    if cursor.first("join_turn") is None:
+        put_turn_back(cursor)
+
+
+def put_turn_back(cursor: Cursor) -> None:
+    """Put the row back, and take the turn; raises `StoreError` if it is not to be seen even then.
+
+    Of several who do so at once, one inserts the row and has the turn, and the others wait for its key.
+    """
+    cursor.run("put_turn")
+    if cursor.first("join_turn") is None:
+        raise StoreError(
+            "The row of the table romancy_turn that transactions lock to take turns cannot be seen, though it is there. Let "
+            "the user see and lock it: is there row-level security on the table, or are reads sent to another server?"
+        )
+    _log.warning(
+        "The row of the table romancy_turn was missing, and was put back: transactions lock it to take turns. Was the table "
+        "emptied, or copied without its rows? Then look whether other tables were, too."
+    )

@@ -1,0 +1,62 @@
+"""Whether the file that is open is still the one at its path.
+
+A file that is deleted, moved or replaced stays open, and takes writes: they are lost with it, or nobody else sees them.
+"""
+
+from __future__ import annotations
+
+import os
+
+from romancy.clock import monotonic
+from romancy.errors import StoreError
+
+_EVERY = 0.01
+
+
+class Identity:
+    """What a path led to when the database was opened: the file, and the log beside it."""
+
+    def __init__(self, path: str) -> None:
+        self._label = path
+        places = path, f"{os.path.realpath(path)}-wal"  # SQLite goes by the file that a link leads to
+        self._known = [(place, found) for place in places if (found := _look(place)) is not None]
+        self._lost = False
+        self._looked_at = monotonic()
+
+    def require_now_and_then(self) -> None:
+        """As `require`, at most a hundred times in a second: a look may cost as much as a small write."""
+        now = monotonic()
+        if now - self._looked_at >= _EVERY:
+            self._looked_at = now
+            self.require()
+
+    def require(self) -> None:
+        """Raise `StoreError` if something else is there now, or nothing."""
+        for place, known in self._known:
+            found = _look(place)
+            if found != known:
+                self._lost = True
+                raise self._moved(place, found is None)
+        self._lost = False
+
+    def require_if_lost(self) -> None:
+        """Before something is written: only if something else was there at the last look."""
+        if self._lost:
+            self.require()
+
+    def _moved(self, place: str, gone: bool) -> StoreError:
+        what = "was deleted or moved" if gone else "was replaced by another"
+        error = StoreError(
+            f"The file {place} of the database {self._label} {what} while it is open here. What was written since may be "
+            "lost, and nothing more is acknowledged: put the file back, or restart the process."
+        )
+        error.retryable = True
+        return error
+
+
+def _look(place: str) -> tuple[int, int] | None:
+    try:
+        found = os.stat(place)
+    except FileNotFoundError:
+        return None
+    return found.st_dev, found.st_ino

@@ -1,0 +1,310 @@
+"""What the page on security says is set by default is shown by tests: each sentence by some, and each of these exists."""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+import tracemalloc
+from functools import cache
+from pathlib import Path
+
+import pytest
+from tests.docs.pages import DOCS, ROOT
+from tests.http.calls import STRUCTURED, Recorder, call, serve, structured
+
+from romancy import App, Token
+from romancy.auth import Tokens
+from romancy.cli import server
+from romancy.cli.main import parser
+from romancy.ingress import jsontext
+
+PAGE = DOCS / "explanation" / "security.md"
+PARTS = ("Who can do what", "What is set by default", "Writing the database")
+
+ACCESS, API, ASGI, LOGIN, SERVE = (
+    f"tests/{name}.py"
+    for name in ("http/test_access", "api/test_access", "http/test_asgi", "api/test_login", "http/test_serve")
+)
+EVENTS, ORIGINS, WSGI = "tests/http/test_cloudevents.py", "tests/browser/test_other_origins.py", "tests/http/test_wsgi.py"
+FAILURE, CODEC, FILTERS = "tests/unit/test_failure.py", "tests/acceptance/test_codec.py", "tests/manage/test_filters.py"
+HTTP, MYSQL, EDDA = "tests/outbox/test_http.py", "tests/store/test_mysql_charsets.py", "tests/integrations/test_edda.py"
+
+ADVICE = (
+    "| the author of a workflow |",
+    "| who is between the app and its database or broker |",
+    "Lower `max_body_size` where memory is short",
+    "quick against a word",
+    "Treat the right to write the database",
+    "Who can write it can start any workflow",
+)
+"""Beginnings or parts of sentences that promise nothing."""
+
+SHOWN: dict[str, tuple[str, ...]] = {
+    # who can do what
+    "`auth` set |": (
+        f"{ACCESS}::test_strangers_are_asked_who_they_are",
+        f"{API}::test_strangers_get_the_same_answer_everywhere",
+    ),
+    "`auth` not set | ask whether": (
+        f"{ACCESS}::test_events_are_taken_from_this_machine_only",
+        f"{ACCESS}::test_health_is_open",
+    ),
+    '`auth="open"` | the same': (f"{ACCESS}::test_open_is_for_events_only",),
+    "| a program or person on this machine": (f"{ACCESS}::test_this_machine_may_steer",),
+    "| a page of others, in a browser": (
+        f"{API}::test_pages_of_others_cannot_use_it_to_write",
+        f"{API}::test_nor_a_page_of_others",
+    ),
+    "| a token with role `events`": (f"{ACCESS}::test_roles", f"{API}::test_who_may_what"),
+    "| a token with role `read`": (f"{ACCESS}::test_roles", f"{API}::test_who_may_what"),
+    "| a token with role `admin`": (f"{ACCESS}::test_roles", f"{API}::test_who_may_what"),
+    "| whoever can **read** the database": ("tests/docs/test_security_page.py::test_no_token_is_in_the_database",),
+    "| whoever can **write** the database": (f"{CODEC}::test_a_plain_row_in_place_of_an_encrypted_one",),
+    # the door
+    "listens on `127.0.0.1`": ("tests/docs/test_security_page.py::test_it_listens_to_this_machine_unless_told_otherwise",),
+    "Without `auth` everything but the health checks answers": (
+        f"{ACCESS}::test_events_are_taken_from_this_machine_only",
+        f"{ACCESS}::test_a_forwarded_request_is_not_from_this_machine",
+        f"{ACCESS}::test_pages_in_a_browser_may_neither_steer_nor_send",
+        f"{API}::test_without_auth_only_this_machine",
+        f"{ORIGINS}::test_a_name_that_was_pointed_here_opens_nothing",
+    ),
+    "`romancy serve` warns": (
+        f"{SERVE}::test_it_warns_when_others_can_reach_it_and_nobody_has_to_say_who_they_are",
+        f"{ACCESS}::test_open_is_for_events_only",
+        "tests/manage/test_service.py::test_the_doctor_says_who_may_call",
+    ),
+    "Who calls is decided by the connection": (f"{ACCESS}::test_a_forwarded_request_is_not_from_this_machine",),
+    "Access is decided before the body is read": (
+        f"{ACCESS}::test_a_refused_request_stores_nothing_and_starts_nothing",
+        f"{ACCESS}::test_no_other_spelling_of_a_path_needs_no_token",
+        "tests/api/test_fuzz.py::test_no_spelling_of_a_path_lets_a_stranger_in",
+    ),
+    # tokens, deeds, sessions
+    "compared in constant time": ("tests/docs/test_security_page.py::test_every_token_is_compared_in_constant_time",),
+    "They are not written to logs": (
+        f"{ACCESS}::test_a_token_does_not_show_its_value",
+        f"{API}::test_the_record_names_whoever_did_it",
+        "tests/docs/test_security_page.py::test_no_token_is_in_the_database",
+    ),
+    "`expires=` ends them": (f"{ACCESS}::test_strangers_are_asked_who_they_are", f"{API}::test_it_ends_with_its_token"),
+    "**Deeds** leave a line": (
+        "tests/manage/test_service.py::test_every_action_leaves_a_line",
+        "tests/api/test_app.py::test_the_record_of_deeds_names_the_token",
+        "tests/api/test_app.py::test_the_record_names_whom_a_function_names_and_programs",
+        "tests/integrations/test_mcp.py::test_a_call_can_be_cancelled_once",
+    ),
+    "Events that are posted leave none": ("tests/docs/test_security_page.py::test_no_token_is_in_the_database",),
+    "A browser exchanges a token for a cookie": (
+        f"{LOGIN}::test_whoever_shows_a_token_gets_a_session",
+        f"{LOGIN}::test_over_https_it_stays_there",
+    ),
+    "Nothing of it is stored": (f"{API}::test_a_session_is_as_good_as_its_token",),
+    "Sessions end when their token is taken out": (
+        f"{API}::test_it_ends_with_its_token",
+        f"{LOGIN}::test_leaving_takes_the_cookie_away",
+    ),
+    # browsers
+    "Whatever writes is refused to pages of other origins": (
+        f"{ACCESS}::test_pages_of_others_may_not_write_by_what_a_function_goes_by",
+        f"{ACCESS}::test_a_cookie_does_not_let_pages_of_others_write",
+        f"{ACCESS}::test_pages_in_a_browser_may_neither_steer_nor_send",
+        f"{ORIGINS}::test_a_form_of_another_origin_is_refused",
+        "tests/http/test_behind_auth.py::test_without_auth_it_is_for_this_machine_and_not_for_pages_of_others",
+    ),
+    "take the header `X-Romancy-Request: 1`": (
+        f"{API}::test_pages_of_others_cannot_use_it_to_write",
+        f"{ACCESS}::test_a_cookie_does_not_let_pages_of_others_write",
+    ),
+    "There is no CORS": ("tests/docs/test_security_page.py::test_no_other_origin_may_read",),
+    "Every answer carries a Content-Security-Policy": (f"{ASGI}::test_browsers_are_told_to_do_nothing_with_any_answer",),
+    "What users stored is escaped": (
+        "tests/browser/test_hostile.py::test_nothing_of_it_is_obeyed",
+        "tests/browser/test_hostile.py::test_all_of_it_is_shown",
+        "tests/cli/test_command.py::test_texts_are_shown_and_not_obeyed",
+        "tests/cli/test_command.py::test_what_is_said_of_an_argument_steers_no_terminal",
+    ),
+    # limits
+    "| a body |": (
+        f"{ASGI}::test_a_body_that_is_too_large",
+        f"{ASGI}::test_all_bodies_together_are_bounded",
+        f"{LOGIN}::test_slow_connections_lock_nobody_out",
+    ),
+    "| the time of a body": (f"{SERVE}::test_a_body_that_never_ends", f"{SERVE}::test_headers_that_never_end"),
+    "| address and headers |": (f"{ASGI}::test_a_head_that_is_too_large",),
+    "| connections of one process |": ("tests/docs/test_security_page.py::test_connections_are_bounded",),
+    "| events in one batch": (f"{EVENTS}::test_a_wrong_body_is_explained", f"{EVENTS}::test_a_wrong_attribute_is_named"),
+    "| `id`, `source`, `type`": (f"{EVENTS}::test_a_wrong_attribute_is_named",),
+    "| nesting of JSON": (
+        f"{EVENTS}::test_nesting_is_counted_outside_of_strings",
+        f"{EVENTS}::test_millions_of_arrays_are_refused_before_they_are_read",
+    ),
+    "| a filter line |": (f"{FILTERS}::test_what_is_wrong_is_told",),
+    "| a page of a list": ("tests/api/test_routes.py::test_a_question_that_is_wrong_is_told_where",),
+    "| streams of one process": (
+        "tests/api/test_stream.py::test_only_so_many",
+        "tests/api/test_stream.py::test_a_silent_stream_is_kept_alive_and_then_ends",
+    ),
+    "| what is stored of a broker's answer": (f"{FAILURE}::test_the_trace_is_limited",),
+    "The time that reading takes grows": (
+        f"{EVENTS}::test_how_long_reading_takes_grows_with_the_text_alone",
+        f"{FILTERS}::test_a_pattern_of_many_stars_takes_no_longer_than_others",
+    ),
+    "up to forty times its size": ("tests/docs/test_security_page.py::test_reading_takes_forty_times_the_size_at_most",),
+    # errors and secrets
+    "told what was wrong with their request": (f"{ASGI}::test_a_refusal_says_why",),
+    "Faults of the app are answered with a general sentence": (f"{ASGI}::test_a_fault_of_ours_is_logged_and_not_shown",),
+    "What the database says": (
+        f"{ASGI}::test_what_the_database_says_is_not_for_everybody",
+        f"{WSGI}::test_a_start_that_fails_is_tried_again_after_a_moment",
+    ),
+    "Tracebacks are never part of an answer": (
+        f"{ASGI}::test_a_fault_of_ours_is_logged_and_not_shown",
+        "tests/api/test_routes.py::test_a_fault_is_not_shown",
+    ),
+    "Passwords in database and broker addresses": (
+        "tests/acceptance/test_options.py::test_a_password_in_a_wrong_address_is_not_told",
+        "tests/store/test_postgres_failures.py::test_the_right_password_is_shown_nowhere",
+        f"{HTTP}::test_no_secret_is_told",
+    ),
+    "Ids and texts of others are logged as literals": ("tests/manage/test_service.py::test_every_action_leaves_a_line",),
+    # the database
+    "Values are never a part of SQL": (f"{MYSQL}::test_what_strangers_choose_is_stored_as_it_is_and_not_executed",),
+    "they are bound; on MySQL": (f"{MYSQL}::test_no_value_stands_in_a_statement_but_as_digits",),
+    "Each connection says `SET NAMES": (f"{MYSQL}::test_a_connection_that_does_not_keep_to_what_it_is_told_is_refused",),
+    "asks for the password in clear": (
+        "tests/store/test_mysql_password.py::test_a_password_is_not_sent_in_clear_over_a_line_that_others_can_read",
+    ),
+    "Nothing is unpickled": ("tests/docs/test_security_page.py::test_nothing_is_unpickled",),
+    "They cannot choose what code is run": (
+        f"{FAILURE}::test_a_record_does_not_import_what_nobody_has_loaded",
+        f"{FAILURE}::test_looking_up_a_name_runs_no_code_of_its_module",
+    ),
+    "A stored exception is rebuilt": (
+        f"{FAILURE}::test_a_record_does_not_import_what_nobody_has_loaded",
+        f"{FAILURE}::test_looking_up_a_name_runs_no_code_of_its_module",
+    ),
+    "A compensation that the [Edda layer]": (f"{EDDA}::test_a_record_does_not_choose_what_is_called",),
+    "`required=True` refuses rows": (f"{CODEC}::test_a_plain_row_in_place_of_an_encrypted_one",),
+    # brokers
+    "An address is what you wrote": (f"{HTTP}::test_the_address_and_the_headers_are_as_given",),
+    "Redirects are not followed": (f"{HTTP}::test_a_redirect_is_not_followed",),
+    "`HTTPBroker` reads 64 KB": (
+        f"{HTTP}::test_an_endless_answer_is_not_read_to_its_end",
+        f"{HTTP}::test_who_does_not_answer_gets_it_again",
+    ),
+}
+"""A part of each sentence, and the tests that show it."""
+
+
+def sentences() -> list[str]:
+    """The sentences of the parts that promise something, and the rows of their tables."""
+    found: list[str] = []
+    for part in PARTS:
+        text = re.split(rf"^##+ {part}\n", PAGE.read_text(encoding="utf-8"), flags=re.MULTILINE)[1]
+        text = re.split(r"^## ", text, maxsplit=1, flags=re.MULTILINE)[0]
+        text = re.sub(r"^###.*\n", "", text, flags=re.MULTILINE)
+        rows = [line for line in text.splitlines() if line.startswith("|")]
+        found += [row for at, row in enumerate(rows) if not is_head(rows, at)]
+        prose = "\n".join(line for line in text.splitlines() if not line.startswith("|"))
+        for paragraph in prose.split("\n\n"):
+            found += [one for one in re.split(r"(?<=\.)(?:\*\*)? (?=[A-Z`*])", " ".join(paragraph.split())) if len(one) > 3]
+    return [one for one in found if not re.fullmatch(r"\*\*[\w ]+\.(\*\*)?", one)]
+
+
+def is_head(rows: list[str], at: int) -> bool:
+    return rows[at].startswith("|-") or (at + 1 < len(rows) and rows[at + 1].startswith("|-"))
+
+
+@pytest.mark.parametrize("sentence", sentences())
+def test_a_sentence_is_shown_by_tests(sentence: str) -> None:
+    assert [part for part in (*SHOWN, *ADVICE) if part in sentence], "say in SHOWN which tests show it"
+
+
+def test_no_sentence_is_shown_that_is_not_there() -> None:
+    assert [part for part in (*SHOWN, *ADVICE) if not any(part in one for one in sentences())] == []
+
+
+@cache
+def functions_of(path: str) -> set[str]:
+    tree = ast.parse((ROOT / path).read_text(encoding="utf-8"))
+    return {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
+
+
+@pytest.mark.parametrize("test", sorted({test for tests in SHOWN.values() for test in tests}))
+def test_the_tests_exist(test: str) -> None:
+    path, _, name = test.partition("::")
+    assert name in functions_of(path)
+
+
+# --- what has no better place
+
+
+def test_it_listens_to_this_machine_unless_told_otherwise() -> None:
+    given = parser().parse_args(["serve", "shop:app"])
+    assert given.host == "127.0.0.1"
+
+
+def test_connections_are_bounded() -> None:
+    config = server._config(App(":memory:"), parser().parse_args(["serve", "shop:app"]))
+    assert config.limit_concurrency == 1000
+
+
+def test_nothing_is_unpickled() -> None:
+    for file in (ROOT / "src").rglob("*.py"):
+        tree = ast.parse(file.read_text(encoding="utf-8"))
+        imported = {one.name for node in ast.walk(tree) if isinstance(node, ast.Import) for one in node.names}
+        imported |= {node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+        assert not imported & {"pickle", "marshal", "shelve", "dill", "cloudpickle"}, file
+
+
+def test_every_token_is_compared_in_constant_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    compared: list[tuple[bytes, bytes]] = []
+
+    def compare(one: bytes, other: bytes) -> bool:
+        compared.append((one, other))
+        return one == other
+
+    monkeypatch.setattr("romancy.auth.hmac.compare_digest", compare)
+    known = Tokens((Token("first"), Token("second"), Token("third")))
+    assert known.find("first", 0) == Token("first")
+    assert [one for one, _ in compared] == [b"first", b"second", b"third"]
+
+
+async def test_no_other_origin_may_read() -> None:
+    stranger = {"origin": "http://evil.example", "access-control-request-method": "POST"}
+    for method in ("OPTIONS", "GET", "POST"):
+        for path in ("/events", "/api/v1/instances", "/viewer/", "/metrics"):
+            answer = await call(serve(Recorder(), [Token("secret")]), path, method=method, headers=stranger)
+            assert not [name for name in answer.headers if name.startswith("access-control")]
+            assert answer.status >= 400
+
+
+async def test_no_token_is_in_the_database(tmp_path: Path) -> None:
+    token, file = "t0k3n-that-nobody-may-find", tmp_path / "shop.db"
+    shown = {"authorization": f"Bearer {token}"}
+    async with App(str(file), workflows=[], auth=[Token(token)]) as app:
+        assert (await call(app, "/events", structured(), headers={**STRUCTURED, **shown})).status == 202
+        assert (await call(app, "/cancel/one", headers=shown)).status == 404
+        lines = json.loads((await call(app, "/api/v1/audit", method="GET", headers=shown)).body)["items"]
+        assert lines == []
+        assert token.encode() not in stored_in(tmp_path)
+
+
+def stored_in(folder: Path) -> bytes:
+    """All that lies in a folder."""
+    return b"".join(file.read_bytes() for file in folder.iterdir())
+
+
+@pytest.mark.parametrize("part", [b"[],", b'"ab",', b"1.5,", b'{"a":1},', b"[[1]],"])
+def test_reading_takes_forty_times_the_size_at_most(part: bytes) -> None:
+    body = b"[" + part * (200_000 // len(part)) + part[:-1] + b"]"
+    tracemalloc.start()
+    try:
+        value = jsontext.read(body)
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert value
+    assert most < 40 * len(body)

@@ -1,0 +1,246 @@
+"""Tests of `test.test_asyncio` as bodies of runs: played live on virtual time, and replayed.
+
+A test that is a coroutine is awaited. One that is a function runs in a greenlet, and its `loop.run_until_complete(...)` is
+awaited by the run's main task: it is given the run wherever it asks for a loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import inspect
+import io
+import random
+import unittest
+from asyncio import events
+from collections.abc import Callable, Coroutine, Iterable, Iterator
+from contextlib import ExitStack, redirect_stderr, redirect_stdout
+from dataclasses import dataclass
+from typing import Any
+from unittest import mock
+
+from greenlet import getcurrent, greenlet
+
+from romancy.core import patch
+from romancy.core.commands import Fail, Finish, Resolution
+from romancy.core.execution import Execution
+from romancy.core.loop import Run
+from romancy.model.history import Entry, Kind
+
+MODULES = (
+    "test_eager_task_factory", "test_futures", "test_futures2", "test_locks", "test_pep492", "test_queues",
+    "test_staggered", "test_taskgroups", "test_tasks", "test_timeouts", "test_waitfor",
+)  # fmt: skip
+"""What is about pure asyncio; the rest is about sockets, processes, and loops themselves."""
+MOST_STEPS = 10_000
+MOST_PREFIXES = 25
+Case = Any
+Body = Callable[["BodyRun"], Coroutine[Any, Any, Any]]
+
+
+class BodyRun(Run):
+    """A run that a test takes for its loop."""
+
+    __slots__ = ("factory", "main", "trace")
+
+    def __init__(self, body: Callable[[], Coroutine[Any, Any, Any]]) -> None:
+        super().__init__(body, "a test")
+        self.trace: list[str] = []
+        self.main: greenlet | None = None
+        self.factory: Any = None
+
+    def set_task_factory(self, factory: Any) -> None:
+        """Tests of several kinds of tasks have them made so; a run refuses it."""
+        self.factory = factory
+
+    def create_task(self, coro: Any, **options: Any) -> Any:
+        """By the factory, if there is one."""
+        if self.factory is None or self._evicting:
+            return super().create_task(coro, **options)
+        name = options.pop("name", None)
+        task = self.factory(self, coro, **options)
+        if name is not None:
+            task.set_name(name)
+        return task
+
+    def call_soon(self, callback: Any, *args: Any, context: Any = None) -> Any:  # type: ignore[override]
+        """The order of callbacks is what replays must repeat."""
+        soon = super().call_soon(callback, *args, context=context)
+        owner = getattr(callback, "__self__", None)
+        name = owner.get_name() if isinstance(owner, asyncio.Task) else ""
+        whose = "" if name.startswith("Task-") else name  # those are counted through the whole process
+        self.trace.append(f"{getattr(callback, '__qualname__', type(callback).__name__)} {whose}")
+        return soon
+
+    def run_until_complete(self, future: Any) -> Any:
+        """Let the main task await it."""
+        here = getcurrent()
+        if here.parent is None or self.main is None:
+            raise AssertionError("run_until_complete() outside a test")
+        return self.main.switch(asyncio.ensure_future(future, loop=self))
+
+    def close(self) -> None:
+        """It is closed by its eviction."""
+
+    def advance_time(self, by: float) -> None:
+        """Its time passes by itself."""
+
+    def set_debug(self, enabled: bool) -> None:
+        """Runs have no debug mode."""
+
+    def get_debug(self) -> bool:
+        """Never; it is not asked of the class above, whose body a test may replace."""
+        return False
+
+    async def shutdown_asyncgens(self) -> None:
+        """A run ends them itself."""
+
+    async def shutdown_default_executor(self, timeout: float | None = None) -> None:
+        """It has none."""
+
+
+def cases(modules: Iterable[str] = MODULES) -> Iterator[tuple[str, Case]]:
+    """Every test of the modules that this interpreter has, by name, each with a way to make it."""
+    for name in modules:
+        try:
+            module = importlib.import_module(f"test.test_asyncio.{name}")
+        except ImportError:
+            continue
+        for suite in unittest.defaultTestLoader.loadTestsFromModule(module):
+            for case in suite:  # type: ignore[union-attr]
+                yield f"{name}.{type(case).__name__}.{case._testMethodName}", case  # type: ignore[union-attr]
+
+
+def body_of(case: Case) -> Body:
+    """A test as a body."""
+    return lambda run: _body(case, run)
+
+
+async def _body(case: Case, run: BodyRun) -> str:
+    """One test from its set-up to its clean-up."""
+    case = type(case)(case._testMethodName)
+    method = getattr(case, case._testMethodName)
+    skipped = getattr(type(case), "__unittest_skip__", False) or getattr(method, "__unittest_skip__", False)
+    if skipped:
+        return "skipped"
+    case.new_test_loop = lambda gen=None: run
+    case.set_event_loop = lambda loop, cleanup=True: None
+    try:
+        await _called(run, case.setUp)
+        await _called(run, getattr(case, "asyncSetUp", _nothing))
+        try:
+            await _called(run, method)
+        finally:
+            await _called(run, getattr(case, "asyncTearDown", _nothing))
+            await _called(run, case.tearDown)
+            while case._cleanups:
+                function, args, kwargs = case._cleanups.pop()
+                await _called(run, lambda: function(*args, **kwargs))  # noqa: B023
+    except unittest.SkipTest:
+        return "skipped"
+    return "passed"
+
+
+def _nothing() -> None:
+    """Of tests that have no such part."""
+
+
+async def _called(run: BodyRun, function: Callable[[], Any]) -> Any:
+    if inspect.iscoroutinefunction(function):
+        return await function()
+    run.main = getcurrent()
+    side = greenlet(function)
+    wanted = side.switch()
+    while not side.dead:
+        try:
+            result = await wanted
+        except BaseException as error:
+            run.main = getcurrent()
+            wanted = side.throw(error)
+        else:
+            run.main = getcurrent()
+            wanted = side.switch(result)
+    return await wanted if inspect.isawaitable(wanted) else wanted
+
+
+@dataclass
+class Played:
+    """What became of a test."""
+
+    outcome: str
+    history: list[Entry]
+    trace: list[str]
+    marks: list[int]
+    """How long the trace was after the start and after each entry."""
+
+
+def live(body: Body) -> Played:
+    """Play a body: whenever nothing else can happen, the next timer goes off."""
+    run, books = _prepared(body, [])
+    with _surroundings(run):
+        books.start(0)
+        marks = [len(run.trace)]
+        while run.verdict is None and len(marks) < MOST_STEPS:
+            issue = books.due_issues(10**18)[0]
+            books.feed(Resolution(Kind.TIMER, issue.op, max(issue.due or 0, run.at)))
+            marks.append(len(run.trace))
+        played = Played(_outcome(run), list(books.take_entries()), list(run.trace), marks)
+        run.evict()
+    return played
+
+
+def replayed(body: Body, history: list[Entry]) -> Played:
+    """Replay a body to the end of a history."""
+    run, books = _prepared(body, history)
+    with _surroundings(run):
+        try:
+            books.replay(0, history)
+            outcome = _outcome(run)
+        except Exception as error:
+            outcome = f"replay: {type(error).__name__}: {error}"
+        played = Played(outcome, history, list(run.trace), [])
+        run.evict()
+    return played
+
+
+def judged(body: Body) -> tuple[str, Played]:
+    """Live, and then every prefix of the history anew; how it went."""
+    first = live(body)
+    prefixes = range(len(first.history)) if len(first.history) <= MOST_PREFIXES else []
+    for length in prefixes:
+        again = replayed(body, first.history[:length])
+        if again.trace != first.trace[: first.marks[length]]:
+            return f"another order of callbacks after {length} entries", first
+    whole = replayed(body, first.history)
+    if whole.trace != first.trace:
+        return "another order of callbacks", first
+    return whole.outcome if whole.outcome != first.outcome else first.outcome, first
+
+
+def _prepared(body: Body, history: list[Entry]) -> tuple[BodyRun, Execution]:
+    patch.install()
+    random.seed(1)  # some tests sleep for random times: each play of them for the same ones
+    make: Any = BodyRun
+    run: BodyRun = make(lambda: body(run))
+    return run, Execution(run, history, length=len(history))
+
+
+def _surroundings(run: BodyRun) -> ExitStack:
+    """Whoever makes a loop gets the run."""
+    stack = ExitStack()
+    stack.enter_context(redirect_stdout(io.StringIO()))
+    stack.enter_context(redirect_stderr(io.StringIO()))
+    for module in (asyncio, events):
+        stack.enter_context(mock.patch.object(module, "new_event_loop", return_value=run))
+        stack.enter_context(mock.patch.object(module, "set_event_loop", return_value=None))
+    return stack
+
+
+def _outcome(run: Run) -> str:
+    match run.verdict:
+        case Finish(value):
+            return str(value)
+        case Fail(error):
+            return f"{type(error).__name__}: {error}".partition("\n")[0]
+        case other:
+            return f"did not end: {other}"
