@@ -67,6 +67,11 @@ class Results:
             if not future.done():
                 future.set_exception(error)
 
+    def fail_all(self, error: Exception) -> None:
+        """Whoever waits here waits in vain."""
+        for instance_id in list(self._waiting):
+            self.fail(instance_id, error)
+
     def look_for(self, instance_id: str) -> None:
         """Look soon whether it has ended already: once for all that are asked about meanwhile."""
         self._new.add(instance_id)
@@ -83,11 +88,7 @@ class Results:
             self._task.cancel()
             await asyncio.wait({self._task})
             self._task = None
-        for futures in self._waiting.values():
-            for future in futures:
-                if not future.done():
-                    future.set_exception(StoreError("The app was shut down before the instance ended."))
-        self._waiting.clear()
+        self.fail_all(StoreError("The app was shut down before the instance ended."))
 
     async def _run(self) -> None:
         while self._waiting:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
+from typing import Any
+from unittest import mock
 
 import pytest
 from sqlalchemy.ext.asyncio import create_async_engine
 
-from romancy import Status, WorkflowContext, sleep, workflow
+from romancy import Status, StoreError, WorkflowContext, sleep, workflow
+from romancy.store.sql.store import SqlStore
 from romancy.testing import CrashPointNotReached, TestEnvironment
 
 
@@ -64,3 +68,48 @@ async def test_a_crash_that_came_is_not() -> None:
         env.crash_at_step(1)
         assert await handle.result() == "awake"
         assert env.crashes == 1
+
+
+async def test_a_process_may_die_while_it_starts(database: str) -> None:
+    """What passes the crash point is not the start, but a task beside it: the start meets a store that is closed."""
+    save_handlers, starts, errors = SqlStore.save_handlers, list[asyncio.Task[Any]](), list[StoreError]()
+
+    async def slow(self: SqlStore, *given: Any, **more: Any) -> None:
+        if len(starts) == 1:  # of the second process
+            env.crash_at("commit.after")
+            starts.append(asyncio.ensure_future(env.app.start_workflow(nap.with_options(instance_id="beside"), 1)))
+            while not env._crashed.is_set():
+                await asyncio.sleep(0.001)
+        try:
+            await save_handlers(self, *given, **more)
+        except StoreError as error:
+            errors.append(error)
+            raise
+
+    async with TestEnvironment(database, workflows=[nap]) as env:
+        with mock.patch.object(SqlStore, "save_handlers", slow):
+            starts.append(asyncio.ensure_future(env.app.start_workflow(nap, 1)))
+            handle = await starts[0]
+            env.crash_at_step(1)
+            assert await handle.result() == "awake"
+            assert await env.app.get_handle("beside").result() == "awake"
+    assert (env.crashes, len(errors)) == (2, 1)
+    for one in starts:
+        one.cancel()
+
+
+@pytest.mark.parametrize("way", ["settle", "result"])
+async def test_a_process_that_cannot_start_is_reported(way: str) -> None:
+    async def refuse(*given: Any, **more: Any) -> None:
+        raise StoreError("no room is left")
+
+    with pytest.raises(StoreError, match="no room is left"):
+        async with TestEnvironment(workflows=[nap]) as env:
+            handle = await env.app.start_workflow(nap, 1)
+            with mock.patch.object(SqlStore, "save_handlers", refuse):
+                env.crash_at_step(1)
+                if way == "settle":
+                    await env.advance(2 * 86400)
+                    await env.settle()
+                else:
+                    await handle.result()

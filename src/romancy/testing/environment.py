@@ -26,6 +26,7 @@ from romancy.errors import (
     DeterminismViolationError,
     InvalidWorkflowStateError,
     PayloadError,
+    StoreError,
     WorkflowNotFoundError,
 )
 from romancy.model.history import Entry, Outcome
@@ -156,6 +157,8 @@ class TestEnvironment:
         self._crashed = asyncio.Event()
         self._plan: list[_Crash] = []
         self._keeper: asyncio.Task[None] | None = None
+        self._failure: Exception | None = None
+        """Why no process came up after the last one that died."""
         self._dying = False
         self._starting = False
         self._restarting = asyncio.Lock()
@@ -193,6 +196,8 @@ class TestEnvironment:
             self._folder.cleanup()
         if self.violations and error is None:
             raise DeterminismViolationError("; ".join(self.violations))
+        if self._failure is not None and error is None:
+            raise self._failure
         if error is None:
             self._report_missed(plan)
 
@@ -202,17 +207,23 @@ class TestEnvironment:
             await self._restart()
 
     async def _restart(self) -> None:
-        self._dying = True
-        try:
-            await self.app._die()
-        finally:
-            self._dying = False
-        self._crashed.clear()
-        try:
-            await self.app.startup()
-        except SimulatedCrash:  # it died again while it started
-            await self._restart()
-        self.crashes += 1
+        while True:
+            self._dying = True
+            try:
+                await self.app._die()
+            finally:
+                self._dying = False
+            self._crashed.clear()
+            self.crashes += 1
+            try:
+                await self.app.startup()
+            except (SimulatedCrash, StoreError):
+                # The process may die again while it starts. What passed the crash point may be another task than the start,
+                # which then meets a store that is closed.
+                if not self._crashed.is_set():
+                    raise
+            else:
+                return
 
     # --- time
 
@@ -231,6 +242,8 @@ class TestEnvironment:
     async def settle(self) -> None:
         """Wait until nothing more happens by itself: every instance has ended, waits, or runs an activity that does."""
         while not await self._settled():
+            if self._failure is not None:
+                raise self._failure
             await asyncio.sleep(0.001)  # the timekeeper brings up another process
 
     async def _settled(self) -> bool:
@@ -270,6 +283,14 @@ class TestEnvironment:
 
     async def _keep(self) -> None:
         """Pass time while somebody waits for a result, and bring up another process after a crash."""
+        try:
+            await self._keep_time()
+        except Exception as error:  # without a timekeeper, a test that waits would wait for ever
+            self._failure = error
+            if self.app._results is not None:
+                self.app._results.fail_all(error)
+
+    async def _keep_time(self) -> None:
         while True:
             if self._crashed.is_set():
                 await self.restart()
