@@ -103,7 +103,7 @@ async def test_a_process_that_cannot_start_is_reported(way: str) -> None:
     async def refuse(*given: Any, **more: Any) -> None:
         raise StoreError("no room is left")
 
-    with pytest.raises(StoreError, match="no room is left"):
+    async def sleep_over_a_crash() -> None:
         async with TestEnvironment(workflows=[nap]) as env:
             handle = await env.app.start_workflow(nap, 1)
             with mock.patch.object(SqlStore, "save_handlers", refuse):
@@ -113,3 +113,6 @@ async def test_a_process_that_cannot_start_is_reported(way: str) -> None:
                     await env.settle()
                 else:
                     await handle.result()
+
+    with pytest.raises(StoreError, match="no room is left"):
+        await sleep_over_a_crash()

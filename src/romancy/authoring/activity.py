@@ -96,9 +96,9 @@ class Activity(Generic[P, R, F_co]):
 
         def __call__(self, ctx, /, *args, **kwargs):
             """Run the activity as a part of the workflow."""
-            run = run_of(ctx, self._what)
-            if run.named.setdefault(self.name, self.fn) is not self.fn:
-                _check_same(self.name, run.named[self.name], self.fn)
+            run, fn = run_of(ctx, self._what), self._fn
+            if run.named.setdefault(self.name, fn) is not fn:
+                _check_same(self.name, run.named[self.name], fn)
             raw = self.codec.encode(args, kwargs)
             digest = self.codec.digest(raw)
             return run.operation(

@@ -122,6 +122,9 @@ class Heart(Protocol):
     @property
     def last(self) -> Any: ...
 
+    @property
+    def idempotency_key(self) -> str: ...
+
     def beat(self, details: Any) -> None: ...
 
 
@@ -152,7 +155,7 @@ class ActivityContext(Context):
         app: App | None = None,
         activity_id: str = "",
         attempt: int = 1,
-        idempotency_key: str = "",
+        idempotency_key: str | None = None,
         heart: Heart | None = None,
         sender: Callable[[Deed], Awaitable[Any]] | None = None,
         check_recipient: Callable[[str], Awaitable[None]] | None = None,
@@ -166,7 +169,7 @@ class ActivityContext(Context):
         self._app = app
         self.activity_id = activity_id
         self.attempt = attempt
-        self.idempotency_key = idempotency_key
+        self._idempotency_key = idempotency_key
         self._heart = heart
         self._sender = sender
         """Sends at once; without it, what is said is a part of the attempt's commit."""
@@ -174,6 +177,13 @@ class ActivityContext(Context):
         """Raises if nothing can be sent to an instance."""
         self._deeds: list[Deed] = []
         """What was said, in order. Appended to from the activity's thread, if it has one."""
+
+    @property
+    def idempotency_key(self) -> str:
+        """The same for every attempt of this call, also after a crash: by it a service recognises a repetition."""
+        if self._idempotency_key is None:  # most activities do not ask for it
+            self._idempotency_key = self._heart.idempotency_key if self._heart is not None else ""
+        return self._idempotency_key
 
     def heartbeat(self, details: Any = None) -> None:
         """Say that the attempt is alive, and leave details for the next one.

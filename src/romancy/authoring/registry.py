@@ -44,7 +44,7 @@ class Registry:
 
     def refresh(self) -> None:
         """Take in what was imported since, when no workflow was named explicitly."""
-        if not self._explicit:
+        if not self._explicit and len(imported) > self._imported:
             for workflow in imported[self._imported :]:
                 self._put(workflow, anew=True)
             self._imported = len(imported)

@@ -29,15 +29,12 @@ class Coder:
         self._layers = tuple(layers)
         self._by_name = {layer.name: layer for layer in layers}
         self._required = frozenset(layer.name for layer in layers if layer.required)
+        self.hides = any(layer.blind(b"") is not None for layer in layers)
+        """What is stored cannot be read without a key: it must not be shown in messages either."""
 
     def __bool__(self) -> bool:
         """It does anything at all."""
         return bool(self._layers) or self.offload is not None
-
-    @property
-    def hides(self) -> bool:
-        """What is stored cannot be read without a key: it must not be shown in messages either."""
-        return any(layer.blind(b"") is not None for layer in self._layers)
 
     def fingerprint(self) -> str:
         """Changes when other things can be decoded than before; empty if nothing can."""

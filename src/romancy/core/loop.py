@@ -502,7 +502,7 @@ class Run(_Loop):
         host = events._get_running_loop()
         task = None
         if host is not None:
-            task = tasks.current_task(host)
+            task = _current_task(host)
             if task is not None:
                 tasks._leave_task(host, task)  # before the loops change places: Python 3.14 insists
         self._host = (host, task, sys.get_asyncgen_hooks())
@@ -731,6 +731,11 @@ def _type_of_steps() -> Any:
 
 
 _STEP = _type_of_steps()
+
+_current_task: Callable[[Any], asyncio.Task[Any] | None] = (
+    tasks.current_task if sys.version_info >= (3, 12) else tasks._current_tasks.get  # type: ignore[attr-defined]
+)
+"""Of a loop. Up to 3.11 asyncio's own is written in Python, and this is asked at every step."""
 
 
 def _ignore(generator: object) -> None:

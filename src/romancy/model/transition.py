@@ -214,20 +214,18 @@ def size_of(write: Write) -> int:
     if type(write) is Transition:
         size = 0
         for entry in write.history:
-            if entry.value is not None:
-                size += len(entry.value)
-            if entry.input is not None:
-                size += len(entry.input)
-        if write.ending is not None:
-            size += _length(write.ending.output, write.ending.error)
+            size += len(entry.value or b"") + len(entry.input or b"")
+        ending = write.ending
+        if ending is not None:
+            size += len(ending.output or b"") + len(ending.error or b"")
         if write[FIRST_EXTRA:] != NO_EXTRAS:
             size += sum(_length(one.error, one.details) for one in write.attempts)
             size += sum(map(_size_of_deed, write.deeds))
             size += len(write.recur.input) if write.recur is not None else 0
         return size
+    if type(write) is Create:
+        return len(write.input)
     match write:
-        case Create():
-            return len(write.input)
         case Accept():
             starts = sum(len(create.input) for creates in write.starts for create in creates)
             return starts + sum(_length(event.data) for event in write.events)

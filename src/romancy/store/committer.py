@@ -29,7 +29,7 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from itertools import chain
+from itertools import accumulate, chain
 from typing import NamedTuple, Protocol, TypeAlias
 
 from romancy.clock import MICROS, monotonic
@@ -105,6 +105,7 @@ class Committer:
         self._failing_since = 0.0
         self._lanes = store.lanes
         self._tasks: list[asyncio.Task[None]] = []
+        self._dead = False
         self._free: list[asyncio.Future[None]] = []
         """Lanes with nothing to do, until they are called."""
         self._called = False
@@ -113,6 +114,8 @@ class Committer:
         """The calls of batches that are under way."""
         self._clock: asyncio.TimerHandle | None = None
         """Looks whether somebody has waited for too long, while somebody waits."""
+        self._looks = 0
+        """How often it has looked: what calls are timed by, since each of them would have to read a clock."""
         self._under_way = 0
         self._idle = asyncio.Event()
         self._idle.set()
@@ -128,6 +131,7 @@ class Committer:
     def start(self) -> None:
         """Begin to write."""
         loop = asyncio.get_running_loop()
+        self._dead = False
         self._tasks = [loop.create_task(self._run(), name="romancy-committer") for _ in range(self._lanes)]
 
     async def stop(self) -> None:
@@ -173,7 +177,7 @@ class Committer:
     @property
     def dead(self) -> bool:
         """It was started and has ended without being told to: nothing is written any more."""
-        return any(task.done() for task in self._tasks)
+        return self._dead
 
     @property
     def trouble(self) -> str | None:
@@ -195,13 +199,12 @@ class Committer:
         """
         if not self._tasks:
             raise StoreError("This app is not running: use `async with app`, or `await app.startup()`.")
-        if self.dead:
+        if self._dead:
             raise StoreError("This app cannot write any more: its committer has stopped. The log says why; start it anew.")
         future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
-        loop, patience = future.get_loop(), self._store.patience
-        self._calls.append(_Call(write, future, then, loop.time() + patience))
+        self._calls.append(_Call(write, future, then, self._looks + _LOOKS + 1))
         if self._clock is None:
-            self._clock = loop.call_later(patience / _LOOKS, self._look)
+            self._clock = future.get_loop().call_later(self._store.patience / _LOOKS, self._look)
         if type(write) is Beat:
             self._showing[write.instance_id] += 1
         self._call_lane()
@@ -209,8 +212,8 @@ class Committer:
 
     def _look(self) -> None:
         """Answer those who have waited for as long as a call may take. What is under way goes on, and may be written."""
-        loop = asyncio.get_running_loop()
-        now, patience = loop.time(), self._store.patience
+        self._looks = now = self._looks + 1
+        patience = self._store.patience
         overdue = [call for call in self._calls if now >= call.due]
         if overdue:
             self._calls = [call for call in self._calls if now < call.due]
@@ -221,7 +224,7 @@ class Committer:
             if now >= call.due:
                 call.give_up(_too_late("It is not known whether this was written: the database did not answer", patience))
         waiting = self._calls or self._in_hand
-        self._clock = loop.call_later(patience / _LOOKS, self._look) if waiting else None
+        self._clock = asyncio.get_running_loop().call_later(patience / _LOOKS, self._look) if waiting else None
 
     def enlist(self, source: Source) -> None:
         """Ask a source for its transition when the next batch gathers."""
@@ -251,6 +254,7 @@ class Committer:
                 self._answer_queued(StoreError("This was not written: the committer of the app has stopped."))
             raise
         finally:  # together or not at all
+            self._dead = bool(self._tasks)
             for task in self._tasks:
                 task.cancel()
 
@@ -313,15 +317,15 @@ class Committer:
 
     def _bounded(self, calls: list[_Call], pairs: list[Pair]) -> tuple[list[_Call], list[Pair]]:
         """As many of them, in order, as are written at once without taking much memory; the rest comes next."""
-        size = 0
-        for place, write in enumerate(chain([call.write for call in calls], [transition for transition, _ in pairs])):
-            size += _size(write)
-            if size > _MOST_BYTES and place:
-                number = max(place - len(calls), 0)
-                self._calls = calls[place:] + self._calls
-                self._again = pairs[number:] + self._again
-                return calls[:place], pairs[:number]
-        return calls, pairs
+        sizes = _sizes(calls, pairs)
+        if sum(sizes) <= _MOST_BYTES:
+            return calls, pairs
+        # The first is written however large it is.
+        number = max(sum(size <= _MOST_BYTES for size in accumulate(sizes)), 1)
+        within = max(number - len(calls), 0)
+        self._calls = calls[number:] + self._calls
+        self._again = pairs[within:] + self._again
+        return calls[:number], pairs[:within]
 
     async def _write(self, calls: Sequence[_Call], pairs: Sequence[Pair]) -> StoreError | None:
         """Write a batch. If the database is away, why."""
@@ -469,10 +473,10 @@ class _Call:
 
     __slots__ = ("_future", "_then", "due", "write")
 
-    def __init__(self, write: Write, future: asyncio.Future[Answer], then: Then | None, due: float) -> None:
+    def __init__(self, write: Write, future: asyncio.Future[Answer], then: Then | None, due: int) -> None:
         self.write = write
         self.due = due
-        """When it is to be answered, by the loop's time."""
+        """At which look it is to be answered."""
         self._future = future
         self._then = then
 
@@ -524,13 +528,13 @@ def _too_late(what: str, seconds: float) -> StoreError:
     return error
 
 
-def _size(write: Write) -> int:
-    """What cannot be measured is written all the same, or fails alone."""
+def _sizes(calls: Sequence[_Call], pairs: Sequence[Pair]) -> list[int]:
+    """The bytes of each. What cannot be measured is written all the same, or fails alone."""
     try:
-        return size_of(write)
+        return [size_of(call.write) for call in calls] + [size_of(transition) for transition, _ in pairs]
     except Exception:
         _log.exception("a write could not be measured")
-        return 0
+        return []
 
 
 def _subject(write: Write) -> object:

@@ -70,7 +70,8 @@ class Work:
         """The function and its decoded arguments; only the context is missing."""
         raw = self.issue.input or b"{}"
         if self.undo is None:
-            return self.issue.detail.fn, *self.issue.detail.codec.decode(raw)
+            activity = self.issue.detail
+            return activity._fn, *activity.codec.decode(raw)
         compensation: Compensation = self.issue.undo
         if self.issue.kind is Kind.REGISTRATION:
             args, kwargs = compensation.codec.decode(raw)
@@ -203,8 +204,8 @@ class Attempt:
                 self.thread = None
             if worker.crash_point is not None:
                 worker.crash_point("activity.before")
-            if self.host.suspect:
-                await self.host.announce(self)
+            if self.host.suspect_at >= 0:  # hardly ever: nothing is called for it at every attempt
+                await self.host.announce_if_suspect(self)
             self.started_at = self._beat_at = worker.clock.now()
             if self.work.options.bounded:
                 self._since = self._heard = worker.elapsed()
@@ -278,7 +279,6 @@ class Attempt:
             app=self._worker.app,
             activity_id=self.work.op,
             attempt=self.number,
-            idempotency_key=host.idempotency_key(self.work.op),
             heart=self,
             sender=None if self.work.options.transactional else self._send_now,
             check_recipient=self._worker.check_recipient,
@@ -290,7 +290,7 @@ class Attempt:
     def _send_now(self, deed: Deed) -> Awaitable[Any]:
         """For an activity without a transaction: what it says does not wait for its result."""
         self._sent += 1
-        key = f"{self.host.idempotency_key(self.work.op)}:{self._sent}"
+        key = f"{self.idempotency_key}:{self._sent}"
         sending = self._sending(self.host._identified(key, deed, self))
         if threading.get_ident() == self._worker.thread:
             return self._worker.loop.create_task(sending)
@@ -334,6 +334,11 @@ class Attempt:
         self.task.cancel()
 
     # --- heartbeats
+
+    @property
+    def idempotency_key(self) -> str:
+        """The same for every attempt of the call."""
+        return self.host.idempotency_key(self.work.op)
 
     @property
     def last(self) -> Any:

@@ -87,8 +87,8 @@ class Host:
     __slots__ = (
         "_alarm", "_alarm_due", "_asked_before", "_asks", "_attempts", "_begun", "_closed", "_consumed", "_deeds",
         "_ended", "_ending", "_held_back", "_launching", "_left", "_mail_again", "_notes", "_pausing", "_reading_mail",
-        "_retries", "_rows", "_starts", "_stored_waits", "_suspect_at", "_untold", "_used_up", "_writing", "epoch",
-        "execution", "gone", "identity", "instance_id", "owned", "seen", "sent", "told", "worker", "workflow",
+        "_retries", "_rows", "_starts", "_stored_waits", "_untold", "_used_up", "_writing", "epoch", "execution", "gone",
+        "identity", "instance_id", "owned", "seen", "sent", "suspect_at", "told", "worker", "workflow",
     )  # fmt: skip
 
     def __init__(
@@ -116,7 +116,7 @@ class Host:
         self.sent: tuple[EventSent, ...] = ()
         """Of an app with hooks: the events of the next transition."""
         self._untold: Unwritten | None = None
-        self._suspect_at = -1
+        self.suspect_at = -1
         """The end of its history, if its worker was lost there before."""
         self._begun = False
         """The body runs, or was replayed. Before that nothing can be made of what arrives."""
@@ -166,7 +166,7 @@ class Host:
     def restore(self, attempts: tuple[AttemptRow, ...], waits: tuple[str, ...], losses: int = 0) -> None:
         """The instance was claimed and replayed: take over what its last owner left."""
         self._begun = True
-        self._suspect_at = self.execution.seq if losses else -1
+        self.suspect_at = self.execution.seq if losses else -1
         self._stored_waits.restore(waits)
         self._rows += self._retries.restore(attempts, self.worker.clock.now())
         if self.execution.seq:
@@ -682,7 +682,7 @@ class Host:
             self.worker.unanswered.answered(begun_by(_starts_of(transition)))
         if self.gone:
             self.worker.unanswered.answered([self.instance_id])
-            if isinstance(answer, Applied):
+            if isinstance(answer, Applied) and (transition.deeds or answer.woken or answer.started):
                 self._spread(transition, answer)
             return
         if not isinstance(answer, Applied):
@@ -701,7 +701,8 @@ class Host:
         encoded = next((one.value for one in answer.replies if is_encoded(one.value)), None) if answer.replies else None
         if self.worker.teller is not None and encoded is None:
             self.worker.teller.committed(self, transition, answer, self._untold)
-        self._spread(transition, answer)
+        if transition.deeds or answer.woken or answer.started:
+            self._spread(transition, answer)
         if transition.recur is not None:
             unread = answer.signal != self.seen or self._mail_again or self._reading_mail
             self.worker.turn_over(self, transition.recur.input, transition.now, unread=unread)
@@ -813,10 +814,12 @@ class Host:
     @property
     def suspect(self) -> bool:
         """Its worker was lost where it stands now: what it does next may take this one along too."""
-        return self._suspect_at == self.execution.seq
+        return self.suspect_at == self.execution.seq
 
-    async def announce(self, attempt: Attempt) -> None:
+    async def announce_if_suspect(self, attempt: Attempt) -> None:
         """Show an attempt before it begins: should it take this worker along, it is known which one it was."""
+        if not self.suspect:
+            return
         attempt.noted = True
         now = self.worker.clock.now()
         row = replace(attempt.row(open=True), started_at=now, beat_at=now)

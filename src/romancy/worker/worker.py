@@ -349,12 +349,13 @@ class Worker:
 
     def _hold(self, host: Host) -> None:
         """Have an instance in hand: the one place where a run comes into hand, and never beside another of its instance."""
-        there = self._host_of(host.instance_id)
-        if there is not None and there is not host:
-            raise RuntimeError(f"{host.instance_id} runs here already, under epoch {there.epoch}")
-        self._parked.pop(host.instance_id, None)
-        self._loading.pop(host.instance_id, None)
-        self._hosts[host.instance_id] = host
+        instance_id = host.instance_id
+        there = self._hosts.get(instance_id) or self._parked.get(instance_id, host)
+        if there is not host:
+            raise RuntimeError(f"{instance_id} runs here already, under epoch {there.epoch}")
+        self._parked.pop(instance_id, None)
+        self._loading.pop(instance_id, None)
+        self._hosts[instance_id] = host
 
     def _makes_way(self, row: Row) -> bool:
         """Nobody here runs the instance that was read, or nobody any more: what is of an older epoch is no longer ours."""
@@ -648,9 +649,11 @@ class Worker:
 
     def drop(self, host: Host) -> None:
         """Forget a host."""
-        for where in (self._hosts, self._parked):
-            if where.get(host.instance_id) is host:
-                del where[host.instance_id]
+        instance_id = host.instance_id
+        if self._hosts.get(instance_id) is host:
+            del self._hosts[instance_id]
+        elif self._parked.get(instance_id) is host:
+            del self._parked[instance_id]
         host.discard()
         self._left()
 
