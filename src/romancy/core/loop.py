@@ -386,6 +386,9 @@ class Run(_Loop):
             return
         if not self._closing:
             self._closing = True
+            if len(self._tasks) == 1 and not self.pending and not self._generators:
+                self._conclude(self._judge(main))  # the common case: the body has left nothing behind
+                return
             self._report_unawaited()
             for task in self.live_tasks():
                 task.cancel()
