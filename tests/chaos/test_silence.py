@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests import databases
+from tests.http.calls import STRUCTURED, call, structured
 from tests.proxy import Cut, SilentLine, once, proxy_to, silent_line_to
+from tests.servers import Postgres
 
 from romancy import ActivityContext, App, StoreError, WorkflowContext, WorkflowHandle, activity, workflow
 from romancy.clock import SystemClock, monotonic
@@ -90,6 +93,33 @@ async def test_every_call_is_answered(
         except StoreError:
             await asyncio.sleep(0.01)
     assert await handle.result() == 6
+
+
+@pytest.fixture
+def stoppable() -> Iterator[Postgres]:
+    """A server of the test's own: every process of it can be stopped."""
+    server = Postgres()
+    yield server
+    server.send(signal.SIGCONT)
+    server.remove()
+
+
+async def test_http_is_answered_while_the_server_is_stopped(stoppable: Postgres, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def post(id: str) -> int:
+        return (await call(app, "/events", structured(id=id), headers=STRUCTURED)).status
+
+    async with App(stoppable.address, workflows=[order], shutdown_timeout=0.1) as app:
+        assert await post("before") == 202
+        stoppable.send(signal.SIGSTOP)
+        monkeypatch.setattr(bounds, "LONGEST", 0.1)
+        monkeypatch.setattr("romancy.app._HEALTH", 0.1)
+        assert await asyncio.gather(*(post(f"meanwhile-{number}") for number in range(5))) == [503] * 5
+        assert (await call(app, "/health/ready", method="GET")).status == 503
+        assert (await call(app, "/health/live", method="GET")).status == 200
+        stoppable.send(signal.SIGCONT)
+        monkeypatch.setattr(bounds, "LONGEST", 30.0)
+        while await post("after") != 202:
+            await asyncio.sleep(0.01)
 
 
 @pytest.mark.parametrize(

@@ -289,7 +289,8 @@ class Committer:
             if calls:
                 self._in_hand.remove(calls)
                 self._calling = False
-                self._showing -= Counter(call.write.instance_id for call in calls if type(call.write) is Beat)
+                if self._showing:
+                    self._showing -= Counter(call.write.instance_id for call in calls if type(call.write) is Beat)
 
     def _gather(self) -> tuple[list[_Call], list[Pair]]:
         """What is to be written now; the rest stays."""
@@ -317,10 +318,11 @@ class Committer:
 
     def _bounded(self, calls: list[_Call], pairs: list[Pair]) -> tuple[list[_Call], list[Pair]]:
         """As many of them, in order, as are written at once without taking much memory; the rest comes next."""
+        if len(calls) + len(pairs) < 2:
+            return calls, pairs  # one write is made however large it is
         sizes = _sizes(calls, pairs)
         if sum(sizes) <= _MOST_BYTES:
             return calls, pairs
-        # The first is written however large it is.
         number = max(sum(size <= _MOST_BYTES for size in accumulate(sizes)), 1)
         within = max(number - len(calls), 0)
         self._calls = calls[number:] + self._calls
