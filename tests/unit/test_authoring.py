@@ -345,6 +345,17 @@ def test_a_compensation_whose_parameter_is_of_another_type_is_refused() -> None:
     assert made.compensate(fit) is fit
 
 
+def test_a_compensation_that_takes_another_model_is_refused() -> None:
+    async def unfit(ctx: ActivityContext, order: Receipt, *, tip: int = 0) -> None: ...
+    async def raw(ctx: ActivityContext, order: dict, *, tip: int = 0) -> None: ...  # type: ignore[type-arg]
+    async def fit(ctx: ActivityContext, order: Order, *, tip: int = 0) -> None: ...
+
+    made: Any = activity(charge)
+    assert refusal(lambda: made.compensate(unfit)).endswith("there 'order' is of type Order, not Receipt.")
+    assert refusal(lambda: made.compensate(raw)).endswith("there 'order' is of type Order, not dict.")
+    assert made.compensate(fit) is fit
+
+
 def test_a_compensation_needs_a_context() -> None:
     assert "compensation" in refusal(lambda: activity(compensation=lambda: None)(charge))
 

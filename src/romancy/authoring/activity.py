@@ -5,9 +5,11 @@ from __future__ import annotations
 import builtins
 import inspect
 from collections.abc import Awaitable, Callable, Coroutine
-from dataclasses import dataclass
+from dataclasses import dataclass, is_dataclass
+from enum import Enum
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, Never, ParamSpec, Protocol, cast, final, overload
 
+from pydantic import BaseModel
 from typing_extensions import TypeVar
 
 from romancy.authoring.context import ActivityContext, WorkflowContext, run_of
@@ -205,11 +207,14 @@ _PLAIN = (str, bytes, int, bool, list, dict)
 
 
 def _class_of(fn: Any, parameter: inspect.Parameter) -> type | None:
-    """The plain class that a parameter is annotated with; None if it is anything else."""
+    """The class that a parameter is annotated with, if values of no other class are given for it; else None."""
     annotation = parameter.annotation
     if isinstance(annotation, str):
         annotation = getattr(fn, "__globals__", {}).get(annotation, getattr(builtins, annotation, None))
-    return next((one for one in _PLAIN if one is annotation), None)
+    if not isinstance(annotation, type):
+        return None
+    exact = annotation in _PLAIN or is_dataclass(annotation) or issubclass(annotation, BaseModel | Enum)
+    return annotation if exact else None
 
 
 def _accepts(mine: list[inspect.Parameter], theirs: list[inspect.Parameter]) -> bool:
