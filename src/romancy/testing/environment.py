@@ -196,8 +196,8 @@ class TestEnvironment:
             self._folder.cleanup()
         if self.violations and error is None:
             raise DeterminismViolationError("; ".join(self.violations))
-        if self._failure is not None and error is None:
-            raise self._failure
+        if self._failure is not None and error is not self._failure and isinstance(error, StoreError | None):
+            raise self._failure  # what the test was told may be what followed from it
         if error is None:
             self._report_missed(plan)
 
@@ -247,13 +247,13 @@ class TestEnvironment:
             await asyncio.sleep(0.001)  # the timekeeper brings up another process
 
     async def _settled(self) -> bool:
-        """As `settle`; False as soon as the process has died."""
+        """As `settle`; False as soon as the process has died, or no other could be started."""
         quiet, passed = 0, -1
         if self.app._finder is not None:
             self.app._finder.look()  # for what came past the app: a transaction of the caller's own, a client
         while quiet < (_PATIENT_ROUNDS if self._worker_busy() else _QUIET_ROUNDS):
             await asyncio.sleep(0.001 if self._worker_busy() else 0)
-            if self._crashed.is_set():
+            if self._crashed.is_set() or self._failure is not None:
                 return False
             quiet = quiet + 1 if self._quiet() and passed == len(self.reached) else 0
             passed = len(self.reached)
