@@ -32,11 +32,11 @@ HTTP, MYSQL, EDDA = "tests/outbox/test_http.py", "tests/store/test_mysql_charset
 
 ADVICE = (
     "| the author of a workflow |",
-    "| who is between the app and its database or broker |",
+    "| an attacker between the app and its database or broker |",
     "Lower `max_body_size` where memory is short",
     "quick against a word",
     "Treat the right to write the database",
-    "Who can write it can start any workflow",
+    "Anyone who can write the database can start any workflow",
 )
 """Beginnings or parts of sentences that promise nothing."""
 
@@ -52,15 +52,15 @@ SHOWN: dict[str, tuple[str, ...]] = {
     ),
     '`auth="open"` | the same': (f"{ACCESS}::test_open_is_for_events_only",),
     "| a program or person on this machine": (f"{ACCESS}::test_this_machine_may_steer",),
-    "| a page of others, in a browser": (
+    "| a page of another origin, in a browser": (
         f"{API}::test_pages_of_others_cannot_use_it_to_write",
         f"{API}::test_nor_a_page_of_others",
     ),
     "| a token with role `events`": (f"{ACCESS}::test_roles", f"{API}::test_who_may_what"),
     "| a token with role `read`": (f"{ACCESS}::test_roles", f"{API}::test_who_may_what"),
     "| a token with role `admin`": (f"{ACCESS}::test_roles", f"{API}::test_who_may_what"),
-    "| whoever can **read** the database": ("tests/docs/test_security_page.py::test_no_token_is_in_the_database",),
-    "| whoever can **write** the database": (f"{CODEC}::test_a_plain_row_in_place_of_an_encrypted_one",),
+    "| anyone who can **read** the database": ("tests/docs/test_security_page.py::test_no_token_is_in_the_database",),
+    "| anyone who can **write** the database": (f"{CODEC}::test_a_plain_row_in_place_of_an_encrypted_one",),
     # the door
     "listens on `127.0.0.1`": ("tests/docs/test_security_page.py::test_it_listens_to_this_machine_unless_told_otherwise",),
     "Without `auth` everything but the health checks answers": (
@@ -75,7 +75,7 @@ SHOWN: dict[str, tuple[str, ...]] = {
         f"{ACCESS}::test_open_is_for_events_only",
         "tests/manage/test_service.py::test_the_doctor_says_who_may_call",
     ),
-    "Who calls is decided by the connection": (f"{ACCESS}::test_a_forwarded_request_is_not_from_this_machine",),
+    "The caller's address is taken from the connection": (f"{ACCESS}::test_a_forwarded_request_is_not_from_this_machine",),
     "Access is decided before the body is read": (
         f"{ACCESS}::test_a_refused_request_stores_nothing_and_starts_nothing",
         f"{ACCESS}::test_no_other_spelling_of_a_path_needs_no_token",
@@ -89,7 +89,7 @@ SHOWN: dict[str, tuple[str, ...]] = {
         "tests/docs/test_security_page.py::test_no_token_is_in_the_database",
     ),
     "`expires=` ends them": (f"{ACCESS}::test_strangers_are_asked_who_they_are", f"{API}::test_it_ends_with_its_token"),
-    "**Deeds** leave a line": (
+    "**Actions** leave a line": (
         "tests/manage/test_service.py::test_every_action_leaves_a_line",
         "tests/api/test_app.py::test_the_record_of_deeds_names_the_token",
         "tests/api/test_app.py::test_the_record_names_whom_a_function_names_and_programs",
@@ -101,25 +101,25 @@ SHOWN: dict[str, tuple[str, ...]] = {
         f"{LOGIN}::test_over_https_it_stays_there",
     ),
     "Nothing of it is stored": (f"{API}::test_a_session_is_as_good_as_its_token",),
-    "Sessions end when their token is taken out": (
+    "Sessions end when their token is removed": (
         f"{API}::test_it_ends_with_its_token",
         f"{LOGIN}::test_leaving_takes_the_cookie_away",
     ),
     # browsers
-    "Whatever writes is refused to pages of other origins": (
+    "Requests that write are refused to pages of other origins": (
         f"{ACCESS}::test_pages_of_others_may_not_write_by_what_a_function_goes_by",
         f"{ACCESS}::test_a_cookie_does_not_let_pages_of_others_write",
         f"{ACCESS}::test_pages_in_a_browser_may_neither_steer_nor_send",
         f"{ORIGINS}::test_a_form_of_another_origin_is_refused",
         "tests/http/test_behind_auth.py::test_without_auth_it_is_for_this_machine_and_not_for_pages_of_others",
     ),
-    "take the header `X-Romancy-Request: 1`": (
+    "also require the header `X-Romancy-Request: 1`": (
         f"{API}::test_pages_of_others_cannot_use_it_to_write",
         f"{ACCESS}::test_a_cookie_does_not_let_pages_of_others_write",
     ),
     "There is no CORS": ("tests/docs/test_security_page.py::test_no_other_origin_may_read",),
-    "Every answer carries a Content-Security-Policy": (f"{ASGI}::test_browsers_are_told_to_do_nothing_with_any_answer",),
-    "What users stored is escaped": (
+    "Every response carries a Content-Security-Policy": (f"{ASGI}::test_browsers_are_told_to_do_nothing_with_any_answer",),
+    "Stored user data is escaped": (
         "tests/browser/test_hostile.py::test_nothing_of_it_is_obeyed",
         "tests/browser/test_hostile.py::test_all_of_it_is_shown",
         "tests/cli/test_command.py::test_texts_are_shown_and_not_obeyed",
@@ -155,11 +155,11 @@ SHOWN: dict[str, tuple[str, ...]] = {
     # errors and secrets
     "told what was wrong with their request": (f"{ASGI}::test_a_refusal_says_why",),
     "Faults of the app are answered with a general sentence": (f"{ASGI}::test_a_fault_of_ours_is_logged_and_not_shown",),
-    "What the database says": (
+    "Error messages of the database": (
         f"{ASGI}::test_what_the_database_says_is_not_for_everybody",
         f"{WSGI}::test_a_start_that_fails_is_tried_again_after_a_moment",
     ),
-    "Tracebacks are never part of an answer": (
+    "Tracebacks are never part of a response": (
         f"{ASGI}::test_a_fault_of_ours_is_logged_and_not_shown",
         "tests/api/test_routes.py::test_a_fault_is_not_shown",
     ),
@@ -168,16 +168,16 @@ SHOWN: dict[str, tuple[str, ...]] = {
         "tests/store/test_postgres_failures.py::test_the_right_password_is_shown_nowhere",
         f"{HTTP}::test_no_secret_is_told",
     ),
-    "Ids and texts of others are logged as literals": ("tests/manage/test_service.py::test_every_action_leaves_a_line",),
+    "strings from outside are logged as literals": ("tests/manage/test_service.py::test_every_action_leaves_a_line",),
     # the database
     "Values are never a part of SQL": (f"{MYSQL}::test_what_strangers_choose_is_stored_as_it_is_and_not_executed",),
     "they are bound; on MySQL": (f"{MYSQL}::test_no_value_stands_in_a_statement_but_as_digits",),
-    "Each connection says `SET NAMES": (f"{MYSQL}::test_a_connection_that_does_not_keep_to_what_it_is_told_is_refused",),
+    "Each connection runs `SET NAMES": (f"{MYSQL}::test_a_connection_that_does_not_keep_to_what_it_is_told_is_refused",),
     "asks for the password in clear": (
         "tests/store/test_mysql_password.py::test_a_password_is_not_sent_in_clear_over_a_line_that_others_can_read",
     ),
     "Nothing is unpickled": ("tests/docs/test_security_page.py::test_nothing_is_unpickled",),
-    "They cannot choose what code is run": (
+    "They cannot choose which code runs": (
         f"{FAILURE}::test_a_record_does_not_import_what_nobody_has_loaded",
         f"{FAILURE}::test_looking_up_a_name_runs_no_code_of_its_module",
     ),
@@ -188,7 +188,7 @@ SHOWN: dict[str, tuple[str, ...]] = {
     "A compensation that the [Edda layer]": (f"{EDDA}::test_a_record_does_not_choose_what_is_called",),
     "`required=True` refuses rows": (f"{CODEC}::test_a_plain_row_in_place_of_an_encrypted_one",),
     # brokers
-    "An address is what you wrote": (f"{HTTP}::test_the_address_and_the_headers_are_as_given",),
+    "A broker's address comes from your configuration": (f"{HTTP}::test_the_address_and_the_headers_are_as_given",),
     "Redirects are not followed": (f"{HTTP}::test_a_redirect_is_not_followed",),
     "`HTTPBroker` reads 64 KB": (
         f"{HTTP}::test_an_endless_answer_is_not_read_to_its_end",
