@@ -98,7 +98,7 @@ async def test_the_line_of_a_workflow_that_raises(database: str, caplog: pytest.
 
 async def test_a_codec_keeps_what_errors_say_out_of_the_log(database: str, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "romancy.worker")
-    async with App(database, workflows=[checkout], codec=Compress()) as app:
+    async with App(database, workflows=[checkout], codec=Compress(), default_retry=RetryPolicy.none()) as app:
         await _fail(app, "card-7")
     assert "card-7" not in caplog.text
     assert [level for level, _ in _lines(caplog)].count("WARNING") >= 2

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from typing import Any
 
 import pytest
 
@@ -41,7 +42,8 @@ async def parent(ctx: WorkflowContext, number: int) -> int:
 async def test_what_holds_every_slot_is_named(database: str, caplog: pytest.LogCaptureFixture) -> None:
     barriers.append(asyncio.Barrier(2))
     clock = VirtualClock()
-    async with App(database, workflows=[parent, child], max_concurrent_activities=2, clock=clock) as app:
+    options: dict[str, Any] = {"max_concurrent_activities": 2, "shutdown_timeout": 0.1}  # the attempts never end
+    async with App(database, workflows=[parent, child], clock=clock, **options) as app:
         for number in range(2):
             await app.start_workflow(parent, number)
         worker, upkeep = app._worker, app._upkeep

@@ -240,7 +240,7 @@ async def test_what_was_for_brokers_only_is_accepted_when_it_comes_back(database
 
 
 async def test_for_brokers_only_there_must_be_one(database: str) -> None:
-    async with app_on(database) as app, Client(database, workflows=ALL) as client:
+    async with app_on(database, default_retry=RetryPolicy.none()) as app, Client(database, workflows=ALL) as client:
         for one in (app, client):
             with pytest.raises(ConfigurationError, match="this app has none"):
                 await one.send_event("told", "/shop", local=False)
