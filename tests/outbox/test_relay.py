@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from typing import Any
+from unittest import mock
 
 import pytest
 from tests.http.calls import STRUCTURED, call
@@ -29,8 +30,10 @@ from romancy import (
     workflow,
 )
 from romancy.brokers import BrokerError, Event
+from romancy.model.outbox import OutboxRow
 from romancy.outbox.relay import Relay
 from romancy.serde.talk import event_json
+from romancy.store.sql.store import SqlStore
 
 NEVER = RetryPolicy(max_attempts=1)
 
@@ -190,6 +193,21 @@ async def test_each_broker_gets_it_under_its_name(database: str) -> None:
     async with app_on(database, {"one": one, "two": two}) as app:
         await app.send_event("told", "/shop", event_id="e-1")
         await asyncio.gather(one.has("e-1"), two.has("e-1"))
+
+
+async def test_what_a_lock_of_another_claim_covered_is_found_at_the_next_look(database: str) -> None:
+    desk, claims = Desk(), list[int]()
+    claim = SqlStore.claim_outbox
+
+    async def covered(self: SqlStore, *given: Any, **more: Any) -> list[OutboxRow]:
+        claims.append(len(claims))
+        return [] if len(claims) == 1 else await claim(self, *given, **more)
+
+    with mock.patch.object(SqlStore, "claim_outbox", covered):
+        async with App(database, workflows=ALL, broker=desk, outbox_interval=3600) as app:
+            await app.send_event("told", "/shop", event_id="e-1")
+            await desk.has("e-1")
+    assert len(claims) >= 2
 
 
 async def test_a_duplicate_is_not_sent_again(database: str) -> None:

@@ -39,6 +39,8 @@ _COUNT_EVERY = 5 * MICROS
 _PRUNE_EVERY = 60 * MICROS
 _PRUNE_LIMIT = 100
 _LONGEST_ERROR = 1000
+_LOOK_AGAIN = 0.05
+"""Seconds until a relay looks again that has found something due and got nothing."""
 _FAREWELL = 5.0
 """Seconds that a broker gets to close, and a last write to be made."""
 _WITHOUT_KEY = 60 * MICROS
@@ -211,8 +213,13 @@ class Relay:
             return
         room = self._room()
         if room and await self._is_due():
-            for row in await self._claim(room):
+            rows = await self._claim(room)
+            for row in rows:
                 self._send(row)
+            if not rows and not self._stopping:
+                # Another relay has it, or a lock of another relay's claim covered it for a moment (InnoDB locks neighbours
+                # too, and SKIP LOCKED passes them over): the next look tells.
+                asyncio.get_running_loop().call_later(_LOOK_AGAIN, self.look)
         await self._count()
         if not self._flying:
             await self._prune()
