@@ -9,7 +9,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import Protocol
+from typing import Any, Protocol
 
 _log = logging.getLogger("romancy.clock")
 MICROS = 1_000_000
@@ -116,14 +116,15 @@ class SystemClock:
             _log.warning("this machine's clock has stayed where it jumped to, %.3f s off: it counts now", moved / MICROS)
 
 
-def _best_steady() -> Callable[[], int]:
-    """A clock that goes on while the machine sleeps, if there is one."""
+def _best_steady(system: Any = time) -> Callable[[], int]:
+    """A clock of the system that goes on while the machine sleeps, if there is one."""
     for name in ("CLOCK_BOOTTIME", "CLOCK_MONOTONIC"):  # on macOS, the second goes on, and that of `time.monotonic` does not
-        if (number := getattr(time, name, None)) is not None:
+        if (number := getattr(system, name, None)) is not None:
             with suppress(OSError):
-                time.clock_gettime_ns(number)
-                return partial(time.clock_gettime_ns, number)
-    return time.monotonic_ns
+                system.clock_gettime_ns(number)
+                return partial(system.clock_gettime_ns, number)
+    steady: Callable[[], int] = system.monotonic_ns
+    return steady
 
 
 def monotonic() -> float:
