@@ -10,7 +10,7 @@ from importlib import util
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer
+from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from tests import servers
 from tests.outbox.desk import SOON
@@ -53,7 +53,9 @@ def consumed(cluster: str, topic: str, count: int) -> list[Any]:
     consumer = Consumer({
         "bootstrap.servers": cluster, "group.id": topic, "auto.offset.reset": "earliest", "log_level": 3,
     })  # fmt: skip
-    consumer.subscribe([topic])
+    # Assigned, not subscribed: no group has to be formed, which the cluster of this client does not always come to.
+    partitions = consumer.list_topics(topic, timeout=30).topics[topic].partitions
+    consumer.assign([TopicPartition(topic, number, OFFSET_BEGINNING) for number in partitions])
     try:
         found: list[Any] = []
         while len(found) < count:
