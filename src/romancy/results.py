@@ -68,7 +68,7 @@ class Results:
                 future.set_exception(error)
 
     def fail_all(self, error: Exception) -> None:
-        """Whoever waits here waits in vain."""
+        """Answer every wait for a result with this error."""
         for instance_id in list(self._waiting):
             self.fail(instance_id, error)
 

@@ -34,13 +34,13 @@ def execution_of(
     """The execution of one generation, not yet begun. Raises `PayloadError` when the input does not fit the code."""
     started_by = event_of_input(input)
     args, kwargs = workflow.codec.decode(input if started_by is None else handler_arguments(workflow, started_by))
-    effects = {one.op: one.digest for one in history if is_effect(one)} if history else {}
+    effects = {one.op: one.digest for one in history if is_effect(one)}
     label = f"{workflow.label} ({instance_id})"
     if guard == "off":
         run = new_run(lambda: workflow.fn(ctx, *args, **kwargs), label, effects)
     else:
         run = guarded_run(lambda: workflow.fn(ctx, *args, **kwargs), label, effects, workflow.fn.__module__, guard)
-    if history:
+    if history:  # a new run has nothing to differ from
         run.differs = Comparison(history, hidden=app is not None and app._hides)
     ctx = WorkflowContext(
         instance_id=instance_id,

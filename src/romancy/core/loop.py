@@ -738,7 +738,7 @@ _STEP = _type_of_steps()
 _current_task: Callable[[Any], asyncio.Task[Any] | None] = (
     tasks.current_task if sys.version_info >= (3, 12) else tasks._current_tasks.get  # type: ignore[attr-defined]
 )
-"""Of a loop. Up to 3.11 asyncio's own is written in Python, and this is asked at every step."""
+"""The current task of a loop. Up to 3.11 asyncio's own function is written in Python, and every step calls this one."""
 
 
 def _ignore(generator: object) -> None:

@@ -39,8 +39,8 @@ _COUNT_EVERY = 5 * MICROS
 _PRUNE_EVERY = 60 * MICROS
 _PRUNE_LIMIT = 100
 _LONGEST_ERROR = 1000
-_LOOK_AGAIN = 0.05
-"""Seconds until a relay looks again that has found something due and got nothing."""
+_CLAIM_AGAIN = 0.05
+"""Seconds until a relay that found a due event and could not claim it looks again."""
 _FAREWELL = 5.0
 """Seconds that a broker gets to close, and a last write to be made."""
 _WITHOUT_KEY = 60 * MICROS
@@ -217,9 +217,9 @@ class Relay:
             for row in rows:
                 self._send(row)
             if not rows and not self._stopping:
-                # Another relay has it, or a lock of another relay's claim covered it for a moment (InnoDB locks neighbours
-                # too, and SKIP LOCKED passes them over): the next look tells.
-                asyncio.get_running_loop().call_later(_LOOK_AGAIN, self.look)
+                # Another relay of this broker has claimed the event, or the claim of another broker's relay locks its row
+                # for a moment: InnoDB locks neighbouring rows too, and SKIP LOCKED leaves them out.
+                asyncio.get_running_loop().call_later(_CLAIM_AGAIN, self.look)
         await self._count()
         if not self._flying:
             await self._prune()

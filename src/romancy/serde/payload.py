@@ -279,7 +279,7 @@ class CallCodec:
     def spread(self, values: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """What to call the function with, from the values by parameter; what may be left out may be missing."""
         shape = self._shape
-        if len(values) == shape.all_positional:
+        if len(values) == shape.positional_count:
             return tuple(values.values()), {}  # the common case: the reader gives them in the order of declaration
         if len(values) < len(shape.parameters):
             values = {**shape.defaults, **values}

@@ -35,8 +35,8 @@ class Shape:
     double_star: str | None
     defaults: dict[str, Any]
     bind: Callable[..., dict[str, Any]]
-    all_positional: int
-    """How many parameters there are, if each may be given by its place; else -1."""
+    positional_count: int
+    """The number of parameters if each of them can be given by position; else -1."""
 
 
 def shape_of(fn: Callable[..., Any], what: str) -> Shape:
@@ -58,7 +58,7 @@ def shape_of(fn: Callable[..., Any], what: str) -> Shape:
         | dict.fromkeys(stars, ())
         | {name: {} for name in double_stars},
         bind=_binder(fn, everything),
-        all_positional=len(own) if all(p.kind in _POSITIONAL for p in own) else -1,
+        positional_count=len(own) if all(p.kind in _POSITIONAL for p in own) else -1,
     )
 
 

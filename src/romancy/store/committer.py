@@ -115,7 +115,7 @@ class Committer:
         self._clock: asyncio.TimerHandle | None = None
         """Looks whether somebody has waited for too long, while somebody waits."""
         self._looks = 0
-        """How often it has looked: what calls are timed by, since each of them would have to read a clock."""
+        """How often `_look` has run. Calls are timed in such looks, so that none of them has to read a clock."""
         self._under_way = 0
         self._idle = asyncio.Event()
         self._idle.set()
@@ -478,7 +478,7 @@ class _Call:
     def __init__(self, write: Write, future: asyncio.Future[Answer], then: Then | None, due: int) -> None:
         self.write = write
         self.due = due
-        """At which look it is to be answered."""
+        """The number of the look that answers it, if nothing has answered it before."""
         self._future = future
         self._then = then
 

@@ -204,7 +204,7 @@ class Attempt:
                 self.thread = None
             if worker.crash_point is not None:
                 worker.crash_point("activity.before")
-            if self.host.suspect_at >= 0:  # hardly ever: nothing is called for it at every attempt
+            if self.host.suspect_at >= 0:  # hardly ever, so that other attempts are spared the call
                 await self.host.announce_if_suspect(self)
             self.started_at = self._beat_at = worker.clock.now()
             if self.work.options.bounded:

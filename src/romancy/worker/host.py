@@ -682,7 +682,7 @@ class Host:
             self.worker.unanswered.answered(begun_by(_starts_of(transition)))
         if self.gone:
             self.worker.unanswered.answered([self.instance_id])
-            if isinstance(answer, Applied) and (transition.deeds or answer.woken or answer.started):
+            if isinstance(answer, Applied):
                 self._spread(transition, answer)
             return
         if not isinstance(answer, Applied):
@@ -701,7 +701,7 @@ class Host:
         encoded = next((one.value for one in answer.replies if is_encoded(one.value)), None) if answer.replies else None
         if self.worker.teller is not None and encoded is None:
             self.worker.teller.committed(self, transition, answer, self._untold)
-        if transition.deeds or answer.woken or answer.started:
+        if transition.deeds or answer.woken or answer.started:  # a plain step has none of them, and is spared the call
             self._spread(transition, answer)
         if transition.recur is not None:
             unread = answer.signal != self.seen or self._mail_again or self._reading_mail
