@@ -76,7 +76,7 @@ class Crowd:
             Table("romancy_journal", "instance_id at kind detail worker epoch", self._journal),
             Table("romancy_attempts", _ATTEMPTS, self._attempts),
             Table("romancy_outbox", "broker body created_at since attempts next_at last_error dead_at", self._outbox),
-            Table("romancy_audit", "at actor deed instance_id detail", self._audit),
+            Table("romancy_audit", "at actor action instance_id detail", self._audit),
         ]
 
     def _created(self, n: int) -> int:

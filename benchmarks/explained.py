@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from benchmarks.filled import BROKER, CHANNEL, GROUP, SMALL, TYPE, WORKER, WORKFLOW
-from romancy.store.postgres.statements import names, one
+from romancy.store.postgres.statements import get_statement, statement_names
 
 Plan = dict[str, Any]
 
@@ -81,7 +81,7 @@ _KINDS = json.dumps([[WORKFLOW, "", "code"]])
 
 def statements() -> list[str]:
     """The names of all statements, in order."""
-    return sorted(names())
+    return sorted(statement_names())
 
 
 async def plans(connection: Any, name: str, *, now: int) -> dict[str, Plan]:
@@ -91,7 +91,7 @@ async def plans(connection: Any, name: str, *, now: int) -> dict[str, Plan]:
 
 async def custom(connection: Any, name: str, *, now: int) -> Plan:
     """The plan for usual values."""
-    statement = one(name)
+    statement = get_statement(name)
     prepared = await connection.prepare(statement.text)
     types = [parameter.name for parameter in prepared.get_parameters()]
     values = [
@@ -110,7 +110,7 @@ async def _records(connection: Any, type_: str, now: int) -> list[tuple[Any, ...
 
 async def generic(connection: Any, name: str) -> Plan:
     """The plan for any values."""
-    statement = one(name)
+    statement = get_statement(name)
     given = f"({', '.join(['NULL'] * len(statement.names))})" if statement.names else ""
     await connection.execute(f"SET plan_cache_mode = force_generic_plan; PREPARE explained AS {statement.text}")
     try:

@@ -71,9 +71,9 @@ _FILL = (
     SELECT (ARRAY['http', 'nats', 'kafka'])[1 + n % 3], '{}', now - n, now - n, CASE WHEN n % 10 > 0 THEN now + n END,
         CASE WHEN n % 100 = 1 THEN 'relay' END, CASE WHEN n % 10 = 0 THEN now - n END
     FROM given, generate_series(1, waiting) AS n""",
-    """INSERT INTO romancy_audit (at, actor, deed, instance_id, detail)
+    """INSERT INTO romancy_audit (at, actor, action, instance_id, detail)
         SELECT now - n, 'ann', 'cancel', 'waiting-' || n, '' FROM given, generate_series(1, waiting) AS n""",
-    """INSERT INTO romancy_batches (id, deed, filter, actor, status, created_at, done, failed, looked_at, failures,
+    """INSERT INTO romancy_batches (id, action, filter, actor, status, created_at, done, failed, looked_at, failures,
             claimed_until)
         SELECT 'batch-' || n, 'cancel', '', 'ann', CASE WHEN n <= 3 THEN 'running' ELSE 'done' END, now - n, 0, 0, 0, '[]',
             now + 604800000000 -- in others' hands

@@ -7,7 +7,7 @@ from benchmarks.report import Target, judge, save, table
 from benchmarks.server import serving
 
 MILLISECONDS = 300
-_PARTS = {"calls": "Looking", "searches": "Searches with a time box", "pages": "Pages of the viewer", "deeds": "Doing"}
+_PARTS = {"calls": "Looking", "searches": "Searches with a time box", "pages": "Pages of the viewer", "actions": "Doing"}
 
 
 def measure(*, quick: bool, rounds: int | None = None) -> None:

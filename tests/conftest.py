@@ -63,7 +63,7 @@ def bare_database(new_database: Lend) -> str:
 @pytest.fixture
 def everywhere(new_database: Lend, monkeypatch: pytest.MonkeyPatch) -> None:
     """The test's environments that name no database are on each kind in turn."""
-    monkeypatch.setattr(TestEnvironment, "_own_place", lambda _: new_database())
+    monkeypatch.setattr(TestEnvironment, "_own_database", lambda _: new_database())
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from typing import Any
 from asyncmy import errors
 from tests.servers import free_port, named_database
 
-from romancy.store.mysql.connections import Connections, parse
+from romancy.store.mysql.connections import MySqlPool, parse_address
 
 _number = count(1)
 _PLACES = os.pathsep.join((os.environ.get("PATH", os.defpath), "/usr/sbin", "/usr/local/sbin", "/usr/local/bin"))
@@ -135,9 +135,9 @@ async def empty(address: str) -> None:
 
 async def execute(address: str, statement: str) -> list[tuple[Any, ...]]:
     """Run a statement of a test's own; what it found."""
-    link = await Connections(parse(address), 1).connect()
+    link = await MySqlPool(parse_address(address), 1).connect()
     try:
-        return list((await link.ask(statement.encode())).rows)
+        return list((await link.execute(statement.encode())).rows)
     finally:
         await link.close()
 

@@ -13,7 +13,7 @@ from benchmarks.sides.entry import perform
 from romancy import App, Client, WorkflowContext, wait_event, workflow
 from romancy.authoring.workflow import Workflow
 from romancy.clock import SystemClock
-from romancy.manage.records import Deed
+from romancy.manage.records import ActionKind
 from romancy.manage.service import DatabaseManager
 
 Call = Callable[[], Awaitable[Any]]
@@ -77,8 +77,8 @@ async def look(database: str, instances: int, times: int) -> dict[str, Any]:
         pages = await _timed(await _pages(app, instances), times)
         free = {f"search: {name}": _page(app, "instances", q=line) for name, line in FREE.items()} if pages else {}
         searches |= await _timed(free, times)
-        deeds = await _timed(_doing(manager, instances), times)
-    return {"calls": calls, "searches": searches, "pages": pages, "deeds": deeds}
+        actions = await _timed(_doing(manager, instances), times)
+    return {"calls": calls, "searches": searches, "pages": pages, "actions": actions}
 
 
 async def _timed(calls: dict[str, Call], times: int) -> Times:
@@ -133,22 +133,25 @@ def _looking(manager: DatabaseManager, instances: int) -> dict[str, Call]:
         "list_audit": manager.list_audit,
         "list_audit, one instance": lambda: manager.list_audit(instance_id=event),
         "doctor": manager.doctor,
-        **{f"preview, {deed}": _preview(manager, deed, failed if deed is Deed.RETRY else event) for deed in Deed},
+        **{
+            f"preview, {action}": _preview(manager, action, failed if action is ActionKind.RETRY else event)
+            for action in ActionKind
+        },
     }
 
 
-def _preview(manager: DatabaseManager, deed: Deed, instance: str) -> Call:
-    return lambda: manager.preview(deed, instance)
+def _preview(manager: DatabaseManager, action: ActionKind, instance: str) -> Call:
+    return lambda: manager.preview(action, instance)
 
 
 def _doing(manager: DatabaseManager, instances: int) -> dict[str, Call]:
     numbers = iter(range(10, instances, 30))  # those that wait for events
 
-    def each(deed: Deed) -> Call:
-        return lambda: manager.do(deed, [instance_id(next(numbers))])
+    def each(action: ActionKind) -> Call:
+        return lambda: manager.apply(action, [instance_id(next(numbers))])
 
     async def batch() -> None:
-        begun = await manager.start_batch(Deed.PAUSE, f"id:{instance_id(next(numbers))}")
+        begun = await manager.start_bulk_action(ActionKind.PAUSE, f"id:{instance_id(next(numbers))}")
         await manager.get_batch(begun.batch_id)
         await manager.abort_batch(begun.batch_id)
 
@@ -160,8 +163,8 @@ def _doing(manager: DatabaseManager, instances: int) -> dict[str, Call]:
         "send_event": lambda: manager.send_event("nobody.waits", {}),
         "send_event, to one": lambda: manager.send_event("payment.completed", {}, to=instance_id(next(numbers))),
         "publish": lambda: manager.publish("news", 1),
-        **{f"do, {deed}": each(deed) for deed in (Deed.PAUSE, Deed.CANCEL, Deed.TERMINATE)},
-        "start_batch, get_batch, abort_batch": batch,
+        **{f"do, {action}": each(action) for action in (ActionKind.PAUSE, ActionKind.CANCEL, ActionKind.TERMINATE)},
+        "start_bulk_action, get_batch, abort_batch": batch,
         "requeue_outbox, one": lambda: manager.requeue_outbox([1]),
         "prune, nothing": lambda: manager.prune(older_than=10 * 365 * 86400.0),
     }
@@ -192,7 +195,7 @@ async def _pages(app: App, instances: int) -> dict[str, Call]:
         "outbox, dead": _page(app, "outbox", dead="1"),
         "start": _page(app, "start", workflow=workflow_name(1)),
         "event": _page(app, "event", id=event, op="event:1"),
-        "confirm": _page(app, "confirm", deed="cancel", id=event),
+        "confirm": _page(app, "confirm", action="cancel", id=event),
     }
 
 

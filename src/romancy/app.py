@@ -19,39 +19,39 @@ from romancy.authoring.workflow import Workflow, WorkflowRef
 from romancy.broker import BrokerOption
 from romancy.client import Client
 from romancy.clock import Clock, monotonic
-from romancy.codec import PLAIN, CodecOption
+from romancy.codec import NO_CODEC, CodecOption
 from romancy.core import patch
 from romancy.errors import StoreError
-from romancy.figures import Figure, build_info, gauge
+from romancy.figures import Metric, build_info, gauge
 from romancy.handle import WorkflowHandle
 from romancy.hooks import HooksOption
 from romancy.ids import Ids
 from romancy.ingress.entrance import load_extra, open_guarded, open_http
 from romancy.ingress.types import ASGIApp, HTTPSettings, Receive, Scope, Send
-from romancy.manage.batches import Batches
-from romancy.manage.cards import card_key, written_card
+from romancy.manage.batches import BulkActionRunner
+from romancy.manage.cards import descriptor_key, write_descriptor
 from romancy.manage.schemas import input_schema, read_input
 from romancy.manage.service import DatabaseManager
-from romancy.model.operators import Jam
+from romancy.model.operators import ConcurrencyStall
 from romancy.model.policy import RetryPolicy
 from romancy.model.status import Status
 from romancy.model.talk import Event
-from romancy.model.transition import Accepted, Answer, Applied, Create, Ending, Existing, RequestKind
+from romancy.model.transition import Accepted, Applied, ControlKind, CreateInstance, Ending, Existing, WriteResult
 from romancy.outbox.relay import Relay, RelayOptions
 from romancy.sending import Starts
 from romancy.store.open import kind_of
-from romancy.using import check_same
-from romancy.worker.alarms import Alarms
-from romancy.worker.figures import figures_of
-from romancy.worker.finder import Finder
-from romancy.worker.telling import Teller
-from romancy.worker.unanswered import begun_by
-from romancy.worker.upkeep import Upkeep
+from romancy.using import check_same_start
+from romancy.worker.alarms import TimerHeap
+from romancy.worker.figures import collect_gauges
+from romancy.worker.finder import Claimer
+from romancy.worker.telling import HookDispatcher
+from romancy.worker.unanswered import owned_starts
+from romancy.worker.upkeep import Maintenance
 from romancy.worker.worker import Worker, WorkerOptions
 
 if TYPE_CHECKING:
     from romancy.api.watch import Watcher
-    from romancy.ingress.asgi import More
+    from romancy.ingress.asgi import ExtraRoutes
     from romancy.store.port import Store
 
 Guard: TypeAlias = Literal["raise", "warn", "off"]
@@ -59,7 +59,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 _log = logging.getLogger("romancy.http")
-_HEALTH = 5.0
+_HEALTH_CHECK_TIMEOUT = 5.0
 """Seconds that a health check waits for the database."""
 
 
@@ -156,23 +156,23 @@ class App(Client):
         }
         self._configure(given, workflows, clock, ids)
         self._worker: Worker | None = None
-        self._finder: Finder | None = None
-        self._upkeep: Upkeep | None = None
+        self._claimer: Claimer | None = None
+        self._maintenance: Maintenance | None = None
         self._relays: list[Relay] = []
-        self._batches: Batches | None = None
-        self._with_heart = True
+        self._bulk_actions: BulkActionRunner | None = None
+        self._with_heartbeat = True
         self._reserved = 0
         self._http: ASGIApp | None = None
         self._visitors = Visitors()  # pyright: ignore[reportIncompatibleVariableOverride]
         self._watcher: Watcher | None = None
-        self._asking: asyncio.Task[bool] | None = None
+        self._readiness_probe: asyncio.Task[bool] | None = None
         """Asks the database whether it answers."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve as an ASGI application: events in, health out. Needs `romancy[http]`."""
         if self._http is None:
             settings = self._http_settings()
-            self._http = open_http(self, settings, self._clock, partial(self._for_operators, settings))
+            self._http = open_http(self, settings, self._clock, partial(self._build_extra_routes, settings))
         await self._http(scope, receive, send)
 
     def _http_settings(self) -> HTTPSettings:
@@ -187,14 +187,14 @@ class App(Client):
         """
         return open_guarded(inner, role, self, self._http_settings(), self._clock)
 
-    def _for_operators(self, settings: HTTPSettings) -> More:
+    def _build_extra_routes(self, settings: HTTPSettings) -> ExtraRoutes:
         """The API and the viewer."""
         api = load_extra("romancy.api.mount", needs="starlette", extra="http", what="HTTP")
         viewer = load_extra("romancy.viewer.routes", needs="jinja2", extra="http", what="The viewer")
         manager = DatabaseManager(self)
         self._watcher = api.watcher_of(self)
         pages = viewer.routes(manager, clock=self._clock, settings=settings)
-        more: More = api.mount(manager, pages, settings, self._clock, self._watcher)
+        more: ExtraRoutes = api.mount(manager, pages, settings, self._clock, self._watcher)
         return more
 
     def _end_streams(self) -> None:
@@ -204,22 +204,24 @@ class App(Client):
 
     async def ready(self) -> str | None:
         """None while this app can do its work; otherwise why it cannot."""
-        if self._opened is None or self._worker is None or self._finder is None:
+        if self._open_store is None or self._worker is None or self._claimer is None:
             return "the app is not running"
-        if self._asking is None:  # one question at a time, however often and by whomever this is asked
-            self._asking = asyncio.get_running_loop().create_task(self._ask(self._opened), name="romancy-ready")
-        asking = self._asking
-        await asyncio.wait({asking}, timeout=_HEALTH)
-        if not asking.done():
-            _log.warning("not ready: the database has not answered for %g s", _HEALTH)
+        if self._readiness_probe is None:  # one question at a time, however often and by whomever this is asked
+            self._readiness_probe = asyncio.get_running_loop().create_task(
+                self._probe_database(self._open_store), name="romancy-ready"
+            )
+        probe = self._readiness_probe
+        await asyncio.wait({probe}, timeout=_HEALTH_CHECK_TIMEOUT)
+        if not probe.done():
+            _log.warning("not ready: the database has not answered for %g s", _HEALTH_CHECK_TIMEOUT)
             return "the database does not answer"
-        if asking.cancelled() or not asking.result():
+        if probe.cancelled() or not probe.result():
             return "the database cannot be reached; the log says why"
-        if self._worker is None or self._finder is None:
+        if self._worker is None or self._claimer is None:
             return "the app is not running"
-        return self._worker.committer.trouble or self._finder.stalled()
+        return self._worker.committer.problem or self._claimer.stalled()
 
-    async def _ask(self, store: Store) -> bool:
+    async def _probe_database(self, store: Store) -> bool:
         try:
             await store.workers()
         except StoreError as error:
@@ -230,31 +232,31 @@ class App(Client):
         else:
             return True
         finally:
-            self._asking = None
+            self._readiness_probe = None
         return False
 
-    async def _stop_asking(self) -> None:
-        asking, self._asking = self._asking, None
-        if asking is not None:
-            asking.cancel()
-            await asyncio.wait({asking})
+    async def _stop_readiness_probe(self) -> None:
+        probe, self._readiness_probe = self._readiness_probe, None
+        if probe is not None:
+            probe.cancel()
+            await asyncio.wait({probe})
 
-    def figures(self) -> list[Figure]:
+    def metrics(self) -> list[Metric]:
         """What this process counts, for `GET /metrics`."""
-        worker, finder, upkeep = self._worker, self._finder, self._upkeep
-        running = worker is not None and finder is not None and upkeep is not None
+        worker, claimer, maintenance = self._worker, self._claimer, self._maintenance
+        running = worker is not None and claimer is not None and maintenance is not None
         return [
             build_info(kind_of(self._options["database"])),
             gauge("romancy_up", "1 while the app runs, 0 before and after.", int(running)),
-            *(figures_of(worker, finder, upkeep) if worker and finder and upkeep else ()),
-            *self._tally.figures(self._clock.now()),
+            *(collect_gauges(worker, claimer, maintenance) if worker and claimer and maintenance else ()),
+            *self._metrics.collect(self._clock.now()),
         ]
 
-    async def refresh_figures(self) -> None:
+    async def refresh_metrics(self) -> None:
         """Ask the database what `figures()` cannot know: once in 5 s at most, for a second at most, and never failing."""
-        worker, finder = self._worker, self._finder
-        if worker is not None and finder is not None and worker.loop is asyncio.get_running_loop():
-            await finder.count_queue()
+        worker, claimer = self._worker, self._claimer
+        if worker is not None and claimer is not None and worker.loop is asyncio.get_running_loop():
+            await claimer.count_queue()
 
     # --- life
 
@@ -270,8 +272,8 @@ class App(Client):
             await self._stop()
             raise
 
-    def _goes_on(self, instance_id: str) -> bool:
-        return self._worker is not None and self._worker.has(instance_id)
+    def _is_resumed_here(self, instance_id: str) -> bool:
+        return self._worker is not None and self._worker.is_cached(instance_id)
 
     async def _start_worker(self) -> None:
         assert self._committer is not None
@@ -282,36 +284,40 @@ class App(Client):
             self._worker_options(),
             clock=self._clock,
             ids=self._ids,
-            alarms=self._alarms(),
+            timers=self._make_timers(),
             app=self,
-            on_ended=self._ended,
-            teller=Teller(self._options["hooks"]) if self._options["hooks"] else None,
+            on_ended=self._on_ended,
+            dispatcher=HookDispatcher(self._options["hooks"]) if self._options["hooks"] else None,
             crash_point=self._crash_point,
         )
-        self._finder = Finder(self._worker)
-        self._upkeep = Upkeep(self._worker, self._finder)
+        self._claimer = Claimer(self._worker)
+        self._maintenance = Maintenance(self._worker, self._claimer)
         self._worker.on_death = self._revive
         for workflow in self._registry.all():
-            self._tally.workflows[workflow.name]  # shown from the start, with zeros: or the first of each would not be seen
+            self._metrics.workflows[
+                workflow.name
+            ]  # shown from the start, with zeros: or the first of each would not be seen
             code = self._registry.code(workflow)
             source = stored_source(workflow.fn)
             about, now = (workflow.name, workflow.version), self._clock.now()
             await self._store.save_source(code, *about, source, now=now)
-            key, card = card_key(*about), written_card(workflow)
+            key, card = descriptor_key(*about), write_descriptor(workflow)
             if key is not None and await self._store.source(key) != card:
                 await self._store.save_source(key, *about, card, now=now, replace=True)
         handlers = [(one.name, one.version, one.event_handler) for one in self._registry.all()]
         await self._store.save_handlers(handlers, now=self._clock.now())
-        await self._upkeep.start(heart=self._with_heart)
-        self._finder.start()
+        await self._maintenance.start(heartbeat=self._with_heartbeat)
+        self._claimer.start()
         self._start_relays(self._worker)
-        self._batches = DatabaseManager(self).batches(self._worker.id, every=2 * self._options["poll_interval"])
-        if self._with_heart:
-            self._batches.start()
+        self._bulk_actions = DatabaseManager(self).bulk_action_runner(
+            self._worker.id, every=2 * self._options["poll_interval"]
+        )
+        if self._with_heartbeat:
+            self._bulk_actions.start()
 
     def _start_relays(self, worker: Worker) -> None:
         options = self._options
-        how = RelayOptions(
+        relay_options = RelayOptions(
             interval=options["outbox_interval"],
             batch_size=options["outbox_batch_size"],
             lease=options["lease_timeout"],
@@ -322,28 +328,28 @@ class App(Client):
                 name,
                 broker,
                 self._store,
-                how,
+                relay_options,
                 claimant=worker.id,
                 clock=self._clock,
-                ring=worker.alarms.at,
-                tally=self._tally,
+                schedule=worker.timers.schedule,
+                metrics=self._metrics,
             )
             for name, broker in self._brokers.items()
             if options["outbox_relay"]
         ]
-        worker.on_put_out = self._put_out
+        worker.on_outbox_enqueued = self._on_outbox_enqueued
         for relay in self._relays:
             relay.start()
 
-    def _put_out(self) -> None:
+    def _on_outbox_enqueued(self) -> None:
         for relay in self._relays:
-            relay.look()
+            relay.poll_soon()
 
-    def _jam(self) -> Jam | None:
-        return None if self._worker is None else self._worker.jam()
+    def _concurrency_stall(self) -> ConcurrencyStall | None:
+        return None if self._worker is None else self._worker.concurrency_stall()
 
-    def _alarms(self) -> Alarms:
-        return Alarms(self._clock.now)
+    def _make_timers(self) -> TimerHeap:
+        return TimerHeap(self._clock.now)
 
     def _worker_options(self) -> WorkerOptions:
         options = self._options
@@ -367,13 +373,13 @@ class App(Client):
             audit_retention=options["audit_retention"],
             archive_history=options["archive_history"],
             brokers=tuple(self._brokers),
-            decodes=(options["codec"] or PLAIN).fingerprint(),
+            codec_fingerprint=(options["codec"] or NO_CODEC).fingerprint(),
             default_retry=options["default_retry"],
         )
 
     def _revive(self) -> None:
-        if self._worker is not None and self._upkeep is not None:
-            self._worker.spawn(self._upkeep.revive())
+        if self._worker is not None and self._maintenance is not None:
+            self._worker.spawn(self._maintenance.revive())
 
     async def shutdown(self) -> None:
         """Stop claiming, let running activities finish within `shutdown_timeout`, and release the rest at once."""
@@ -381,23 +387,23 @@ class App(Client):
 
     async def _stop(self) -> None:
         self._end_streams()
-        await self._stop_asking()
+        await self._stop_readiness_probe()
         worker, self._worker = self._worker, None
         if worker is not None:
-            assert self._finder is not None
-            assert self._upkeep is not None
+            assert self._claimer is not None
+            assert self._maintenance is not None
             worker.stopping = True
-            await self._stop_batches()
-            await self._finder.stop()
+            await self._stop_bulk_actions()
+            await self._claimer.stop()
             deadline = monotonic() + self._options["shutdown_timeout"]
             relays, self._relays = self._relays, []
             for relay in relays:
-                relay.hold()
+                relay.stop_claiming()
             await worker.stop()
             await asyncio.gather(*(relay.stop(deadline - monotonic()) for relay in relays))
-            await self._upkeep.stop()
-            if worker.teller is not None:
-                await worker.teller.close(max(deadline - monotonic(), 1.0))
+            await self._maintenance.stop()
+            if worker.hook_dispatcher is not None:
+                await worker.hook_dispatcher.close(max(deadline - monotonic(), 1.0))
             await self._release(worker)
         await super()._stop()
 
@@ -411,33 +417,33 @@ class App(Client):
         except Exception:
             _log.exception("what this worker owns could not be given back, others take it when its lease has run out")
 
-    async def _stop_batches(self) -> None:
-        batches, self._batches = self._batches, None
-        if batches is not None:
-            await batches.stop()
+    async def _stop_bulk_actions(self) -> None:
+        bulk_actions, self._bulk_actions = self._bulk_actions, None
+        if bulk_actions is not None:
+            await bulk_actions.stop()
 
     async def _die(self) -> None:
         """Stop as `kill -9` would: nothing more is written, nothing is released. Who waits for a result goes on waiting."""
         worker, self._worker = self._worker, None
-        store, self._opened = self._opened, None
+        store, self._open_store = self._open_store, None
         if store is None:
             return
         assert self._committer is not None
-        store.on_foreign_commit = None
-        await self._stop_asking()
-        await self._stop_batches()
+        store.on_remote_commit = None
+        await self._stop_readiness_probe()
+        await self._stop_bulk_actions()
         await self._committer.abandon()
         if worker is not None:
-            assert self._finder is not None
-            assert self._upkeep is not None
+            assert self._claimer is not None
+            assert self._maintenance is not None
             relays, self._relays = self._relays, []
             for relay in relays:
                 await relay.abandon()
-            await self._finder.stop()
+            await self._claimer.stop()
             await worker.abandon()
-            await self._upkeep.stop()
-            if worker.teller is not None:
-                await worker.teller.abandon()
+            await self._maintenance.stop()
+            if worker.hook_dispatcher is not None:
+                await worker.hook_dispatcher.abandon()
         await store.close()
 
     # --- workflows
@@ -464,7 +470,7 @@ class App(Client):
         args, kwargs = read_input(workflow, input)
         handle = await self.start_workflow(workflow.with_options(instance_id=instance_id), *args, **kwargs)
         if actor:
-            await self._note(actor, "start", [(handle.instance_id, workflow.name)])
+            await self._record_audit(actor, "start", [(handle.instance_id, workflow.name)])
         return handle
 
     @overload
@@ -473,79 +479,79 @@ class App(Client):
     async def start_workflow(self, wf: str | WorkflowRef, /, *args: Any, **kwargs: Any) -> WorkflowHandle[Any]: ...
     async def start_workflow(self, wf: Any, /, *args: Any, **kwargs: Any) -> WorkflowHandle[Any]:
         """Start a workflow; it runs here at once if there is room. As `Client.start_workflow` otherwise."""
-        committer, worker = self._write(), self._worker
+        committer, worker = self._require_committer(), self._worker
         here = worker is not None and worker.room > self._reserved
         owner = worker.id if worker is not None and here else None
         create, workflow = self._creation(wf, args, kwargs, owner)
         assert workflow is not None
         # Begun by the answer, not after the await: a caller that goes away meanwhile must not leave it ours and never begun.
-        written = committer.submit(create, partial(self._created, create, workflow, worker if here else None))
+        written = committer.submit(create, partial(self._on_created, create, workflow, worker if here else None))
         self._reserved += here
         if worker is not None and here:
-            worker.unanswered.ask([create.instance_id])
+            worker.pending_writes.begin([create.instance_id])
         answer = await written
         if isinstance(answer, Existing):
-            check_same(create, answer, workflow, hidden=self._hides)
+            check_same_start(create, answer, workflow, hidden=self._hides_payloads)
         return self._handle(create.instance_id, workflow)
 
-    def _created(
-        self, create: Create, workflow: Workflow[..., Any], worker: Worker | None, answer: Answer | StoreError
+    def _on_created(
+        self, create: CreateInstance, workflow: Workflow[..., Any], worker: Worker | None, answer: WriteResult | StoreError
     ) -> None:
         if worker is not None:
             self._reserved -= 1
-            worker.unanswered.answered([create.instance_id])
+            worker.pending_writes.end([create.instance_id])
         if not isinstance(answer, Applied):
             return
         if worker is None:
-            if self._finder is not None:
-                self._finder.look()
+            if self._claimer is not None:
+                self._claimer.poll_soon()
         elif worker.id == create.owner and not worker.stopping:
             worker.begin(create, workflow)
         # else the worker changed meanwhile: whoever looks next finds the instance without an owner
 
-    def _starts_of(self, event: Event, now: int) -> tuple[Create, ...]:
+    def _starts_of(self, event: Event, now: int) -> tuple[CreateInstance, ...]:
         worker = self._worker
         owner = worker.id if worker is not None and worker.room > self._reserved else None
         return starts_of(self._registry, event, self._ids, now=now, owner=owner)
 
-    def _saying(self, starts: Starts) -> None:
+    def _on_submitted(self, starts: Starts) -> None:
         if self._worker is not None:
-            self._worker.unanswered.ask(begun_by(chain(*starts)))
+            self._worker.pending_writes.begin(owned_starts(chain(*starts)))
 
-    def _said(self, starts: Starts, answer: Answer | StoreError) -> None:
+    def _on_emitted(self, starts: Starts, answer: WriteResult | StoreError) -> None:
         if self._worker is None:
             return
-        self._worker.unanswered.answered(begun_by(chain(*starts)))
+        self._worker.pending_writes.end(owned_starts(chain(*starts)))
         if isinstance(answer, Applied | Accepted):
-            self._worker.spread(answer, [*chain(*starts)])
+            self._worker.propagate(answer, [*chain(*starts)])
 
     def _runs_here(self, instance_id: str) -> bool:
-        return self._worker is not None and self._worker.has(instance_id)
+        return self._worker is not None and self._worker.is_cached(instance_id)
 
-    def _ended(self, instance_id: str, status: Status, ending: Ending) -> None:
+    def _on_ended(self, instance_id: str, status: Status, ending: Ending) -> None:
         if self._results is not None:
-            self._results.ended(instance_id, status, ending)
+            self._results.on_ended(instance_id, status, ending)
 
-    def _heard(self) -> None:
-        super()._heard()
-        if self._finder is not None:
-            self._finder.look()
-        self._put_out()
+    def _on_notified(self) -> None:
+        super()._on_notified()
+        if self._claimer is not None:
+            self._claimer.poll_soon()
+        self._on_outbox_enqueued()
 
-    def _batch_begun(self) -> None:
-        if self._batches is not None:
-            self._batches.look()
+    def _on_bulk_action_added(self) -> None:
+        if self._bulk_actions is not None:
+            self._bulk_actions.wake()
 
-    def _requested(self, instance_id: str, kind: RequestKind) -> None:
-        self._tally.requests[kind] += 1
-        worker, finder = self._worker, self._finder
-        if worker is None or finder is None:
+    def _on_requested(self, instance_id: str, kind: ControlKind) -> None:
+        self._metrics.requests[kind] += 1
+        worker, claimer = self._worker, self._claimer
+        if worker is None or claimer is None:
             return
-        if kind is RequestKind.TERMINATE:
+        if kind is ControlKind.TERMINATE:
             worker.forget(instance_id)
             if self._results is not None:
-                self._results.ended(instance_id, Status.TERMINATED, Ending())
-        elif kind is RequestKind.PAUSE and worker.parked(instance_id):
+                self._results.on_ended(instance_id, Status.TERMINATED, Ending())
+        elif kind is ControlKind.PAUSE and worker.is_parked(instance_id):
             worker.forget(instance_id)
-        elif not worker.nudge(instance_id):
-            finder.look()
+        elif not worker.wake_for_inbox(instance_id):
+            claimer.poll_soon()

@@ -27,7 +27,7 @@ _SESSION = 12 * 3600 * MICROS
 _LONGEST_NAME = 200
 
 
-class Role(StrEnum):
+class CallerRole(StrEnum):
     """What a caller may do."""
 
     ADMIN = "admin"
@@ -87,7 +87,7 @@ class Caller:
 
     name: str
     """As the record of what was done says."""
-    role: Role
+    role: CallerRole
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +109,7 @@ class Visitors:
     refused: int = 0
     """Events that came from elsewhere, and had to be refused because there is no `auth`."""
 
-    def note(self, client: object) -> None:
+    def record_refusal(self, client: object) -> None:
         """An event was refused; the first is logged."""
         self.refused += 1
         if self.refused == 1:
@@ -127,7 +127,7 @@ AuthOption: TypeAlias = Sequence[Token] | Decide | Literal["open"]
 
 
 @dataclass(frozen=True, slots=True)
-class Open:
+class OpenAccess:
     """Said in so many words: events are taken from every machine, and nothing else is."""
 
 
@@ -168,14 +168,14 @@ def read_decision(decided: Any) -> Caller | None:
     return Caller(str(name)[:_LONGEST_NAME] or f"role {known.value}", known)
 
 
-def read_auth(given: Any) -> Tokens | Decide | Open | None:
+def read_auth(given: Any) -> Tokens | Decide | OpenAccess | None:
     """The option `auth`: tokens, a function, or the text of the environment variable. Raises ValueError."""
-    if given is None or isinstance(given, Tokens | Open):
+    if given is None or isinstance(given, Tokens | OpenAccess):
         return given
     if given == "open":
-        return Open()
+        return OpenAccess()
     if isinstance(given, str):
-        return Tokens(tuple(_from_text(part) for part in given.split(",")))
+        return Tokens(tuple(_parse_token(part) for part in given.split(",")))
     if callable(given):
         return given  # type: ignore[no-any-return]
     if not isinstance(given, Sequence) or not given or not all(isinstance(one, Token) for one in given):
@@ -185,15 +185,15 @@ def read_auth(given: Any) -> Tokens | Decide | Open | None:
     return Tokens(tuple(given))
 
 
-def _from_text(part: str) -> Token:
+def _parse_token(part: str) -> Token:
     role, colon, value = part.strip().partition(":")
     if not colon:
         raise ValueError("in the variable each token is written `role:token`, separated by commas")
     return Token(value, _role(role))
 
 
-def _role(name: Any) -> Role:
+def _role(name: Any) -> CallerRole:
     try:
-        return Role(name)
+        return CallerRole(name)
     except ValueError:
-        raise ValueError(f"a role is one of {', '.join(Role)}") from None
+        raise ValueError(f"a role is one of {', '.join(CallerRole)}") from None

@@ -57,31 +57,31 @@ Brokers: TypeAlias = dict[str, "Broker | str"]
 
 KINDS = {"http": "http", "https": "http", "nats": "nats", "tls": "nats", "kafka": "kafka"}
 """The scheme of an address, and what the broker behind it is called."""
-_WANTED = "give a broker, e.g. HTTPBroker(url), an address (http:, nats: or kafka:), or several of them, by name if you like"
+_USAGE = "give a broker, e.g. HTTPBroker(url), an address (http:, nats: or kafka:), or several of them, by name if you like"
 
 
 def read_brokers(given: Any) -> Brokers:
     """The option `broker`. Raises ValueError, never with what may be a password in it."""
     if isinstance(given, Mapping):
         named: Mapping[Any, Any] = given
-        return {_name(name): _one(broker) for name, broker in named.items()}
+        return {_name(name): _check_broker(broker) for name, broker in named.items()}
     several = list(given) if isinstance(given, list | tuple) else [given]
     found: Brokers = {}
     for broker in several:
-        name = _name_of(_one(broker))
+        name = _name_of(_check_broker(broker))
         if name in found:
             raise ValueError(f"two brokers are called {name!r}; give one another name: HTTPBroker(url, name=...)")
         found[name] = broker
     return found
 
 
-def _one(broker: Any) -> Broker | str:
+def _check_broker(broker: Any) -> Broker | str:
     if isinstance(broker, str):
         _kind(broker)
         return broker
     if isinstance(broker, Broker) and not isinstance(broker, type):
         return broker
-    raise ValueError(_WANTED)
+    raise ValueError(_USAGE)
 
 
 def _name_of(broker: Broker | str) -> str:
@@ -98,4 +98,4 @@ def _kind(address: str) -> str:
     try:
         return KINDS[urlsplit(address).scheme]
     except (KeyError, ValueError):
-        raise ValueError(_WANTED) from None
+        raise ValueError(_USAGE) from None

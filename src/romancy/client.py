@@ -40,27 +40,27 @@ from romancy.model.instance import (
     Error,
     HistoryEntry,
     Instance,
+    InstanceFilter,
     JournalLine,
     Page,
-    Query,
-    Stored,
+    StoredInstance,
     WorkflowResult,
 )
-from romancy.model.operators import Deeded, Jam
+from romancy.model.operators import AuditRow, ConcurrencyStall
 from romancy.model.status import Status
-from romancy.model.transition import Create, Existing, Refused, Request, RequestKind
-from romancy.sending import Sending, page_limit
+from romancy.model.transition import ControlKind, ControlRequest, CreateInstance, Existing, Refused
+from romancy.sending import MessagingClient, page_limit
 from romancy.serde.failure import decode_failure
 from romancy.serde.payload import ValueCodec
-from romancy.using import Using, check_same
+from romancy.using import TransactionalClient, check_same_start
 from romancy.views import (
     attempt_of,
     error_of,
     history_of,
     instance_of,
     journal_of,
-    page_position,
-    token_of,
+    make_page_token,
+    parse_page_token,
     value_of,
 )
 
@@ -74,7 +74,7 @@ _HISTORY_PAGE = 200
 _audit = logging.getLogger("romancy.audit")
 
 
-class Client(Sending):
+class Client(MessagingClient):
     """The same calls as an `App`, without a worker: what it starts runs where an app does.
 
     >>> client = Client("sqlite:///orders.db")  # async with client: await client.start_workflow(...)
@@ -83,7 +83,7 @@ class Client(Sending):
     _visitors: Visitors | None = None
     """Known to an app, which can be served over HTTP."""
 
-    def _jam(self) -> Jam | None:
+    def _concurrency_stall(self) -> ConcurrencyStall | None:
         """What holds every slot for activities in this process; a client has no worker."""
         return None
 
@@ -125,14 +125,14 @@ class Client(Sending):
         cannot be stored.
         """
         create, workflow = self._creation(wf, args, kwargs)
-        answer = await self._write().submit(create)
+        answer = await self._require_committer().submit(create)
         if isinstance(answer, Existing):
-            check_same(create, answer, workflow, hidden=self._hides)
+            check_same_start(create, answer, workflow, hidden=self._hides_payloads)
         return self._handle(create.instance_id, workflow)
 
     def _creation(
         self, wf: Any, args: tuple[Any, ...], kwargs: dict[str, Any], owner: str | None = None
-    ) -> tuple[Create, Workflow[..., Any] | None]:
+    ) -> tuple[CreateInstance, Workflow[..., Any] | None]:
         now = self._clock.now()
         try:
             workflow = self._registry.resolve(wf)
@@ -153,7 +153,9 @@ class Client(Sending):
     _may_start_unknown = True
     """A client may start workflows whose code is elsewhere."""
 
-    def _creation_by_name(self, wf: str | WorkflowRef, args: tuple[Any, ...], kwargs: dict[str, Any], now: int) -> Create:
+    def _creation_by_name(
+        self, wf: str | WorkflowRef, args: tuple[Any, ...], kwargs: dict[str, Any], now: int
+    ) -> CreateInstance:
         name, instance_id = (wf, None) if isinstance(wf, str) else (wf.name, wf.instance_id)
         if args:
             raise ConfigurationError(
@@ -161,7 +163,7 @@ class Client(Sending):
                 "the client the workflow (workflows=[...])."
             )
         raw = ValueCodec(dict[str, Any], what=f"arguments of workflow {name!r}").encode(kwargs)
-        return Create(instance_id or self._ids.instance_id(now), name, "", raw, raw[:0], now)
+        return CreateInstance(instance_id or self._ids.instance_id(now), name, "", raw, raw[:0], now)
 
     def _handle(self, instance_id: str, workflow: Workflow[..., Any] | None) -> WorkflowHandle[Any]:
         return WorkflowHandle(self, instance_id, workflow.result.decode if workflow is not None else value_of)
@@ -181,26 +183,26 @@ class Client(Sending):
 
     # --- in transactions of others
 
-    def using(self, connection: object) -> Using:
+    def using(self, connection: object) -> TransactionalClient:
         """Start workflows and send things in a transaction of yours: they take effect when you commit.
 
         `connection` is a connection or session of SQLAlchemy on the same database, or a connection of asyncpg, psycopg,
         sqlite3, mysqlclient or PyMySQL. Nothing of the engine is locked until you commit. It need not run for this: what is
         started runs where an app does.
         """
-        return Using(self, connection)
+        return TransactionalClient(self, connection)
 
     # --- looking
 
     async def get_instance(self, instance_id: str, *, generation: int | None = None) -> Instance | None:
         """One instance, as it is or as it was in an earlier generation; None if there is no such."""
         stored = await self._store.get(instance_id, generation)
-        return None if stored is None else (await self._views([stored]))[0]
+        return None if stored is None else (await self._to_instances([stored]))[0]
 
-    async def _views(self, found: Sequence[Stored]) -> list[Instance]:
+    async def _to_instances(self, found: Sequence[StoredInstance]) -> list[Instance]:
         return [instance_of(stored, await self._blocked_reason(stored)) for stored in found]
 
-    async def _blocked_reason(self, stored: Stored) -> Error | None:
+    async def _blocked_reason(self, stored: StoredInstance) -> Error | None:
         if stored.row.status is not Status.BLOCKED:
             return None
         journal = await self._store.journal(stored.row.instance_id)
@@ -213,7 +215,7 @@ class Client(Sending):
         error = await self._blocked_reason(stored) or error_of(stored.error)
         return WorkflowResult(instance_id, stored.row.status, value_of(stored.output), error)
 
-    async def _require(self, instance_id: str) -> Stored:
+    async def _require(self, instance_id: str) -> StoredInstance:
         stored = await self._store.get(instance_id)
         if stored is None:
             raise _not_found(instance_id)
@@ -232,16 +234,16 @@ class Client(Sending):
         page_token: str | None = None,
     ) -> Page[Instance]:
         """Instances, newest first. Name and id match in part; `input` as in `find_instances`."""
-        query = Query(
-            status=_statuses(status),
+        query = InstanceFilter(
+            status=_check_statuses(status),
             workflow=workflow_name,
             instance_id=instance_id,
-            created_after=_when("created_after", created_after),
-            created_before=_when("created_before", created_before),
-            before=page_position(page_token) if page_token is not None else None,
+            created_after=_check_datetime("created_after", created_after),
+            created_before=_check_datetime("created_before", created_before),
+            before=parse_page_token(page_token) if page_token is not None else None,
             limit=page_limit(limit),
         )
-        return await (self._page(query) if input is None else self._search(query, _filters(input)))
+        return await (self._page(query) if input is None else self._search(query, _check_filters(input)))
 
     async def find_instances(self, input: Mapping[str, Any], **filters: Any) -> Page[Instance]:
         """Instances whose arguments have these values: `{"customer.id": "c1", "items.0.sku": "x"}`.
@@ -252,28 +254,28 @@ class Client(Sending):
         """
         return await self.list_instances(input=input, **filters)
 
-    async def _page(self, query: Query) -> Page[Instance]:
+    async def _page(self, query: InstanceFilter) -> Page[Instance]:
         found = await self._store.list(replace(query, limit=query.limit + 1))
         items = found[: query.limit]
-        token = token_of(items[-1].row.created_at, items[-1].row.instance_id) if len(found) > query.limit else None
-        return Page(await self._views(items), token)
+        token = make_page_token(items[-1].row.created_at, items[-1].row.instance_id) if len(found) > query.limit else None
+        return Page(await self._to_instances(items), token)
 
-    async def _search(self, query: Query, wanted: Mapping[str, Any]) -> Page[Instance]:
-        hits: list[Stored] = []
-        before, looked = query.before, 0
-        while looked < _SCAN_LIMIT:
+    async def _search(self, query: InstanceFilter, criteria: Mapping[str, Any]) -> Page[Instance]:
+        hits: list[StoredInstance] = []
+        before, scanned = query.before, 0
+        while scanned < _SCAN_LIMIT:
             found = await self._store.list(replace(query, before=before, limit=_SCAN_WINDOW))
             for stored in found:
-                looked += 1
+                scanned += 1
                 before = (stored.row.created_at, stored.row.instance_id)
-                if input_matches(value_of(stored.input), wanted):
+                if input_matches(value_of(stored.input), criteria):
                     hits.append(stored)
                     if len(hits) == query.limit:
-                        return Page(await self._views(hits), token_of(*before))
+                        return Page(await self._to_instances(hits), make_page_token(*before))
             if len(found) < _SCAN_WINDOW:
-                return Page(await self._views(hits))
+                return Page(await self._to_instances(hits))
         assert before is not None
-        return Page(await self._views(hits), token_of(*before))
+        return Page(await self._to_instances(hits), make_page_token(*before))
 
     async def history(self, instance_id: str, *, generation: int | None = None) -> AsyncIterator[HistoryEntry]:
         """What happened in an instance so far, in order: in its generation now, or in an archived one."""
@@ -305,60 +307,62 @@ class Client(Sending):
 
         Raises `WorkflowNotCancellableError` after the end, `WorkflowNotFoundError` for an unknown id.
         """
-        await self._steer(instance_id, RequestKind.CANCEL, reason, actor)
+        await self._submit_audited_request(instance_id, ControlKind.CANCEL, reason, actor)
 
     async def pause_workflow(self, instance_id: str, reason: str | None = None, *, actor: str | None = None) -> None:
         """Let nothing new start in an instance until it is resumed; running attempts finish."""
-        await self._steer(instance_id, RequestKind.PAUSE, reason, actor)
+        await self._submit_audited_request(instance_id, ControlKind.PAUSE, reason, actor)
 
     async def resume_workflow(self, instance_id: str, *, actor: str | None = None) -> None:
         """Let a paused instance go on; a blocked one is tried again."""
-        await self._steer(instance_id, RequestKind.RESUME, None, actor)
+        await self._submit_audited_request(instance_id, ControlKind.RESUME, None, actor)
 
     async def terminate_workflow(self, instance_id: str, reason: str | None = None, *, actor: str | None = None) -> None:
         """End an instance at once, without compensation."""
-        await self._steer(instance_id, RequestKind.TERMINATE, reason, actor)
+        await self._submit_audited_request(instance_id, ControlKind.TERMINATE, reason, actor)
 
     async def retry_workflow(self, instance_id: str, *, actor: str | None = None) -> None:
         """Run a failed instance again from where it failed, with the code of now; what was compensated runs again."""
-        await self._steer(instance_id, RequestKind.RETRY, None, actor)
+        await self._submit_audited_request(instance_id, ControlKind.RETRY, None, actor)
 
-    async def _steer(self, instance_id: str, kind: RequestKind, reason: str | None, actor: str | None) -> None:
+    async def _submit_audited_request(
+        self, instance_id: str, kind: ControlKind, reason: str | None, actor: str | None
+    ) -> None:
         """Ask something of an instance, and write down who did."""
-        actor = actor or self._program()
-        await self._request(instance_id, kind, reason, actor, audited=True)
+        actor = actor or self._default_actor()
+        await self._submit_request(instance_id, kind, reason, actor, audited=True)
         _audit.info("%s by %r: %r %r", kind.value, actor, instance_id, reason or "")
 
-    def _program(self) -> str:
+    def _default_actor(self) -> str:
         """Who steers where nobody is named: this program."""
         return f"{self._options['service_name'] or 'program'}@{socket.gethostname()}"
 
-    async def _note(self, actor: str, deed: str, lines: Iterable[tuple[str | None, str]]) -> None:
+    async def _record_audit(self, actor: str, action: str, lines: Iterable[tuple[str | None, str]]) -> None:
         """Write down who did what. What was done is done: that it cannot be written down does not undo it."""
         now = self._clock.now()
-        rows = [Deeded(0, now, actor, deed, instance_id, detail) for instance_id, detail in lines]
+        rows = [AuditRow(0, now, actor, action, instance_id, detail) for instance_id, detail in lines]
         for row in rows:  # as literals: no line breaks of strangers
-            _audit.info("%s by %r: %r %r", deed, actor, row.instance_id, row.detail)
+            _audit.info("%s by %r: %r %r", action, actor, row.instance_id, row.detail)
         try:
             if rows:
-                await self._store.note_deeds(rows)
+                await self._store.add_audit(rows)
         except StoreError as error:
-            _audit.warning("%s by %r could not be written into the database: %s", deed, actor, error)
+            _audit.warning("%s by %r could not be written into the database: %s", action, actor, error)
 
-    async def _request(
-        self, instance_id: str, kind: RequestKind, reason: str | None, by: str, *, audited: bool = False
+    async def _submit_request(
+        self, instance_id: str, kind: ControlKind, reason: str | None, by: str, *, audited: bool = False
     ) -> None:
-        request = Request(instance_id, kind, self._clock.now(), reason, by, audited)
-        answer = await self._write().submit(request, partial(self._said, ()))
+        request = ControlRequest(instance_id, kind, self._clock.now(), reason, by, audited)
+        answer = await self._require_committer().submit(request, partial(self._on_emitted, ()))
         if isinstance(answer, Refused):
             raise _refusal(instance_id, kind, answer.status)
-        self._requested(instance_id, kind)
+        self._on_requested(instance_id, kind)
 
-    def _requested(self, instance_id: str, kind: RequestKind) -> None:
+    def _on_requested(self, instance_id: str, kind: ControlKind) -> None:
         """A request is durable."""
 
-    def _batch_begun(self) -> None:
-        """There is a deed to do for many instances: an app does it."""
+    def _on_bulk_action_added(self) -> None:
+        """There is an effect to do for many instances: an app does it."""
 
     # --- results
 
@@ -383,13 +387,13 @@ class Client(Sending):
                 raise CodecError(not_decoded(f"The end of {instance_id}", raw))
         if status is Status.COMPLETED:
             return output if output is not None else b"null"
-        raise await self._failure(instance_id, status, error)
+        raise await self._build_failure(instance_id, status, error)
 
     async def _await_end(self, instance_id: str, future: asyncio.Future[Any], timeout: Duration | None) -> Any:
         # Not while a test restarts it: then the future is answered by the first look afterwards.
-        restarting = self._opened is None
+        restarting = self._open_store is None
         if self._results is not None and not restarting and not self._runs_here(instance_id):
-            self._results.look_for(instance_id)
+            self._results.check_soon(instance_id)
         if timeout is None:
             return await future
         seconds = micros(timeout, "The timeout given to result()") / MICROS
@@ -402,16 +406,16 @@ class Client(Sending):
         """The end of this instance will be heard of in this process."""
         return False
 
-    async def _failure(self, instance_id: str, status: Status, raw: bytes | None) -> Exception:
+    async def _build_failure(self, instance_id: str, status: Status, raw: bytes | None) -> Exception:
         cause = decode_failure(raw) if raw is not None else None
-        told = error_of(raw)
+        info = error_of(raw)
         if status is Status.CANCELLED:
-            detail = f": {told.message}" if told is not None and told.message else ""
+            detail = f": {info.message}" if info is not None and info.message else ""
             return WorkflowCancelledError(f"{instance_id} was cancelled{detail}.")
         if status is Status.TERMINATED:
             return WorkflowTerminatedError(f"{instance_id} was terminated by an operator.")
         kind = WorkflowTimeoutError if isinstance(cause, WorkflowTimeoutError) else WorkflowFailedError
-        what = f": {told.type.rpartition('.')[2]}: {told.message}" if told is not None else ""
+        what = f": {info.type.rpartition('.')[2]}: {info.message}" if info is not None else ""
         error = kind(f"{instance_id} failed{what}")
         error.__cause__ = cause
         return error
@@ -421,34 +425,34 @@ def _not_found(instance_id: str) -> WorkflowNotFoundError:
     return WorkflowNotFoundError(f"There is no instance {instance_id!r} in this database.")
 
 
-def _refusal(instance_id: str, kind: RequestKind, status: Status | None) -> Exception:
+def _refusal(instance_id: str, kind: ControlKind, status: Status | None) -> Exception:
     if status is None:
         return _not_found(instance_id)
-    if kind is RequestKind.CANCEL:
+    if kind is ControlKind.CANCEL:
         why = "it is compensating after a failure" if status is Status.COMPENSATING else f"it is {status.value}"
         return WorkflowNotCancellableError(f"{instance_id} cannot be cancelled: {why}.")
     return InvalidWorkflowStateError(f"{instance_id} is {status.value}: {_REFUSALS[kind]}")
 
 
 _REFUSALS = {
-    RequestKind.PAUSE: "only an instance that runs or waits can be paused.",
-    RequestKind.RESUME: "only a paused or blocked instance can be resumed.",
-    RequestKind.TERMINATE: "it has ended already.",
-    RequestKind.RETRY: "only a failed instance can be retried, after its compensation.",
+    ControlKind.PAUSE: "only an instance that runs or waits can be paused.",
+    ControlKind.RESUME: "only a paused or blocked instance can be resumed.",
+    ControlKind.TERMINATE: "it has ended already.",
+    ControlKind.RETRY: "only a failed instance can be retried, after its compensation.",
 }
 
 
-def _statuses(status: Status | str | Sequence[Status | str] | None) -> tuple[Status, ...]:
+def _check_statuses(status: Status | str | Sequence[Status | str] | None) -> tuple[Status, ...]:
     if status is None:
         return ()
-    wanted = (status,) if isinstance(status, str) else tuple(status)
+    given = (status,) if isinstance(status, str) else tuple(status)
     try:
-        return tuple(Status(one) for one in wanted)
+        return tuple(Status(one) for one in given)
     except ValueError as error:
         raise ConfigurationError(f"status={status!r}: {error}. There are: {', '.join(Status)}.") from error
 
 
-def _when(name: str, when: datetime | None) -> int | None:
+def _check_datetime(name: str, when: datetime | None) -> int | None:
     if when is None:
         return None
     if not isinstance(when, datetime) or when.tzinfo is None:
@@ -456,10 +460,10 @@ def _when(name: str, when: datetime | None) -> int | None:
     return to_micros(when)
 
 
-def _filters(wanted: Mapping[str, Any]) -> Mapping[str, Any]:
-    for path, value in wanted.items():
+def _check_filters(criteria: Mapping[str, Any]) -> Mapping[str, Any]:
+    for path, value in criteria.items():
         if not isinstance(path, str) or not path:
             raise ConfigurationError(f"{path!r} is no path: give dotted names, e.g. 'customer.id' or 'items.0.sku'.")
         if value is not None and not isinstance(value, str | int | float | bool):
             raise ConfigurationError(f"{path!r}: {value!r} cannot be searched for: give a text, number, boolean or None.")
-    return wanted
+    return criteria

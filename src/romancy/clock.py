@@ -16,13 +16,13 @@ MICROS = 1_000_000
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _JUMP = 2 * MICROS
 """A machine's clock that is set by no more than this is followed at once: a correction, a leap second."""
-_LOOK_EVERY = 1 * MICROS
+_CHECK_INTERVAL = 1 * MICROS
 """How often it is seen whether the machine's clock has jumped, at most."""
-_BELIEVED = 60 * MICROS
+_TRUST_AFTER = 60 * MICROS
 """How long a machine's clock must stay where it has jumped to before that counts."""
-_CERTAIN = 3600 * MICROS
+_CERTAIN_AFTER = 3600 * MICROS
 """How long after a jump nothing is deleted."""
-_WAITS = "it counts if it stays there for a minute, and for an hour nothing is deleted"
+_JUMP_CONSEQUENCE = "it counts if it stays there for a minute, and for an hour nothing is deleted"
 
 
 class Clock(Protocol):
@@ -43,26 +43,26 @@ class SystemClock:
     def __init__(self, wall: Callable[[], int] | None = None, steady: Callable[[], int] | None = None) -> None:
         """In nanoseconds, `wall`: the machine's date, since 1970; `steady`: since any moment, without jumps."""
         self._wall = wall or time.time_ns
-        self._steady = steady or _best_steady()
+        self._steady = steady or _find_steady_clock()
         self._lock = threading.Lock()
-        self._led = False
+        self._follows_server = False
         """A server says what the time is."""
         at = self.elapsed()
-        self._offset = self._machine() - at
+        self._offset = self._machine_now() - at
         self._expected = self._offset
         """What the machine's clock was ahead of the steady one when a server was asked."""
-        self._look_at = at + _LOOK_EVERY
+        self._next_check_at = at + _CHECK_INTERVAL
         self._jump: tuple[int, int] | None = None
         """How far the machine's clock has jumped, and since when it has."""
         self._jumped_at: int | None = None
-        self.astray = False
+        self.has_jumped = False
         """The machine's clock has jumped since a server was asked: perhaps the steady one stood still meanwhile."""
 
     def now(self) -> int:
         """Microseconds since 1970, UTC."""
         at = self._steady() // 1000
-        if at >= self._look_at:
-            self._look(at)
+        if at >= self._next_check_at:
+            self._check_jump(at)
         return at + self._offset
 
     def elapsed(self) -> int:
@@ -72,51 +72,51 @@ class SystemClock:
     @property
     def ahead(self) -> int:
         """Microseconds that the machine's clock is ahead of this one."""
-        return self._machine() - self.now()
+        return self._machine_now() - self.now()
 
     @property
-    def certain(self) -> bool:
+    def is_certain(self) -> bool:
         """The date has not jumped lately: what is old may be deleted."""
         self.now()
-        return self._led or self._jumped_at is None or self.elapsed() - self._jumped_at >= _CERTAIN
+        return self._follows_server or self._jumped_at is None or self.elapsed() - self._jumped_at >= _CERTAIN_AFTER
 
-    def follow(self, theirs: int, began: int, ended: int) -> None:
+    def follow_server(self, theirs: int, began: int, ended: int) -> None:
         """A server's clock showed `theirs` some time between two readings of `elapsed`: it counts.
 
         This one is moved no further than it must be: what is less may be the way there and back.
         """
         with self._lock:
             self._offset = min(max(self._offset, theirs - ended), theirs - began)
-            self._led = True
-            self._expected = self._machine() - self.elapsed()
-            self.astray = False
+            self._follows_server = True
+            self._expected = self._machine_now() - self.elapsed()
+            self.has_jumped = False
 
-    def _machine(self) -> int:
+    def _machine_now(self) -> int:
         return self._wall() // 1000
 
-    def _look(self, at: int) -> None:
+    def _check_jump(self, at: int) -> None:
         """See whether the machine's clock still goes as the steady one."""
         with self._lock:
-            self._look_at = at + _LOOK_EVERY
-            if self._led:
-                self.astray = self.astray or abs(self._machine() - self.elapsed() - self._expected) > _JUMP
+            self._next_check_at = at + _CHECK_INTERVAL
+            if self._follows_server:
+                self.has_jumped = self.has_jumped or abs(self._machine_now() - self.elapsed() - self._expected) > _JUMP
             else:
-                self._believe(at, self._machine() - at - self._offset)
+                self._follow_machine(at, self._machine_now() - at - self._offset)
 
-    def _believe(self, at: int, moved: int) -> None:
+    def _follow_machine(self, at: int, moved: int) -> None:
         if abs(moved) <= _JUMP:  # a correction; or it is back where it was
             self._offset += moved
             self._jump = None
         elif self._jump is None or abs(moved - self._jump[0]) > _JUMP:
             self._jump, self._jumped_at = (moved, at), at
-            _log.warning("this machine's clock has jumped by %.3f s: %s", moved / MICROS, _WAITS)
-        elif at - self._jump[1] >= _BELIEVED:
+            _log.warning("this machine's clock has jumped by %.3f s: %s", moved / MICROS, _JUMP_CONSEQUENCE)
+        elif at - self._jump[1] >= _TRUST_AFTER:
             self._offset += moved
             self._jump, self._jumped_at = None, at
             _log.warning("this machine's clock has stayed where it jumped to, %.3f s off: it counts now", moved / MICROS)
 
 
-def _best_steady(system: Any = time) -> Callable[[], int]:
+def _find_steady_clock(system: Any = time) -> Callable[[], int]:
     """A clock of the system that goes on while the machine sleeps, if there is one."""
     for name in ("CLOCK_BOOTTIME", "CLOCK_MONOTONIC"):  # on macOS, the second goes on, and that of `time.monotonic` does not
         if (number := getattr(system, name, None)) is not None:

@@ -7,25 +7,25 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any, Self
 
-from romancy.authoring.context import OWN
+from romancy.authoring.context import CURRENT_TRANSACTION
 from romancy.authoring.registry import Registry
 from romancy.authoring.workflow import Workflow
-from romancy.brokers.addresses import opened
+from romancy.brokers.addresses import make_brokers
 from romancy.clock import Clock, SystemClock
-from romancy.codec import PLAIN
+from romancy.codec import NO_CODEC
 from romancy.core.loop import Run
 from romancy.crash import CrashPoint
 from romancy.errors import InvalidWorkflowStateError, WorkflowIOError
-from romancy.figures import Tally
+from romancy.figures import Metrics
 from romancy.ids import Ids, RandomIds
 from romancy.options import resolve
-from romancy.results import Results
+from romancy.results import CompletionWaiter
 from romancy.store.committer import Committer
-from romancy.store.open import Server, open_store
+from romancy.store.open import ServerOptions, open_store
 from romancy.store.port import Store
 
 
-class Connected:
+class Runtime:
     """Something that has options, a registry of workflows, and a store while it runs."""
 
     def _configure(
@@ -36,26 +36,26 @@ class Connected:
         ids: Ids | None,
     ) -> None:
         self._options = resolve(given)
-        self._brokers = opened(self._options["broker"])
+        self._brokers = make_brokers(self._options["broker"])
         self._registry = Registry(workflows)
         self._clock = clock or SystemClock()
         self._ids = ids or RandomIds()
-        self._tally = Tally()
-        self._inline = False
+        self._metrics = Metrics()
+        self._use_inline_executor = False
         self._crash_point: CrashPoint | None = None
-        self._opened: Store | None = None
-        self._closed: Store | None = None
+        self._open_store: Store | None = None
+        self._unopened_store: Store | None = None
         self._committer: Committer | None = None
-        self._results: Results | None = None
-        self._changing: asyncio.Lock | None = None
+        self._results: CompletionWaiter | None = None
+        self._lifecycle_lock: asyncio.Lock | None = None
         self._on_change: Callable[[], None] | None = None
         """Called when something was written, here or elsewhere."""
 
     async def startup(self) -> None:
         """Connect. Safe to call again while running."""
-        self._changing = self._changing or asyncio.Lock()
-        async with self._changing:
-            if self._opened is None:
+        self._lifecycle_lock = self._lifecycle_lock or asyncio.Lock()
+        async with self._lifecycle_lock:
+            if self._open_store is None:
                 await self._start()
 
     def _new_store(self) -> Store:
@@ -63,23 +63,23 @@ class Connected:
             self._options["database"],
             clock=self._clock,
             auto_migrate=self._options["auto_migrate"],
-            threads="inline" if self._inline else "threads",
+            threads="inline" if self._use_inline_executor else "threads",
             crash=self._crash_point,
-            server=Server(
+            server=ServerOptions(
                 pool_size=self._options["pool_size"],
                 listen_notify=self._options["listen_notify"],
                 listen_dsn=self._options["listen_dsn"],
-                near=self._goes_on,
+                is_resumed_here=self._is_resumed_here,
             ),
-            coder=self._options["codec"] or PLAIN,
+            codec=self._options["codec"] or NO_CODEC,
         )
 
     @property
-    def _hides(self) -> bool:
+    def _hides_payloads(self) -> bool:
         """What is stored is encrypted: it must not be shown in messages."""
-        return (self._options["codec"] or PLAIN).hides
+        return (self._options["codec"] or NO_CODEC).hides
 
-    def _goes_on(self, instance_id: str) -> bool:
+    def _is_resumed_here(self, instance_id: str) -> bool:
         """This process goes on by itself with an instance that is called."""
         return False
 
@@ -90,35 +90,35 @@ class Connected:
     async def _start(self) -> None:
         store = self._new_store()
         await store.open()
-        self._opened = store
+        self._open_store = store
         if self._results is None:
-            self._results = Results(store, self._is_alive)
-        self._results.move_to(store)
-        self._committer = Committer(store, self._tally)
-        self._committer.on_written = self._changed
+            self._results = CompletionWaiter(store, self._is_alive)
+        self._results.switch_store(store)
+        self._committer = Committer(store, self._metrics)
+        self._committer.on_written = self._announce_change
         self._committer.start()
-        store.on_foreign_commit = self._heard
+        store.on_remote_commit = self._on_notified
 
-    def _heard(self) -> None:
+    def _on_notified(self) -> None:
         if self._results is not None:
-            self._results.hear()
-        self._changed()
+            self._results.on_notified()
+        self._announce_change()
 
-    def _changed(self) -> None:
+    def _announce_change(self) -> None:
         if self._on_change is not None:
             self._on_change()
 
     async def shutdown(self) -> None:
         """Disconnect. Safe to call twice."""
-        self._changing = self._changing or asyncio.Lock()
-        async with self._changing:
+        self._lifecycle_lock = self._lifecycle_lock or asyncio.Lock()
+        async with self._lifecycle_lock:
             await self._stop()
 
     async def _stop(self) -> None:
-        if self._opened is None:
+        if self._open_store is None:
             return
-        store, self._opened = self._opened, None
-        store.on_foreign_commit = None
+        store, self._open_store = self._open_store, None
+        store.on_remote_commit = None
         if self._results is not None:
             await self._results.stop()
             self._results = None
@@ -138,28 +138,28 @@ class Connected:
     @property
     def _store(self) -> Store:
         refuse_in_workflow()
-        if self._opened is None:
+        if self._open_store is None:
             raise self._not_running()
-        return self._opened
+        return self._open_store
 
     @property
-    def _store_for_others(self) -> Store:
+    def _transaction_store(self) -> Store:
         """The store, for work on connections of others. It has none of its own if this is not running, and needs none."""
         refuse_in_workflow()
-        if self._opened is not None:
-            return self._opened
-        if self._closed is None:
-            self._closed = self._new_store()
-        return self._closed
+        if self._open_store is not None:
+            return self._open_store
+        if self._unopened_store is None:
+            self._unopened_store = self._new_store()
+        return self._unopened_store
 
     def _not_running(self) -> InvalidWorkflowStateError:
         name = type(self).__name__.lstrip("_")
         return InvalidWorkflowStateError(f"This {name} is not running: use `async with {name}(...)`, or `await startup()`.")
 
-    def _write(self) -> Committer:
+    def _require_committer(self) -> Committer:
         """The committer of a running app."""
-        own = OWN.get()
-        if own is not None and own.shuts_out_writers:
+        transaction = CURRENT_TRANSACTION.get()
+        if transaction is not None and transaction.shuts_out_writers:
             raise InvalidWorkflowStateError(
                 "The session of this activity holds the write lock of the SQLite file: the app cannot write until the "
                 "activity has returned. Say it with ctx (send_event(ctx, ...), publish(ctx, ...)), which commits with the "

@@ -60,14 +60,14 @@ class Histogram:
 
 
 Value: TypeAlias = int | float | Histogram
-Kind: TypeAlias = Literal["counter", "gauge", "histogram"]
+MetricKind: TypeAlias = Literal["counter", "gauge", "histogram"]
 
 
-class Figure(NamedTuple):
+class Metric(NamedTuple):
     """Something that is counted or measured, with a value for each of what its labels tell apart."""
 
     name: str
-    kind: Kind
+    kind: MetricKind
     meaning: str
     labels: tuple[str, ...] = ()
     values: tuple[tuple[tuple[str, ...], Value], ...] = ()
@@ -82,22 +82,22 @@ Values: TypeAlias = Value | Mapping[str, int] | Mapping[str, Value] | Mapping[tu
 """One value, or one for each label; None: it is not known now."""
 
 
-def counter(name: str, meaning: str, values: Values, *labels: str) -> Figure:
+def counter(name: str, meaning: str, values: Values, *labels: str) -> Metric:
     """A figure that only grows."""
-    return Figure(name, "counter", meaning, labels, _rows(values))
+    return Metric(name, "counter", meaning, labels, _labelled_values(values))
 
 
-def gauge(name: str, meaning: str, values: Values, *labels: str) -> Figure:
+def gauge(name: str, meaning: str, values: Values, *labels: str) -> Metric:
     """A figure that goes up and down."""
-    return Figure(name, "gauge", meaning, labels, _rows(values))
+    return Metric(name, "gauge", meaning, labels, _labelled_values(values))
 
 
-def histogram(name: str, meaning: str, values: Values, *labels: str) -> Figure:
+def histogram(name: str, meaning: str, values: Values, *labels: str) -> Metric:
     """A figure that tells how many were how large."""
-    return Figure(name, "histogram", meaning, labels, _rows(values))
+    return Metric(name, "histogram", meaning, labels, _labelled_values(values))
 
 
-def _rows(values: Values) -> tuple[tuple[tuple[str, ...], Value], ...]:
+def _labelled_values(values: Values) -> tuple[tuple[tuple[str, ...], Value], ...]:
     if values is None:
         return ()
     if isinstance(values, Mapping):
@@ -105,7 +105,7 @@ def _rows(values: Values) -> tuple[tuple[tuple[str, ...], Value], ...]:
     return (((), values),)
 
 
-def build_info(database: str) -> Figure:
+def build_info(database: str) -> Metric:
     """What runs here, as labels."""
     what: dict[tuple[str, ...], Value] = {(_version(), platform.python_version(), database): 1}
     return gauge("romancy_build_info", "Always 1: what runs here.", what, "version", "python", "database")
@@ -119,7 +119,7 @@ def _version() -> str:
         return "unknown"
 
 
-class Bounded(dict[str, T]):
+class BoundedDict(dict[str, T]):
     """What is counted for each name, up to a number of names."""
 
     def __init__(self, make: Callable[[], T], most: int) -> None:
@@ -128,19 +128,19 @@ class Bounded(dict[str, T]):
         self._most = most
 
     def __missing__(self, name: str) -> T:
-        label = _shown(name)
+        label = _as_label(name)
         if label not in self and (len(self) - (OTHER in self) >= self._most):
             label = OTHER
         return self.setdefault(label, self._make()) if label not in self else self[label]
 
 
-def _shown(name: str) -> str:
+def _as_label(name: str) -> str:
     """A name as a label can show it: not endless, without control characters and halves of surrogate pairs."""
     cut = name[:_LONGEST].encode("utf-8", "replace").decode()
     return "".join(one if one.isprintable() or one == "\n" or ord(one) > 0x9F else "�" for one in cut)
 
 
-class OfWorkflow:
+class WorkflowMetrics:
     """What is counted for a workflow."""
 
     __slots__ = ("blocked", "ended", "micros", "recurred", "started")
@@ -158,7 +158,7 @@ class OfWorkflow:
         self.micros.add(micros)
 
 
-class OfActivity:
+class ActivityMetrics:
     """What is counted for an activity."""
 
     __slots__ = ("ended", "micros", "retries")
@@ -169,7 +169,7 @@ class OfActivity:
         self.micros = Histogram(_ACTIVITIES)
 
 
-class OfBroker:
+class BrokerMetrics:
     """What is counted for a broker."""
 
     __slots__ = ("dead", "delivered", "failed", "micros", "oldest_at", "waiting")
@@ -185,13 +185,13 @@ class OfBroker:
         self.micros = Histogram(_LAGS)
 
 
-class Tally:
+class Metrics:
     """Everything that an app counts, from its making to the end of the process."""
 
     def __init__(self) -> None:
-        self.workflows = Bounded(OfWorkflow, MOST_WORKFLOWS)
-        self.activities = Bounded(OfActivity, MOST_ACTIVITIES)
-        self.brokers: dict[str, OfBroker] = {}
+        self.workflows = BoundedDict(WorkflowMetrics, MOST_WORKFLOWS)
+        self.activities = BoundedDict(ActivityMetrics, MOST_ACTIVITIES)
+        self.brokers: dict[str, BrokerMetrics] = {}
         self.requests: dict[str, int] = dict.fromkeys(("cancel", "pause", "resume", "terminate", "retry"), 0)
         self.errors: dict[str, int] = dict.fromkeys(("commit", "look", "load", "inbox", "heartbeat", "upkeep", "outbox"), 0)
         self.commit_retries = 0
@@ -210,31 +210,43 @@ class Tally:
         self.messages_sent = 0
         self.messages_received = 0
 
-    def figures(self, now: int) -> list[Figure]:
+    def collect(self, now: int) -> list[Metric]:
         """What was counted, at a time of the engine's clock."""
-        return [*self._of_workflows(), *self._of_activities(), *self._of_talk(), *self._of_work(), *self._of_brokers(now)]
+        return [
+            *self._collect_workflows(),
+            *self._collect_activities(),
+            *self._collect_messaging(),
+            *self._collect_engine(),
+            *self._collect_brokers(now),
+        ]
 
-    def _of_workflows(self) -> list[Figure]:
+    def _collect_workflows(self) -> list[Metric]:
         of, by = self.workflows, "workflow"
         ended: dict[tuple[str, ...], Value] = {(name, how): n for name, one in of.items() for how, n in one.ended.items()}
         return [
-            counter("romancy_workflows_started_total", "Instances that began to run here.", _each(of, "started"), by),
+            counter(
+                "romancy_workflows_started_total", "Instances that began to run here.", _values_by_name(of, "started"), by
+            ),
             counter("romancy_workflows_ended_total", "Instances that ended here.", ended, by, "status"),
-            histogram("romancy_workflow_seconds", "From creation to an end here.", _each(of, "micros"), by),
-            counter("romancy_workflows_recurred_total", "Generations that recurred here.", _each(of, "recurred"), by),
-            counter("romancy_workflows_blocked_total", "Instances that did not fit the code.", _each(of, "blocked"), by),
+            histogram("romancy_workflow_seconds", "From creation to an end here.", _values_by_name(of, "micros"), by),
+            counter(
+                "romancy_workflows_recurred_total", "Generations that recurred here.", _values_by_name(of, "recurred"), by
+            ),
+            counter(
+                "romancy_workflows_blocked_total", "Instances that did not fit the code.", _values_by_name(of, "blocked"), by
+            ),
         ]
 
-    def _of_activities(self) -> list[Figure]:
+    def _collect_activities(self) -> list[Metric]:
         of, by = self.activities, "activity"
         ended: dict[tuple[str, ...], Value] = {(name, how): n for name, one in of.items() for how, n in one.ended.items()}
         return [
             counter("romancy_activities_ended_total", "Activities that ended here.", ended, by, "outcome"),
-            histogram("romancy_activity_seconds", "How long attempts took here.", _each(of, "micros"), by),
-            counter("romancy_activity_retries_total", "Attempts that are repeated.", _each(of, "retries"), by),
+            histogram("romancy_activity_seconds", "How long attempts took here.", _values_by_name(of, "micros"), by),
+            counter("romancy_activity_retries_total", "Attempts that are repeated.", _values_by_name(of, "retries"), by),
         ]
 
-    def _of_talk(self) -> list[Figure]:
+    def _collect_messaging(self) -> list[Metric]:
         return [
             counter("romancy_events_accepted_total", "New events that came in here.", self.events_accepted),
             counter("romancy_events_duplicate_total", "Known events that came in here again.", self.events_duplicate),
@@ -245,7 +257,7 @@ class Tally:
             counter("romancy_requests_total", "What was asked of instances from here.", self.requests, "kind"),
         ]
 
-    def _of_work(self) -> list[Figure]:
+    def _collect_engine(self) -> list[Metric]:
         return [
             histogram("romancy_claim_lag_seconds", "From the time instances were due to their claim.", self.lags, "by"),
             counter(
@@ -268,22 +280,36 @@ class Tally:
             histogram("romancy_loop_lag_seconds", "How long the event loop took to answer.", self.loop_lag),
         ]
 
-    def _of_brokers(self, now: int) -> list[Figure]:
+    def _collect_brokers(self, now: int) -> list[Metric]:
         of, by = self.brokers, "broker"
         if not of:
             return []
         ages = {name: _age(one.oldest_at, now) for name, one in of.items()}
         return [
-            gauge("romancy_outbox_pending", "Events that the broker has not got, counted lately.", _each(of, "waiting"), by),
-            gauge("romancy_outbox_dead", "Events that were given up, counted lately.", _each(of, "dead"), by),
+            gauge(
+                "romancy_outbox_pending",
+                "Events that the broker has not got, counted lately.",
+                _values_by_name(of, "waiting"),
+                by,
+            ),
+            gauge("romancy_outbox_dead", "Events that were given up, counted lately.", _values_by_name(of, "dead"), by),
             gauge("romancy_outbox_oldest_seconds", "Age of the oldest event that the broker has not got.", ages, by),
-            counter("romancy_outbox_delivered_total", "Events that were delivered from here.", _each(of, "delivered"), by),
-            counter("romancy_outbox_failed_total", "Attempts to deliver that failed here.", _each(of, "failed"), by),
-            histogram("romancy_outbox_lag_seconds", "From sending to delivery from here.", _each(of, "micros"), by),
+            counter(
+                "romancy_outbox_delivered_total",
+                "Events that were delivered from here.",
+                _values_by_name(of, "delivered"),
+                by,
+            ),
+            counter(
+                "romancy_outbox_failed_total", "Attempts to deliver that failed here.", _values_by_name(of, "failed"), by
+            ),
+            histogram(
+                "romancy_outbox_lag_seconds", "From sending to delivery from here.", _values_by_name(of, "micros"), by
+            ),
         ]
 
 
-def _each(of: Mapping[str, object], attribute: str) -> dict[str, Value]:
+def _values_by_name(of: Mapping[str, object], attribute: str) -> dict[str, Value]:
     return {name: getattr(one, attribute) for name, one in of.items()}
 
 

@@ -354,7 +354,7 @@ class Hooks:
         return {}
 
 
-TOLD = tuple(name for name in vars(Hooks) if name.startswith("on_"))
+HOOK_METHODS = tuple(name for name in vars(Hooks) if name.startswith("on_"))
 """The methods that are told."""
 HooksOption: TypeAlias = Hooks | Sequence[Hooks]
 

@@ -32,6 +32,6 @@ class RandomIds:
         return os.urandom(4).hex()
 
 
-def chance(size: int) -> bytes:
+def random_bytes(size: int) -> bytes:
     """Bytes that nobody can guess."""
     return os.urandom(size)

@@ -12,32 +12,32 @@ from romancy.model.transition import Ending
 from romancy.store.port import Store
 
 _log = logging.getLogger("romancy")
-_FALLBACK = 1.0
+_POLL_INTERVAL = 1.0
 """Seconds after which the database is asked even if nothing was heard."""
 
 
-class Results:
+class CompletionWaiter:
     """Futures of instances that have not ended."""
 
     def __init__(self, store: Store, is_alive: Callable[[], bool]) -> None:
         self._store = store
         self._is_alive = is_alive
         self._waiting: dict[str, list[asyncio.Future[tuple[Status, Ending] | None]]] = {}
-        self._new: set[str] = set()
+        self._unchecked_ids: set[str] = set()
         """Instances that may have ended before somebody asked."""
-        self._heard = asyncio.Event()
-        self._heard_of_any = False
+        self._check_requested = asyncio.Event()
+        self._must_check_all = False
         self._task: asyncio.Task[None] | None = None
 
     @property
-    def awaited(self) -> bool:
+    def has_waiters(self) -> bool:
         """Somebody waits for an instance to end."""
         return bool(self._waiting)
 
-    def move_to(self, store: Store) -> None:
+    def switch_store(self, store: Store) -> None:
         """Go on with another connection to the same database."""
         self._store = store
-        self.hear()
+        self.on_notified()
 
     def watch(self, instance_id: str) -> asyncio.Future[tuple[Status, Ending] | None]:
         """A future that is done with the instance's end; with None if it is not there any more."""
@@ -55,7 +55,7 @@ class Results:
             if not futures:
                 del self._waiting[instance_id]
 
-    def ended(self, instance_id: str, status: Status, ending: Ending) -> None:
+    def on_ended(self, instance_id: str, status: Status, ending: Ending) -> None:
         """An instance has ended in this process."""
         for future in self._waiting.pop(instance_id, ()):
             if not future.done():
@@ -72,15 +72,15 @@ class Results:
         for instance_id in list(self._waiting):
             self.fail(instance_id, error)
 
-    def look_for(self, instance_id: str) -> None:
+    def check_soon(self, instance_id: str) -> None:
         """Look soon whether it has ended already: once for all that are asked about meanwhile."""
-        self._new.add(instance_id)
-        self._heard.set()
+        self._unchecked_ids.add(instance_id)
+        self._check_requested.set()
 
-    def hear(self) -> None:
+    def on_notified(self) -> None:
         """Somebody else has written: look whether anybody's instance has ended."""
-        self._heard_of_any = True
-        self._heard.set()
+        self._must_check_all = True
+        self._check_requested.set()
 
     async def stop(self) -> None:
         """Stop looking; whoever still waits is told."""
@@ -93,33 +93,33 @@ class Results:
     async def _run(self) -> None:
         while self._waiting:
             try:
-                async with asyncio.timeout(_FALLBACK):
-                    await self._heard.wait()
+                async with asyncio.timeout(_POLL_INTERVAL):
+                    await self._check_requested.wait()
             except TimeoutError:
-                self._heard_of_any = True
-            self._heard.clear()
-            new, self._new = self._new, set()
-            ids = list(self._waiting if self._heard_of_any else new & self._waiting.keys())
-            self._heard_of_any = False
+                self._must_check_all = True
+            self._check_requested.clear()
+            new, self._unchecked_ids = self._unchecked_ids, set()
+            ids = list(self._waiting if self._must_check_all else new & self._waiting.keys())
+            self._must_check_all = False
             store = self._store
             try:
-                await self._look(ids)
+                await self._check(ids)
             except StoreError as error:
-                self._looked_in_vain(store, new, error)
+                self._on_check_failed(store, new, error)
             except Exception as error:  # who waits must not wait in vain
                 _log.exception("looking for instances that have ended failed, will try again")
                 found = StoreError(
                     f"It could not be looked up whether the instance has ended ({type(error).__name__}: {error})."
                 )
                 found.__cause__ = error
-                self._looked_in_vain(store, new, found)
+                self._on_check_failed(store, new, found)
 
-    def _looked_in_vain(self, store: Store, new: set[str], error: StoreError) -> None:
+    def _on_check_failed(self, store: Store, new: set[str], error: StoreError) -> None:
         if store is self._store and self._is_alive():  # else it is asked of the next one
             for instance_id in new:
                 self.fail(instance_id, error)
 
-    async def _look(self, ids: list[str]) -> None:
+    async def _check(self, ids: list[str]) -> None:
         endings = await self._store.endings(ids) if ids else {}
         for instance_id in ids:
             if (ending := endings.get(instance_id)) is not None or instance_id not in endings:

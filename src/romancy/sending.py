@@ -10,28 +10,28 @@ from typing import Any, TypeAlias
 from romancy.authoring.channels import new_message
 from romancy.authoring.events import check_local, new_event, rfc3339
 from romancy.authoring.starting import starts_of
-from romancy.connected import Connected
+from romancy.connected import Runtime
 from romancy.errors import ConfigurationError, StoreError, no_recipient
 from romancy.model.instance import (
     Page,
 )
 from romancy.model.outbox import OutboxEntry
 from romancy.model.talk import AcceptedEvent, Event, Message, Publish, SendTo, SendToGroup, UndeliverableEvent
-from romancy.model.transition import Accept, Accepted, Answer, Create, Post, Refused
+from romancy.model.transition import Accepted, AcceptEvents, CreateInstance, PostMessage, Refused, WriteResult
 from romancy.views import (
+    make_page_token,
     outbox_entry_of,
-    page_position,
-    token_of,
+    parse_page_token,
     undeliverable_of,
 )
 
-Starts: TypeAlias = tuple[tuple[Create, ...], ...]
+Starts: TypeAlias = tuple[tuple[CreateInstance, ...], ...]
 """The instances that each of several events starts."""
-_REQUEUE = 500
+_REQUEUE_LIMIT = 500
 """Events that are requeued in one transaction."""
 
 
-class Sending(Connected):
+class MessagingClient(Runtime):
     """Sends events and messages, and looks at the outbox."""
 
     async def send_event(
@@ -58,56 +58,56 @@ class Sending(Connected):
         )
         now = self._clock.now()
         named = replace(event, id=event.id or self._ids.instance_id(now), time=rfc3339(now))
-        return (await self._accept([named], local=local, brokers=tuple(self._brokers)))[0]
+        return (await self._submit_events([named], local=local, brokers=tuple(self._brokers)))[0]
 
     async def accept_events(self, events: Sequence[Event]) -> list[AcceptedEvent]:
         """Accept events, all of them or none; returns when they are durable and those who wait for them are called.
 
         They come from outside, and are not handed to the brokers.
         """
-        return await self._accept(events)
+        return await self._submit_events(events)
 
-    async def _accept(
+    async def _submit_events(
         self, events: Sequence[Event], *, local: bool = True, brokers: tuple[str, ...] = ()
     ) -> list[AcceptedEvent]:
         now = self._clock.now()
         starts = tuple(self._starts_of(event, now) if local else () for event in events)
         fresh = tuple(self._ids.instance_id(now) for _ in events)
-        accept = Accept(tuple(events), now, starts, fresh, local, brokers)
-        written = self._write().submit(accept, partial(self._said, starts))
-        self._saying(starts)
+        accept = AcceptEvents(tuple(events), now, starts, fresh, local, brokers)
+        written = self._require_committer().submit(accept, partial(self._on_emitted, starts))
+        self._on_submitted(starts)
         answer = await written
         assert isinstance(answer, Accepted)
         if brokers:
-            self._put_out()
+            self._on_outbox_enqueued()
         return list(answer.events)
 
-    def _put_out(self) -> None:
+    def _on_outbox_enqueued(self) -> None:
         """Something is in the outbox, durably."""
 
-    def _starts_of(self, event: Event, now: int) -> tuple[Create, ...]:
+    def _starts_of(self, event: Event, now: int) -> tuple[CreateInstance, ...]:
         return starts_of(self._registry, event, self._ids, now=now, owner=None)
 
-    def _saying(self, starts: Starts) -> None:
+    def _on_submitted(self, starts: Starts) -> None:
         """Something is being said: its answer says which of these instances begin."""
 
-    def _said(self, starts: Starts, answer: Answer | StoreError) -> None:
+    def _on_emitted(self, starts: Starts, answer: WriteResult | StoreError) -> None:
         """Something was said, durably: whoever it called may be here."""
 
     async def publish(self, channel: str, data: Any, *, metadata: Mapping[str, Any] | None = None) -> str:
         """Publish a message to a channel; returns its id when it is durable."""
-        return await self._post(Publish(self._message(channel, data, metadata)))
+        return await self._submit_message(Publish(self._message(channel, data, metadata)))
 
     async def send_to(self, instance_id: str, channel: str, data: Any, *, metadata: Mapping[str, Any] | None = None) -> str:
         """Send a message to one instance; returns its id when it is durable.
 
         Raises `WorkflowNotFoundError` for an unknown id, `InvalidWorkflowStateError` for an instance that has ended.
         """
-        return await self._post(SendTo(self._message(channel, data, metadata), instance_id))
+        return await self._submit_message(SendTo(self._message(channel, data, metadata), instance_id))
 
     async def send_to_group(self, name: str, channel: str, data: Any, *, metadata: Mapping[str, Any] | None = None) -> str:
         """Send a message to each member of a group; returns its id when it is durable."""
-        return await self._post(SendToGroup(self._message(channel, data, metadata), name))
+        return await self._submit_message(SendToGroup(self._message(channel, data, metadata), name))
 
     async def get_group_members(self, name: str) -> list[str]:
         """The ids of a group's members, in the order they joined."""
@@ -116,19 +116,21 @@ class Sending(Connected):
     def _message(self, channel: str, data: Any, metadata: Mapping[str, Any] | None) -> Message:
         return replace(new_message(channel, data, metadata=metadata), id=self._ids.instance_id(self._clock.now()))
 
-    async def _post(self, deed: Publish | SendTo | SendToGroup) -> str:
-        answer = await self._write().submit(Post(deed, self._clock.now()), partial(self._said, ()))
+    async def _submit_message(self, effect: Publish | SendTo | SendToGroup) -> str:
+        answer = await self._require_committer().submit(
+            PostMessage(effect, self._clock.now()), partial(self._on_emitted, ())
+        )
         if isinstance(answer, Refused):
-            assert isinstance(deed, SendTo)
-            raise no_recipient(deed.target, answer.status)
-        return deed.message.id
+            assert isinstance(effect, SendTo)
+            raise no_recipient(effect.target, answer.status)
+        return effect.message.id
 
     async def list_undeliverable_events(self, *, limit: int = 50, page_token: str | None = None) -> Page[UndeliverableEvent]:
         """Events addressed to instances that do not exist or have ended without taking them; oldest first."""
-        after = page_position(page_token)[0] if page_token is not None else 0
+        after = parse_page_token(page_token)[0] if page_token is not None else 0
         found = await self._store.undeliverable(after=after, limit=page_limit(limit) + 1)
         items = [undeliverable_of(at, raw) for _, at, raw in found[:limit]]
-        return Page(items, token_of(found[limit - 1][0], "") if len(found) > limit else None)
+        return Page(items, make_page_token(found[limit - 1][0], "") if len(found) > limit else None)
 
     # --- the outbox
 
@@ -138,23 +140,23 @@ class Sending(Connected):
         """Events that brokers have not got yet, oldest first: all, only those that were given up, or only the others."""
         if dead is not None and not isinstance(dead, bool):
             raise ConfigurationError(f"dead={dead!r}: give True, False or None.")
-        after = page_position(page_token)[0] if page_token is not None else 0
+        after = parse_page_token(page_token)[0] if page_token is not None else 0
         found = await self._store.list_outbox(dead=dead, after=after, limit=page_limit(limit) + 1)
         return Page(
             [outbox_entry_of(row) for row in found[:limit]],
-            token_of(found[limit - 1].seq, "") if len(found) > limit else None,
+            make_page_token(found[limit - 1].seq, "") if len(found) > limit else None,
         )
 
     async def requeue_outbox(self, ids: Sequence[int] | None = None) -> int:
         """Let events that were given up be tried again: those of these ids, or all of them. Returns how many."""
-        wanted = None if ids is None else _ids(ids)
+        remaining = None if ids is None else _check_ids(ids)
         requeued, more = 0, True
         while more:
-            portion = None if wanted is None else [wanted.pop() for _ in range(min(len(wanted), _REQUEUE))]
-            done = await self._store.requeue_outbox(portion, now=self._clock.now(), limit=_REQUEUE)
+            portion = None if remaining is None else [remaining.pop() for _ in range(min(len(remaining), _REQUEUE_LIMIT))]
+            done = await self._store.requeue_outbox(portion, now=self._clock.now(), limit=_REQUEUE_LIMIT)
             requeued += done
-            more = bool(wanted) if wanted is not None else done == _REQUEUE
-        self._put_out()
+            more = bool(remaining) if remaining is not None else done == _REQUEUE_LIMIT
+        self._on_outbox_enqueued()
         return requeued
 
 
@@ -165,7 +167,7 @@ def page_limit(limit: int) -> int:
     return limit
 
 
-def _ids(ids: Sequence[int]) -> list[int]:
+def _check_ids(ids: Sequence[int]) -> list[int]:
     given = [] if isinstance(ids, str) else list(ids)
     if isinstance(ids, str) or not all(type(one) is int and 0 < one < 2**63 for one in given):
         raise ConfigurationError(f"ids={ids!r}: give the ids of entries of the outbox, or None for all that were given up.")

@@ -13,7 +13,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-class Threads(Executor):
+class ThreadPool(Executor):
     """Sees to a thread before it takes a call.
 
     The pool of the standard library puts the call into its queue first. If the system then has no thread to give, the caller
@@ -28,7 +28,7 @@ class Threads(Executor):
         self._calls: SimpleQueue[_Call | None] = SimpleQueue()
         self._lock = threading.Lock()
         self._threads: list[threading.Thread] = []
-        self._free = 0
+        self._idle_count = 0
         """How many threads have nothing to do; less than nothing: how many calls wait for one of them."""
         self._prepared = 0
         self._closed = False
@@ -42,14 +42,14 @@ class Threads(Executor):
     def _prepare(self) -> None:
         if self._closed:
             raise RuntimeError(f"the threads {self._name} are closed")
-        if self._free <= 0 and len(self._threads) < self._most:
+        if self._idle_count <= 0 and len(self._threads) < self._most:
             name = f"{self._name}_{len(self._threads)}"
             thread = threading.Thread(target=_work, args=(self._calls,), name=name, daemon=True)
             thread.start()
             self._threads.append(thread)
             _ALIVE.add(thread)
-            self._free += 1
-        self._free -= 1
+            self._idle_count += 1
+        self._idle_count -= 1
         self._prepared += 1
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
@@ -60,15 +60,15 @@ class Threads(Executor):
             if cancel:
                 future.cancel()
             if not future.set_running_or_notify_cancel():
-                self._one_is_free()
+                self._release_thread()
                 return
             try:
                 result = fn(*args, **kwargs)
             except BaseException as error:
-                self._one_is_free()  # first: whoever gets the outcome may have the next call
+                self._release_thread()  # first: whoever gets the outcome may have the next call
                 future.set_exception(error)
             else:
-                self._one_is_free()
+                self._release_thread()
                 future.set_result(result)
 
         with self._lock:
@@ -78,16 +78,16 @@ class Threads(Executor):
             self._calls.put(call)
         return future
 
-    def _one_is_free(self) -> None:
+    def _release_thread(self) -> None:
         with self._lock:
-            self._free += 1
+            self._idle_count += 1
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """Take no more calls, and end the threads when those that were taken are made, or cancelled."""
         with self._lock:
             first, self._closed = not self._closed, True
         if cancel_futures:
-            for call in _taken(self._calls):
+            for call in _drain(self._calls):
                 call(cancel=True)
         if first or cancel_futures:
             for _ in self._threads:
@@ -98,7 +98,7 @@ class Threads(Executor):
 
 
 _Call: TypeAlias = Callable[..., None]
-_OPEN: set[Threads] = set()
+_OPEN: set[ThreadPool] = set()
 _ALIVE: set[threading.Thread] = set()
 
 
@@ -109,7 +109,7 @@ def _work(calls: SimpleQueue[_Call | None]) -> None:
     _ALIVE.discard(threading.current_thread())
 
 
-def _taken(calls: SimpleQueue[_Call | None]) -> list[_Call]:
+def _drain(calls: SimpleQueue[_Call | None]) -> list[_Call]:
     """What is in a queue, which is empty afterwards."""
     taken: list[_Call] = []
     while True:
@@ -122,7 +122,7 @@ def _taken(calls: SimpleQueue[_Call | None]) -> list[_Call]:
 
 
 @atexit.register
-def _at_the_end() -> None:
+def _join_at_exit() -> None:
     for threads in list(_OPEN):
         threads.shutdown(wait=False)
     for thread in list(_ALIVE):

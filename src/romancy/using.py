@@ -10,8 +10,8 @@ from romancy.authoring.events import check_local, new_event, rfc3339
 from romancy.authoring.workflow import Workflow, WorkflowRef
 from romancy.codec import is_encoded, is_encoded_digest, not_decoded
 from romancy.errors import CodecError, InstanceConflictError, no_recipient
-from romancy.model.talk import Publish, Said, SendEvent, SendTo, SendToGroup
-from romancy.model.transition import Create, Existing
+from romancy.model.talk import Publish, Sendable, SendEvent, SendTo, SendToGroup
+from romancy.model.transition import CreateInstance, Existing
 from romancy.serde.meaning import Difference, difference_of_calls, difference_of_inputs
 from romancy.serde.talk import event_of_input
 
@@ -23,7 +23,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class Using:
+class TransactionalClient:
     """What an app does in a transaction of the caller's: it takes effect when the caller commits, and not before."""
 
     def __init__(self, client: Client, connection: object) -> None:
@@ -38,9 +38,9 @@ class Using:
         """Start a workflow when the caller commits. As `App.start_workflow`, with the same errors."""
         client = self._client
         create, workflow = client._creation(wf, args, kwargs)
-        answer = await client._store_for_others.begin_on(self._connection, create._replace(owner=None))
+        answer = await client._transaction_store.create_on(self._connection, create._replace(owner=None))
         if isinstance(answer, Existing):
-            check_same(create, answer, workflow, hidden=client._hides)
+            check_same_start(create, answer, workflow, hidden=client._hides_payloads)
         return client._handle(create.instance_id, workflow)
 
     async def send_event(
@@ -64,13 +64,13 @@ class Using:
         now = client._clock.now()
         named = replace(event, id=event.id or client._ids.instance_id(now), time=rfc3339(now))
         fresh = client._ids.instance_id(now)
-        await self._say(SendEvent(named, fresh_id=fresh, local=local, brokers=tuple(client._brokers)))
+        await self._emit(SendEvent(named, fresh_id=fresh, local=local, brokers=tuple(client._brokers)))
         return named.id
 
     async def publish(self, channel: str, data: Any, *, metadata: Mapping[str, Any] | None = None) -> str:
         """Publish a message to a channel when the caller commits; returns its id."""
         message = self._client._message(channel, data, metadata)
-        await self._say(Publish(message))
+        await self._emit(Publish(message))
         return message.id
 
     async def send_to(self, instance_id: str, channel: str, data: Any, *, metadata: Mapping[str, Any] | None = None) -> str:
@@ -79,24 +79,24 @@ class Using:
         Raises `WorkflowNotFoundError` for an unknown id, `InvalidWorkflowStateError` for an instance that has ended.
         """
         message = self._client._message(channel, data, metadata)
-        await self._say(SendTo(message, instance_id))
+        await self._emit(SendTo(message, instance_id))
         return message.id
 
     async def send_to_group(self, name: str, channel: str, data: Any, *, metadata: Mapping[str, Any] | None = None) -> str:
         """Send a message to each member of a group when the caller commits; returns its id."""
         message = self._client._message(channel, data, metadata)
-        await self._say(SendToGroup(message, name))
+        await self._emit(SendToGroup(message, name))
         return message.id
 
-    async def _say(self, deed: Said) -> None:
-        store = self._client._store_for_others
-        refused = await store.say_on(self._connection, deed, now=self._client._clock.now())
-        if refused is not None and isinstance(deed, SendTo):
-            raise no_recipient(deed.target, refused.status)
+    async def _emit(self, effect: Sendable) -> None:
+        store = self._client._transaction_store
+        refused = await store.emit_on(self._connection, effect, now=self._client._clock.now())
+        if refused is not None and isinstance(effect, SendTo):
+            raise no_recipient(effect.target, refused.status)
 
 
-def check_same(
-    create: Create,
+def check_same_start(
+    create: CreateInstance,
     existing: Existing,
     workflow: Workflow[..., Any] | None,
     *,
@@ -116,26 +116,26 @@ def check_same(
         return
     found = _difference(create, existing.input, workflow, filled)
     if found is not None:
-        raise _conflict(create, f"other arguments: {found.told(hidden=hidden)}")
+        raise _conflict(create, f"other arguments: {found.describe(hidden=hidden)}")
 
 
 def _difference(
-    create: Create, recorded: bytes | None, workflow: Workflow[..., Any] | None, filled: Callable[[Any], Any] | None
+    create: CreateInstance, recorded: bytes | None, workflow: Workflow[..., Any] | None, filled: Callable[[Any], Any] | None
 ) -> Difference | None:
     if recorded is None:
         return Difference(why="what it was started with is not stored any more, and its digest is another")
     if event_of_input(recorded) is not None:
         return Difference(why="it was started by an event")
     if workflow is None:
-        return difference_of_inputs(recorded, create.input, filled or _as_it_is)
+        return difference_of_inputs(recorded, create.input, filled or _unchanged)
     return difference_of_calls(workflow.codec, recorded, create.input)
 
 
-def _as_it_is(value: Any) -> Any:
+def _unchanged(value: Any) -> Any:
     return value
 
 
-def _conflict(create: Create, what: str) -> InstanceConflictError:
+def _conflict(create: CreateInstance, what: str) -> InstanceConflictError:
     return InstanceConflictError(
         f"The instance id {create.instance_id!r} is taken by {what}. The same id means the same instance: use another id "
         "for another piece of work."

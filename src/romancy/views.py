@@ -10,8 +10,8 @@ from typing import Any
 from romancy.clock import to_datetime
 from romancy.codec import encoding_of, is_encoded
 from romancy.errors import ConfigurationError
-from romancy.model.history import Attempt, Entry, Outcome, Role
-from romancy.model.instance import AttemptEntry, Error, HistoryEntry, Instance, JournalLine, Stored, WaitingFor
+from romancy.model.history import AttemptRow, Entry, Outcome, Role
+from romancy.model.instance import AttemptEntry, Error, HistoryEntry, Instance, JournalLine, StoredInstance, WaitingFor
 from romancy.model.outbox import OutboxEntry, OutboxRow
 from romancy.model.talk import TARGET, ReceivedEvent, UndeliverableEvent
 from romancy.model.transition import Wait
@@ -39,7 +39,7 @@ def error_of(raw: bytes | None) -> Error | None:
     return Error(info.type, info.message, info.trace + cause)
 
 
-def instance_of(stored: Stored, error: Error | None = None) -> Instance:
+def instance_of(stored: StoredInstance, error: Error | None = None) -> Instance:
     """An instance."""
     row = stored.row
     return Instance(
@@ -99,7 +99,7 @@ def history_of(entry: Entry) -> HistoryEntry:
     )
 
 
-def attempt_of(row: Attempt) -> AttemptEntry:
+def attempt_of(row: AttemptRow) -> AttemptEntry:
     """One attempt."""
     return AttemptEntry(
         activity_id=row.op,
@@ -113,7 +113,7 @@ def attempt_of(row: Attempt) -> AttemptEntry:
         started_at=to_datetime(row.started_at),
         ended_at=_time(row.ended_at),
         next_at=_time(row.next_at),
-        heartbeat_at=_time(row.beat_at),
+        heartbeat_at=_time(row.heartbeat_at),
         site=row.site,
     )
 
@@ -161,12 +161,12 @@ def _time(micros: int | None) -> datetime | None:
     return None if micros is None else to_datetime(micros)
 
 
-def token_of(created_at: int, instance_id: str) -> str:
+def make_page_token(created_at: int, instance_id: str) -> str:
     """Where a page ends, as a token."""
     return base64.urlsafe_b64encode(f"{created_at}:{instance_id}".encode()).decode()
 
 
-def page_position(token: str) -> tuple[int, str]:
+def parse_page_token(token: str) -> tuple[int, str]:
     """What `token_of` made; anything else is refused."""
     try:
         created_at, _, instance_id = base64.b64decode(token, altchars=b"-_", validate=True).decode().partition(":")

@@ -24,11 +24,11 @@ from romancy import (
     workflow,
 )
 from romancy.model.history import Kind
-from romancy.model.instance import Inbox, Mail
-from romancy.model.transition import Answer, Write
+from romancy.model.instance import Inbox, InboxItem
+from romancy.model.transition import Write, WriteResult
 from romancy.store.sql.store import SqlStore
 from romancy.testing import TestEnvironment
-from romancy.worker.host import Host
+from romancy.worker.host import InstanceRunner
 
 pytestmark = pytest.mark.usefixtures("everywhere")
 
@@ -58,18 +58,18 @@ async def _is_recorded(store: SqlStore, instance_id: str) -> bool:
 
 
 async def test_a_cancellation_that_is_read_twice_cancels_once(database: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    take, read, commit = Host.take_mail, SqlStore.inbox, SqlStore.commit
+    take, read, commit = InstanceRunner.apply_inbox, SqlStore.inbox, SqlStore.commit
     begun, was_read, came_late, end = asyncio.Event(), asyncio.Event(), asyncio.Event(), asyncio.Event()
 
-    def take_and_look_again(self: Host, seen: int, mails: tuple[Mail, ...]) -> None:
+    def take_and_look_again(self: InstanceRunner, seen: int, mails: tuple[InboxItem, ...]) -> None:
         take(self, seen, mails)
         if mails and not was_read.is_set():
-            self._mail_again = False
+            self._must_reread_inbox = False
             monkeypatch.setattr(SqlStore, "inbox", read_late)
             monkeypatch.setattr(SqlStore, "commit", commit_then)
-            self.check_mail()  # as if something else had come
+            self.check_inbox()  # as if something else had come
 
-    async def commit_then(self: SqlStore, batch: Sequence[Write]) -> list[Answer | StoreError]:
+    async def commit_then(self: SqlStore, batch: Sequence[Write]) -> list[WriteResult | StoreError]:
         await was_read.wait()
         return await commit(self, batch)
 
@@ -77,7 +77,7 @@ async def test_a_cancellation_that_is_read_twice_cancels_once(database: str, mon
         inbox = await read(self, instance_id)
         if was_read.is_set():
             return inbox
-        assert [mail.kind for mail in inbox.mails] == ["cancel"]
+        assert [mail.kind for mail in inbox.items] == ["cancel"]
         was_read.set()
         while not await _is_recorded(self, instance_id):
             await asyncio.sleep(0.01)
@@ -104,7 +104,7 @@ async def test_a_cancellation_that_is_read_twice_cancels_once(database: str, mon
     async with App(database, workflows=[job]) as app:
         handle = await app.start_workflow(job)
         await begun.wait()
-        monkeypatch.setattr(Host, "take_mail", take_and_look_again)
+        monkeypatch.setattr(InstanceRunner, "apply_inbox", take_and_look_again)
         await handle.cancel()
         await asyncio.wait_for(came_late.wait(), 60)
         end.set()

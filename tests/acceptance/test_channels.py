@@ -314,8 +314,8 @@ async def test_jobs_that_nobody_takes_are_forgotten_after_the_retention() -> Non
         await env.advance(1800)
         await env.app.publish("jobs", "young")
         await env.advance(1801)
-        assert env.app._upkeep is not None
-        await env.app._upkeep.round()
+        assert env.app._maintenance is not None
+        await env.app._maintenance.round()
         handle = await env.app.start_workflow(worker)
         assert await handle.result() == ["young"]
 
@@ -332,8 +332,8 @@ async def test_unread_messages_of_a_living_subscriber_are_not_forgotten() -> Non
         await env.settle()
         await env.app.publish("news", "kept")
         await env.advance(timedelta(days=20))
-        assert env.app._upkeep is not None
-        await env.app._upkeep.round()
+        assert env.app._maintenance is not None
+        await env.app._maintenance.round()
         assert await handle.result() == "kept"
 
 

@@ -108,9 +108,9 @@ async def test_a_changed_workflow_blocks_the_instance_and_fitting_code_goes_on(
         assert replays == 1
         await env.restart()
         await env.advance(7200)
-        assert env.app._finder is not None
+        assert env.app._claimer is not None
         for _ in range(3):
-            await env.app._finder.claim_blocked()
+            await env.app._claimer.claim_blocked()
             await env.settle()
         assert env.app._worker.replays == 1, "who comes later tries once"
     async with TestEnvironment(database, workflows=[as_started]) as env:

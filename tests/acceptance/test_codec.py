@@ -44,7 +44,7 @@ from romancy import (
 )
 from romancy.codec import Layer
 from romancy.model.talk import Event
-from romancy.store.coded import CodedStore
+from romancy.store.coded import EncodingStore
 from romancy.testing import TestEnvironment
 
 SECRET = "s3kr1t"
@@ -351,7 +351,7 @@ async def test_without_the_key_an_instance_is_blocked_and_goes_on_when_it_comes(
     async with restarted(database, codec=wrong) as env:
         async with Client(database, workflows=[], clock=env.clock) as other:
             await other.send_event("go", "tests", {"to": "abc"})  # whether it fits cannot be told without the key
-        env.app._heard()
+        env.app._on_notified()
         await env.settle()
         found = await env.app.get_instance("p")
         assert found is not None
@@ -360,8 +360,8 @@ async def test_without_the_key_an_instance_is_blocked_and_goes_on_when_it_comes(
         assert "encrypted with key 'old'" in found.error.message
         assert "Nothing is lost" in found.error.message
         for _ in range(3):
-            assert env.app._finder is not None
-            await env.app._finder.claim_blocked()
+            assert env.app._claimer is not None
+            await env.app._claimer.claim_blocked()
             await env.settle()
         journal = await env.app.get_journal("p")
         assert [line.kind for line in journal].count("blocked") == 1  # it is not tried over and over
@@ -412,7 +412,7 @@ async def test_an_event_that_cannot_be_decoded_blocks_who_waits_for_it(database:
         async with Client(database, workflows=[], codec=Encrypt(OLD), clock=env.clock) as other:
             await other.send_event("go", "tests", {"to": "abc"})
         await env.app.send_event("other", "tests")
-        env.app._heard()
+        env.app._on_notified()
         await env.settle()
         assert await env.app.get_handle("p").status() is Status.BLOCKED
     async with restarted(database, codec=Encrypt(OLD)) as env:
@@ -430,7 +430,7 @@ async def test_an_event_that_is_taken_unread_is_not_lost(database: str) -> None:
         await env.settle()
         async with Client(database, workflows=[], codec=Encrypt(OLD), clock=env.clock) as other:
             await other.send_event("go", "tests", {"to": "abc"})
-        env.app._heard()
+        env.app._on_notified()
         await env.settle()
         assert await env.app.get_handle("h").status() is Status.BLOCKED
     async with TestEnvironment(database, workflows=[hopeful], start=LATER, codec=Encrypt(OLD)) as env:
@@ -459,7 +459,7 @@ async def test_an_outbox_waits_for_the_key(database: str) -> None:
         await client.send_event("told", "tests", {"x": 1})
     broker = Mute()
     async with TestEnvironment(database, broker=broker, workflows=[], start=LATER) as env:
-        env.app._put_out()
+        env.app._on_outbox_enqueued()
         await env.settle()
         (entry,) = (await env.app.list_outbox()).items
         assert (entry.event.type, entry.event.data) == ("encoded", "encoded: encrypted with key 'old'")
@@ -468,7 +468,7 @@ async def test_an_outbox_waits_for_the_key(database: str) -> None:
     async with TestEnvironment(
         database, broker=broker, workflows=[], start=LATER + timedelta(days=1), codec=Encrypt(OLD)
     ) as env:
-        env.app._put_out()
+        env.app._on_outbox_enqueued()
         await env.settle()
         assert [event.data for event in broker.seen] == [b'{"x":1}']
 
@@ -507,9 +507,9 @@ class Shelf:
             raise trouble
 
 
-def store_of(env: TestEnvironment) -> CodedStore:
-    store: Any = env.app._opened
-    assert isinstance(store, CodedStore)
+def store_of(env: TestEnvironment) -> EncodingStore:
+    store: Any = env.app._open_store
+    assert isinstance(store, EncodingStore)
     return store
 
 
@@ -535,8 +535,8 @@ async def test_a_shelf_that_is_away_is_asked_again(database: str) -> None:
         await env.app.send_event("go", "tests", {"to": "abc"})
         shelf.trouble = ConnectionError("nobody there")
         await env.settle()
-        assert env.app._finder is not None
-        env.app._finder.look()
+        assert env.app._claimer is not None
+        env.app._claimer.poll_soon()
         assert await env.app.get_handle("p").result() == "abcabc"
 
 
@@ -583,10 +583,10 @@ async def test_blobs_go_with_what_refers_to_them(database: str, archive: bool) -
         kept = ["r/1", "r/2", "r/3"] if archive else ["r/3"]
         assert await homes(shelf) == ["others", *kept]
         if archive:
-            await store.trim(over_before=env.clock.now(), limit=10)
+            await store.prune_generations(over_before=env.clock.now(), limit=10)
             await store.sweep_blobs()
             assert await homes(shelf) == ["others", "r/3"]
-        await store.prune(ended_before=env.clock.now(), limit=10)
+        await store.prune_instances(ended_before=env.clock.now(), limit=10)
         shelf.trouble = ConnectionError("nobody there")
         assert await store.sweep_blobs() == 0
         assert await store.sweep_blobs() == 0  # what was started just now is not known either, and may be dated wrong
@@ -599,14 +599,14 @@ async def test_upkeep_sweeps_blobs_now_and_then(database: str, tmp_path: Path) -
     blobs = FileBlobs(tmp_path / "blobs")
     blobs.put("gone/1/x", b"data")
     async with TestEnvironment(database, workflows=[], codec=Offload(blobs), start=LATER + timedelta(days=10_000)) as env:
-        assert env.app._upkeep is not None
-        await env.app._upkeep.round()
+        assert env.app._maintenance is not None
+        await env.app._maintenance.round()
         assert len(list(blobs.list())) == 1
         await env.advance(3601)
-        await env.app._upkeep.round()
+        await env.app._maintenance.round()
         assert len(list(blobs.list())) == 1, "it may be of an instance that is being started, by a machine with a wrong date"
         await env.advance(3601)
-        await env.app._upkeep.round()
+        await env.app._maintenance.round()
         assert list(blobs.list()) == []
 
 

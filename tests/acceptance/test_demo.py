@@ -21,12 +21,12 @@ import pytest
 from romancy import Error, HistoryEntry, Instance, Status
 from romancy.clock import to_micros
 from romancy.demo.checks import check_all
-from romancy.demo.records import Kill, Record
+from romancy.demo.records import InstanceRecord, Kill
 from romancy.demo.terminal import Colour, Terminal, paint, plain
 from romancy.demo.timeline import draw
-from romancy.demo.world import Line, read_ledger
-from romancy.model.history import Attempt
-from romancy.model.transition import Note
+from romancy.demo.world import LedgerLine, read_ledger
+from romancy.model.history import AttemptRow
+from romancy.model.transition import JournalNote
 from romancy.store.port import JournalEntry
 
 PATIENCE = 110
@@ -258,19 +258,21 @@ def entry(seq: int, name: str, kind: str = "activity", *, ok: bool = True, worke
     )
 
 
-def record(order: str, status: Status, history: list[HistoryEntry], owners: list[str], kill: Kill | None = None) -> Record:
+def record(
+    order: str, status: Status, history: list[HistoryEntry], owners: list[str], kill: Kill | None = None
+) -> InstanceRecord:
     end = history[-1].at
     error = None if status is Status.COMPLETED else Error("TerminalError", "declined")
     instance = Instance(order, "checkout", None, status, 1, None, {}, None, error, (), None, START, START, end, end)
     journal = tuple(
-        JournalEntry(to_micros(START + timedelta(seconds=2 * n)), Note("claimed"), owner, n)
+        JournalEntry(to_micros(START + timedelta(seconds=2 * n)), JournalNote("claimed"), owner, n)
         for n, owner in enumerate(owners)
     )
-    return Record(instance, tuple(history), (), journal, kill)
+    return InstanceRecord(instance, tuple(history), (), journal, kill)
 
 
-def line(order: str, name: str, worker: str = TWO, outcome: str = "applied") -> Line:
-    return Line.model_validate(
+def line(order: str, name: str, worker: str = TWO, outcome: str = "applied") -> LedgerLine:
+    return LedgerLine.model_validate(
         {
             "at": 0,
             "order": order,
@@ -284,20 +286,20 @@ def line(order: str, name: str, worker: str = TWO, outcome: str = "applied") -> 
     )
 
 
-def survivor() -> Record:
+def survivor() -> InstanceRecord:
     begun = to_micros(START + timedelta(seconds=1))
-    attempt = Attempt("charge:1", 1, "charge", True, ONE, 1, "", begun, begun)
+    attempt = AttemptRow("charge:1", 1, "charge", True, ONE, 1, "", begun, begun)
     history = [entry(1, "reserve:1", worker=ONE), entry(4, "charge:1"), entry(5, "ship:1")]
     return record("a", Status.COMPLETED, history, [ONE, TWO], Kill(begun + 500_000, attempt))
 
 
-def refused() -> Record:
+def refused() -> InstanceRecord:
     done = [entry(1, "reserve:1"), entry(2, "charge:1"), entry(3, "charge:2", ok=False)]
     undone = [entry(4, "compensate:charge:1", "compensation"), entry(5, "compensate:reserve:1", "compensation")]
     return record("b", Status.FAILED, [*done, *undone], [TWO])
 
 
-def ledger() -> list[Line]:
+def ledger() -> list[LedgerLine]:
     return [
         line("a", "reserve:1", ONE),
         line("a", "charge:1", ONE),
@@ -330,7 +332,7 @@ def test_the_checks_pass_what_is_right() -> None:
         (lambda lines: [*lines[:2], lines[2].model_copy(update={"worker": ONE}), *lines[3:]], "twice by one worker"),
     ],
 )
-def test_the_checks_find_what_the_ledger_betrays(spoil: Callable[[list[Line]], list[Line]], words: str) -> None:
+def test_the_checks_find_what_the_ledger_betrays(spoil: Callable[[list[LedgerLine]], list[LedgerLine]], words: str) -> None:
     assert words in " ".join(check.fault for check in check_all(survivor(), refused(), spoil(ledger())))
 
 
@@ -344,7 +346,7 @@ def test_the_checks_find_what_the_ledger_betrays(spoil: Callable[[list[Line]], l
         (survivor(), replace(refused(), history=refused().history[:-1]), ", not ["),
     ],
 )
-def test_the_checks_find_what_the_history_betrays(first: Record, second: Record, words: str) -> None:
+def test_the_checks_find_what_the_history_betrays(first: InstanceRecord, second: InstanceRecord, words: str) -> None:
     assert words in " ".join(check.fault for check in check_all(first, second, ledger()))
 
 

@@ -44,10 +44,10 @@ from romancy import (
     workflow,
 )
 from romancy.hooks import WorkflowFailed
-from romancy.model.transition import Answer, Transition, Write
+from romancy.model.transition import Transition, Write, WriteResult
 from romancy.testing import TestEnvironment
 from romancy.worker.attempt import Attempt
-from romancy.worker.host import Host
+from romancy.worker.host import InstanceRunner
 
 pytestmark = pytest.mark.usefixtures("everywhere")
 
@@ -448,8 +448,8 @@ async def test_events_are_kept_for_the_retention_and_then_forgotten() -> None:
         return (await wait_event(ctx, "paid", timeout=1)).data
 
     async def upkeep(env: TestEnvironment) -> None:
-        assert env.app._upkeep is not None
-        await env.app._upkeep.round()
+        assert env.app._maintenance is not None
+        await env.app._maintenance.round()
 
     async with TestEnvironment(workflows=[sleepy]) as env:
         soon = await env.app.start_workflow(sleepy, 6.9)
@@ -467,11 +467,11 @@ async def test_the_retention_is_an_option() -> None:
     async with TestEnvironment(workflows=[one_payment], event_retention=60) as env:
         await env.app.send_event("paid", "/test", event_id="e1")
         await env.advance(59)
-        assert env.app._upkeep is not None
-        await env.app._upkeep.round()
+        assert env.app._maintenance is not None
+        await env.app._maintenance.round()
         assert (await env.app.send_event("paid", "/test", event_id="e1")).duplicate
         await env.advance(2)
-        await env.app._upkeep.round()
+        await env.app._maintenance.round()
         assert not (await env.app.send_event("paid", "/test", event_id="e1")).duplicate
 
 
@@ -486,8 +486,8 @@ async def test_what_was_consumed_stays_in_the_history_when_the_event_is_forgotte
         handle = await env.app.start_workflow(slow)
         await env.app.send_event("paid", "/test", "once")
         await env.advance(timedelta(days=20))
-        assert env.app._upkeep is not None
-        await env.app._upkeep.round()
+        assert env.app._maintenance is not None
+        await env.app._maintenance.round()
         await env.restart()
         assert await handle.result() == "once"
 
@@ -1050,21 +1050,21 @@ async def test_an_attempt_that_ends_while_a_wait_is_asked_for_counts_after_the_a
         return [event.data, await running]
 
     async with App(database, workflows=[both]) as app:
-        commit, ending = app._store.commit, Host.attempt_ended
+        commit, ending = app._store.commit, InstanceRunner.attempt_ended
 
-        async def commit_late(batch: Sequence[Write]) -> list[Answer | StoreError]:
-            if any(type(write) is Transition and write.asks for write in batch):
+        async def commit_late(batch: Sequence[Write]) -> list[WriteResult | StoreError]:
+            if any(type(write) is Transition and write.store_calls for write in batch):
                 asked.set()
                 await ended.wait()
             return await commit(batch)
 
-        def end(host: Host, attempt: Attempt, value: bytes | None, error: BaseException | None) -> None:
+        def end(host: InstanceRunner, attempt: Attempt, value: bytes | None, error: BaseException | None) -> None:
             ending(host, attempt, value, error)
             if attempt.work.op == "long:1":
                 ended.set()
 
         monkeypatch.setattr(app._store, "commit", commit_late)
-        monkeypatch.setattr(Host, "attempt_ended", end)
+        monkeypatch.setattr(InstanceRunner, "attempt_ended", end)
         handle = await app.start_workflow(both)
         await ended.wait()
         await app.send_event("paid", "/test", 5)

@@ -46,16 +46,16 @@ async def test_what_holds_every_slot_is_named(database: str, caplog: pytest.LogC
     async with App(database, workflows=[parent, child], clock=clock, **options) as app:
         for number in range(2):
             await app.start_workflow(parent, number)
-        worker, upkeep = app._worker, app._upkeep
+        worker, upkeep = app._worker, app._maintenance
         assert worker is not None
         assert upkeep is not None
         async with asyncio.timeout(60):
-            while worker.slots.queued < 2:
+            while worker.limiter.queued < 2:
                 await asyncio.sleep(0)
-        upkeep.report_jam()
+        upkeep.report_stall()
         clock.move_to(clock.now() + 31_000_000)
-        upkeep.report_jam()
-        upkeep.report_jam()
+        upkeep.report_stall()
+        upkeep.report_stall()
         lines = [one for one in caplog.records if one.levelno == logging.WARNING and "slot" in one.getMessage()]
         assert len(lines) == 1, "once for each jam"
         text = lines[0].getMessage()
@@ -72,4 +72,4 @@ async def test_slots_that_are_only_busy_are_no_jam() -> None:
     async with TestEnvironment(workflows=[child], max_concurrent_activities=1) as env:
         handles = [await env.app.start_workflow(child, number) for number in range(5)]
         assert [await handle.result() for handle in handles] == [1, 2, 3, 4, 5]
-        assert env.app._jam() is None
+        assert env.app._concurrency_stall() is None

@@ -310,7 +310,7 @@ async def test_a_timeout_around_an_activity_leaves_nothing_open() -> None:
         worker = env.app._worker
         assert worker is not None
         assert worker.attempts == set()
-        assert worker.slots.free == worker.options.max_activities
+        assert worker.limiter.free == worker.options.max_activities
         other = await env.app.start_workflow(impatient)
         assert await asyncio.wait_for(other.result(), 10) == "after"
 
@@ -363,7 +363,7 @@ async def test_an_activity_longer_than_the_lease_runs_once(database: str) -> Non
     async with first, second:
         handle = await first.start_workflow(patient)
         await running.wait()
-        upkeep = second._upkeep
+        upkeep = second._maintenance
         assert upkeep is not None
         started = asyncio.get_running_loop().time()
         while asyncio.get_running_loop().time() < started + 0.5:  # more than twice the lease

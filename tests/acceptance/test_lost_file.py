@@ -53,7 +53,7 @@ def lead_a_link_elsewhere(link: Path) -> None:
 
 @pytest.fixture(autouse=True)
 def always_looked(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(identity, "_EVERY", 0)
+    monkeypatch.setattr(identity, "_CHECK_INTERVAL", 0)
 
 
 @pytest.mark.parametrize("harm", [delete, move, replace, delete_the_log])
@@ -96,8 +96,8 @@ async def test_it_goes_on_when_the_file_is_put_back(file: str) -> None:
 
 async def test_a_heart_makes_no_new_file(file: str) -> None:
     async with Client(file, workflows=[order]) as client:
-        pulse = client._store.pulse("worker")
+        pulse = client._store.heartbeat("worker")
         delete(Path(file))
         with pytest.raises(StoreError, match="deleted or moved"):
-            await asyncio.to_thread(pulse.beat, 10)
+            await asyncio.to_thread(pulse.renew, 10)
     assert Path(file).name not in names(file)

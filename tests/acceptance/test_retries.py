@@ -212,7 +212,7 @@ async def test_an_attempt_that_falls_silent_times_out_and_one_that_beats_does_no
             beats += 1
             ticked = asyncio.Event()
             assert env.app._worker is not None
-            env.app._worker.alarms.at(env.clock.now() + 8_000_000, ticked.set)
+            env.app._worker.timers.schedule(env.clock.now() + 8_000_000, ticked.set)
             await ticked.wait()
         return "done"
 
@@ -334,12 +334,12 @@ async def test_a_sync_activity_that_times_out_keeps_its_slot_and_the_next_attemp
             await env.advance(10)
             assert log == ["begin 1"]
             assert env.app._worker is not None
-            assert env.app._worker.slots.free == 0  # the thread has one, the attempt that waits for it the other
+            assert env.app._worker.limiter.free == 0  # the thread has one, the attempt that waits for it the other
         finally:
             release.set()
         assert await handle.result() == "result of 2"
         await env.settle()
-        assert env.app._worker.slots.free == 2
+        assert env.app._worker.limiter.free == 2
     assert log == ["begin 1", "end 1", "begin 2", "end 2"]
 
 
@@ -467,8 +467,8 @@ async def test_a_back_off_that_is_due_while_the_worker_goes_is_left_to_the_next_
         ending = asyncio.create_task(env.app.shutdown())
         while not worker.stopping:
             await asyncio.sleep(0)
-        env.clock.move_to(worker.alarms.next_due() or 0)
-        worker.alarms.fire()  # this once went round in circles
+        env.clock.move_to(worker.timers.next_due() or 0)
+        worker.timers.fire()  # this once went round in circles
         finish.set()
         await ending
         assert tried == [1]

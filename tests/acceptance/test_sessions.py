@@ -29,7 +29,7 @@ from romancy import (
     workflow,
 )
 from romancy.testing import TestEnvironment
-from romancy.worker.host import Host
+from romancy.worker.host import InstanceRunner
 from romancy.worker.worker import Worker
 
 ONCE = RetryPolicy.none()
@@ -309,7 +309,7 @@ async def test_who_has_lost_the_instance_commits_nothing(database: str, shop: As
         handle = await frozen.start_workflow(job)
         await entered.wait()
         async with App(database, workflows=[job], worker_id="heir") as heir:
-            (dead,) = [(line.id, line.beat_at) for line in await heir._store.workers() if line.label == "frozen"]
+            (dead,) = [(line.id, line.heartbeat_at) for line in await heir._store.workers() if line.label == "frozen"]
             assert (await heir._store.sweep([dead], now=heir._clock.now(), limit=10)).freed == 1
             assert await heir.get_handle(handle.instance_id).result(timeout=20) == "heir"
             go_on.set()
@@ -344,8 +344,8 @@ async def test_a_result_behind_a_cancellation_is_compensated_by_the_heir(
     handle = await dying.start_workflow(job)
     await entered.wait()
     with monkeypatch.context() as deaf:
-        deaf.setattr(Worker, "nudge", lambda *_: None)
-        deaf.setattr(Host, "attempt_ended", lambda *_: committed.set())
+        deaf.setattr(Worker, "wake_for_inbox", lambda *_: None)
+        deaf.setattr(InstanceRunner, "attempt_ended", lambda *_: committed.set())
         async with Client(database, workflows=[job]) as client:
             await client.cancel_workflow(handle.instance_id, reason="no longer wanted")
         go_on.set()

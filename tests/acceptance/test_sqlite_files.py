@@ -85,7 +85,7 @@ async def test_a_full_disk_loses_nothing(file: str, caplog: pytest.LogCaptureFix
         handle = await env.app.start_workflow(big)
         committer = env.app._committer
         assert committer is not None
-        while not committer._again:
+        while not committer._retries:
             await asyncio.sleep(0)
         with pytest.raises(StoreError, match="full") as raised:
             await env.app.start_workflow(big.with_options(instance_id="x" * 100_000))

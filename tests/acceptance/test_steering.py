@@ -580,7 +580,7 @@ async def test_a_pause_survives_any_crash() -> None:
             while await handle.status() is not Status.PAUSED:  # a server may still be told of the crash
                 await env.settle()
             assert "second" not in gate.ran, f"crash at step {step}"
-            env._plan.clear()  # no crash any more
+            env._planned_crashes.clear()  # no crash any more
             await env.app.resume_workflow(handle.instance_id)
             assert await asyncio.wait_for(handle.result(), 10) == "done"
             crashes = env.crashes

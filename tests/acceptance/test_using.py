@@ -34,7 +34,7 @@ from romancy import (
     wait_event,
     workflow,
 )
-from romancy.using import Using
+from romancy.using import TransactionalClient
 
 ADD = text("INSERT INTO orders (id) VALUES (:id)")
 
@@ -166,7 +166,7 @@ async def test_a_session_of_sqlalchemy_over_psycopg(postgres: str) -> None:
     engine.dispose()
 
 
-async def say_everything(using: Using, instance_id: str) -> None:
+async def say_everything(using: TransactionalClient, instance_id: str) -> None:
     """What `listen` waits for."""
     await using.publish("news", "one", metadata={"%s": "?"})
     await using.send_to(instance_id, "news", "two")

@@ -12,15 +12,15 @@ from urllib.parse import urlencode
 from tests.http.calls import Answer, Recorder, call
 
 from romancy.api.mount import mount
-from romancy.api.watch import Pace, Watcher
+from romancy.api.watch import Watcher, WatchSettings
 from romancy.auth import read_auth
 from romancy.clock import SystemClock
 from romancy.errors import RomancyError, WorkflowNotFoundError
 from romancy.ingress.entrance import open_http
 from romancy.ingress.types import ASGIApp, HTTPSettings
 from romancy.manage import records
-from romancy.manage.records import Count, Deed
-from romancy.model.instance import AttemptEntry, Error, HistoryEntry, JournalLine, Standing, WaitingFor
+from romancy.manage.records import ActionKind, Count
+from romancy.model.instance import AttemptEntry, Error, HistoryEntry, InstanceProgress, JournalLine, WaitingFor
 from romancy.model.outbox import OutboxEntry
 from romancy.model.status import Status
 from romancy.model.talk import ReceivedEvent
@@ -34,7 +34,7 @@ SUMMARY = records.InstanceSummary(
     "order/1\n", "checkout", None, Status.WAITING_FOR_EVENT, 1, "w1", AT, AT, AT, None, None, (WAITING,), "waits", None
 )
 ERROR = Error("ValueError", "no <script>", "Traceback")
-POINT = records.Point(AT, 3, 1)
+POINT = records.ChartPoint(AT, 3, 1)
 WORKER = records.WorkerSummary("w1", "shop", "host", 7, "3.11", AT, AT, True, Count(3), ("checkout",))
 DETAIL = records.InstanceDetail(
     SUMMARY,
@@ -47,11 +47,22 @@ DETAIL = records.InstanceDetail(
     None,
     [AttemptEntry("charge:1", "charge", 1, False, ERROR, "w1", 1, AT, AT, AT, None, None, "shop.py:3")],
     [JournalLine(AT, "claimed", "", "w1", 1)],
-    [Deed.CANCEL],
+    [ActionKind.CANCEL],
 )
 ENTRY = HistoryEntry(1, "activity", "charge:1", "charge", "ok", 1, {}, b"\xff", None, "w1", AT)
-BATCH = records.Batch(
-    "b1", Deed.CANCEL, "status:failed", None, "local", "running", AT, None, 1, 1, 2, [records.Done("x", False, "no")]
+BATCH = records.BulkAction(
+    "b1",
+    ActionKind.CANCEL,
+    "status:failed",
+    None,
+    "local",
+    "running",
+    AT,
+    None,
+    1,
+    1,
+    2,
+    [records.ActionResult("x", False, "no")],
 )
 EVENT: ReceivedEvent[Any] = ReceivedEvent("1", "paid", "shop", "1.0", None, AT, None, None, b"\xff\x00", {})
 OUTBOX = OutboxEntry(HUGE, "default", EVENT, AT, 1, None, None, "refused", AT)
@@ -86,21 +97,29 @@ class Asked:
 
 ANSWERS: Mapping[str, Any] = {
     "overview": records.Overview(
-        [records.Attention("failed", Count(10_000, True), "status:failed")], {"running": Count(2)}, [POINT], [WORKER], ["a"]
+        [records.AttentionItem("failed", Count(10_000, True), "status:failed")],
+        {"running": Count(2)},
+        [POINT],
+        [WORKER],
+        ["a"],
     ),
     "list_instances": records.InstancePage([SUMMARY], "token", AT),
     "get_instance": DETAIL,
     "get_history": records.HistoryPage([ENTRY], 1),
     "get_timeline": records.Timeline(
-        1, None, 9, [records.Span("charge:1", "charge", "activity", "ok", 1, 2)], [JournalLine(AT, "claimed", "", "w1", 1)]
+        1,
+        None,
+        9,
+        [records.TimelineSpan("charge:1", "charge", "activity", "ok", 1, 2)],
+        [JournalLine(AT, "claimed", "", "w1", 1)],
     ),
     "get_source": "async def checkout(): ...",
     "explain": records.Explanation(
         "order/1\n",
         Status.RUNNING,
-        records.Verdict.HEALTHY,
+        records.Health.HEALTHY,
         "it runs",
-        (records.Wake("event", "paid", AT, None, ("none ever came",)),),
+        (records.WakeCondition("event", "paid", AT, None, ("none ever came",)),),
         (records.Remedy("send_event", "Send it", {"type": "paid"}),),
     ),
     "list_workflows": [records.WorkflowSummary("checkout", ("1",), Count(1), 5, 1, 0.5, None, [POINT], False, True)],
@@ -112,33 +131,38 @@ ANSWERS: Mapping[str, Any] = {
     "list_groups": records.GroupPage([records.GroupSummary("g", Count(1))]),
     "list_members": records.MemberPage(["a", "b"], "b"),
     "list_outbox": records.OutboxPage([OUTBOX], HUGE),
-    "list_batches": [BATCH],
-    "get_batch": BATCH,
-    "list_audit": records.AuditPage([records.AuditLine(HUGE, AT, "local", "cancel", "a", "")], HUGE),
+    "list_bulk_actions": [BATCH],
+    "get_bulk_action": BATCH,
+    "list_audit": records.AuditPage([records.AuditEntry(HUGE, AT, "local", "cancel", "a", "")], HUGE),
     "doctor": [records.Finding("clock", "ok", "it is right")],
-    "start": records.Started("order/1\n"),
-    "send_event": records.Sent(("a",), False),
-    "publish": records.Sent(("a",), False),
-    "preview": records.Preview(Deed.CANCEL, "a", ("compensates reserve (op 2)",)),
-    "do": [records.Done("a", True), records.Done("b", False, "it has ended", "WorkflowNotCancellableError")],
-    "start_batch": BATCH,
-    "abort_batch": BATCH,
+    "start": records.StartResult("order/1\n"),
+    "send_event": records.SendResult(("a",), False),
+    "publish": records.SendResult(("a",), False),
+    "preview": records.Preview(ActionKind.CANCEL, "a", ("compensates reserve (op 2)",)),
+    "apply": [
+        records.ActionResult("a", True),
+        records.ActionResult("b", False, "it has ended", "WorkflowNotCancellableError"),
+    ],
+    "start_bulk_action": BATCH,
+    "abort_bulk_action": BATCH,
     "requeue_outbox": 3,
     "prune": 4,
 }
 
-QUICK = Pace(gap=0.0, quiet=0.01, most=3, ping=0.01, life=0.1, again=1)
+QUICK = WatchSettings(
+    min_interval=0.0, poll_interval=0.01, max_watches=3, ping_interval=0.01, max_duration=0.1, reconnect_ms=1
+)
 
 
 @dataclass
 class Places:
     """Where instances stand, for a watcher; and how often it has looked."""
 
-    of: dict[str, Standing] = field(default_factory=dict[str, Standing])
+    of: dict[str, InstanceProgress] = field(default_factory=dict[str, InstanceProgress])
     looks: list[list[str]] = field(default_factory=list[list[str]])
     trouble: RomancyError | None = None
 
-    async def look(self, ids: Sequence[str]) -> Mapping[str, Standing]:
+    async def look(self, ids: Sequence[str]) -> Mapping[str, InstanceProgress]:
         self.looks.append(list(ids))
         if self.trouble is not None:
             raise self.trouble

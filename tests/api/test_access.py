@@ -14,7 +14,7 @@ from tests.api.test_routes import DEEDS, LOOKS
 from tests.http.calls import Answer, call
 
 from romancy.api.table import BASE, ENDPOINTS, Endpoint
-from romancy.auth import Role, Token, Tokens
+from romancy.auth import CallerRole, Token, Tokens
 from romancy.clock import MICROS, to_micros
 from romancy.ingress.access import COOKIE, OURS, Need
 
@@ -65,7 +65,7 @@ async def ask(endpoint: Endpoint[Any], auth: Any, headers: Mapping[str, str], **
 @pytest.mark.parametrize("token", [ADMIN, READ, EVENTS], ids=lambda one: one.role)
 async def test_roles(endpoint: Endpoint[Any], token: Token) -> None:
     answer, manager = await ask(endpoint, TOKENS, bearer(token), client=FAR)
-    allowed = Role(token.role) in endpoint.need.value
+    allowed = CallerRole(token.role) in endpoint.need.value
     assert (answer.status, len(manager.calls)) == ((200, 1) if allowed else (403, 0))
     if not allowed:
         assert answer.json["error_type"] == "ForbiddenError"
@@ -131,7 +131,7 @@ async def test_the_record_names_whoever_did_it() -> None:
 async def test_a_session_is_as_good_as_its_token(endpoint: Endpoint[Any]) -> None:
     for token in (ADMIN, READ):
         answer, _ = await ask(endpoint, TOKENS, {**OUR_SCRIPT, **cookie(token)}, client=FAR)
-        assert answer.status == (200 if Role(token.role) in endpoint.need.value else 403)
+        assert answer.status == (200 if CallerRole(token.role) in endpoint.need.value else 403)
 
 
 @WRITES

@@ -107,7 +107,9 @@ async def test_what_is_answered_has_the_shape_that_the_document_says(database: s
         await app.start_workflow(listener.with_options(instance_id="l"))
         async with opened(app, "id=l") as stream:
             await until(stream, "waiting_for_message")
-        batch = (await post(app, f"{BASE}/batches/start", {"deed": "pause", "filter": "workflow:nothing"})).json["batch_id"]
+        batch = (await post(app, f"{BASE}/batches/start", {"action": "pause", "filter": "workflow:nothing"})).json[
+            "batch_id"
+        ]
         known: dict[str, list[dict[str, Any]]] = {
             "id": [{"id": "a"}, {"id": "f"}, {"id": "l"}],
             "/batch": [{"id": batch}],
@@ -118,11 +120,11 @@ async def test_what_is_answered_has_the_shape_that_the_document_says(database: s
         }
         for endpoint in ENDPOINTS:
             if endpoint.method == "GET":
-                usual = known["id"] if "id" in endpoint.question.model_fields else [{}]
+                usual = known["id"] if "id" in endpoint.request_model.model_fields else [{}]
                 for question in known.get(endpoint.path, usual):
                     answer = await get(app, BASE + endpoint.path, **question)
                     assert (endpoint.path, answer.status) == (endpoint.path, 200)
-                    TypeAdapter(endpoint.answer).validate_json(answer.body)
+                    TypeAdapter(endpoint.response_type).validate_json(answer.body)
         members = (await get(app, f"{BASE}/group/members", name="all")).json
         assert members["items"] == ["l"]
 
@@ -132,7 +134,7 @@ async def test_what_this_process_does_is_heard_at_once(database: str) -> None:
     async with app:
         await start(app, "a")
         assert app._watcher is not None
-        app._watcher.pace = replace(app._watcher.pace, quiet=3600)  # nothing is found without a hint
+        app._watcher.settings = replace(app._watcher.settings, poll_interval=3600)  # nothing is found without a hint
         async with opened(app, "id=a") as stream:
             await until(stream, "waiting_for_event")
             await app.pause_workflow("a")
@@ -167,7 +169,7 @@ async def test_deeds_each_by_itself(database: str) -> None:
     app = App(database, workflows=[order])
     async with app:
         await start(app, "a")
-        done = (await post(app, "/api/v1/instances/do", {"deed": "terminate", "ids": ["a", "nobody"]})).json["items"]
+        done = (await post(app, "/api/v1/instances/do", {"action": "terminate", "ids": ["a", "nobody"]})).json["items"]
         assert [(one["instance_id"], one["ok"], one["error_type"]) for one in done] == [
             ("a", True, None),
             ("nobody", False, "WorkflowNotFoundError"),
@@ -184,12 +186,14 @@ async def test_the_record_of_deeds_names_the_token(database: str) -> None:
     async with app:
         body = {"workflow": "order", "input": {"number": 1}, "instance_id": "a"}
         assert (await post(app, f"{BASE}/workflows/start", body, ada)).status == 200
-        assert (await post(app, f"{BASE}/instances/do", {"deed": "pause", "ids": ["a"], "reason": "why"}, ada)).status == 200
+        assert (
+            await post(app, f"{BASE}/instances/do", {"action": "pause", "ids": ["a"], "reason": "why"}, ada)
+        ).status == 200
         lines = (await get(app, f"{BASE}/audit", ada, id="a")).json["items"]
-        assert [(one["actor"], one["deed"]) for one in lines] == [("Ada", "pause"), ("Ada", "start")]
+        assert [(one["actor"], one["action"]) for one in lines] == [("Ada", "pause"), ("Ada", "start")]
         assert (await post(app, "/cancel/a", {"reason": "late"}, ada)).status == 200
         (line, *_) = (await get(app, f"{BASE}/audit", ada, id="a")).json["items"]
-        assert (line["actor"], line["deed"], line["detail"]) == ("Ada", "cancel", "late")
+        assert (line["actor"], line["action"], line["detail"]) == ("Ada", "cancel", "late")
 
 
 async def test_the_record_names_whom_a_function_names_and_programs(database: str) -> None:
@@ -200,7 +204,7 @@ async def test_the_record_names_whom_a_function_names_and_programs(database: str
         await client.resume_workflow("a", actor="nightly")
         assert (await post(app, "/cancel/a", {})).status == 200
         lines = (await get(app, f"{BASE}/audit", id="a")).json["items"]
-        (by_http, by_name, by_program) = [(one["actor"], one["deed"], one["detail"]) for one in lines][:3]
+        (by_http, by_name, by_program) = [(one["actor"], one["action"], one["detail"]) for one in lines][:3]
         assert (by_http, by_name) == (("Grace", "cancel", ""), ("nightly", "resume", ""))
         assert by_program == (f"program@{socket.gethostname()}", "pause", "later")
 

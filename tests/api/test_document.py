@@ -14,7 +14,9 @@ def test_every_path_is_in_the_reference() -> None:
     told = [
         (row[0], sorted(part.strip("`") for part in row[1].split("`, `") if part), row[3].replace("`", "")) for row in rows
     ]
-    assert told == [(f"{one.method} {one.path}", sorted(one.question.model_fields), roles(one.need)) for one in ENDPOINTS]
+    assert told == [
+        (f"{one.method} {one.path}", sorted(one.request_model.model_fields), roles(one.need)) for one in ENDPOINTS
+    ]
 
 
 def roles(need: Need) -> str:

@@ -60,12 +60,12 @@ async def looked_at(app: App) -> str:
     for endpoint in ENDPOINTS:
         if endpoint.method != "GET" or "stream" in endpoint.path:
             continue
-        named = [{"id": "waits"}, {"id": "failed"}] if "id" in endpoint.question.model_fields else [{}]
+        named = [{"id": "waits"}, {"id": "failed"}] if "id" in endpoint.request_model.model_fields else [{}]
         for question in named:
             answer = await get(app, BASE + endpoint.path, **question)
             assert answer.status < 500, (endpoint.path, answer.body)
             if answer.status == 200:
-                TypeAdapter(endpoint.answer).validate_json(answer.body)
+                TypeAdapter(endpoint.response_type).validate_json(answer.body)
                 told += answer.body.decode()
     return told
 

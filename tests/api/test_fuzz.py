@@ -21,7 +21,7 @@ from tests.property.settings import examples, unhurried
 
 from romancy import App, Token, WorkflowContext, wait_event, workflow
 from romancy.api.table import BASE, ENDPOINTS
-from romancy.views import token_of
+from romancy.views import make_page_token
 
 TOKEN = Token("t" * 20)
 ADMIN = {"authorization": f"Bearer {TOKEN.value}"}
@@ -60,7 +60,7 @@ numbers = st.sampled_from(
 tokens = (
     odd
     | st.binary(max_size=30).map(lambda raw: base64.urlsafe_b64encode(raw).decode())
-    | st.tuples(st.sampled_from([0, 1, -1, 2**31, 2**62, 2**63, 10**30]), odd).map(lambda pair: token_of(*pair))
+    | st.tuples(st.sampled_from([0, 1, -1, 2**31, 2**62, 2**63, 10**30]), odd).map(lambda pair: make_page_token(*pair))
 )
 _KEYS = [
     "status",
@@ -97,7 +97,7 @@ def by_name(name: str) -> st.SearchStrategy[Any]:
         "limit": numbers,
         "before": numbers,
         "rows": numbers,
-        "deed": st.sampled_from(["cancel", "retry", "pause", "resume", "terminate", "eat"]),
+        "action": st.sampled_from(["cancel", "retry", "pause", "resume", "terminate", "eat"]),
         "workflow": st.just("waiting") | odd,
     }
     return kinds.get(name, odd | tokens | numbers)
@@ -107,7 +107,7 @@ def by_name(name: str) -> st.SearchStrategy[Any]:
 def api_question(draw: Callable[[Any], Any]) -> tuple[str, str, dict[str, str], bytes]:
     """A path of the API, and something for some of its parameters."""
     endpoint = draw(st.sampled_from([one for one in ENDPOINTS if one.path != "/prune"]))
-    names = draw(st.lists(st.sampled_from([*endpoint.question.model_fields, "x"]), unique=True, max_size=4))
+    names = draw(st.lists(st.sampled_from([*endpoint.request_model.model_fields, "x"]), unique=True, max_size=4))
     if endpoint.method == "GET":
         return "GET", BASE + endpoint.path, {name: draw(by_name(name)) for name in names}, b""
     body = {name: draw(by_name(name) | payloads) for name in names}
@@ -130,7 +130,7 @@ _PAGES: dict[str, list[str]] = {
     "audit": ["before"],
     "start": ["workflow", "like", "as"],
     "event": ["id", "op", "type", "as"],
-    "confirm": ["deed", "id", "key", "q", "all"],
+    "confirm": ["action", "id", "key", "q", "all"],
     "theme": ["to", "back"],
     "payload": ["id", "gen", "what"],
     "assets/..%2f..%2fpage.py": [],
@@ -139,8 +139,8 @@ _PAGES: dict[str, list[str]] = {
 _FORMS: dict[str, list[str]] = {
     "start": ["workflow", "as", "json", "instance_id", "/number"],
     "event": ["id", "op", "type", "subject", "json", "to", "as"],
-    "confirm": ["deed", "id", "key", "q", "all"],
-    "do": ["deed", "id", "key", "q", "all", "word", "reason"],
+    "confirm": ["action", "id", "key", "q", "all"],
+    "do": ["action", "id", "key", "q", "all", "word", "reason"],
     "requeue": ["letter", "all"],
     "abort": ["id"],
 }

@@ -23,7 +23,7 @@ from romancy.errors import (
 )
 from romancy.ingress.problems import UnauthenticatedError
 from romancy.manage.port import Manager
-from romancy.manage.records import Deed, InputError
+from romancy.manage.records import ActionKind, InputError
 
 ID = "order/1\n\u2603"
 LOOKS: list[tuple[str, dict[str, Any], str, tuple[Any, ...], dict[str, Any]]] = [
@@ -57,8 +57,8 @@ LOOKS: list[tuple[str, dict[str, Any], str, tuple[Any, ...], dict[str, Any]]] = 
     ("/groups", {"limit": 200}, "list_groups", (), {"after": "", "limit": 200}),
     ("/group/members", {"name": "g", "after": "a"}, "list_members", ("g",), {"after": "a", "limit": 50}),
     ("/outbox", {"dead": "true", "after": HUGE}, "list_outbox", (), {"dead": True, "after": HUGE, "limit": 50}),
-    ("/batches", {}, "list_batches", (), {}),
-    ("/batch", {"id": "b1"}, "get_batch", ("b1",), {}),
+    ("/batches", {}, "list_bulk_actions", (), {}),
+    ("/batch", {"id": "b1"}, "get_bulk_action", ("b1",), {}),
     ("/audit", {"id": ID, "before": 9}, "list_audit", (), {"instance_id": ID, "before": 9, "limit": 50}),
     ("/doctor", {}, "doctor", (), {}),
 ]
@@ -78,22 +78,22 @@ DEEDS: list[tuple[str, dict[str, Any], str, tuple[Any, ...], dict[str, Any]]] = 
         {"source": "romancy", "subject": None, "to": ID, "actor": "local"},
     ),
     ("/messages", {"channel": "c", "data": 1}, "publish", ("c", 1), {"to": None, "actor": "local"}),
-    ("/preview", {"deed": "cancel", "id": ID}, "preview", (Deed.CANCEL, ID), {}),
+    ("/preview", {"action": "cancel", "id": ID}, "preview", (ActionKind.CANCEL, ID), {}),
     (
         "/instances/do",
-        {"deed": "retry", "ids": [ID, "b"], "reason": "why"},
-        "do",
-        (Deed.RETRY, [ID, "b"]),
+        {"action": "retry", "ids": [ID, "b"], "reason": "why"},
+        "apply",
+        (ActionKind.RETRY, [ID, "b"]),
         {"reason": "why", "actor": "local"},
     ),
     (
         "/batches/start",
-        {"deed": "cancel", "filter": "status:failed"},
-        "start_batch",
-        (Deed.CANCEL, "status:failed"),
+        {"action": "cancel", "filter": "status:failed"},
+        "start_bulk_action",
+        (ActionKind.CANCEL, "status:failed"),
         {"reason": None, "actor": "local"},
     ),
-    ("/batches/abort", {"id": "b1"}, "abort_batch", ("b1",), {"actor": "local"}),
+    ("/batches/abort", {"id": "b1"}, "abort_bulk_action", ("b1",), {"actor": "local"}),
     ("/outbox/requeue", {"ids": [HUGE]}, "requeue_outbox", ([HUGE],), {"actor": "local"}),
     ("/outbox/requeue", {}, "requeue_outbox", (None,), {"actor": "local"}),
     ("/prune", {"older_than": 60}, "prune", (), {"older_than": 60.0, "actor": "local"}),
@@ -173,11 +173,11 @@ async def test_a_question_that_is_wrong_is_told_where(path: str, query: bytes, f
         ("/workflows/start", {"workflow": 5}, "workflow"),
         ("/workflows/start", {"workflow": "a", "input": []}, "input"),
         ("/workflows/start", {"workflow": "a", "id": "b"}, "id"),
-        ("/instances/do", {"deed": "praise", "ids": ["a"]}, "deed"),
-        ("/instances/do", {"deed": "cancel", "ids": []}, "ids"),
-        ("/instances/do", {"deed": "cancel", "ids": ["a"] * 1001}, "ids"),
-        ("/instances/do", {"deed": "cancel", "ids": ["a", ""]}, "ids.1"),
-        ("/instances/do", {"deed": "cancel", "ids": ["a"], "reason": "x" * 4097}, "reason"),
+        ("/instances/do", {"action": "praise", "ids": ["a"]}, "action"),
+        ("/instances/do", {"action": "cancel", "ids": []}, "ids"),
+        ("/instances/do", {"action": "cancel", "ids": ["a"] * 1001}, "ids"),
+        ("/instances/do", {"action": "cancel", "ids": ["a", ""]}, "ids.1"),
+        ("/instances/do", {"action": "cancel", "ids": ["a"], "reason": "x" * 4097}, "reason"),
         ("/outbox/requeue", {"ids": ["1"]}, "ids.0"),
         ("/prune", {"older_than": "60"}, "older_than"),
         ("/prune", {"older_than": -1}, "older_than"),

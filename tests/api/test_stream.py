@@ -13,14 +13,14 @@ import pytest
 from tests.api.asking import HOST, QUICK, Asked, Places, get, serve
 from tests.http.calls import scope_of
 
-from romancy.api.watch import Pace, Watcher
+from romancy.api.watch import Watcher, WatchSettings
 from romancy.errors import StoreError
 from romancy.ingress.types import ASGIApp, Message
-from romancy.model.instance import Standing
+from romancy.model.instance import InstanceProgress
 from romancy.model.status import Status
 
-PATIENT = Pace(gap=0.0, quiet=3600, most=3, ping=3600, life=3600)
-HERE = Standing(1, 5, Status.RUNNING, 10)
+PATIENT = WatchSettings(min_interval=0.0, poll_interval=3600, max_watches=3, ping_interval=3600, max_duration=3600)
+HERE = InstanceProgress(1, 5, Status.RUNNING, 10)
 
 
 class Open:
@@ -73,10 +73,10 @@ async def test_an_instance_that_moves() -> None:
         where = {"instance_id": "a\nb", "generation": 1, "seq": 5, "status": "running"}
         assert told(await stream.next()) == ("1:5:running", where)
         places.of["a\nb"] = HERE._replace(seq=6)
-        watcher.hear()
+        watcher.notify()
         assert told(await stream.next()) == ("1:6:running", {**where, "seq": 6})
         places.of["a\nb"] = HERE._replace(seq=6, status=Status.PAUSED)
-        watcher.hear()
+        watcher.notify()
         assert told(await stream.next()) == ("1:6:paused", {**where, "seq": 6, "status": "paused"})
 
 
@@ -88,7 +88,7 @@ async def test_whoever_comes_back_is_told_only_what_is_new() -> None:
         assert told(await stream.next())[0] == "1:5:running"
     async with opened(app, "id=a", {"last-event-id": "1:5:running"}) as stream:
         places.of["a"] = HERE._replace(generation=2, seq=0)
-        watcher.hear()
+        watcher.notify()
         assert told(await stream.next())[0] == "2:0:running"
 
 
@@ -99,7 +99,7 @@ async def test_one_that_does_not_move_says_nothing() -> None:
     async with opened(app, "id=a", {"last-event-id": "1:5:running"}) as still, opened(app, "id=b") as moving:
         await moving.next()
         places.of["b"] = HERE._replace(seq=6)
-        watcher.hear()
+        watcher.notify()
         await moving.next()
         assert still.sent.empty()
 
@@ -108,7 +108,7 @@ async def test_a_list_is_told_that_something_has_changed() -> None:
     places = Places()
     watcher = Watcher(places.look, PATIENT)
     async with opened(serve(Asked(), watcher=watcher)) as stream:
-        watcher.hear()
+        watcher.notify()
         assert told(await stream.next()) == ("", {})
         assert places.looks == []
 
@@ -123,7 +123,7 @@ async def test_one_look_for_all_who_watch() -> None:
             await stream.next()
         places.looks.clear()
         places.of = {"a": HERE._replace(seq=6), "b": HERE._replace(seq=6)}
-        watcher.hear()
+        watcher.notify()
         for stream in streams:
             await stream.next()
         assert places.looks == [["a", "b"]]
@@ -131,20 +131,20 @@ async def test_one_look_for_all_who_watch() -> None:
 
 async def test_what_happens_meanwhile_becomes_one_event() -> None:
     places = Places({"a": HERE})
-    watcher = Watcher(places.look, replace(PATIENT, gap=0.01))
+    watcher = Watcher(places.look, replace(PATIENT, min_interval=0.01))
     async with opened(serve(Asked(), watcher=watcher), "id=a") as stream:
         await stream.next()
         places.looks.clear()
         for seq in range(6, 100):
             places.of["a"] = HERE._replace(seq=seq)
-            watcher.hear()
+            watcher.notify()
         assert told(await stream.next())[1]["seq"] == 99
         assert (len(places.looks), stream.sent.empty()) == (1, True)
 
 
 async def test_what_nobody_tells_is_found_all_the_same() -> None:
     places = Places({"a": HERE})
-    watcher = Watcher(places.look, replace(PATIENT, quiet=0.001))
+    watcher = Watcher(places.look, replace(PATIENT, poll_interval=0.001))
     async with opened(serve(Asked(), watcher=watcher), "id=a") as stream:
         await stream.next()
         places.of["a"] = HERE._replace(seq=6)
@@ -153,7 +153,7 @@ async def test_what_nobody_tells_is_found_all_the_same() -> None:
 
 async def test_a_database_that_is_away_ends_nothing() -> None:
     places = Places({"a": HERE})
-    watcher = Watcher(places.look, replace(PATIENT, quiet=0.001))
+    watcher = Watcher(places.look, replace(PATIENT, poll_interval=0.001))
     async with opened(serve(Asked(), watcher=watcher), "id=a") as stream:
         await stream.next()
         places.trouble = StoreError("away")
@@ -179,15 +179,15 @@ async def test_a_silent_stream_is_kept_alive_and_then_ends() -> None:
     assert answer.status == 200
     assert answer.body.startswith(b"retry: 1\n\nid: 1:5:running\n")
     assert b": still here\n\n" in answer.body
-    assert (watcher.watches, watcher.works) == (0, False)
+    assert (watcher.watch_count, watcher.is_running) == (0, False)
 
 
 async def test_when_the_client_goes_nothing_is_left() -> None:
     places = Places({"a": HERE})
     watcher = Watcher(places.look, PATIENT)
     async with opened(serve(Asked(), watcher=watcher), "id=a"):
-        assert (watcher.watches, watcher.works) == (1, True)
-    assert (watcher.watches, watcher.works) == (0, False)
+        assert (watcher.watch_count, watcher.is_running) == (1, True)
+    assert (watcher.watch_count, watcher.is_running) == (0, False)
 
 
 async def test_one_that_was_pruned() -> None:
@@ -196,7 +196,7 @@ async def test_one_that_was_pruned() -> None:
     async with opened(serve(Asked(), watcher=watcher), "id=a") as stream:
         await stream.next()
         places.of.clear()
-        watcher.hear()
+        watcher.notify()
         assert await stream.sent.get() == {"type": "http.response.body", "body": b"", "more_body": False}
 
 
@@ -210,7 +210,7 @@ async def test_at_shutdown_all_streams_end_and_new_ones_may_come() -> None:
         for stream in (one, two):
             assert (await stream.sent.get())["more_body"] is False
     async with opened(app) as stream:
-        watcher.hear()
+        watcher.notify()
         assert told(await stream.next()) == ("", {})
 
 
@@ -226,7 +226,7 @@ async def test_only_so_many() -> None:
 
 
 async def test_a_client_that_reads_nothing_is_left() -> None:
-    watcher = Watcher(Places().look, replace(PATIENT, life=0.01))
+    watcher = Watcher(Places().look, replace(PATIENT, max_duration=0.01))
     started = asyncio.Event()
 
     async def send(message: Message) -> None:
@@ -236,7 +236,7 @@ async def test_a_client_that_reads_nothing_is_left() -> None:
 
     incoming = asyncio.Queue[Message]()
     await serve(Asked(), watcher=watcher)(scope_of("/api/v1/stream", "GET"), incoming.get, send)
-    assert (started.is_set(), watcher.watches) == (True, 0)
+    assert (started.is_set(), watcher.watch_count) == (True, 0)
 
 
 @pytest.mark.parametrize("question", [{"id": ""}, {"what": "1"}])
@@ -252,4 +252,4 @@ async def test_the_head_of_a_stream() -> None:
         sent.append(message)
 
     await serve(Asked(), watcher=watcher)(scope_of("/api/v1/stream", "HEAD"), asyncio.Queue[Message]().get, send)
-    assert (sent[0]["status"], sent[-1]["more_body"], watcher.watches) == (200, False, 0)
+    assert (sent[0]["status"], sent[-1]["more_body"], watcher.watch_count) == (200, False, 0)

@@ -79,9 +79,9 @@ def test_a_dialog_can_be_left_without_harm(site: Site, page: Page) -> None:
 def test_pause_resume_terminate(site: Site, page: Page) -> None:
     (one,) = waiting(site)
     visit(page, site, one)
-    for deed, status in (("Pause", Status.PAUSED), ("Resume", Status.WAITING_FOR_EVENT), ("Terminate", Status.TERMINATED)):
-        page.get_by_role("link", name=deed).click()
-        page.get_by_role("dialog").get_by_role("button", name=deed).click()
+    for action, status in (("Pause", Status.PAUSED), ("Resume", Status.WAITING_FOR_EVENT), ("Terminate", Status.TERMINATED)):
+        page.get_by_role("link", name=action).click()
+        page.get_by_role("dialog").get_by_role("button", name=action).click()
         expect(page.get_by_role("status")).to_be_visible()
         until(site, one, status)
         page.reload()
@@ -295,7 +295,13 @@ def test_everything_works_without_scripts(site: Site, chromium: Browser) -> None
 @pytest.mark.parametrize("path", ["do", "start", "event", "requeue", "abort", "confirm"])
 def test_a_page_of_another_origin_cannot_act(path: str, site: Site, page: Page) -> None:
     (one,) = waiting(site)
-    form: dict[str, str | float | bool] = {"deed": "terminate", "id": one, "all": "1", "word": "terminate", "q": f"id:{one}"}
+    form: dict[str, str | float | bool] = {
+        "action": "terminate",
+        "id": one,
+        "all": "1",
+        "word": "terminate",
+        "q": f"id:{one}",
+    }
     answer = page.request.post(f"{site.root}/viewer/{path}", form=form, headers={"origin": "https://evil.example"})
     assert answer.status == 403
     until(site, one, Status.WAITING_FOR_EVENT)
@@ -324,7 +330,7 @@ def test_who_may_only_look_sees_no_buttons_and_can_do_nothing(
     page.get_by_role("link", name="one", exact=True).click()
     assert page.locator(".actions").count() == 0
     headers = {"origin": site.root}
-    assert page.request.post(f"{site.root}/viewer/do", form={"deed": "cancel", "id": "one"}, headers=headers).status == 403
+    assert page.request.post(f"{site.root}/viewer/do", form={"action": "cancel", "id": "one"}, headers=headers).status == 403
     page.get_by_role("button", name="Log out").click()
     page.goto(f"{site.root}/viewer/")
     assert page.locator("h1").inner_text() == "Log in"

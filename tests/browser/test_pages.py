@@ -45,8 +45,8 @@ PAGES = {
     "start-evil": f"start?like={quote(EVIL_ID, safe='')}",
     "event": "event?id=order-3",
     "event-evil": "event?id=evil-wait",
-    "confirm": "confirm?deed=cancel&id=order-3",
-    "confirm-all": "confirm?deed=cancel&all=1&q=status%3Afailed",
+    "confirm": "confirm?action=cancel&id=order-3",
+    "confirm-all": "confirm?action=cancel&all=1&q=status%3Afailed",
     "workflows": "workflows",
     "workers": "workers",
     "channels": "channels",
@@ -149,7 +149,7 @@ def test_what_is_not_there_is_said_on_a_page(site: Site, page: Page, watched: Wa
         ("instance?id=order-1&gen=x", 400, "no whole number"),
         ("instances?q=status%3Aodd", 400, "no status"),
         ("instances?after=odd", 400, "page_token"),
-        ("confirm?deed=explode&id=order-1", 400, "explode"),
+        ("confirm?action=explode&id=order-1", 400, "explode"),
         ("batches?id=nobody", 404, "nobody"),
     ):
         answer = page.goto(f"{site.root}/viewer/{path}")

@@ -54,9 +54,9 @@ from romancy import (
     wait_event,
     workflow,
 )
-from romancy.model.transition import Answer, Transition, Write
+from romancy.model.transition import Transition, Write, WriteResult
 from romancy.store.sql.store import SqlStore
-from romancy.worker.upkeep import Heart
+from romancy.worker.upkeep import HeartbeatThread
 
 PAID = "paid"
 DESK = "desk"
@@ -178,7 +178,7 @@ async def main(address: str, name: str, service: str) -> None:
     """Run until standard input ends."""
     if os.environ.get(FAULT) == "unfenced":
         SqlStore.commit = _commit_unfenced(SqlStore.commit)  # type: ignore[method-assign]
-        Heart._renew = lambda self: True  # type: ignore[method-assign]  # and it does not learn that it is taken for dead
+        HeartbeatThread._write_heartbeat = lambda self: True  # type: ignore[method-assign]  # and it does not learn that it is taken for dead
     app = App(
         address,
         workflows=SERVICES[service],
@@ -201,7 +201,7 @@ async def main(address: str, name: str, service: str) -> None:
 def _commit_unfenced(commit: Callable[[SqlStore, Sequence[Write]], Any]) -> Any:
     """A fault to be found: every write is made, under whatever epoch the instance has now."""
 
-    async def unfenced(store: SqlStore, batch: Sequence[Write]) -> list[Answer | StoreError]:
+    async def unfenced(store: SqlStore, batch: Sequence[Write]) -> list[WriteResult | StoreError]:
         return list(await commit(store, [await pretend(store, write) for write in batch]))
 
     async def pretend(store: SqlStore, write: Write) -> Write:
@@ -211,7 +211,7 @@ def _commit_unfenced(commit: Callable[[SqlStore, Sequence[Write]], Any]) -> Any:
         assert isinstance(write, Transition)
         row = found.row
         history = tuple(entry._replace(seq=row.length + n) for n, entry in enumerate(write.history, 1))
-        now = {"epoch": row.epoch, "new_epoch": row.epoch, "worker": row.owner, "length": None, "seen": row.signal}
+        now = {"epoch": row.epoch, "new_epoch": row.epoch, "worker": row.owner, "length": None, "seen": row.inbox_version}
         return write._replace(history=history, **now)  # type: ignore[arg-type]
 
     return unfenced
@@ -251,11 +251,11 @@ class Reception:
     async def _serve(self, number: int) -> None:
         await self._client.start_workflow(visit.with_options(instance_id=name_of(number)), number)
         self._books.started.append(number)
-        deeds = [self._pay(number), self._tell(number)]
+        calls = [self._pay(number), self._tell(number)]
         if self._chance.random() < 0.5:
-            deeds.reverse()
-        for deed in deeds:
-            await deed
+            calls.reverse()
+        for call in calls:
+            await call
 
     async def _pay(self, number: int) -> None:
         data, subject = {"amount": number}, str(number)

@@ -81,7 +81,7 @@ async def test_a_standby_takes_over(pair: Pair, tmp_path: Path, options: str) ->
 
 async def test_a_standby_alone_is_of_no_use(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is not written to, and said to be what it is."""
-    monkeypatch.setattr(patience, "_PATIENCE", 0.1)
+    monkeypatch.setattr(patience, "_RETRY_TIMEOUT", 0.1)
     for address in (pair.standby.address, f"{pair.standby.address}?target_session_attrs=read-write"):
         store = open_store(address, clock=SystemClock())
         with pytest.raises(

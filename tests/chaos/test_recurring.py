@@ -18,7 +18,7 @@ from tests.chaos.crew import Crew
 from tests.chaos.processes import HISTORY_WITH_GAPS, LEFT_BEHIND, WITHOUT_WAKE_SOURCE, rows, until
 
 from romancy import App, Client
-from romancy.store.sql.ledger import Ledger
+from romancy.store.sql.ledger import UnitOfWork
 from romancy.store.sqlite.cursor import SqliteCursor
 from romancy.store.sqlite.store import SqliteStore
 
@@ -62,7 +62,7 @@ class Meter:
         """Count on this app's connections."""
         store = app._store
         assert isinstance(store, SqliteStore)
-        store.on_foreign_commit = None
+        store.on_remote_commit = None
         session = store._file._session
         assert session is not None
         self._connections = (session.writer, session.reader)
@@ -144,26 +144,26 @@ async def test_without_an_archive_too_and_nothing_is_left(measured: Measured, tm
 async def test_the_meter_sees_a_round_that_looks_at_its_predecessors(
     measured: Measured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    turn_over = Ledger.turn_over
+    turn_over = UnitOfWork.start_next_generation
 
-    def look_back(ledger: Ledger, *args: Any, **kwargs: Any) -> None:
+    def look_back(ledger: UnitOfWork, *args: Any, **kwargs: Any) -> None:
         turn_over(ledger, *args, **kwargs)
         assert isinstance(ledger.cursor, SqliteCursor)
         ledger.cursor.raw.execute("SELECT count(*) FROM romancy_payloads WHERE input <> ''").fetchone()
 
-    monkeypatch.setattr(Ledger, "turn_over", look_back)
+    monkeypatch.setattr(UnitOfWork, "start_next_generation", look_back)
     assert grown(*await measured(300)) == ["instructions"]
 
 
 async def test_the_meter_sees_what_is_never_let_go(measured: Measured, monkeypatch: pytest.MonkeyPatch) -> None:
     kept: list[object] = []
-    turn_over = Ledger.turn_over
+    turn_over = UnitOfWork.start_next_generation
 
-    def keep(ledger: Ledger, *args: Any, **kwargs: Any) -> None:
+    def keep(ledger: UnitOfWork, *args: Any, **kwargs: Any) -> None:
         kept.append([object()])
         turn_over(ledger, *args, **kwargs)
 
-    monkeypatch.setattr(Ledger, "turn_over", keep)
+    monkeypatch.setattr(UnitOfWork, "start_next_generation", keep)
     assert grown(*await measured(1_000)) == ["blocks"]
 
 

@@ -13,7 +13,7 @@ from tests.chaos.processes import until
 
 from romancy import ActivityContext, App, StoreError, WorkflowContext, activity, workflow
 from romancy.model.instance import WorkerRow
-from romancy.worker.upkeep import Heart
+from romancy.worker.upkeep import HeartbeatThread
 from romancy.worker.worker import Worker
 
 pytestmark = pytest.mark.chaos
@@ -39,21 +39,21 @@ def _hearts() -> int:
 
 async def test_a_revival_that_takes_long_happens_once(database: str, monkeypatch: pytest.MonkeyPatch) -> None:
     async with _app(database) as app:
-        store, upkeep, worker = app._store, app._upkeep, app._worker
+        store, upkeep, worker = app._store, app._maintenance, app._worker
         assert upkeep is not None
         assert worker is not None
-        heart, old_name = upkeep._heart, worker.id
+        heart, old_name = upkeep._heartbeat_thread, worker.id
         assert heart is not None
-        enlist = store.enlist
+        enlist = store.register_worker
 
         async def slowly(row: WorkerRow) -> None:
-            beats = heart.beats
-            await until(lambda: heart.beats > beats + 2, "the old heart beats on")
+            beats = heart.heartbeats
+            await until(lambda: heart.heartbeats > beats + 2, "the old heart beats on")
             await enlist(row)
 
-        monkeypatch.setattr(store, "enlist", slowly)
+        monkeypatch.setattr(store, "register_worker", slowly)
         databases.execute(database, "DELETE FROM romancy_workers")
-        await until(lambda: upkeep._heart is not heart, "there is a new heart")
+        await until(lambda: upkeep._heartbeat_thread is not heart, "there is a new heart")
         await until(lambda: _hearts() == 1, "the old one has stopped")
         assert databases.execute(database, "SELECT id FROM romancy_workers") == [(worker.id,)]
         assert worker.id != old_name
@@ -66,14 +66,14 @@ async def test_a_revival_that_fails_is_tried_again(database: str, monkeypatch: p
     async with _app(database) as app:
         store, worker = app._store, app._worker
         assert worker is not None
-        enlist, failures = store.enlist, iter(range(2))
+        enlist, failures = store.register_worker, iter(range(2))
 
         async def at_the_third_time(row: WorkerRow) -> None:
             if next(failures, None) is not None:
                 raise StoreError("away")
             await enlist(row)
 
-        monkeypatch.setattr(store, "enlist", at_the_third_time)
+        monkeypatch.setattr(store, "register_worker", at_the_third_time)
         databases.execute(database, "DELETE FROM romancy_workers")
         await until(
             lambda: len(databases.execute(database, "SELECT id FROM romancy_workers")) == 1, "it is enlisted at last"
@@ -89,7 +89,7 @@ class _SlowPulse:
         self.ages: list[int] = []
         self.now: Callable[[], int] = lambda: 0
 
-    def beat(self, now: int) -> bool:
+    def renew(self, now: int) -> bool:
         if not self.ages:
             time.sleep(0.2)
         self.ages.append(self.now() - now)
@@ -105,8 +105,8 @@ async def test_a_beat_that_had_to_wait_is_followed_by_another_at_once(database: 
         assert worker is not None
         pulse = _SlowPulse()
         pulse.now = worker.clock.now
-        heart = Heart(worker, pulse)
-        await asyncio.to_thread(heart._beat)
+        heart = HeartbeatThread(worker, pulse)
+        await asyncio.to_thread(heart._heartbeat)
         assert len(pulse.ages) >= 2
         assert pulse.ages[0] >= 100_000
         assert pulse.ages[-1] < 100_000

@@ -37,7 +37,7 @@ async def test_nothing_is_lost_or_done_twice(
         app = App(line.address(address), workflows=[storm.visit, mailroom.clerk], heartbeat_interval=0.2, lease_timeout=5)
         async with app:
             await servers.empty_postgres(address)
-            await app._upkeep.enlist()  # type: ignore[union-attr]
+            await app._maintenance.register_worker()  # type: ignore[union-attr]
             await mailroom.hire(app, CLERKS)
             line.expect(now_and_then)
             await Reception(app, books, chance, at_once=10).serve(VISITS)

@@ -139,7 +139,7 @@ async def test_nothing_leaks_when_a_start_fails(new_database: Lend, tmp_path: Pa
         raise StoreError("no")
 
     with monkeypatch.context() as patch:
-        patch.setattr("romancy.store.sql.store.SqlStore.enlist", refuse)
+        patch.setattr("romancy.store.sql.store.SqlStore.register_worker", refuse)
         for _ in range(5):
             with pytest.raises(StoreError):
                 async with running(database):

@@ -16,7 +16,7 @@ from tests.servers import Postgres
 
 from romancy import ActivityContext, App, StoreError, WorkflowContext, WorkflowHandle, activity, workflow
 from romancy.clock import SystemClock, monotonic
-from romancy.store.open import Server, open_store
+from romancy.store.open import ServerOptions, open_store
 from romancy.store.sql import bounds, server
 from romancy.testing.conformance.builders import create, publish
 
@@ -55,8 +55,8 @@ def fall_silent(line: SilentLine, monkeypatch: pytest.MonkeyPatch) -> Callable[[
 
     def fall_silent() -> None:
         line.silence()
-        monkeypatch.setattr(bounds, "LONGEST", 0.1)
-        monkeypatch.setattr("romancy.app._HEALTH", 0.1)
+        monkeypatch.setattr(bounds, "CALL_TIMEOUT", 0.1)
+        monkeypatch.setattr("romancy.app._HEALTH_CHECK_TIMEOUT", 0.1)
 
     return fall_silent
 
@@ -85,7 +85,7 @@ async def test_every_call_is_answered(
         assert all(one.retryable for one in found if isinstance(one, StoreError))
         assert await app.ready() is not None
     line.speak()
-    monkeypatch.setattr(bounds, "LONGEST", 30.0)
+    monkeypatch.setattr(bounds, "CALL_TIMEOUT", 30.0)
     handle: WorkflowHandle[int] | None = None
     while handle is None:
         try:
@@ -111,13 +111,13 @@ async def test_http_is_answered_while_the_server_is_stopped(stoppable: Postgres,
     async with App(stoppable.address, workflows=[order], shutdown_timeout=0.1) as app:
         assert await post("before") == 202
         stoppable.send(signal.SIGSTOP)
-        monkeypatch.setattr(bounds, "LONGEST", 0.1)
-        monkeypatch.setattr("romancy.app._HEALTH", 0.1)
+        monkeypatch.setattr(bounds, "CALL_TIMEOUT", 0.1)
+        monkeypatch.setattr("romancy.app._HEALTH_CHECK_TIMEOUT", 0.1)
         assert await asyncio.gather(*(post(f"meanwhile-{number}") for number in range(5))) == [503] * 5
         assert (await call(app, "/health/ready", method="GET")).status == 503
         assert (await call(app, "/health/live", method="GET")).status == 200
         stoppable.send(signal.SIGCONT)
-        monkeypatch.setattr(bounds, "LONGEST", 30.0)
+        monkeypatch.setattr(bounds, "CALL_TIMEOUT", 30.0)
         while await post("after") != 202:
             await asyncio.sleep(0.01)
 
@@ -133,7 +133,7 @@ async def test_who_is_told_hears_whether_it_is_known(
     for module in (bounds, server):
         monkeypatch.setattr(module, "monotonic", lambda: monotonic() + ahead[0])
     async with proxy_to(postgres) as line:
-        store = open_store(line.address(postgres), clock=SystemClock(), server=Server(listen_notify=False))
+        store = open_store(line.address(postgres), clock=SystemClock(), server=ServerOptions(listen_notify=False))
         await store.open()
         line.expect(once(where, Cut.STALL))
         write = create("a") if "INSERT" in where else publish()

@@ -19,9 +19,9 @@ from tests.cli.world import SHOP, Place, environment, romancy
 
 from romancy.cli.completion import levels
 from romancy.cli.main import main, parser
-from romancy.cli.parsing import read_arguments, span
+from romancy.cli.parsing import parse_span, read_arguments
 from romancy.cli.printing import note, one_line, read_line
-from romancy.cli.text import shown
+from romancy.cli.text import escape
 
 # --- where it looks
 
@@ -214,8 +214,8 @@ def test_a_reader_that_goes_away_is_no_error(shop: Place) -> None:
 
 
 def test_texts_are_shown_and_not_obeyed() -> None:
-    assert shown("a\x1b[31m\n\u202eb\x9bc\ud800") == "a\\x1b[31m\\x0a\\u202eb\\x9bc\\ud800"
-    assert shown("\u061c\ufeff\U000e0041👍") == "\\u061c\\ufeff\\U000e0041👍"
+    assert escape("a\x1b[31m\n\u202eb\x9bc\ud800") == "a\\x1b[31m\\x0a\\u202eb\\x9bc\\ud800"
+    assert escape("\u061c\ufeff\U000e0041👍") == "\\u061c\\ufeff\\U000e0041👍"
     for name in ("plain", "with space", "-x", '"quoted"', "line\nbreak", " edge", "\u202e", "ü"):
         assert read_line(one_line(name)) == name
         assert "\n" not in one_line(name)
@@ -244,7 +244,7 @@ def test_a_file_here_is_not_taken_for_a_package(shop: Place, arguments: list[str
 
 
 def test_durations() -> None:
-    assert [span(text) for text in ("90", "1.5s", "15m", "1h", "30d", "2w")] == [90, 1.5, 900, 3600, 2592000, 1209600]
+    assert [parse_span(text) for text in ("90", "1.5s", "15m", "1h", "30d", "2w")] == [90, 1.5, 900, 3600, 2592000, 1209600]
 
 
 # --- usage

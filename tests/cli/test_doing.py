@@ -1,4 +1,4 @@
-"""Doing: `start`, `event`, `publish`, `send`, the deeds, batches, the outbox, `prune`."""
+"""Doing: `start`, `event`, `publish`, `send`, the actions, batches, the outbox, `prune`."""
 
 from __future__ import annotations
 
@@ -152,20 +152,20 @@ def wait_for(place: Place, instance_id: str, status: str) -> None:
         pass
 
 
-# --- deeds
+# --- actions
 
 
 def test_each_deed(shop: Place) -> None:
-    for deed, instance_id, journal in [
+    for action, instance_id, journal in [
         ("pause", "waits-1", "pause"),
         ("resume", "paused-1", "resume"),
         ("retry", "failed-1", "retry"),
         ("cancel", "waits-2", "cancel"),
         ("terminate", "nap-1", "terminate"),
     ]:
-        shop.good(deed, instance_id, *(["--reason", "why not"] if deed in ("pause", "cancel", "terminate") else []))
+        shop.good(action, instance_id, *(["--reason", "why not"] if action in ("pause", "cancel", "terminate") else []))
         lines = shop.json("get", instance_id)["journal"]
-        assert any(journal in line["kind"] for line in lines), (deed, lines)
+        assert any(journal in line["kind"] for line in lines), (action, lines)
 
 
 def test_deeds_say_what_became_of_each(place: Place) -> None:

@@ -22,7 +22,7 @@ from romancy.errors import (
     WorkflowNotFoundError,
 )
 from romancy.manage.port import Manager
-from romancy.manage.records import Deed, InputError
+from romancy.manage.records import ActionKind, InputError
 from romancy.manage.remote import AccessError, HttpManager
 from romancy.manage.service import DatabaseManager
 
@@ -36,9 +36,9 @@ LOOKS: list[Callable[[Manager], Any]] = [
     lambda manager: manager.list_subscribers("news"),
     lambda manager: manager.list_members("crowd of news"),
     lambda manager: manager.list_outbox(dead=True),
-    lambda manager: manager.preview(Deed.TERMINATE, "nap-1"),
-    lambda manager: manager.do(Deed.RETRY, ["done-1", "nothere", HOSTILE]),
-    lambda manager: manager.do(Deed.RETRY, []),
+    lambda manager: manager.preview(ActionKind.TERMINATE, "nap-1"),
+    lambda manager: manager.apply(ActionKind.RETRY, ["done-1", "nothere", HOSTILE]),
+    lambda manager: manager.apply(ActionKind.RETRY, []),
 ]
 
 

@@ -11,15 +11,15 @@ from tests.docs.pages import DOCS, headings_of, table_of
 from tests.outbox.desk import Desk
 
 from romancy import App
-from romancy.figures import MOST_ACTIVITIES, MOST_WORKFLOWS, Figure
+from romancy.figures import MOST_ACTIVITIES, MOST_WORKFLOWS, Metric
 
 PAGE = DOCS / "reference" / "metrics.md"
 SECTIONS = ["Instances", "Activities", "Events and messages", "The worker", "The database", "The outbox"]
 
 
-async def all_figures(file: str) -> dict[str, Figure]:
+async def all_figures(file: str) -> dict[str, Metric]:
     async with App(file, workflows=[], broker=Desk()) as app:
-        return {figure.name: figure for figure in app.figures()}
+        return {figure.name: figure for figure in app.metrics()}
 
 
 async def test_every_metric_is_in_a_table_with_its_kind_and_labels(file: str) -> None:

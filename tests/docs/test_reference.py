@@ -46,7 +46,7 @@ from romancy.authoring.guard import _AUDITED
 from romancy.authoring.workflow import workflow
 from romancy.cli.completion import levels
 from romancy.cli.main import parser
-from romancy.hooks import TOLD
+from romancy.hooks import HOOK_METHODS
 from romancy.integrations import opentelemetry, prometheus
 from romancy.model.history import Kind, Outcome
 from romancy.options import OPTIONS
@@ -185,13 +185,13 @@ def test_every_call_of_an_app_is_documented() -> None:
 
 
 def test_every_hook_is_documented_with_its_info() -> None:
-    hints = {name: inspect.signature(getattr(Hooks, name)).parameters["info"].annotation for name in TOLD}
-    assert {row[0]: row[1] for row in table_of(REFERENCE / "hooks.md", "Methods")[: len(TOLD)]} == hints
+    hints = {name: inspect.signature(getattr(Hooks, name)).parameters["info"].annotation for name in HOOK_METHODS}
+    assert {row[0]: row[1] for row in table_of(REFERENCE / "hooks.md", "Methods")[: len(HOOK_METHODS)]} == hints
 
 
 def test_every_field_of_an_info_is_documented() -> None:
     rows = {row[0]: re.findall(r"`(\w+)`", f"`{row[1]}`") for row in table_of(REFERENCE / "hooks.md", "Infos")}
-    assert set(rows) == {inspect.signature(getattr(Hooks, name)).parameters["info"].annotation for name in TOLD}
+    assert set(rows) == {inspect.signature(getattr(Hooks, name)).parameters["info"].annotation for name in HOOK_METHODS}
     for name, documented in rows.items():
         assert documented == fields(getattr(hooks, name))[len(fields(hooks.Info)) :], name
 

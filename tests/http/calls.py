@@ -11,7 +11,7 @@ from typing import Any
 from romancy.auth import read_auth
 from romancy.clock import SystemClock
 from romancy.errors import WorkflowNotCancellableError, WorkflowNotFoundError
-from romancy.figures import Figure, gauge
+from romancy.figures import Metric, gauge
 from romancy.ingress.entrance import open_http
 from romancy.ingress.types import ASGIApp, HTTPSettings, Message, Scope
 from romancy.model.talk import AcceptedEvent, Event
@@ -59,10 +59,10 @@ class Recorder:
     async def ready(self) -> str | None:
         return self.not_ready
 
-    def figures(self) -> list[Figure]:
+    def metrics(self) -> list[Metric]:
         return [gauge("romancy_instances_running", "Instances that run in this process.", len(self.stored))]
 
-    async def refresh_figures(self) -> None:
+    async def refresh_metrics(self) -> None:
         await asyncio.sleep(0)
 
     async def accept_events(self, events: Sequence[Event], /) -> list[AcceptedEvent]:

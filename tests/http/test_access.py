@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from tests.http.calls import STRUCTURED, Answer, Recorder, call, scope_of, serve, structured
 
-from romancy.auth import Role, Token, Tokens, Visitors, read_auth
+from romancy.auth import CallerRole, Token, Tokens, Visitors, read_auth
 from romancy.clock import SystemClock, to_micros
 from romancy.ingress.access import COOKIE, OURS, Access, Need, need
 from romancy.ingress.entrance import open_http
@@ -140,7 +140,7 @@ async def test_a_function_may_say_who_calls() -> None:
 
     access = Access(decide, SystemClock())
     caller = await access.check(scope_of("/cancel/one"), "/cancel/one")
-    assert (caller.role, caller.name) == (Role.ADMIN, ("Ada\n" * 100)[:200])
+    assert (caller.role, caller.name) == (CallerRole.ADMIN, ("Ada\n" * 100)[:200])
 
 
 @pytest.mark.parametrize(("given", "events", "steer"), [("admin", 202, 200), (("events", "shop"), 202, 403)])

@@ -381,7 +381,7 @@ async def test_the_queue_is_counted_once_in_a_while(database: str, monkeypatch: 
     async with App(database, workflows=[waiter]) as app:
         monkeypatch.setattr(app._store, "upcoming", counted := Counted(app._store.upcoming))
         for _ in range(5):
-            await app.refresh_figures()
+            await app.refresh_metrics()
         assert counted.by_scrapes <= 1
 
 
@@ -423,7 +423,7 @@ async def test_what_was_counted_is_told_while_the_database_cannot_be_opened(tmp_
 
 
 async def test_a_start_that_takes_long_holds_nobody_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(life, "_PATIENCE", 0.01)
+    monkeypatch.setattr(life, "_START_TIMEOUT", 0.01)
     starts = asyncio.Event()
 
     class Slow(Recorder):
@@ -449,7 +449,7 @@ async def test_a_queue_that_cannot_be_counted_is_not_told(file: str, monkeypatch
 
 
 async def test_a_database_that_does_not_answer_holds_nobody_up(file: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(finder_module, "_PATIENCE", 0.01)
+    monkeypatch.setattr(finder_module, "_COUNT_TIMEOUT", 0.01)
     for_ever = asyncio.Event()
 
     async def silent(*_: Any, **__: Any) -> Any:

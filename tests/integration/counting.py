@@ -12,8 +12,8 @@ from weakref import WeakKeyDictionary
 import pytest
 from asyncpg import Connection
 
-from romancy.store.mysql.connections import Link, Result
-from romancy.store.postgres.connections import Connections
+from romancy.store.mysql.connections import MySqlConnection, MySqlResult
+from romancy.store.postgres.connections import PostgresPool
 from romancy.store.sqlite import connection as sqlite
 
 _WRITES = re.compile(
@@ -80,7 +80,7 @@ def writes(statement: str) -> bool:
 def count(monkeypatch: pytest.MonkeyPatch) -> Counter:
     """Count what connections do that are opened from now on."""
     counter = Counter()
-    connect, dial, send = sqlite._connect, Connections.connect, Link.ask
+    connect, dial, send = sqlite._connect, PostgresPool.connect, MySqlConnection.execute
 
     def open_file(path: str, read_only: bool) -> sqlite3.Connection:
         opened = connect(path, read_only)
@@ -88,24 +88,24 @@ def count(monkeypatch: pytest.MonkeyPatch) -> Counter:
         opened.set_progress_handler(counter.step, 1)
         return opened
 
-    async def call_server(self: Connections) -> Connection[Any]:
+    async def call_server(self: PostgresPool) -> Connection[Any]:
         opened = await dial(self)
         line = _Line(counter)
         opened.add_query_logger(lambda query: line.executed(query.query))
         return opened
 
-    lines: WeakKeyDictionary[Link, _Line] = WeakKeyDictionary()
+    lines: WeakKeyDictionary[MySqlConnection, _Line] = WeakKeyDictionary()
 
-    async def ask(self: Link, statement: bytes) -> Result:
+    async def ask(self: MySqlConnection, statement: bytes) -> MySqlResult:
         line = lines.setdefault(self, _Line(counter))
-        for one in (*self._later, statement):
+        for one in (*self._deferred, statement):
             line.executed(one.decode(errors="replace"))
         return await send(self, statement)
 
     monkeypatch.setattr("romancy.store.sql.server._CLOCK_EVERY", math.inf)  # now and then is not part of anything
-    monkeypatch.setattr(Link, "ask", ask)
+    monkeypatch.setattr(MySqlConnection, "execute", ask)
     monkeypatch.setattr(sqlite, "_connect", open_file)
-    monkeypatch.setattr(Connections, "connect", call_server)
+    monkeypatch.setattr(PostgresPool, "connect", call_server)
     return counter
 
 

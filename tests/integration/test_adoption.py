@@ -26,9 +26,9 @@ from romancy import (
     workflow,
 )
 from romancy.clock import MICROS
-from romancy.model.transition import Accept, Create, Transition, Write
+from romancy.model.transition import AcceptEvents, CreateInstance, Transition, Write
 from romancy.store.sql.store import SqlStore
-from romancy.worker.sessions import OwnTransaction
+from romancy.worker.sessions import ActivityTransaction
 
 _LOOKS = 4
 Batch = Sequence[Write]
@@ -143,14 +143,14 @@ class Held:
     @classmethod
     def own_transaction(cls, monkeypatch: pytest.MonkeyPatch) -> Held:
         """The answer to the COMMIT of an activity's own transaction."""
-        held, finish = cls(), OwnTransaction._finish
+        held, finish = cls(), ActivityTransaction._commit_session
 
-        async def slow(own: OwnTransaction, *args: Any) -> Any:
+        async def slow(own: ActivityTransaction, *args: Any) -> Any:
             left = await finish(own, *args)
             await held.back()
             return left
 
-        monkeypatch.setattr(OwnTransaction, "_finish", slow)
+        monkeypatch.setattr(ActivityTransaction, "_commit_session", slow)
         return held
 
 
@@ -172,9 +172,9 @@ def fail_once(monkeypatch: pytest.MonkeyPatch, name: str, wanted: type) -> async
 
 async def look(app: App) -> None:
     """What a worker does every few seconds, as often as it may come to that."""
-    assert app._finder is not None
+    assert app._claimer is not None
     for _ in range(_LOOKS):
-        await app._finder.adopt()
+        await app._claimer.adopt_orphans()
 
 
 async def all_served(app: App, desk: Desk) -> None:
@@ -187,7 +187,7 @@ async def all_served(app: App, desk: Desk) -> None:
 
 
 async def test_an_instance_whose_creation_is_not_answered(database: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    held, desk = Held.commit(monkeypatch, lambda write: isinstance(write, Create)), Desk()
+    held, desk = Held.commit(monkeypatch, lambda write: isinstance(write, CreateInstance)), Desk()
     async with desk.app(database) as app:
         starting = asyncio.create_task(app.start_workflow(desk.visit))
         await held.done.wait()
@@ -200,7 +200,7 @@ async def test_an_instance_whose_creation_is_not_answered(database: str, monkeyp
 
 
 async def test_an_instance_that_an_event_starts(database: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    held, desk = Held.commit(monkeypatch, lambda write: isinstance(write, Accept)), Desk()
+    held, desk = Held.commit(monkeypatch, lambda write: isinstance(write, AcceptEvents)), Desk()
     async with desk.app(database) as app:
         sending = asyncio.create_task(app.send_event("visitor", "street"))
         await held.done.wait()
@@ -231,7 +231,7 @@ async def test_an_instance_that_is_being_claimed(database: str, monkeypatch: pyt
 @pytest.mark.parametrize("how", ["workflow", "activity", "at once", "session"])
 async def test_an_instance_that_a_step_starts(database: str, monkeypatch: pytest.MonkeyPatch, how: str) -> None:
     def starts_one(write: Write) -> bool:
-        return isinstance(write, Accept) or (isinstance(write, Transition) and bool(write.deeds))
+        return isinstance(write, AcceptEvents) or (isinstance(write, Transition) and bool(write.effects))
 
     held = Held.own_transaction(monkeypatch) if how == "session" else Held.commit(monkeypatch, starts_one)
     desk = Desk()
@@ -256,7 +256,9 @@ async def test_what_was_done_in_spite_of_an_error_is_taken_up(
     if what == "claim":
         async with Client(database, workflows=[desk.visit]) as client:
             await client.start_workflow(desk.visit)
-    failed = fail_once(monkeypatch, "claim" if what == "claim" else "commit", Create if what == "creation" else Accept)
+    failed = fail_once(
+        monkeypatch, "claim" if what == "claim" else "commit", CreateInstance if what == "creation" else AcceptEvents
+    )
     async with desk.app(database) as app:
         if what == "creation":
             with pytest.raises(StoreError, match="the line was cut"):
@@ -279,7 +281,7 @@ async def test_looking_twice_at_once_takes_it_up_once(database: str, monkeypatch
         await go_on.wait()
         return loaded
 
-    fail_once(monkeypatch, "commit", Create)
+    fail_once(monkeypatch, "commit", CreateInstance)
     monkeypatch.setattr(SqlStore, "load", slow)
     async with desk.app(database) as app:
         with pytest.raises(StoreError, match="the line was cut"):
@@ -296,7 +298,7 @@ async def test_looking_twice_at_once_takes_it_up_once(database: str, monkeypatch
 async def test_an_answer_that_comes_after_the_instance_was_taken_away_and_claimed_again(
     database: str, monkeypatch: pytest.MonkeyPatch, when: str
 ) -> None:
-    held, desk = Held.commit(monkeypatch, lambda write: isinstance(write, Create)), Desk()
+    held, desk = Held.commit(monkeypatch, lambda write: isinstance(write, CreateInstance)), Desk()
     loading = Held.load(monkeypatch) if when == "it is loaded" else None
     claiming = Held.claim(monkeypatch) if when == "it is claimed" else None
     async with desk.app(database) as app:
@@ -304,8 +306,8 @@ async def test_an_answer_that_comes_after_the_instance_was_taken_away_and_claime
         await held.done.wait()
         taken_away = "SET owner = NULL, status = 'pending', epoch = epoch + 1, wake_at = created_at"
         databases.execute(database, f"UPDATE romancy_instances {taken_away}")
-        assert app._finder is not None
-        app._finder.look()
+        assert app._claimer is not None
+        app._claimer.poll_soon()
         way = loading or claiming
         if way is None:
             await desk.served.acquire()
@@ -332,7 +334,7 @@ async def test_a_parked_instance_that_was_claimed_without_an_answer(database: st
         worker, store = app._worker, app._store
         assert worker is not None
         handle = await app.start_workflow(nap)
-        while not worker.parked(handle.instance_id):
+        while not worker.is_parked(handle.instance_id):
             await asyncio.sleep(0)
         later = store.now() + 7200 * MICROS
         runnable, ids = worker.registry.runnable(), [handle.instance_id]
@@ -355,11 +357,11 @@ async def test_an_id_that_lives_again_belongs_to_its_new_life(database: str) -> 
     async with app, Client(database, workflows=[report]) as elsewhere:
         assert app._worker is not None
         await app.start_workflow(again, 1)
-        while not app._worker.parked("report"):
+        while not app._worker.is_parked("report"):
             await asyncio.sleep(0)
         old = app._worker._parked["report"]
         await elsewhere.terminate_workflow("report")
-        assert await elsewhere._store.prune(ended_before=elsewhere._store.now() + MICROS, limit=1) == 1
+        assert await elsewhere._store.prune_instances(ended_before=elsewhere._store.now() + MICROS, limit=1) == 1
 
         handle = await app.start_workflow(again, 2)
         await app.send_event("done", "test", "yes")
@@ -374,7 +376,7 @@ async def test_an_id_that_lives_again_belongs_to_its_new_life(database: str) -> 
 async def test_an_instance_started_by_a_run_that_was_dropped_meanwhile(
     database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    held = Held.commit(monkeypatch, lambda write: isinstance(write, Transition) and bool(write.deeds))
+    held = Held.commit(monkeypatch, lambda write: isinstance(write, Transition) and bool(write.effects))
     desk = Desk()
     async with desk.app(database) as app:
         handle = await app.start_workflow(desk.usher, "workflow")
@@ -391,7 +393,7 @@ async def test_an_instance_started_by_a_run_that_was_dropped_meanwhile(
 async def test_an_instance_started_by_an_attempt_that_did_not_wait_for_it(
     database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    held, desk = Held.commit(monkeypatch, lambda write: isinstance(write, Accept)), Desk()
+    held, desk = Held.commit(monkeypatch, lambda write: isinstance(write, AcceptEvents)), Desk()
 
     @activity(transactional=False)
     async def hasty(ctx: ActivityContext) -> None:

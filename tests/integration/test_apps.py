@@ -33,7 +33,7 @@ from romancy import (
 )
 from romancy.clock import MICROS
 from romancy.errors import RomancyError
-from romancy.model.operators import Deeded
+from romancy.model.operators import AuditRow
 from romancy.testing import TestEnvironment
 from romancy.worker import upkeep
 
@@ -68,12 +68,12 @@ asyncio.run(globals()[sys.argv[1]](sys.argv[2]))
 """
 
 
-async def elsewhere(tmp_path: Path, deed: str, database: str) -> asyncio.subprocess.Process:
+async def elsewhere(tmp_path: Path, action: str, database: str) -> asyncio.subprocess.Process:
     """Another process."""
     script = tmp_path / "elsewhere.py"
     script.write_text(ELSEWHERE)
     pipe = asyncio.subprocess.PIPE
-    return await asyncio.create_subprocess_exec(sys.executable, str(script), deed, database, stdin=pipe, stdout=pipe)
+    return await asyncio.create_subprocess_exec(sys.executable, str(script), action, database, stdin=pipe, stdout=pipe)
 
 
 async def test_a_client_in_another_process_starts_what_this_app_runs(tmp_path: Path, database: str) -> None:
@@ -215,7 +215,7 @@ async def test_shutdown_starts_no_activity_that_waits_for_a_slot(database: str) 
         await blocked.running.wait()
         second = await app.start_workflow(blocked.workflow, "second")
         assert app._worker is not None
-        while not app._worker.slots.waiting:
+        while not app._worker.limiter.has_waiters:
             await asyncio.sleep(0)
         ending = asyncio.create_task(app.shutdown())
         await asyncio.sleep(0)
@@ -246,7 +246,7 @@ async def test_who_waits_for_a_result_is_told_when_the_app_shuts_down(database: 
     await app.startup()
     handle = await app.start_workflow(nap)
     waiting = asyncio.create_task(handle.result())
-    while app._results is not None and not app._results.awaited:
+    while app._results is not None and not app._results.has_waiters:
         await asyncio.sleep(0)
     await app.shutdown()
     with pytest.raises(StoreError, match="shut down"):
@@ -357,7 +357,7 @@ async def test_a_worker_that_was_declared_dead_starts_over_and_its_instance_is_f
             freed = 0
             while not freed:  # it beats all the time: it may have done so in between
                 (row,) = [row for row in await second._store.workers() if row.id == old]
-                freed = (await second._store.sweep([(old, row.beat_at)], now=second._clock.now(), limit=10)).freed
+                freed = (await second._store.sweep([(old, row.heartbeat_at)], now=second._clock.now(), limit=10)).freed
             while first._worker.id == old:
                 await asyncio.sleep(0)
             blocked.finish.set()
@@ -398,7 +398,7 @@ async def test_a_heartbeat_tells_an_attempt_that_its_instance_was_taken_over(dat
             assert first._worker is not None
             old = first._worker.id
             (row,) = await other._store.workers()
-            assert (await other._store.sweep([(old, row.beat_at)], now=other._clock.now(), limit=10)).freed == 1
+            assert (await other._store.sweep([(old, row.heartbeat_at)], now=other._clock.now(), limit=10)).freed == 1
             await asyncio.to_thread(told.wait, 10)
         finally:
             told.set()
@@ -473,12 +473,12 @@ async def test_ended_instances_are_deleted_after_their_retention(database: str) 
 async def test_who_did_what_is_forgotten_after_its_retention(database: str) -> None:
     async with App(database, workflows=[nap], audit_retention=3600, heartbeat_interval=0.02) as app:
         store, now = app._store, app._clock.now()
-        old, young = (Deeded(0, at, "ann", "cancel", "a", "") for at in (now - 3601 * MICROS, now - 60 * MICROS))
-        await store.note_deeds([old, young])
+        old, young = (AuditRow(0, at, "ann", "cancel", "a", "") for at in (now - 3601 * MICROS, now - 60 * MICROS))
+        await store.add_audit([old, young])
         async with asyncio.timeout(10):
-            while len(await store.deeds(instance_id=None, before=None, limit=9)) > 1:
+            while len(await store.audit(instance_id=None, before=None, limit=9)) > 1:
                 await asyncio.sleep(0)
-        assert [line.at for line in await store.deeds(instance_id=None, before=None, limit=9)] == [young.at]
+        assert [line.at for line in await store.audit(instance_id=None, before=None, limit=9)] == [young.at]
 
 
 async def test_what_is_old_is_deleted_a_little_at_a_time_until_it_is_gone(
@@ -505,18 +505,18 @@ async def test_what_is_old_is_deleted_a_little_at_a_time_until_it_is_gone(
         for n in range(5):
             await (await app.start_workflow(job)).result()
             await app.send_event("nobody.waits", "/test", n)
-            await app._store.note_deeds([Deeded(0, app._clock.now(), "ann", "cancel", f"a{n}", "")])
+            await app._store.add_audit([AuditRow(0, app._clock.now(), "ann", "cancel", f"a{n}", "")])
         turning = await app.start_workflow(circle, 5)
         await env.settle()
 
         async def left() -> list[int]:
-            assert app._upkeep is not None
-            await app._upkeep.round()
+            assert app._maintenance is not None
+            await app._maintenance.round()
             ended = len((await app.list_instances(status="completed")).items)
             past = [await app.get_instance(turning.instance_id, generation=n) for n in range(1, 6)]
-            deeds = await app._store.deeds(instance_id=None, before=None, limit=9)
+            actions = await app._store.audit(instance_id=None, before=None, limit=9)
             events = databases.execute(database, "SELECT count(*) FROM romancy_events")
-            return [ended, sum(one is not None for one in past), len(deeds), events[0][0]]
+            return [ended, sum(one is not None for one in past), len(actions), events[0][0]]
 
         await env.advance(60)
         assert await left() == [5, 5, 5, 5]
@@ -531,10 +531,10 @@ async def test_who_waits_for_an_instance_that_was_deleted_is_told(database: str)
     async with Client(database, workflows=[nap]) as client, App(database, workflows=[]) as app:
         handle = await client.start_workflow(nap)
         waiting = asyncio.create_task(handle.result(timeout=10))
-        while client._results is not None and not client._results.awaited:
+        while client._results is not None and not client._results.has_waiters:
             await asyncio.sleep(0)
         await app.terminate_workflow(handle.instance_id)
-        await app._store.prune(ended_before=app._clock.now() + 1, limit=10)
+        await app._store.prune_instances(ended_before=app._clock.now() + 1, limit=10)
         with pytest.raises((WorkflowNotFoundError, WorkflowTerminatedError)):
             await waiting
 
@@ -547,12 +547,12 @@ async def test_a_worker_that_cannot_start_over_tries_again(
 
     async with App(database, workflows=[nap]) as app:
         assert app._worker is not None
-        assert app._upkeep is not None
+        assert app._maintenance is not None
         with monkeypatch.context() as outage:
-            outage.setattr(app._store, "enlist", away)
-            await app._upkeep.revive()
+            outage.setattr(app._store, "register_worker", away)
+            await app._maintenance.revive()
         assert "could not start over, will try again: away" in caplog.text
-        await app._upkeep.revive()
+        await app._maintenance.revive()
         assert app._worker.id in [row.id for row in await app._store.workers()]
 
 
@@ -560,7 +560,7 @@ async def test_a_worker_that_was_declared_dead_sets_nothing_aside_that_it_knows(
     database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with App(database, workflows=[nap], poll_interval=60) as app, Client(database, workflows=[nap]) as client:
-        assert app._upkeep is not None
+        assert app._maintenance is not None
 
         async def nobody() -> list[Any]:
             return []
@@ -571,7 +571,7 @@ async def test_a_worker_that_was_declared_dead_sets_nothing_aside_that_it_knows(
         monkeypatch.setattr(app._store, "workers", nobody)  # its own row was swept, too
         monkeypatch.setattr(app._store, "kinds_waiting", due)
         monkeypatch.setattr(app._worker, "options", replace(app._worker.options, lease_timeout=0))  # type: ignore[union-attr]
-        monkeypatch.setattr(app._finder, "look", lambda: None)
+        monkeypatch.setattr(app._claimer, "poll_soon", lambda: None)
         handle = await client.start_workflow(nap)
-        assert await app._upkeep.strand() == 0
+        assert await app._maintenance.mark_unrunnable() == 0
         assert await handle.status() != "blocked"

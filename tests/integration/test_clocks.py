@@ -31,7 +31,7 @@ from romancy import (
 from romancy.clock import MICROS
 from romancy.manage.service import DatabaseManager
 from romancy.model.instance import WorkerRow
-from romancy.model.operators import Deeded
+from romancy.model.operators import AuditRow
 from romancy.model.talk import Event
 from romancy.worker import upkeep
 
@@ -120,18 +120,18 @@ async def until(app: App, handle: WorkflowHandle[Any], status: Status) -> None:
 
 async def look_again(app: App, machine: Machine | None = None) -> None:
     """Everything that a worker does now and then, is done."""
-    worker, finder, upkeep = app._worker, app._finder, app._upkeep
+    worker, finder, upkeep = app._worker, app._claimer, app._maintenance
     assert worker is not None
     assert finder is not None
     assert upkeep is not None
     if machine is not None:
         machine.let_pass(1.5)  # the clock looks for jumps once in a second
     for _ in range(3):
-        worker.alarms.fire()
+        worker.timers.fire()
         worker.stopwatch.fire()
-        looked_at = finder.looked_at
-        finder.look()
-        while finder.looked_at == looked_at or not finder.idle:
+        looked_at = finder.polled_at
+        finder.poll_soon()
+        while finder.polled_at == looked_at or not finder.is_idle:
             await asyncio.sleep(0)
         for relay in app._relays:
             await relay._prune()
@@ -168,7 +168,7 @@ async def test_a_worker_whose_date_jumps_takes_nothing_away(database: str, jump:
     async with astray, right, started(astray, working) as here, started(right, others) as there:
         await astray.send_event("nobody.waits", "/test", event_id="kept")
         await astray.publish("nobody.listens", "kept")
-        await astray._store.note_deeds([Deeded(0, astray._clock.now(), "ann", "cancel", "a", "")])
+        await astray._store.add_audit([AuditRow(0, astray._clock.now(), "ann", "cancel", "a", "")])
         while len(dead := (await right.list_outbox(dead=True)).items) < 3:
             await asyncio.sleep(0)
         known = {row.id for row in await right._store.workers()}
@@ -181,7 +181,7 @@ async def test_a_worker_whose_date_jumps_takes_nothing_away(database: str, jump:
             assert "lost" not in [line.kind for line in await right.get_journal(handle.instance_id)]
         assert [attempt for attempt, _ in working.attempts + others.attempts] == [1, 1]
         assert (await right.send_event("nobody.waits", "/test", event_id="kept")).duplicate
-        assert len(await right._store.deeds(instance_id=None, before=None, limit=9)) == 1
+        assert len(await right._store.audit(instance_id=None, before=None, limit=9)) == 1
         assert (await right.list_outbox(dead=True)).items == dead
         assert {row.id for row in await right._store.workers()} == known
         # What it writes is dated by the database, too.
@@ -227,22 +227,22 @@ class Watching:
     """An upkeep that looks at one other worker, when a test wants it to."""
 
     def __init__(self, app: App, monkeypatch: pytest.MonkeyPatch) -> None:
-        assert app._upkeep is not None
-        self._upkeep, self._store, self._since = app._upkeep, app._store, 1000.0
+        assert app._maintenance is not None
+        self._upkeep, self._store, self._since = app._maintenance, app._store, 1000.0
         monkeypatch.setattr(upkeep, "monotonic", lambda: self._since)
-        self._pulse = self._store.pulse("other")
+        self._pulse = self._store.heartbeat("other")
         self._beat_at = 0
 
     async def begin(self, beat_at: int) -> None:
         """The other worker begins."""
         await self._upkeep.stop()
         self._beat_at = beat_at
-        await self._store.enlist(WorkerRow("other", "", "", "host", 1, "3.11", "[]", beat_at, beat_at))
+        await self._store.register_worker(WorkerRow("other", "", "", "host", 1, "3.11", "[]", beat_at, beat_at))
 
     async def beat(self) -> None:
         """The other worker beats."""
         self._beat_at += 1
-        assert await asyncio.to_thread(self._pulse.beat, self._beat_at)
+        assert await asyncio.to_thread(self._pulse.renew, self._beat_at)
 
     async def sees_it_alive(self, *, after: float = 0.0) -> bool:
         """Whether the other is left alone by what is done in each round."""
@@ -336,7 +336,7 @@ async def test_a_client_whose_machine_stood_still_asks_for_the_time(database: st
         if (await client._store.vitals()).skew is None:
             return  # a file has no clock that one could ask
         at = clock.elapsed()
-        clock.follow(clock.now() - round(HOUR * MICROS), at, at)  # the server's has gone on, this one has not
+        clock.follow_server(clock.now() - round(HOUR * MICROS), at, at)  # the server's has gone on, this one has not
         machine.jump(60)
         machine.let_pass(1.5)
         seen = await client._store.get((await client.start_workflow(short)).instance_id)

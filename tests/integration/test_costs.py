@@ -11,7 +11,7 @@ from tests.integration.counting import BEAT, READS_HISTORY, Counter, writes
 
 from romancy import ActivityContext, App, Client, Status, Workflow, WorkflowContext, activity, sleep, wait_event, workflow
 from romancy.testing import TestEnvironment
-from romancy.worker.host import Host
+from romancy.worker.host import InstanceRunner
 from romancy.worker.worker import Worker
 
 
@@ -71,12 +71,12 @@ def worker_of(app: App) -> Worker:
 
 async def settle(app: App) -> None:
     """Until the housekeeping of the start is over."""
-    finder = app._finder
+    finder = app._claimer
     assert finder is not None
-    while not (finder.idle and finder.looked_at and worker_of(app).still):
+    while not (finder.is_idle and finder.polled_at and worker_of(app).is_idle):
         await asyncio.sleep(0.005)
-    assert app._upkeep is not None
-    await app._upkeep.round()  # behind the first one, which began with the app, and behind whatever the lanes still do
+    assert app._maintenance is not None
+    await app._maintenance.round()  # behind the first one, which began with the app, and behind whatever the lanes still do
     await asyncio.sleep(0)  # drivers tell of their statements a little later
 
 
@@ -187,13 +187,13 @@ async def test_an_idle_app_looks_and_beats_and_nothing_else(database: str, count
         handle = await app.start_workflow(sleeper, 1)
         await handle.result(timeout=30)
         await settle(app)
-        heart = app._upkeep._heart if app._upkeep is not None else None
+        heart = app._maintenance._heartbeat_thread if app._maintenance is not None else None
         assert heart is not None
         counter.clear()
-        first = heart.beats
-        while heart.beats < first + 10:
+        first = heart.heartbeats
+        while heart.heartbeats < first + 10:
             await asyncio.sleep(0.02)
-        statements, beats = list(counter.statements), heart.beats - first + 1
+        statements, beats = list(counter.statements), heart.heartbeats - first + 1
     written = [statement for statement in statements if writes(statement)]
     assert [statement for statement in written if not statement.startswith(BEAT)] == []
     assert len(written) <= beats
@@ -212,7 +212,7 @@ async def test_the_cache_is_bounded_and_the_evicted_go_on(database: str) -> None
         assert await asyncio.gather(*(handle.result(timeout=60) for handle in handles)) == [1] * 60
         assert max(parked) <= 10
         assert worker.replays > 0
-        assert not worker._hosts
+        assert not worker._runners
         assert not worker._parked
 
 
@@ -223,5 +223,5 @@ async def test_ended_and_evicted_instances_leave_nothing_in_memory(database: str
         worker = worker_of(app)
         await settle(app)
         gc.collect()
-        assert not [one for one in gc.get_objects() if type(one) is Host and one.worker is worker]
-        assert len(worker.alarms._heap) <= 200
+        assert not [one for one in gc.get_objects() if type(one) is InstanceRunner and one.worker is worker]
+        assert len(worker.timers._heap) <= 200

@@ -9,9 +9,9 @@ import pytest
 
 from romancy import App, Client, Status, WorkflowContext, sleep, wait_event, workflow
 from romancy.clock import MICROS
-from romancy.model.instance import Row
+from romancy.model.instance import InstanceRow
 from romancy.worker import finder
-from romancy.worker.finder import Finder
+from romancy.worker.finder import Claimer
 
 
 @workflow
@@ -22,10 +22,10 @@ async def job(ctx: WorkflowContext, number: int) -> int:
 async def test_work_is_found_although_every_hint_of_it_is_lost(database: str, monkeypatch: pytest.MonkeyPatch) -> None:
     async with App(database, workflows=[job], poll_interval=0.05) as app, Client(database, workflows=[job]) as client:
 
-        def deaf(looking: Finder) -> None:
+        def deaf(looking: Claimer) -> None:
             """Whoever says that there is something to look for."""
 
-        monkeypatch.setattr(Finder, "look", deaf)
+        monkeypatch.setattr(Claimer, "poll_soon", deaf)
         handle = await client.start_workflow(job, 7)
         assert await app.get_handle(handle.instance_id).result(timeout=8) == 7
 
@@ -37,7 +37,7 @@ async def test_what_somebody_else_holds_for_a_moment_is_looked_for_again(
         claim = app._store.claim
         left_out: list[Any] = []
 
-        async def with_a_rival(*args: Any, **options: Any) -> list[Row]:
+        async def with_a_rival(*args: Any, **options: Any) -> list[InstanceRow]:
             if len(left_out) < 2 and (ids := options.get("ids")):
                 left_out.append(ids)
                 return []
@@ -45,8 +45,8 @@ async def test_what_somebody_else_holds_for_a_moment_is_looked_for_again(
 
         monkeypatch.setattr(app._store, "claim", with_a_rival)
         handle = await client.start_workflow(job, 7)
-        assert app._finder is not None
-        app._finder.look()
+        assert app._claimer is not None
+        app._claimer.poll_soon()
         assert await app.get_handle(handle.instance_id).result(timeout=8) == 7
         assert left_out == [[handle.instance_id], [handle.instance_id]]
 
@@ -63,8 +63,8 @@ async def test_what_this_process_has_but_does_not_go_on_with_another_is_told_of(
         handle = await app.start_workflow(waiter)
         while await handle.status() != "waiting_for_event":
             await asyncio.sleep(0.01)
-        monkeypatch.setattr(app._worker, "call", lambda ids: None)
-        monkeypatch.setattr(app._finder, "look", lambda: None)
+        monkeypatch.setattr(app._worker, "wake", lambda ids: None)
+        monkeypatch.setattr(app._claimer, "poll_soon", lambda: None)
         hears = (await app._store.vitals()).notes.get("listen") != "trouble"  # not behind a pooler
         async with App(database, workflows=[waiter], poll_interval=60 if hears else 0.5) as other:
             await asyncio.sleep(0.5)  # it has looked
@@ -73,7 +73,7 @@ async def test_what_this_process_has_but_does_not_go_on_with_another_is_told_of(
 
 
 async def test_who_has_many_timers_of_its_own_looks_behind_them(database: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(finder, "_BATCH", 2)
+    monkeypatch.setattr(finder, "_CLAIM_LIMIT", 2)
 
     @workflow
     async def nap(ctx: WorkflowContext, seconds: float) -> None:
@@ -89,8 +89,8 @@ async def test_who_has_many_timers_of_its_own_looks_behind_them(database: str, m
     async with App(database, workflows=[nap], poll_interval=300) as app:
         for _ in range(5):
             await asleep(app, 100)
-        assert app._finder is not None
-        due, next_at = await app._finder._find()
+        assert app._claimer is not None
+        due, next_at = await app._claimer._find_due()
         assert due == []
         assert next_at is not None
         assert next_at - app._clock.now() > 150 * MICROS

@@ -82,8 +82,8 @@ async def quiet(database: str, **options: Any) -> AsyncIterator[App]:
     given: dict[str, Any] = {"heartbeat_interval": 600, "lease_timeout": 3600, "poll_interval": 600, **options}
     async with App(database, workflows=WORKFLOWS, **given) as app:
         await settle(app)
-        assert app._upkeep is not None
-        await app._upkeep.round()  # behind the first one, which began with the app
+        assert app._maintenance is not None
+        await app._maintenance.round()  # behind the first one, which began with the app
         yield app
 
 
@@ -94,9 +94,9 @@ def worker_of(app: App) -> Worker:
 
 async def settle(app: App) -> None:
     """Until nothing is being read or written."""
-    finder = app._finder
+    finder = app._claimer
     assert finder is not None
-    while not (finder.idle and finder.looked_at and worker_of(app).still):
+    while not (finder.is_idle and finder.polled_at and worker_of(app).is_idle):
         await asyncio.sleep(0.002)
     await app._store.workers()  # behind whatever the lanes still do
     await asyncio.sleep(0)  # drivers tell of their statements a little later
@@ -320,16 +320,16 @@ async def test_a_job_calls_one_of_those_who_wait_however_many_there_are(database
 async def test_looking_for_work_costs_the_same_with_a_hundred_waiting(database: str, counter: Counter) -> None:
     async def look(app: App) -> Cost:
         await settle(app)
-        assert app._finder is not None
+        assert app._claimer is not None
         counter.clear()
-        await app._finder._look()
+        await app._claimer._poll()
         return counter.cost()
 
     async def upkeep(app: App) -> Cost:
         await settle(app)
-        assert app._upkeep is not None
+        assert app._maintenance is not None
         counter.clear()
-        await app._upkeep.round()
+        await app._maintenance.round()
         return counter.cost()
 
     async with quiet(database) as app:
@@ -349,13 +349,13 @@ async def test_an_idle_app_with_a_hundred_waiting_instances_writes_its_heartbeat
     async def idle(app: App, beats: int) -> float:
         """Statements for each beat."""
         await settle(app)
-        heart = app._upkeep._heart if app._upkeep is not None else None
+        heart = app._maintenance._heartbeat_thread if app._maintenance is not None else None
         assert heart is not None
         counter.clear()
-        first = heart.beats
-        while heart.beats < first + beats:
+        first = heart.heartbeats
+        while heart.heartbeats < first + beats:
             await asyncio.sleep(0.01)
-        statements, passed = list(counter.statements), heart.beats - first + 1
+        statements, passed = list(counter.statements), heart.heartbeats - first + 1
         written = [one for one in statements if writes(one)]
         assert [one for one in written if not one.startswith(BEAT)] == []
         assert len(written) <= passed
@@ -378,7 +378,7 @@ async def test_waiting_instances_beyond_the_cache_are_not_in_memory(database: st
             await waiting(app, handle)
         worker = worker_of(app)
         assert len(worker._parked) <= 10
-        assert not worker._hosts
+        assert not worker._runners
         await app.send_event("tick", "/test", 1)
         assert await asyncio.gather(*(handle.result(timeout=30) for handle in handles)) == [1] * 60
 

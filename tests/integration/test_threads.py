@@ -11,8 +11,8 @@ from collections.abc import Callable
 import pytest
 
 from romancy import ActivityContext, App, WorkflowContext, activity, workflow
-from romancy.threads import Threads
-from romancy.worker.upkeep import Heart
+from romancy.threads import ThreadPool
+from romancy.worker.upkeep import HeartbeatThread
 
 
 class Shortage:
@@ -33,7 +33,7 @@ class Shortage:
         monkeypatch.setattr(threading.Thread, "start", scarce)
 
 
-def occupied(threads: Threads) -> Callable[[], None]:
+def occupied(threads: ThreadPool) -> Callable[[], None]:
     """Let a pool have one thread, which is busy until the result is called."""
     begun, over = threading.Event(), threading.Event()
 
@@ -48,7 +48,7 @@ def occupied(threads: Threads) -> Callable[[], None]:
 
 def test_a_call_that_could_not_be_begun_is_never_made(monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[str] = []
-    with Threads(2, "crew") as threads:
+    with ThreadPool(2, "crew") as threads:
         let_go = occupied(threads)
         shortage = Shortage(monkeypatch, "crew")
         with pytest.raises(RuntimeError, match="can't start new thread"):
@@ -60,7 +60,7 @@ def test_a_call_that_could_not_be_begun_is_never_made(monkeypatch: pytest.Monkey
 
 
 def test_what_was_prepared_for_is_taken_whatever_comes(monkeypatch: pytest.MonkeyPatch) -> None:
-    with Threads(2, "crew") as threads:
+    with ThreadPool(2, "crew") as threads:
         let_go = occupied(threads)
         threads.prepare()
         Shortage(monkeypatch, "crew")
@@ -70,7 +70,7 @@ def test_what_was_prepared_for_is_taken_whatever_comes(monkeypatch: pytest.Monke
 
 def test_a_call_that_is_cancelled_before_its_turn_is_never_made() -> None:
     made: list[str] = []
-    with Threads(1, "crew") as threads:
+    with ThreadPool(1, "crew") as threads:
         let_go = occupied(threads)
         early, late = threads.submit(made.append, "cancelled"), threads.submit(made.append, "made")
         early.cancel()
@@ -83,7 +83,7 @@ def test_a_call_that_is_cancelled_before_its_turn_is_never_made() -> None:
 def test_what_waits_when_the_pool_is_closed_is_made_or_cancelled() -> None:
     for cancel in (False, True):
         made: list[str] = []
-        threads = Threads(1, "crew")
+        threads = ThreadPool(1, "crew")
         let_go = occupied(threads)
         waiting = threads.submit(made.append, "waited")
         threads.shutdown(wait=False, cancel_futures=cancel)
@@ -96,7 +96,7 @@ def test_what_waits_when_the_pool_is_closed_is_made_or_cancelled() -> None:
 
 def test_a_process_ends_when_its_calls_have_ended() -> None:
     """Also if nobody has closed the pool; a thread that has nothing to do does not keep it."""
-    end = "import sys, threading\nfrom romancy.threads import Threads\npool, go_on = Threads(2, 'crew'), threading.Event()\n"
+    end = "import sys, threading\nfrom romancy.threads import ThreadPool\npool, go_on = ThreadPool(2, 'crew'), threading.Event()\n"
     work = "pool.submit(str).result()\npool.submit(lambda: (go_on.wait(), print('made')))\nprint('over')\n"
     late = "threading.Thread(target=lambda: (threading.main_thread().join(), go_on.set())).start()\n"
     done = subprocess.run([sys.executable, "-c", end + work + late], capture_output=True, text=True, timeout=60, check=True)
@@ -161,7 +161,7 @@ async def test_an_activity_that_waits_for_a_thread_can_be_cancelled(file: str, m
         assert await (await app.start_workflow(job)).result() == "gave up"
         shortage.lasts = False
         assert app._worker is not None
-        assert app._worker.slots.free == 1
+        assert app._worker.limiter.free == 1
     assert begun == []
 
 
@@ -181,14 +181,14 @@ async def test_an_app_that_gets_no_thread_says_so_and_leaves_nothing_open(
 
 async def test_a_worker_that_gets_no_thread_for_its_new_heart_asks_again(file: str, monkeypatch: pytest.MonkeyPatch) -> None:
     async with App(file, workflows=[], heartbeat_interval=0.05, lease_timeout=1) as app:
-        assert app._upkeep is not None
+        assert app._maintenance is not None
         assert app._worker is not None
-        old: Heart | None = app._upkeep._heart
+        old: HeartbeatThread | None = app._maintenance._heartbeat_thread
         shortage = Shortage(monkeypatch, "romancy-heart")
         await app._store.release(app._worker.id, now=app._store.now())  # struck off
         await shortage.refused.wait()
-        assert app._upkeep._heart is old
+        assert app._maintenance._heartbeat_thread is old
         shortage.lasts = False
-        while app._upkeep._heart is old:
+        while app._maintenance._heartbeat_thread is old:
             await asyncio.sleep(0)
         assert app._worker.id in [row.id for row in await app._store.workers()]

@@ -21,36 +21,36 @@ from romancy import (
     wait_event,
     workflow,
 )
-from romancy.manage.records import Deed
+from romancy.manage.records import ActionKind
 from romancy.manage.service import DatabaseManager
-from romancy.store.sqlite.pulse import FilePulse
+from romancy.store.sqlite.pulse import SqliteHeartbeat
 
 ERRORS = [KeyError, IndexError, RuntimeError, MemoryError]
 VERBS = (
     "commit",
     "claim",
     "sweep",
-    "prune",
-    "trim",
-    "forget",
-    "forget_deeds",
+    "prune_instances",
+    "prune_generations",
+    "prune_messaging",
+    "prune_audit",
     "roll_up",
     "kinds_waiting",
     "workers",
     "owned",
     "load",
     "inbox",
-    "arrivals",
+    "with_unread_inbox",
     "upcoming",
-    "drain",
+    "emit_staged",
     "endings",
     "claim_outbox",
-    "settle_outbox",
-    "next_outbox",
+    "record_outbox",
+    "next_outbox_due",
     "count_outbox",
     "prune_outbox",
-    "take_batch",
-    "save_batch",
+    "claim_bulk_action",
+    "save_bulk_action",
 )
 """What the tasks in the background ask of a store."""
 
@@ -153,7 +153,7 @@ async def patiently(call: Callable[[], Any]) -> Any:
 
 
 async def work(app: App, client: Client, broker: Taker, name: str) -> None:
-    """Orders, started here and elsewhere: claimed, told of events, announced to a broker, cancelled; and a deed for many."""
+    """Orders, started here and elsewhere: claimed, told of events, announced to a broker, cancelled; and a action for many."""
     taken = len(broker.taken)
     await _paid(app, client, f"{name}-there")
     await _paid(app, app, f"{name}-here")
@@ -163,7 +163,7 @@ async def work(app: App, client: Client, broker: Taker, name: str) -> None:
     with pytest.raises(WorkflowCancelledError):
         await patiently(last.result)
     manager = DatabaseManager(client)
-    batch = await manager.start_batch(Deed.PAUSE, "workflow:nothing")
+    batch = await manager.start_bulk_action(ActionKind.PAUSE, "workflow:nothing")
     await until_done(manager, batch.batch_id)
 
 
@@ -176,7 +176,7 @@ async def _paid(app: App, starter: Client, name: str) -> None:
 
 async def until_done(manager: DatabaseManager, batch_id: str) -> None:
     async def done() -> bool:
-        return (await manager.get_batch(batch_id)).status == "done"
+        return (await manager.get_bulk_action(batch_id)).status == "done"
 
     async with asyncio.timeout(60):
         while not await patiently(done):
@@ -186,9 +186,9 @@ async def until_done(manager: DatabaseManager, batch_id: str) -> None:
 def tasks_of(app: App) -> list[asyncio.Task[Any]]:
     return [
         *app._committer._tasks,  # type: ignore[union-attr]
-        app._finder._task,  # type: ignore[union-attr, list-item]
-        app._upkeep._task,  # type: ignore[union-attr, list-item]
-        app._batches._task,  # type: ignore[union-attr, list-item]
+        app._claimer._task,  # type: ignore[union-attr, list-item]
+        app._maintenance._task,  # type: ignore[union-attr, list-item]
+        app._bulk_actions._task,  # type: ignore[union-attr, list-item]
         *(relay._task for relay in app._relays),  # type: ignore[list-item]
     ]
 
@@ -213,7 +213,7 @@ async def test_what_nobody_foresaw_stops_nothing(
     error: type[Exception],
     times: int,
 ) -> None:
-    await goes_on(shop, Fault(monkeypatch, shop[0]._opened, verb, error, times), caplog)
+    await goes_on(shop, Fault(monkeypatch, shop[0]._open_store, verb, error, times), caplog)
 
 
 @pytest.mark.parametrize("times", [1, 4])
@@ -222,22 +222,24 @@ async def test_nor_does_it_on_servers(
 ) -> None:
     broker = Taker()
     async with app_of(database, broker) as app, Client(database, workflows=[order]) as client:
-        await goes_on((app, client, broker), Fault(monkeypatch, app._opened, "commit", KeyError, times), caplog)
+        await goes_on((app, client, broker), Fault(monkeypatch, app._open_store, "commit", KeyError, times), caplog)
 
 
 @pytest.mark.parametrize(("error", "times"), [(KeyError, 1), (MemoryError, 4)])
 async def test_a_heart_beats_again(
     shop: Shop, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, error: type[Exception], times: int
 ) -> None:
-    await goes_on(shop, Fault(monkeypatch, FilePulse, "beat", error, times), caplog)
+    await goes_on(shop, Fault(monkeypatch, SqliteHeartbeat, "renew", error, times), caplog)
 
 
-@pytest.mark.parametrize(("verb", "error"), [("enlist", KeyError), ("pulse", RuntimeError), ("sweep", IndexError)])
+@pytest.mark.parametrize(
+    ("verb", "error"), [("register_worker", KeyError), ("heartbeat", RuntimeError), ("sweep", IndexError)]
+)
 async def test_a_worker_that_was_struck_off_starts_over(
     shop: Shop, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, verb: str, error: type[Exception]
 ) -> None:
     app = shop[0]
-    fault, name = Fault(monkeypatch, app._opened, verb, error, 2), app._worker.id  # type: ignore[union-attr]
+    fault, name = Fault(monkeypatch, app._open_store, verb, error, 2), app._worker.id  # type: ignore[union-attr]
     await patiently(lambda: app._store.release(name, now=app._clock.now()))  # its row is gone, as if it had been buried
     await goes_on(shop, fault, caplog)
     assert app._worker.id != name  # type: ignore[union-attr]
@@ -247,7 +249,7 @@ async def test_an_app_shuts_down_although_it_cannot_give_back_what_it_owns(
     file: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with app_of(file, Taker()) as app:
-        Fault(monkeypatch, app._opened, "release", KeyError, 1)
+        Fault(monkeypatch, app._open_store, "release", KeyError, 1)
     assert "could not be given back" in caplog.text
 
 
@@ -257,8 +259,8 @@ async def goes_on(shop: Shop, fault: Fault, caplog: pytest.LogCaptureFixture) ->
     await work(app, client, broker, "during")
     await until(lambda: fault.left == 0)
     await work(app, client, broker, "after")
-    beats = app._upkeep._heart.beats  # type: ignore[union-attr]
-    await until(lambda: app._upkeep._heart.beats > beats)  # type: ignore[union-attr]
+    beats = app._maintenance._heartbeat_thread.heartbeats  # type: ignore[union-attr]
+    await until(lambda: app._maintenance._heartbeat_thread.heartbeats > beats)  # type: ignore[union-attr]
     assert not any(task.done() for task in tasks_of(app))
     assert await app.ready() is None
     assert "nobody foresaw this" in caplog.text

@@ -22,10 +22,10 @@ import romancy
 from romancy import App, ConfigurationError, InvalidWorkflowStateError, Status, TerminalError
 from romancy.integrations import edda
 from romancy.integrations.edda import EddaApp, RetryExhaustedError, WorkflowContext, publish, workflow
-from romancy.integrations.edda.compensation import redo_steps
-from romancy.integrations.edda.context import Step
+from romancy.integrations.edda.compensation import run_registered
+from romancy.integrations.edda.context import RegisteredCompensation
 from romancy.integrations.edda.events import ReceivedEvent, send_event
-from romancy.integrations.edda.running import end
+from romancy.integrations.edda.running import unset_current_app
 from romancy.testing import TestEnvironment
 
 
@@ -44,7 +44,7 @@ async def running(*workflows: Any, **options: Any) -> AsyncIterator[tuple[TestEn
         try:
             yield env, app
         finally:
-            end(env.app)
+            unset_current_app(env.app)
 
 
 async def result(env: TestEnvironment, instance_id: str) -> Any:
@@ -196,9 +196,9 @@ async def test_a_record_does_not_choose_what_is_called(
     ran = tmp_path / "ran"
     (tmp_path / "a_module_that_runs_when_imported.py").write_text(f"open({str(ran)!r}, 'w')")
     monkeypatch.syspath_prepend(tmp_path)
-    forged = Step(function, [*args, str(ran)], {})
+    forged = RegisteredCompensation(function, [*args, str(ran)], {})
     with pytest.raises(TerminalError, match="is not known here: decorate it with @compensation"):
-        await redo_steps([forged], programs.book_flight.func, cast(Any, None))
+        await run_registered([forged], programs.book_flight.func, cast(Any, None))
     assert not ran.exists()
     assert "never" not in done
 

@@ -28,7 +28,7 @@ from romancy.integrations.edda import (
     workflow,
 )
 from romancy.integrations.edda import hooks as edda_hooks
-from romancy.integrations.edda.hooks import Telling, rebuilt
+from romancy.integrations.edda.hooks import HooksAdapter, rebuild_error
 from romancy.testing import TestEnvironment
 
 
@@ -110,7 +110,7 @@ async def party(ctx: WorkflowContext) -> str:
 async def told_of(flow: Any, *args: Any, **options: Any) -> tuple[Diary, str]:
     """What is told of an instance from its start to its end."""
     diary = Diary()
-    async with TestEnvironment(workflows=[flow.romancy], hooks=Telling(diary), **options) as env:
+    async with TestEnvironment(workflows=[flow.romancy], hooks=HooksAdapter(diary), **options) as env:
         handle = await env.app.start_workflow(flow.romancy.with_options(instance_id="one"), *args)
         with contextlib.suppress(romancy.WorkflowFailedError):
             await handle.result()
@@ -143,7 +143,7 @@ async def test_compensations_are_not_told() -> None:
 
 async def test_what_comes_from_the_history_is_told_as_such() -> None:
     diary = Diary()
-    async with TestEnvironment(workflows=[party.romancy], hooks=Telling(diary)) as env:
+    async with TestEnvironment(workflows=[party.romancy], hooks=HooksAdapter(diary)) as env:
         handle = await env.app.start_workflow(party.romancy.with_options(instance_id="one"))
         await env.settle()
         assert diary.of("event_sent") == [["invited", "host", {"who": "Ada"}]]
@@ -169,7 +169,7 @@ async def sorry(ctx: WorkflowContext) -> str:
 
 async def test_an_error_from_the_history_is_told_as_a_failure() -> None:
     diary = Diary()
-    async with TestEnvironment(workflows=[sorry.romancy], hooks=Telling(diary)) as env:
+    async with TestEnvironment(workflows=[sorry.romancy], hooks=HooksAdapter(diary)) as env:
         handle = await env.app.start_workflow(sorry.romancy)
         await env.advance(10)
         diary.told.clear()
@@ -183,7 +183,7 @@ async def test_an_error_from_the_history_is_told_as_a_failure() -> None:
 
 async def test_a_cancellation_is_told() -> None:
     diary = Diary()
-    async with TestEnvironment(workflows=[party.romancy], hooks=Telling(diary)) as env:
+    async with TestEnvironment(workflows=[party.romancy], hooks=HooksAdapter(diary)) as env:
         handle = await env.app.start_workflow(party.romancy.with_options(instance_id="one"))
         await env.settle()
         await handle.cancel()
@@ -229,7 +229,7 @@ async def test_a_hook_that_raises_changes_nothing(caplog: pytest.LogCaptureFixtu
         async def on_workflow_start(self, instance_id: str, workflow_name: str, input_data: dict[str, Any]) -> None:
             raise ValueError("no")
 
-    async with TestEnvironment(workflows=[light.romancy], hooks=Telling(Broken())) as env:
+    async with TestEnvironment(workflows=[light.romancy], hooks=HooksAdapter(Broken())) as env:
         assert await (await env.app.start_workflow(light.romancy)).result() == Cake(eggs=2)
     assert [one.levelno for one in caplog.records if one.name == "romancy.hooks"] == [logging.ERROR]
 
@@ -241,18 +241,18 @@ def test_what_has_no_methods_is_refused(given: Any, file: str) -> None:
 
 
 def test_errors_are_made_of_their_names() -> None:
-    burnt = rebuilt(Error(f"{__name__}.BurntError", "40 minutes", "line 1"))
+    burnt = rebuild_error(Error(f"{__name__}.BurntError", "40 minutes", "line 1"))
     assert (type(burnt), str(burnt), burnt.__notes__) == (BurntError, "40 minutes", ["line 1"])
-    assert type(rebuilt(Error("ValueError", "v"))) is ValueError
-    assert type(rebuilt(Error("builtins.KeyError", "v"))) is KeyError
-    gone = rebuilt(Error("of.another.program.Outer.GoneError", "away"))
+    assert type(rebuild_error(Error("ValueError", "v"))) is ValueError
+    assert type(rebuild_error(Error("builtins.KeyError", "v"))) is KeyError
+    gone = rebuild_error(Error("of.another.program.Outer.GoneError", "away"))
     assert (type(gone).__name__, type(gone).__mro__[1], str(gone)) == ("GoneError", Exception, "away")
-    assert type(rebuilt(Error("asyncio.exceptions.CancelledError", "c"))).__mro__[1] is Exception
+    assert type(rebuild_error(Error("asyncio.exceptions.CancelledError", "c"))).__mro__[1] is Exception
 
 
 async def test_errors_that_nobody_is_told_do_not_pile_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(edda_hooks, "_KEPT", 2)
-    telling = Telling(Diary())
+    telling = HooksAdapter(Diary())
     for attempt in range(1, 6):
         started = infos.ActivityStarted(**_info(), attempt=attempt, scheduled_at=NOW)
         with pytest.raises(ValueError, match=str(attempt)), telling.around_activity(started):

@@ -30,7 +30,7 @@ from romancy.integrations.edda.integrations.opentelemetry import (
     extract_trace_context,
     inject_trace_context,
 )
-from romancy.integrations.edda.running import end
+from romancy.integrations.edda.running import unset_current_app
 from romancy.integrations.edda.unmapped import MODULES
 from romancy.integrations.opentelemetry import trace_id_of
 
@@ -186,7 +186,7 @@ def test_a_server_that_was_started_on_a_loop_that_is_over_says_so(file: str) -> 
         with pytest.raises(ConfigurationError, match="Leave that call out"):
             asyncio.run(server.asgi_app()({"type": "lifespan"}, _never, _never))  # type: ignore[arg-type]
     finally:
-        end(server._edda_app.romancy)
+        unset_current_app(server._edda_app.romancy)
 
 
 async def _never(*_: Any) -> Any:

@@ -11,7 +11,7 @@ from pydantic import BaseModel
 import romancy
 from romancy import ConfigurationError, Status
 from romancy.integrations.edda import EddaApp, RetryPolicy, WorkflowContext, activity, workflow
-from romancy.integrations.edda.running import end
+from romancy.integrations.edda.running import unset_current_app
 from romancy.testing import TestEnvironment
 
 attempts: list[int] = []
@@ -117,7 +117,7 @@ async def test_an_event_starts_a_workflow_with_its_fields_as_arguments(handler: 
             (found,) = (await app.find_instances(workflow_name=handler.name))["instances"]
             assert (found["status"], found["output_data"]) == ("completed", {"result": returned})
         finally:
-            end(env.app)
+            unset_current_app(env.app)
 
 
 async def test_an_event_without_a_field_that_is_needed_gives_a_failed_instance() -> None:

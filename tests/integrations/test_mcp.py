@@ -295,7 +295,7 @@ async def test_a_call_can_be_cancelled_once(shop: Shop) -> None:
         assert "cancelled" in complaint(await client.call_tool("workflow_result", {**which, "wait": 30}))
         assert "cannot be cancelled" in complaint(await client.call_tool("workflow_cancel", which))
     lines = (await DatabaseManager(shop.app).list_audit(instance_id=which["instance_id"])).items
-    assert [(line.deed, line.detail) for line in lines] == [("cancel", "too late"), ("start", "approval")]
+    assert [(line.action, line.detail) for line in lines] == [("cancel", "too late"), ("start", "approval")]
     assert all(line.actor.endswith("(MCP)") for line in lines)
 
 

@@ -14,7 +14,7 @@ from tests.http.calls import call
 from tests.metrics.parsing import Scrape, parse
 
 from romancy import ActivityContext, App, WorkflowContext, activity, workflow
-from romancy.figures import Figure
+from romancy.figures import Metric
 from romancy.integrations.prometheus import register
 
 
@@ -92,15 +92,15 @@ async def test_names_that_appear_while_a_thread_reads_do_no_harm(file: str, monk
     registry = CollectorRegistry()
     app = App(file, workflows=[checkout])
     register(app, registry)
-    figures, times = app.figures, [0]
+    figures, times = app.metrics, [0]
 
-    def disturbed() -> list[Figure]:
+    def disturbed() -> list[Metric]:
         times[0] += 1
         if times[0] < 3:
             raise RuntimeError("dictionary changed size during iteration")
         return figures()
 
-    monkeypatch.setattr(app, "figures", disturbed)
+    monkeypatch.setattr(app, "metrics", disturbed)
     thread = threading.Thread(target=told, args=(registry,))
     thread.start()
     await asyncio.to_thread(thread.join)

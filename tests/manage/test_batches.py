@@ -6,9 +6,9 @@ import asyncio
 
 from romancy import App, Client, WorkflowContext, sleep, workflow
 from romancy.manage import batches
-from romancy.manage.records import Batch, Deed, Done
+from romancy.manage.records import ActionKind, ActionResult, BulkAction
 from romancy.manage.service import DatabaseManager
-from romancy.model.operators import BatchRow
+from romancy.model.operators import BulkActionRow
 
 
 @workflow
@@ -16,18 +16,18 @@ async def nap(ctx: WorkflowContext) -> None:
     await sleep(ctx, 3600)
 
 
-async def ended(manager: DatabaseManager, batch: Batch) -> Batch:
+async def ended(manager: DatabaseManager, batch: BulkAction) -> BulkAction:
     """The batch, once it is over."""
     while batch.status == "running":
         await asyncio.sleep(0.005)
-        batch = await manager.get_batch(batch.batch_id)
+        batch = await manager.get_bulk_action(batch.batch_id)
     return batch
 
 
 async def test_a_batch_that_somebody_left_is_done_by_the_next_app(database: str) -> None:
     async with Client(database, workflows=[nap]) as client:
         ids = [(await client.start_workflow(nap)).instance_id for _ in range(3)]
-        batch = await DatabaseManager(client).start_batch(Deed.CANCEL, "workflow:nap", actor="ann")
+        batch = await DatabaseManager(client).start_bulk_action(ActionKind.CANCEL, "workflow:nap", actor="ann")
     async with App(database, workflows=[nap]) as app:
         manager = DatabaseManager(app)
         done = await ended(manager, batch)
@@ -40,7 +40,7 @@ async def test_a_running_app_begins_at_once(database: str) -> None:
     async with App(database, workflows=[nap]) as app:
         manager = DatabaseManager(app)
         await app.start_workflow(nap)
-        batch = await ended(manager, await manager.start_batch(Deed.TERMINATE, "workflow:nap"))
+        batch = await ended(manager, await manager.start_bulk_action(ActionKind.TERMINATE, "workflow:nap"))
         assert (batch.done, batch.looked_at) == (1, 1)
         assert batch.ended_at is not None
 
@@ -50,20 +50,20 @@ async def test_one_that_dies_in_the_middle_is_gone_on_with(database: str) -> Non
         for _ in range(120):
             await client.start_workflow(nap)
         manager = DatabaseManager(client)
-        begun = await manager.start_batch(Deed.PAUSE, "workflow:nap")
+        begun = await manager.start_bulk_action(ActionKind.PAUSE, "workflow:nap")
         store, now = client._store, client._clock.now()
-        row = await store.take_batch("dies", now=now, until=now)
+        row = await store.claim_bulk_action("dies", now=now, until=now)
         assert row is not None
         seen: list[str] = []
 
-        async def do(deed: Deed, ids: object, reason: str | None, actor: str) -> list[Done]:
+        async def do(action: ActionKind, ids: object, reason: str | None, actor: str) -> list[ActionResult]:
             assert isinstance(ids, list)
             seen.extend(ids)
-            return [Done(one, True) for one in ids]
+            return [ActionResult(one, True) for one in ids]
 
-        half: BatchRow = await batches.step(store, row, do)
-        assert await store.save_batch(half, "dies", until=now)
-        assert await manager.batches("lives").work_off()
-        done = await manager.get_batch(begun.batch_id)
+        half: BulkActionRow = await batches.apply_portion(store, row, do)
+        assert await store.save_bulk_action(half, "dies", until=now)
+        assert await manager.bulk_action_runner("lives").run_next()
+        done = await manager.get_bulk_action(begun.batch_id)
         assert (done.status, done.done, len(seen)) == ("done", 120, 50)
         assert len((await manager.list_instances("status:paused", limit=200)).items) == 70

@@ -11,7 +11,14 @@ import pytest
 from pydantic import BaseModel, Field
 
 from romancy import Status, WorkflowContext, workflow
-from romancy.manage.cards import Card, card_key, fitting, read_card, with_defaults, written_card
+from romancy.manage.cards import (
+    WorkflowDescriptor,
+    bind_input,
+    descriptor_key,
+    read_descriptor,
+    with_defaults,
+    write_descriptor,
+)
 from romancy.manage.records import InputError
 from romancy.manage.schemas import input_schema, read_input
 from romancy.testing import TestEnvironment
@@ -79,7 +86,7 @@ BAD: list[tuple[Any, dict[str, Any], str]] = [
 @pytest.mark.parametrize(("of", "given"), GOOD)
 def test_what_the_code_takes_is_taken_without_it(of: Any, given: dict[str, Any]) -> None:
     read_input(of, given)
-    fitting(of.name, read_card(written_card(of)).schema, given)
+    bind_input(of.name, read_descriptor(write_descriptor(of)).schema, given)
 
 
 @pytest.mark.parametrize(("of", "given", "where"), BAD)
@@ -87,7 +94,7 @@ def test_what_the_code_refuses_is_refused_without_it(of: Any, given: dict[str, A
     with pytest.raises(InputError):
         read_input(of, given)
     with pytest.raises(InputError) as caught:
-        fitting(of.name, read_card(written_card(of)).schema, given)
+        bind_input(of.name, read_descriptor(write_descriptor(of)).schema, given)
     assert where in caught.value.fields
 
 
@@ -99,16 +106,16 @@ def test_defaults_are_put_in_all_the_way_down() -> None:
 
 
 def test_what_has_no_card_is_not_checked() -> None:
-    assert read_card(None) == Card(None, frozenset())
-    assert fitting("x", None, {"a": 1}) == {"a": 1}
-    assert card_key("n" * 2000, "") is None
+    assert read_descriptor(None) == WorkflowDescriptor(None, frozenset())
+    assert bind_input("x", None, {"a": 1}) == {"a": 1}
+    assert descriptor_key("n" * 2000, "") is None
 
 
 async def test_input_that_does_not_fit_after_all_is_a_failed_instance() -> None:
     """Nobody has ever run it: there is nothing that other code could go on with."""
     async with TestEnvironment(workflows=[whole]) as env:
         create = env.app._creation_by_name("cards.whole", (), {"line": {"sku": 5}}, env.app._clock.now())
-        await env.app._write().submit(create)
+        await env.app._require_committer().submit(create)
         await env.settle()
         found = await env.app.get_result(create.instance_id)
         assert found.status is Status.FAILED

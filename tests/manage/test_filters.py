@@ -11,15 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from romancy import ConfigurationError, Status
-from romancy.manage.filters import ALL, LONGEST, MOST_TERMS, Filter, Wish, _fits_pattern, parse, quoted, readings
-from romancy.model.instance import Row
+from romancy.manage.filters import ALL, LONGEST, MOST_TERMS, Filter, FilterTerm, _fits_pattern, json_meanings, parse, quoted
+from romancy.model.instance import InstanceRow
 from romancy.model.transition import Wait, WaitKind
 
 NOW = 1_800_000_000_000_000
 HOUR = 3600 * 1_000_000
 
 
-def row(**more: Any) -> Row:
+def row(**more: Any) -> InstanceRow:
     given: dict[str, Any] = {
         "instance_id": "order-42",
         "workflow": "checkout",
@@ -30,7 +30,7 @@ def row(**more: Any) -> Row:
         "epoch": 1,
         "owner": None,
         "wake_at": None,
-        "signal": 0,
+        "inbox_version": 0,
         "length": 0,
         "deadline_at": None,
         "created_at": NOW,
@@ -38,7 +38,7 @@ def row(**more: Any) -> Row:
         "updated_at": NOW,
         "ended_at": None,
     }
-    return Row(**(given | more))
+    return InstanceRow(**(given | more))
 
 
 def fits(line: str, *waits: Wait, **more: Any) -> bool:
@@ -189,12 +189,12 @@ def test_a_pattern_of_many_stars_takes_no_longer_than_others() -> None:
 
 @given(st.text(min_size=1, max_size=40).filter(lambda text: text.strip()))
 def test_any_value_can_be_said_in_quotes(value: str) -> None:
-    assert parse(f"id:{quoted(value)}", now=NOW).id == Wish((value,))
-    assert parse(quoted(value), now=NOW).words == Wish((value,))
+    assert parse(f"id:{quoted(value)}", now=NOW).id == FilterTerm((value,))
+    assert parse(quoted(value), now=NOW).words == FilterTerm((value,))
     if "*" not in value:
         assert fits(f"id:{quoted(value)}", instance_id=value)
 
 
 @given(st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(min_size=1))
 def test_any_value_is_found_by_how_it_is_written(value: Any) -> None:
-    assert value in readings(value if isinstance(value, str) else repr(value))
+    assert value in json_meanings(value if isinstance(value, str) else repr(value))

@@ -27,7 +27,7 @@ from romancy import (
 )
 from romancy.manage import search
 from romancy.manage.port import Manager
-from romancy.manage.records import ChannelSummary, Deed, InputError, Subscriber, Verdict
+from romancy.manage.records import ActionKind, ChannelSummary, Health, InputError, Subscriber
 from romancy.manage.service import DatabaseManager
 from romancy.testing import TestEnvironment
 
@@ -130,7 +130,7 @@ async def test_one_instance_with_its_history_and_its_time_line() -> None:
         detail = await manager.get_instance(one)
         assert detail.summary.doing == "waits for event payment.completed, subject 42"
         assert detail.input == {"customer": {"id": "42", "age": 0}}
-        assert Deed.CANCEL in detail.deeds
+        assert ActionKind.CANCEL in detail.actions
         history = await manager.get_history(one)
         assert [entry.name for entry in history.items] == ["charge"]
         timeline = await manager.get_timeline(one)
@@ -145,7 +145,7 @@ async def test_an_event_is_sent_to_one_instance() -> None:
         manager = manager_of(env.app)
         one, two = await started(env, manager, {"id": "42"}, {"id": "42"})
         explanation = await manager.explain(one)
-        assert explanation.verdict is Verdict.HEALTHY
+        assert explanation.verdict is Health.HEALTHY
         assert "payment.completed" in explanation.because
         sent = await manager.send_event("payment.completed", "all", subject="42", to=one)
         assert sent.instance_ids == (one,)
@@ -158,7 +158,7 @@ async def test_deeds_are_done_to_each_by_itself() -> None:
     async with TestEnvironment(workflows=[checkout]) as env:
         manager = manager_of(env.app)
         one, bad = await started(env, manager, {"id": "1"}, {"id": "2", "age": -1})
-        done = await manager.do(Deed.CANCEL, [one, bad, "nobody"], reason="closing", actor="ann")
+        done = await manager.apply(ActionKind.CANCEL, [one, bad, "nobody"], reason="closing", actor="ann")
         assert [(each.ok, each.error_type) for each in done] == [
             (True, None),
             (False, "WorkflowNotCancellableError"),
@@ -241,12 +241,12 @@ async def test_every_action_leaves_a_line(caplog: pytest.LogCaptureFixture) -> N
         with caplog.at_level("INFO", logger="romancy.audit"):
             one = (await manager.start("checkout", {"id": "1"}, actor="ann")).instance_id
             await env.settle()
-            await manager.do(Deed.PAUSE, [one, "nobody"], reason="wait\nno", actor="bob")
+            await manager.apply(ActionKind.PAUSE, [one, "nobody"], reason="wait\nno", actor="bob")
             await manager.publish("news", 1, actor="ann")
             await manager.requeue_outbox(actor="ann")
             await manager.prune(older_than=10, actor="ann")
         page = await manager.list_audit()
-        assert [(line.actor, line.deed) for line in page.items] == [
+        assert [(line.actor, line.action) for line in page.items] == [
             ("ann", "prune"),
             ("ann", "requeue_outbox"),
             ("ann", "publish"),
@@ -271,37 +271,37 @@ async def test_a_batch_does_its_deed_to_all_that_fit() -> None:
         ids = await started(env, manager, *({"id": str(n)} for n in range(120)))
         other = (await manager.start("nap", {})).instance_id
         await env.settle()
-        batch = await manager.start_batch(Deed.PAUSE, "workflow:checkout", reason="stop", actor="ann")
+        batch = await manager.start_bulk_action(ActionKind.PAUSE, "workflow:checkout", reason="stop", actor="ann")
         assert (batch.status, batch.done) == ("running", 0)
         await env.advance(1)
         late = (await manager.start("checkout", {"id": "late"})).instance_id
         await env.settle()
-        assert env.app._batches is not None
-        assert await env.app._batches.work_off()
-        assert not await env.app._batches.work_off()
-        batch = await manager.get_batch(batch.batch_id)
+        assert env.app._bulk_actions is not None
+        assert await env.app._bulk_actions.run_next()
+        assert not await env.app._bulk_actions.run_next()
+        batch = await manager.get_bulk_action(batch.batch_id)
         assert (batch.status, batch.done, batch.failed) == ("done", 120, 0)
         statuses = {one: (await manager.get_instance(one)).summary.status for one in (ids[0], ids[-1], other, late)}
         assert [status is Status.PAUSED for status in statuses.values()] == [True, True, False, False]
-        assert [one.batch_id for one in await manager.list_batches()] == [batch.batch_id]
+        assert [one.batch_id for one in await manager.list_bulk_actions()] == [batch.batch_id]
 
 
 async def test_a_batch_lists_what_failed_and_can_be_aborted() -> None:
     async with TestEnvironment(workflows=[checkout]) as env:
         manager = manager_of(env.app)
         await started(env, manager, {"id": "1", "age": -1})
-        batch = await manager.start_batch(Deed.CANCEL, "status:failed")
-        assert env.app._batches is not None
-        await env.app._batches.work_off()
-        batch = await manager.get_batch(batch.batch_id)
+        batch = await manager.start_bulk_action(ActionKind.CANCEL, "status:failed")
+        assert env.app._bulk_actions is not None
+        await env.app._bulk_actions.run_next()
+        batch = await manager.get_bulk_action(batch.batch_id)
         assert (batch.done, batch.failed, batch.failures[0].error_type) == (0, 1, "WorkflowNotCancellableError")
-        other = await manager.start_batch(Deed.RETRY, "status:failed")
-        assert (await manager.abort_batch(other.batch_id, actor="ann")).status == "aborted"
-        assert not await env.app._batches.work_off()
+        other = await manager.start_bulk_action(ActionKind.RETRY, "status:failed")
+        assert (await manager.abort_bulk_action(other.batch_id, actor="ann")).status == "aborted"
+        assert not await env.app._bulk_actions.run_next()
         with pytest.raises(ConfigurationError, match="needs a filter"):
-            await manager.start_batch(Deed.CANCEL, " ")
+            await manager.start_bulk_action(ActionKind.CANCEL, " ")
         with pytest.raises(WorkflowNotFoundError):
-            await manager.get_batch("nothing")
+            await manager.get_bulk_action("nothing")
 
 
 async def test_a_preview_tells_what_would_be_undone() -> None:
@@ -309,12 +309,12 @@ async def test_a_preview_tells_what_would_be_undone() -> None:
         manager = manager_of(env.app)
         one = (await manager.start("trip", {})).instance_id
         await env.settle()
-        cancel = await manager.preview(Deed.CANCEL, one)
+        cancel = await manager.preview(ActionKind.CANCEL, one)
         assert "compensates book (book:1)" in cancel.effects
         assert not any("look" in line for line in cancel.effects)
-        terminate = await manager.preview(Deed.TERMINATE, one)
+        terminate = await manager.preview(ActionKind.TERMINATE, one)
         assert "leaves book (book:1) as it is" in terminate.effects
-        assert (await manager.preview(Deed.RETRY, one)).effects == ("is refused: it is waiting_for_event",)
+        assert (await manager.preview(ActionKind.RETRY, one)).effects == ("is refused: it is waiting_for_event",)
 
 
 async def test_the_model_of_a_wait_is_found_in_the_code() -> None:
@@ -353,8 +353,8 @@ async def test_workflows_with_what_ended_lately() -> None:
             await manager.start("nap", {"seconds": 10})
         await started(env, manager, {"id": "1", "age": -1}, {"id": "2"})
         await env.advance(60)
-        assert env.app._upkeep is not None
-        await env.app._upkeep.roll_up()
+        assert env.app._maintenance is not None
+        await env.app._maintenance.roll_up()
         found = {one.name: one for one in await manager.list_workflows()}
         assert (found["nap"].completed, found["nap"].failed, found["nap"].in_flight.value) == (3, 0, 0)
         assert (found["checkout"].failed, found["checkout"].in_flight.value) == (1, 1)
@@ -389,7 +389,7 @@ async def test_the_doctor_finds_what_is_wrong() -> None:
         well = {one.name: one.level for one in await manager.doctor()}
         assert well["database"] == well["schema"] == well["workers"] == well["claims"] == well["overdue"] == "ok"
         row = (await env.app._store.workers())[0]
-        await env.app._store.enlist(replace(row, id="old/1", beat_at=row.beat_at - 20_000_000))
+        await env.app._store.register_worker(replace(row, id="old/1", heartbeat_at=row.heartbeat_at - 20_000_000))
         ill = await manager.doctor()
         assert any(one.name == "silent worker" and "old/1" in one.says and one.remedy for one in ill)
 
@@ -410,7 +410,7 @@ async def test_the_doctor_says_who_may_call(auth: Any, exposed: bool, level: str
         assert found.level == level
         assert says in found.says
         assert bool(found.remedy) == (level != "ok")
-        env.app._visitors.note(("203.0.113.9", 1))
+        env.app._visitors.record_refusal(("203.0.113.9", 1))
         (found,) = [one for one in await manager_of(env.app).doctor() if one.name == "access"]
         assert ("1 events" in found.says) == (auth is None)
 
@@ -421,7 +421,7 @@ async def test_what_only_others_know_can_be_started_if_they_are_there() -> None:
         with pytest.raises(WorkflowNotFoundError):
             await manager.start("elsewhere", {})
         row = (await env.app._store.workers())[0]
-        await env.app._store.enlist(replace(row, id="other/1", kinds='[["elsewhere", "2"]]'))
+        await env.app._store.register_worker(replace(row, id="other/1", kinds='[["elsewhere", "2"]]'))
         one = (await manager.start("elsewhere", {"n": 1}, instance_id="mine")).instance_id
         detail = await manager.get_instance(one)
         assert (detail.summary.instance_id, detail.summary.version, detail.input) == ("mine", "2", {"n": 1})

@@ -6,14 +6,16 @@ from typing import Any
 
 from tests.manage.test_filters import row
 
-from romancy.manage.records import Span, Timeline
-from romancy.manage.timeline import draw
-from romancy.model.history import Attempt, Entry, Kind, Outcome, Role
+from romancy.manage.records import Timeline, TimelineSpan
+from romancy.manage.timeline import build_timeline
+from romancy.model.history import AttemptRow, Entry, Kind, Outcome, Role
 from romancy.model.transition import Wait, WaitKind
 
 
-def drawn(*entries: Entry, attempts: tuple[Attempt, ...] = (), waits: tuple[Wait, ...] = (), now: int = 100_000) -> Timeline:
-    return draw(row(), entries, attempts, waits, [], begun_at=0, now=now)
+def drawn(
+    *entries: Entry, attempts: tuple[AttemptRow, ...] = (), waits: tuple[Wait, ...] = (), now: int = 100_000
+) -> Timeline:
+    return build_timeline(row(), entries, attempts, waits, [], begun_at=0, now=now)
 
 
 def spans(*entries: Entry, **more: Any) -> list[tuple[str, str, str, int, int | None]]:
@@ -25,8 +27,8 @@ def done(seq: int, op: str, start: int, end: int, **more: Any) -> Entry:
     return Entry(seq, Kind.ACTIVITY, op, Outcome.OK, end, started_at=start, ended_at=end, **(given | more))
 
 
-def failed(op: str, number: int, start: int, end: int, next_at: int) -> Attempt:
-    return Attempt(op, number, op.partition(":")[0], False, "w", 1, "", start, start, end, next_at, b"{}")
+def failed(op: str, number: int, start: int, end: int, next_at: int) -> AttemptRow:
+    return AttemptRow(op, number, op.partition(":")[0], False, "w", 1, "", start, start, end, next_at, b"{}")
 
 
 def test_an_activity_that_had_to_wait_for_its_turn() -> None:
@@ -73,7 +75,15 @@ def test_rows_stand_in_the_order_in_which_they_were_asked_for() -> None:
 
 def test_a_compensation_names_what_it_undoes() -> None:
     undo = Entry(
-        2, Kind.COMPENSATION, "compensate:charge:1", Outcome.OK, 9000, "refund", Role.BESIDE, started_at=8000, ended_at=9000
+        2,
+        Kind.COMPENSATION,
+        "compensate:charge:1",
+        Outcome.OK,
+        9000,
+        "refund",
+        Role.OUT_OF_BAND,
+        started_at=8000,
+        ended_at=9000,
     )
     (span,) = drawn(undo).spans
     assert (span.kind, span.name, span.note) == ("compensation", "refund", "undoes charge:1")
@@ -81,7 +91,7 @@ def test_a_compensation_names_what_it_undoes() -> None:
 
 def test_waits_that_ended_and_effects() -> None:
     event = Entry(1, Kind.EVENT, "paid:1", Outcome.ERROR, 5000, "paid", scheduled_at=1000)
-    said = Entry(2, Kind.SEND_EVENT, "send:1", Outcome.OK, 6000, "send_event:sent", Role.BESIDE)
+    said = Entry(2, Kind.SEND_EVENT, "send:1", Outcome.OK, 6000, "send_event:sent", Role.OUT_OF_BAND)
     cancel = Entry(3, Kind.CANCEL, "", Outcome.OK, 7000)
     assert spans(event, said, cancel) == [
         ("paid:1", "event", "error", 1000, 5000),
@@ -92,11 +102,11 @@ def test_waits_that_ended_and_effects() -> None:
 
 def test_clocks_that_differ_never_give_a_negative_stretch() -> None:
     (span,) = drawn(done(1, "charge:1", 9000, 5000)).spans
-    assert span == Span(
+    assert span == TimelineSpan(
         "charge:1", "charge", "activity", "ok", 5000, 5000, attempt=1, seq=1, note="clock skew", worker_id="", epoch=0
     )
 
 
 def test_what_a_retry_set_aside_says_so() -> None:
-    (span,) = drawn(done(1, "charge:1", 1000, 2000, role=Role.UNDONE)).spans
+    (span,) = drawn(done(1, "charge:1", 1000, 2000, role=Role.DISCARDED)).spans
     assert span.note == "set aside by a retry of the instance"

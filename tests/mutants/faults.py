@@ -81,7 +81,7 @@ FAULTS: tuple[Fault, ...] = (
         "sweep-hasty",
         "a worker that gave a sign of life meanwhile is not declared dead",
         "store/sql/ownership.py",
-        "    return row is not None and row[0] != beat_at\n",
+        "    return row is not None and row[0] != heartbeat_at\n",
         "    return False\n",
         _kept("TestUpkeep::test_a_sweep_spares_a_worker_that_has_beaten_since"),
     ),
@@ -91,7 +91,7 @@ FAULTS: tuple[Fault, ...] = (
         "worker/finder.py",
         "        for instance_id in sorted(set(await worker.store.owned(worker.id)) - here):\n"
         "            try:\n"
-        "                if await worker.take_up(instance_id):\n",
+        "                if await worker.resume_owned(instance_id):\n",
         "        owned = await worker.store.owned(worker.id)\n"
         "        missing = {id for id in owned if not worker.has(id)}\n"
         '        again, self._missing = missing & getattr(self, "_missing", set()), missing\n'
@@ -105,8 +105,8 @@ FAULTS: tuple[Fault, ...] = (
         "twin-begun",
         "an instance that runs here is not begun a second time by an answer that comes late",
         "worker/worker.py",
-        "        there = self._host_of(create.instance_id)\n        if self.claiming.names",
-        "        there = None\n        self._hosts.pop(create.instance_id, None)\n        if self.claiming.names",
+        "        there = self._find_runner(create.instance_id)\n        if self.pending_claims.is_named",
+        "        there = None\n        self._hosts.pop(create.instance_id, None)\n        if self.pending_claims.is_named",
         ("tests/integration/test_adoption.py",),
     ),
     Fault(
@@ -133,8 +133,8 @@ FAULTS: tuple[Fault, ...] = (
         "ack-before-commit",
         "nothing is acknowledged before it is durable",
         "store/committer.py",
-        "        self._calls.append(_Call(write, future, then, self._looks + _LOOKS + 1))\n",
-        "        self._calls.append(_Call(write, future, then, self._looks + _LOOKS + 1))\n"
+        "        self._submitted.append(_SubmittedWrite(write, future, then, self._check_count + _CHECKS_PER_TIMEOUT + 1))\n",
+        "        self._submitted.append(_SubmittedWrite(write, future, then, self._check_count + _CHECKS_PER_TIMEOUT + 1))\n"
         "        future.set_result(Applied())\n",
         ("tests/unit/test_committer.py::test_nothing_is_acknowledged_before_the_commit",),
     ),
@@ -142,7 +142,7 @@ FAULTS: tuple[Fault, ...] = (
         "poisoned-neighbours",
         "what cannot be written fails alone",
         "store/committer.py",
-        "        return await self._write_each(left)\n",
+        "        return await self._write_one_by_one(left)\n",
         "        self._fail_alone(left.calls, left.pairs, left.error)\n        return None\n",
         ("tests/unit/test_committer.py::test_what_is_poisoned_fails_alone",),
     ),
@@ -158,7 +158,7 @@ FAULTS: tuple[Fault, ...] = (
         "into-nowhere",
         "nothing is acknowledged when the file is gone",
         "store/sqlite/database.py",
-        "            identity.require_now_and_then()  # before anybody is told\n",
+        "            identity.require_throttled()  # before anybody is told\n",
         "            pass\n",
         ("tests/acceptance/test_lost_file.py",),
     ),
@@ -174,8 +174,8 @@ FAULTS: tuple[Fault, ...] = (
         "start-before-cause",
         "an activity does not start before what led to it is durable",
         "worker/host.py",
-        "        self._launching, self._starts = self._starts, []\n",
-        "        self._launch(self._starts)\n        self._launching, self._starts = [], []\n",
+        "        self._starts_after_commit, self._starts = self._starts, []\n",
+        "        self._launch(self._starts)\n        self._starts_after_commit, self._starts = [], []\n",
         ("tests/integration/test_durability.py",),
     ),
     Fault(
@@ -198,7 +198,7 @@ FAULTS: tuple[Fault, ...] = (
         "attempts-forgotten",
         "a back-off goes on after a restart with its attempt number",
         "store/sql/transitions.py",
-        "        ledger.put_attempts(state, write.attempts)\n    if write.withdrawn:",
+        "        unit.put_attempts(state, write.attempts)\n    if write.withdrawn:",
         "        pass\n    if write.withdrawn:",
         (
             "tests/acceptance/test_retries.py::test_a_long_backoff_survives_a_restart_with_its_attempt_number_and_holds_no_worker",
@@ -229,8 +229,8 @@ FAULTS: tuple[Fault, ...] = (
         "wake-lost",
         "what comes between the look and the release is seen",
         "store/sql/transitions.py",
-        "    elif asked or state.signal != write.seen:\n",
-        "    elif asked:\n",
+        "    elif has_replies or state.inbox_version != write.inbox_seen:\n",
+        "    elif has_replies:\n",
         _kept(
             "TestEvents::test_a_running_instance_is_not_released_past_what_came",
             "TestTransitions::test_a_release_that_missed_a_signal_keeps_the_owner",
@@ -264,8 +264,8 @@ FAULTS: tuple[Fault, ...] = (
         "late-is-in-time",
         "what comes at the deadline of a wait does not meet it",
         "store/sql/talk.py",
-        "before = min((time for time in (ask.due, ask.before) if time is not None), default=None)",
-        "before = ask.before",
+        "before = min((time for time in (store_call.due, store_call.before) if time is not None), default=None)",
+        "before = store_call.before",
         _kept("TestDeadlines::test_what_comes_at_the_deadline_is_late", "TestDeadlines::test_the_log_decides_what_was_late"),
     ),
     Fault(
@@ -280,7 +280,7 @@ FAULTS: tuple[Fault, ...] = (
         "call-not-passed-on",
         "who was called for a message and cannot come is replaced",
         "store/sql/ownership.py",
-        "        pass_on(cursor, ids, now)  # what they were called for, somebody else may have sooner\n",
+        "        wake_replacements(cursor, ids, now)  # what they were called for, somebody else may have sooner\n",
         "",
         _kept("TestCompeting::test_whose_worker_is_gone_is_replaced"),
     ),
@@ -304,8 +304,8 @@ FAULTS: tuple[Fault, ...] = (
         "mail-again",
         "a cancellation whose mail is read while it is consumed cancels once",
         "worker/host.py",
-        "            if mail.id in self._consumed or mail.id in self._used_up:\n",
-        "            if mail.id in self._consumed:\n",
+        "            if item.id in self._consumed_items or item.id in self._recently_consumed:\n",
+        "            if item.id in self._consumed_items:\n",
         ("tests/acceptance/test_cancellation.py::test_a_cancellation_that_is_read_twice_cancels_once",),
     ),
     # --- the outbox
@@ -365,7 +365,7 @@ FAULTS: tuple[Fault, ...] = (
         "name-pointed-here",
         "a name that its owner has pointed at this machine opens nothing",
         "ingress/access.py",
-        "    if not _is_here(headers, served_on):\n",
+        "    if not _is_local_name(headers, served_on):\n",
         "    if False:\n",
         ("tests/http/test_access.py::test_pages_in_a_browser_may_neither_steer_nor_send",),
     ),
@@ -381,7 +381,7 @@ FAULTS: tuple[Fault, ...] = (
         "words-of-the-database",
         "strangers do not read what the database says of itself",
         "ingress/asgi.py",
-        "    if isinstance(error, StoreError | ConfigurationError) and caller.role is Role.EVENTS:\n",
+        "    if isinstance(error, StoreError | ConfigurationError) and caller.role is CallerRole.EVENTS:\n",
         "    if False:\n",
         ("tests/http/test_asgi.py::test_what_the_database_says_is_not_for_everybody",),
     ),

@@ -567,7 +567,7 @@ async def test_it_is_counted(database: str) -> None:
         await desk.was_given("bad")
 
         def figure(name: str) -> float:
-            return {one.name: one.value for one in app.figures()}[name]
+            return {one.name: one.value for one in app.metrics()}[name]
 
         async def settled() -> bool:
             return figure("romancy_outbox_failed_total") == 1 and figure("romancy_outbox_delivered_total") == 1
@@ -576,4 +576,4 @@ async def test_it_is_counted(database: str) -> None:
         assert figure("romancy_outbox_pending") >= 0
         assert figure("romancy_outbox_dead") >= 0
     async with app_on(database) as app:
-        assert not [one for one in app.figures() if "outbox" in one.name]
+        assert not [one for one in app.metrics() if "outbox" in one.name]

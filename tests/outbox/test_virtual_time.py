@@ -78,7 +78,7 @@ async def test_what_was_given_up_long_ago_is_deleted_if_that_is_wished() -> None
         await environment.advance(timedelta(minutes=59))
         assert await left(environment.app) == 1
         await environment.advance(timedelta(minutes=2))
-        environment.app._relays[0].look()
+        environment.app._relays[0].poll_soon()
         await environment.settle()
         assert await left(environment.app) == 0
 

@@ -230,7 +230,7 @@ class Stage:
         self.book.senders.update((act.number, None) for act in meanwhile)
         await self.environment.app._die()
         client = Client(self._path, workflows=[puppet], clock=self.environment.clock)
-        client._inline = True
+        client._use_inline_executor = True
         async with client:
             for act in meanwhile:
                 await self._call(act, client)

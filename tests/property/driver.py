@@ -14,8 +14,8 @@ from typing import Any
 
 from tests.property.programs import Failure, Node, describe
 
-from romancy.core.commands import Cancelled, Command, Effect, Fail, Finish, Issue, Recur, Resolution
-from romancy.core.execution import Ended, Execution
+from romancy.core.commands import Cancelled, Command, EffectCommand, Fail, Finish, Issue, Recur, Resolution
+from romancy.core.execution import AttemptResult, Execution
 from romancy.core.loop import Run
 from romancy.model.history import Entry, Kind, Outcome, Role
 
@@ -48,10 +48,12 @@ class InRun:
         self.trace: list[object] = []
 
     def operation(self, name: str, *, undo: bool = False) -> asyncio.Future[Any]:
-        return self.run.operation(Kind.ACTIVITY, name, decode, digest=digest_of(name), undo=f"undo {name}" if undo else None)
+        return self.run.issue_operation(
+            Kind.ACTIVITY, name, decode, digest=digest_of(name), compensation=f"undo {name}" if undo else None
+        )
 
     def effect(self, name: str) -> Awaitable[None]:
-        return self.run.effect(Kind.REGISTRATION, name, digest=digest_of(name), undo=f"undo {name}")
+        return self.run.emit_effect(Kind.REGISTRATION, name, digest=digest_of(name), compensation=f"undo {name}")
 
     def several(self, futures: list[Any]) -> Collection[Any]:
         return set(futures)
@@ -94,7 +96,7 @@ class Played:
     def commit(self) -> None:
         """What a shell does after each step: take everything, write it down."""
         self.entries += self.execution.take_entries()
-        self.issues |= {issue.op: issue for issue in self.execution.take_starts()}
+        self.issues |= {issue.op: issue for issue in self.execution.take_new_activities()}
         self.withdrawn += [op for op in self.execution.take_withdrawn() if op in self.issues]
         self.commits.append(Commit(len(self.entries), len(self.run.steps), state(self)))
 
@@ -123,12 +125,12 @@ def state(played: Played) -> list[object]:
 
 def undo_order(execution: Execution) -> list[tuple[str, int]]:
     """Every compensation still to be run, the next one first."""
-    return [(undo.op, undo.seq) for undo in reversed(execution._stack) if undo.op not in execution._undone]
+    return [(undo.op, undo.seq) for undo in reversed(execution._compensations) if undo.op not in execution._compensated]
 
 
 def verdict_of(run: Run) -> object:
     """How a body ended, so that it can be compared."""
-    match run.verdict:
+    match run.body_outcome:
         case None:
             return None
         case Finish(value):
@@ -169,11 +171,11 @@ def go_on(played: Played, chance: random.Random) -> None:
         now = played.now + chance.choice((0, 1, 500_000, 2_000_000))
         if played.withdrawn and chance.random() < 0.2:
             issue = played.issues[played.withdrawn.pop(chance.randrange(len(played.withdrawn)))]
-            execution.late(issue, ended(chance, len(played.entries)), now)
-        elif run.verdict is None:
+            execution.record_late_result(issue, ended(chance, len(played.entries)), now)
+        elif run.body_outcome is None:
             happen(played, chance, now)
-        elif not isinstance(run.verdict, Finish) and (undo := execution.next_undo()) is not None:
-            execution.compensated(undo, ended(chance, len(played.entries)), now)
+        elif not isinstance(run.body_outcome, Finish) and (undo := execution.next_compensation()) is not None:
+            execution.record_compensation(undo, ended(chance, len(played.entries)), now)
         else:
             return
         played.commit()
@@ -194,10 +196,10 @@ def happen(played: Played, chance: random.Random, now: int) -> None:
         execution.feed(Resolution(issue.kind, issue.op, now, end.outcome, end.value), end)
 
 
-def ended(chance: random.Random, number: int) -> Ended:
+def ended(chance: random.Random, number: int) -> AttemptResult:
     """The end of an attempt: mostly good."""
     outcome = Outcome.OK if chance.random() < 0.85 else Outcome.ERROR
-    return Ended(outcome, f"{outcome.value} {number}".encode())
+    return AttemptResult(outcome, f"{outcome.value} {number}".encode())
 
 
 # --- replay
@@ -230,16 +232,16 @@ def check_books(copy: Played, history: list[Entry]) -> None:
     execution, run = copy.execution, copy.run
     resolved = {entry.op for entry in history if entry.role is Role.FED}
     open_now = [op for op, waiting in run.pending.items() if waiting.issue.kind is Kind.ACTIVITY]
-    same("starts", open_now, [issue.op for issue in execution.starts])
+    same("starts", open_now, [issue.op for issue in execution.new_activities])
     same("started again", set(), resolved & set(open_now))
     same("new entries", (), execution.take_entries())
     same("withdrawn", [], execution.withdrawn)
-    same("effects", [], [e.issue.op for step in run.steps for e in step if isinstance(e, Effect) and not e.recorded])
+    same("effects", [], [e.issue.op for step in run.steps for e in step if isinstance(e, EffectCommand) and not e.recorded])
 
 
 def comparable(commands: list[Command]) -> list[object]:
     """Commands without what may differ: whether an effect was known already."""
-    return [command.issue if isinstance(command, Effect) else command for command in commands]
+    return [command.issue if isinstance(command, EffectCommand) else command for command in commands]
 
 
 def same(what: str, was: object, now: object) -> None:

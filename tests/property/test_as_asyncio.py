@@ -185,15 +185,15 @@ def on_a_run(program: Node, fate: Fate) -> Seen | None:
         runs.append(played)
         run = played.run
         run.advance(Resolution(Kind.START, "", fate.at))
-        while run.verdict is None and [END] not in played.world.trace:
+        while run.body_outcome is None and [END] not in played.world.trace:
             if len(fate.asked) > LONGEST:
                 return None
             feed(run, fate)
-        while run.verdict is None:
+        while run.body_outcome is None:
             op, waiting = next(iter(run.pending.items()))
             run.advance(Resolution(waiting.issue.kind, op, max(fate.at, waiting.issue.due or 0), value=b"left over"))
         trace = until_end(played.world.trace)
-        match run.verdict:
+        match run.body_outcome:
             case Finish(value):
                 return ["returned", describe(value)], trace, fate.asked
             case Fail(error):

@@ -13,16 +13,16 @@ from tests.property.test_channels_model import SCENES, Channels
 
 from romancy.core.execution import Execution
 from romancy.model.history import Entry
-from romancy.model.talk import ChannelMode, Deed, LeaveGroup, SendTo
+from romancy.model.talk import ChannelMode, Effect, LeaveGroup, SendTo
 from romancy.store.sql import channels, transitions
 from romancy.store.sql.keys import as_json
-from romancy.store.sql.ledger import Ledger, State
-from romancy.store.sql.talk import Talk
+from romancy.store.sql.ledger import InstanceState, UnitOfWork
+from romancy.store.sql.talk import MessagingTransaction
 from romancy.store.sqlite import cursor as sqlite_cursor
 from romancy.store.sqlite.cursor import SqliteCursor
-from romancy.store.sqlite.statements import one
+from romancy.store.sqlite.statements import get_statement
 from romancy.worker.attempt import Attempt
-from romancy.worker.host import Host
+from romancy.worker.host import InstanceRunner
 
 Plant = pytest.MonkeyPatch
 
@@ -67,7 +67,7 @@ def test_without_a_fault_nothing_is_found() -> None:
 
 
 def test_a_broadcast_that_misses_a_subscriber_is_found(monkeypatch: Plant) -> None:
-    original = channels._call_recipients
+    original = channels._wake_recipients
 
     def hard_of_hearing(cursor: SqliteCursor, seq: int, now: int) -> list[str]:
         recipients = cursor.raw.execute("SELECT instance_id FROM romancy_deliveries WHERE seq = ?", (seq,)).fetchall()
@@ -75,7 +75,7 @@ def test_a_broadcast_that_misses_a_subscriber_is_found(monkeypatch: Plant) -> No
             cursor.raw.execute("DELETE FROM romancy_deliveries WHERE seq = ? AND instance_id = ?", (seq, recipients[-1][0]))
         return original(cursor, seq, now)
 
-    monkeypatch.setattr(channels, "_call_recipients", hard_of_hearing)
+    monkeypatch.setattr(channels, "_wake_recipients", hard_of_hearing)
     assert found()
 
 
@@ -92,9 +92,9 @@ def test_a_competing_message_that_is_given_twice_is_found(monkeypatch: Plant) ->
 
 def test_a_message_that_comes_before_an_older_one_is_found(monkeypatch: Plant) -> None:
     def newest(name: str) -> str:
-        return one(name).replace("min(seq)", "max(seq)") if name == "first_delivery" else one(name)
+        return get_statement(name).replace("min(seq)", "max(seq)") if name == "first_delivery" else get_statement(name)
 
-    monkeypatch.setattr(sqlite_cursor, "one", newest)
+    monkeypatch.setattr(sqlite_cursor, "get_statement", newest)
     assert found()
 
 
@@ -113,46 +113,46 @@ def test_a_message_that_misses_an_older_one_in_the_pool_is_found(monkeypatch: Pl
 
 
 def test_a_message_of_a_failed_attempt_is_found(monkeypatch: Plant) -> None:
-    original = Host._try_again
+    original = InstanceRunner._schedule_retry
 
-    def talkative(self: Host, attempt: Attempt, error: BaseException) -> bool:
-        self._deeds += [self._identified(f"{attempt.work.op}:{attempt.number}", deed) for deed in attempt.deeds]
+    def talkative(self: InstanceRunner, attempt: Attempt, error: BaseException) -> bool:
+        self._effects += [self._with_ids(f"{attempt.work.op}:{attempt.number}", effect) for effect in attempt.effects]
         return original(self, attempt, error)
 
-    monkeypatch.setattr(Host, "_try_again", talkative)
+    monkeypatch.setattr(InstanceRunner, "_schedule_retry", talkative)
     assert found()
 
 
 def test_a_message_that_replay_sends_again_is_found(monkeypatch: Plant) -> None:
-    original = Execution._effected
+    original = Execution._handle_effect
 
     def repeating(self: Execution, issue: Any, recorded: bool) -> None:
         original(self, issue, recorded)
         if recorded and issue.detail is not None:
-            self.deeds.append((issue.op, issue.detail))
+            self.effects.append((issue.op, issue.detail))
 
-    monkeypatch.setattr(Execution, "_effected", repeating)
+    monkeypatch.setattr(Execution, "_handle_effect", repeating)
     assert found(cache_size=0)
 
 
 def test_a_message_that_goes_to_the_dead_is_found(monkeypatch: Plant) -> None:
-    original = Talk.send
+    original = MessagingTransaction.send
 
-    def careless(self: Talk, sent: SendTo) -> Any:
+    def careless(self: MessagingTransaction, sent: SendTo) -> Any:
         original(self, sent)
 
-    monkeypatch.setattr(Talk, "send", careless)
+    monkeypatch.setattr(MessagingTransaction, "send", careless)
     assert found()
 
 
 def test_an_answer_that_is_not_recorded_is_found(monkeypatch: Plant) -> None:
     """What was received is consumed in the commit that records it; here the record is lost with the process."""
-    original = Ledger.add_history
+    original = UnitOfWork.add_history
 
-    def forgetful(self: Ledger, state: State, entries: Sequence[Entry]) -> None:
+    def forgetful(self: UnitOfWork, state: InstanceState, entries: Sequence[Entry]) -> None:
         original(self, state, [entry for entry in entries if entry.kind != "message"])
 
-    monkeypatch.setattr(Ledger, "add_history", forgetful)
+    monkeypatch.setattr(UnitOfWork, "add_history", forgetful)
     assert found()
 
 
@@ -192,32 +192,32 @@ def _clearing(original: Any, used: dict[str, ChannelMode]) -> Any:
 
 
 def test_a_member_that_cannot_leave_is_found(monkeypatch: Plant) -> None:
-    def binding(self: Talk, instance_id: str, asked: LeaveGroup) -> None:
+    def binding(self: MessagingTransaction, instance_id: str, asked: LeaveGroup) -> None:
         """Leaves nothing, and says so to nobody."""
 
-    monkeypatch.setattr(Talk, "_leave", binding)
+    monkeypatch.setattr(MessagingTransaction, "_leave_group", binding)
     assert found()
 
 
 def test_a_message_that_is_lost_when_its_reader_recurs_is_found(monkeypatch: Plant) -> None:
-    original = Ledger.turn_over
+    original = UnitOfWork.start_next_generation
 
-    def tidy(self: Ledger, state: State, *args: Any, **options: Any) -> None:
+    def tidy(self: UnitOfWork, state: InstanceState, *args: Any, **options: Any) -> None:
         original(self, state, *args, **options)
         self.cursor.run("clear_deliveries", (as_json([state.id]),))
 
-    monkeypatch.setattr(Ledger, "turn_over", tidy)
+    monkeypatch.setattr(UnitOfWork, "start_next_generation", tidy)
     assert found()
 
 
 def test_a_subscription_that_is_lost_when_its_owner_recurs_is_found(monkeypatch: Plant) -> None:
-    original = Ledger.turn_over
+    original = UnitOfWork.start_next_generation
 
-    def tidy(self: Ledger, state: State, *args: Any, **options: Any) -> None:
+    def tidy(self: UnitOfWork, state: InstanceState, *args: Any, **options: Any) -> None:
         original(self, state, *args, **options)
         self.cursor.run("clear_subscriptions", (as_json([state.id]),))
 
-    monkeypatch.setattr(Ledger, "turn_over", tidy)
+    monkeypatch.setattr(UnitOfWork, "start_next_generation", tidy)
     assert found()
 
 
@@ -228,29 +228,29 @@ def test_what_the_dead_leave_behind_is_found(monkeypatch: Plant) -> None:
 
 def test_a_line_that_the_dead_stand_in_is_found(monkeypatch: Plant) -> None:
     """Who was called and has ended is not replaced."""
-    monkeypatch.setattr(channels, "pass_on", lambda cursor, ids, now: [])
+    monkeypatch.setattr(channels, "wake_replacements", lambda cursor, ids, now: [])
     assert found(scenes=("turn", "rush", "rush"))
 
 
 def test_a_wake_up_that_is_lost_is_found(monkeypatch: Plant) -> None:
     """A message comes while its reader is in hand; the reader is let go of all the same."""
-    original = transitions._settle
+    original = transitions._resolve_ownership
 
-    def hasty(ledger: Ledger, state: State, write: Any, *, asked: bool) -> list[str]:
-        state.signal = write.seen
-        return original(ledger, state, write, asked=asked)
+    def hasty(ledger: UnitOfWork, state: InstanceState, write: Any, *, asked: bool) -> list[str]:
+        state.inbox_version = write.seen
+        return original(ledger, state, write, has_replies=asked)
 
-    monkeypatch.setattr(transitions, "_settle", hasty)
+    monkeypatch.setattr(transitions, "_resolve_ownership", hasty)
     assert found(scenes=("turn", "rush", "rush"))
 
 
 def test_a_deed_that_is_done_twice_is_found(monkeypatch: Plant) -> None:
-    original = Talk.do
+    original = MessagingTransaction.emit
 
-    def emphatic(self: Talk, instance_id: str, deed: Deed) -> None:
-        original(self, instance_id, deed)
+    def emphatic(self: MessagingTransaction, instance_id: str, effect: Effect) -> None:
+        original(self, instance_id, effect)
         if instance_id:
-            original(self, instance_id, deed)
+            original(self, instance_id, effect)
 
-    monkeypatch.setattr(Talk, "do", emphatic)
+    monkeypatch.setattr(MessagingTransaction, "send", emphatic)
     assert found()

@@ -97,9 +97,9 @@ class Hasty(Recorder):
         if self.number % 2 or len(self.pending) < 2:
             super()._drain()
 
-    def _settle(self) -> None:
+    def _check_body_end(self) -> None:
         if not self._ready:
-            super()._settle()
+            super()._check_body_end()
 
 
 def test_two_results_in_one_drain_are_found() -> None:

@@ -16,7 +16,7 @@ from romancy.authoring.workflow import Workflow
 from romancy.core.commands import Finish
 from romancy.errors import DeterminismViolationError
 from romancy.model.history import Kind, Outcome
-from romancy.model.instance import Stored
+from romancy.model.instance import StoredInstance
 from romancy.model.status import Status
 from romancy.store.port import Store
 from romancy.testing import RecordedHistory, replay_history
@@ -72,7 +72,7 @@ class Ending:
         await self._check_replay(stored, order)
         self._check_way_back(id, stored)
 
-    def _check_result(self, spec: Spec, stored: Stored) -> None:
+    def _check_result(self, spec: Spec, stored: StoredInstance) -> None:
         id, right = spec["id"], expected(spec)
         told = self._clients.results.get(id)
         if stored.row.status is Status.COMPLETED:
@@ -82,7 +82,7 @@ class Ending:
         elif told is not None:
             self._world.fault(f"{id} is {stored.row.status}, and somebody was given the result {told}")
 
-    def _check_way_back(self, id: str, stored: Stored) -> None:
+    def _check_way_back(self, id: str, stored: StoredInstance) -> None:
         """What can be undone was, the last first; or nothing was."""
         history = self._world.watch.history(id, stored.row.generation)
         done = [entry.op for entry in history if entry.kind == Kind.COMPENSATION]
@@ -92,7 +92,7 @@ class Ending:
         if stored.row.status is Status.COMPLETED and done:
             self._world.fault(f"{id} has undone {done} although nothing failed")
 
-    async def _check_replay(self, stored: Stored, workflow: Workflow[..., Any]) -> None:
+    async def _check_replay(self, stored: StoredInstance, workflow: Workflow[..., Any]) -> None:
         loaded = await self._reader.load(stored.row.instance_id)
         assert loaded is not None
         row = loaded.row
@@ -122,7 +122,7 @@ class Ending:
         if sorted(results) != sorted(2 * sent.data["n"] for sent in events):
             world.fault(f"events {[sent.id for sent in events]} have started what returned {results}")
 
-    async def _get(self, id: str) -> Stored:
+    async def _get(self, id: str) -> StoredInstance:
         stored = await self._reader.get(id)
         assert stored is not None
         return stored

@@ -17,10 +17,10 @@ from tests.simulation.run import Report, simulate
 from romancy.app import App
 from romancy.core.commands import Issue
 from romancy.core.execution import Execution
-from romancy.model.instance import Row
+from romancy.model.instance import InstanceRow
 from romancy.model.outbox import Delivered, OutboxRow
 from romancy.model.talk import AcceptedEvent, Event
-from romancy.model.transition import Answer, Applied, Transition
+from romancy.model.transition import Applied, Transition, WriteResult
 from romancy.outbox.relay import Relay
 from romancy.store import committer as committers
 from romancy.store.committer import Committer
@@ -28,10 +28,10 @@ from romancy.store.sql import batch as batches
 from romancy.store.sql import calls, channels, events, ledger, ownership, transitions
 from romancy.store.sql.cursor import Cursor
 from romancy.store.sqlite import database, quick
-from romancy.worker.finder import Finder
-from romancy.worker.host import Host
+from romancy.worker.finder import Claimer
+from romancy.worker.host import InstanceRunner
 from romancy.worker.retries import Retries
-from romancy.worker.upkeep import Upkeep
+from romancy.worker.upkeep import Maintenance
 from romancy.worker.worker import Worker, WorkerOptions
 
 Replace = Callable[[object, str, Any], None]
@@ -69,7 +69,7 @@ def planted(fault: Planted) -> Iterator[None]:
 def _only_the_long_way(put: Replace) -> None:
     put(database, "fit_at_once", lambda batch: False)
     put(quick, "is_step", lambda write: False)
-    put(quick.Quick, "_end", lambda self, write, ending: None)
+    put(quick.SqliteFastPath, "_end", lambda self, write, ending: None)
 
 
 def _unfenced(put: Replace) -> None:
@@ -78,23 +78,23 @@ def _unfenced(put: Replace) -> None:
 
 
 def _no_sweep(put: Replace) -> None:
-    async def sweep(self: Upkeep) -> int:
+    async def sweep(self: Maintenance) -> int:
         return 0
 
-    put(Upkeep, "sweep", sweep)
+    put(Maintenance, "sweep", sweep)
 
 
 def _no_adoption(put: Replace) -> None:
-    async def adopt(self: Finder) -> None:
+    async def adopt(self: Claimer) -> None:
         return None
 
-    put(Finder, "adopt", adopt)
+    put(Claimer, "adopt", adopt)
 
 
 def _claim_without_epoch(put: Replace) -> None:
-    take = ownership.take
+    take = ownership.claim
 
-    def stale(cursor: Any, worker: str, ids: Sequence[str], *, now: int) -> list[Row]:
+    def stale(cursor: Any, worker: str, ids: Sequence[str], *, now: int) -> list[InstanceRow]:
         rows = take(cursor, worker, ids, now=now)
         for row in rows:
             cursor.raw.execute("UPDATE romancy_instances SET epoch = epoch - 1 WHERE id = ?", (row.instance_id,))
@@ -127,15 +127,15 @@ def _hasty_start(put: Replace) -> None:
 
 
 def _activity_before_commit(put: Replace) -> None:
-    take = Host.take
+    take = InstanceRunner.take_transition
 
-    def hasty(self: Host) -> Transition | None:
+    def hasty(self: InstanceRunner) -> Transition | None:
         taken = take(self)
-        launching, self._launching = self._launching, []
+        launching, self._starts_after_commit = self._starts_after_commit, []
         self._launch(launching)
         return taken
 
-    put(Host, "take", hasty)
+    put(InstanceRunner, "take", hasty)
 
 
 def _unguarded_repetition(put: Replace) -> None:
@@ -143,7 +143,7 @@ def _unguarded_repetition(put: Replace) -> None:
     _only_the_long_way(put)
     may_write = transitions.may_write
     put(transitions, "may_write", lambda state, write: may_write(state, write._replace(length=None)))
-    put(committers, "_take", _unchecked(committers._take))
+    put(committers, "_take", _unchecked(committers._take_transition))
 
 
 def _unchecked(take: Callable[[Any], Transition | None]) -> Callable[[Any], Transition | None]:
@@ -160,7 +160,7 @@ def _given_up_commit(put: Replace) -> None:
 
     async def once(self: Committer, calls: Any, pairs: Any) -> None:
         await write(self, calls, pairs)
-        self._again = [pair for pair in self._again if pair not in pairs]
+        self._retries = [pair for pair in self._retries if pair not in pairs]
 
     put(Committer, "_write", once)
 
@@ -178,12 +178,12 @@ def _deaf(put: Replace) -> None:
 
 
 def _careless_release(put: Replace) -> None:
-    decide = transitions.transition
+    decide = transitions.apply_transition
 
-    def careless(books: ledger.Ledger, write: Transition) -> Answer:
+    def careless(books: ledger.UnitOfWork, write: Transition) -> WriteResult:
         state = books.states.get(write.instance_id)
-        answer = decide(books, write if state is None else write._replace(seen=state.signal))
-        return answer._replace(signal=write.seen) if isinstance(answer, Applied) else answer
+        answer = decide(books, write if state is None else write._replace(inbox_seen=state.inbox_version))
+        return answer._replace(inbox_version=write.inbox_seen) if isinstance(answer, Applied) else answer
 
     _only_the_long_way(put)
     put(batches, "transition", careless)
@@ -207,12 +207,12 @@ def _message_for_two(put: Replace) -> None:
 
 
 def _replayed_effects(put: Replace) -> None:
-    effected = Execution._effected
+    effected = Execution._handle_effect
 
     def again(self: Execution, issue: Issue, recorded: bool) -> None:
         effected(self, issue, recorded)
         if recorded and issue.detail is not None:
-            self.deeds.append((issue.op, issue.detail))
+            self.effects.append((issue.op, issue.detail))
 
     put(Execution, "_effected", again)
 

@@ -66,7 +66,7 @@ class Process(App):
         self._slow_until = 0.0
         self._calls: dict[asyncio.Future[Any], None] = {}
         self._tasks: list[asyncio.Task[None]] = []
-        self._inline = True
+        self._use_inline_executor = True
         world.loop.add(self.lane)
         world.loop.add(self.heart)
 
@@ -98,7 +98,7 @@ class Process(App):
         # Sets of objects are ordered by their addresses: the same seed would not give the same order again.
         self._worker.attempts = OrderedSet()
         for relay in self._relays:
-            relay._flying = OrderedSet()
+            relay._deliveries = OrderedSet()
         settings = HTTPSettings(self._options["max_body_size"], self._options["request_timeout"], self._options["auth"])
         self._http = open_http(self, settings, self._clock)
 
@@ -143,9 +143,9 @@ class Process(App):
         worker = self._worker
         if worker is not None:
             worker.stopping = True
-            for host in [*worker._hosts.values(), *worker._parked.values()]:
+            for host in [*worker._runners.values(), *worker._parked.values()]:
                 host.discard()
-            worker.alarms.close()
+            worker.timers.close()
 
     # --- trouble
 

@@ -113,7 +113,7 @@ def _deterministic(loop: SimulatedLoop) -> Iterator[None]:
     try:
         with (
             mock.patch.object(clocks, "time", _Time(loop)),
-            mock.patch.object(upkeep, "Heart", SimulatedHeart),
+            mock.patch.object(upkeep, "HeartbeatThread", SimulatedHeart),
             mock.patch.object(connected, "open_store", _open_for_process),
             mock.patch.object(apps, "stored_source", _stored_source),
         ):

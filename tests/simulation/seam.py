@@ -14,15 +14,15 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from romancy.errors import StoreError
-from romancy.store.port import Pulse, Store
-from romancy.worker.upkeep import Heart
+from romancy.store.port import HeartbeatConnection, Store
+from romancy.worker.upkeep import HeartbeatThread
 
 if TYPE_CHECKING:
     from tests.simulation.process import Process
 
 _TELLING = frozenset({"commit", "release", "sweep"})
 """What others are told of."""
-_NEVER_LATE = frozenset({"open", "close", "certain_time"})
+_NEVER_LATE = frozenset({"open", "close", "verified_time"})
 """The time of a file is asked of nobody."""
 
 
@@ -43,17 +43,17 @@ class Seam:
         return passage
 
     @property
-    def lanes(self) -> int:
+    def concurrent_batches(self) -> int:
         """As many as this seed has; on a server there are several."""
         return self._process.lanes
 
     @property
-    def on_foreign_commit(self) -> Callable[[], None] | None:
+    def on_remote_commit(self) -> Callable[[], None] | None:
         """Called when another process has written, if nothing goes wrong."""
         return self._foreign
 
-    @on_foreign_commit.setter
-    def on_foreign_commit(self, call: Callable[[], None] | None) -> None:
+    @on_remote_commit.setter
+    def on_remote_commit(self, call: Callable[[], None] | None) -> None:
         self._foreign = call
 
     def tell(self) -> None:
@@ -76,10 +76,10 @@ class Seam:
         return done
 
 
-class SimulatedHeart(Heart):
+class SimulatedHeart(HeartbeatThread):
     """Beats in a lane of its own instead of a thread."""
 
-    def __init__(self, worker: Any, pulse: Pulse) -> None:
+    def __init__(self, worker: Any, pulse: HeartbeatConnection) -> None:
         super().__init__(worker, pulse)
         self._process: Process = worker.app
         self._task: asyncio.Task[None] | None = None
@@ -94,35 +94,35 @@ class SimulatedHeart(Heart):
         self._stop.set()
         if self._task is not None:
             self._task.cancel()
-        self._pulse.close()
+        self._connection.close()
 
     async def _go_on(self) -> None:
-        with contextlib.closing(self._pulse):  # of one that was killed: when its world ends
+        with contextlib.closing(self._connection):  # of one that was killed: when its world ends
             while True:
                 await asyncio.sleep(self._worker.options.heartbeat_interval)
                 try:
-                    alive = await self._renew_slowly()
+                    alive = await self._write_heartbeat_slowly()
                 except StoreError:
                     continue
-                self.beats += 1
+                self.heartbeats += 1
                 if not alive and not self._stop.is_set():
-                    self._call(self._worker_died)
+                    self._call_on_loop(self._on_worker_dead)
 
-    async def _renew_slowly(self) -> bool:
+    async def _write_heartbeat_slowly(self) -> bool:
         """As `_renew`, where a beat may take its time."""
         process, interval = self._process, round(self._worker.options.heartbeat_interval * 1_000_000)
         while True:
             now = self._worker.clock.now()
             await process.on_the_way()
             await process.trouble("beat", before=True)
-            alive = self._pulse.beat(now)
+            alive = self._connection.renew(now)
             process.world.done(process, "beat", (), {}, alive)
             await process.trouble("beat", before=False)
             if alive:
-                self.beat_at = now
+                self.heartbeat_at = now
             if not alive or self._stop.is_set() or self._worker.clock.now() - now < interval:
                 return alive
 
-    def _call(self, callback: Any) -> None:
+    def _call_on_loop(self, callback: Any) -> None:
         """On the event loop of the process, not in the heart's lane."""
         asyncio.get_running_loop().call_soon(callback, context=self._process.lane.context())

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from romancy.errors import StoreError
 from romancy.model.status import ENDED, Status
-from romancy.model.transition import Answer, Applied, Transition, Write
+from romancy.model.transition import Applied, Transition, Write, WriteResult
 
 _BEGINS = frozenset({Status.PENDING, Status.RUNNING, Status.PAUSED, Status.TERMINATED})
 """The last two: with the commit of its start."""
@@ -138,7 +138,7 @@ class Watch:
             if known != row:
                 self._check(known, row)
 
-    def committed(self, batch: Sequence[Write], answers: Sequence[Answer | StoreError]) -> None:
+    def committed(self, batch: Sequence[Write], answers: Sequence[WriteResult | StoreError]) -> None:
         """A batch was written."""
         for write, answer in zip(batch, answers, strict=True):
             if isinstance(write, Transition) and isinstance(answer, Applied):

@@ -26,15 +26,15 @@ from romancy.clock import MICROS
 from romancy.errors import StoreError
 from romancy.model.history import Kind, Outcome
 from romancy.model.status import Status
-from romancy.model.talk import Deed, Event, SendEvent
-from romancy.model.transition import Accept, Accepted, Answer, Applied, Create, Transition, Write
+from romancy.model.talk import Effect, Event, SendEvent
+from romancy.model.transition import Accepted, AcceptEvents, Applied, CreateInstance, Transition, Write, WriteResult
 
 _BEGINNING = 1_893_456_000 * MICROS
 _RESTLESS = 100_000
 _ELSEWHERE = re.compile(r"\bpid=\d+|\bcode='\w*'")
 """What may differ from process to process; code is compiled in another way where pytest imports it."""
 _ASKED_ALL_THE_TIME = frozenset(
-    {"arrivals", "upcoming", "next_outbox", "workers", "kinds_waiting", "owned", "count_outbox", "drain"}
+    {"with_unread_inbox", "upcoming", "next_outbox_due", "workers", "kinds_waiting", "owned", "count_outbox", "emit_staged"}
 )
 """What is asked all the time; noted by its answer alone."""
 
@@ -72,15 +72,15 @@ class Ledger(Books):
         for id in answer.started:
             self.parties[id] = Party(born=len(self._events))
         if isinstance(write, Transition):
-            for deed in write.deeds:
-                self._put_out(deed)
-        elif isinstance(write, Accept) and write.brokers:
+            for effect in write.effects:
+                self._put_out(effect)
+        elif isinstance(write, AcceptEvents) and write.brokers:
             self.for_broker.update(dict.fromkeys(event.id for event in write.events))
         super()._enter(write, answer)
 
-    def _put_out(self, deed: Deed) -> None:
-        if isinstance(deed, SendEvent) and deed.brokers:
-            self.for_broker[deed.event.id] = None
+    def _put_out(self, effect: Effect) -> None:
+        if isinstance(effect, SendEvent) and effect.brokers:
+            self.for_broker[effect.event.id] = None
 
 
 class World:
@@ -150,12 +150,12 @@ class World:
             self.watch.committed(args[0], answer)
             self.ledger.enter(args[0], answer)
             self._check_answers(args[0], answer)
-        elif verb in ("claim", "release", "sweep", "strand"):
+        elif verb in ("claim", "release", "sweep", "mark_unrunnable"):
             self.watch.look()
         for fault in self.ledger.faults[known:]:
             self.note("", f"WRONG: {fault}")
 
-    def _check_answers(self, batch: Sequence[Write], answers: Sequence[Answer | StoreError]) -> None:
+    def _check_answers(self, batch: Sequence[Write], answers: Sequence[WriteResult | StoreError]) -> None:
         for write, answer in zip(batch, answers, strict=True):
             if isinstance(answer, StoreError):
                 self.fault(f"{type(write).__name__} was refused: {answer}")
@@ -302,9 +302,9 @@ def _summary(write: Write) -> str:
     match write:
         case Transition():
             return f"{write.instance_id}@{write.epoch}>{write.new_epoch} {write.status}"
-        case Create():
+        case CreateInstance():
             return f"new {write.instance_id}"
-        case Accept():
+        case AcceptEvents():
             return f"event {' '.join(event.id for event in write.events)}"
         case _:
             return type(write).__name__

@@ -180,7 +180,7 @@ def live(body: Body) -> Played:
     with _surroundings(run):
         books.start(0)
         marks = [len(run.trace)]
-        while run.verdict is None and len(marks) < MOST_STEPS:
+        while run.body_outcome is None and len(marks) < MOST_STEPS:
             issue = books.due_issues(10**18)[0]
             books.feed(Resolution(Kind.TIMER, issue.op, max(issue.due or 0, run.at)))
             marks.append(len(run.trace))
@@ -237,7 +237,7 @@ def _surroundings(run: BodyRun) -> ExitStack:
 
 
 def _outcome(run: Run) -> str:
-    match run.verdict:
+    match run.body_outcome:
         case Finish(value):
             return str(value)
         case Fail(error):

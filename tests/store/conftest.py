@@ -10,7 +10,7 @@ import pytest
 from tests import mariadb, servers
 
 from romancy.clock import SystemClock
-from romancy.codec import PLAIN, Compress, Encrypt, FileBlobs, Layer, Offload, read_codec
+from romancy.codec import NO_CODEC, Compress, Encrypt, FileBlobs, Layer, Offload, read_codec
 from romancy.store.open import open_store
 from romancy.store.port import Store
 
@@ -35,8 +35,8 @@ def new_store(request: pytest.FixtureRequest, tmp_path: Path) -> Open:
         address = mariadb.shared_database()
     else:
         address = ":memory:" if way == "memory" else str(tmp_path / "test.db")
-    coder = read_codec(_codec(tmp_path)) if "coded" in way else PLAIN
-    return lambda: open_store(address, clock=SystemClock(), threads=threads, coder=coder)
+    coder = read_codec(_codec(tmp_path)) if "coded" in way else NO_CODEC
+    return lambda: open_store(address, clock=SystemClock(), threads=threads, codec=coder)
 
 
 def _codec(folder: Path) -> list[Layer | Offload]:

@@ -14,7 +14,7 @@ import sys
 from romancy.clock import SystemClock
 from romancy.errors import StoreError
 from romancy.model.history import Entry, Kind, Outcome
-from romancy.model.instance import Query, Row
+from romancy.model.instance import InstanceFilter, InstanceRow
 from romancy.model.status import Status
 from romancy.model.transition import Applied, Ending, Transition
 from romancy.store.open import open_store
@@ -48,7 +48,7 @@ class Hammer:
                 # No worker is enlisted: whatever the rival owns belongs to nobody. So does what we own.
                 await self.store.sweep([(self.rival, 0)], now=self.store.now(), limit=5)
 
-    async def _length(self, row: Row) -> int:
+    async def _length(self, row: InstanceRow) -> int:
         assert row.owner == self.worker
         loaded = await self.store.load(row.instance_id)
         assert loaded is not None
@@ -64,7 +64,7 @@ class Hammer:
                 self.refused += 1
                 continue
             self.acknowledged += len(write.history)
-            if answer.held:
+            if answer.owned:
                 self.owned[write.instance_id] = (write.new_epoch, write.history[-1].seq)
 
     def _step(self, instance_id: str, epoch: int, length: int) -> Transition:
@@ -82,15 +82,15 @@ class Hammer:
             new_epoch=epoch,
             status=Status.COMPLETED if ends else Status.RUNNING,
             now=now,
-            hold=not ends and self.chance.random() < 0.6,
-            seen=0,
+            keep_owned=not ends and self.chance.random() < 0.6,
+            inbox_seen=0,
             wake_at=now,
             history=history,
             ending=Ending(output=b"done") if ends else None,
         )
 
     async def _all_ended(self) -> bool:
-        return not await self.store.list(Query(status=(Status.PENDING, Status.RUNNING), limit=1))
+        return not await self.store.list(InstanceFilter(status=(Status.PENDING, Status.RUNNING), limit=1))
 
 
 async def main(database: str, worker: str, rival: str, length: int, seed: int) -> None:

@@ -17,41 +17,41 @@ from tests.store.tables import Tables
 from romancy.core.matching import matches
 from romancy.errors import StoreError
 from romancy.model.history import Kind, Outcome
-from romancy.model.instance import Row
+from romancy.model.instance import InstanceRow
 from romancy.model.status import Status
 from romancy.model.talk import (
     AcceptedEvent,
-    Ask,
     ChannelMode,
-    Deed,
+    Effect,
     Event,
     JoinGroup,
     LeaveGroup,
-    Members,
+    ListMembers,
     Message,
     Publish,
-    Reply,
     SendEvent,
     SendTo,
     SendToGroup,
+    StoreCall,
+    StoreReply,
     Subscribe,
     Unsubscribe,
-    Wanted,
+    WaitSelector,
 )
 from romancy.model.transition import (
-    Accept,
     Accepted,
-    Answer,
+    AcceptEvents,
     Applied,
-    Beat,
-    Create,
+    AttemptUpdate,
+    ControlKind,
+    ControlRequest,
+    CreateInstance,
     Existing,
-    Post,
+    PostMessage,
     Refused,
-    Request,
-    RequestKind,
     Transition,
     Write,
+    WriteResult,
 )
 
 AT_REST = (Status.PAUSED, Status.BLOCKED)
@@ -132,26 +132,26 @@ class Model:
 
     # --- what is written
 
-    def write(self, write: Write) -> Answer | StoreError:
+    def write(self, write: Write) -> WriteResult | StoreError:
         """Do it; what should be answered."""
         self._woken, self._started = {}, []
         match write:
-            case Create():
+            case CreateInstance():
                 return self._create(write)
             case Transition():
                 return self._transition(write)
-            case Request():
+            case ControlRequest():
                 return self._request(write)
-            case Accept():
+            case AcceptEvents():
                 self._now = write.now
                 events = [self._accept(SendEvent(*one)) for one in zip(write.events, ((),), write.fresh_ids, strict=True)]
                 return Accepted(tuple(events), tuple(self._woken), tuple(self._started))
-            case Post():
+            case PostMessage():
                 return self._post(write)
-            case Beat():
+            case AttemptUpdate():
                 raise AssertionError("not a part of these stories")
 
-    def _create(self, write: Create) -> Answer:
+    def _create(self, write: CreateInstance) -> WriteResult:
         taken = self._instances.get(write.instance_id)
         if taken is not None:
             known = taken.workflow != write.workflow or (taken.digest == write.digest and taken.digest)
@@ -176,33 +176,38 @@ class Model:
         )
         return Applied(0, held)
 
-    def _post(self, write: Post) -> Answer:
+    def _post(self, write: PostMessage) -> WriteResult:
         self._now = write.now
-        if isinstance(write.deed, SendTo) and not self._send(write.deed):
-            target = self._instances.get(write.deed.target)
+        if isinstance(write.effect, SendTo) and not self._send(write.effect):
+            target = self._instances.get(write.effect.target)
             return Refused(None if target is None else target.status)
-        if not isinstance(write.deed, SendTo):
-            self._do("", write.deed)
+        if not isinstance(write.effect, SendTo):
+            self._do("", write.effect)
         return Applied(woken=tuple(self._woken))
 
     # --- transitions
 
-    def _transition(self, write: Transition) -> Answer:
+    def _transition(self, write: Transition) -> WriteResult:
         self._now = write.now
         one = self._instances.get(write.instance_id)
         if one is None or not _may_write(one, write):
             return Refused(None if one is None else one.status)
-        if write.ending and write.status is not Status.CANCELLED and one.cancelled and one.signal != write.seen:
+        if write.ending and write.status is not Status.CANCELLED and one.cancelled and one.signal != write.inbox_seen:
             compensating = one.status is Status.COMPENSATING
             status = Status.COMPENSATING if compensating else Status.RUNNING
-            write = write._replace(ending=None, hold=True, status=status)  # its cancellation was promised to somebody
-        for deed in write.deeds:
-            self._do(one.id, deed)
-        if write.ending is None or write.deeds:
+            write = write._replace(ending=None, keep_owned=True, status=status)  # its cancellation was promised to somebody
+        for effect in write.effects:
+            self._do(one.id, effect)
+        if write.ending is None or write.effects:
             self._withdraw(one, write.withdrawn)
         replies = self._ask(one, write)
-        seen = write.seen
-        caught_up = bool(write.asks) and not write.consumed and not one.inbox and not any(w.met for w in one.waits.values())
+        seen = write.inbox_seen
+        caught_up = (
+            bool(write.store_calls)
+            and not write.consumed_items
+            and not one.inbox
+            and not any(w.met for w in one.waits.values())
+        )
         if caught_up:
             seen = one.signal
         one.history += [(entry.op, entry.outcome) for entry in write.history]
@@ -221,7 +226,7 @@ class Model:
             one.owner, one.status, one.wake_at = write.worker, Status.RUNNING, None
         elif write.ending is not None:
             self._end(one, write.status)
-        elif write.hold:
+        elif write.keep_owned:
             one.owner, one.status = write.worker, write.status
         elif kept:
             back = Status.COMPENSATING in (one.status, write.status)
@@ -235,7 +240,7 @@ class Model:
             for wait in write.waits:
                 one.waits[wait.op] = Waiting(wait.op, False, wait.key, None, None, wait.since, wait.due)
                 one.waits[wait.op].key = ""  # a timer: nothing comes for it
-        if write.consumed:
+        if write.consumed_items:
             one.inbox.clear()  # all of it, in these stories
 
     def _end(self, one: Instance, status: Status) -> None:
@@ -256,20 +261,20 @@ class Model:
 
     # --- what is said
 
-    def _do(self, speaker: str, deed: Deed) -> None:
-        match deed:
+    def _do(self, speaker: str, effect: Effect) -> None:
+        match effect:
             case SendEvent():
-                self._accept(deed)
+                self._accept(effect)
             case Publish():
-                self._publish(deed.message)
+                self._publish(effect.message)
             case SendTo():
-                self._send(deed)
+                self._send(effect)
             case SendToGroup():
-                self._deliver(deed.message, list(self._members.get(deed.group, {})))
+                self._deliver(effect.message, list(self._members.get(effect.group, {})))
             case Unsubscribe():
-                self._unsubscribe(self._instances[speaker], deed.channel)
+                self._unsubscribe(self._instances[speaker], effect.channel)
             case JoinGroup():
-                self._members.setdefault(deed.group, {}).setdefault(speaker, self._now)
+                self._members.setdefault(effect.group, {}).setdefault(speaker, self._now)
 
     def _accept(self, sent: SendEvent) -> AcceptedEvent:
         event = sent.event
@@ -288,7 +293,7 @@ class Model:
             called += [one.id] if waits else []
         self._wake(called)
         if event.type in self._handled and event.target is None:
-            self._create(Create(sent.fresh_id, event.type, "", b"", b"", self._now))
+            self._create(CreateInstance(sent.fresh_id, event.type, "", b"", b"", self._now))
             self._started.append(sent.fresh_id)
             named.append(sent.fresh_id)
         return AcceptedEvent(event.id, event.source, duplicate=False, instance_ids=tuple(named))
@@ -390,18 +395,18 @@ class Model:
 
     # --- what is asked
 
-    def _ask(self, one: Instance, write: Transition) -> tuple[Reply, ...]:
-        waits = [ask for ask in write.asks if isinstance(ask.question, Wanted)]
-        answered = [(ask, self._decide(one, ask)) for ask in write.asks if ask not in waits]
+    def _ask(self, one: Instance, write: Transition) -> tuple[StoreReply, ...]:
+        waits = [ask for ask in write.store_calls if isinstance(ask.command, WaitSelector)]
+        answered = [(ask, self._decide(one, ask)) for ask in write.store_calls if ask not in waits]
         answered = answered or self._first_to_come(one, waits) or self._over(one, waits)
         seq = len(one.history) + len(write.history)
         return tuple(
-            Reply(ask.entry.op, seq + number, ask.entry.at, outcome, value)
+            StoreReply(ask.entry.op, seq + number, ask.entry.at, outcome, value)
             for number, (ask, (outcome, value)) in enumerate(answered, 1)
         )
 
-    def _decide(self, one: Instance, ask: Ask) -> tuple[Outcome, Any]:
-        question = ask.question
+    def _decide(self, one: Instance, ask: StoreCall) -> tuple[Outcome, Any]:
+        question = ask.command
         right = True
         match question:
             case SendTo():
@@ -410,12 +415,12 @@ class Model:
                 right = self._subscribe(one.id, question.channel, question.mode)
             case LeaveGroup():
                 right = self._members.get(question.group, {}).pop(one.id, None) is not None
-            case Members():
+            case ListMembers():
                 members = sorted(
                     self._members.get(question.group, {}).items(), key=lambda found: (found[1], found[0].encode())
                 )
                 return Outcome.OK, [id for id, _ in members]
-            case Wanted():
+            case WaitSelector():
                 raise AssertionError
         return (Outcome.OK if right else Outcome.ERROR), None
 
@@ -429,26 +434,26 @@ class Model:
         modes[id] = mode
         return True
 
-    def _first_to_come(self, one: Instance, waits: Sequence[Ask]) -> list[tuple[Ask, tuple[Outcome, Any]]]:
+    def _first_to_come(self, one: Instance, waits: Sequence[StoreCall]) -> list[tuple[StoreCall, tuple[Outcome, Any]]]:
         """Only one gets something: for which it came first."""
         found = [(letter, ask) for ask in waits if (letter := self._find(one, ask)) is not None]
         if not found:
             return []
         letter, ask = min(found, key=lambda pair: (pair[0].at, pair[0].place))
-        assert isinstance(ask.question, Wanted)
+        assert isinstance(ask.command, WaitSelector)
         one.waits.pop(ask.entry.op, None)
         if ask.entry.kind is Kind.EVENT:
             one.taken.add(letter.id)
         else:
-            for letters in (self._unread.get((one.id, ask.question.key), []), self._pools.get(ask.question.key, [])):
+            for letters in (self._unread.get((one.id, ask.command.key), []), self._pools.get(ask.command.key, [])):
                 if letter in letters:
                     letters.remove(letter)
-            self._call_next(ask.question.key)
+            self._call_next(ask.command.key)
         return [(ask, (Outcome.OK, letter.id))]
 
-    def _find(self, one: Instance, ask: Ask) -> Letter | None:
-        wanted = ask.question
-        assert isinstance(wanted, Wanted)
+    def _find(self, one: Instance, ask: StoreCall) -> Letter | None:
+        wanted = ask.command
+        assert isinstance(wanted, WaitSelector)
         if ask.entry.kind is Kind.EVENT:
             wait = _waiting(ask)
             letters = [
@@ -466,17 +471,17 @@ class Model:
             return min(in_time, key=lambda letter: letter.place, default=None)
         return first if first is not None and (until is None or first.at < until) else None
 
-    def _over(self, one: Instance, waits: Sequence[Ask]) -> list[tuple[Ask, tuple[Outcome, Any]]]:
+    def _over(self, one: Instance, waits: Sequence[StoreCall]) -> list[tuple[StoreCall, tuple[Outcome, Any]]]:
         """What is in vain ends; the others wait."""
-        over: list[tuple[Ask, tuple[Outcome, Any]]] = []
+        over: list[tuple[StoreCall, tuple[Outcome, Any]]] = []
         for ask in waits:
-            assert isinstance(ask.question, Wanted)
+            assert isinstance(ask.command, WaitSelector)
             message = ask.entry.kind is Kind.MESSAGE
-            deaf = message and one.id not in self._subscriptions.get(ask.question.key, {})
+            deaf = message and one.id not in self._subscriptions.get(ask.command.key, {})
             if deaf or (ask.due is not None and ask.due <= self._now):
                 one.waits.pop(ask.entry.op, None)
                 if message:
-                    self._call_next(ask.question.key)
+                    self._call_next(ask.command.key)
                 over.append((ask, (Outcome.ERROR, None)))
             else:
                 one.waits[ask.entry.op] = _waiting(ask)
@@ -492,20 +497,20 @@ class Model:
 
     # --- requests
 
-    def _request(self, write: Request) -> Answer:
+    def _request(self, write: ControlRequest) -> WriteResult:
         self._now = write.now
         one = self._instances.get(write.instance_id)
-        if one is None or (one.ended_at is not None and write.kind is not RequestKind.RETRY):
+        if one is None or (one.ended_at is not None and write.kind is not ControlKind.RETRY):
             return Refused(None if one is None else one.status)
         return {
-            RequestKind.CANCEL: self._cancel,
-            RequestKind.PAUSE: self._pause,
-            RequestKind.RESUME: self._resume,
-            RequestKind.TERMINATE: self._terminate,
-            RequestKind.RETRY: self._retry,
+            ControlKind.CANCEL: self._cancel,
+            ControlKind.PAUSE: self._pause,
+            ControlKind.RESUME: self._resume,
+            ControlKind.TERMINATE: self._terminate,
+            ControlKind.RETRY: self._retry,
         }[write.kind](one)
 
-    def _cancel(self, one: Instance) -> Answer:
+    def _cancel(self, one: Instance) -> WriteResult:
         if one.cancelled:
             return Applied(one.signal)
         if one.status is Status.COMPENSATING:
@@ -518,7 +523,7 @@ class Model:
             one.status = Status.PENDING if one.status is Status.PAUSED else one.status
         return Applied(one.signal)
 
-    def _pause(self, one: Instance) -> Answer:
+    def _pause(self, one: Instance) -> WriteResult:
         if one.owner is not None and "pause" not in one.inbox and one.status is not Status.PAUSED:
             one.inbox.append("pause")
             one.signal += 1
@@ -529,7 +534,7 @@ class Model:
             self._pass_on([one.id])
         return Applied(one.signal, woken=tuple(self._woken))
 
-    def _resume(self, one: Instance) -> Answer:
+    def _resume(self, one: Instance) -> WriteResult:
         taken_back = "pause" in one.inbox
         one.inbox = [kind for kind in one.inbox if kind != "pause"]
         if taken_back and one.owner is not None:
@@ -540,12 +545,12 @@ class Model:
             return Refused(one.status)
         return Applied(one.signal)
 
-    def _terminate(self, one: Instance) -> Answer:
+    def _terminate(self, one: Instance) -> WriteResult:
         one.epoch += 1
         self._end(one, Status.TERMINATED)
         return Applied(one.signal, woken=tuple(self._woken))
 
-    def _retry(self, one: Instance) -> Answer:
+    def _retry(self, one: Instance) -> WriteResult:
         if one.status is not Status.FAILED:
             return Refused(one.status)
         modes, groups = one.bonds
@@ -587,7 +592,7 @@ class Model:
             case _:
                 self._strand(told)
 
-    def _claim(self, step: Hold, told: list[Row]) -> None:
+    def _claim(self, step: Hold, told: list[InstanceRow]) -> None:
         ours = [one for one in self._instances.values() if one.workflow == "order" and one.owner is None]
         if step.how == "claim":
             due = [one for one in ours if one.wake_at is not None and one.wake_at <= self._now]
@@ -693,9 +698,9 @@ def _may_write(one: Instance, write: Transition) -> bool:
     return one.owner == write.worker
 
 
-def _waiting(ask: Ask) -> Waiting:
-    wanted, entry = ask.question, ask.entry
-    assert isinstance(wanted, Wanted)
+def _waiting(ask: StoreCall) -> Waiting:
+    wanted, entry = ask.command, ask.entry
+    assert isinstance(wanted, WaitSelector)
     message = entry.kind is Kind.MESSAGE
     return Waiting(entry.op, message, wanted.key, wanted.subject, wanted.match, entry.scheduled_at or 0, ask.due)
 

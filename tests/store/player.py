@@ -13,45 +13,45 @@ from tests.store.steps import Clean, Go, Handle, Hold, Start, Steer, Step, Tell,
 from tests.store.tables import compared, read_tables
 
 from romancy.errors import StoreError
-from romancy.model.history import Attempt, Entry, Kind, Outcome
-from romancy.model.instance import Query, Row
+from romancy.model.history import AttemptRow, Entry, Kind, Outcome
+from romancy.model.instance import InstanceFilter, InstanceRow
 from romancy.model.status import Status
 from romancy.model.talk import (
     TARGET,
-    Ask,
     ChannelMode,
-    Deed,
+    Effect,
     Event,
     JoinGroup,
     LeaveGroup,
-    Members,
+    ListMembers,
     Message,
     Publish,
-    Question,
-    Reply,
     SendEvent,
     SendTo,
     SendToGroup,
+    StoreCall,
+    StoreCommand,
+    StoreReply,
     Subscribe,
     Unsubscribe,
-    Wanted,
+    WaitSelector,
 )
 from romancy.model.transition import (
-    Accept,
     Accepted,
-    Answer,
+    AcceptEvents,
     Applied,
-    Create,
+    ControlKind,
+    ControlRequest,
+    CreateInstance,
     Ending,
-    Note,
-    Post,
+    JournalNote,
+    PostMessage,
     Recurrence,
-    Request,
-    RequestKind,
     Transition,
     Wait,
     WaitKind,
     Write,
+    WriteResult,
 )
 from romancy.store.port import Runnable, Store
 from romancy.testing.conformance.builders import worker as worker_row
@@ -82,7 +82,7 @@ class Known:
     generation: int = 1
     length: int = 0
     talked: bool = False
-    pending: dict[str, tuple[steps.Wait, Ask]] = field(default_factory=dict[str, tuple[steps.Wait, Ask]])
+    pending: dict[str, tuple[steps.Wait, StoreCall]] = field(default_factory=dict[str, tuple[steps.Wait, StoreCall]])
     timers: tuple[str, ...] = ()
 
 
@@ -142,7 +142,7 @@ class Player:
 
     async def _commit(self, makes: Sequence[Make]) -> None:
         told: dict[str, list[Any]] = {}
-        first: list[tuple[Write, Answer | StoreError]] = []
+        first: list[tuple[Write, WriteResult | StoreError]] = []
         for place in self._places:
             writes = [await make(place) for make in makes]
             answers = await place.store.commit(writes)
@@ -161,7 +161,7 @@ class Player:
             case Tell():
                 made = self._tell(step)
             case Steer():
-                made = Request(step.who, RequestKind(step.kind), self._now, by="operator")
+                made = ControlRequest(step.who, ControlKind(step.kind), self._now, by="operator")
             case Go():
                 return self._go(step)
 
@@ -170,29 +170,29 @@ class Player:
 
         return make
 
-    def _start(self, step: Start) -> Create:
+    def _start(self, step: Start) -> CreateInstance:
         digest = b"other" if step.other else b"digest"
         ending = Ending(error=b"does not fit", fingerprint="f") if step.broken else None
         owner = None if step.broken else step.owner
-        return Create(step.who, "order", "1", b"input", digest, self._now, owner, ending=ending)
+        return CreateInstance(step.who, "order", "1", b"input", digest, self._now, owner, ending=ending)
 
     def _tell(self, step: Tell) -> Write:
         if isinstance(step.what, steps.Event):
-            return Accept((self._event(step.what),), self._now, fresh_ids=(f"h{self._next()}",))
-        deed = self._deed(step.what)
-        assert isinstance(deed, Publish | SendTo | SendToGroup)
-        return Post(deed, self._now)
+            return AcceptEvents((self._event(step.what),), self._now, fresh_ids=(f"h{self._next()}",))
+        effect = self._effect(step.what)
+        assert isinstance(effect, Publish | SendTo | SendToGroup)
+        return PostMessage(effect, self._now)
 
     def _go(self, step: Go) -> Make:
         known = self._known.get(step.who, Known())
-        asks = () if step.then in _LAST else self._asks(known, step.asks)
-        asked = {ask.entry.op for ask in asks}
+        store_calls = () if step.then in _LAST else self._asks(known, step.store_calls)
+        asked = {ask.entry.op for ask in store_calls}
         stored = [op for op in (*known.pending, *known.timers) if op not in asked]
         # An end names what is registered, as a run does.
         withdrawn = stored if step.then in (*_ENDS, "recur", "forget") else stored[:1] if step.withdraw else []
         timer = step.timer and step.release and step.then == ""
         withdrawn = [op for op in withdrawn if op != _TIMER or not timer]
-        deeds = tuple(self._deed(deed) for deed in step.deeds)
+        effects = tuple(self._effect(effect) for effect in step.effects)
         history = tuple(self._entry(known, number) for number in range(1, step.entries + 1))
         made = Transition(
             step.who,
@@ -202,8 +202,8 @@ class Player:
             known.epoch if known.owned else known.epoch + 1,
             self._status(step),
             self._now,
-            hold=step.then in ("recur", "forget", "compensate") or (step.then == "" and not step.release),
-            seen=0,
+            keep_owned=step.then in ("recur", "forget", "compensate") or (step.then == "" and not step.release),
+            inbox_seen=0,
             wake_at=self._now + 15 if timer else None,
             history=history,
             attempts=self._attempts(known, step),
@@ -211,20 +211,20 @@ class Player:
             waits=(Wait(_TIMER, WaitKind.TIMER, self._now, self._now + 15),) if timer else (),
             withdrawn=tuple(withdrawn),
             ending=Ending(b"output", None, "") if step.then in _ENDS else None,
-            notes=(Note("replayed", "some"),) if step.entries == 2 else (),
+            notes=(JournalNote("replayed", "some"),) if step.entries == 2 else (),
             blocked_by="code-0" if step.then == "block" else None,
             length=max(known.length - (step.slip == "length"), 0),
-            deeds=deeds,
-            asks=asks,
-            bound=known.talked or bool(deeds or asks) or known.generation > 1,
+            effects=effects,
+            store_calls=store_calls,
+            has_messaging_state=known.talked or bool(effects or store_calls) or known.generation > 1,
             recur=Recurrence(b"next", step.then == "recur") if step.then in ("recur", "forget") else None,
         )
 
         async def make(place: Place) -> Write:
             inbox = await place.store.inbox(step.who)
-            seen = max(inbox.signal - step.unseen, 0)
-            consumed = tuple(mail.id for mail in inbox.mails) if step.consume and not step.unseen else ()
-            return made._replace(seen=seen, consumed=consumed)
+            seen = max(inbox.inbox_version - step.unseen, 0)
+            consumed = tuple(mail.id for mail in inbox.items) if step.consume and not step.unseen else ()
+            return made._replace(inbox_seen=seen, consumed_items=consumed)
 
         return make
 
@@ -241,12 +241,12 @@ class Player:
             case _:
                 return _ENDS.get(step.then, Status.RUNNING)
 
-    def _attempts(self, known: Known, step: Go) -> tuple[Attempt, ...]:
+    def _attempts(self, known: Known, step: Go) -> tuple[AttemptRow, ...]:
         if step.attempt not in ("open", "failed"):
             return ()
         is_open = step.attempt == "open"
         error = None if is_open else b"error"
-        return (Attempt("act", 1 + is_open, "act", is_open, known.worker, known.epoch, "app:1", 1, 2, error=error),)
+        return (AttemptRow("act", 1 + is_open, "act", is_open, known.worker, known.epoch, "app:1", 1, 2, error=error),)
 
     def _entry(self, known: Known, number: int) -> Entry:
         seq, op = known.length + number, f"act:{self._next()}"
@@ -254,54 +254,56 @@ class Player:
         done = Entry(seq, Kind.ACTIVITY, op, Outcome.OK, self._now, value=b"1", attempt=attempt)
         return done._replace(worker=known.worker, epoch=known.epoch)
 
-    def _asks(self, known: Known, wanted: Sequence[steps.Ask]) -> tuple[Ask, ...]:
-        asks: dict[str, Ask] = {}
+    def _asks(self, known: Known, wanted: Sequence[steps.Ask]) -> tuple[StoreCall, ...]:
+        store_calls: dict[str, StoreCall] = {}
         for one in wanted:
             if isinstance(one, steps.Wait):
-                ask = next((ask for wait, ask in known.pending.values() if wait == one and ask.entry.op not in asks), None)
+                ask = next(
+                    (ask for wait, ask in known.pending.values() if wait == one and ask.entry.op not in store_calls), None
+                )
                 ask = ask or self._wait(one)
             else:
                 ask = self._question(one)
-            asks[ask.entry.op] = replace(ask, entry=ask.entry._replace(at=self._now))
-        return tuple(asks.values())
+            store_calls[ask.entry.op] = replace(ask, entry=ask.entry._replace(at=self._now))
+        return tuple(store_calls.values())
 
-    def _wait(self, one: steps.Wait) -> Ask:
+    def _wait(self, one: steps.Wait) -> StoreCall:
         kind = Kind.MESSAGE if one.message else Kind.EVENT
         match = json.dumps({"n": 1}).encode() if one.match else None
-        wanted = Wanted(one.key, one.subject, match)
+        wanted = WaitSelector(one.key, one.subject, match)
         due = None if one.due is None else self._now + one.due
-        return Ask(self._bare(kind, f"wait:{self._next()}:{_Spec.of(one)}"), wanted, due)
+        return StoreCall(self._bare(kind, f"wait:{self._next()}:{_Spec.of(one)}"), wanted, due)
 
-    def _question(self, one: steps.Question) -> Ask:
-        question: Question
+    def _question(self, one: steps.Question) -> StoreCall:
+        question: StoreCommand
         match one.how:
             case "subscribe":
                 kind, question = Kind.SUBSCRIBE, Subscribe(one.what, ChannelMode(one.mode))
             case "leave":
                 kind, question = Kind.LEAVE_GROUP, LeaveGroup(one.what)
             case "members":
-                kind, question = Kind.MEMBERS, Members(one.what)
+                kind, question = Kind.MEMBERS, ListMembers(one.what)
             case _:
                 kind, question = Kind.SEND_TO, SendTo(self._message("x"), one.what)
-        return Ask(self._bare(kind, f"{one.how}:{self._next()}"), question)
+        return StoreCall(self._bare(kind, f"{one.how}:{self._next()}"), question)
 
     def _bare(self, kind: Kind, op: str) -> Entry:
         return Entry(0, kind, op, Outcome.OK, self._now, name=op, site="app.py:7", scheduled_at=self._now)
 
-    def _deed(self, deed: steps.Deed) -> Deed:
-        match deed:
+    def _effect(self, effect: steps.Effect) -> Effect:
+        match effect:
             case steps.Event():
-                return SendEvent(self._event(deed), fresh_id=f"h{self._next()}")
+                return SendEvent(self._event(effect), fresh_id=f"h{self._next()}")
             case steps.Message(how="publish"):
-                return Publish(self._message(deed.channel))
+                return Publish(self._message(effect.channel))
             case steps.Message(how="send"):
-                return SendTo(self._message(deed.channel), deed.to)
+                return SendTo(self._message(effect.channel), effect.to)
             case steps.Message():
-                return SendToGroup(self._message(deed.channel), deed.to)
+                return SendToGroup(self._message(effect.channel), effect.to)
             case steps.Bond(how="join"):
-                return JoinGroup(deed.what)
+                return JoinGroup(effect.what)
             case steps.Bond():
-                return Unsubscribe(deed.what)
+                return Unsubscribe(effect.what)
 
     def _event(self, event: steps.Event) -> Event:
         if not (event.again and self._last_event):
@@ -317,23 +319,23 @@ class Player:
         self._number += 1
         return self._number
 
-    def _learn(self, write: Write, answer: Answer | StoreError) -> None:
+    def _learn(self, write: Write, answer: WriteResult | StoreError) -> None:
         started = answer.started if isinstance(answer, Applied | Accepted) else ()
         self._known |= {one: Known(epoch=0, owned=False) for one in started}
         if not isinstance(answer, Applied):
             return
-        if isinstance(write, Create):
-            self._known[write.instance_id] = Known(write.owner or "w1", int(answer.held), answer.held)
+        if isinstance(write, CreateInstance):
+            self._known[write.instance_id] = Known(write.owner or "w1", int(answer.owned), answer.owned)
         elif isinstance(write, Transition):
             self._learn_of_run(self._known[write.instance_id], write, answer)
 
     def _learn_of_run(self, known: Known, write: Transition, answer: Applied) -> None:
-        known.epoch, known.owned = write.new_epoch, answer.held
+        known.epoch, known.owned = write.new_epoch, answer.owned
         known.length += len(write.history) + len(answer.replies)
-        known.talked = known.talked or bool(write.deeds or write.asks)
+        known.talked = known.talked or bool(write.effects or write.store_calls)
         answered = {reply.op for reply in answer.replies}
-        for ask in write.asks:
-            if isinstance(ask.question, Wanted):
+        for ask in write.store_calls:
+            if isinstance(ask.command, WaitSelector):
                 known.pending[ask.entry.op] = (_Spec.read(ask.entry.op), ask)
         for op in (*answered, *write.withdrawn):
             known.pending.pop(op, None)
@@ -363,17 +365,17 @@ class Player:
                 rows = await store.claim(step.worker, [ORDER], now=self._now, limit=99, ids=ids, blocked=blocked)
                 return sorted((self._plain_row(row) for row in rows), key=lambda row: row.instance_id)
             case "enlist":
-                return await store.enlist(worker_row(step.worker, beat_at=10))
+                return await store.register_worker(worker_row(step.worker, heartbeat_at=10))
             case "release":
                 return await store.release(step.worker, now=self._now)
             case "sweep":
                 return (await store.sweep([(step.worker, 10)], now=self._now, limit=99)).freed
             case _:
                 kinds = [Runnable(type, "") for type in steps.TYPES]
-                return await store.strand(kinds, due_before=self._now, now=self._now, limit=99)
+                return await store.mark_unrunnable(kinds, due_before=self._now, now=self._now, limit=99)
 
-    def _plain_row(self, row: Row) -> Row:
-        return replace(row, updated_at=0, signal=row.signal if self._signals else 0)
+    def _plain_row(self, row: InstanceRow) -> InstanceRow:
+        return replace(row, updated_at=0, inbox_version=row.inbox_version if self._signals else 0)
 
     async def _clean(self, step: Clean) -> None:
         before = self._now - step.age * _TICK
@@ -402,9 +404,9 @@ class Player:
 
     def _reads(self) -> Mapping[str, Callable[[Store], Awaitable[Any]]]:
         reads: dict[str, Callable[[Store], Awaitable[Any]]] = {
-            "list": lambda store: self._list(store, Query()),
-            "list, pending": lambda store: self._list(store, Query(status=(Status.PENDING, Status.FAILED))),
-            "list, page": lambda store: self._list(store, Query(workflow="order", limit=2)),
+            "list": lambda store: self._list(store, InstanceFilter()),
+            "list, pending": lambda store: self._list(store, InstanceFilter(status=(Status.PENDING, Status.FAILED))),
+            "list, page": lambda store: self._list(store, InstanceFilter(workflow="order", limit=2)),
             "kinds": lambda store: _ordered(store.kinds_waiting()),
             "workers": lambda store: store.workers(),
             "statuses": lambda store: store.statuses(list(steps.WHO)),
@@ -415,17 +417,17 @@ class Player:
             reads[f"members of {group}"] = lambda store, group=group: store.members(group)  # type: ignore[misc]
         for worker in steps.WORKERS:
             reads[f"owned by {worker}"] = lambda store, worker=worker: _ordered(store.owned(worker))  # type: ignore[misc]
-            reads[f"arrived for {worker}"] = lambda store, worker=worker: _ordered(store.arrivals(worker))  # type: ignore[misc]
+            reads[f"arrived for {worker}"] = lambda store, worker=worker: _ordered(store.with_unread_inbox(worker))  # type: ignore[misc]
         for who in self._known:
             reads[f"all of {who}"] = lambda store, who=who: self._all_of(store, who)  # type: ignore[misc]
         return reads
 
-    async def _list(self, store: Store, query: Query) -> list[Any]:
+    async def _list(self, store: Store, query: InstanceFilter) -> list[Any]:
         return [replace(one, row=self._plain_row(one.row)) for one in await store.list(query)]
 
     async def _all_of(self, store: Store, who: str) -> list[Any]:
         loaded, stored, inbox = await store.load(who), await store.get(who), await store.inbox(who)
-        mails = [(mail.kind, mail.op, mail.body, mail.at) for mail in inbox.mails]
+        mails = [(mail.kind, mail.op, mail.body, mail.at) for mail in inbox.items]
         if loaded is not None:
             loaded = replace(loaded, row=self._plain_row(loaded.row), waits=tuple(sorted(loaded.waits)), inbox=())
         if stored is not None:
@@ -436,7 +438,7 @@ class Player:
             loaded,
             stored,
             mails,
-            sorted(inbox.called),
+            sorted(inbox.matched_waits),
             history,
             await store.attempts(who, 1),
             await store.journal(who),
@@ -458,11 +460,11 @@ class _Spec:
 async def _clean_on(store: Store, how: str, before: int) -> int:
     match how:
         case "prune":
-            return await store.prune(ended_before=before, limit=99)
+            return await store.prune_instances(ended_before=before, limit=99)
         case "forget":
-            return await store.forget(events_before=before, messages_before=before, limit=99)
+            return await store.prune_messaging(events_before=before, messages_before=before, limit=99)
         case _:
-            return await store.trim(over_before=before, limit=99)
+            return await store.prune_generations(over_before=before, limit=99)
 
 
 async def _ordered(found: Awaitable[Sequence[Any]]) -> list[Any]:
@@ -473,12 +475,12 @@ async def _undeliverable(store: Store) -> list[Any]:
     return [(at, body) for _, at, body in await store.undeliverable(after=0, limit=99)]
 
 
-def _plain(answer: Answer | StoreError, *, signals: bool) -> Any:
+def _plain(answer: WriteResult | StoreError, *, signals: bool) -> Any:
     """An answer without what may differ: the order of those who are called."""
     match answer:
         case Applied():
             answer = answer._replace(woken=tuple(sorted(answer.woken)), started=tuple(sorted(answer.started)))
-            return answer if signals else answer._replace(signal=0)
+            return answer if signals else answer._replace(inbox_version=0)
         case Accepted():
             events = tuple(replace(one, instance_ids=tuple(sorted(one.instance_ids))) for one in answer.events)
             return replace(answer, events=events, woken=tuple(sorted(answer.woken)))
@@ -488,14 +490,14 @@ def _plain(answer: Answer | StoreError, *, signals: bool) -> Any:
             return answer
 
 
-def _gist(answer: Answer | StoreError) -> Answer | StoreError:
+def _gist(answer: WriteResult | StoreError) -> WriteResult | StoreError:
     """An answer with the ids of what was heard in place of its whole text."""
     if not isinstance(answer, Applied):
         return answer
     return answer._replace(replies=tuple(replace(reply, value=_word(reply)) for reply in answer.replies))
 
 
-def _word(reply: Reply) -> Any:
+def _word(reply: StoreReply) -> Any:
     if reply.outcome is Outcome.ERROR or reply.value is None:
         return None
     body = json.loads(reply.value)

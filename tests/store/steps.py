@@ -66,7 +66,7 @@ class Question:
     mode: str = "broadcast"
 
 
-Deed: TypeAlias = Event | Message | Bond
+Effect: TypeAlias = Event | Message | Bond
 Ask: TypeAlias = Wait | Question
 
 
@@ -86,8 +86,8 @@ class Go:
     """A run goes on."""
 
     who: str
-    deeds: tuple[Deed, ...] = ()
-    asks: tuple[Ask, ...] = ()
+    effects: tuple[Effect, ...] = ()
+    store_calls: tuple[Ask, ...] = ()
     entries: int = 0
     release: bool = False
     unseen: bool = False
@@ -169,8 +169,8 @@ def tell(chance: Random) -> list[Step]:
 
 def _bound(chance: Random, who: str, mode: str) -> Go:
     """It belongs to what the others belong to."""
-    deeds = (Bond("join", GROUPS[0]),) if chance.random() < 0.3 else ()
-    return Go(who, deeds, (Question("subscribe", CHANNELS[0], mode),))
+    effects = (Bond("join", GROUPS[0]),) if chance.random() < 0.3 else ()
+    return Go(who, effects, (Question("subscribe", CHANNELS[0], mode),))
 
 
 def _step(chance: Random) -> Step:
@@ -180,7 +180,7 @@ def _step(chance: Random) -> Step:
 
 
 def _at_work(who: str) -> Go:
-    return Go(who, asks=(Wait(CHANNELS[0], message=True),), release=True)
+    return Go(who, store_calls=(Wait(CHANNELS[0], message=True),), release=True)
 
 
 def _job(chance: Random) -> Step:
@@ -247,14 +247,14 @@ def _question(chance: Random) -> Question:
             return Question("subscribe", _of(chance, CHANNELS), chance.choices(MODES, (2, 4, 1))[0])
 
 
-def _deeds(chance: Random) -> tuple[Deed, ...]:
+def _effects(chance: Random) -> tuple[Effect, ...]:
     """Not events and messages together: which of them came first, nobody says."""
     say = chance.choice((_event, _message))
-    deeds: list[Deed] = []
+    effects: list[Effect] = []
     for _ in range(chance.choice((0, 0, 1, 2))):
         bond = Bond("join", _of(chance, GROUPS)) if chance.random() < 0.6 else Bond("unsubscribe", _of(chance, CHANNELS))
-        deeds.append(say(chance) if chance.random() < 0.6 else bond)
-    return tuple(deeds)
+        effects.append(say(chance) if chance.random() < 0.6 else bond)
+    return tuple(effects)
 
 
 def _asks(chance: Random) -> tuple[Ask, ...]:
@@ -263,13 +263,13 @@ def _asks(chance: Random) -> tuple[Ask, ...]:
 
 
 def _run(chance: Random) -> Go:
-    deeds, asks = _deeds(chance), _asks(chance)
-    if any(isinstance(deed, Event) for deed in deeds):
-        asks = tuple(ask for ask in asks if isinstance(ask, Wait) or ask.how != "send")
+    effects, store_calls = _effects(chance), _asks(chance)
+    if any(isinstance(effect, Event) for effect in effects):
+        store_calls = tuple(ask for ask in store_calls if isinstance(ask, Wait) or ask.how != "send")
     return Go(
         _who(chance),
-        deeds,
-        asks,
+        effects,
+        store_calls,
         chance.choice((0, 0, 1, 2)),
         chance.random() < 0.5,
         chance.random() < 0.3,
@@ -283,7 +283,7 @@ def _run(chance: Random) -> Go:
 
 
 def _waiting(chance: Random) -> Go:
-    return Go(_who(chance), asks=(_wait(chance),), release=True, unseen=chance.random() < 0.2)
+    return Go(_who(chance), store_calls=(_wait(chance),), release=True, unseen=chance.random() < 0.2)
 
 
 def _tell(chance: Random) -> Tell:
@@ -325,7 +325,7 @@ def _together(chance: Random) -> Together:
             return Together(tuple(Tell(_event(chance)) for _ in who))
         case 2:
             wait = Wait(_of(chance, TYPES), False, chance.choice((None, "s")), False, chance.choice((None, None, 0, 25)))
-            return Together(tuple(Go(one, asks=(wait,), release=True, unseen=chance.random() < 0.2) for one in who))
+            return Together(tuple(Go(one, store_calls=(wait,), release=True, unseen=chance.random() < 0.2) for one in who))
         case _:
             return Together(tuple(_plain(chance, one) for one in who))
 
@@ -362,7 +362,7 @@ def shortened(story: Sequence[Step], fails: Callable[[Sequence[Step]], bool]) ->
 def _plainer(step: Step) -> Iterator[Step]:
     """The same step without one thing after another."""
     if isinstance(step, Go):
-        usual: dict[str, Any] = {"deeds": (), "asks": (), "entries": 0, "attempt": "", "then": "", "slip": ""}
+        usual: dict[str, Any] = {"effects": (), "store_calls": (), "entries": 0, "attempt": "", "then": "", "slip": ""}
         flags = dict.fromkeys(("release", "unseen", "consume", "withdraw", "timer"), False)
         for name, value in {**usual, **flags}.items():
             if getattr(step, name) != value:

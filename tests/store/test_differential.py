@@ -18,12 +18,12 @@ from tests.store.player import Place, Player
 from tests.store.steps import Step, shortened, tell
 
 from romancy.clock import SystemClock
-from romancy.model.transition import Answer, Transition
-from romancy.store.open import Server, open_store
+from romancy.model.transition import Transition, WriteResult
+from romancy.store.open import ServerOptions, open_store
 from romancy.store.postgres.cursor import PostgresCursor
 from romancy.store.sql import batch, channels, events, ownership, requests, transitions
-from romancy.store.sql.ledger import Ledger
-from romancy.store.sql.transitions import transition
+from romancy.store.sql.ledger import UnitOfWork
+from romancy.store.sql.transitions import apply_transition
 
 Play = Callable[[Sequence[Step], int], None]
 Plant = pytest.MonkeyPatch
@@ -56,7 +56,7 @@ def play(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Play]:
 
 
 def _open(runner: asyncio.Runner, name: str, address: str) -> Place:
-    store = open_store(address, clock=SystemClock(), threads="inline", server=Server(listen_notify=False))
+    store = open_store(address, clock=SystemClock(), threads="inline", server=ServerOptions(listen_notify=False))
     runner.run(store.open())
     return Place(name, address, store)
 
@@ -91,7 +91,7 @@ def _fault(play: Play, story: Sequence[Step], *, look_every: int = 1) -> str | N
 
 def _plant_no_call_that_is_passed_on(monkeypatch: Plant) -> None:
     for module in (channels, requests, transitions, ownership):
-        monkeypatch.setattr(module, "pass_on", lambda cursor, ids, now: [])
+        monkeypatch.setattr(module, "wake_replacements", lambda cursor, ids, now: [])
 
 
 def _plant_events_that_are_not_noted_as_consumed(monkeypatch: Plant) -> None:
@@ -99,11 +99,11 @@ def _plant_events_that_are_not_noted_as_consumed(monkeypatch: Plant) -> None:
 
 
 def _plant_a_careless_release(monkeypatch: Plant) -> None:
-    def careless(ledger: Ledger, write: Transition) -> Answer:
+    def careless(ledger: UnitOfWork, write: Transition) -> WriteResult:
         state = ledger.states.get(write.instance_id)
-        return transition(ledger, write if state is None else write._replace(seen=state.signal))
+        return apply_transition(ledger, write if state is None else write._replace(inbox_seen=state.inbox_version))
 
-    monkeypatch.setattr(batch, "transition", careless)
+    monkeypatch.setattr(batch, "apply_transition", careless)
 
 
 def _plant_unread_messages_that_stay(monkeypatch: Plant) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from romancy.clock import SystemClock
 from romancy.errors import StoreError
-from romancy.store.migrator import Migration, _read, pending, read_migrations, split
+from romancy.store.migrator import Migration, _parse_migration, pending, read_migrations, split_statements
 from romancy.store.open import open_store
 from romancy.store.sqlite.schema import MIGRATIONS
 
@@ -26,7 +26,7 @@ def test_statements_are_split_at_their_ends_only() -> None:
         RETURN 1; END $$;
     SELECT 1
     """
-    assert [" ".join(one.split()) for one in split(script)] == [
+    assert [" ".join(one.split()) for one in split_statements(script)] == [
         "CREATE TABLE a (x TEXT DEFAULT ';--')",
         "INSERT INTO a VALUES ('it''s; fine'), (\"odd;name\"), (1 - 2)",
         "CREATE FUNCTION f(price$ INT) RETURNS INT AS $$ BEGIN; -- it's within RETURN 1; END $$",
@@ -51,7 +51,7 @@ def test_our_files_are_in_order() -> None:
 )
 def test_a_file_out_of_order_is_refused(name: str, text: str) -> None:
     with pytest.raises(StoreError, match=name):
-        _read(name, text)
+        _parse_migration(name, text)
 
 
 def test_what_is_pending() -> None:

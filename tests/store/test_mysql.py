@@ -36,19 +36,19 @@ from romancy import (
 )
 from romancy.clock import SystemClock
 from romancy.errors import ConfigurationError, StoreError
-from romancy.model.instance import Query
-from romancy.model.transition import Applied, Existing, RequestKind
+from romancy.model.instance import InstanceFilter
+from romancy.model.transition import Applied, ControlKind, Existing
 from romancy.store.migrator import read_migrations
 from romancy.store.mysql import connections, schema
 from romancy.store.mysql import engine as mysql_engine
-from romancy.store.mysql.connections import Connections, parse
+from romancy.store.mysql.connections import MySqlPool, parse_address
 from romancy.store.mysql.database import MySqlDatabase
-from romancy.store.mysql.failures import trouble_of
-from romancy.store.mysql.statements import Rows, Value, literal, names, one
-from romancy.store.mysql.watch import Watch
+from romancy.store.mysql.failures import classify
+from romancy.store.mysql.statements import ListSlot, ValueSlot, get_statement, literal, statement_names
+from romancy.store.mysql.watch import MySqlNotifier
 from romancy.store.open import open_store
 from romancy.store.port import Store
-from romancy.store.sql.server import Trouble
+from romancy.store.sql.server import ErrorClass
 from romancy.testing.conformance import builders
 from romancy.testing.conformance.builders import create, entry, request, started, transition, worker, write
 
@@ -113,23 +113,27 @@ class TestNames:
 
     async def test_channels_and_events_are_told_apart_as_well(self, store: Store) -> None:
         await started(store, "a")
-        asked = transition(asks=[builders.subscribe("jobs ")], length=0, bound=True)
+        asked = transition(store_calls=[builders.subscribe("jobs ")], length=0, has_messaging_state=True)
         await write(store, asked)
         await write(store, builders.publish("one", "jobs"), builders.accept(builders.event(kind="paid ")))
-        found = await write(store, transition(asks=[builders.wait("paid")], length=1, bound=True, hold=False))
+        found = await write(
+            store, transition(store_calls=[builders.wait("paid")], length=1, has_messaging_state=True, keep_owned=False)
+        )
         assert cast(Applied, found[0]).replies == ()
 
     @pytest.mark.parametrize("letter", ["x", "ü", "€", "😀"])
     async def test_255_characters_of_any_kind_are_a_name(self, store: Store, letter: str) -> None:
         long = letter * 255
-        assert await write(store, create(long, workflow=long, version=long)) == [Applied(0, held=True)]
-        answer = await write(store, transition(long, asks=[builders.subscribe(long)], length=0, bound=True))
+        assert await write(store, create(long, workflow=long, version=long)) == [Applied(0, owned=True)]
+        answer = await write(
+            store, transition(long, store_calls=[builders.subscribe(long)], length=0, has_messaging_state=True)
+        )
         assert isinstance(answer[0], Applied)
 
     @pytest.mark.parametrize("name", ["x" * 1021, "😀" * 256])
     async def test_a_longer_one_is_refused_alone(self, store: Store, name: str) -> None:
         good, bad, fine = await store.commit([create("a"), create(name), create("b")])
-        assert good == fine == Applied(0, held=True)
+        assert good == fine == Applied(0, owned=True)
         assert isinstance(bad, StoreError)
         assert "1020 bytes" in str(bad)
         assert not bad.retryable
@@ -138,7 +142,7 @@ class TestNames:
     @pytest.mark.parametrize("name", ["\ud800", "a\udc80b"])
     async def test_text_that_is_none_is_refused_alone(self, store: Store, name: str) -> None:
         good, bad = await store.commit([create("a"), create("b", workflow=name)])
-        assert good == Applied(0, held=True)
+        assert good == Applied(0, owned=True)
         assert isinstance(bad, StoreError)
         assert await store.load("b") is None
 
@@ -162,7 +166,7 @@ class TestPayloads:
 
     async def test_more_than_the_server_takes_is_refused_alone(self, store: Store) -> None:
         good, bad = await store.commit([create("a"), create("b", input=b"x" * (17 << 20))])
-        assert good == Applied(0, held=True)
+        assert good == Applied(0, owned=True)
         assert isinstance(bad, StoreError)
         assert "max_allowed_packet" in str(bad)
         await started(store, "c")
@@ -185,18 +189,20 @@ class TestStatements:
     async def test_every_statement_has_a_text_that_the_server_understands(self, address: str) -> None:
         async with opened(address):
             pass
-        for name in names():
+        for name in statement_names():
             await explain(address, name)
 
     def test_lists(self) -> None:
         a, b, x, y = (b"_utf8mb4 x'%02x'" % ord(letter) for letter in "abxy")
-        assert one("clear_waits").text(('["a","b"]',)) == b"DELETE FROM romancy_waits WHERE instance_id IN (%b, %b)" % (a, b)
-        assert one("clear_waits").text(("[]",)) == b"DELETE FROM romancy_waits WHERE instance_id IN (NULL)"
-        withdrawn = one("withdraw_waits").text(('[["a","x"],["b","y"]]',))
+        assert get_statement("clear_waits").text(
+            ('["a","b"]',)
+        ) == b"DELETE FROM romancy_waits WHERE instance_id IN (%b, %b)" % (a, b)
+        assert get_statement("clear_waits").text(("[]",)) == b"DELETE FROM romancy_waits WHERE instance_id IN (NULL)"
+        withdrawn = get_statement("withdraw_waits").text(('[["a","x"],["b","y"]]',))
         assert withdrawn is not None
         wanted = b"WHERE ((instance_id = %b AND op = %b) OR (instance_id = %b AND op = %b))"
         assert withdrawn.endswith(wanted % (a, x, b, y))
-        assert one("due").text({"kinds": "[]", "now": 1, "limit": 1}) is None
+        assert get_statement("due").text({"kinds": "[]", "now": 1, "limit": 1}) is None
 
 
 class TestTrouble:
@@ -222,7 +228,7 @@ class TestTrouble:
             # Of two, the server ends the one that has changed less.
             await ask("INSERT INTO romancy_sources SELECT seq, '', '', '', 0 FROM seq_1_to_1000")
             await ask("SELECT 1 FROM romancy_instances WHERE id = 'b' FOR UPDATE")
-            cancels = [request(RequestKind.CANCEL, one_id) for one_id in ("a", "b")]
+            cancels = [request(ControlKind.CANCEL, one_id) for one_id in ("a", "b")]
             writing = asyncio.create_task(write(store, *cancels))
             await soon(lambda: waiting(address))
             await ask("SELECT 1 FROM romancy_instances WHERE id = 'a' FOR UPDATE")
@@ -236,7 +242,7 @@ class TestTrouble:
             await ask("START TRANSACTION")
             await ask("SELECT 1 FROM romancy_instances WHERE id = 'a' FOR UPDATE")
             answers = await write(store, transition("b", history=[entry(1)], length=0))
-        assert answers == [Applied(0, held=True)]
+        assert answers == [Applied(0, owned=True)]
 
     async def test_an_idle_connection_that_was_cut_is_not_noticed(
         self, store: Store, address: str, caplog: pytest.LogCaptureFixture
@@ -247,18 +253,18 @@ class TestTrouble:
             await started(store, "b")
 
     async def test_the_heartbeat_finds_its_way_back(self, store: Store, address: str) -> None:
-        await store.enlist(worker())
-        pulse = store.pulse("worker-1")
+        await store.register_worker(worker())
+        pulse = store.heartbeat("worker-1")
         try:
-            assert await asyncio.to_thread(pulse.beat, 20)
+            assert await asyncio.to_thread(pulse.renew, 20)
             await kill_all(address)
             beats: list[bool] = []
             for _ in range(2):
                 with suppress(StoreError):
-                    beats.append(await asyncio.to_thread(pulse.beat, 20))
+                    beats.append(await asyncio.to_thread(pulse.renew, 20))
             assert beats[-1]
             await store.release("worker-1", now=30)
-            assert not await asyncio.to_thread(pulse.beat, 40)
+            assert not await asyncio.to_thread(pulse.renew, 40)
         finally:
             await asyncio.to_thread(pulse.close)
 
@@ -292,7 +298,7 @@ class TestCommits:
     async def test_a_start_is_answered_as_one(self, address: str, fate: str) -> None:
         async with proxied(address) as (proxy, store):
             proxy.cut(fate)
-            assert await write(store, create("a")) == [Applied(0, held=True)]
+            assert await write(store, create("a")) == [Applied(0, owned=True)]
             assert [type(answer) for answer in await write(store, create("a"))] == [Existing]
 
     async def test_one_that_is_under_way_is_waited_for(self, address: str) -> None:
@@ -307,7 +313,7 @@ class TestCommits:
     async def test_one_that_comes_after_the_question_is_void(self, address: str) -> None:
         async with proxied(address) as (proxy, store):
             proxy.cut("late")
-            assert await write(store, create("a")) == [Applied(0, held=True)]  # asked, and done again
+            assert await write(store, create("a")) == [Applied(0, owned=True)]  # asked, and done again
             proxy.let_go()
             await proxy.arrived.wait()
         assert await mariadb.execute(address, "SELECT count(*) FROM romancy_journal") == [(0,)]
@@ -320,7 +326,7 @@ class TestCommits:
         kept = "INSERT INTO romancy_commits SELECT concat('01', seq), 1 FROM seq_1_to_2500"
         await mariadb.execute(address, kept)
         await started(store, "b")
-        await database._tidy()
+        await database._prune_commit_tokens()
         assert await mariadb.execute(address, "SELECT count(*) FROM romancy_commits") == [(1,)]
 
 
@@ -330,25 +336,25 @@ class TestOthers:
     async def test_what_another_writes_is_noticed(self, address: str) -> None:
         async with opened(address) as mine, opened(address) as theirs:
             heard = asyncio.Event()
-            theirs.on_foreign_commit = heard.set
+            theirs.on_remote_commit = heard.set
             await write(mine, create("a", owner=None))
             await asyncio.wait_for(heard.wait(), 20)
 
     async def test_ones_own_rings_are_not_heard(self, store: Store) -> None:
         some = database_of(store)._connections
         heard: list[str] = []
-        mine, theirs = (Watch(some, partial(heard.append, who), nothing) for who in ("me", "them"))
+        mine, theirs = (MySqlNotifier(some, partial(heard.append, who), nothing) for who in ("me", "them"))
         for watch in (mine, theirs):
-            await watch._look()  # there may have been something before
+            await watch._poll()  # there may have been something before
         heard.clear()
-        mine.ring()
+        mine.notify()
         for watch in (mine, mine, theirs, theirs):
-            await watch._look()
+            await watch._poll()
         assert heard == ["them"]
-        mine.ring()
-        theirs.ring()
+        mine.notify()
+        theirs.notify()
         for watch in (mine, theirs, mine, theirs):
-            await watch._look()
+            await watch._poll()
         assert heard == ["them", "them", "me"]
 
 
@@ -522,7 +528,7 @@ async def patient(ctx: WorkflowContext) -> None:
 
 
 async def test_who_gives_up_while_it_is_connected_is_let_go_at_any_moment(address: str) -> None:
-    some = Connections(parse(address), 200)
+    some = MySqlPool(parse_address(address), 200)
     for moment in range(200):
         connecting = asyncio.ensure_future(some.connect())
         deadline = asyncio.get_running_loop().time() + moment / 40_000
@@ -585,9 +591,9 @@ async def nothing() -> None:
     """There is nothing to tidy up."""
 
 
-def query() -> Query:
+def query() -> InstanceFilter:
     """Everything."""
-    return Query(limit=100)
+    return InstanceFilter(limit=100)
 
 
 async def said(caplog: pytest.LogCaptureFixture, words: str) -> bool:
@@ -626,7 +632,7 @@ class Other:
 @asynccontextmanager
 async def other(address: str) -> AsyncIterator[Other]:
     """A connection for a while."""
-    connection: Any = await asyncmy.connect(**parse(address).arguments(), autocommit=True)
+    connection: Any = await asyncmy.connect(**parse_address(address).connect_arguments(), autocommit=True)
     try:
         yield Other(connection)
     finally:
@@ -635,10 +641,12 @@ async def other(address: str) -> AsyncIterator[Other]:
 
 async def explain(address: str, name: str) -> None:
     """Let the server plan a statement, with values of some kind."""
-    statement = one(name)
+    statement = get_statement(name)
     values = {part.key: _some(part) for part in statement.parts if not isinstance(part, bytes)}
-    inner = [part.each for part in statement.parts if isinstance(part, Rows) and part.each is not None]
-    values |= {part.key: 1 for each in inner for part in each.parts if isinstance(part, Value) and isinstance(part.key, str)}
+    inner = [part.each for part in statement.parts if isinstance(part, ListSlot) and part.each is not None]
+    values |= {
+        part.key: 1 for each in inner for part in each.parts if isinstance(part, ValueSlot) and isinstance(part.key, str)
+    }
     text = statement.text(cast(Any, values))
     assert text is not None
     for part in text.decode().split(";"):
@@ -646,8 +654,8 @@ async def explain(address: str, name: str) -> None:
             await mariadb.execute(address, f"EXPLAIN {part}")
 
 
-def _some(place: Value | Rows) -> object:
-    if isinstance(place, Value):
+def _some(place: ValueSlot | ListSlot) -> object:
+    if isinstance(place, ValueSlot):
         return 1  # which is text as well, if text is wanted
     return [1, 2] if place.each is None else [[1, 2, 3, 4, 5, 6, 7], [1, 2, 3, 4, 5, 6, 7]]
 
@@ -739,20 +747,20 @@ class TestSeveral:
     """An address of several servers."""
 
     def test_its_parts(self) -> None:
-        found = parse("mysql://me:s3cret@one,two:3307,[::1]:3308/orders?ssl=1")
-        assert [(each.host, each.port) for each in found.each()] == [("one", 3306), ("two", 3307), ("::1", 3308)]
+        found = parse_address("mysql://me:s3cret@one,two:3307,[::1]:3308/orders?ssl=1")
+        assert [(each.host, each.port) for each in found.split_hosts()] == [("one", 3306), ("two", 3307), ("::1", 3308)]
         assert found.label == "mysql://me@one:3306,two:3307,[::1]:3308/orders"
-        assert {each.password for each in found.each()} == {"s3cret"}
+        assert {each.password for each in found.split_hosts()} == {"s3cret"}
 
     @pytest.mark.parametrize("place", ["one:x", "one,two:x", "one:99999"])
     def test_ports_that_are_none(self, place: str) -> None:
         with pytest.raises(ConfigurationError, match="port in the database address"):
-            parse(f"mysql://me@{place}/orders")
+            parse_address(f"mysql://me@{place}/orders")
 
     async def test_the_one_that_takes_writes_is_found_and_two_are_refused(
         self, address: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(connections, "_OTHER_SERVERS", 60.0)
+        monkeypatch.setattr(connections, "_FIND_WRITERS_TIMEOUT", 60.0)
         name, here = urlsplit(address).path.removeprefix("/"), urlsplit(address).port
         other_server = await asyncio.to_thread(mariadb.MariaDb)
         try:
@@ -774,7 +782,7 @@ class TestSeveral:
             await asyncio.to_thread(other_server.remove)
 
     async def test_a_machine_that_is_gone_without_a_word_is_noticed(self, address: str) -> None:
-        link = await Connections(parse(address), 1).connect()
+        link = await MySqlPool(parse_address(address), 1).connect()
         line = link._raw._transport.get_extra_info("socket")
         assert line.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
         assert line.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == 10
@@ -783,7 +791,7 @@ class TestSeveral:
 
 
 def test_a_commit_that_fails_on_a_node_that_has_lost_the_others_may_have_been_made() -> None:
-    assert trouble_of(errors.OperationalError(1180, "Got error 'unknown' during COMMIT")) is Trouble.AWAY
+    assert classify(errors.OperationalError(1180, "Got error 'unknown' during COMMIT")) is ErrorClass.UNAVAILABLE
 
 
 class TestReaders:

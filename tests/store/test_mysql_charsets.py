@@ -14,8 +14,8 @@ from tests import mariadb
 from romancy import ActivityContext, App, ConfigurationError, StoreError, WorkflowContext, activity, wait_event, workflow
 from romancy.clock import SystemClock
 from romancy.store.mysql import connections
-from romancy.store.mysql.connections import misunderstanding, parse
-from romancy.store.mysql.statements import literal, names, one, packets
+from romancy.store.mysql.connections import find_unsafe_setting, parse_address
+from romancy.store.mysql.statements import get_statement, literal, split_packets, statement_names
 from romancy.store.open import open_store
 
 pytestmark = pytest.mark.skipif(bool(mariadb.why_not()), reason=mariadb.why_not())
@@ -57,7 +57,7 @@ def address(request: pytest.FixtureRequest) -> Iterator[str]:
 
 async def test_the_server_does_what_is_defended_against(address: str) -> None:
     """Otherwise the other tests show nothing."""
-    raw: Any = await asyncmy.connect(**parse(address).arguments())
+    raw: Any = await asyncmy.connect(**parse_address(address).connect_arguments())
     cursor = raw.cursor()
     await cursor.execute("SELECT @@character_set_client")
     assert await cursor.fetchall() == (("gbk",),)
@@ -76,7 +76,7 @@ async def test_what_strangers_choose_is_stored_as_it_is_and_not_executed(address
 
 
 async def test_what_is_said_in_transactions_of_others(address: str) -> None:
-    raw: Any = await asyncmy.connect(**parse(address).arguments())
+    raw: Any = await asyncmy.connect(**parse_address(address).connect_arguments())
     async with App(address, workflows=[listen]) as app:
         with pytest.raises(ConfigurationError, match="character sets gbk and gbk"):
             await app.using(raw).send_event(ATTACK, ATTACK, {})
@@ -111,7 +111,7 @@ async def test_a_connection_that_does_not_keep_to_what_it_is_told_is_refused(
     ],
 )
 def test_what_could_be_misunderstood(found: tuple[Any, ...], wrong: str) -> None:
-    assert (wrong in misunderstanding(found)) if wrong else misunderstanding(found) == ""
+    assert (wrong in find_unsafe_setting(found)) if wrong else find_unsafe_setting(found) == ""
 
 
 def test_no_value_stands_in_a_statement_but_as_digits() -> None:
@@ -120,15 +120,15 @@ def test_no_value_stands_in_a_statement_but_as_digits() -> None:
         written = literal(value)
         assert set(written.removeprefix(b"_utf8mb4 ")) <= set(b"x'0123456789abcdef")
         assert written.count(b"'") == 2
-    large = one("add_payloads").text((ATTACK, ATTACK.encode() * 100_000))
+    large = get_statement("add_payloads").text((ATTACK, ATTACK.encode() * 100_000))
     assert large is not None
-    assert not any(b"CREATE" in packet or b"\\" in packet for packet in packets(large))
+    assert not any(b"CREATE" in packet or b"\\" in packet for packet in split_packets(large))
 
 
 def test_no_statement_means_something_else_in_another_mode() -> None:
     """In ANSI_QUOTES double quotes make names, in NO_BACKSLASH_ESCAPES a backslash is one, || may join text."""
-    for name in names():
-        constant = b"".join(part for part in one(name).parts if isinstance(part, bytes))
+    for name in statement_names():
+        constant = b"".join(part for part in get_statement(name).parts if isinstance(part, bytes))
         assert constant.isascii()
         assert b"\\" not in constant
         assert b"||" not in constant

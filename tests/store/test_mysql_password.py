@@ -8,7 +8,7 @@ import asyncmy
 import pytest
 from asyncmy.errors import OperationalError
 
-from romancy.store.mysql.connections import parse
+from romancy.store.mysql.connections import parse_address
 
 PASSWORD = b"s3kr1t"
 _CAPABILITIES = 0x0008_8209
@@ -46,15 +46,15 @@ async def test_a_password_is_not_sent_in_clear_over_a_line_that_others_can_read(
     thief = Thief(plugin)
     async with await asyncio.start_server(thief.serve, "127.0.0.1", 0) as server:
         port = server.sockets[0].getsockname()[1]
-        address = parse(f"mysql://ada:{PASSWORD.decode()}@127.0.0.1:{port}/shop")
+        address = parse_address(f"mysql://ada:{PASSWORD.decode()}@127.0.0.1:{port}/shop")
         with pytest.raises(OperationalError, match="in clear"):
-            await asyncmy.connect(**address.arguments())
+            await asyncmy.connect(**address.connect_arguments())
         await thief.left.wait()
     assert b"ada" in thief.got
     assert PASSWORD not in thief.got
 
 
 def test_over_tls_the_way_to_log_in_is_the_servers_to_say() -> None:
-    assert parse("mysql://ada:x@localhost/shop").arguments()["auth_plugin_map"]
+    assert parse_address("mysql://ada:x@localhost/shop").connect_arguments()["auth_plugin_map"]
     for options in ("ssl=true", "unix_socket=/tmp/x"):
-        assert not parse(f"mysql://ada:x@localhost/shop?{options}").arguments()["auth_plugin_map"]
+        assert not parse_address(f"mysql://ada:x@localhost/shop?{options}").connect_arguments()["auth_plugin_map"]

@@ -11,7 +11,7 @@ from tests import servers
 from romancy.clock import SystemClock
 from romancy.model.talk import AcceptedEvent
 from romancy.model.transition import Accepted
-from romancy.store.open import Server, open_store
+from romancy.store.open import ServerOptions, open_store
 from romancy.testing.conformance.actors import actors
 from romancy.testing.conformance.builders import accept, event, wait, write
 
@@ -28,7 +28,7 @@ async def test_who_begins_to_wait_while_an_event_waits_for_its_turn_is_called(ad
     rival = await asyncpg.connect(address)
     name = await rival.fetchval("SELECT current_database()")
     await rival.execute(f"ALTER DATABASE {name} SET default_transaction_isolation = '{isolation}'")
-    store = open_store(address, clock=SystemClock(), server=Server(listen_notify=False))
+    store = open_store(address, clock=SystemClock(), server=ServerOptions(listen_notify=False))
     await store.open()
     try:
         (a,) = await actors(store, "a")

@@ -24,7 +24,7 @@ from romancy import (
     workflow,
 )
 from romancy.clock import SystemClock
-from romancy.store.open import Server, open_store
+from romancy.store.open import ServerOptions, open_store
 from romancy.store.port import Store
 from romancy.testing.conformance import *  # noqa: F403
 
@@ -58,7 +58,7 @@ def pooled(bouncer: servers.PgBouncer, direct: str) -> str:
 
 @pytest.fixture
 def new_store(pooled: str, direct: str) -> Open:
-    return lambda: open_store(pooled, clock=SystemClock(), server=Server(listen_dsn=direct))
+    return lambda: open_store(pooled, clock=SystemClock(), server=ServerOptions(listen_dsn=direct))
 
 
 @pytest.fixture
@@ -173,7 +173,7 @@ async def test_who_wants_no_hints_is_not_warned(pooled: str, caplog: pytest.LogC
 
 async def test_nothing_is_prepared_that_the_next_transaction_could_miss(pooled: str, direct: str) -> None:
     """More callers than server connections: each transaction may get another one."""
-    store = open_store(pooled, clock=SystemClock(), server=Server(pool_size=20, listen_notify=False))
+    store = open_store(pooled, clock=SystemClock(), server=ServerOptions(pool_size=20, listen_notify=False))
     await store.open()
     for _ in range(5):
         found = await asyncio.gather(*(store.statuses([f"nobody-{n}"]) for n in range(60)))

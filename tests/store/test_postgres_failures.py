@@ -23,17 +23,17 @@ from romancy import publish as publish_message
 from romancy.clock import MICROS, SystemClock, to_micros
 from romancy.errors import ConfigurationError, StoreError
 from romancy.model.transition import Applied
-from romancy.store.open import Server, open_store
-from romancy.store.port import Store, Unwritten
+from romancy.store.open import ServerOptions, open_store
+from romancy.store.port import NotWrittenError, Store
 from romancy.store.postgres import schema
-from romancy.store.postgres.addresses import each, label, sound
+from romancy.store.postgres.addresses import check_dsn, redact_dsn, split_hosts
 from romancy.store.postgres.database import PostgresDatabase
 from romancy.store.postgres.failures import translate
 from romancy.store.sql import server as engine
 from romancy.testing.conformance.builders import create, publish, write
 
 SECRET = "s3cr3t"
-PATIENT = Server(listen_notify=False)
+PATIENT = ServerOptions(listen_notify=False)
 
 
 @pytest.fixture
@@ -43,7 +43,7 @@ def address() -> str:
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engine, "_PATIENCE", 0.1)
+    monkeypatch.setattr(engine, "_RETRY_TIMEOUT", 0.1)
 
 
 @pytest.fixture
@@ -116,7 +116,7 @@ def test_an_address_that_cannot_be_read(address: str) -> None:
         assert SECRET not in str(seen)
         seen = seen.__cause__ or seen.__context__
     with pytest.raises(ConfigurationError):
-        open_store("postgresql://host/db", clock=SystemClock(), server=Server(listen_dsn=address))
+        open_store("postgresql://host/db", clock=SystemClock(), server=ServerOptions(listen_dsn=address))
 
 
 @pytest.mark.parametrize(
@@ -137,23 +137,23 @@ def test_an_address_that_cannot_be_read(address: str) -> None:
     ],
 )
 def test_what_is_shown_of_an_address(address: str, shown: str) -> None:
-    assert label(sound(address)) == shown
+    assert redact_dsn(check_dsn(address)) == shown
 
 
 def test_each_of_several_servers_has_its_address() -> None:
-    assert each("postgresql://u:p@h1:1,h2,[::1]:3/db?sslmode=disable&target_session_attrs=any") == [
+    assert split_hosts("postgresql://u:p@h1:1,h2,[::1]:3/db?sslmode=disable&target_session_attrs=any") == [
         f"postgresql://u:p@{host}/db?sslmode=disable&target_session_attrs=any" for host in ("h1:1", "h2", "[::1]:3")
     ]
-    assert each("postgresql://h1,h2/db") == [
+    assert split_hosts("postgresql://h1,h2/db") == [
         f"postgresql://{host}/db?target_session_attrs=read-write" for host in ("h1", "h2")
     ]
-    assert each("postgresql:///db?host=/tmp") == ["postgresql:///db?host=/tmp"]
+    assert split_hosts("postgresql:///db?host=/tmp") == ["postgresql:///db?host=/tmp"]
 
 
 async def test_a_socket_in_a_folder_is_an_address(server: servers.Postgres) -> None:
     address = f"postgresql://romancy@/postgres?host={server.folder}&port={server.port}"
     async with opened(address) as store:
-        assert await write(store, create()) == [Applied(0, held=True)]
+        assert await write(store, create()) == [Applied(0, owned=True)]
 
 
 async def test_a_name_of_the_application_is_kept(address: str) -> None:
@@ -208,7 +208,7 @@ async def test_a_server_that_is_no_postgresql(impatient: None) -> None:
 
 
 async def test_a_server_that_says_nothing(impatient: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("romancy.store.postgres.connections._CONNECT", 0.2)
+    monkeypatch.setattr("romancy.store.postgres.connections._CONNECT_TIMEOUT", 0.2)
     with socket.create_server(("127.0.0.1", 0)) as mute:
         error = await refused(store_on(f"postgresql://user@127.0.0.1:{mute.getsockname()[1]}/db"))
     assert "cannot be reached" in str(error)
@@ -216,7 +216,7 @@ async def test_a_server_that_says_nothing(impatient: None, monkeypatch: pytest.M
 
 
 async def test_the_next_server_is_tried_when_one_says_nothing(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("romancy.store.postgres.connections._CONNECT_EACH", 0.5)
+    monkeypatch.setattr("romancy.store.postgres.connections._CONNECT_EACH_TIMEOUT", 0.5)
     with socket.create_server(("127.0.0.1", 0)) as mute:
         head, _, tail = address.rpartition("@")
         both = f"{head}@127.0.0.1:{mute.getsockname()[1]},{tail}"
@@ -239,7 +239,7 @@ async def test_a_server_that_comes_back_in_time(server: servers.Postgres, caplog
         looking = asyncio.ensure_future(store.statuses(["other"]))
         await said(caplog, "Trying again for 30 s")
         await asyncio.to_thread(server.start)
-        assert await writing == [Applied(0, held=True), Applied(0, held=False)]
+        assert await writing == [Applied(0, owned=True), Applied(0, owned=False)]
         assert await looking == {}
         assert len([one for one in caplog.messages if "Trying again" in one]) == 1, "said once"
     await store.close()
@@ -254,21 +254,21 @@ async def said(caplog: pytest.LogCaptureFixture, words: str) -> None:
 async def test_a_server_that_does_not_come_back(server: servers.Postgres, impatient: None) -> None:
     store = store_on(server.address)
     await store.open()
-    pulse = store.pulse("worker-1")
-    assert not await asyncio.to_thread(pulse.beat, 10)
+    pulse = store.heartbeat("worker-1")
+    assert not await asyncio.to_thread(pulse.renew, 10)
     await asyncio.to_thread(server.stop, hard=True)
     for call in (
         lambda: store.commit([create()]),
         lambda: store.statuses(["a"]),
         lambda: store.claim("w", [], now=1, limit=1),
-        lambda: asyncio.to_thread(pulse.beat, 11),
+        lambda: asyncio.to_thread(pulse.renew, 11),
     ):
         with pytest.raises(StoreError, match="cannot be reached") as caught:
             await call()
         assert caught.value.retryable
     await asyncio.to_thread(server.start)
-    assert await write(store, create()) == [Applied(0, held=True)], "it may be asked again all the same"
-    assert not await asyncio.to_thread(pulse.beat, 12)
+    assert await write(store, create()) == [Applied(0, owned=True)], "it may be asked again all the same"
+    assert not await asyncio.to_thread(pulse.renew, 12)
     await asyncio.to_thread(pulse.close)
     await store.close()
 
@@ -376,7 +376,7 @@ async def test_too_many_connections(
         while True:
             crowd.append(await asyncpg.connect(narrow.address))
     with monkeypatch.context() as patch:
-        patch.setattr(engine, "_PATIENCE", 0.1)
+        patch.setattr(engine, "_RETRY_TIMEOUT", 0.1)
         error = await refused(store_on(narrow.address))
     assert "has no connection left. Raise max_connections, or lower pool_size" in str(error)
     assert error.retryable
@@ -391,10 +391,10 @@ async def test_too_many_connections(
 
 
 async def test_more_calls_than_connections_wait_for_each_other(narrow: servers.Postgres) -> None:
-    store = open_store(narrow.address, clock=SystemClock(), server=Server(pool_size=2, listen_notify=False))
+    store = open_store(narrow.address, clock=SystemClock(), server=ServerOptions(pool_size=2, listen_notify=False))
     await store.open()
     answers = await asyncio.gather(*(store.commit([create(f"i{n}")]) for n in range(50)))
-    assert answers == [[Applied(0, held=True)]] * 50
+    assert answers == [[Applied(0, owned=True)]] * 50
     assert len(await store.statuses([f"i{n}" for n in range(50)])) == 50
     await store.close()
 
@@ -449,7 +449,7 @@ async def test_the_databases_clock_counts(address: str, caplog: pytest.LogCaptur
     right = SystemClock().now()
     assert abs(store.now() - right) < 60 * MICROS
     for _ in range(3):
-        assert await store.certain_time() is not None
+        assert await store.verified_time() is not None
     assert caplog.text.count("this machine's clock is") == 1, "once, not each time"
     await store.close()
 
@@ -459,13 +459,13 @@ async def test_a_clock_that_goes_wrong_later_is_set_right(address: str, monkeypa
     store = open_store(address, clock=clock, server=PATIENT)
     await store.open()
     at = clock.elapsed()
-    clock.follow(clock.now() - 7200 * MICROS, at, at)
+    clock.follow_server(clock.now() - 7200 * MICROS, at, at)
     monkeypatch.setattr(engine, "_CLOCK_EVERY", -1.0)
     await store.claim("worker-1", [], now=1, limit=1)
     assert abs(store.now() - SystemClock().now()) < 60 * MICROS
     at = clock.elapsed()
-    clock.follow(clock.now() + 7200 * MICROS, at, at)
-    certain = await store.certain_time()
+    clock.follow_server(clock.now() + 7200 * MICROS, at, at)
+    certain = await store.verified_time()
     assert certain is not None
     assert abs(certain - SystemClock().now()) < 60 * MICROS
     await store.close()
@@ -495,24 +495,24 @@ async def test_of_a_batch_that_breaks_off_what_is_written_is_answered(
 ) -> None:
     await servers.empty_postgres(address)
     async with opened(address) as store:
-        real, gone = PostgresDatabase.decide, iter([OSError("the line is cut"), KeyError("row")])
+        real, gone = PostgresDatabase.transact_serialized, iter([OSError("the line is cut"), KeyError("row")])
 
         async def decide(self: PostgresDatabase, batch: Any) -> Any:
             raise next(gone)
 
-        monkeypatch.setattr(PostgresDatabase, "decide", decide)
-        monkeypatch.setattr(engine, "_PATIENCE", 0)
+        monkeypatch.setattr(PostgresDatabase, "transact_serialized", decide)
+        monkeypatch.setattr(engine, "_RETRY_TIMEOUT", 0)
         for kind, instance_id in ((StoreError, "a"), (KeyError, "b")):
             first, second = await store.commit([create(instance_id), publish()])
-            assert first == Applied(held=True)
-            assert isinstance(second, Unwritten)
-            assert isinstance(second.why, kind)
-        monkeypatch.setattr(PostgresDatabase, "decide", real)
+            assert first == Applied(owned=True)
+            assert isinstance(second, NotWrittenError)
+            assert isinstance(second.cause, kind)
+        monkeypatch.setattr(PostgresDatabase, "transact_serialized", real)
         await write(store, publish())
 
 
 async def test_what_was_written_of_a_batch_is_not_written_again(postgres: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    real, gone, begun = PostgresDatabase.decide, [OSError("the line is cut")] * 3, []
+    real, gone, begun = PostgresDatabase.transact_serialized, [OSError("the line is cut")] * 3, []
 
     async def decide(self: PostgresDatabase, batch: Any) -> Any:
         if gone:
@@ -531,8 +531,8 @@ async def test_what_was_written_of_a_batch_is_not_written_again(postgres: str, m
         return await step(ctx, 100 + number)
 
     async with App(postgres, workflows=[steps]) as app:
-        monkeypatch.setattr(PostgresDatabase, "decide", decide)
-        monkeypatch.setattr(engine, "_PATIENCE", 0)
+        monkeypatch.setattr(PostgresDatabase, "transact_serialized", decide)
+        monkeypatch.setattr(engine, "_RETRY_TIMEOUT", 0)
         handles = [await app.start_workflow(steps, number) for number in range(5)]
         assert [await handle.result() for handle in handles] == [100, 101, 102, 103, 104]
     assert not gone

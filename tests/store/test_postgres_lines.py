@@ -21,12 +21,12 @@ from tests.proxy import Cut, Proxy, When, at, nowhere, once, proxy_to, short
 
 from romancy.clock import SystemClock
 from romancy.errors import StoreError
-from romancy.model.outbox import Buried, Delayed, Delivered
+from romancy.model.outbox import DeadLettered, Delayed, Delivered
 from romancy.model.status import Status
 from romancy.model.talk import ChannelMode, JoinGroup, Publish, SendEvent
-from romancy.model.transition import Beat, RequestKind, Wait, WaitKind
+from romancy.model.transition import AttemptUpdate, ControlKind, Wait, WaitKind
 from romancy.store.migrator import read_migrations
-from romancy.store.open import Server, open_store
+from romancy.store.open import ServerOptions, open_store
 from romancy.store.port import Runnable, Store
 from romancy.store.postgres import connections
 from romancy.store.postgres.schema import MIGRATIONS
@@ -56,7 +56,7 @@ from romancy.testing.conformance.builders import (
 
 pytestmark = [pytest.mark.chaos]
 
-DIRECT = Server(listen_notify=False)
+DIRECT = ServerOptions(listen_notify=False)
 TIMER = Wait("timer:1", WaitKind.TIMER, since=20, due=99)
 COMMITS = re.compile(
     r"^COMMIT$|^WITH (new|held|asked) AS|^INSERT INTO romancy_history \([^)]*\)\s*SELECT|^SELECT \* FROM romancy_accept"
@@ -172,12 +172,12 @@ async def _with_messages(store: Store) -> list[Actor]:
 
 
 async def _due(store: Store) -> None:
-    await store.enlist(worker(ME))
+    await store.register_worker(worker(ME))
     await write(store, *(create(one, owner=None, now=10 + place) for place, one in enumerate("abc")))
 
 
 async def _owned(store: Store) -> None:
-    await store.enlist(worker(ME))
+    await store.register_worker(worker(ME))
     await started(store, "a", "b")
 
 
@@ -205,11 +205,11 @@ async def _put_out(store: Store) -> Any:
 
 async def _buried(store: Store) -> None:
     rows = await _put_out(store)
-    await store.settle_outbox("relay", [Buried(row.seq, 45, "no") for row in rows])
+    await store.record_outbox("relay", [DeadLettered(row.seq, 45, "no") for row in rows])
 
 
 async def _settle(store: Store, rows: Any) -> None:
-    await store.settle_outbox("relay", [Delivered(rows[0].seq), Delayed(rows[1].seq, 60, "away")])
+    await store.record_outbox("relay", [Delivered(rows[0].seq), Delayed(rows[1].seq, 60, "away")])
 
 
 async def _claim_out(store: Store, _: Any) -> list[Any]:
@@ -248,11 +248,11 @@ def _first(tell: Callable[[Actor], Awaitable[Any]]) -> Act:
 
 async def _beat(store: Store) -> bool:
     """As a heart does it: a beat that fails is followed by another."""
-    pulse = store.pulse(ME)
+    pulse = store.heartbeat(ME)
     try:
         while True:
             with suppress(StoreError):
-                return await asyncio.to_thread(pulse.beat, 77)
+                return await asyncio.to_thread(pulse.renew, 77)
     finally:
         await asyncio.to_thread(pulse.close)
 
@@ -270,9 +270,9 @@ STORIES = {
     "much at once": Story(
         _one, _writes(create("b"), transition(history=(_step(1),), length=0), create("c"), publish("one"))
     ),
-    "sleep": Story(_one, _writes(transition(hold=False, status=Status.WAITING_FOR_TIMER, waits=(TIMER,), wake_at=99))),
+    "sleep": Story(_one, _writes(transition(keep_owned=False, status=Status.WAITING_FOR_TIMER, waits=(TIMER,), wake_at=99))),
     "failed attempt": Story(_one, _writes(transition(attempts=(attempt(is_open=False),), wake_at=60, retrying_since=30))),
-    "heartbeat of an attempt": Story(_one, _writes(Beat("a", 1, 1, attempt(details=b"half")))),
+    "heartbeat of an attempt": Story(_one, _writes(AttemptUpdate("a", 1, 1, attempt(details=b"half")))),
     "old epoch": Story(_one, _writes(transition(epoch=0, history=(_step(1),), length=0), create("b"))),
     "event": Story(_waiting, _writes(accept(event("e-1"), event("e-2")))),
     "event twice": Story(_waiting, _writes(accept(event("e-1")), accept(event("e-1")))),
@@ -288,24 +288,28 @@ STORIES = {
     "receive": Story(_with_messages, _first(lambda a: a.ask(receive()))),
     "receive and end": Story(_with_messages, _first(lambda a: _receive_and_end(a))),
     "recur": Story(_with_messages, _first(lambda a: a.recur(history=(_step(2),)))),
-    **{f"{kind}": Story(_owned, _writes(request(kind))) for kind in RequestKind if kind is not RequestKind.RETRY},
-    "retry": Story(_failed, _writes(request(RequestKind.RETRY))),
+    **{f"{kind}": Story(_owned, _writes(request(kind))) for kind in ControlKind if kind is not ControlKind.RETRY},
+    "retry": Story(_failed, _writes(request(ControlKind.RETRY))),
     "claim": Story(_due, _calls(lambda store: store.claim(ME, [ORDER], now=50, limit=2))),
     "claim by name": Story(_due, _calls(lambda store: store.claim(ME, [ORDER], now=50, limit=3, ids=["c", "a"]))),
     "release": Story(_owned, _calls(lambda store: store.release(ME, now=50))),
     "sweep": Story(_owned, _calls(lambda store: store.sweep([(ME, 10)], now=50, limit=1))),
-    "strand": Story(_due, _calls(lambda store: store.strand([Runnable("order", "1")], due_before=40, now=50, limit=2))),
-    "enlist": Story(_nothing, _calls(lambda store: store.enlist(worker(OTHER)))),
+    "strand": Story(
+        _due, _calls(lambda store: store.mark_unrunnable([Runnable("order", "1")], due_before=40, now=50, limit=2))
+    ),
+    "enlist": Story(_nothing, _calls(lambda store: store.register_worker(worker(OTHER)))),
     "save source": Story(_nothing, _calls(lambda store: store.save_source("c", "order", "1", "def order", now=50))),
     "save handlers": Story(_nothing, _calls(lambda store: store.save_handlers([("order", "1", True)], now=50))),
-    "prune": Story(_ended, _calls(lambda store: store.prune(ended_before=99, limit=1))),
-    "forget": Story(_with_messages, _calls(lambda store: store.forget(events_before=99, messages_before=99, limit=1))),
+    "prune": Story(_ended, _calls(lambda store: store.prune_instances(ended_before=99, limit=1))),
+    "forget": Story(
+        _with_messages, _calls(lambda store: store.prune_messaging(events_before=99, messages_before=99, limit=1))
+    ),
     "put out": Story(_nothing, _writes(accept(event("e-1"), event("e-2"), brokers=("http", "nats")))),
     "claim of a relay": Story(_put_out, _claim_out),
     "settle": Story(_put_out, _settle),
     "requeue": Story(_buried, _calls(lambda store: store.requeue_outbox(None, now=60, limit=1))),
     "prune the dead": Story(_buried, _calls(lambda store: store.prune_outbox("http", dead_before=99, limit=1))),
-    "trim": Story(_recurred, _calls(lambda store: store.trim(over_before=99, limit=9))),
+    "trim": Story(_recurred, _calls(lambda store: store.prune_generations(over_before=99, limit=9))),
     "beat": Story(_owned, _calls(_beat)),
     "look": Story(_waiting, _calls(lambda store: store.load("a"))),
 }
@@ -321,7 +325,7 @@ async def _is_paid(a: Actor) -> Any:
 
 
 async def _receive_and_end(a: Actor) -> Any:
-    return await a.ask(receive(), hold=True), await a.end()
+    return await a.ask(receive(), keep_owned=True), await a.end()
 
 
 # --- telling them
@@ -556,7 +560,7 @@ async def test_who_stands_still_in_a_transaction_is_put_out(
     if teller._operator.get_server_version().major < 17:
         pytest.skip("older servers have no transaction_timeout")
     in_a_hurry = ("idle_in_transaction_session_timeout = '300ms'", "transaction_timeout = '600ms'")
-    monkeypatch.setattr(connections, "_BOUNDS", in_a_hurry)
+    monkeypatch.setattr(connections, "_TIMEOUT_SETTINGS", in_a_hurry)
     await teller._proxy.hang_up()  # new connections know of it
     await teller._operator.execute(EMPTY)
     if where == "between statements":  # all are prepared: the server is idle in between then

@@ -15,7 +15,7 @@ from tests import servers
 
 from romancy.clock import SystemClock
 from romancy.store.open import open_store
-from romancy.store.postgres.statements import one
+from romancy.store.postgres.statements import get_statement
 
 INSTANCES = 10_000
 """As many have ended as wait: enough for an index to be worth its while in every table."""
@@ -79,10 +79,10 @@ def _full() -> tuple[str, int]:
 async def test_nor_within_the_function_that_accepts_events(full: tuple[str, int]) -> None:
     address, now = full
     event = {"source": "/bench", "id": "e", "type": filled.TYPE, "subject": "filled-1", "target": None, "body": b"{}"}
-    accept = one("quick_accept")
+    accept = get_statement("quick_accept")
     async with closing(await asyncpg.connect(address)) as connection, connection.transaction():
         values = {name: [value] for name, value in event.items()} | {"now": now}
-        assert await connection.fetchval(accept.text, *accept.arguments(values)) == 0
+        assert await connection.fetchval(accept.text, *accept.bind(values)) == 0
         read = "SELECT relname FROM pg_stat_xact_user_tables WHERE seq_scan > 0 AND relname LIKE 'romancy%'"
         assert {table for (table,) in await connection.fetch(read)} <= filled.SMALL
         used = "SELECT indexrelname FROM pg_stat_user_indexes WHERE pg_stat_get_xact_numscans(indexrelid) > 0"

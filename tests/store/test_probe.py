@@ -14,9 +14,9 @@ from tests import databases, mariadb, servers
 
 from romancy import StoreError
 from romancy.clock import SystemClock
-from romancy.codec import PLAIN
-from romancy.model.instance import Query
-from romancy.store.open import Server, open_store
+from romancy.codec import NO_CODEC
+from romancy.model.instance import InstanceFilter
+from romancy.store.open import ServerOptions, open_store
 from romancy.store.postgres import connections
 from romancy.store.sql import bridge
 from romancy.store.sql.bridge import wait
@@ -24,7 +24,7 @@ from romancy.store.sql.probe import Probe
 from romancy.testing.conformance import builders
 from romancy.testing.conformance.builders import started, transition, write
 
-DIRECT = Server(listen_notify=False)
+DIRECT = ServerOptions(listen_notify=False)
 
 
 async def execute(address: str, statement: str) -> list[tuple[Any, ...]]:
@@ -99,25 +99,25 @@ class Played:
         """Statements."""
         return PlayedCursor(connection)
 
-    async def begin(self, connection: Connected, token: str, *, in_turn: bool) -> bool | None:
+    async def begin(self, connection: Connected, token: str, *, serialized: bool) -> bool | None:
         """Begin."""
         world = connection.world
         connection.in_transaction, connection.token = True, token
         if "snapshot" in world.flaws:
             connection.snapshot = list(world.committed)
-        if in_turn:
+        if serialized:
             world.holder = connection
             world.freed.clear()
             return False if world.there else None
         return False
 
-    async def end(self, connection: Connected) -> None:
+    async def commit_transaction(self, connection: Connected) -> None:
         """Commit."""
         if "stale" not in connection.world.flaws or connection.name == "other":
             connection.world.committed.append(connection.token)
-        await self.give_up(connection)
+        await self.rollback(connection)
 
-    async def give_up(self, connection: Connected) -> None:
+    async def rollback(self, connection: Connected) -> None:
         """Roll back."""
         connection.in_transaction, connection.snapshot = False, None
         if connection.world.holder is connection:
@@ -128,7 +128,7 @@ class Played:
         """It may write."""
         return False
 
-    def is_in_the_way(self, error: BaseException) -> bool:
+    def is_conflict(self, error: BaseException) -> bool:
         """Somebody has the lock."""
         return isinstance(error, LockedError)
 
@@ -136,8 +136,8 @@ class Played:
 class PlayedCursor:
     """Named statements on it, in work that the bridge does."""
 
-    coder = PLAIN
-    many_at_once = True
+    codec = NO_CODEC
+    has_bulk_statements = True
 
     def __init__(self, connection: Connected) -> None:
         self._connection = connection
@@ -194,7 +194,7 @@ async def probe(*flaws: str, there: bool = True) -> World:
     """Look at such a server."""
     world = World(frozenset(flaws), there=there)
     tokens = (f"token-{number}" for number in itertools.count())
-    await Probe(Played(), Connected(world, "one"), Connected(world, "other"), lambda: next(tokens)).look()
+    await Probe(Played(), Connected(world, "one"), Connected(world, "other"), lambda: next(tokens)).verify_server()
     return world
 
 
@@ -264,7 +264,7 @@ async def test_numbers_that_began_anew_go_on_behind_those_that_were_given(
     store = open_store(address, clock=SystemClock(), server=DIRECT)
     await store.open()
     assert "romancy_events had begun anew at 0, while 5 had been given" in caplog.text
-    await write(store, transition(asks=[builders.wait("paid")], length=0, bound=True, hold=False))
+    await write(store, transition(store_calls=[builders.wait("paid")], length=0, has_messaging_state=True, keep_owned=False))
     (accepted,) = await write(store, builders.accept(builders.event("new", "paid")))
     assert accepted.woken == ("a",)  # type: ignore[union-attr]
     assert await execute(address, "SELECT seq FROM romancy_events") == [(6,)]
@@ -354,7 +354,7 @@ async def test_two_servers_of_one_address_that_take_writes(
     two: list[servers.Postgres], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An old primary has come back. A new process would go to whichever stands first."""
-    monkeypatch.setattr(connections, "_OTHER_SERVERS", 60.0)
+    monkeypatch.setattr(connections, "_FIND_WRITERS_TIMEOUT", 60.0)
     primary, standby = two
     await open_and_close(address_of(*two))  # of which one takes writes
     old = await asyncio.to_thread(servers.Postgres)
@@ -386,7 +386,7 @@ async def test_another_server_than_before_is_looked_at_before_anything_is_writte
             await started(store, "b")
             assert "Another server answers" in caplog.text
             assert await asyncio.to_thread(second.ask, "SELECT count(*) FROM romancy_turn") == 1
-            assert {row.row.instance_id for row in await store.list(Query(limit=10))} == {"b"}
+            assert {row.row.instance_id for row in await store.list(InstanceFilter(limit=10))} == {"b"}
             await store.close()
     finally:
         await asyncio.to_thread(first.remove)
@@ -415,10 +415,10 @@ async def test_what_is_acknowledged_is_on_the_disk_whatever_was_set_for_the_role
     name = direct.rpartition("/")[2]
     await execute(direct, f"ALTER DATABASE {name} SET synchronous_commit = {given}")
     await execute(direct, f"ALTER DATABASE {name} SET idle_session_timeout = '1h'")
-    some = connections.Connections(direct, 1)
+    some = connections.PostgresPool(direct, 1)
     some.pooled = False
     asked = "SELECT current_setting('synchronous_commit'), current_setting('idle_session_timeout')"
-    async with some.one() as connection:
+    async with some.acquire() as connection:
         assert [tuple(row) for row in await connection.fetch(asked)] == [(kept, "0")]
     other = await some.connect()  # of a heartbeat, or of ctx.session
     assert [tuple(row) for row in await other.fetch(asked)] == [(kept, "0")]

@@ -100,7 +100,7 @@ async def test_a_full_disk_fails_the_commit_and_not_the_store(tmp_path: Path, th
     assert await store.statuses(["b"]) == {}
     assert await store.history("a", 1, after=0, limit=9) == []
     writer.execute("PRAGMA max_page_count = 1000000")
-    assert await write(store, create("b"), transition("a", history=(entry(1),))) == [Applied(0, held=True)] * 2
+    assert await write(store, create("b"), transition("a", history=(entry(1),))) == [Applied(0, owned=True)] * 2
     await store.close()
 
 
@@ -113,7 +113,7 @@ async def test_a_value_that_is_too_large_fails_alone(tmp_path: Path) -> None:
     wrong, right = await store.commit([transition("a", history=(large,)), transition("b", history=(small,))])
     assert isinstance(wrong, StoreError)
     assert "the transition of instance 'a'" in str(wrong)
-    assert right == Applied(0, held=True)
+    assert right == Applied(0, owned=True)
     await store.close()
 
 
@@ -126,7 +126,7 @@ async def test_a_lock_held_by_another_is_waited_for(tmp_path: Path) -> None:
         task = asyncio.ensure_future(store.commit([create()]))
         assert await store.statuses(["a"]) == {}, "reading goes on meanwhile"
         other.execute("ROLLBACK")
-    assert await task == [Applied(0, held=True)]
+    assert await task == [Applied(0, owned=True)]
     await store.close()
 
 
@@ -135,7 +135,7 @@ async def test_patience_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     store = sqlite_store(path)
     await store.open()
     _writer(store).execute("PRAGMA busy_timeout = 0")
-    monkeypatch.setattr(connection, "_PATIENCE", -1.0)
+    monkeypatch.setattr(connection, "_BUSY_LIMIT", -1.0)
     with closing(sqlite3.connect(path, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
         with pytest.raises(StoreError, match="locked by another process") as caught:

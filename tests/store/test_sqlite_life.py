@@ -87,7 +87,7 @@ async def test_closing_finishes_what_is_queued(tmp_path: Path) -> None:
     commits = [asyncio.ensure_future(store.commit([create(f"i{n}")])) for n in range(20)]
     await asyncio.sleep(0)
     await store.close()
-    assert await asyncio.gather(*commits) == [[Applied(0, held=True)]] * 20
+    assert await asyncio.gather(*commits) == [[Applied(0, owned=True)]] * 20
 
 
 async def test_a_cancelled_caller_does_not_undo_its_commit(tmp_path: Path) -> None:
@@ -145,7 +145,7 @@ async def test_every_commit_and_claim_passes_its_points(tmp_path: Path) -> None:
 async def test_another_process_is_noticed(tmp_path: Path) -> None:
     store, other = await opened(tmp_path / "a.db"), await opened(tmp_path / "a.db")
     noticed = asyncio.Event()
-    store.on_foreign_commit = noticed.set
+    store.on_remote_commit = noticed.set
     await started(other, "a")
     await noticed.wait()
     noticed.clear()
@@ -158,7 +158,7 @@ async def test_another_process_is_noticed(tmp_path: Path) -> None:
 async def test_another_process_is_noticed_by_a_store_that_never_rests(tmp_path: Path) -> None:
     store, other = await opened(tmp_path / "a.db"), await opened(tmp_path / "a.db")
     noticed = asyncio.Event()
-    store.on_foreign_commit = noticed.set
+    store.on_remote_commit = noticed.set
     await started(other, "a")
     n = 0
     while not noticed.is_set():
@@ -170,20 +170,20 @@ async def test_another_process_is_noticed_by_a_store_that_never_rests(tmp_path: 
 async def test_inline_looks_only_when_asked_and_knows_its_own_writes(tmp_path: Path) -> None:
     store, other = await opened(tmp_path / "a.db", "inline"), await opened(tmp_path / "a.db", "inline")
     noticed: list[int] = []
-    store.on_foreign_commit = lambda: noticed.append(1)
-    assert store.on_foreign_commit is not None
+    store.on_remote_commit = lambda: noticed.append(1)
+    assert store.on_remote_commit is not None
     await started(store, "a")
-    store.check_foreign()
+    store.check_remote_commit()
     assert noticed == []
     await started(other, "b")
     await started(other, "c")
     assert noticed == []
-    store.check_foreign()
-    store.check_foreign()
+    store.check_remote_commit()
+    store.check_remote_commit()
     assert noticed == [1]
-    store.on_foreign_commit = None
+    store.on_remote_commit = None
     await started(other, "d")
-    store.check_foreign()
+    store.check_remote_commit()
     assert noticed == [1]
     await store.close()
     await other.close()
@@ -191,15 +191,15 @@ async def test_inline_looks_only_when_asked_and_knows_its_own_writes(tmp_path: P
 
 async def test_a_pulse_beats_while_the_writer_is_busy(tmp_path: Path) -> None:
     store = await opened(tmp_path / "a.db")
-    await store.enlist(worker())
-    pulse = store.pulse(ME)
-    beats = asyncio.gather(*(asyncio.to_thread(pulse.beat, now) for now in range(100, 120)))
+    await store.register_worker(worker())
+    pulse = store.heartbeat(ME)
+    beats = asyncio.gather(*(asyncio.to_thread(pulse.renew, now) for now in range(100, 120)))
     await asyncio.gather(*(store.commit([create(f"i{n}")]) for n in range(50)))
     assert all(await beats)
     pulse.close()
     pulse.close()
     with pytest.raises(StoreError, match="closed"):
-        pulse.beat(1)
+        pulse.renew(1)
     await store.close()
 
 
@@ -216,7 +216,7 @@ async def test_a_long_read_does_not_hold_up_writes(tmp_path: Path) -> None:
 
     read = asyncio.ensure_future(store._database.read(slow))
     await asyncio.to_thread(reading.wait)
-    assert await write(store, transition(history=(entry(1),))) == [Applied(0, held=True)]
+    assert await write(store, transition(history=(entry(1),))) == [Applied(0, owned=True)]
     go_on.set()
     assert await read == "read"
     assert (await row(store)).status is Status.RUNNING

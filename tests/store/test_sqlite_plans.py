@@ -10,7 +10,7 @@ from contextlib import closing
 import pytest
 
 from romancy.store.sqlite.schema import prepare
-from romancy.store.sqlite.statements import names, one
+from romancy.store.sqlite.statements import get_statement, statement_names
 
 SMALL = {"all_workers", "orphans"}
 """There are few workers, and owned instances are as many as run at once: the index of the owned is walked."""
@@ -26,7 +26,7 @@ def connection(request: pytest.FixtureRequest) -> Iterator[sqlite3.Connection]:
         yield connection
 
 
-@pytest.mark.parametrize("name", sorted(set(names()) - SMALL))
+@pytest.mark.parametrize("name", sorted(set(statement_names()) - SMALL))
 def test_no_table_is_scanned(connection: sqlite3.Connection, name: str) -> None:
     for step in plan(connection, name):
         assert not re.match(r"SCAN (?!json_each|wanted|kind|new|\d|\(|CONSTANT)", step) or "INDEX" in step, step
@@ -129,7 +129,7 @@ def test_no_unbounded_sort(connection: sqlite3.Connection, name: str) -> None:
 
 
 def plan(connection: sqlite3.Connection, name: str) -> list[str]:
-    text = one(name)
+    text = get_statement(name)
     return [step[3] for step in connection.execute(f"EXPLAIN QUERY PLAN {text}", _values(text)).fetchall()]
 
 

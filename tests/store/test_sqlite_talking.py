@@ -13,11 +13,11 @@ import pytest
 
 from romancy.clock import SystemClock
 from romancy.model.status import Status
-from romancy.model.talk import Ask, ChannelMode, JoinGroup, SendToGroup, Unsubscribe
-from romancy.model.transition import Applied, Post, RequestKind, Write
+from romancy.model.talk import ChannelMode, JoinGroup, SendToGroup, StoreCall, Unsubscribe
+from romancy.model.transition import Applied, ControlKind, PostMessage, Write
 from romancy.store.migrator import read_migrations
 from romancy.store.port import Store
-from romancy.store.sqlite.batch import write_whole
+from romancy.store.sqlite.batch import apply_batch
 from romancy.store.sqlite.cursor import SqliteCursor
 from romancy.store.sqlite.schema import MIGRATIONS, prepare
 from romancy.store.sqlite.store import SqliteStore
@@ -51,17 +51,17 @@ class Meter:
 
     def write(self, *writes: Write) -> list[object]:
         """Write a batch."""
-        return list(write_whole(SqliteCursor(self.cursor), writes))
+        return list(apply_batch(SqliteCursor(self.cursor), writes))
 
     def create(self, *ids: str) -> None:
         """New instances."""
         self.write(*(create(one) for one in ids))
         self.lengths.update(dict.fromkeys(ids, 0))
 
-    def ask(self, instance_id: str, *asks: Ask) -> list[object]:
+    def ask(self, instance_id: str, *asks: StoreCall) -> list[object]:
         """What the store says to an instance that stays in hand."""
         length = self.lengths[instance_id]
-        (answer,) = self.write(transition(instance_id, asks=asks, length=length, bound=True))
+        (answer,) = self.write(transition(instance_id, store_calls=asks, length=length, has_messaging_state=True))
         assert isinstance(answer, Applied)
         self.lengths[instance_id] += len(answer.replies)
         return list(said(answer.replies).values())
@@ -193,31 +193,31 @@ async def test_nothing_is_left_of_what_was_said(tmp_path: Path, how: str) -> Non
     async with opened(tmp_path) as (store, path):
         a, b = await subscribers(store, "a", "b", mode=ChannelMode.BROADCAST)
         (c,) = await actors(store, "c")
-        await a.ask(subscribe("pool", ChannelMode.COMPETING), subscribe("mine", ChannelMode.DIRECT), hold=True)
+        await a.ask(subscribe("pool", ChannelMode.COMPETING), subscribe("mine", ChannelMode.DIRECT), keep_owned=True)
         for one in (a, b, c):
             await one.do(JoinGroup("crew"))
         await tell(store, publish("read by a only"))
         await tell(store, publish("taken", "pool"))
         await tell(store, send("a", "unread", "mine"))
         await tell(store, send("c", "unread", "never subscribed"))
-        await tell(store, Post(SendToGroup(message("to all"), "crew"), now=30))
-        await tell(store, Post(SendToGroup(message("to nobody"), "void"), now=30))
+        await tell(store, PostMessage(SendToGroup(message("to all"), "crew"), now=30))
+        await tell(store, PostMessage(SendToGroup(message("to nobody"), "void"), now=30))
         await tell(store, accept(event("e-1"), event("e-2")))
-        assert await a.ask(receive(), now=40, hold=True) == {"jobs:1": "read by a only"}
-        assert await a.ask(receive("pool"), now=40, hold=True) == {"pool:1": "taken"}
-        assert await a.ask(wait(), now=40, hold=True) == {"paid:1": "e-1"}
+        assert await a.ask(receive(), now=40, keep_owned=True) == {"jobs:1": "read by a only"}
+        assert await a.ask(receive("pool"), now=40, keep_owned=True) == {"pool:1": "taken"}
+        assert await a.ask(wait(), now=40, keep_owned=True) == {"paid:1": "e-1"}
         for one in (a, b, c):
             await one.ask(wait("never"), now=41)
-        await write(store, *(request(RequestKind.CANCEL, one) for one in "abc"))
+        await write(store, *(request(ControlKind.CANCEL, one) for one in "abc"))
         for one in (a, b, c):
             if how == "end":
                 await one.end()
             else:
-                await write(store, request(RequestKind.TERMINATE, one.id))
+                await write(store, request(ControlKind.TERMINATE, one.id))
         assert set(counts(path)) - KEPT == {"romancy_events", "romancy_taken"}
-        assert await store.forget(events_before=99, messages_before=99, limit=99) == 2
+        assert await store.prune_messaging(events_before=99, messages_before=99, limit=99) == 2
         assert set(counts(path)) <= KEPT
-        assert await store.prune(ended_before=999, limit=9) == 3
+        assert await store.prune_instances(ended_before=999, limit=9) == 3
         assert set(counts(path)) == {"romancy_migrations"}
 
 
@@ -228,7 +228,7 @@ async def test_what_was_consumed_is_remembered_until_its_instance_is_pruned(tmp_
         await a.ask(wait(), now=40)
         await a.end(status=Status.FAILED)
         assert counts(path)["romancy_taken"] == 1, "it may be tried again"
-        await store.prune(ended_before=999, limit=9)
+        await store.prune_instances(ended_before=999, limit=9)
         assert counts(path) == {"romancy_migrations": MIGRATED, "romancy_events": 1}
 
 
@@ -250,7 +250,7 @@ async def test_a_generation_that_is_not_kept_takes_no_room(tmp_path: Path) -> No
         (a,) = await subscribers(store, "a")
         for n in range(20):
             await tell(store, publish(f"m{n}"))
-            await a.ask(receive(), hold=True)
+            await a.ask(receive(), keep_owned=True)
             await a.recur(archive=False)
         assert counts(path) == {
             "romancy_migrations": MIGRATED,

@@ -15,7 +15,7 @@ from tests import databases, mariadb, servers
 from romancy import ActivityContext, App, StoreError, WorkflowContext, activity, send_event, wait_event, workflow
 from romancy.clock import SystemClock
 from romancy.model.transition import Applied
-from romancy.store.mysql.connections import Connections, parse
+from romancy.store.mysql.connections import MySqlPool, parse_address
 from romancy.store.open import open_store
 from romancy.store.port import Store
 from romancy.testing.conformance import builders
@@ -66,9 +66,9 @@ async def open_transaction(address: str) -> AsyncIterator[Callable[[str], Awaita
         yield connection.execute
         await connection.close()
     else:
-        link = await Connections(parse(address), 1).connect()
-        link.later(b"START TRANSACTION")
-        yield lambda statement: link.ask(statement.encode())
+        link = await MySqlPool(parse_address(address), 1).connect()
+        link.defer(b"START TRANSACTION")
+        yield lambda statement: link.execute(statement.encode())
         await link.close()
 
 
@@ -82,7 +82,7 @@ async def test_it_is_put_back_before_anything_is_decided_and_said(
     address: str, store: Store, how: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     await started(store, "a")
-    await write(store, transition(asks=[builders.wait("paid")], length=0, bound=True, hold=False))
+    await write(store, transition(store_calls=[builders.wait("paid")], length=0, has_messaging_state=True, keep_owned=False))
     await execute(address, how)
     (accepted,) = await write(store, builders.accept(builders.event(kind="paid")))
     assert accepted.woken == ("a",)  # type: ignore[union-attr]

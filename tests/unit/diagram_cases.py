@@ -30,7 +30,7 @@ from romancy import (
     workflow,
 )
 from romancy.testing import TestEnvironment
-from romancy.viewer.diagram import Drawing, draw
+from romancy.viewer.diagram import Diagram, draw
 
 
 @activity(retry=RetryPolicy.none())
@@ -300,7 +300,7 @@ class Told:
     entries: list[HistoryEntry]
     instance: Instance
 
-    def draw(self) -> Drawing:
+    def draw(self) -> Diagram:
         return draw(self.source, self.entries, open=self.instance.waiting_for, status=self.instance.status)
 
 
@@ -321,16 +321,16 @@ async def run(made: Workflow[..., Any], *args: Any, seconds: float = 30, events:
         return Told(source or "", [entry async for entry in handle.history()], instance)
 
 
-def lit(drawing: Drawing) -> dict[str, str]:
+def lit(drawing: Diagram) -> dict[str, str]:
     """The operations that are not pale: what they are called in the code, and how they stand."""
     return {node.text.partition(", line")[0]: node.state for node in drawing.nodes if node.state != "untaken"}
 
 
-def pale(drawing: Drawing) -> set[str]:
+def pale(drawing: Diagram) -> set[str]:
     return {node.text.partition(", line")[0] for node in drawing.nodes if node.state == "untaken"}
 
 
-def ways(drawing: Drawing) -> dict[str, bool]:
+def ways(drawing: Diagram) -> dict[str, bool]:
     """Lanes, frames and ends, and whether the path runs through them."""
     found: dict[str, bool] = {}
 

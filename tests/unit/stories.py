@@ -12,13 +12,13 @@ from romancy import (
 from romancy.authoring.activity import activity
 from romancy.authoring.running import execution_of
 from romancy.core.commands import Fail, Finish, Issue, Recur, Resolution
-from romancy.core.execution import Ended, Execution
+from romancy.core.execution import AttemptResult, Execution
 from romancy.model.history import Entry, Kind, Outcome
 from romancy.model.talk import (
-    Deed,
+    Effect,
     Event,
     Message,
-    Reply,
+    StoreReply,
 )
 from romancy.serde.failure import encode_failure
 from romancy.serde.talk import event_json, message_json
@@ -46,7 +46,7 @@ class Story:
         self.run = self.books.run
         self.at = BEGIN
         self.asks: list[Issue] = []
-        self.deeds: list[tuple[str, Deed]] = []
+        self.effects: list[tuple[str, Effect]] = []
 
     def start(self) -> list[str]:
         self.books.start(self.at)
@@ -59,16 +59,16 @@ class Story:
     def commit(self) -> list[str]:
         """Everything that a shell takes; says what is asked for, activities first."""
         self.history += self.books.take_entries()
-        self.deeds += self.books.take_deeds()
-        starts = self.books.take_starts()
-        asks = self.books.take_asks()
+        self.effects += self.books.take_effects()
+        starts = self.books.take_new_activities()
+        asks = self.books.take_store_calls()
         self.asks += asks
         return [issue.op for issue in (*starts, *asks)]
 
     def answer(self, *answers: tuple[str, bytes | BaseException | None]) -> list[str]:
         """The store decides asks in one commit."""
         self.at += SECOND
-        replies: list[Reply] = []
+        replies: list[StoreReply] = []
         for op, value in answers:
             issue = next(issue for issue in self.asks if issue.op == op)
             outcome = Outcome.ERROR if isinstance(value, BaseException) else Outcome.OK
@@ -76,8 +76,8 @@ class Story:
             seq = self.books.seq + 1 + len(replies)
             entry = Entry(seq, issue.kind, op, outcome, self.at, issue.name, digest=issue.digest, value=raw)
             self.history.append(entry)
-            replies.append(Reply(op, seq, self.at, outcome, raw))
-        self.books.settled(*replies)
+            replies.append(StoreReply(op, seq, self.at, outcome, raw))
+        self.books.feed_replies(*replies)
         return self.commit()
 
     def ok(self, op: str, value: bytes = b"1") -> list[str]:
@@ -88,7 +88,7 @@ class Story:
 
     def _end(self, op: str, outcome: Outcome, value: bytes) -> list[str]:
         self.at += SECOND
-        self.books.feed(Resolution(Kind.ACTIVITY, op, self.at, outcome, value), Ended(outcome, value))
+        self.books.feed(Resolution(Kind.ACTIVITY, op, self.at, outcome, value), AttemptResult(outcome, value))
         return self.commit()
 
     def cancel(self, kind: Kind = Kind.CANCEL) -> list[str]:
@@ -97,18 +97,18 @@ class Story:
 
     @property
     def result(self) -> Any:
-        assert isinstance(self.books.verdict, Finish), self.books.verdict
-        return self.books.verdict.value
+        assert isinstance(self.books.body_outcome, Finish), self.books.body_outcome
+        return self.books.body_outcome.value
 
     @property
     def failure(self) -> BaseException:
-        assert isinstance(self.books.verdict, Fail), self.books.verdict
-        return self.books.verdict.error
+        assert isinstance(self.books.body_outcome, Fail), self.books.body_outcome
+        return self.books.body_outcome.error
 
     @property
     def recurrence(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        assert isinstance(self.books.verdict, Recur), self.books.verdict
-        return self.workflow.codec.decode(self.books.verdict.input)
+        assert isinstance(self.books.body_outcome, Recur), self.books.body_outcome
+        return self.workflow.codec.decode(self.books.body_outcome.input)
 
 
 Tell = Callable[..., Story]

@@ -306,14 +306,14 @@ def test_a_compensation_takes_the_arguments_and_maybe_the_result(fn: Any, wants_
     assert by_decorator.compensate(fn) is fn
     for made in (by_option, by_decorator):
         assert made.compensation is fn
-        assert made.undo.wants_result is wants_result
+        assert made.compensation_spec.wants_result is wants_result
 
 
 def test_an_activity_can_be_a_compensation_and_keeps_its_policy() -> None:
     undo = activity(retry=RetryPolicy.none())(refund)
     made = activity(compensation=undo)(charge)
     assert made.compensation is refund
-    assert made.undo.options.retry == RetryPolicy.none()
+    assert made.compensation_spec.options.retry == RetryPolicy.none()
 
 
 async def takes_nothing(ctx: ActivityContext) -> None: ...
@@ -422,13 +422,13 @@ def play(body: Callable[[WorkflowContext], Coroutine[Any, Any, Any]], *, at: int
 
 
 def result_of(body: Callable[[WorkflowContext], Coroutine[Any, Any, Any]], *, at: int = 0) -> Any:
-    verdict = play(body, at=at).verdict
+    verdict = play(body, at=at).body_outcome
     assert isinstance(verdict, Finish)
     return verdict.value
 
 
 def error_of(body: Callable[[WorkflowContext], Coroutine[Any, Any, Any]]) -> BaseException:
-    verdict = play(body).verdict
+    verdict = play(body).body_outcome
     assert isinstance(verdict, Fail)
     return verdict.error
 
@@ -496,9 +496,9 @@ def test_the_log_is_silent_while_replaying(caplog: pytest.LogCaptureFixture) -> 
         ctx.log.error("too late")
 
     caplog.set_level(logging.INFO, logger="romancy.workflow")
-    assert isinstance(play(body, replaying=True).verdict, Finish)
+    assert isinstance(play(body, replaying=True).body_outcome, Finish)
     assert caplog.messages == []
-    assert isinstance(play(body).verdict, Finish)
+    assert isinstance(play(body).body_outcome, Finish)
     assert caplog.messages == ["charging order", "too late"]
     record: Any = caplog.records[0]
     assert (record.instance_id, record.workflow_name, record.amount) == ("order-1", "checkout", 3)

@@ -24,7 +24,7 @@ def test_without_a_server_the_machines_date_counts(machine: Machine) -> None:
     assert clock.now() == machine.wall() // 1000
     machine.let_pass(3.5)
     assert clock.now() == machine.wall() // 1000
-    assert clock.certain
+    assert clock.is_certain
 
 
 @pytest.mark.parametrize("jump", JUMPS)
@@ -53,15 +53,15 @@ def test_a_date_that_stays_is_believed_after_a_minute_and_nothing_is_deleted_for
     clock = machine.clock()
     machine.jump(jump)
     machine.let_pass(1)
-    assert not clock.certain
+    assert not clock.is_certain
     machine.let_pass(60)
     assert clock.now() == machine.wall() // 1000
     assert [(one.name, one.levelno) for one in caplog.records] == [("romancy.clock", logging.WARNING)] * 2
     assert all(f"{jump:.3f} s" in one.getMessage() for one in caplog.records)
     machine.let_pass(HOUR - 1)
-    assert not clock.certain
+    assert not clock.is_certain
     machine.let_pass(1)
-    assert clock.certain
+    assert clock.is_certain
 
 
 def test_a_date_that_goes_on_jumping_is_not_believed(machine: Machine) -> None:
@@ -72,7 +72,7 @@ def test_a_date_that_goes_on_jumping_is_not_believed(machine: Machine) -> None:
         machine.let_pass(30)
         clock.now()
     assert clock.now() == before + 3000 * MICROS
-    assert not clock.certain
+    assert not clock.is_certain
 
 
 @pytest.mark.parametrize("correction", [0.5, -0.5, 1, -1, 2])
@@ -81,7 +81,7 @@ def test_a_small_correction_is_followed_at_once(machine: Machine, correction: fl
     machine.jump(correction)
     machine.let_pass(1)
     assert clock.now() == machine.wall() // 1000
-    assert clock.certain
+    assert clock.is_certain
 
 
 @pytest.mark.parametrize("jump", JUMPS)
@@ -89,16 +89,16 @@ def test_with_a_server_the_machines_date_does_not_matter_at_all(machine: Machine
     clock = machine.clock()
     theirs = clock.now() - 77 * MICROS
     at = clock.elapsed()
-    clock.follow(theirs, at, at)
+    clock.follow_server(theirs, at, at)
     machine.jump(jump)
     machine.let_pass(HOUR)
     assert clock.now() == theirs + 3600 * MICROS
-    assert clock.certain
-    assert clock.astray, "the machine may have stood still: the server is to be asked"
-    clock.follow(theirs + 3600 * MICROS, clock.elapsed(), clock.elapsed())
+    assert clock.is_certain
+    assert clock.has_jumped, "the machine may have stood still: the server is to be asked"
+    clock.follow_server(theirs + 3600 * MICROS, clock.elapsed(), clock.elapsed())
     machine.let_pass(1)
     assert clock.now() == theirs + 3601 * MICROS
-    assert not clock.astray
+    assert not clock.has_jumped
     assert clock.ahead == 77 * MICROS + round(jump * MICROS)
 
 
@@ -108,11 +108,11 @@ def test_a_server_moves_the_clock_no_further_than_its_answer_demands(machine: Ma
     began = clock.elapsed()
     machine.let_pass(4)  # the way there and back
     for theirs in (begun, begun + 4 * MICROS, begun + 1):
-        clock.follow(theirs, began, clock.elapsed())
+        clock.follow_server(theirs, began, clock.elapsed())
         assert clock.now() == begun + 4 * MICROS, "it may be so"
-    clock.follow(begun + 10 * MICROS, began, clock.elapsed())
+    clock.follow_server(begun + 10 * MICROS, began, clock.elapsed())
     assert clock.now() == begun + 10 * MICROS
-    clock.follow(begun - 10 * MICROS, began, clock.elapsed())
+    clock.follow_server(begun - 10 * MICROS, began, clock.elapsed())
     assert clock.now() == begun - 6 * MICROS
 
 
@@ -127,6 +127,6 @@ def test_a_machines_own_clock_is_steady_and_right() -> None:
 
 def test_where_no_clock_counts_sleep_there_is_one_all_the_same() -> None:
     # Not in place of the module itself: apps of other tests that run in this process read it in their threads.
-    steady = clocks._best_steady(SimpleNamespace(monotonic_ns=time.monotonic_ns))
+    steady = clocks._find_steady_clock(SimpleNamespace(monotonic_ns=time.monotonic_ns))
     assert steady is time.monotonic_ns
     assert abs(SystemClock(steady=steady).now() - time.time_ns() // 1000) < 60 * MICROS

@@ -10,9 +10,9 @@ from typing import Any, ClassVar
 import pytest
 
 from romancy import CodecError, Compress, ConfigurationError, Encrypt, FileBlobs, Offload
-from romancy.codec import Coder, Layer, encoding_of, is_encoded, read_codec
-from romancy.codec.blobs import Home, home_of
-from romancy.codec.coder import Puts
+from romancy.codec import Codec, Layer, encoding_of, is_encoded, read_codec
+from romancy.codec.blobs import BlobOwner, owner_of_blob
+from romancy.codec.coder import PendingBlobs
 from romancy.codec.frames import frame, refused
 
 OLD, NEW = b"o" * 32, b"n" * 32
@@ -39,7 +39,7 @@ class Backwards(Layer):
 
 
 def test_what_is_encrypted_does_not_show_and_comes_back() -> None:
-    coder = Coder([Encrypt({"k": OLD})])
+    coder = Codec([Encrypt({"k": OLD})])
     stored = coder.encode(SECRET, PLACE)
     assert is_encoded(stored)
     assert b"4711" not in stored
@@ -48,7 +48,7 @@ def test_what_is_encrypted_does_not_show_and_comes_back() -> None:
 
 
 def test_what_is_moved_to_another_place_is_not_decoded() -> None:
-    coder = Coder([Encrypt({"k": OLD})])
+    coder = Codec([Encrypt({"k": OLD})])
     stored = coder.encode(SECRET, PLACE)
     for other in (("value", "order-2", "1", "charge:1"), ("asked", *PLACE[1:]), PLACE[:3], (*PLACE, "")):
         with pytest.raises(CodecError, match="moved from another place"):
@@ -56,21 +56,21 @@ def test_what_is_moved_to_another_place_is_not_decoded() -> None:
 
 
 def test_places_that_read_alike_are_not_the_same() -> None:
-    coder = Coder([Encrypt({"k": OLD})])
+    coder = Codec([Encrypt({"k": OLD})])
     with pytest.raises(CodecError):
         coder.decode(coder.encode(SECRET, ("a", "b:c")), ("a:b", "c"), "it")
 
 
 def test_a_changed_byte_is_noticed_wherever_it_is() -> None:
-    coder = Coder([Encrypt({"k": OLD})])
+    coder = Codec([Encrypt({"k": OLD})])
     stored = coder.encode(SECRET, PLACE)
     for index in range(1, len(stored)):
         changed = stored[:index] + bytes((stored[index] ^ 1,)) + stored[index + 1 :]
-        assert is_encoded(coder.as_far_as_possible(changed, PLACE)), index
+        assert is_encoded(coder.try_decode(changed, PLACE)), index
 
 
 def test_keys_are_rotated_the_last_one_writes_and_all_read() -> None:
-    before, after = Coder([Encrypt({"old": OLD})]), Coder([Encrypt({"old": OLD, "new": NEW})])
+    before, after = Codec([Encrypt({"old": OLD})]), Codec([Encrypt({"old": OLD, "new": NEW})])
     old, new = before.encode(SECRET, PLACE), after.encode(SECRET, PLACE)
     assert (encoding_of(old), encoding_of(new)) == ("encrypted with key 'old'", "encrypted with key 'new'")
     assert after.decode(old, PLACE, "it") == after.decode(new, PLACE, "it") == SECRET
@@ -79,13 +79,13 @@ def test_keys_are_rotated_the_last_one_writes_and_all_read() -> None:
 
 
 def test_a_key_can_be_known_before_it_writes() -> None:
-    ready = Coder([Encrypt({"old": OLD, "new": NEW}, write="old")])
+    ready = Codec([Encrypt({"old": OLD, "new": NEW}, write="old")])
     assert encoding_of(ready.encode(SECRET, PLACE)) == "encrypted with key 'old'"
-    assert ready.decode(Coder([Encrypt({"new": NEW})]).encode(SECRET, PLACE), PLACE, "it") == SECRET
+    assert ready.decode(Codec([Encrypt({"new": NEW})]).encode(SECRET, PLACE), PLACE, "it") == SECRET
 
 
 def test_two_processes_read_each_other() -> None:
-    one, other = Coder([Encrypt({"k": OLD})]), Coder([Encrypt({"k": OLD})])
+    one, other = Codec([Encrypt({"k": OLD})]), Codec([Encrypt({"k": OLD})])
     assert other.decode(one.encode(SECRET, PLACE), PLACE, "it") == SECRET
 
 
@@ -126,10 +126,10 @@ def test_without_cryptography_the_error_says_what_to_install(monkeypatch: pytest
 
 
 def test_a_wish_is_blinded_by_the_key_that_writes() -> None:
-    one, other = Coder([Compress(), Encrypt({"a": OLD})]), Coder([Encrypt({"a": NEW})])
+    one, other = Codec([Compress(), Encrypt({"a": OLD})]), Codec([Encrypt({"a": NEW})])
     assert one.blind("42") == one.blind("42") != other.blind("42")
     assert "42" != one.blind("42") != one.blind("43")
-    assert Coder([Compress()]).blind("42") == "42"
+    assert Codec([Compress()]).blind("42") == "42"
 
 
 def test_the_fingerprint_follows_what_can_be_decoded() -> None:
@@ -144,23 +144,23 @@ def test_the_fingerprint_follows_what_can_be_decoded() -> None:
 
 
 def test_what_is_large_gets_smaller_and_what_does_not_is_left() -> None:
-    coder = Coder([Compress(over=100)])
+    coder = Codec([Compress(over=100)])
     large, noise = b'"' + b"a" * 10_000 + b'"', b'"' + os.urandom(200).hex().encode()[:90] + b'"'
     assert len(coder.encode(large, PLACE)) < 100
     assert coder.decode(coder.encode(large, PLACE), PLACE, "it") == large
     assert coder.encode(noise, PLACE) == noise
-    assert Coder([Compress(over=1)]).encode(b"{}", PLACE) == b"{}"
+    assert Codec([Compress(over=1)]).encode(b"{}", PLACE) == b"{}"
 
 
 @pytest.mark.parametrize("more", [1, 1000])
 def test_compressed_data_cannot_swell_without_end(more: int) -> None:
-    swollen = Coder([Compress()]).encode(b"a" * (1000 + more), PLACE)
+    swollen = Codec([Compress()]).encode(b"a" * (1000 + more), PLACE)
     with pytest.raises(CodecError, match="compressed"):
-        Coder([Compress(largest=1000)]).decode(swollen, PLACE, "it")
+        Codec([Compress(largest=1000)]).decode(swollen, PLACE, "it")
 
 
 def test_what_is_written_compressed_can_be_read() -> None:
-    coder = Coder([Compress(largest=1000)])
+    coder = Codec([Compress(largest=1000)])
     for size in (1000, 1001):
         stored = coder.encode(b"a" * size, PLACE)
         assert is_encoded(stored) == (size == 1000)
@@ -179,10 +179,10 @@ def test_a_compression_that_is_none(wrong: dict[str, int]) -> None:
 def test_what_is_not_encrypted_is_refused_where_that_is_required() -> None:
     """A row of a stranger's own: plain, or in frames that need no key."""
     layers = [Compress(over=1), Encrypt({"k": OLD}, required=True)]
-    strict, lax = Coder(layers), Coder([Compress(over=1), Encrypt({"k": OLD})])
+    strict, lax = Codec(layers), Codec([Compress(over=1), Encrypt({"k": OLD})])
     text = b"forged" * 100
-    for stored in (text, b"{}", Coder([Compress(over=1)]).encode(text, PLACE), frame("plain", text), refused()):
-        assert is_encoded(strict.as_far_as_possible(stored, PLACE))
+    for stored in (text, b"{}", Codec([Compress(over=1)]).encode(text, PLACE), frame("plain", text), refused()):
+        assert is_encoded(strict.try_decode(stored, PLACE))
         with pytest.raises(CodecError):
             strict.decode(stored, PLACE, "it")
     assert strict.decode(lax.encode(text, PLACE), PLACE, "it") == text
@@ -201,13 +201,13 @@ def test_layers_are_undone_in_turn_whatever_the_codec_is_now() -> None:
     now = read_codec([Backwards(), Encrypt({"k": OLD, "l": NEW})])
     data = b"a" * 1000
     stored = then.encode(data, PLACE)
-    assert encoding_of(now.as_far_as_possible(stored, PLACE)) == "compressed"  # so far, and no further
+    assert encoding_of(now.try_decode(stored, PLACE)) == "compressed"  # so far, and no further
     assert then.decode(stored, PLACE, "it") == data
-    assert encoding_of(Coder([Backwards()]).encode(b"x", PLACE)) == "encoded by 'backwards'"
+    assert encoding_of(Codec([Backwards()]).encode(b"x", PLACE)) == "encoded by 'backwards'"
 
 
 def test_plain_payloads_are_left_alone() -> None:
-    coder = Coder([Encrypt({"k": OLD})])
+    coder = Codec([Encrypt({"k": OLD})])
     for plain in (b"", b"null", b'"\xc2\x9e"', SECRET):
         assert not is_encoded(plain)
         assert coder.decode(plain, PLACE, "it") == plain
@@ -215,10 +215,10 @@ def test_plain_payloads_are_left_alone() -> None:
 
 
 def test_what_is_cut_off_is_damaged_and_not_more() -> None:
-    coder = Coder([Encrypt({"k": OLD})])
+    coder = Codec([Encrypt({"k": OLD})])
     stored = coder.encode(SECRET, PLACE)
     for length in range(1, len(stored)):
-        assert is_encoded(coder.as_far_as_possible(stored[:length], PLACE))
+        assert is_encoded(coder.try_decode(stored[:length], PLACE))
         assert encoding_of(stored[:length])
         assert coder.blob_of(stored[:length]) is None
     assert encoding_of(b"\x9e") == "damaged"
@@ -300,33 +300,33 @@ def test_a_key_leads_nowhere_else(key: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("instance_id", ["order-1", "..", ".", "a/b", "ä ö", "%2F", "\x01", "x" * 200])
 def test_a_blob_says_whose_it_is(instance_id: str, tmp_path: Path) -> None:
     blobs = FileBlobs(tmp_path)
-    key = Offload(blobs).name_for(Home(instance_id, 7))
+    key = Offload(blobs).name_for(BlobOwner(instance_id, 7))
     assert key is not None
     blobs.put(key, b"data")
-    assert [home_of(name) for name, _ in blobs.list()] == [Home(instance_id, 7)]
+    assert [owner_of_blob(name) for name, _ in blobs.list()] == [BlobOwner(instance_id, 7)]
 
 
 def test_what_is_too_long_for_a_file_stays_in_the_database(tmp_path: Path) -> None:
-    coder, puts = Coder([], Offload(FileBlobs(tmp_path), over=1)), Puts()
-    assert coder.put_out(b"data", PLACE, Home("ä" * 100, 1), puts) == b"data"
+    coder, puts = Codec([], Offload(FileBlobs(tmp_path), over=1)), PendingBlobs()
+    assert coder.encode_or_offload(b"data", PLACE, BlobOwner("ä" * 100, 1), puts) == b"data"
     assert puts == []
 
 
 @pytest.mark.parametrize("key", ["readme.txt", "a/b", "a/b/c", "a/1/b/c", "a/1/", "/1/b", "a/²/b"])
 def test_what_others_put_there_is_nobodys(key: str) -> None:
-    assert home_of(key) is None
+    assert owner_of_blob(key) is None
 
 
 def test_a_blob_that_was_exchanged_is_not_taken(tmp_path: Path) -> None:
-    coder, puts = Coder([], Offload(FileBlobs(tmp_path), over=3)), Puts()
-    assert coder.put_out(b"{}", PLACE, Home("a", 1), puts) == b"{}"
-    stored = coder.put_out(SECRET, PLACE, Home("a", 1), puts)
+    coder, puts = Codec([], Offload(FileBlobs(tmp_path), over=3)), PendingBlobs()
+    assert coder.encode_or_offload(b"{}", PLACE, BlobOwner("a", 1), puts) == b"{}"
+    stored = coder.encode_or_offload(SECRET, PLACE, BlobOwner("a", 1), puts)
     ((key, data),) = puts
     assert coder.blob_of(stored) == key
-    assert coder.as_far_as_possible(stored, PLACE, {key: data}) == SECRET
-    assert encoding_of(coder.as_far_as_possible(stored, PLACE, {key: b"other"})) == f"kept outside the database as {key!r}"
-    assert is_encoded(coder.as_far_as_possible(stored, PLACE))
-    assert Coder().blob_of(stored) is None
+    assert coder.try_decode(stored, PLACE, {key: data}) == SECRET
+    assert encoding_of(coder.try_decode(stored, PLACE, {key: b"other"})) == f"kept outside the database as {key!r}"
+    assert is_encoded(coder.try_decode(stored, PLACE))
+    assert Codec().blob_of(stored) is None
 
 
 def test_what_is_no_blob_store() -> None:

@@ -9,39 +9,39 @@ from typing import Any, cast
 import pytest
 
 from romancy.errors import StoreError
-from romancy.model.history import Attempt, Entry, Kind, Outcome
+from romancy.model.history import AttemptRow, Entry, Kind, Outcome
 from romancy.model.status import Status
 from romancy.model.talk import Event, Message, Publish, SendEvent
 from romancy.model.transition import (
-    Accept,
-    Answer,
+    AcceptEvents,
     Applied,
-    Beat,
-    Create,
+    AttemptUpdate,
+    CreateInstance,
     Ending,
-    Post,
+    PostMessage,
     Recurrence,
     Refused,
     Transition,
     Write,
+    WriteResult,
     size_of,
 )
 from romancy.store.committer import Committer
-from romancy.store.port import Store, Unwritten
+from romancy.store.port import NotWrittenError, Store
 
 
 class SlowStore:
     """Writes a batch when it is told to."""
 
-    def __init__(self, lanes: int = 1) -> None:
-        self.lanes = lanes
-        self.patience = 30.0
+    def __init__(self, concurrent_batches: int = 1) -> None:
+        self.concurrent_batches = concurrent_batches
+        self.call_timeout = 30.0
         self.batches: list[list[Write]] = []
         self.gate = asyncio.Semaphore(0)
         self.failures: list[BaseException] = []
-        self.answers: dict[str, Answer | StoreError] = {}
+        self.answers: dict[str, WriteResult | StoreError] = {}
 
-    async def commit(self, batch: Sequence[Write]) -> list[Answer | StoreError]:
+    async def commit(self, batch: Sequence[Write]) -> list[WriteResult | StoreError]:
         self.batches.append(list(batch))
         await self.gate.acquire()
         if self.failures:
@@ -55,10 +55,10 @@ class Source:
         self.answers: list[Any] = []
         self.answered_once = asyncio.Event()
 
-    def take(self) -> Transition:
+    def take_transition(self) -> Transition:
         return Transition(self.name, 1, "w", 1, 1, Status.RUNNING, 0, True, 0)
 
-    def answered(self, answer: Any) -> None:
+    def on_answer(self, answer: Any) -> None:
         self.answers.append(answer)
         self.answered_once.set()
 
@@ -69,8 +69,8 @@ def away(why: str) -> StoreError:
     return error
 
 
-def create(name: str) -> Create:
-    return Create(name, "wf", "", b"{}", b"", 0)
+def create(name: str) -> CreateInstance:
+    return CreateInstance(name, "wf", "", b"{}", b"", 0)
 
 
 @pytest.fixture
@@ -98,7 +98,7 @@ async def test_what_becomes_ready_while_a_batch_is_written_goes_into_the_next(
     await rounds()
     others = [committer.submit(create(name)) for name in "bcd"]
     source = Source("run")
-    committer.enlist(source)
+    committer.enqueue(source)
     await rounds()
     assert not first.done()
 
@@ -136,7 +136,7 @@ async def test_when_the_database_fails_callers_are_told_and_transitions_are_writ
 ) -> None:
     store.failures = [away("the disk is full"), away("the disk is full")]
     source = Source("run")
-    committer.enlist(source)
+    committer.enqueue(source)
     future = committer.submit(create("a"))
     for _ in range(3):
         store.gate.release()
@@ -169,9 +169,9 @@ async def test_who_comes_while_a_committer_is_abandoned_is_left_unwritten(store:
     ending = asyncio.create_task(committer.abandon())
     await asyncio.sleep(0)
 
-    committer.enlist(Source("late"))
+    committer.enqueue(Source("late"))
     await ending
-    committer.enlist(Source("later"))
+    committer.enqueue(Source("later"))
 
     assert not store.batches
 
@@ -181,7 +181,7 @@ async def test_who_comes_while_a_committer_is_abandoned_is_left_unwritten(store:
 
 @pytest.fixture
 async def server() -> SlowStore:
-    return SlowStore(lanes=2)
+    return SlowStore(concurrent_batches=2)
 
 
 @pytest.fixture
@@ -199,7 +199,7 @@ def ids(store: SlowStore) -> list[list[str]]:
 async def test_many_are_written_in_two_halves(server: SlowStore, on_server: Committer) -> None:
     sources = [Source(f"run-{number}") for number in range(10)]
     for source in sources:
-        on_server.enlist(source)
+        on_server.enqueue(source)
     await rounds()
     assert [len(batch) for batch in server.batches] == [5, 5], "both are under way"
 
@@ -208,7 +208,7 @@ async def test_many_are_written_in_two_halves(server: SlowStore, on_server: Comm
     assert not sources[9].answers
     server.gate.release()
     await sources[9].answered_once.wait()
-    await on_server.drained()
+    await on_server.wait_until_idle()
     assert all(source.answers == [Applied()] for source in sources)
 
 
@@ -217,7 +217,7 @@ async def test_of_many_calls_and_runs_the_calls_are_one_half(server: SlowStore, 
     calls.append(on_server.submit(beat("run-0")))
     sources = [Source(f"run-{number}") for number in range(8)]
     for source in sources:
-        on_server.enlist(source)
+        on_server.enqueue(source)
     await rounds()
     first, second = ids(server)
     assert first == [*(f"call-{number}" for number in range(5)), "run-0", "run-0"], "an attempt is shown, then ended"
@@ -226,7 +226,7 @@ async def test_of_many_calls_and_runs_the_calls_are_one_half(server: SlowStore, 
     server.gate.release()
     server.gate.release()
     await asyncio.gather(*calls)
-    await on_server.drained()
+    await on_server.wait_until_idle()
     assert all(source.answers == [Applied()] for source in sources)
 
 
@@ -236,7 +236,7 @@ async def test_runs_leave_a_batch_to_many_calls_but_not_before_their_attempts_ar
     calls = [on_server.submit(create(f"call-{number}")) for number in range(8)] + [on_server.submit(beat("run-0"))]
     sources = [Source("run-0"), Source("run-1")]
     for source in sources:
-        on_server.enlist(source)
+        on_server.enqueue(source)
     await rounds()
     assert [len(batch) for batch in server.batches] == [9, 1], "both are under way"
     assert ids(server)[1] == ["run-1"]
@@ -248,7 +248,7 @@ async def test_runs_leave_a_batch_to_many_calls_but_not_before_their_attempts_ar
     server.gate.release()
     server.gate.release()
     await sources[0].answered_once.wait()
-    await on_server.drained()
+    await on_server.wait_until_idle()
 
 
 async def test_calls_wait_for_calls_and_runs_do_not(server: SlowStore, on_server: Committer) -> None:
@@ -256,7 +256,7 @@ async def test_calls_wait_for_calls_and_runs_do_not(server: SlowStore, on_server
     await rounds()
     second = on_server.submit(create("b"))
     source = Source("run")
-    on_server.enlist(source)
+    on_server.enqueue(source)
     await rounds()
     assert ids(server) == [["a"], ["run"]]
 
@@ -270,9 +270,11 @@ async def test_calls_wait_for_calls_and_runs_do_not(server: SlowStore, on_server
     await source.answered_once.wait()
 
 
-def beat(name: str) -> Beat:
-    attempt = Attempt(op="a:1", attempt=1, name="a", open=True, worker="w", epoch=1, site="", scheduled_at=0, started_at=0)
-    return Beat(name, 1, 1, attempt)
+def beat(name: str) -> AttemptUpdate:
+    attempt = AttemptRow(
+        op="a:1", attempt=1, name="a", open=True, worker="w", epoch=1, site="", scheduled_at=0, started_at=0
+    )
+    return AttemptUpdate(name, 1, 1, attempt)
 
 
 async def test_a_run_waits_until_its_open_attempt_is_shown(server: SlowStore, on_server: Committer) -> None:
@@ -280,8 +282,8 @@ async def test_a_run_waits_until_its_open_attempt_is_shown(server: SlowStore, on
     await rounds()
     shown = on_server.submit(beat("run"))
     source, other = Source("run"), Source("other")
-    on_server.enlist(source)
-    on_server.enlist(other)
+    on_server.enqueue(source)
+    on_server.enqueue(other)
     await rounds()
     assert ids(server) == [["a"], ["other"]]
 
@@ -293,14 +295,14 @@ async def test_a_run_waits_until_its_open_attempt_is_shown(server: SlowStore, on
     server.gate.release()
     await shown
     await source.answered_once.wait()
-    await on_server.drained()
+    await on_server.wait_until_idle()
 
 
 async def test_a_run_waits_for_its_open_attempt_in_the_other_batch(server: SlowStore, on_server: Committer) -> None:
     shown = on_server.submit(beat("run"))
     await rounds()
     source = Source("run")
-    on_server.enlist(source)
+    on_server.enqueue(source)
     await rounds()
     assert ids(server) == [["run"]]
     server.gate.release()
@@ -309,7 +311,7 @@ async def test_a_run_waits_for_its_open_attempt_in_the_other_batch(server: SlowS
     assert ids(server) == [["run"], ["run"]]
     server.gate.release()
     await source.answered_once.wait()
-    await on_server.drained()
+    await on_server.wait_until_idle()
 
 
 async def test_a_call_that_waits_for_calls_lets_others_work(server: SlowStore, on_server: Committer) -> None:
@@ -327,34 +329,34 @@ async def test_a_call_that_waits_for_calls_lets_others_work(server: SlowStore, o
 async def test_a_third_batch_waits(server: SlowStore, on_server: Committer) -> None:
     sources = [Source(name) for name in "abc"]
     for source in sources:
-        on_server.enlist(source)
+        on_server.enqueue(source)
         await rounds()
     assert ids(server) == [["a"], ["b"]]
-    assert not on_server.idle
+    assert not on_server.is_idle
     for _ in range(3):
         server.gate.release()
     await sources[2].answered_once.wait()
-    await on_server.drained()
-    assert on_server.idle
+    await on_server.wait_until_idle()
+    assert on_server.is_idle
 
 
 async def test_of_two_batches_one_fails(server: SlowStore, on_server: Committer) -> None:
     server.failures = [away("away")]
     sources = [Source(name) for name in "ab"]
     for source in sources:
-        on_server.enlist(source)
+        on_server.enqueue(source)
         await rounds()
     for _ in range(3):
         server.gate.release()
     for source in sources:
         await source.answered_once.wait()
-    await on_server.drained()
+    await on_server.wait_until_idle()
     assert [source.answers for source in sources] == [[Applied()], [Applied()]]
 
 
 async def test_both_are_told_when_it_is_abandoned(server: SlowStore, on_server: Committer) -> None:
     source = Source("run")
-    on_server.enlist(source)
+    on_server.enqueue(source)
     await rounds()
     written, queued = on_server.submit(create("a")), on_server.submit(create("b"))
     await rounds()
@@ -383,7 +385,7 @@ async def test_the_committer_goes_on_whatever_the_store_raises(
 ) -> None:
     server.failures = [error] * times
     source = Source("run")
-    on_server.enlist(source)
+    on_server.enqueue(source)
     await rounds()
     for _ in range(times + 2):
         server.gate.release()
@@ -391,7 +393,7 @@ async def test_the_committer_goes_on_whatever_the_store_raises(
     assert source.answers == [Applied()]
     assert await on_server.submit(create("a")) == Applied()
     assert "Traceback" in caplog.text
-    await on_server.drained()
+    await on_server.wait_until_idle()
 
 
 async def test_who_waits_for_what_failed_alone_is_told(store: SlowStore, committer: Committer) -> None:
@@ -409,9 +411,9 @@ class PoisonedStore(SlowStore):
         super().__init__()
         self.poisoned = set(poisoned)
 
-    async def commit(self, batch: Sequence[Write]) -> list[Answer | StoreError]:
+    async def commit(self, batch: Sequence[Write]) -> list[WriteResult | StoreError]:
         self.batches.append(list(batch))
-        if any(isinstance(write, Post) or write.instance_id in self.poisoned for write in cast("list[Any]", batch)):
+        if any(isinstance(write, PostMessage) or write.instance_id in self.poisoned for write in cast("list[Any]", batch)):
             raise KeyError("row")
         return [Applied() for _ in batch]
 
@@ -423,9 +425,9 @@ async def test_what_is_poisoned_fails_alone(monkeypatch: pytest.MonkeyPatch) -> 
     committer.start()
     try:
         waiting = [committer.submit(create(name)) for name in calls]
-        said = committer.submit(Post(Publish(Message("m", "c", b"")), 0))
+        said = committer.submit(PostMessage(Publish(Message("m", "c", b"")), 0))
         for source in sources:
-            committer.enlist(source)
+            committer.enqueue(source)
         for source in (sources[0], sources[2]):
             await source.answered_once.wait()
         assert [await waiting[0], await waiting[2]] == [Applied(), Applied()]
@@ -433,14 +435,16 @@ async def test_what_is_poisoned_fails_alone(monkeypatch: pytest.MonkeyPatch) -> 
             await waiting[1]
         with pytest.raises(StoreError, match="not known"):
             await said
-        assert not any(isinstance(write, Post) for batch in store.batches[1:] for write in batch), "it might come twice"
+        assert not any(isinstance(write, PostMessage) for batch in store.batches[1:] for write in batch), (
+            "it might come twice"
+        )
         assert not sources[1].answers, "it is tried again"
-        assert committer.trouble is None, "others are written"
-        assert not committer.idle
+        assert committer.problem is None, "others are written"
+        assert not committer.is_idle
         store.poisoned.clear()
         await sources[1].answered_once.wait()
         assert sources[1].answers == [Applied()]
-        await committer.drained()
+        await committer.wait_until_idle()
     finally:
         await committer.abandon()
 
@@ -452,11 +456,11 @@ async def test_what_can_never_be_written_is_given_up(monkeypatch: pytest.MonkeyP
     committer.start()
     try:
         source = Source("poisoned")
-        committer.enlist(source)
+        committer.enqueue(source)
         while not source.answers:
             assert await committer.submit(create("other")) == Applied()
         assert isinstance(source.answers[0], StoreError)
-        await committer.drained()
+        await committer.wait_until_idle()
     finally:
         await committer.abandon()
 
@@ -465,7 +469,7 @@ async def test_a_database_that_goes_away_while_each_is_written_by_itself(store: 
     store.failures = [KeyError("row"), away("gone")]
     waiting = [committer.submit(create(name)) for name in "abc"]
     source = Source("run")
-    committer.enlist(source)
+    committer.enqueue(source)
     for _ in range(3):
         store.gate.release()
     for future in waiting:
@@ -476,10 +480,10 @@ async def test_a_database_that_goes_away_while_each_is_written_by_itself(store: 
 
 
 async def test_what_is_not_written_of_a_batch_is_written_again(store: SlowStore, committer: Committer) -> None:
-    store.answers = {"call": Unwritten(away("gone")), "second": Unwritten(away("gone"))}
+    store.answers = {"call": NotWrittenError(away("gone")), "second": NotWrittenError(away("gone"))}
     first, second = Source("first"), Source("second")
     for source in (first, second):
-        committer.enlist(source)
+        committer.enqueue(source)
     call = committer.submit(create("call"))
     store.gate.release()
     with pytest.raises(StoreError, match="gone"):
@@ -495,17 +499,17 @@ async def test_what_is_not_written_of_a_batch_is_written_again(store: SlowStore,
 async def test_a_committer_says_that_nothing_can_be_written(store: SlowStore, committer: Committer) -> None:
     store.failures = [KeyError("row")] * 2
     for name in "ab":
-        assert committer.trouble is None
+        assert committer.problem is None
         store.gate.release()
         with pytest.raises(StoreError):
             await committer.submit(create(name))
-    assert committer.trouble is not None
-    assert committer.stuck(0)
-    assert not committer.stuck(3600)
+    assert committer.problem is not None
+    assert committer.is_stuck(0)
+    assert not committer.is_stuck(3600)
     store.gate.release()
     assert await committer.submit(create("c")) == Applied()
-    assert committer.trouble is None
-    assert not committer.stuck(0)
+    assert committer.problem is None
+    assert not committer.is_stuck(0)
 
 
 async def test_a_committer_that_has_died_says_so_and_leaves_nobody_waiting(server: SlowStore, on_server: Committer) -> None:
@@ -517,16 +521,16 @@ async def test_a_committer_that_has_died_says_so_and_leaves_nobody_waiting(serve
     for future in (written, queued):
         with pytest.raises(StoreError):
             await future
-    assert on_server.dead
-    assert on_server.stuck(3600)
-    assert on_server.trouble is not None
+    assert on_server.is_dead
+    assert on_server.is_stuck(3600)
+    assert on_server.problem is not None
     with pytest.raises(StoreError, match="has stopped"):
         _ = on_server.submit(create("c"))
 
 
 async def test_nobody_waits_for_longer_than_a_call_may_take(store: SlowStore, committer: Committer) -> None:
-    store.patience = 0.05
-    followed: list[Answer | StoreError] = []
+    store.call_timeout = 0.05
+    followed: list[WriteResult | StoreError] = []
     first = committer.submit(create("a"), followed.append)
     await rounds()
     second = committer.submit(create("b"))
@@ -536,22 +540,22 @@ async def test_nobody_waits_for_longer_than_a_call_may_take(store: SlowStore, co
         await second
     assert not followed, "the batch is still under way"
     store.gate.release()
-    await committer.drained()
+    await committer.wait_until_idle()
     assert followed == [Applied()]
     assert ids(store) == [["a"]]
-    store.patience = 30.0
+    store.call_timeout = 30.0
     store.gate.release()
     assert await committer.submit(create("c")) == Applied()
 
 
-def large(name: str, size: int) -> Create:
+def large(name: str, size: int) -> CreateInstance:
     return create(name)._replace(input=bytes(size))
 
 
 class LargeSource(Source):
-    def take(self) -> Transition:
+    def take_transition(self) -> Transition:
         entry = Entry(1, Kind.ACTIVITY, "a:1", Outcome.OK, 0, value=bytes(600))
-        return super().take()._replace(history=(entry,))
+        return super().take_transition()._replace(history=(entry,))
 
 
 async def test_a_batch_has_a_bound_in_bytes(store: SlowStore, committer: Committer, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -559,12 +563,12 @@ async def test_a_batch_has_a_bound_in_bytes(store: SlowStore, committer: Committ
     calls = [committer.submit(large(name, size)) for name, size in (("a", 5000), ("b", 900), ("c", 50), ("d", 60))]
     sources = [LargeSource(f"run-{number}") for number in range(3)]
     for source in sources:
-        committer.enlist(source)
+        committer.enqueue(source)
     for _ in range(6):
         store.gate.release()
     await asyncio.gather(*calls)
     await sources[2].answered_once.wait()
-    await committer.drained()
+    await committer.wait_until_idle()
     assert ids(store) == [["a"], ["b", "c"], ["d", "run-0"], ["run-1"], ["run-2"]]
     assert all(source.answers == [Applied()] for source in sources)
 
@@ -575,14 +579,14 @@ async def test_a_run_that_is_left_over_comes_after_what_shows_its_attempt(
     monkeypatch.setattr("romancy.store.committer._MOST_BYTES", 1000)
     waiting = [on_server.submit(large("a", 5000)), on_server.submit(beat("run-1"))]
     for number in range(3):
-        on_server.enlist(LargeSource(f"run-{number}"))
+        on_server.enqueue(LargeSource(f"run-{number}"))
     for _ in range(8):
         server.gate.release()
     await asyncio.gather(*waiting)
-    await on_server.drained()
+    await on_server.wait_until_idle()
     written = [name for batch in ids(server) for name in batch]
     assert sorted(written) == ["a", "run-0", "run-1", "run-1", "run-2"]
-    shown = next(place for place, batch in enumerate(server.batches) if any(type(one) is Beat for one in batch))
+    shown = next(place for place, batch in enumerate(server.batches) if any(type(one) is AttemptUpdate for one in batch))
     ended = [
         place
         for place, batch in enumerate(server.batches)
@@ -598,15 +602,15 @@ PAYLOAD = bytes(1000)
     "write",
     [
         large("a", 1000),
-        Source("a").take()._replace(history=(Entry(1, Kind.ACTIVITY, "a:1", Outcome.OK, 0, input=PAYLOAD),)),
-        Source("a").take()._replace(ending=Ending(output=PAYLOAD)),
-        Source("a").take()._replace(recur=Recurrence(PAYLOAD)),
-        Source("a").take()._replace(deeds=(SendEvent(Event("e", "/s", "t", PAYLOAD)),)),
-        Source("a").take()._replace(deeds=(SendEvent(Event("e", "/s", "t"), (large("b", 1000),)),)),
-        Source("a").take()._replace(deeds=(Publish(Message("m", "c", PAYLOAD)),)),
-        Accept((Event("e", "/s", "t", PAYLOAD),), 0),
-        Accept((Event("e", "/s", "t"),), 0, ((large("b", 1000),),)),
-        Post(Publish(Message("m", "c", PAYLOAD)), 0),
+        Source("a").take_transition()._replace(history=(Entry(1, Kind.ACTIVITY, "a:1", Outcome.OK, 0, input=PAYLOAD),)),
+        Source("a").take_transition()._replace(ending=Ending(output=PAYLOAD)),
+        Source("a").take_transition()._replace(recur=Recurrence(PAYLOAD)),
+        Source("a").take_transition()._replace(effects=(SendEvent(Event("e", "/s", "t", PAYLOAD)),)),
+        Source("a").take_transition()._replace(effects=(SendEvent(Event("e", "/s", "t"), (large("b", 1000),)),)),
+        Source("a").take_transition()._replace(effects=(Publish(Message("m", "c", PAYLOAD)),)),
+        AcceptEvents((Event("e", "/s", "t", PAYLOAD),), 0),
+        AcceptEvents((Event("e", "/s", "t"),), 0, ((large("b", 1000),),)),
+        PostMessage(Publish(Message("m", "c", PAYLOAD)), 0),
     ],
     ids=lambda write: type(write).__name__,
 )

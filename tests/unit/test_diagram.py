@@ -15,12 +15,12 @@ from tests.unit.diagram_cases import lit, pale, run, ways
 from romancy import AttemptEntry, HistoryEntry, WaitingFor, Workflow, WorkflowContext, workflow
 from romancy.authoring.sources import stored_source
 from romancy.model.source import Section, join_sections, split_sections
-from romancy.viewer.diagram import Drawing, draw
+from romancy.viewer.diagram import Diagram, draw
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
 
 
-def count(drawing: Drawing, text: str) -> int:
+def count(drawing: Diagram, text: str) -> int:
     return next(node.count for node in drawing.nodes if node.text.startswith(text))
 
 
@@ -383,7 +383,7 @@ def test_nodes_do_not_overlap() -> None:
             assert apart, (one, other)
 
 
-def _everything() -> Drawing:
+def _everything() -> Diagram:
     """All constructs in one function."""
     bodies = [
         split_sections(stored_source(made.fn))[0].text

@@ -25,7 +25,7 @@ from romancy.core.loop import Run
 from romancy.model.history import Kind, Outcome
 from romancy.model.instance import HistoryEntry
 from romancy.model.source import Section, join_sections
-from romancy.viewer.diagram import Drawing, Outline, draw
+from romancy.viewer.diagram import Diagram, Outline, draw
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
 FIRST = 41
@@ -179,7 +179,7 @@ def play(source: str, chance: random.Random) -> Played:
     budget = iter(range(200))
 
     def op(ctx: Run, number: int, via: tuple[int, ...]) -> Any:
-        operation = ctx.operation(Kind.ACTIVITY, "op", decode)
+        operation = ctx.issue_operation(Kind.ACTIVITY, "op", decode)
         played.asked[operation.issue.op] = (number, via)
         issues[operation.issue.op] = operation.issue
         return operation
@@ -214,13 +214,13 @@ def play(source: str, chance: random.Random) -> Played:
     exec(compile("\n" * (FIRST - 1) + source, "programs.py", "exec"), scope)
     with running(scope["program"]) as run:
         run.advance(Resolution(Kind.START, "", 0))
-        while run.verdict is None and run.pending:
+        while run.body_outcome is None and run.pending:
             name = chance.choice(sorted(run.pending))
             failed = chance.random() < 0.15
             run.advance(Resolution(Kind.ACTIVITY, name, 0, Outcome.ERROR if failed else Outcome.OK))
             played.ended.add(played.asked[name])
             played.entries.append(_entry(len(played.entries) + 1, issues[name], "error" if failed else "ok"))
-        played.completed = isinstance(run.verdict, Finish)
+        played.completed = isinstance(run.body_outcome, Finish)
     return played
 
 
@@ -250,7 +250,7 @@ def check_ways(lines: tuple[Outline, ...], played: Played) -> None:
         check_ways(line.below, played)
 
 
-def check(drawing: Drawing, played: Played) -> None:
+def check(drawing: Diagram, played: Played) -> None:
     assert drawing.from_source
     assert not any(node.runtime for node in drawing.nodes), drawing.text
     ran = {number for number, _ in played.ended}

@@ -40,7 +40,7 @@ def noise() -> Iterator[list[str]]:
 
 
 def op(run: Run, name: str = "a") -> Any:
-    return run.operation(Kind.ACTIVITY, name, lambda resolution: None)
+    return run.issue_operation(Kind.ACTIVITY, name, lambda resolution: None)
 
 
 async def call(run: Run, name: str = "a") -> Any:
@@ -304,7 +304,7 @@ async def effect_in_finally(run: Run, log: Log) -> None:
         await op(run)
     finally:
         log.append("finally")
-        await run.effect(Kind.REGISTRATION, "note")
+        await run.emit_effect(Kind.REGISTRATION, "note")
         log.append("not reached")
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from romancy.core.commands import Fail, Finish, Resolution
-from romancy.core.execution import Ended, Execution, Phase
+from romancy.core.execution import AttemptResult, Execution, Phase
 from romancy.core.loop import Run
 from romancy.errors import DeterminismViolationError
 from romancy.model.history import Entry, Kind, Outcome, Role
@@ -35,11 +35,11 @@ class Story:
 
     def replay(self) -> list[str]:
         self.books.replay(0, self.history)
-        return [issue.op for issue in self.books.starts]
+        return [issue.op for issue in self.books.new_activities]
 
     def started(self) -> list[str]:
         self.history += self.books.take_entries()
-        return [issue.op for issue in self.books.take_starts()]
+        return [issue.op for issue in self.books.take_new_activities()]
 
     def ok(self, op: str, value: str = "") -> list[str]:
         return self._end(op, Outcome.OK, value)
@@ -49,25 +49,25 @@ class Story:
 
     def _end(self, op: str, outcome: Outcome, value: str) -> list[str]:
         self.at += SECOND
-        ended = Ended(outcome, value.encode())
+        ended = AttemptResult(outcome, value.encode())
         self.books.feed(Resolution(Kind.ACTIVITY, op, self.at, outcome, ended.value), ended)
         return self.started()
 
     def undo_all(self) -> list[str]:
         undone: list[str] = []
-        while (undo := self.books.next_undo()) is not None:
+        while (undo := self.books.next_compensation()) is not None:
             undone.append(undo.op)
-            self.books.compensated(undo, Ended(Outcome.OK, None), self.at)
+            self.books.record_compensation(undo, AttemptResult(Outcome.OK, None), self.at)
         self.history += self.books.take_entries()
         return undone
 
 
 def act(run: Run, name: str, *, digest: str = "", undo: str | None = None) -> Any:
-    return run.operation(Kind.ACTIVITY, name, decode, digest=digest.encode(), undo=undo)
+    return run.issue_operation(Kind.ACTIVITY, name, decode, digest=digest.encode(), compensation=undo)
 
 
 def register(run: Run, name: str, *, digest: str = "") -> Any:
-    return run.effect(Kind.REGISTRATION, name, digest=digest.encode(), undo=f"undo {name}")
+    return run.emit_effect(Kind.REGISTRATION, name, digest=digest.encode(), compensation=f"undo {name}")
 
 
 def decode(resolution: Resolution) -> str:
@@ -94,7 +94,7 @@ def failed_trip() -> Story:
     story.ok("car:1")
     assert story.ok("flight:1") == ["pay:1"]
     story.error("pay:1", "declined")
-    assert isinstance(story.books.verdict, Fail)
+    assert isinstance(story.books.body_outcome, Fail)
     return story
 
 
@@ -105,16 +105,16 @@ def test_the_last_completed_is_undone_first() -> None:
     story = failed_trip()
     assert story.books.phase is Phase.COMPENSATING
     assert story.undo_all() == ORDER
-    assert story.books.next_undo() is None
+    assert story.books.next_compensation() is None
 
 
 @pytest.mark.parametrize("taken", range(5))
 def test_the_way_back_goes_on_after_a_replay(taken: int) -> None:
     story = failed_trip()
     for _ in range(taken):
-        undo = story.books.next_undo()
+        undo = story.books.next_compensation()
         assert undo is not None
-        story.books.compensated(undo, Ended(Outcome.OK, None), story.at)
+        story.books.record_compensation(undo, AttemptResult(Outcome.OK, None), story.at)
     again = Story(trip, [*story.history, *story.books.take_entries()])
     assert again.replay() == []
     assert again.undo_all() == ORDER[taken:]
@@ -133,7 +133,7 @@ def test_a_finished_instance_undoes_nothing() -> None:
     story.start()
     for op in ("flight:1", "hotel:1", "car:1", "pay:1"):
         story.ok(op)
-    assert isinstance(story.books.verdict, Finish)
+    assert isinstance(story.books.body_outcome, Finish)
     assert story.books.phase is Phase.ENDED
 
 
@@ -141,29 +141,29 @@ def test_the_result_is_given_to_what_undoes_it() -> None:
     story = Story(trip)
     story.start()
     story.ok("hotel:1", "room 7")
-    undo = story.books.next_undo()
+    undo = story.books.next_compensation()
     assert undo is not None
-    assert (undo.op, undo.result, undo.issue.undo) == ("compensate:hotel:1", b"room 7", "cancel hotel")
+    assert (undo.op, undo.result, undo.issue.compensation) == ("compensate:hotel:1", b"room 7", "cancel hotel")
 
 
 def late_hotel() -> Story:
     """The hotel's attempt could not be stopped, and succeeded after the body had failed."""
     story = Story(trip)
     story.books.start(0)
-    issues = {issue.op: issue for issue in story.books.take_starts()}
+    issues = {issue.op: issue for issue in story.books.take_new_activities()}
     story.ok("car:1")
     story.error("flight:1", "full")
     assert set(story.books.take_withdrawn()) == {"hotel:1"}
-    story.books.lingering.add("hotel:1")
-    assert story.books.phase is Phase.SETTLING
-    story.books.late(issues["hotel:1"], Ended(Outcome.OK, b"room 7"), story.at)
+    story.books.finishing.add("hotel:1")
+    assert story.books.phase is Phase.FINISHING
+    story.books.record_late_result(issues["hotel:1"], AttemptResult(Outcome.OK, b"room 7"), story.at)
     story.history += story.books.take_entries()
     return story
 
 
 def test_a_late_success_is_recorded_beside_the_run_and_undone_first() -> None:
     story = late_hotel()
-    assert (story.history[-1].op, story.history[-1].role) == ("hotel:1", Role.BESIDE)
+    assert (story.history[-1].op, story.history[-1].role) == ("hotel:1", Role.OUT_OF_BAND)
     again = Story(trip, story.history)
     again.replay()
     assert again.undo_all() == story.undo_all() == ["compensate:hotel:1", "compensate:car:1"]
@@ -172,7 +172,7 @@ def test_a_late_success_is_recorded_beside_the_run_and_undone_first() -> None:
 def test_a_registration_is_recorded_once() -> None:
     story = failed_trip()
     registrations = [entry for entry in story.history if entry.kind is Kind.REGISTRATION]
-    assert [(entry.op, entry.role) for entry in registrations] == [("guide:1", Role.BESIDE)]
+    assert [(entry.op, entry.role) for entry in registrations] == [("guide:1", Role.OUT_OF_BAND)]
     again = Story(trip, story.history)
     again.replay()
     assert again.books.take_entries() == ()
@@ -203,14 +203,14 @@ def test_withdrawn_later_is_told() -> None:
 
 def test_nothing_is_asked_twice_and_nothing_done_twice() -> None:
     async def body(run: Run) -> None:
-        await run.effect(Kind.JOIN_GROUP, "join_group", detail=JoinGroup("riders"))
-        await run.operation(Kind.SUBSCRIBE, "subscribe", decode, detail="a question")
+        await run.emit_effect(Kind.JOIN_GROUP, "join_group", detail=JoinGroup("riders"))
+        await run.issue_operation(Kind.SUBSCRIBE, "subscribe", decode, detail="a question")
 
     story = Story(body)
     story.books.start(0)
-    assert story.books.take_deeds() == [("join_group:1", JoinGroup("riders"))]
-    assert [issue.detail for issue in story.books.take_asks()] == ["a question"]
-    assert (story.books.take_deeds(), story.books.take_asks()) == ([], [])
+    assert story.books.take_effects() == [("join_group:1", JoinGroup("riders"))]
+    assert [issue.detail for issue in story.books.take_store_calls()] == ["a question"]
+    assert (story.books.take_effects(), story.books.take_store_calls()) == ([], [])
     assert story.started() == []
 
 
@@ -240,7 +240,7 @@ def kept(op: str, value: str, digest: str = "", seq: int = 1) -> Entry:
         outcome=Outcome.OK,
         at=0,
         name=op.partition(":")[0],
-        role=Role.KEPT,
+        role=Role.RETAINED,
         digest=digest.encode(),
         value=value.encode(),
         attempt=3,
@@ -259,14 +259,14 @@ def test_kept_results_answer_in_the_order_they_are_asked_for() -> None:
     assert story.started() == ["new:1"]
     assert story.ok("new:1", "N") == ["c:1"]
     story.ok("c:1", "C")
-    assert story.books.verdict == Finish(["B", "N", "A", "C"])
+    assert story.books.body_outcome == Finish(["B", "N", "A", "C"])
     recorded = [entry for entry in story.history if entry.role is Role.FED]
     assert [entry.op for entry in recorded] == ["b:1", "new:1", "a:1", "c:1"]
     assert (recorded[0].attempt, recorded[0].worker) == (3, "before")
 
     again = Story(body, story.history)
     assert again.replay() == []
-    assert again.books.verdict == story.books.verdict
+    assert again.books.body_outcome == story.books.body_outcome
 
 
 def test_a_kept_result_is_undone_like_any_other() -> None:
@@ -297,7 +297,7 @@ def test_thousands_of_kept_results_are_recalled() -> None:
 
     story = Story(body, [kept(f"a:{n}", "1", seq=n) for n in range(1, 3_001)])
     story.replay()
-    assert story.books.verdict == Finish(3_000)
+    assert story.books.body_outcome == Finish(3_000)
 
 
 # --- code that no longer fits
@@ -345,7 +345,7 @@ def test_an_operation_that_is_gone_is_named_with_what_the_code_does_instead() ->
 
 def test_another_kind_of_operation_under_the_same_id_is_named() -> None:
     async def other(run: Run) -> None:
-        await run.operation(Kind.TIMER, "charge", decode, digest=b"7 euros", due=9)
+        await run.issue_operation(Kind.TIMER, "charge", decode, digest=b"7 euros", due=9)
 
     message = violation(other, HISTORY)
     assert "recorded: activity charge:1" in message
@@ -488,5 +488,5 @@ def test_a_run_that_was_cancelled_is_cancelled_again() -> None:
 def test_a_result_that_cannot_be_stored_fails_the_instance() -> None:
     story = failed_trip()
     story.books.reject_result(TypeError("no"))
-    assert isinstance(story.books.verdict, Fail)
-    assert str(story.books.verdict.error) == "no"
+    assert isinstance(story.books.body_outcome, Fail)
+    assert str(story.books.body_outcome.error) == "no"

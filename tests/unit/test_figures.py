@@ -10,11 +10,11 @@ import pytest
 from tests.metrics.parsing import parse
 
 from romancy.errors import StoreError
-from romancy.figures import OTHER, Bounded, Figure, Histogram, OfActivity, Tally, counter, gauge, histogram
+from romancy.figures import OTHER, ActivityMetrics, BoundedDict, Histogram, Metric, Metrics, counter, gauge, histogram
 from romancy.ingress.metrics import exposition
 from romancy.model.status import Status
 from romancy.model.talk import AcceptedEvent, Event, Message, Publish, SendEvent
-from romancy.model.transition import Accept, Accepted, Answer, Applied, Post, Transition, Write
+from romancy.model.transition import Accepted, AcceptEvents, Applied, PostMessage, Transition, Write, WriteResult
 from romancy.store.committer import Committer
 from romancy.store.port import Store
 
@@ -61,20 +61,20 @@ HOSTILE = [
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_a_hostile_name_stays_a_label(name: str) -> None:
-    tally = Tally()
+    tally = Metrics()
     tally.workflows[name].started += 1
     tally.activities[name].ended["ok"] += 1
-    read = parse(exposition(tally.figures(0)))
+    read = parse(exposition(tally.collect(0)))
     shown = name.replace("\t", "�").replace("\0", "�")
     assert read("romancy_workflows_started_total", workflow=shown) == 1
     assert read("romancy_activities_ended_total", activity=shown, outcome="ok") == 1
 
 
 def test_names_that_look_alike_when_shown_are_counted_together() -> None:
-    tally = Tally()
+    tally = Metrics()
     for name in ("x" * 200 + "1", "x" * 200 + "2", "bell\a", "bell\b", "half\ud800", "half?"):
         tally.workflows[name].started += 1
-    text = exposition(tally.figures(0))
+    text = exposition(tally.collect(0))
     text.encode()
     read = parse(text)
     assert [read("romancy_workflows_started_total", workflow=name) for name in ("x" * 200, "bell�", "half?")] == [2, 2, 2]
@@ -86,7 +86,7 @@ def test_help_is_one_line() -> None:
 
 
 def test_names_beyond_the_bound_are_counted_together() -> None:
-    by_name = Bounded(OfActivity, 3)
+    by_name = BoundedDict(ActivityMetrics, 3)
     for n in range(10):
         by_name[f"a-{n}"].retries += 1
         by_name["a-0"].retries += 1
@@ -94,18 +94,18 @@ def test_names_beyond_the_bound_are_counted_together() -> None:
 
 
 def test_somebody_may_be_called_other() -> None:
-    by_name = Bounded(OfActivity, 2)
+    by_name = BoundedDict(ActivityMetrics, 2)
     for name in (OTHER, "a", "b", "c"):
         by_name[name].retries += 1
     assert {name: one.retries for name, one in by_name.items()} == {OTHER: 2, "a": 1, "b": 1}
 
 
 def test_there_is_a_bound_to_workflows_and_activities() -> None:
-    tally = Tally()
+    tally = Metrics()
     for n in range(1000):
         tally.workflows[f"w-{n}"].started += 1
         tally.activities[f"a-{n}"].ended["ok"] += 1
-    read = parse(exposition(tally.figures(0)))
+    read = parse(exposition(tally.collect(0)))
     assert len(read["romancy_workflows_started_total"].samples) == 101
     assert len(read["romancy_activities_ended_total"].labels("activity")) == 501
     assert read("romancy_workflows_started_total", workflow="other") == 900
@@ -116,7 +116,7 @@ def test_the_values_of_a_figure_together() -> None:
     times = Histogram((1,))
     times.add(1)
     assert several.value == 3
-    assert Figure("h", "histogram", "Some.", (), (((), times),)).value == 1
+    assert Metric("h", "histogram", "Some.", (), (((), times),)).value == 1
     assert gauge("unknown", "Nobody knows.", None).values == ()
 
 
@@ -126,13 +126,13 @@ def test_the_values_of_a_figure_together() -> None:
 class Scripted:
     """Answers what it is told."""
 
-    lanes = 1
-    patience = 30.0
+    concurrent_batches = 1
+    call_timeout = 30.0
 
-    def __init__(self, *answers: list[Answer] | StoreError) -> None:
+    def __init__(self, *answers: list[WriteResult] | StoreError) -> None:
         self._answers = list(answers)
 
-    async def commit(self, batch: Sequence[Write]) -> list[Answer]:
+    async def commit(self, batch: Sequence[Write]) -> list[WriteResult]:
         answer = self._answers.pop(0)
         if isinstance(answer, StoreError):
             raise answer
@@ -144,14 +144,14 @@ class Said:
 
     instance_id = "said"
 
-    def __init__(self, *deeds: Any) -> None:
-        self._deeds = deeds
+    def __init__(self, *effects: Any) -> None:
+        self._effects = effects
         self.told = asyncio.Event()
 
-    def take(self) -> Transition:
-        return Transition("i", 1, "w", 1, 1, Status.RUNNING, 0, True, 0, deeds=self._deeds)
+    def take_transition(self) -> Transition:
+        return Transition("i", 1, "w", 1, 1, Status.RUNNING, 0, True, 0, effects=self._effects)
 
-    def answered(self, answer: object) -> None:
+    def on_answer(self, answer: object) -> None:
         self.told.set()
 
 
@@ -160,14 +160,14 @@ def event() -> Event:
 
 
 async def test_a_batch_is_counted_with_what_was_said() -> None:
-    tally = Tally()
+    tally = Metrics()
     new, known = (AcceptedEvent("e", "/test", duplicate, ()) for duplicate in (False, True))
     committer = Committer(cast(Store, Scripted([Accepted((new, known)), Applied(), Applied()])), tally)
     committer.start()
     message = Publish(Message("m", "news", b"1"))
     source = Said(SendEvent(event()), message, message)
-    committer.enlist(source)
-    await asyncio.gather(committer.submit(Accept((event(), event()), 0)), committer.submit(Post(message, 0)))
+    committer.enqueue(source)
+    await asyncio.gather(committer.submit(AcceptEvents((event(), event()), 0)), committer.submit(PostMessage(message, 0)))
     await source.told.wait()
     await committer.stop()
     assert (tally.events_accepted, tally.events_duplicate, tally.events_sent, tally.messages_sent) == (1, 1, 1, 3)
@@ -175,11 +175,11 @@ async def test_a_batch_is_counted_with_what_was_said() -> None:
 
 
 async def test_a_batch_that_fails_is_an_error_and_is_tried_again() -> None:
-    tally = Tally()
+    tally = Metrics()
     committer = Committer(cast(Store, Scripted(StoreError("away"), [Applied()])), tally)
     committer.start()
     source = Said(SendEvent(event()))
-    committer.enlist(source)
+    committer.enqueue(source)
     await source.told.wait()
     await committer.stop()
     assert (tally.errors["commit"], tally.commit_retries, tally.commits.count, tally.events_sent) == (1, 1, 1, 1)

@@ -107,8 +107,8 @@ REFUSED: list[tuple[Callable[[], Any], str, str]] = [
 @pytest.mark.parametrize(("call", "name", "instead"), REFUSED, ids=[str(number) for number in range(len(REFUSED))])
 def test_a_call_is_refused_with_its_name_the_line_and_what_to_do(call: Callable[[], Any], name: str, instead: str) -> None:
     run = advanced(call)
-    assert isinstance(run.verdict, Fail), run.verdict
-    error = run.verdict.error
+    assert isinstance(run.body_outcome, Fail), run.body_outcome
+    error = run.body_outcome.error
     assert isinstance(error, WorkflowIOError), error
     assert name in str(error)
     assert "order-1 (checkout)" in str(error)
@@ -166,7 +166,7 @@ FINE: list[Callable[[], Any]] = [
 @pytest.mark.parametrize("call", FINE, ids=[str(number) for number in range(len(FINE))])
 def test_what_libraries_do_for_themselves_is_left_alone(call: Callable[[], Any]) -> None:
     run = advanced(call)
-    assert isinstance(run.verdict, Finish), run.verdict
+    assert isinstance(run.body_outcome, Finish), run.body_outcome
 
 
 def test_warned_of_once_for_each_place() -> None:
@@ -174,7 +174,7 @@ def test_warned_of_once_for_each_place() -> None:
         return [time.time(), time.time()][0] + random.random()
 
     first, again = advanced(call, "warn"), advanced(call, "warn")
-    assert isinstance(first.verdict, Finish)
+    assert isinstance(first.body_outcome, Finish)
     assert [problem.partition(" was used")[0] for problem in first.problems] == ["time.time()", "random.random()"]
     assert again.problems == []
 
@@ -196,7 +196,7 @@ def test_a_profiler_goes_first() -> None:
     finally:
         sys.setprofile(None)
     run.evict()
-    assert isinstance(run.verdict, Finish)
+    assert isinstance(run.body_outcome, Finish)
     assert seen
 
 
@@ -212,7 +212,7 @@ def test_code_of_an_installed_library_reads_for_itself_unless_the_workflow_is_it
         run = guarded_run(body, "order-1 (checkout)", {}, module, "raise")
         run.advance(Resolution(Kind.START, "", 0))
         run.evict()
-        return type(run.verdict)
+        return type(run.body_outcome)
 
     assert ended("read", __name__) is Finish
     assert ended("read", "shop.flows") is Fail

@@ -15,7 +15,7 @@ from typing import Any
 import anyio
 import pytest
 
-from romancy.core.commands import Cancelled, Command, Effect, Fail, Finish, Issue, Recur, Resolution, Withdraw
+from romancy.core.commands import Cancelled, Command, EffectCommand, Fail, Finish, Issue, Recur, Resolution, Withdraw
 from romancy.core.loop import Run
 from romancy.errors import (
     ActivityIDConflictError,
@@ -69,20 +69,20 @@ class Player:
 
     @property
     def result(self) -> Any:
-        assert isinstance(self.run.verdict, Finish), self.run.verdict
-        return self.run.verdict.value
+        assert isinstance(self.run.body_outcome, Finish), self.run.body_outcome
+        return self.run.body_outcome.value
 
     @property
     def failure(self) -> BaseException:
-        assert isinstance(self.run.verdict, Fail), self.run.verdict
-        return self.run.verdict.error
+        assert isinstance(self.run.body_outcome, Fail), self.run.body_outcome
+        return self.run.body_outcome.error
 
 
 def shown(command: Command) -> str:
     match command:
         case Issue() as issue:
             return issue.op
-        case Effect(issue):
+        case EffectCommand(issue):
             return f"effect {issue.op}"
         case Withdraw(op):
             return f"-{op}"
@@ -105,7 +105,7 @@ Play = Callable[[Body], Player]
 
 
 def act(run: Run, name: str = "a", op_id: str | None = None) -> Any:
-    return run.operation(Kind.ACTIVITY, name, decode, op_id=op_id)
+    return run.issue_operation(Kind.ACTIVITY, name, decode, op_id=op_id)
 
 
 async def call(run: Run, name: str = "a") -> Any:
@@ -228,7 +228,7 @@ def test_a_deadlock_fails_at_once_and_names_tasks_and_lines(play: Play) -> None:
 
     player = play(body)
     player.start()
-    assert player.run.verdict is None
+    assert player.run.body_outcome is None
     player.ok("a:1")
     message = str(player.failure)
     assert isinstance(player.failure, WorkflowStuckError)
@@ -246,7 +246,7 @@ def test_waiting_for_ever_for_something_that_can_happen_is_no_deadlock(play: Pla
 
     player = play(body)
     player.start()
-    assert player.run.verdict is None
+    assert player.run.body_outcome is None
 
 
 # --- how a body ends
@@ -325,9 +325,9 @@ def test_cancelled_from_outside_after_cleaning_up(play: Play) -> None:
     player.start()
     assert player.cancel("by hand") == ["-a:1", "clean:1"]
     assert player.run.stopped
-    assert player.run.verdict is None
+    assert player.run.body_outcome is None
     player.ok("clean:1")
-    assert player.run.verdict == Cancelled("by hand")
+    assert player.run.body_outcome == Cancelled("by hand")
 
 
 def test_a_swallowed_cancellation_still_ends_as_cancelled(play: Play) -> None:
@@ -341,7 +341,7 @@ def test_a_swallowed_cancellation_still_ends_as_cancelled(play: Play) -> None:
     player = play(body)
     player.start()
     player.cancel()
-    assert player.run.verdict == Cancelled(None)
+    assert player.run.body_outcome == Cancelled(None)
 
 
 def test_an_error_while_being_cancelled_still_ends_as_cancelled(play: Play) -> None:
@@ -354,7 +354,7 @@ def test_an_error_while_being_cancelled_still_ends_as_cancelled(play: Play) -> N
     player = play(body)
     player.start()
     player.cancel("enough")
-    assert player.run.verdict == Cancelled("enough")
+    assert player.run.body_outcome == Cancelled("enough")
 
 
 def test_a_body_that_recurs_cleans_up_and_says_with_what(play: Play) -> None:
@@ -366,9 +366,9 @@ def test_a_body_that_recurs_cleans_up_and_says_with_what(play: Play) -> None:
 
     player = play(body)
     assert player.start() == ["tidy:1"]
-    assert player.run.verdict is None
+    assert player.run.body_outcome is None
     player.ok("tidy:1")
-    assert player.run.verdict == Recur(b"next")
+    assert player.run.body_outcome == Recur(b"next")
 
 
 def test_the_last_request_to_recur_counts(play: Play) -> None:
@@ -380,7 +380,7 @@ def test_the_last_request_to_recur_counts(play: Play) -> None:
 
     player = play(body)
     player.start()
-    assert player.run.verdict == Recur(b"two")
+    assert player.run.body_outcome == Recur(b"two")
 
 
 def test_recurring_outside_the_main_line_is_refused(play: Play) -> None:
@@ -408,7 +408,7 @@ def test_an_evicted_body_does_not_recur(play: Play) -> None:
     player = play(body)
     player.start()
     assert player.run.evict() == []
-    assert player.run.verdict is None
+    assert player.run.body_outcome is None
 
 
 def test_a_run_that_takes_too_long_fails_after_cleaning_up(play: Play) -> None:
@@ -449,9 +449,9 @@ def test_background_tasks_are_cancelled_at_the_end_and_may_clean_up(play: Play) 
     player = play(body)
     assert player.start() == ["a:1", "x:1", "y:1"]
     assert player.ok("a:1") == ["-x:1", "-y:1", "clean:1", "clean:2"]
-    assert player.run.verdict is None
+    assert player.run.body_outcome is None
     assert player.ok("clean:2", "second") == []
-    assert player.run.verdict is None
+    assert player.run.body_outcome is None
     assert player.ok("clean:1", "first") == []
     assert player.result == "left 2"
     assert seen == ["x cancelled", "y cancelled", "second", "first"]
@@ -498,7 +498,7 @@ def test_a_generator_left_half_way_is_closed_at_the_end_of_the_run(play: Play) -
         player = play(body)
         assert player.start() == ["a:1"]
         assert player.ok("a:1", "done") == ["clean:1"]
-        assert player.run.verdict is None
+        assert player.run.body_outcome is None
         player.ok("clean:1", "cleaned")
         assert player.result == "done"
 
@@ -856,7 +856,7 @@ def test_operations_belong_inside_the_body(play: Play) -> None:
         act(player.run)
     player.start()
     with pytest.raises(InvalidWorkflowStateError, match="outside the body"):
-        _ = player.run.effect(Kind.REGISTRATION, "note")
+        _ = player.run.emit_effect(Kind.REGISTRATION, "note")
 
 
 def test_asyncio_run_inside_a_body_is_refused_by_asyncio(play: Play) -> None:
@@ -1056,8 +1056,8 @@ def test_anyio_fail_after(play: Play) -> None:
 
 def test_an_effect_is_done_by_being_asked_for(play: Play) -> None:
     async def body(run: Run) -> None:
-        await run.effect(Kind.REGISTRATION, "note")
-        await run.effect(Kind.REGISTRATION, "note")
+        await run.emit_effect(Kind.REGISTRATION, "note")
+        await run.emit_effect(Kind.REGISTRATION, "note")
         await act(run)
 
     assert play(body).start() == ["effect note:1", "effect note:2", "a:1"]

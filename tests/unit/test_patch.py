@@ -28,7 +28,7 @@ def _told() -> None:
 
 
 def act(run: Run, name: str) -> Any:
-    return run.operation(Kind.ACTIVITY, name, lambda resolution: name)
+    return run.issue_operation(Kind.ACTIVITY, name, lambda resolution: name)
 
 
 def played(body: Body, *feeds: str) -> tuple[list[str], Any]:
@@ -42,9 +42,9 @@ def played(body: Body, *feeds: str) -> tuple[list[str], Any]:
             elif isinstance(command, Withdraw):
                 asked.append(f"-{command.op}")
     run.evict()
-    if run.verdict is not None and not isinstance(run.verdict, Finish):
-        raise AssertionError(run.verdict)
-    return asked, run.verdict.value if run.verdict is not None else None
+    if run.body_outcome is not None and not isinstance(run.body_outcome, Finish):
+        raise AssertionError(run.body_outcome)
+    return asked, run.body_outcome.value if run.body_outcome is not None else None
 
 
 # --- anyio
@@ -103,7 +103,7 @@ async def outside():
         return type(group._tasks).__name__
 run = Run(body, "a run")
 run.advance(Resolution(Kind.START, "", 0))
-print(*run.verdict.value, asyncio.run(outside()), any("romancy" in type(one).__module__ for one in sys.meta_path))
+print(*run.body_outcome.value, asyncio.run(outside()), any("romancy" in type(one).__module__ for one in sys.meta_path))
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
     assert done.stdout.split() == ["OrderedSet", "OrderedSet", "set", "False"], done.stderr

@@ -137,7 +137,7 @@ def test_a_cancellation_before_the_end_wins(body: Body, kind: Kind, tell: Tell) 
     story = tell(body)
     story.start()
     story.cancel(kind)
-    assert isinstance(story.books.verdict, Cancelled if kind is Kind.CANCEL else Fail)
+    assert isinstance(story.books.body_outcome, Cancelled if kind is Kind.CANCEL else Fail)
 
 
 def test_it_is_not_an_exception(tell: Tell) -> None:
@@ -190,7 +190,7 @@ def test_not_with_an_activity_in_flight(tell: Tell) -> None:
 
     story = tell(body)
     assert story.start() == ["charge:1"]
-    assert story.books.verdict is None
+    assert story.books.body_outcome is None
     story.ok("charge:1")
     assert story.recurrence == ((), {})
 
@@ -202,10 +202,10 @@ def test_a_compensation_does_not_hold_it_up(tell: Tell) -> None:
 
     story = tell(body)
     story.start()
-    assert story.books.next_undo() is not None
+    assert story.books.next_compensation() is not None
     assert phase_of(story) is Phase.ENDED
-    story.books.lingering.add("charge:1")
-    assert phase_of(story) is Phase.SETTLING
+    story.books.finishing.add("charge:1")
+    assert phase_of(story) is Phase.FINISHING
 
 
 def test_inside_an_inline_workflow_the_instance_itself_recurs(tell: Tell) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from romancy.core.retry import next_attempt_at, retryable
+from romancy.core.retry import is_retryable, next_attempt_at
 from romancy.errors import PayloadError, TerminalError
 from romancy.model.policy import RetryPolicy
 
@@ -89,17 +89,17 @@ class Declined(ValueError):
 
 def test_what_is_retried_follows_the_classes() -> None:
     policy = RetryPolicy(retryable=(ValueError,), non_retryable=(Declined,))
-    assert retryable(policy, ValueError(), terminal=False)
-    assert not retryable(policy, Declined(), terminal=False)
-    assert not retryable(policy, KeyError(), terminal=False)
+    assert is_retryable(policy, ValueError(), terminal=False)
+    assert not is_retryable(policy, Declined(), terminal=False)
+    assert not is_retryable(policy, KeyError(), terminal=False)
 
 
 def test_terminal_errors_and_what_cannot_be_stored_are_never_retried() -> None:
     policy = RetryPolicy()
-    assert not retryable(policy, TerminalError(), terminal=True)
-    assert not retryable(policy, PayloadError(), terminal=False)
-    assert retryable(policy, RuntimeError(), terminal=False)
+    assert not is_retryable(policy, TerminalError(), terminal=True)
+    assert not is_retryable(policy, PayloadError(), terminal=False)
+    assert is_retryable(policy, RuntimeError(), terminal=False)
 
 
 def test_what_is_not_an_exception_is_not_retried_by_default() -> None:
-    assert not retryable(RetryPolicy(), SystemExit(1), terminal=False)
+    assert not is_retryable(RetryPolicy(), SystemExit(1), terminal=False)

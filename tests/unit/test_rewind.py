@@ -7,10 +7,10 @@ from itertools import product
 import pytest
 
 from romancy.core.rewind import Rewind, rewind
-from romancy.model.history import ASKS, EFFECTS, LIMIT, Entry, Kind, Outcome, Role
+from romancy.model.history import EFFECTS, STORE_CALLS, TIMEOUT_TIMER, Entry, Kind, Outcome, Role
 
 OK, ERROR, CANCELLED = Outcome.OK, Outcome.ERROR, Outcome.CANCELLED
-FED, BESIDE, KEPT, UNDONE = Role.FED, Role.BESIDE, Role.KEPT, Role.UNDONE
+FED, BESIDE, KEPT, UNDONE = Role.FED, Role.OUT_OF_BAND, Role.RETAINED, Role.DISCARDED
 
 
 def activity(seq: int, outcome: Outcome = OK, *, role: Role = FED, op: str = "") -> Entry:
@@ -29,7 +29,7 @@ def test_nothing_happened() -> None:
     assert rewind([]) == Rewind((), compensated=False)
 
 
-@pytest.mark.parametrize("kind", [Kind.ACTIVITY, Kind.TIMER, *sorted(ASKS)])
+@pytest.mark.parametrize("kind", [Kind.ACTIVITY, Kind.TIMER, *sorted(STORE_CALLS)])
 def test_code_that_failed_by_itself_is_given_what_it_was_fed_last(kind: Kind) -> None:
     said = other(5, Kind.PUBLISH, role=BESIDE)
     story = [other(1, Kind.START), activity(2), other(3, Kind.TIMER), other(4, kind), said]
@@ -42,7 +42,7 @@ def test_code_that_failed_at_once() -> None:
 
 
 def test_a_limit_that_was_exceeded_is_a_failure() -> None:
-    limit = other(3, Kind.TIMER)._replace(name=LIMIT)
+    limit = other(3, Kind.TIMER)._replace(name=TIMEOUT_TIMER)
     story = [activity(1, ERROR), activity(2), limit, activity(4, CANCELLED, role=BESIDE), activity(5)]
     assert rewind(story) == Rewind(((3, UNDONE), (4, UNDONE), (5, KEPT)), compensated=False)
 
@@ -76,7 +76,7 @@ def test_what_follows_the_cut_and_is_no_result_is_set_aside(kind: Kind) -> None:
     assert rewind(story) == Rewind(((2, UNDONE), (3, UNDONE), (4, UNDONE)), compensated=False)
 
 
-@pytest.mark.parametrize("kind", sorted(ASKS))
+@pytest.mark.parametrize("kind", sorted(STORE_CALLS))
 def test_answers_of_the_store_are_kept(kind: Kind) -> None:
     story = [other(1, kind), activity(2, ERROR), other(3, kind), activity(4, CANCELLED), other(5, kind)]
     assert rewind(story) == Rewind(((2, UNDONE), (3, KEPT), (4, UNDONE), (5, KEPT)), compensated=False)
@@ -88,7 +88,7 @@ def test_what_was_said_is_kept(kind: Kind) -> None:
     assert rewind(story) == Rewind(((2, UNDONE), (3, KEPT)), compensated=False)
 
 
-@pytest.mark.parametrize("kind", sorted(ASKS))
+@pytest.mark.parametrize("kind", sorted(STORE_CALLS))
 def test_an_ask_that_failed_is_asked_again(kind: Kind) -> None:
     story = [activity(1, ERROR), activity(2), other(3, kind, outcome=ERROR)]
     assert rewind(story) == Rewind(((3, UNDONE),), compensated=False)

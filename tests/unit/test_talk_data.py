@@ -100,7 +100,7 @@ def test_what_makes_no_sense_is_refused_in_words(call: Callable[[Any], object], 
     story = tell(body)
     assert story.start() == []
     assert story.result is None
-    assert story.deeds == []
+    assert story.effects == []
     assert story.history == []
 
 
@@ -137,7 +137,7 @@ def test_data_that_cannot_be_sent_is_named(data: Any, words: str) -> None:
         _ = publish(A, "orders", data)
     with pytest.raises(PayloadError, match=f"metadata of a message to channel 'orders' cannot be stored: .*{words[-6:]}"):
         _ = publish(A, "orders", 1, metadata={"m": data})
-    assert A._deeds == []
+    assert A._effects == []
 
 
 def test_what_contains_itself_cannot_be_sent() -> None:
@@ -186,7 +186,7 @@ def test_the_content_type_follows_the_data() -> None:
     ctx = ActivityContext()
     _ = send_event(ctx, "a", "/s", {"n": 1}), send_event(ctx, "a", "/s", b"x"), send_event(ctx, "a", "/s")
     _ = send_event(ctx, "a", "/s", "x", content_type="text/plain")
-    types = [deed.event.datacontenttype for deed in ctx._deeds if isinstance(deed, SendEvent)]
+    types = [effect.event.datacontenttype for effect in ctx._effects if isinstance(effect, SendEvent)]
     assert types == ["application/json", "application/octet-stream", None, "text/plain"]
 
 

@@ -42,20 +42,20 @@ from romancy import (
 from romancy.core.rewind import rewind
 from romancy.model.history import Entry, Kind, Outcome, Role
 from romancy.model.talk import (
-    Deed,
+    Effect,
     Event,
     JoinGroup,
     LeaveGroup,
-    Members,
+    ListMembers,
     Message,
     Publish,
-    Reply,
     SendEvent,
     SendTo,
     SendToGroup,
+    StoreReply,
     Subscribe,
     Unsubscribe,
-    Wanted,
+    WaitSelector,
 )
 
 # --- asking
@@ -72,11 +72,11 @@ def test_a_wait_is_asked_of_the_store_with_all_it_wants(tell: Tell) -> None:
     assert story.start() == ["paid:1"]
     (issue,) = story.asks
     assert (issue.kind, issue.name, issue.due) == (Kind.EVENT, "paid", BEGIN + 60 * SECOND)
-    assert issue.detail == Wanted("paid", "42", b'{"a":null,"b":1}')
+    assert issue.detail == WaitSelector("paid", "42", b'{"a":null,"b":1}')
     assert issue.input == b'{"type":"paid","subject":"42","match":{"a":null,"b":1}}'
     assert len(issue.digest) == 8
     assert issue.site.startswith("tests.unit.test_talking:two_waits:")
-    assert story.books.take_asks() == []
+    assert story.books.take_store_calls() == []
     assert story.books.next_due() == BEGIN + 60 * SECOND
 
 
@@ -98,21 +98,21 @@ def test_after_a_replay_exactly_what_is_open_is_asked(tell: Tell) -> None:
     again = told_again(tell, story)
     assert [issue.op for issue in again.asks] == ["the-second"]
     assert again.books.take_withdrawn() == []
-    assert again.books.take_deeds() == []
+    assert again.books.take_effects() == []
 
 
 def test_an_answer_must_stand_where_the_history_goes_on(tell: Tell) -> None:
     story = tell(two_waits)
     story.start()
     with pytest.raises(AssertionError, match="entry 2, where entry 1"):
-        story.books.settled(Reply("paid:1", 2, BEGIN, Outcome.OK, paid()))
+        story.books.feed_replies(StoreReply("paid:1", 2, BEGIN, Outcome.OK, paid()))
 
 
 def test_an_answer_that_nobody_asked_for_is_refused(tell: Tell) -> None:
     story = tell(two_waits)
     story.start()
     with pytest.raises(AssertionError, match="nobody had asked"):
-        story.books.settled(Reply("paid:9", 1, BEGIN, Outcome.OK, paid()))
+        story.books.feed_replies(StoreReply("paid:9", 1, BEGIN, Outcome.OK, paid()))
 
 
 def test_the_time_of_an_answer_is_the_runs(tell: Tell) -> None:
@@ -224,7 +224,7 @@ def test_an_answer_in_the_same_commit_as_the_one_that_won_is_fed_to_nobody(tell:
     assert story.result == "e-2"
     again = told_again(tell, story)
     assert again.result == "e-2"
-    assert again.deeds == []
+    assert again.effects == []
 
 
 def test_answers_of_one_commit_stand_before_what_follows_from_them(tell: Tell) -> None:
@@ -243,7 +243,7 @@ def test_answers_of_one_commit_stand_before_what_follows_from_them(tell: Tell) -
     assert seqs == [(1, "subscribe:a:1"), (2, "subscribe:b:1"), (3, "publish:a:1"), (4, "publish:b:1")]
     again = told_again(tell, story)
     assert list(again.run.pending) == ["sleep:1"]
-    assert again.deeds == []
+    assert again.effects == []
 
 
 def test_a_recorded_answer_to_a_wait_withdrawn_long_before_does_not_fit(tell: Tell) -> None:
@@ -315,7 +315,7 @@ CASES = [
         lambda ctx: get_group_members(ctx, "riders"),
         "get_group_members:riders:1",
         Kind.MEMBERS,
-        Members("riders"),
+        ListMembers("riders"),
         b'{"group":"riders"}',
         b'["a","b"]',
         ["a", "b"],
@@ -324,7 +324,7 @@ CASES = [
         lambda ctx: receive(ctx, "orders"),
         "receive:orders:1",
         Kind.MESSAGE,
-        Wanted("orders"),
+        WaitSelector("orders"),
         b'{"channel":"orders"}',
         message(),
         ReceivedMessage("m-1", "orders", 3, {"a": [1]}, "order-7", datetime(2023, 11, 14, 22, 13, 20, tzinfo=UTC)),
@@ -411,11 +411,11 @@ SAID = [
 def test_what_is_said_is_a_deed_of_the_commit_that_records_it(tell: Tell) -> None:
     story = tell(chatter)
     assert story.start() == ["charge:1"]
-    assert story.deeds == SAID[:2]
-    assert [(entry.op, entry.role) for entry in story.history] == [(op, Role.BESIDE) for op, _ in SAID[:2]]
+    assert story.effects == SAID[:2]
+    assert [(entry.op, entry.role) for entry in story.history] == [(op, Role.OUT_OF_BAND) for op, _ in SAID[:2]]
     assert story.history[1].input == b'{"channel":"orders","metadata":{"k":[1]},"data_base64":"/w=="}'
     assert story.ok("charge:1") == ["charge:2"]
-    assert story.deeds == SAID
+    assert story.effects == SAID
 
 
 def test_what_was_said_is_not_said_again_by_a_replay(tell: Tell) -> None:
@@ -423,7 +423,7 @@ def test_what_was_said_is_not_said_again_by_a_replay(tell: Tell) -> None:
     story.start()
     story.ok("charge:1")
     again = told_again(tell, story)
-    assert again.deeds == []
+    assert again.effects == []
     assert len(again.history) == len(story.history)
     assert list(again.run.pending) == ["charge:2"]
 
@@ -433,7 +433,7 @@ def test_a_replay_from_the_middle_says_the_rest(tell: Tell) -> None:
     story.start()
     again = told_again(tell, story)
     again.ok("charge:1")
-    assert again.deeds == SAID[2:]
+    assert again.effects == SAID[2:]
 
 
 def test_saying_something_else_does_not_fit_the_history(tell: Tell) -> None:
@@ -463,21 +463,21 @@ def test_whether_it_has_talked(body: Callable[[Any], Awaitable[Any]], talks: boo
         await sleep(ctx, 1)
 
     story = tell(whole)
-    assert story.books.talked is False
+    assert story.books.used_messaging is False
     story.start()
-    assert story.books.talked is talks
+    assert story.books.used_messaging is talks
     again = told_again(tell, story)
-    assert again.books.talked is talks
+    assert again.books.used_messaging is talks
 
 
 def test_what_was_said_before_a_retry_has_been_said_even_if_the_code_never_comes_there_again(tell: Tell) -> None:
     async def body(ctx: WorkflowContext) -> None:
         await sleep(ctx, 1)
 
-    entry = Entry(1, Kind.SUBSCRIBE, "subscribe:a:1", Outcome.OK, 0, role=Role.KEPT)
+    entry = Entry(1, Kind.SUBSCRIBE, "subscribe:a:1", Outcome.OK, 0, role=Role.RETAINED)
     story = tell(body, history=[entry])
     story.replay()
-    assert story.books.talked
+    assert story.books.used_messaging
 
 
 # --- in an activity
@@ -489,7 +489,7 @@ async def test_what_an_activity_says_is_left_for_its_commit() -> None:
     await publish(ctx, "orders", 1)
     await send_to(ctx, "order-2", "orders", 2)
     await asyncio.gather(send_to_group(ctx, "riders", "orders", 3))
-    assert ctx._deeds == [
+    assert ctx._effects == [
         SendEvent(Event("", "/shop", "paid", b'{"n":1}', datacontenttype="application/json")),
         Publish(Message("", "orders", b"1", sender="order-1")),
         SendTo(Message("", "orders", b"2", sender="order-1"), "order-2"),
@@ -502,20 +502,20 @@ def test_a_plain_function_in_a_thread_speaks_without_awaiting() -> None:
     thread = threading.Thread(target=lambda: publish(ctx, "orders", 1))
     thread.start()
     thread.join()
-    assert ctx._deeds == [Publish(Message("", "orders", b"1"))]
+    assert ctx._effects == [Publish(Message("", "orders", b"1"))]
 
 
 async def test_a_context_with_a_sender_sends_at_once() -> None:
-    sent: list[Deed] = []
+    sent: list[Effect] = []
 
-    async def send(deed: Deed) -> str:
-        sent.append(deed)
+    async def send(effect: Effect) -> str:
+        sent.append(effect)
         return "sent"
 
     ctx = ActivityContext(sender=send)
     saying: Awaitable[Any] = publish(ctx, "orders", 1)
     given = await saying
-    assert (given, sent, ctx._deeds) == ("sent", [Publish(Message("", "orders", b"1"))], [])
+    assert (given, sent, ctx._effects) == ("sent", [Publish(Message("", "orders", b"1"))], [])
 
 
 @pytest.mark.parametrize(
@@ -587,14 +587,14 @@ def rewound(story: Story) -> list[Entry]:
 def test_what_failed_is_tried_again_and_nothing_else(tell: Tell) -> None:
     again = tell(order, history=rewound(failed_order(tell)))
     assert again.replay() == ["charge:2"]
-    assert again.deeds == []
+    assert again.effects == []
     again.ok("charge:2", b"7")
     assert again.result == "7 e-1"
 
 
 def undone_from_the_start(story: Story) -> list[Entry]:
     """As if the first charge had been compensated: the cut is there."""
-    undo = Entry(story.books.seq + 1, Kind.COMPENSATION, "compensate:charge:1", Outcome.OK, story.at, role=Role.BESIDE)
+    undo = Entry(story.books.seq + 1, Kind.COMPENSATION, "compensate:charge:1", Outcome.OK, story.at, role=Role.OUT_OF_BAND)
     story.history.append(undo)
     return rewound(story)
 
@@ -603,23 +603,23 @@ def test_answers_after_the_cut_are_kept_and_what_was_said_is_not_said_again(tell
     history = undone_from_the_start(failed_order(tell))
     roles = {entry.op: entry.role for entry in history}
     assert roles["subscribe:orders:1"] is Role.FED
-    assert roles["paid:1"] is Role.KEPT
-    assert roles["publish:orders:1"] is Role.KEPT
-    assert roles["charge:1"] is roles["charge:2"] is Role.UNDONE
+    assert roles["paid:1"] is Role.RETAINED
+    assert roles["publish:orders:1"] is Role.RETAINED
+    assert roles["charge:1"] is roles["charge:2"] is Role.DISCARDED
 
     again = tell(order, history=history)
     assert again.replay() == ["charge:1"]
     assert again.ok("charge:1", b"8") == ["charge:2"]
     assert again.asks == []
-    assert again.deeds == []
+    assert again.effects == []
     new = [(entry.op, entry.role, entry.value) for entry in again.history[len(history) :]]
     assert new == [
         ("charge:1", Role.FED, b"8"),
         ("paid:1", Role.FED, paid()),
-        ("publish:orders:1", Role.BESIDE, None),
+        ("publish:orders:1", Role.OUT_OF_BAND, None),
     ]
     third = told_again(tell, again)
-    assert third.deeds == []
+    assert third.effects == []
     third.ok("charge:2")
     assert third.result == "8 e-1"
 
@@ -629,9 +629,9 @@ def test_said_differently_after_a_retry_it_is_said(tell: Tell) -> None:
     again = tell(order, "bye", history=history)
     again.replay()
     again.ok("charge:1", b"8")
-    assert [op for op, _ in again.deeds] == ["publish:orders:1"]
+    assert [op for op, _ in again.effects] == ["publish:orders:1"]
     third = told_again(tell, again)
-    assert third.deeds == []
+    assert third.effects == []
     assert list(third.run.pending) == ["charge:2"]
 
 
@@ -662,7 +662,7 @@ def test_what_was_said_in_one_round_stays_said_through_another_retry(tell: Tell)
     third = tell(order, history=undone_from_the_start(again))
     assert third.replay() == ["charge:1"]
     assert third.ok("charge:1", b"9") == ["charge:2"]
-    assert third.deeds == []
+    assert third.effects == []
     assert third.asks == []
 
 

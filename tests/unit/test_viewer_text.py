@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from romancy.manage.records import Point
+from romancy.manage.records import ChartPoint
 from romancy.viewer import text, values, words
 from romancy.viewer.charts import sparkline
 from romancy.viewer.pages.instance import user_frame
@@ -129,8 +129,8 @@ def test_the_last_line_of_the_users_own_code_is_found() -> None:
 
 def test_sparklines_have_a_bar_for_each_minute_with_something_in_it() -> None:
     at = datetime(2026, 1, 1, tzinfo=UTC)
-    drawn = sparkline([Point(at, 0, 0), Point(at, 3, 1), Point(at, 0, 2)], "Ended")
+    drawn = sparkline([ChartPoint(at, 0, 0), ChartPoint(at, 3, 1), ChartPoint(at, 0, 2)], "Ended")
     assert drawn.count("<rect") == 3
     assert 'aria-label="Ended: 6 ended, 3 of them failed"' in drawn
-    assert "<rect" not in sparkline([Point(at, 5, 0)], "Failed", failures=True)
+    assert "<rect" not in sparkline([ChartPoint(at, 5, 0)], "Failed", failures=True)
     assert "<rect" not in sparkline([], "Nothing")

@@ -11,28 +11,30 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from romancy.manage.records import Span, Timeline
+from romancy.manage.records import Timeline, TimelineSpan
 from romancy.model.instance import JournalLine
-from romancy.viewer.timeline.drawing import draw, told
-from romancy.viewer.timeline.rows import Fold, Row, fold, rows_of
-from romancy.viewer.timeline.scale import scale
+from romancy.viewer.timeline.drawing import describe_span, draw_timeline
+from romancy.viewer.timeline.rows import FoldedRows, OperationRow, fold_rows, rows_of
+from romancy.viewer.timeline.scale import build_scale
 
 MS = 1000
 SECOND = 1000 * MS
 DAY = 86_400 * SECOND
 
 
-def span(row: str, start: int, end: int | None, kind: str = "activity", outcome: str = "ok", **more: Any) -> Span:
-    return Span(row, row.partition(":")[0], kind, outcome, start, end, **more)
+def span(row: str, start: int, end: int | None, kind: str = "activity", outcome: str = "ok", **more: Any) -> TimelineSpan:
+    return TimelineSpan(row, row.partition(":")[0], kind, outcome, start, end, **more)
 
 
-def timeline(*spans: Span, ended_at: int | None = None, now: int = 0, marks: list[JournalLine] | None = None) -> Timeline:
+def timeline(
+    *spans: TimelineSpan, ended_at: int | None = None, now: int = 0, marks: list[JournalLine] | None = None
+) -> Timeline:
     return Timeline(0, ended_at, now or ended_at or 0, list(spans), marks or [])
 
 
 def test_without_idle_time_the_scale_is_linear() -> None:
-    drawn = scale(timeline(span("a:1", 0, 10), span("b:1", 10, 40), ended_at=40))
-    assert [drawn.place(at) for at in (0, 10, 20, 40)] == [0, 25, 50, 100]
+    drawn = build_scale(timeline(span("a:1", 0, 10), span("b:1", 10, 40), ended_at=40))
+    assert [drawn.position(at) for at in (0, 10, 20, 40)] == [0, 25, 50, 100]
     assert not drawn.breaks()
 
 
@@ -43,11 +45,11 @@ def test_a_month_of_sleep_becomes_a_break_of_its_true_length() -> None:
         span("b:1", SECOND + 30 * DAY, 2 * SECOND + 30 * DAY),
         ended_at=2 * SECOND + 30 * DAY,
     )
-    (gap,) = scale(line).breaks()
+    (gap,) = build_scale(line).breaks()
     assert gap.length == 30 * DAY
     assert gap.right - gap.left < 10
-    assert [one.label for one in draw(line).gaps] == ["30 d"]
-    first, second = scale(line).place(SECOND), scale(line).place(SECOND + 30 * DAY)
+    assert [one.label for one in draw_timeline(line).gaps] == ["30 d"]
+    first, second = build_scale(line).position(SECOND), build_scale(line).position(SECOND + 30 * DAY)
     assert first == pytest.approx(100 - second, abs=1e-6)  # both seconds have the same width
 
 
@@ -58,25 +60,25 @@ def test_a_shorter_sleep_beside_a_long_one_becomes_a_break_too() -> None:
         span("c:1", 40 * DAY, 40 * DAY + SECOND),
         ended_at=40 * DAY + SECOND,
     )
-    assert len(scale(line).breaks()) == 2
+    assert len(build_scale(line).breaks()) == 2
 
 
 def test_a_break_can_be_opened_and_all_can() -> None:
     line = timeline(span("a:1", 0, SECOND), span("b:1", DAY, DAY + SECOND), ended_at=DAY + SECOND)
-    assert scale(line, [SECOND]).breaks() == scale(line, None).breaks() == []
-    assert len(scale(line, [5]).breaks()) == 1
+    assert build_scale(line, [SECOND]).breaks() == build_scale(line, None).breaks() == []
+    assert len(build_scale(line, [5]).breaks()) == 1
 
 
 def test_time_in_which_only_waiting_happens_is_not_broken_away_altogether() -> None:
     line = timeline(span("sleep:1", 0, None, "timer", "open"), now=DAY)
-    assert scale(line).breaks() == []
-    assert scale(line).place(DAY) == 100
+    assert build_scale(line).breaks() == []
+    assert build_scale(line).position(DAY) == 100
 
 
 def test_many_breaks_share_less_than_half_of_the_width() -> None:
     starts = [4**number * SECOND for number in range(14)]
     line = timeline(*(span(f"a:{start}", start, start + MS) for start in starts), ended_at=starts[-1] + MS)
-    gaps = scale(line).breaks()
+    gaps = build_scale(line).breaks()
     assert len(gaps) == 12
     assert sum(one.right - one.left for one in gaps) == pytest.approx(45)
 
@@ -89,9 +91,9 @@ def test_places_never_run_backwards_and_stay_inside(given: list[tuple[int, int, 
         span(f"a:{number}", min(pair), None if is_open else max(pair), outcome="open" if is_open else "ok")
         for number, (*pair, is_open) in enumerate(given)
     ]
-    drawn = scale(timeline(*spans, now=now))
+    drawn = build_scale(timeline(*spans, now=now))
     times = sorted({drawn.start, drawn.end, *(one.start for one in spans), *(one.end for one in spans if one.end)})
-    places = [drawn.place(at) for at in times]
+    places = [drawn.position(at) for at in times]
     assert places == sorted(places)
     assert all(-1e-6 <= place <= 100 + 1e-6 for place in places)
     for tick in drawn.ticks():
@@ -106,7 +108,7 @@ def test_attempts_of_one_operation_share_a_row() -> None:
     ]
     (row,) = rows_of(spans)
     assert (row.attempts, row.outcome, row.kind) == (2, "ok", "activity")
-    (line,) = draw(timeline(*spans, ended_at=12)).done
+    (line,) = draw_timeline(timeline(*spans, ended_at=12)).done
     assert line.note == "×2"
     assert line.track.count('class="bar') == 2
     assert line.track.count('class="hatch') == 1
@@ -114,15 +116,15 @@ def test_attempts_of_one_operation_share_a_row() -> None:
 
 def test_more_than_five_of_a_name_fold_with_the_troubled_first() -> None:
     spans = [span(f"send:{number}", number, number + 1, outcome="error" if number == 6 else "ok") for number in range(8)]
-    (group,) = fold(rows_of(spans))
-    assert isinstance(group, Fold)
+    (group,) = fold_rows(rows_of(spans))
+    assert isinstance(group, FoldedRows)
     assert group.rows[0].key == "send:6"
     assert group.outcome == "error"
-    assert all(isinstance(one, Row) for one in fold(rows_of(spans[:5])))
+    assert all(isinstance(one, OperationRow) for one in fold_rows(rows_of(spans[:5])))
 
 
 def test_what_was_undone_stands_in_a_lane_of_its_own() -> None:
-    drawing = draw(timeline(span("a:1", 0, 5), span("compensate:a:1", 6, 9, "compensation"), ended_at=9))
+    drawing = draw_timeline(timeline(span("a:1", 0, 5), span("compensate:a:1", 6, 9, "compensation"), ended_at=9))
     assert [line.name for line in drawing.done] == ["a"]
     assert [line.kind for line in drawing.undone] == ["compensation"]
     assert "t-rollback" in drawing.undone[0].track
@@ -142,8 +144,8 @@ def test_what_was_undone_stands_in_a_lane_of_its_own() -> None:
         (span("send:1", 5, 5, "effect", worker_id="w1"), "send, sent, done, on w1"),
     ],
 )
-def test_each_span_says_what_it_is(one: Span, words: str) -> None:
-    assert told(one, 10 * SECOND) == words
+def test_each_span_says_what_it_is(one: TimelineSpan, words: str) -> None:
+    assert describe_span(one, 10 * SECOND) == words
 
 
 def test_the_drawing_is_well_formed_whatever_names_hold() -> None:
@@ -152,7 +154,7 @@ def test_the_drawing_is_well_formed_whatever_names_hold() -> None:
     marks = [JournalLine(at, "lost", evil, evil, 1), JournalLine(at, "claimed", "", evil, 2)]
     kinds = ["activity", "backoff", "event", "message", "timer", "queue", "compensation", "effect", "news"]
     spans = [span(f"{evil}:{kind}", 0, None, kind, "open", note=evil, worker_id=evil) for kind in kinds]
-    drawing = draw(timeline(*spans, now=DAY, marks=marks), link='instance?id="<', open_link='instance?"')
+    drawing = draw_timeline(timeline(*spans, now=DAY, marks=marks), link='instance?id="<', open_link='instance?"')
     for markup in (drawing.axis, drawing.owners, *(line.track for line in [*drawing.done, *drawing.undone])):
         tree = ET.fromstring(str(markup))
         assert not tree.findall(".//script")
@@ -165,7 +167,7 @@ def test_owners_are_told_from_the_journal() -> None:
         JournalLine(begun + timedelta(microseconds=10), "lost", "", "w1", 1),
         JournalLine(begun + timedelta(microseconds=20), "claimed", "", "w2", 2),
     ]
-    drawing = draw(timeline(span("a:1", 0, 30, worker_id="w1"), ended_at=30, marks=marks))
+    drawing = draw_timeline(timeline(span("a:1", 0, 30, worker_id="w1"), ended_at=30, marks=marks))
     assert re.findall(r'aria-label="(owned by \w+ for [^"]+)"', drawing.owners) == [
         "owned by w1 for 0.01 ms",
         "owned by w2 for 0.01 ms",
@@ -173,5 +175,7 @@ def test_owners_are_told_from_the_journal() -> None:
 
 
 def test_rows_beyond_the_limit_are_counted() -> None:
-    drawing = draw(timeline(*(span(f"n{number}:1", number, number + 1) for number in range(30)), ended_at=40), limit=20)
+    drawing = draw_timeline(
+        timeline(*(span(f"n{number}:1", number, number + 1) for number in range(30)), ended_at=40), limit=20
+    )
     assert (len(drawing.done), drawing.left_out) == (20, 10)

@@ -14,12 +14,12 @@ from romancy import ConfigurationError
 from romancy.clock import SystemClock, to_datetime, to_micros
 from romancy.ids import RandomIds
 from romancy.testing import VirtualClock
-from romancy.views import page_position, token_of
-from romancy.worker.alarms import Alarms
-from romancy.worker.slots import Slots
+from romancy.views import make_page_token, parse_page_token
+from romancy.worker.alarms import TimerHeap
+from romancy.worker.slots import ConcurrencyLimiter
 
 
-class HandAlarms(Alarms):
+class HandAlarms(TimerHeap):
     def _arm(self) -> None:
         """Rung by hand."""
 
@@ -29,8 +29,8 @@ def test_alarms_ring_in_order_of_their_time_and_only_when_due() -> None:
     alarms, rung = HandAlarms(clock.now), list[str]()
     start = clock.now()
     for name, due in (("c", 30), ("a", 10), ("b", 20), ("b2", 20)):
-        alarms.at(start + due, partial(rung.append, name))
-    alarms.at(start + 15, partial(rung.append, "cancelled")).cancel()
+        alarms.schedule(start + due, partial(rung.append, name))
+    alarms.schedule(start + 15, partial(rung.append, "cancelled")).cancel()
 
     clock.move_to(start + 20)
     alarms.fire()
@@ -44,9 +44,9 @@ def test_an_alarm_set_by_an_alarm_rings_in_the_same_round_if_it_is_due() -> None
     alarms, rung = HandAlarms(clock.now), list[str]()
 
     def first() -> None:
-        alarms.at(clock.now(), partial(rung.append, "second"))
+        alarms.schedule(clock.now(), partial(rung.append, "second"))
 
-    alarms.at(clock.now(), first)
+    alarms.schedule(clock.now(), first)
 
     alarms.fire()
 
@@ -55,10 +55,10 @@ def test_an_alarm_set_by_an_alarm_rings_in_the_same_round_if_it_is_due() -> None
 
 async def test_real_alarms_ring_by_themselves_soonest_first() -> None:
     clock, rung = SystemClock(), list[str]()
-    alarms, done = Alarms(clock.now), asyncio.Event()
-    alarms.at(clock.now() + 20_000, lambda: rung.append("late"))
-    alarms.at(clock.now() + 20_001, done.set)
-    alarms.at(clock.now() - 5, lambda: rung.append("past"))
+    alarms, done = TimerHeap(clock.now), asyncio.Event()
+    alarms.schedule(clock.now() + 20_000, lambda: rung.append("late"))
+    alarms.schedule(clock.now() + 20_001, done.set)
+    alarms.schedule(clock.now() - 5, lambda: rung.append("past"))
 
     await done.wait()
 
@@ -67,11 +67,11 @@ async def test_real_alarms_ring_by_themselves_soonest_first() -> None:
 
 
 async def test_slots_go_to_those_who_came_first() -> None:
-    slots, order = Slots(1), list[int]()
+    slots, order = ConcurrencyLimiter(1), list[int]()
 
     async def hold(number: int) -> None:
-        if not slots.take():
-            await slots.wait()
+        if not slots.try_acquire():
+            await slots.acquire()
         order.append(number)
         await asyncio.sleep(0)
         slots.release()
@@ -83,10 +83,10 @@ async def test_slots_go_to_those_who_came_first() -> None:
 
 
 async def test_a_slot_that_comes_together_with_a_cancellation_is_passed_on() -> None:
-    slots = Slots(1)
-    assert slots.take()
-    assert not slots.take()
-    waiting = asyncio.ensure_future(slots.wait())
+    slots = ConcurrencyLimiter(1)
+    assert slots.try_acquire()
+    assert not slots.try_acquire()
+    waiting = asyncio.ensure_future(slots.acquire())
     await asyncio.sleep(0)
 
     slots.release()
@@ -111,13 +111,13 @@ def test_times_survive_the_way_to_the_engine_and_back_exactly() -> None:
 
 
 def test_page_tokens_carry_any_id() -> None:
-    assert page_position(token_of(17, "a:b/ç")) == (17, "a:b/ç")
+    assert parse_page_token(make_page_token(17, "a:b/ç")) == (17, "a:b/ç")
     with pytest.raises(ConfigurationError, match="page_token='nonsense'"):
-        page_position("nonsense")
+        parse_page_token("nonsense")
 
 
 @pytest.mark.parametrize("place", ["", "x:y", "-1:a", "1e3:a", f"{10**30}:a", "\u00b2:a", "1_0:a", "1:a\0"])
 def test_page_tokens_that_nobody_was_given(place: str) -> None:
     """What a database cannot take would be its trouble otherwise, and not the caller's."""
     with pytest.raises(ConfigurationError, match="page_token"):
-        page_position(base64.urlsafe_b64encode(place.encode()).decode())
+        parse_page_token(base64.urlsafe_b64encode(place.encode()).decode())

@@ -19,7 +19,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from romancy.auth import Role, Session, Tokens
+from romancy.auth import CallerRole, Session, Tokens
 from romancy.clock import Clock
 from romancy.ingress.access import COOKIE, Need, Needs, headers_of
 from romancy.ingress.body import Bodies
@@ -35,7 +35,7 @@ from romancy.ingress.types import HTTPSettings, Scope
 
 LOGIN = "/viewer/login"
 LOGOUT = "/viewer/logout"
-HOME = "/viewer/"
+VIEWER_ROOT = "/viewer/"
 NEEDS: Needs = {
     ("GET", LOGIN): Need.ENTER,
     ("HEAD", LOGIN): Need.ENTER,
@@ -43,40 +43,40 @@ NEEDS: Needs = {
     ("POST", LOGOUT): Need.ENTER,
 }
 _MAX_FORM = 16 * 1024
-_STRANGER = "That is no token of this app, or it is not valid any more."
+_INVALID_TOKEN = "That is no token of this app, or it is not valid any more."
 
 
 def routes(settings: HTTPSettings, clock: Clock) -> list[BaseRoute]:
     """The paths of this module."""
     bodies = Bodies(min(_MAX_FORM, settings.max_body_size), settings.request_timeout)
     return [
-        Route(LOGIN, _ask, methods=["GET"]),
-        Route(LOGIN, partial(_enter, settings.auth, clock, bodies), methods=["POST"]),
-        Route(LOGOUT, _leave, methods=["POST"]),
+        Route(LOGIN, _show_form, methods=["GET"]),
+        Route(LOGIN, partial(_log_in, settings.auth, clock, bodies), methods=["POST"]),
+        Route(LOGOUT, _log_out, methods=["POST"]),
     ]
 
 
-async def _ask(request: Request) -> Response:
+async def _show_form(request: Request) -> Response:
     wanted = request.query_params.get("next", "")
     return page(request.scope, 200, "Log in", "Show a token of this app.", form=True, goes_to=wanted)
 
 
-async def _enter(auth: Any, clock: Clock, bodies: Bodies, request: Request) -> Response:
+async def _log_in(auth: Any, clock: Clock, bodies: Bodies, request: Request) -> Response:
     if not isinstance(auth, Tokens):
         raise NotFoundError("There is nothing to log in to: this app has no tokens.")
     form = await _form(bodies, request)
     token = auth.find(form.get("token", "").strip(), clock.now())
     if token is None:
-        raise UnauthenticatedError(_STRANGER)
-    if Role(token.role) not in Need.READ.value:
+        raise UnauthenticatedError(_INVALID_TOKEN)
+    if CallerRole(token.role) not in Need.READ.value:
         raise ForbiddenError(f"The role {token.role!r} may not look at anything.")
-    answer = _go(request.scope, form.get("next") or form.get("back") or "")
+    answer = _redirect(request.scope, form.get("next") or form.get("back") or "")
     _set_cookie(answer, request.scope, auth.open_session(token, clock.now()))
     return answer
 
 
-async def _leave(request: Request) -> Response:
-    answer = _go(request.scope, "")
+async def _log_out(request: Request) -> Response:
+    answer = _redirect(request.scope, "")
     _set_cookie(answer, request.scope, Session("", 0))
     return answer
 
@@ -92,16 +92,16 @@ async def _form(bodies: Bodies, request: Request) -> dict[str, str]:
     return {name: values[-1] for name, values in found.items()}
 
 
-def _go(scope: Scope, wanted: str) -> Response:
+def _redirect(scope: Scope, path: str) -> Response:
     root = scope.get("root_path", "").rstrip("/")
-    wanted = wanted if wanted.startswith("/") else HOME + wanted.removeprefix("./")
-    return Response(status_code=303, headers={**HTML_HEADERS, "Location": root + (wanted if _is_ours(wanted) else HOME)})
+    path = path if path.startswith("/") else VIEWER_ROOT + path.removeprefix("./")
+    return Response(status_code=303, headers={**HTML_HEADERS, "Location": root + (path if _is_ours(path) else VIEWER_ROOT)})
 
 
-def _is_ours(wanted: str) -> bool:
+def _is_ours(path: str) -> bool:
     """Below the viewer, and nowhere else: a link to the login page must not lead elsewhere."""
-    plain = wanted.isascii() and wanted.isprintable() and "\\" not in wanted and ".." not in wanted
-    return plain and wanted.startswith(HOME) and not urlsplit(wanted).netloc
+    plain = path.isascii() and path.isprintable() and "\\" not in path and ".." not in path
+    return plain and path.startswith(VIEWER_ROOT) and not urlsplit(path).netloc
 
 
 def _set_cookie(answer: Response, scope: Scope, session: Session) -> None:
@@ -121,7 +121,7 @@ def _set_cookie(answer: Response, scope: Scope, session: Session) -> None:
 # --- pages
 
 
-def refuse(scope: Scope, path: str, refusal: Response) -> Response:
+def render_refusal(scope: Scope, path: str, refusal: Response) -> Response:
     """A refusal, as a page if a person is looking for one. Its status stays what it is."""
     if not _wants_page(scope, path) or refusal.status_code not in (401, 403):
         return refusal
@@ -130,7 +130,7 @@ def refuse(scope: Scope, path: str, refusal: Response) -> Response:
     goes_to = path if scope["method"] in ("GET", "HEAD") else ""
     if goes_to and scope.get("query_string"):
         goes_to += "?" + scope["query_string"].decode("latin-1")
-    says = _STRANGER if path == LOGIN else "Show a token of this app to go on."
+    says = _INVALID_TOKEN if path == LOGIN else "Show a token of this app to go on."
     answer = page(scope, 401, "Log in", says, form=True, goes_to=goes_to)
     answer.headers["WWW-Authenticate"] = refusal.headers["WWW-Authenticate"]
     return answer

@@ -9,32 +9,32 @@ from starlette.routing import BaseRoute
 from romancy.api import login
 from romancy.api.routes import routes
 from romancy.api.table import needs
-from romancy.api.watch import Pace, Watcher
+from romancy.api.watch import Watcher, WatchSettings
 from romancy.client import Client
 from romancy.clock import Clock
-from romancy.ingress.asgi import More
+from romancy.ingress.asgi import ExtraRoutes
 from romancy.ingress.types import HTTPSettings
 from romancy.manage.port import Manager
-from romancy.model.instance import Standing
+from romancy.model.instance import InstanceProgress
 
 
 def mount(
     manager: Manager, pages: Sequence[BaseRoute], settings: HTTPSettings, clock: Clock, watcher: Watcher | None
-) -> More:
+) -> ExtraRoutes:
     """The API, the way in for browsers, and the pages of the viewer."""
-    return More(
+    return ExtraRoutes(
         routes=[*routes(manager, settings=settings, watcher=watcher), *pages, *login.routes(settings, clock)],
         needs={**needs(), **login.NEEDS},
-        refuse=login.refuse,
+        render_refusal=login.render_refusal,
     )
 
 
-def watcher_of(client: Client, pace: Pace | None = None) -> Watcher:
+def watcher_of(client: Client, settings: WatchSettings | None = None) -> Watcher:
     """A watcher that hears what a client or app hears."""
 
-    async def look(ids: Sequence[str]) -> Mapping[str, Standing]:
-        return await client._store.standings(ids)
+    async def read_progress(ids: Sequence[str]) -> Mapping[str, InstanceProgress]:
+        return await client._store.progress(ids)
 
-    watcher = Watcher(look, pace)
-    client._on_change = watcher.hear
+    watcher = Watcher(read_progress, settings)
+    client._on_change = watcher.notify
     return watcher

@@ -27,7 +27,7 @@ _WHY = {
     431: "The address and the headers are too large.",
     503: "The database is away, the app does not run, or too many ask at once.",
 }
-_TOLD = {
+_EVENT_SCHEMA = {
     "type": "object",
     "properties": {
         "event": {"const": "changed"},
@@ -72,8 +72,8 @@ def _schemas(endpoints: Sequence[Endpoint[Any]]) -> tuple[dict[_Key, Any], dict[
     wanted: list[tuple[str, JsonSchemaMode, TypeAdapter[Any]]] = [("Problem", "serialization", TypeAdapter(shapes.Problem))]
     for endpoint in endpoints:
         if endpoint.method == "POST":
-            wanted.append((endpoint.name, "validation", TypeAdapter(endpoint.question)))
-        wanted.append((endpoint.name, "serialization", TypeAdapter(endpoint.answer)))
+            wanted.append((endpoint.name, "validation", TypeAdapter(endpoint.request_model)))
+        wanted.append((endpoint.name, "serialization", TypeAdapter(endpoint.response_type)))
     made, top = TypeAdapter.json_schemas(wanted, ref_template=_REFS)
     return cast(dict[_Key, Any], made), {name: _open(schema) for name, schema in top["$defs"].items()}
 
@@ -89,21 +89,21 @@ def _operation(endpoint: Endpoint[Any], schemas: dict[_Key, Any]) -> dict[str, A
     refusals = (*_OF_ALL, *endpoint.refusals, *(_OF_BODIES if endpoint.method == "POST" else ()))
     operation: dict[str, Any] = {
         "operationId": endpoint.name,
-        "summary": endpoint.says,
+        "summary": endpoint.summary,
         "description": f"Roles: {', '.join(endpoint.need.value)}.",
         "responses": {"200": _answered(schemas[endpoint.name, "serialization"]), **_refusals(refusals)},
     }
     if endpoint.method == "GET":
-        operation["parameters"] = parameters(endpoint.question)
+        operation["parameters"] = parameters(endpoint.request_model)
     else:
         schema = schemas[endpoint.name, "validation"]
         operation["requestBody"] = {"required": True, "content": {"application/json": {"schema": schema}}}
     return operation
 
 
-def parameters(question: type[ask.Question]) -> list[dict[str, Any]]:
+def parameters(request_model: type[ask.RequestModel]) -> list[dict[str, Any]]:
     """The parts of a question as parameters of a path."""
-    schema = question.model_json_schema(ref_template=_REFS)
+    schema = request_model.model_json_schema(ref_template=_REFS)
     required = schema.get("required", [])
     return [_parameter(name, dict(part), name in required) for name, part in schema.get("properties", {}).items()]
 
@@ -125,11 +125,11 @@ def _stream() -> dict[str, Any]:
         "operationId": "get_stream",
         "summary": "Server-sent events, one for each change of an instance; without an id, one for changes of any.",
         "parameters": [
-            *parameters(ask.Watched),
+            *parameters(ask.WatchParams),
             {"name": "Last-Event-ID", "in": "header", "required": False, "schema": {"type": "string"}},
         ],
         "responses": {
-            "200": {"description": "The stream.", "content": {"text/event-stream": {"schema": _TOLD}}},
+            "200": {"description": "The stream.", "content": {"text/event-stream": {"schema": _EVENT_SCHEMA}}},
             **_refusals((*_OF_ALL, 404)),
         },
     }

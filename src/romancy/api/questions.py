@@ -7,14 +7,14 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from pydantic.config import JsonDict
 
-from romancy.manage.records import Deed
+from romancy.manage.records import ActionKind
 
 _MAX_ID = 1024
 _MAX_SEQ = 2**63 - 1
 _MAX_GENERATION = 2**31 - 1
 
 
-def _storable(text: str) -> str:
+def _check_storable(text: str) -> str:
     if "\0" in text:
         raise ValueError("it holds a NUL character")
     try:
@@ -24,33 +24,33 @@ def _storable(text: str) -> str:
     return text
 
 
-def _short(text: str) -> str:
+def _check_length(text: str) -> str:
     if len(text.encode()) > _MAX_ID:
         raise ValueError(f"it is longer than {_MAX_ID} bytes")
     return text
 
 
 _WITHOUT_NUL: JsonDict = {"pattern": r"^[^\x00]*$"}
-Text = Annotated[str, AfterValidator(_storable), Field(max_length=4096, json_schema_extra=_WITHOUT_NUL)]
+Text = Annotated[str, AfterValidator(_check_storable), Field(max_length=4096, json_schema_extra=_WITHOUT_NUL)]
 Name = Annotated[
     str,
-    AfterValidator(_storable),
-    AfterValidator(_short),
+    AfterValidator(_check_storable),
+    AfterValidator(_check_length),
     Field(min_length=1, max_length=_MAX_ID, json_schema_extra=_WITHOUT_NUL),
 ]
-Position = Annotated[str, AfterValidator(_storable), Field(max_length=_MAX_ID, json_schema_extra=_WITHOUT_NUL)]
+Position = Annotated[str, AfterValidator(_check_storable), Field(max_length=_MAX_ID, json_schema_extra=_WITHOUT_NUL)]
 Generation = Annotated[int, Field(ge=1, le=_MAX_GENERATION)]
 Seq = Annotated[int, Field(ge=0, le=_MAX_SEQ)]
 Limit = Annotated[int, Field(ge=1, le=200)]
 
 
-class Question(BaseModel):
+class RequestModel(BaseModel):
     """A question without parts, and the ground of all others."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class Doing(Question):
+class RequestBody(RequestModel):
     """The ground of bodies: JSON has types, so nothing is guessed."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
@@ -59,7 +59,7 @@ class Doing(Question):
 # --- looking
 
 
-class Instances(Question):
+class ListInstancesParams(RequestModel):
     """Which instances."""
 
     filter: Text = Field("", description="A filter line, for example `status:failed workflow:checkout`.")
@@ -67,51 +67,51 @@ class Instances(Question):
     page_token: Text | None = Field(None, description="`next_page_token` of the page before.")
 
 
-class OneInstance(Question):
+class InstanceParams(RequestModel):
     """Which instance."""
 
     id: Name = Field(description="The id of the instance.")
 
 
-class OneGeneration(OneInstance):
+class GenerationParams(InstanceParams):
     """Which instance, and which of its generations."""
 
     generation: Generation | None = Field(None, description="An earlier generation; without it the one it is in.")
 
 
-class History(OneGeneration):
+class HistoryParams(GenerationParams):
     """Which part of a history."""
 
     after: Seq = Field(0, description="Entries behind this `seq`.")
     limit: Annotated[int, Field(ge=1, le=1000)] = 200
 
 
-class OneWait(OneInstance):
+class WaitParams(InstanceParams):
     """Which wait of an instance."""
 
     op: Name = Field(description="The operation that waits: `activity_id` of `waiting_for`.")
 
 
-class OneName(Question):
+class NameParams(RequestModel):
     """Which workflow, channel or group."""
 
     name: Name
 
 
-class Names(Question):
+class ListNamesParams(RequestModel):
     """Which names."""
 
     after: Position = Field("", description="Names behind this one: `next_after` of the page before.")
     limit: Limit = 50
 
 
-class NamesIn(Names):
+class ListMembersParams(ListNamesParams):
     """Who, of a channel or group."""
 
     name: Name
 
 
-class Outbox(Question):
+class OutboxParams(RequestModel):
     """Which events of the outbox."""
 
     dead: bool | None = Field(None, description="Only those that were given up, or only the others.")
@@ -119,21 +119,21 @@ class Outbox(Question):
     limit: Limit = 50
 
 
-class OneBatch(Question):
+class BulkActionParams(RequestModel):
     """Which batch."""
 
     id: Name
 
 
-class Audit(Question):
-    """What of the record of deeds."""
+class AuditParams(RequestModel):
+    """What of the record of actions."""
 
     id: Name | None = Field(None, description="Only what was done to this instance.")
     before: Seq | None = Field(None, description="Lines before this number: `next_before` of the page before.")
     limit: Limit = 50
 
 
-class Watched(Question):
+class WatchParams(RequestModel):
     """What to watch."""
 
     id: Name | None = Field(None, description="One instance; without it, all.")
@@ -142,7 +142,7 @@ class Watched(Question):
 # --- doing
 
 
-class Start(Doing):
+class StartWorkflow(RequestBody):
     """Which workflow to start, with what."""
 
     workflow: Name
@@ -150,7 +150,7 @@ class Start(Doing):
     instance_id: Name | None = None
 
 
-class Event(Doing):
+class SubmitEvent(RequestBody):
     """What to send."""
 
     type: Name
@@ -160,7 +160,7 @@ class Event(Doing):
     to: Name | None = Field(None, description="The only instance that may get it.")
 
 
-class Message(Doing):
+class SubmitMessage(RequestBody):
     """What to publish."""
 
     channel: Name
@@ -168,42 +168,42 @@ class Message(Doing):
     to: Name | None = Field(None, description="The only instance that gets it.")
 
 
-class Considered(Doing):
+class PreviewAction(RequestBody):
     """What would be done to which instance."""
 
-    deed: Deed = Field(strict=False)
+    action: ActionKind = Field(strict=False)
     id: Name
 
 
-class ToBeDone(Doing):
+class ApplyAction(RequestBody):
     """What to do to which instances."""
 
-    deed: Deed = Field(strict=False)
+    action: ActionKind = Field(strict=False)
     ids: Annotated[list[Name], Field(min_length=1, max_length=1000)]
     reason: Text | None = None
 
 
-class NewBatch(Doing):
+class StartBulkAction(RequestBody):
     """What to do to all instances that a filter finds."""
 
-    deed: Deed = Field(strict=False)
+    action: ActionKind = Field(strict=False)
     filter: Text
     reason: Text | None = None
 
 
-class ThatBatch(Doing):
+class AbortBulkAction(RequestBody):
     """Which batch."""
 
     id: Name
 
 
-class Requeue(Doing):
+class RequeueOutbox(RequestBody):
     """Which dead letters to send again."""
 
     ids: Annotated[list[Seq], Field(min_length=1, max_length=1000)] | None = Field(None, description="Without it, all.")
 
 
-class Prune(Doing):
+class PruneInstances(RequestBody):
     """What to delete."""
 
     older_than: Annotated[float, Field(ge=0, le=1e10, allow_inf_nan=False)] = Field(

@@ -16,7 +16,7 @@ from starlette.routing import BaseRoute, Route
 
 from romancy.api import questions as ask
 from romancy.api.openapi import document
-from romancy.api.stream import stream
+from romancy.api.stream import open_stream
 from romancy.api.table import BASE, ENDPOINTS, Endpoint
 from romancy.api.watch import Watcher
 from romancy.auth import Caller
@@ -38,7 +38,7 @@ from romancy.ingress.problems import ForbiddenError, MalformedRequestError, Unau
 from romancy.ingress.types import HTTPSettings
 from romancy.manage.port import Manager
 
-Q = TypeVar("Q", bound=ask.Question)
+Q = TypeVar("Q", bound=ask.RequestModel)
 
 # The first that fits; others, such as StoreError, are answered 503 by whoever stands before us.
 _STATUSES: tuple[tuple[type[RomancyError], int], ...] = (
@@ -66,26 +66,26 @@ def routes(manager: Manager, *, settings: HTTPSettings | None = None, watcher: W
 
 
 async def _answer(manager: Manager, bodies: Bodies, endpoint: Endpoint[Any], request: Request) -> Response:
-    caller = _caller(request, endpoint.need)
+    caller = _require_caller(request, endpoint.need)
     try:
         if endpoint.method == "GET":
-            asked = _validated(endpoint.question, _parameters(request))
-            answer = await endpoint.call(manager, asked, caller.name)
+            asked = _validated(endpoint.request_model, _parameters(request))
+            answer = await endpoint.handler(manager, asked, caller.name)
         else:
             _check_type(request)
             async with bodies.read(request.headers, request.receive) as body:
                 given = await asyncio.to_thread(_object, body) if len(body) > IN_A_THREAD else _object(body)
-                asked = _validated(endpoint.question, given)
-                answer = await endpoint.call(manager, asked, caller.name)
+                asked = _validated(endpoint.request_model, given)
+                answer = await endpoint.handler(manager, asked, caller.name)
     except RomancyError as error:
         return _refusal(error)
-    except _Wrong as error:
+    except _InvalidRequestError as error:
         return problem(400, MalformedRequestError.__name__, str(error), fields=error.fields)
     return json_response(answer)
 
 
 async def _document(request: Request) -> Response:
-    _caller(request, Need.READ)
+    _require_caller(request, Need.READ)
     return Response(_document_text(), headers=JSON_HEADERS, media_type="application/json")
 
 
@@ -96,13 +96,13 @@ def _document_text() -> bytes:
 
 
 async def _stream(watcher: Watcher, request: Request) -> Response:
-    _caller(request, Need.READ)
+    _require_caller(request, Need.READ)
     try:
-        asked = _validated(ask.Watched, _parameters(request))
-        return await stream(watcher, asked.id, request)
+        asked = _validated(ask.WatchParams, _parameters(request))
+        return await open_stream(watcher, asked.id, request)
     except WorkflowNotFoundError as error:
         return _refusal(error)
-    except _Wrong as error:
+    except _InvalidRequestError as error:
         return problem(400, MalformedRequestError.__name__, str(error), fields=error.fields)
 
 
@@ -112,7 +112,7 @@ def json_response(value: Any) -> Response:
     return Response(text, headers=JSON_HEADERS, media_type="application/json")
 
 
-def _caller(request: Request, need: Need) -> Caller:
+def _require_caller(request: Request, need: Need) -> Caller:
     """Who calls. The door has let them in; without a door nobody gets in."""
     caller = request.scope.get(CALLER)
     if not isinstance(caller, Caller):
@@ -125,7 +125,7 @@ def _caller(request: Request, need: Need) -> Caller:
 # --- questions
 
 
-class _Wrong(Exception):
+class _InvalidRequestError(Exception):
     """A question that cannot be understood, and what is wrong with which part."""
 
     def __init__(self, message: str, fields: Mapping[str, str]) -> None:
@@ -138,7 +138,9 @@ def _parameters(request: Request) -> dict[str, str]:
     found = dict(pairs)
     if len(found) < len(pairs):
         twice, _ = Counter(name for name, _ in pairs).most_common(1)[0]
-        raise _Wrong(f"The parameter {twice[:100]!a} stands there twice.", {twice[:100]: "it stands there twice"})
+        raise _InvalidRequestError(
+            f"The parameter {twice[:100]!a} stands there twice.", {twice[:100]: "it stands there twice"}
+        )
     return found
 
 
@@ -161,17 +163,17 @@ def _object(body: bytes) -> dict[str, Any]:
     return value
 
 
-def _validated(question: type[Q], given: dict[str, Any]) -> Q:
+def _validated(request_model: type[Q], given: dict[str, Any]) -> Q:
     try:
-        return question.model_validate(given)
+        return request_model.model_validate(given)
     except ValidationError as error:
         details = error.errors(include_url=False, include_context=False, include_input=False)[:_MOST_FIELDS]
-        fields = {_place(one): one["msg"].removeprefix("Value error, ") for one in details}
+        fields = {_field_path(one): one["msg"].removeprefix("Value error, ") for one in details}
         told = "; ".join(f"{place}: {says}" for place, says in fields.items())
-        raise _Wrong(f"The question cannot be understood: {told}.", fields) from error
+        raise _InvalidRequestError(f"The question cannot be understood: {told}.", fields) from error
 
 
-def _place(detail: ErrorDetails) -> str:
+def _field_path(detail: ErrorDetails) -> str:
     return ".".join(str(part)[:100] for part in detail["loc"])
 
 

@@ -5,60 +5,60 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from romancy.manage.records import Batch, Done, Finding, WorkerSummary, WorkflowSummary
+from romancy.manage.records import ActionResult, BulkAction, Finding, WorkerSummary, WorkflowSummary
 
 
 @dataclass(frozen=True, slots=True)
-class Workflows:
+class WorkflowsResponse:
     """Workflows."""
 
     items: list[WorkflowSummary]
 
 
 @dataclass(frozen=True, slots=True)
-class Workers:
+class WorkersResponse:
     """Worker processes."""
 
     items: list[WorkerSummary]
 
 
 @dataclass(frozen=True, slots=True)
-class Batches:
+class BulkActionsResponse:
     """Batches, newest first."""
 
-    items: list[Batch]
+    items: list[BulkAction]
 
 
 @dataclass(frozen=True, slots=True)
-class Findings:
+class FindingsResponse:
     """What the doctor found."""
 
     items: list[Finding]
 
 
 @dataclass(frozen=True, slots=True)
-class Deeds:
-    """What became of a deed, for each instance in the order of the question."""
+class ActionsResponse:
+    """What became of an action, for each instance in the order of the question."""
 
-    items: list[Done]
+    items: list[ActionResult]
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class SourceResponse:
     """The source of a workflow, if it is known."""
 
     source: str | None
 
 
 @dataclass(frozen=True, slots=True)
-class Schema:
+class SchemaResponse:
     """A JSON Schema, if it is known."""
 
     schema: dict[str, Any] | None
 
 
 @dataclass(frozen=True, slots=True)
-class Counted:
+class CountResponse:
     """How many were changed."""
 
     count: int

@@ -22,23 +22,23 @@ from romancy.api.watch import Watch, Watcher
 from romancy.errors import WorkflowNotFoundError
 from romancy.ingress.headers import JSON_HEADERS
 from romancy.ingress.types import Receive, Scope, Send
-from romancy.model.instance import Standing
+from romancy.model.instance import InstanceProgress
 
 CONTENT_TYPE = "text/event-stream"
 _HEADERS = {**JSON_HEADERS, "X-Accel-Buffering": "no"}
 _PING = b": still here\n\n"
 
 
-async def stream(watcher: Watcher, instance_id: str | None, request: Request) -> Response:
+async def open_stream(watcher: Watcher, instance_id: str | None, request: Request) -> Response:
     """Begin a stream. Raises `WorkflowNotFoundError`, and `UnavailableError` if there are too many."""
     watch = await watcher.open(instance_id)
     if watch is None:
         raise WorkflowNotFoundError(f"There is no instance {instance_id!r} in this database.")
     seen = request.headers.get("last-event-id", "")
-    return Stream(watcher, watch, seen)
+    return EventStream(watcher, watch, seen)
 
 
-class Stream(Response):
+class EventStream(Response):
     """One stream, from its head to its end."""
 
     def __init__(self, watcher: Watcher, watch: Watch, seen: str) -> None:
@@ -46,48 +46,48 @@ class Stream(Response):
         del self.headers["content-length"]
         self._watcher = watcher
         self._watch = watch
-        self._seen = seen
-        self._pace = watcher.pace
+        self._last_event_id = seen
+        self._settings = watcher.settings
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """As ASGI calls it."""
-        gone = asyncio.ensure_future(_until_gone(receive))
+        gone = asyncio.ensure_future(_wait_for_disconnect(receive))
         try:
             await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
             if scope["method"] != "HEAD":
-                await self._live(gone, send)
+                await self._send_changes(gone, send)
             if not gone.done():
                 await send({"type": "http.response.body", "body": b"", "more_body": False})
         finally:
             gone.cancel()
             self._watcher.close(self._watch)
 
-    async def _live(self, gone: asyncio.Future[None], send: Send) -> None:
+    async def _send_changes(self, gone: asyncio.Future[None], send: Send) -> None:
         # Also the end of one whose client reads nothing: then `send` would wait for ever.
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(self._pace.life):
-                await _say(send, f"retry: {self._pace.again}\n\n".encode())
-                standing = self._watch.standing
-                if standing is not None and _id(standing) != self._seen:
-                    await _say(send, event(self._watch))
-                while (told := await self._next(gone)) is not None:
-                    await _say(send, told)
+            async with asyncio.timeout(self._settings.max_duration):
+                await _send_chunk(send, f"retry: {self._settings.reconnect_ms}\n\n".encode())
+                standing = self._watch.progress
+                if standing is not None and _event_id(standing) != self._last_event_id:
+                    await _send_chunk(send, format_event(self._watch))
+                while (told := await self._next_chunk(gone)) is not None:
+                    await _send_chunk(send, told)
 
-    async def _next(self, gone: asyncio.Future[None]) -> bytes | None:
+    async def _next_chunk(self, gone: asyncio.Future[None]) -> bytes | None:
         """What to say next; None: nothing more."""
-        news = asyncio.ensure_future(self._watch.news())
+        news = asyncio.ensure_future(self._watch.wait_for_change())
         try:
-            await asyncio.wait({gone, news}, timeout=self._pace.ping, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({gone, news}, timeout=self._settings.ping_interval, return_when=asyncio.FIRST_COMPLETED)
         finally:
             heard = not news.cancel()
-        if gone.done() or self._watch.over:
+        if gone.done() or self._watch.is_over:
             return None
-        return event(self._watch) if heard else _PING
+        return format_event(self._watch) if heard else _PING
 
 
-def event(watch: Watch) -> bytes:
+def format_event(watch: Watch) -> bytes:
     """What is told."""
-    standing = watch.standing
+    standing = watch.progress
     if standing is None:
         return b"event: changed\ndata: {}\n\n"
     data: dict[str, Any] = {
@@ -96,17 +96,17 @@ def event(watch: Watch) -> bytes:
         "seq": standing.seq,
         "status": standing.status.value,
     }
-    return b"id: %s\nevent: changed\ndata: %s\n\n" % (_id(standing).encode(), to_json(data))
+    return b"id: %s\nevent: changed\ndata: %s\n\n" % (_event_id(standing).encode(), to_json(data))
 
 
-def _id(standing: Standing) -> str:
-    return f"{standing.generation}:{standing.seq}:{standing.status.value}"
+def _event_id(progress: InstanceProgress) -> str:
+    return f"{progress.generation}:{progress.seq}:{progress.status.value}"
 
 
-async def _say(send: Send, text: bytes) -> None:
+async def _send_chunk(send: Send, text: bytes) -> None:
     await send({"type": "http.response.body", "body": text, "more_body": True})
 
 
-async def _until_gone(receive: Receive) -> None:
+async def _wait_for_disconnect(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass

@@ -14,7 +14,7 @@ from romancy.manage.port import Manager
 
 BASE = "/api/v1"
 
-Q = TypeVar("Q", bound=ask.Question)
+Q = TypeVar("Q", bound=ask.RequestModel)
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,12 +24,12 @@ class Endpoint(Generic[Q]):
     method: str
     path: str
     """Below `BASE`."""
-    says: str
+    summary: str
     """What it is for, in a sentence."""
-    question: type[Q]
-    answer: Any
+    request_model: type[Q]
+    response_type: Any
     """The type of the answer."""
-    call: Callable[[Manager, Q, str], Awaitable[Any]]
+    handler: Callable[[Manager, Q, str], Awaitable[Any]]
     """Gets the manager, the question, and who asks."""
     need: Need
     refusals: tuple[int, ...] = ()
@@ -42,29 +42,38 @@ class Endpoint(Generic[Q]):
         return f"{'get' if self.method == 'GET' else 'post'}_{words}"
 
 
-def look(
+def get_endpoint(
     path: str,
-    says: str,
-    question: type[Q],
-    answer: Any,
-    call: Callable[[Manager, Q], Awaitable[Any]],
+    summary: str,
+    request_model: type[Q],
+    response_type: Any,
+    handler: Callable[[Manager, Q], Awaitable[Any]],
     *refusals: int,
 ) -> Endpoint[Q]:
     """A path that changes nothing."""
-    return Endpoint("GET", path, says, question, answer, lambda manager, asked, _: call(manager, asked), Need.READ, refusals)
+    return Endpoint(
+        "GET",
+        path,
+        summary,
+        request_model,
+        response_type,
+        lambda manager, asked, _: handler(manager, asked),
+        Need.READ,
+        refusals,
+    )
 
 
-def do(
+def post_endpoint(
     path: str,
-    says: str,
-    question: type[Q],
-    answer: Any,
-    call: Callable[[Manager, Q, str], Awaitable[Any]],
+    summary: str,
+    request_model: type[Q],
+    response_type: Any,
+    handler: Callable[[Manager, Q, str], Awaitable[Any]],
     *refusals: int,
     need: Need = Need.ADMIN,
 ) -> Endpoint[Q]:
     """A path that changes something."""
-    return Endpoint("POST", path, says, question, answer, call, need, refusals)
+    return Endpoint("POST", path, summary, request_model, response_type, handler, need, refusals)
 
 
 def needs() -> Needs:
@@ -79,164 +88,186 @@ def needs() -> Needs:
 # --- answers that need a shape
 
 
-async def _workflows(manager: Manager, _: ask.Question) -> shapes.Workflows:
-    return shapes.Workflows(await manager.list_workflows())
+async def _workflows(manager: Manager, _: ask.RequestModel) -> shapes.WorkflowsResponse:
+    return shapes.WorkflowsResponse(await manager.list_workflows())
 
 
-async def _workers(manager: Manager, _: ask.Question) -> shapes.Workers:
-    return shapes.Workers(await manager.list_workers())
+async def _workers(manager: Manager, _: ask.RequestModel) -> shapes.WorkersResponse:
+    return shapes.WorkersResponse(await manager.list_workers())
 
 
-async def _batches(manager: Manager, _: ask.Question) -> shapes.Batches:
-    return shapes.Batches(await manager.list_batches())
+async def _batches(manager: Manager, _: ask.RequestModel) -> shapes.BulkActionsResponse:
+    return shapes.BulkActionsResponse(await manager.list_bulk_actions())
 
 
-async def _doctor(manager: Manager, _: ask.Question) -> shapes.Findings:
-    return shapes.Findings(await manager.doctor())
+async def _doctor(manager: Manager, _: ask.RequestModel) -> shapes.FindingsResponse:
+    return shapes.FindingsResponse(await manager.doctor())
 
 
-async def _source(manager: Manager, asked: ask.OneInstance) -> shapes.Source:
-    return shapes.Source(await manager.get_source(asked.id))
+async def _source(manager: Manager, params: ask.InstanceParams) -> shapes.SourceResponse:
+    return shapes.SourceResponse(await manager.get_source(params.id))
 
 
-async def _schema(manager: Manager, asked: ask.OneName) -> shapes.Schema:
-    return shapes.Schema(await manager.get_schema(asked.name))
+async def _schema(manager: Manager, params: ask.NameParams) -> shapes.SchemaResponse:
+    return shapes.SchemaResponse(await manager.get_schema(params.name))
 
 
-async def _event_schema(manager: Manager, asked: ask.OneWait) -> shapes.Schema:
-    return shapes.Schema(await manager.get_event_schema(asked.id, asked.op))
+async def _event_schema(manager: Manager, params: ask.WaitParams) -> shapes.SchemaResponse:
+    return shapes.SchemaResponse(await manager.get_event_schema(params.id, params.op))
 
 
-async def _do(manager: Manager, asked: ask.ToBeDone, actor: str) -> shapes.Deeds:
-    return shapes.Deeds(await manager.do(asked.deed, asked.ids, reason=asked.reason, actor=actor))
+async def _apply(manager: Manager, body: ask.ApplyAction, actor: str) -> shapes.ActionsResponse:
+    return shapes.ActionsResponse(await manager.apply(body.action, body.ids, reason=body.reason, actor=actor))
 
 
-async def _requeue(manager: Manager, asked: ask.Requeue, actor: str) -> shapes.Counted:
-    return shapes.Counted(await manager.requeue_outbox(asked.ids, actor=actor))
+async def _requeue(manager: Manager, body: ask.RequeueOutbox, actor: str) -> shapes.CountResponse:
+    return shapes.CountResponse(await manager.requeue_outbox(body.ids, actor=actor))
 
 
-async def _prune(manager: Manager, asked: ask.Prune, actor: str) -> shapes.Counted:
-    return shapes.Counted(await manager.prune(older_than=asked.older_than, actor=actor))
+async def _prune(manager: Manager, body: ask.PruneInstances, actor: str) -> shapes.CountResponse:
+    return shapes.CountResponse(await manager.prune(older_than=body.older_than, actor=actor))
 
 
 ENDPOINTS: tuple[Endpoint[Any], ...] = (
-    look(
+    get_endpoint(
         "/overview",
         "What needs attention, and how things go.",
-        ask.Question,
+        ask.RequestModel,
         records.Overview,
         lambda manager, _: manager.overview(),
     ),
-    look(
+    get_endpoint(
         "/instances",
         "Instances that fit a filter, newest first.",
-        ask.Instances,
+        ask.ListInstancesParams,
         records.InstancePage,
         lambda manager, q: manager.list_instances(q.filter, limit=q.limit, page_token=q.page_token),
     ),
-    look(
+    get_endpoint(
         "/instance",
         "One instance.",
-        ask.OneGeneration,
+        ask.GenerationParams,
         records.InstanceDetail,
         lambda manager, q: manager.get_instance(q.id, generation=q.generation),
         404,
     ),
-    look(
+    get_endpoint(
         "/instance/history",
         "What happened in an instance, in order.",
-        ask.History,
+        ask.HistoryParams,
         records.HistoryPage,
         lambda manager, q: manager.get_history(q.id, generation=q.generation, after=q.after, limit=q.limit),
         404,
     ),
-    look(
+    get_endpoint(
         "/instance/timeline",
         "What happened in an instance, as stretches of time.",
-        ask.OneGeneration,
+        ask.GenerationParams,
         records.Timeline,
         lambda manager, q: manager.get_timeline(q.id, generation=q.generation),
         404,
     ),
-    look(
+    get_endpoint(
         "/instance/explain",
         "Why an instance stands where it stands, and what will move it.",
-        ask.OneInstance,
+        ask.InstanceParams,
         records.Explanation,
         lambda manager, q: manager.explain(q.id),
         404,
     ),
-    look("/instance/source", "The source of its workflow, as it ran it.", ask.OneInstance, shapes.Source, _source, 404),
-    look(
+    get_endpoint(
+        "/instance/source",
+        "The source of its workflow, as it ran it.",
+        ask.InstanceParams,
+        shapes.SourceResponse,
+        _source,
+        404,
+    ),
+    get_endpoint(
         "/instance/event-schema",
         "The JSON Schema of the data that a wait expects.",
-        ask.OneWait,
-        shapes.Schema,
+        ask.WaitParams,
+        shapes.SchemaResponse,
         _event_schema,
         404,
     ),
-    look("/workflows", "Workflows, and how they fare.", ask.Question, shapes.Workflows, _workflows),
-    look("/workflow/schema", "The JSON Schema of a workflow's input.", ask.OneName, shapes.Schema, _schema, 404),
-    look("/workers", "Worker processes.", ask.Question, shapes.Workers, _workers),
-    look(
+    get_endpoint("/workflows", "Workflows, and how they fare.", ask.RequestModel, shapes.WorkflowsResponse, _workflows),
+    get_endpoint(
+        "/workflow/schema", "The JSON Schema of a workflow's input.", ask.NameParams, shapes.SchemaResponse, _schema, 404
+    ),
+    get_endpoint("/workers", "Worker processes.", ask.RequestModel, shapes.WorkersResponse, _workers),
+    get_endpoint(
         "/channels",
         "Channels by name.",
-        ask.Names,
+        ask.ListNamesParams,
         records.ChannelPage,
         lambda manager, q: manager.list_channels(after=q.after, limit=q.limit),
     ),
-    look(
+    get_endpoint(
         "/channel/subscribers",
         "Who has subscribed to a channel.",
-        ask.NamesIn,
+        ask.ListMembersParams,
         records.SubscriberPage,
         lambda manager, q: manager.list_subscribers(q.name, after=q.after, limit=q.limit),
     ),
-    look(
+    get_endpoint(
         "/groups",
         "Groups by name.",
-        ask.Names,
+        ask.ListNamesParams,
         records.GroupPage,
         lambda manager, q: manager.list_groups(after=q.after, limit=q.limit),
     ),
-    look(
+    get_endpoint(
         "/group/members",
         "Who is in a group.",
-        ask.NamesIn,
+        ask.ListMembersParams,
         records.MemberPage,
         lambda manager, q: manager.list_members(q.name, after=q.after, limit=q.limit),
     ),
-    look(
+    get_endpoint(
         "/outbox",
         "Events on their way to brokers, and those given up.",
-        ask.Outbox,
+        ask.OutboxParams,
         records.OutboxPage,
         lambda manager, q: manager.list_outbox(dead=q.dead, after=q.after, limit=q.limit),
     ),
-    look("/batches", "The last batches, newest first.", ask.Question, shapes.Batches, _batches),
-    look("/batch", "One batch.", ask.OneBatch, records.Batch, lambda manager, q: manager.get_batch(q.id), 404),
-    look(
+    get_endpoint("/batches", "The last batches, newest first.", ask.RequestModel, shapes.BulkActionsResponse, _batches),
+    get_endpoint(
+        "/batch",
+        "One batch.",
+        ask.BulkActionParams,
+        records.BulkAction,
+        lambda manager, q: manager.get_bulk_action(q.id),
+        404,
+    ),
+    get_endpoint(
         "/audit",
         "Who did what, newest first.",
-        ask.Audit,
+        ask.AuditParams,
         records.AuditPage,
         lambda manager, q: manager.list_audit(instance_id=q.id, before=q.before, limit=q.limit),
     ),
-    look("/doctor", "Everything that can be checked, and what to do about it.", ask.Question, shapes.Findings, _doctor),
-    do(
+    get_endpoint(
+        "/doctor",
+        "Everything that can be checked, and what to do about it.",
+        ask.RequestModel,
+        shapes.FindingsResponse,
+        _doctor,
+    ),
+    post_endpoint(
         "/workflows/start",
         "Start a workflow.",
-        ask.Start,
-        records.Started,
+        ask.StartWorkflow,
+        records.StartResult,
         lambda manager, q, actor: manager.start(q.workflow, q.input, instance_id=q.instance_id, actor=actor),
         404,
         409,
     ),
-    do(
+    post_endpoint(
         "/events",
         "Send an event, to one instance or to all that wait for it.",
-        ask.Event,
-        records.Sent,
+        ask.SubmitEvent,
+        records.SendResult,
         lambda manager, q, actor: manager.send_event(
             q.type, q.data, source=q.source, subject=q.subject, to=q.to, actor=actor
         ),
@@ -244,43 +275,45 @@ ENDPOINTS: tuple[Endpoint[Any], ...] = (
         409,
         need=Need.EVENTS,
     ),
-    do(
+    post_endpoint(
         "/messages",
         "Publish a message, or send it to one instance.",
-        ask.Message,
-        records.Sent,
+        ask.SubmitMessage,
+        records.SendResult,
         lambda manager, q, actor: manager.publish(q.channel, q.data, to=q.to, actor=actor),
         404,
         409,
     ),
-    do(
+    post_endpoint(
         "/preview",
-        "What a deed would do. Changes nothing.",
-        ask.Considered,
+        "What an action would do. Changes nothing.",
+        ask.PreviewAction,
         records.Preview,
-        lambda manager, q, _: manager.preview(q.deed, q.id),
+        lambda manager, q, _: manager.preview(q.action, q.id),
         404,
         409,
         need=Need.READ,
     ),
-    do("/instances/do", "Do something to instances, each by itself.", ask.ToBeDone, shapes.Deeds, _do),
-    do(
+    post_endpoint(
+        "/instances/do", "Do something to instances, each by itself.", ask.ApplyAction, shapes.ActionsResponse, _apply
+    ),
+    post_endpoint(
         "/batches/start",
         "Do something to all instances that fit a filter; it goes on when you leave.",
-        ask.NewBatch,
-        records.Batch,
-        lambda manager, q, actor: manager.start_batch(q.deed, q.filter, reason=q.reason, actor=actor),
+        ask.StartBulkAction,
+        records.BulkAction,
+        lambda manager, q, actor: manager.start_bulk_action(q.action, q.filter, reason=q.reason, actor=actor),
         409,
     ),
-    do(
+    post_endpoint(
         "/batches/abort",
         "Stop a batch; what is done is done.",
-        ask.ThatBatch,
-        records.Batch,
-        lambda manager, q, actor: manager.abort_batch(q.id, actor=actor),
+        ask.AbortBulkAction,
+        records.BulkAction,
+        lambda manager, q, actor: manager.abort_bulk_action(q.id, actor=actor),
         404,
         409,
     ),
-    do("/outbox/requeue", "Let dead letters be sent again.", ask.Requeue, shapes.Counted, _requeue),
-    do("/prune", "Delete instances that have ended.", ask.Prune, shapes.Counted, _prune),
+    post_endpoint("/outbox/requeue", "Let dead letters be sent again.", ask.RequeueOutbox, shapes.CountResponse, _requeue),
+    post_endpoint("/prune", "Delete instances that have ended.", ask.PruneInstances, shapes.CountResponse, _prune),
 )

@@ -30,7 +30,7 @@ _ACTIVITY = Kind.ACTIVITY  # to look it up each time takes as long as a call (be
 
 
 @dataclass(frozen=True, slots=True)
-class ActivityOptions:
+class AttemptOptions:
     """How the attempts of an activity are made; times in microseconds."""
 
     activity_id: str | None = None
@@ -49,7 +49,7 @@ class ActivityOptions:
 class Compensation:
     """What undoes an activity: its function, how to call it, and how to try again."""
 
-    def __init__(self, fn: Callable[..., Any], codec: CallCodec, *, wants_result: bool, options: ActivityOptions) -> None:
+    def __init__(self, fn: Callable[..., Any], codec: CallCodec, *, wants_result: bool, options: AttemptOptions) -> None:
         self.fn = fn
         self.codec = codec
         self.wants_result = wants_result
@@ -61,7 +61,7 @@ class Compensation:
 class Activity(Generic[P, R, F_co]):
     """A function whose result is recorded: called in a workflow, it runs once, on any worker."""
 
-    def __init__(self, fn: F_co, name: str, options: ActivityOptions) -> None:
+    def __init__(self, fn: F_co, name: str, options: AttemptOptions) -> None:
         check_context_first(fn, "activity")
         self._fn = fn
         self.name = name
@@ -70,7 +70,7 @@ class Activity(Generic[P, R, F_co]):
         self.codec = CallCodec(fn, what=f"activity {name!r}")
         self.result = result_codec(fn, what=f"result of activity {name!r}")
         check_types(self.codec, self.result)
-        self.undo: Compensation | None = None
+        self.compensation_spec: Compensation | None = None
         self.__doc__ = fn.__doc__
         self.__name__ = getattr(fn, "__name__", name)
         self.__module__ = fn.__module__
@@ -85,7 +85,7 @@ class Activity(Generic[P, R, F_co]):
     @property
     def compensation(self) -> Callable[..., Any] | None:
         """The function that undoes this activity, if it has one."""
-        return self.undo.fn if self.undo is not None else None
+        return self.compensation_spec.fn if self.compensation_spec is not None else None
 
     if TYPE_CHECKING:
         # Declared as a coroutine function so that checkers find a forgotten await; at run time the call returns an
@@ -99,12 +99,12 @@ class Activity(Generic[P, R, F_co]):
         def __call__(self, ctx, /, *args, **kwargs):
             """Run the activity as a part of the workflow."""
             run, fn = run_of(ctx, self._what), self._fn
-            if run.named.setdefault(self.name, fn) is not fn:
-                _check_same(self.name, run.named[self.name], fn)
+            if run.activities_by_name.setdefault(self.name, fn) is not fn:
+                _check_same(self.name, run.activities_by_name[self.name], fn)
             raw = self.codec.encode(args, kwargs)
             digest = self.codec.digest(raw)
-            return run.operation(
-                _ACTIVITY, self.name, self._decode, self.options.activity_id, digest, raw, None, self, self.undo
+            return run.issue_operation(
+                _ACTIVITY, self.name, self._decode, self.options.activity_id, digest, raw, None, self, self.compensation_spec
             )
 
     def with_options(
@@ -124,7 +124,7 @@ class Activity(Generic[P, R, F_co]):
         given = _options(self.name, retry, timeout, heartbeat_timeout, self.options.transactional)
         copy = object.__new__(type(self))
         copy.__dict__.update(self.__dict__)
-        copy.options = ActivityOptions(
+        copy.options = AttemptOptions(
             activity_id=activity_id or self.options.activity_id,
             retry=given.retry or self.options.retry,
             timeout=given.timeout or self.options.timeout,
@@ -141,29 +141,29 @@ class Activity(Generic[P, R, F_co]):
     ) -> Callable[Concatenate[C, R, P], Any]: ...
     def compensate(self, fn: Any, /) -> Any:
         """Name the function that undoes this activity: it takes the same arguments, or the result and the same arguments."""
-        self.undo = compensation_of(fn, self)
+        self.compensation_spec = compensation_of(fn, self)
         return fn
 
     def __repr__(self) -> str:
         return f"<activity {self.name}>"
 
 
-def compensation_of(fn: Any, undone: Activity[..., Any, Any] | None) -> Compensation:
+def compensation_of(fn: Any, target: Activity[..., Any, Any] | None) -> Compensation:
     """What `fn` undoes, checked against the activity it undoes."""
-    options = fn.options if isinstance(fn, Activity) else ActivityOptions()
+    options = fn.options if isinstance(fn, Activity) else AttemptOptions()
     plain: Callable[..., Any] = cast(Any, fn).fn if isinstance(fn, Activity) else fn
     check_context_first(plain, "compensation")
     codec = CallCodec(plain, what=f"compensation {getattr(plain, '__name__', plain)!r}")
-    if undone is None:
+    if target is None:
         return Compensation(plain, codec, wants_result=False, options=options)
-    wants_result = _wants_result(plain, undone)
-    _check_same_types(plain, undone)
+    wants_result = _wants_result(plain, target)
+    _check_same_types(plain, target)
     return Compensation(plain, codec, wants_result=wants_result, options=options)
 
 
 def _check_same(name: str, known: Any, fn: Any) -> None:
     """Two activities of one name would answer for each other when the code changes; one that is made anew is the same."""
-    one, other = _place(known), _place(fn)
+    one, other = _qualified_name(known), _qualified_name(fn)
     if one != other:
         raise ConfigurationError(
             f"Two activities are named {name!r} in one workflow: {one} and {other}. Name one of them otherwise: "
@@ -171,33 +171,33 @@ def _check_same(name: str, known: Any, fn: Any) -> None:
         )
 
 
-def _place(fn: Any) -> str:
+def _qualified_name(fn: Any) -> str:
     return f"{getattr(fn, '__module__', '?')}.{getattr(fn, '__qualname__', fn)}"
 
 
-def _wants_result(fn: Callable[..., Any], undone: Activity[..., Any, Any]) -> bool:
+def _wants_result(fn: Callable[..., Any], target: Activity[..., Any, Any]) -> bool:
     mine = list(inspect.signature(fn).parameters.values())[1:]
-    theirs = list(inspect.signature(undone.fn).parameters.values())[1:]
+    theirs = list(inspect.signature(target.fn).parameters.values())[1:]
     if _accepts(mine, theirs):
         return False
     if mine and mine[0].name == "result" and _accepts(mine[1:], theirs):
         return True
     wanted = ", ".join(str(parameter) for parameter in theirs)
     raise ConfigurationError(
-        f"{_name(fn)}{inspect.signature(fn)} cannot compensate activity {undone.name!r}: it must take the context and the "
+        f"{_name(fn)}{inspect.signature(fn)} cannot compensate activity {target.name!r}: it must take the context and the "
         f"same parameters ({wanted}), or the context, `result` and the same parameters."
     )
 
 
-def _check_same_types(fn: Callable[..., Any], undone: Activity[..., Any, Any]) -> None:
+def _check_same_types(fn: Callable[..., Any], target: Activity[..., Any, Any]) -> None:
     """Refuse a parameter that plainly takes something else than the activity's of that name."""
-    theirs = inspect.signature(undone.fn).parameters
+    theirs = inspect.signature(target.fn).parameters
     for name, parameter in list(inspect.signature(fn).parameters.items())[1:]:
-        mine, other = _class_of(fn, parameter), _class_of(undone.fn, theirs[name]) if name in theirs else None
+        mine, other = _class_of(fn, parameter), _class_of(target.fn, theirs[name]) if name in theirs else None
         if mine is None or other is None or issubclass(other, mine) or issubclass(mine, other):
             continue
         raise ConfigurationError(
-            f"{_name(fn)}{inspect.signature(fn)} cannot compensate activity {undone.name!r}: it gets the activity's "
+            f"{_name(fn)}{inspect.signature(fn)} cannot compensate activity {target.name!r}: it gets the activity's "
             f"arguments, and there {name!r} is of type {other.__name__}, not {mine.__name__}."
         )
 
@@ -219,18 +219,18 @@ def _class_of(fn: Any, parameter: inspect.Parameter) -> type | None:
 
 def _accepts(mine: list[inspect.Parameter], theirs: list[inspect.Parameter]) -> bool:
     """Whatever the activity was called with, the compensation can be called with."""
-    spread = {parameter.kind for parameter in mine}
-    if not _spread(theirs) <= spread:
+    variadic = {parameter.kind for parameter in mine}
+    if not _variadic_kinds(theirs) <= variadic:
         return False
     positional, wanted = _positional(mine), _positional(theirs)
     if [one.name for one in positional[: len(wanted)]] != [one.name for one in wanted[: len(positional)]]:
         return False
-    if len(positional) < len(wanted) and inspect.Parameter.VAR_POSITIONAL not in spread:
+    if len(positional) < len(wanted) and inspect.Parameter.VAR_POSITIONAL not in variadic:
         return False
     named = {one.name: one for one in mine if one.kind is inspect.Parameter.KEYWORD_ONLY}
     for parameter in theirs:
         missing = parameter.kind is inspect.Parameter.KEYWORD_ONLY and named.pop(parameter.name, None) is None
-        if missing and inspect.Parameter.VAR_KEYWORD not in spread:
+        if missing and inspect.Parameter.VAR_KEYWORD not in variadic:
             return False
     left = [*positional[len(wanted) :], *named.values()]
     return all(one.default is not inspect.Parameter.empty for one in left)
@@ -241,7 +241,7 @@ def _positional(parameters: list[inspect.Parameter]) -> list[inspect.Parameter]:
     return [parameter for parameter in parameters if parameter.kind in kinds]
 
 
-def _spread(parameters: list[inspect.Parameter]) -> set[Any]:
+def _variadic_kinds(parameters: list[inspect.Parameter]) -> set[Any]:
     kinds = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
     return {parameter.kind for parameter in parameters if parameter.kind in kinds}
 
@@ -301,7 +301,7 @@ def activity(
         label = _label(name, fn, "activity")
         made: Activity[..., Any] = Activity(fn, label, _options(label, retry, timeout, heartbeat_timeout, transactional))
         if compensation is not None:
-            made.undo = compensation_of(compensation, made)
+            made.compensation_spec = compensation_of(compensation, made)
         return made
 
     return decorate if fn is None else decorate(fn)
@@ -309,14 +309,14 @@ def activity(
 
 def _options(
     name: str, retry: Any, timeout: Duration | None, heartbeat_timeout: Duration | None, transactional: bool
-) -> ActivityOptions:
+) -> AttemptOptions:
     if retry is not None and not isinstance(retry, RetryPolicy):
         raise ConfigurationError(
             f"retry={retry!r} of activity {name!r}: give a RetryPolicy, e.g. RetryPolicy.fixed(3, 1.0)."
         )
     if not isinstance(transactional, bool):
         raise ConfigurationError(f"transactional={transactional!r} of activity {name!r}: give True or False.")
-    return ActivityOptions(
+    return AttemptOptions(
         retry=retry,
         timeout=optional_micros(timeout, f"timeout of activity {name!r}"),
         heartbeat_timeout=optional_micros(heartbeat_timeout, f"heartbeat_timeout of activity {name!r}"),

@@ -10,11 +10,11 @@ from pydantic_core import from_json, to_json
 
 from romancy.authoring.context import ActivityContext, WorkflowContext, run_of
 from romancy.authoring.durations import Duration
-from romancy.authoring.talking import Asked, ask, due_at, nothing, say, say_in_activity, text
+from romancy.authoring.talking import OperationInput, call_store, due_at, emit, emit_in_activity, read_nothing, require_text
 from romancy.core.futures import Operation
 from romancy.errors import ConfigurationError, UnknownChannelModeError
 from romancy.model.history import Kind
-from romancy.model.talk import ChannelMode, Message, Publish, ReceivedMessage, SendTo, Subscribe, Unsubscribe, Wanted
+from romancy.model.talk import ChannelMode, Message, Publish, ReceivedMessage, SendTo, Subscribe, Unsubscribe, WaitSelector
 from romancy.serde.foreign import check_model
 from romancy.serde.talk import external_data, received_message, with_data
 
@@ -31,17 +31,19 @@ def subscribe(ctx: WorkflowContext, channel: str, mode: Mode = "broadcast") -> O
     """
     run = run_of(ctx, "subscribe()")
     channel = channel_name(channel, "subscribe()")
-    wanted = _mode(mode)
-    asked = Asked.of(to_json({"channel": channel, "mode": wanted.value}))
-    return ask(run, Kind.SUBSCRIBE, f"subscribe:{channel}", Subscribe(channel, wanted), asked, nothing)
+    channel_mode = _mode(mode)
+    operation_input = OperationInput.of(to_json({"channel": channel, "mode": channel_mode.value}))
+    return call_store(
+        run, Kind.SUBSCRIBE, f"subscribe:{channel}", Subscribe(channel, channel_mode), operation_input, read_nothing
+    )
 
 
 def unsubscribe(ctx: WorkflowContext, channel: str) -> Operation[None]:
     """Receive no more from a channel; what was not read is gone."""
     run_of(ctx, "unsubscribe()")
     channel = channel_name(channel, "unsubscribe()")
-    asked = Asked.of(to_json({"channel": channel}))
-    return say(ctx, "unsubscribe()", Kind.UNSUBSCRIBE, f"unsubscribe:{channel}", Unsubscribe(channel), asked)
+    operation_input = OperationInput.of(to_json({"channel": channel}))
+    return emit(ctx, "unsubscribe()", Kind.UNSUBSCRIBE, f"unsubscribe:{channel}", Unsubscribe(channel), operation_input)
 
 
 @overload
@@ -68,12 +70,12 @@ def receive(ctx: WorkflowContext, channel: str, *, timeout: Duration | None = No
     channel = channel_name(channel, "receive()")
     what = f"receive({channel!r})"
     check_model(model, what)
-    return ask(
+    return call_store(
         run,
         Kind.MESSAGE,
         f"receive:{channel}",
-        Wanted(channel),
-        Asked.of(to_json({"channel": channel})),
+        WaitSelector(channel),
+        OperationInput.of(to_json({"channel": channel})),
         partial(received_message, model=model),
         due=due_at(run, timeout, what),
     )
@@ -86,9 +88,9 @@ def publish(
 
     `data` is anything that pydantic can write as JSON, or bytes; `metadata` is for the receiver to look at.
     """
-    message, ordered = compose(ctx, channel, data, metadata, "publish()")
-    asked = Asked.of(shown(message), ordered=ordered, data=data, metadata=metadata)
-    return say(ctx, "publish()", Kind.PUBLISH, f"publish:{channel}", Publish(message), asked)
+    message, ordered = compose_message(ctx, channel, data, metadata, "publish()")
+    operation_input = OperationInput.of(describe_message(message), ordered=ordered, data=data, metadata=metadata)
+    return emit(ctx, "publish()", Kind.PUBLISH, f"publish:{channel}", Publish(message), operation_input)
 
 
 def send_to(
@@ -104,13 +106,15 @@ def send_to(
     Raises `WorkflowNotFoundError` for an instance that does not exist, `InvalidWorkflowStateError` for one that has ended
     (in a plain `def` activity, which cannot await it, such a message is dropped).
     """
-    message, ordered = compose(ctx, channel, data, metadata, "send_to()")
-    deed = SendTo(message, text(instance_id, "The instance_id given to send_to()"))
+    message, ordered = compose_message(ctx, channel, data, metadata, "send_to()")
+    command = SendTo(message, require_text(instance_id, "The instance_id given to send_to()"))
     if isinstance(ctx, ActivityContext):
-        return say_in_activity(ctx, deed)
+        return emit_in_activity(ctx, command)
     run = run_of(ctx, "send_to()")
-    asked = Asked.of(shown(message, to=instance_id), ordered=ordered, data=data, metadata=metadata)
-    return ask(run, Kind.SEND_TO, f"send_to:{channel}", deed, asked, nothing)
+    operation_input = OperationInput.of(
+        describe_message(message, to=instance_id), ordered=ordered, data=data, metadata=metadata
+    )
+    return call_store(run, Kind.SEND_TO, f"send_to:{channel}", command, operation_input, read_nothing)
 
 
 # --- messages
@@ -120,25 +124,25 @@ def new_message(
     channel: str, data: Any, *, metadata: Mapping[str, Any] | None = None, sender: str | None = None, what: str = "publish()"
 ) -> Message:
     """A message of what a user has given. Raises `ConfigurationError` or `PayloadError` for what cannot be one."""
-    return _composed(channel, data, metadata, sender, what)[0]
+    return _build_message(channel, data, metadata, sender, what)[0]
 
 
-def compose(ctx: object, channel: str, data: Any, metadata: Any, what: str) -> tuple[Message, bool]:
+def compose_message(ctx: object, channel: str, data: Any, metadata: Any, what: str) -> tuple[Message, bool]:
     """A message of this instance, and whether its bytes are the same whenever it is said."""
     if not isinstance(ctx, ActivityContext):
         run_of(ctx, what)
     sender = cast(WorkflowContext | ActivityContext, ctx).instance_id
-    return _composed(channel, data, metadata, sender or None, what)
+    return _build_message(channel, data, metadata, sender or None, what)
 
 
-def _composed(channel: str, data: Any, metadata: Any, sender: str | None, what: str) -> tuple[Message, bool]:
+def _build_message(channel: str, data: Any, metadata: Any, sender: str | None, what: str) -> tuple[Message, bool]:
     channel = channel_name(channel, what)
     body = external_data(data, f"the data of a message to channel {channel!r}")
     about, ordered = _metadata(metadata, channel)
     return Message("", channel, body.raw, body.binary, about, sender), ordered and body.ordered
 
 
-def shown(message: Message, **address: str) -> bytes:
+def describe_message(message: Message, **address: str) -> bytes:
     """What was said, as JSON."""
     head: dict[str, Any] = {"channel": message.channel, **address}
     if message.metadata != b"{}":
@@ -148,7 +152,7 @@ def shown(message: Message, **address: str) -> bytes:
 
 def channel_name(channel: object, what: str) -> str:
     """The name of a channel, checked."""
-    return text(channel, f"The channel given to {what}")
+    return require_text(channel, f"The channel given to {what}")
 
 
 def _mode(mode: object) -> ChannelMode:

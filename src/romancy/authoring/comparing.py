@@ -23,7 +23,7 @@ class Comparison:
         if entry is None:
             entry = next(one for one in self._history if one.op == issue.op and is_effect(one))
         found = _difference(issue, entry)
-        return None if found is None else found.told(hidden=self._hidden)
+        return None if found is None else found.describe(hidden=self._hidden)
 
 
 def _difference(issue: Issue, entry: Entry) -> Difference | None:
@@ -33,5 +33,5 @@ def _difference(issue: Issue, entry: Entry) -> Difference | None:
     if issue.kind is Kind.ACTIVITY:
         return difference_of_calls(issue.detail.codec, recorded, given)
     if issue.kind is Kind.REGISTRATION:
-        return difference_of_calls(issue.undo.codec, recorded, given)
+        return difference_of_calls(issue.compensation.codec, recorded, given)
     return difference_of_data(recorded, given, issue.values)

@@ -24,6 +24,12 @@ else:
         `fn` takes an activity's context first. Compensations run one after another, the last registered first.
         """
         run = run_of(ctx, "register_compensation()")
-        undo = compensation_of(fn, None)
-        raw = undo.codec.encode(args, kwargs)
-        return run.effect(Kind.REGISTRATION, "register_compensation", digest=undo.codec.digest(raw), input=raw, undo=undo)
+        compensation = compensation_of(fn, None)
+        raw = compensation.codec.encode(args, kwargs)
+        return run.emit_effect(
+            Kind.REGISTRATION,
+            "register_compensation",
+            digest=compensation.codec.digest(raw),
+            input=raw,
+            compensation=compensation,
+        )

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Protocol, final
 from romancy.clock import to_datetime
 from romancy.core.loop import Run
 from romancy.errors import InvalidWorkflowStateError
-from romancy.model.talk import Deed
+from romancy.model.talk import Effect
 
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncSession
@@ -116,19 +116,19 @@ class WorkflowContext(Context):
         return Random(seed)  # noqa: S311 (replays must draw the same)
 
 
-class Heart(Protocol):
+class AttemptLink(Protocol):
     """How an activity's context reaches the worker: what a heartbeat does, and what the last attempt left."""
 
     @property
-    def last(self) -> Any: ...
+    def last_heartbeat(self) -> Any: ...
 
     @property
     def idempotency_key(self) -> str: ...
 
-    def beat(self, details: Any) -> None: ...
+    def heartbeat(self, details: Any) -> None: ...
 
 
-class Own(Protocol):
+class AttemptTransaction(Protocol):
     """An attempt's own transaction."""
 
     @property
@@ -138,7 +138,7 @@ class Own(Protocol):
     def shuts_out_writers(self) -> bool: ...
 
 
-OWN: ContextVar[Own | None] = ContextVar("romancy_own", default=None)
+CURRENT_TRANSACTION: ContextVar[AttemptTransaction | None] = ContextVar("romancy_transaction", default=None)
 """The transaction of the attempt that runs in this context."""
 
 
@@ -156,12 +156,12 @@ class ActivityContext(Context):
         activity_id: str = "",
         attempt: int = 1,
         idempotency_key: str | None = None,
-        heart: Heart | None = None,
-        sender: Callable[[Deed], Awaitable[Any]] | None = None,
+        link: AttemptLink | None = None,
+        sender: Callable[[Effect], Awaitable[Any]] | None = None,
         check_recipient: Callable[[str], Awaitable[None]] | None = None,
-        own: Own | None = None,
+        transaction: AttemptTransaction | None = None,
     ) -> None:
-        self._own = own
+        self._transaction = transaction
         """Its own transaction, if it can have one."""
         self.instance_id = instance_id
         self.workflow_name = workflow_name
@@ -170,19 +170,19 @@ class ActivityContext(Context):
         self.activity_id = activity_id
         self.attempt = attempt
         self._idempotency_key = idempotency_key
-        self._heart = heart
+        self._link = link
         self._sender = sender
         """Sends at once; without it, what is said is a part of the attempt's commit."""
         self._check_recipient = check_recipient
         """Raises if nothing can be sent to an instance."""
-        self._deeds: list[Deed] = []
+        self._effects: list[Effect] = []
         """What was said, in order. Appended to from the activity's thread, if it has one."""
 
     @property
     def idempotency_key(self) -> str:
         """The same for every attempt of this call, also after a crash: by it a service recognises a repetition."""
         if self._idempotency_key is None:  # most activities do not ask for it
-            self._idempotency_key = self._heart.idempotency_key if self._heart is not None else ""
+            self._idempotency_key = self._link.idempotency_key if self._link is not None else ""
         return self._idempotency_key
 
     def heartbeat(self, details: Any = None) -> None:
@@ -191,8 +191,8 @@ class ActivityContext(Context):
         A plain call, from the activity's coroutine or thread. Raises `asyncio.CancelledError` when the attempt was
         cancelled or has timed out, `LeaseLostError` when another worker has taken the instance over.
         """
-        if self._heart is not None:
-            self._heart.beat(details)
+        if self._link is not None:
+            self._link.heartbeat(details)
 
     @property
     def session(self) -> AsyncSession:
@@ -200,17 +200,17 @@ class ActivityContext(Context):
 
         Opened on first use. Needs `romancy[sqlalchemy]`, an `async def`, and `transactional=True`.
         """
-        if self._own is None:
+        if self._transaction is None:
             raise InvalidWorkflowStateError(
                 f"{self.activity_id or 'This activity'} has no session: only an `async def` activity with "
                 "transactional=True has one, and only while a worker runs it."
             )
-        return self._own.session
+        return self._transaction.session
 
     @property
     def last_heartbeat(self) -> Any:
         """The details of the last heartbeat of an earlier attempt, or None."""
-        return self._heart.last if self._heart is not None else None
+        return self._link.last_heartbeat if self._link is not None else None
 
     @property
     def log(self) -> logging.LoggerAdapter[logging.Logger]:

@@ -12,20 +12,20 @@ from pydantic_core import to_json
 
 from romancy.authoring.context import ActivityContext, WorkflowContext, run_of
 from romancy.authoring.durations import Duration
-from romancy.authoring.talking import Asked, ask, due_at, optional_text, say, text, wishes
+from romancy.authoring.talking import OperationInput, call_store, due_at, emit, optional_text, parse_match, require_text
 from romancy.clock import to_datetime
 from romancy.core.futures import Operation
 from romancy.errors import ConfigurationError
 from romancy.model.history import Kind
-from romancy.model.talk import Event, ReceivedEvent, SendEvent, Wanted
+from romancy.model.talk import Event, ReceivedEvent, SendEvent, WaitSelector
 from romancy.serde.foreign import check_model
-from romancy.serde.talk import ATTRIBUTES, BASE64, DATA, Data, external_data, received_event, with_data
+from romancy.serde.talk import ATTRIBUTES, BASE64, DATA, EncodedData, external_data, received_event, with_data
 
 T = TypeVar("T")
 
 _JSON, _OCTETS = "application/json", "application/octet-stream"
 _EXTENSION = re.compile(r"[a-z0-9]+")
-_TAKEN = ATTRIBUTES | {DATA, BASE64}
+_RESERVED = ATTRIBUTES | {DATA, BASE64}
 
 
 @overload
@@ -82,16 +82,16 @@ def wait_event(
     """
     run = run_of(ctx, "wait_event()")
     what = f"wait_event({event_type!r})"
-    wanted = {"type": text(event_type, "The type given to wait_event()")}
+    wanted = {"type": require_text(event_type, "The type given to wait_event()")}
     subject = optional_text(subject, f"The subject of {what}")
-    match_json = None if (wish := wishes(match, what)) is None else to_json(wish)
+    match_json = None if (wish := parse_match(match, what)) is None else to_json(wish)
     check_model(model, what)
-    asked = Asked.of(to_json({**wanted, "subject": subject, "match": wish}))
-    return ask(
+    asked = OperationInput.of(to_json({**wanted, "subject": subject, "match": wish}))
+    return call_store(
         run,
         Kind.EVENT,
         event_type,
-        Wanted(event_type, subject, match_json),
+        WaitSelector(event_type, subject, match_json),
         asked,
         partial(received_event, model=model),
         op_id=optional_text(event_id, f"The event_id of {what}"),
@@ -119,14 +119,14 @@ def send_event(
 
     >>> await send_event(ctx, "order.paid", "/shop", {"order": 42}, subject="42")
     """
-    said = _said(data, f"the data of event {type!r}")
-    event = _composed(type, source, said, subject, event_id, content_type, extensions)
+    payload = _encode_data(data, f"the data of event {type!r}")
+    event = _build_event(type, source, payload, subject, event_id, content_type, extensions)
     name = f"send_event:{type}"
     if not isinstance(ctx, ActivityContext):  # an attempt has no time of its own: it gets that of its commit
         event = replace(event, time=rfc3339(run_of(ctx, "send_event()").at))
     check_local(local, has_broker=_has_broker(ctx, name))
-    asked = Asked.of(_shown(event, local), ordered=said is None or said.ordered, data=data)
-    return say(ctx, "send_event()", Kind.SEND_EVENT, name, SendEvent(event, local=local), asked)
+    operation_input = OperationInput.of(_describe_event(event, local), ordered=payload is None or payload.ordered, data=data)
+    return emit(ctx, "send_event()", Kind.SEND_EVENT, name, SendEvent(event, local=local), operation_input)
 
 
 def new_event(
@@ -140,7 +140,9 @@ def new_event(
     extensions: Mapping[str, str | int | bool] | None = None,
 ) -> Event:
     """An event of what a user has given. Raises `ConfigurationError` or `PayloadError` for what cannot be one."""
-    return _composed(type, source, _said(data, f"the data of event {type!r}"), subject, event_id, content_type, extensions)
+    return _build_event(
+        type, source, _encode_data(data, f"the data of event {type!r}"), subject, event_id, content_type, extensions
+    )
 
 
 def rfc3339(at: int) -> str:
@@ -148,30 +150,30 @@ def rfc3339(at: int) -> str:
     return to_datetime(at).isoformat().replace("+00:00", "Z")
 
 
-def _said(data: Any, what: str) -> Data | None:
+def _encode_data(data: Any, what: str) -> EncodedData | None:
     return None if data is None else external_data(data, what)
 
 
-def _composed(
-    type: str, source: str, said: Data | None, subject: Any, event_id: Any, content_type: Any, extensions: Any
+def _build_event(
+    type: str, source: str, payload: EncodedData | None, subject: Any, event_id: Any, content_type: Any, extensions: Any
 ) -> Event:
     what = f"event {type!r}"
     content_type = optional_text(content_type, f"The content_type of {what}")
-    if content_type is None and said is not None:
-        content_type = _OCTETS if said.binary else _JSON
+    if content_type is None and payload is not None:
+        content_type = _OCTETS if payload.binary else _JSON
     return Event(
         id=optional_text(event_id, f"The event_id of {what}") or "",
-        source=text(source, f"The source of {what}"),
-        type=text(type, "The type of the event"),
-        data=None if said is None else said.raw,
-        binary=said is not None and said.binary,
+        source=require_text(source, f"The source of {what}"),
+        type=require_text(type, "The type of the event"),
+        data=None if payload is None else payload.raw,
+        binary=payload is not None and payload.binary,
         subject=optional_text(subject, f"The subject of {what}"),
         datacontenttype=content_type,
         extensions=checked_extensions(extensions, what),
     )
 
 
-def _shown(event: Event, local: bool) -> bytes:
+def _describe_event(event: Event, local: bool) -> bytes:
     """What was asked for, without its time: when the instance is retried, it is another."""
     named = {
         "type": event.type,
@@ -202,10 +204,10 @@ def _check_extension(name: Any, value: Any, what: str) -> None:
         raise ConfigurationError(
             f"{name!r} cannot be an extension of {what}: a name has lower-case letters and digits only."
         )
-    if name in _TAKEN:
+    if name in _RESERVED:
         raise ConfigurationError(f"{name!r} cannot be an extension of {what}: it is an attribute that every event has.")
     if isinstance(value, str):
-        text(value or "x", f"The extension {name!r} of {what}")  # an empty text is a value as any
+        require_text(value or "x", f"The extension {name!r} of {what}")  # an empty text is a value as any
     elif not isinstance(value, int):
         raise ConfigurationError(f"The extension {name!r} of {what} is {value!r}: give a text, a whole number or a boolean.")
 
@@ -224,4 +226,8 @@ def check_local(local: Any, *, has_broker: bool) -> None:
 def _has_broker(ctx: WorkflowContext | ActivityContext, name: str) -> bool:
     """There is a broker here; or there was one where it was sent, and this is a replay."""
     app = ctx._app
-    return app is None or bool(app._brokers) or (isinstance(ctx, WorkflowContext) and run_of(ctx, name).knows_effect(name))
+    return (
+        app is None
+        or bool(app._brokers)
+        or (isinstance(ctx, WorkflowContext) and run_of(ctx, name).is_next_effect_recorded(name))
+    )

@@ -61,46 +61,46 @@ _installed: list[bool] = []
 _everywhere: list[bool] = []
 
 
-class _Kind(IntEnum):
-    CHANGING = 0
+class _CallCategory(IntEnum):
+    VOLATILE = 0
     """Clocks and chance: the next call gives something else."""
-    SURROUNDINGS = 1
+    ENVIRONMENT = 1
     """What another process finds otherwise, or that waits for a disk."""
-    STARTING = 2
+    BLOCKING = 2
     """Goes on beside the run, or holds it up."""
 
 
-class _Call(NamedTuple):
+class _RefusedCall(NamedTuple):
     label: str
-    kind: _Kind
+    kind: _CallCategory
     instead: str
 
 
 _CLOCK = "ctx.now()"
 _CHANCE = "ctx.random()"
 _ACTIVITY = "an activity"
-_THREAD = _Call("Thread.start()", _Kind.STARTING, f"{_ACTIVITY} (a plain `def` runs in a thread)")
+_THREAD = _RefusedCall("Thread.start()", _CallCategory.BLOCKING, f"{_ACTIVITY} (a plain `def` runs in a thread)")
 
 
-def _calls() -> dict[Any, _Call]:
+def _calls() -> dict[Any, _RefusedCall]:
     """What is refused, by the function that C calls it by."""
-    found: dict[Any, _Call] = {}
+    found: dict[Any, _RefusedCall] = {}
     for name in ("time", "monotonic", "perf_counter", "process_time", "thread_time"):
         for one in (name, f"{name}_ns"):
-            found[getattr(time, one)] = _Call(f"time.{one}()", _Kind.CHANGING, _CLOCK)
+            found[getattr(time, one)] = _RefusedCall(f"time.{one}()", _CallCategory.VOLATILE, _CLOCK)
     for kind, names in ((datetime, ("now", "utcnow", "today")), (date, ("today",))):
         for name in names:
-            found[getattr(kind, name)] = _Call(f"{kind.__name__}.{name}()", _Kind.CHANGING, _CLOCK)
+            found[getattr(kind, name)] = _RefusedCall(f"{kind.__name__}.{name}()", _CallCategory.VOLATILE, _CLOCK)
     for name in ("random", "getrandbits"):
-        found[getattr(random, name)] = _Call(f"random.{name}()", _Kind.CHANGING, _CHANCE)
-    found[os.urandom] = _Call("os.urandom()", _Kind.CHANGING, _CHANCE)
+        found[getattr(random, name)] = _RefusedCall(f"random.{name}()", _CallCategory.VOLATILE, _CHANCE)
+    found[os.urandom] = _RefusedCall("os.urandom()", _CallCategory.VOLATILE, _CHANCE)
     clock = getattr(uuid, "_generate_time_safe", None)
     if clock is not None:
-        found[clock] = _Call("uuid.uuid1()", _Kind.CHANGING, "ctx.uuid4()")
-    found[builtins.open] = _Call("open()", _Kind.SURROUNDINGS, _ACTIVITY)
+        found[clock] = _RefusedCall("uuid.uuid1()", _CallCategory.VOLATILE, "ctx.uuid4()")
+    found[builtins.open] = _RefusedCall("open()", _CallCategory.ENVIRONMENT, _ACTIVITY)
     for name in ("open", "listdir", "scandir", "stat", "lstat", "mkdir", "rmdir", "remove", "unlink", "rename", "replace"):
-        found[getattr(os, name)] = _Call(f"os.{name}()", _Kind.SURROUNDINGS, _ACTIVITY)
-    found[time.sleep] = _Call("time.sleep()", _Kind.STARTING, "sleep(ctx, ...) or asyncio.sleep()")
+        found[getattr(os, name)] = _RefusedCall(f"os.{name}()", _CallCategory.ENVIRONMENT, _ACTIVITY)
+    found[time.sleep] = _RefusedCall("time.sleep()", _CallCategory.BLOCKING, "sleep(ctx, ...) or asyncio.sleep()")
     for name in ("start_new_thread", "start_joinable_thread"):
         if hasattr(_thread, name):
             found[getattr(_thread, name)] = _THREAD
@@ -108,8 +108,8 @@ def _calls() -> dict[Any, _Call]:
 
 
 _REFUSED = _calls()
-_ENVIRONMENT = _Call("os.environ", _Kind.SURROUNDINGS, f"an argument, or {_ACTIVITY} that reads it")
-_SEED = _Call("random.Random()", _Kind.CHANGING, f"{_CHANCE}, or give it a seed")
+_ENVIRONMENT = _RefusedCall("os.environ", _CallCategory.ENVIRONMENT, f"an argument, or {_ACTIVITY} that reads it")
+_SEED = _RefusedCall("random.Random()", _CallCategory.VOLATILE, f"{_CHANCE}, or give it a seed")
 _environ: Any = type(os.environ)
 _CODES = {
     id(getattr(_environ, name).__code__): _ENVIRONMENT for name in ("__getitem__", "__setitem__", "__delitem__", "__iter__")
@@ -118,9 +118,9 @@ _CODES = {
 _SEEDING = id(random.Random.seed.__code__)
 _CODES[_SEEDING] = _SEED
 
-_NAMED = {"random": _CHANCE, "secrets": _CHANCE, "statistics": _CHANCE, "tempfile": _ACTIVITY, "uuid": "ctx.uuid4()"}
+_REPLACEMENTS = {"random": _CHANCE, "secrets": _CHANCE, "statistics": _CHANCE, "tempfile": _ACTIVITY, "uuid": "ctx.uuid4()"}
 """Modules that are what the workflow calls when it calls what is refused, and what to use instead."""
-_FOR_THEMSELVES = frozenset(
+_SELF_CONTAINED = frozenset(
     [
         "_frozen_importlib",
         "_frozen_importlib_external",
@@ -141,7 +141,7 @@ _FOR_THEMSELVES = frozenset(
 """Modules of Python whose calls do not come back to the workflow."""
 _WAITING = frozenset(["concurrent", "queue", "selectors", "socket", "subprocess", "threading"])
 """Modules of Python whose clocks serve their own waiting."""
-_MAKERS = frozenset({"attr", "attrs", "pydantic"})
+_MODEL_LIBRARIES = frozenset({"attr", "attrs", "pydantic"})
 """Libraries that draw defaults for whoever makes an object; what they read for themselves are files and the environment."""
 _warned: set[tuple[str, str]] = set()
 
@@ -149,11 +149,11 @@ _warned: set[tuple[str, str]] = set()
 class GuardedRun(Run):
     """A run whose code is watched while it advances."""
 
-    __slots__ = ("_own", "_raises")
+    __slots__ = ("_package", "_raises")
 
     def __init__(self, body: Body, label: str, known_effects: dict[str, bytes], module: str, mode: str) -> None:
         super().__init__(body, label, known_effects)
-        self._own = module.partition(".")[0]
+        self._package = module.partition(".")[0]
         """The package of the workflow: wherever it is installed, its code is the user's."""
         self._raises = mode == "raise"
         install()
@@ -179,9 +179,9 @@ class GuardedRun(Run):
         else:
             return
         if call is not None:
-            self.judge(call, frame)
+            self.check_call(call, frame)
 
-    def judge(self, call: _Call, frame: FrameType | None) -> None:
+    def check_call(self, call: _RefusedCall, frame: FrameType | None) -> None:
         """Refuse a call, or warn of it, if it is the workflow's."""
         name, kind, instead = call
         while frame is not None:
@@ -189,36 +189,40 @@ class GuardedRun(Run):
             top = module.partition(".")[0]
             if module == __name__ or _is_generated(frame):
                 pass  # 3.11 is told of threads by this module
-            elif top in _NAMED:
-                if kind is _Kind.CHANGING and not (call is _SEED and top == "random"):
+            elif top in _REPLACEMENTS:
+                if kind is _CallCategory.VOLATILE and not (call is _SEED and top == "random"):
                     qualname = frame.f_code.co_qualname.removeprefix("Random.").removeprefix("SystemRandom.")
-                    name, instead = f"{top}.{qualname}()", _NAMED[top]
-            elif self._leaves(kind, frame, module, top):
+                    name, instead = f"{top}.{qualname}()", _REPLACEMENTS[top]
+            elif self._is_internal_call(kind, frame, module, top):
                 return
-            elif top not in sys.stdlib_module_names and top not in _MAKERS and not self._foreign(frame, top):
-                self._object(name, instead, f"{module}:{frame.f_code.co_qualname}:{frame.f_lineno}")
+            elif (
+                top not in sys.stdlib_module_names
+                and top not in _MODEL_LIBRARIES
+                and not self._is_installed_library(frame, top)
+            ):
+                self._report_call(name, instead, f"{module}:{frame.f_code.co_qualname}:{frame.f_lineno}")
                 return
             frame = frame.f_back
 
-    def _leaves(self, kind: _Kind, frame: FrameType, module: str, top: str) -> bool:
+    def _is_internal_call(self, kind: _CallCategory, frame: FrameType, module: str, top: str) -> bool:
         """Whoever calls does it for itself."""
         if top == "romancy":
             return not module.startswith(("romancy.demo", "romancy.testing"))
-        if top in _FOR_THEMSELVES:
+        if top in _SELF_CONTAINED:
             return True
         if top in _WAITING:
-            return kind is _Kind.CHANGING
-        if top in _MAKERS:
-            return kind is not _Kind.CHANGING
-        return kind is not _Kind.STARTING and self._foreign(frame, top)
+            return kind is _CallCategory.VOLATILE
+        if top in _MODEL_LIBRARIES:
+            return kind is not _CallCategory.VOLATILE
+        return kind is not _CallCategory.BLOCKING and self._is_installed_library(frame, top)
 
-    def _foreign(self, frame: FrameType, top: str) -> bool:
+    def _is_installed_library(self, frame: FrameType, top: str) -> bool:
         """The code of an installed library."""
-        if top == self._own or top in sys.stdlib_module_names:
+        if top == self._package or top in sys.stdlib_module_names:
             return False
         return "site-packages" in frame.f_code.co_filename or "dist-packages" in frame.f_code.co_filename
 
-    def _object(self, name: str, instead: str, site: str) -> None:
+    def _report_call(self, name: str, instead: str, site: str) -> None:
         message = (
             f"{name} was used in {self._label} at {site}. In a replay it would not be the same, so the workflow could take "
             f"another way. Use {instead} instead."
@@ -250,7 +254,7 @@ def install(*, everywhere: bool = False) -> None:
         _installed.append(True)
         sys.addaudithook(_audit)
         if sys.version_info < (3, 12):
-            _tell_of_threads()
+            _audit_thread_starts()
 
 
 def _audit(
@@ -266,12 +270,15 @@ def _audit(
         return
     loop = running()
     if isinstance(loop, guarded):
-        loop.judge(_THREAD if event.startswith("_thread.") else _Call(event, _Kind.STARTING, _ACTIVITY), sys._getframe(1))
+        loop.check_call(
+            _THREAD if event.startswith("_thread.") else _RefusedCall(event, _CallCategory.BLOCKING, _ACTIVITY),
+            sys._getframe(1),
+        )
     elif everywhere and isinstance(loop, run):
         loop.refuse(event)
 
 
-def _tell_of_threads() -> None:
+def _audit_thread_starts() -> None:
     """3.11 raises no event when a thread starts."""
     module: Any = threading
     start = module._start_new_thread

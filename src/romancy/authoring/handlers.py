@@ -6,7 +6,7 @@ from typing import Any
 
 from romancy.authoring.workflow import Workflow
 from romancy.model.talk import Event
-from romancy.serde.foreign import foreign_call, mapped_call
+from romancy.serde.foreign import encode_external_call, encode_mapped_call
 
 
 def handler_arguments(workflow: Workflow[..., Any], event: Event) -> bytes:
@@ -17,5 +17,5 @@ def handler_arguments(workflow: Workflow[..., Any], event: Event) -> bytes:
     """
     what = f"the data of event {event.type!r} ({event.source}, {event.id})"
     if workflow.event_arguments is not None:
-        return mapped_call(workflow.codec, event.data, workflow.event_arguments, binary=event.binary, what=what)
-    return foreign_call(workflow.codec, event.data, binary=event.binary, what=what)
+        return encode_mapped_call(workflow.codec, event.data, workflow.event_arguments, binary=event.binary, what=what)
+    return encode_external_call(workflow.codec, event.data, binary=event.binary, what=what)

@@ -29,14 +29,14 @@ class Registry:
         if not isinstance(workflow, Workflow):
             raise ConfigurationError(f"{workflow!r} is not a workflow: decorate it with @workflow.")
         self._explicit = True
-        self._put(workflow)
+        self._register(workflow)
 
-    def _put(self, workflow: AnyWorkflow, *, anew: bool = False) -> None:
+    def _register(self, workflow: AnyWorkflow, *, anew: bool = False) -> None:
         key = (workflow.name, workflow.version)
         other = self._known.get(key)
         if other is not None and other.fn is not workflow.fn and not (anew and _redefined(other, workflow)):
             raise ConfigurationError(
-                f"Two workflows are called {workflow.label!r}: {other.place} and {workflow.place}. Give one of them another "
+                f"Two workflows are called {workflow.label!r}: {other.location} and {workflow.location}. Give one of them another "
                 "name=, or a version=."
             )
         self._known[key] = workflow
@@ -46,32 +46,32 @@ class Registry:
         """Take in what was imported since, when no workflow was named explicitly."""
         if not self._explicit and len(imported) > self._imported:
             for workflow in imported[self._imported :]:
-                self._put(workflow, anew=True)
+                self._register(workflow, anew=True)
             self._imported = len(imported)
 
     def find(self, name: str, version: str) -> AnyWorkflow | None:
         """The workflow of that name and version."""
         return self._known.get((name, version))
 
-    def resolve(self, wanted: AnyWorkflow | WorkflowRef | str) -> AnyWorkflow:
+    def resolve(self, target: AnyWorkflow | WorkflowRef | str) -> AnyWorkflow:
         """A registered workflow, by itself or by name (the version registered last)."""
         self.refresh()
-        if isinstance(wanted, WorkflowRef):
-            return self.resolve(wanted.name).with_options(instance_id=wanted.instance_id)
-        if isinstance(wanted, Workflow):
-            known = self._known.get((wanted.name, wanted.version))
-            if known is None or known.fn is not wanted.fn:
+        if isinstance(target, WorkflowRef):
+            return self.resolve(target.name).with_options(instance_id=target.instance_id)
+        if isinstance(target, Workflow):
+            known = self._known.get((target.name, target.version))
+            if known is None or known.fn is not target.fn:
                 raise WorkflowNotFoundError(
-                    f"{wanted!r} is not registered with this app. Pass it in App(workflows=[...]) or app.register(...)."
+                    f"{target!r} is not registered with this app. Pass it in App(workflows=[...]) or app.register(...)."
                 )
-            return wanted
-        if not isinstance(wanted, str):
-            raise ConfigurationError(f"{wanted!r} is not a workflow: give one decorated with @workflow, or its name.")
+            return target
+        if not isinstance(target, str):
+            raise ConfigurationError(f"{target!r} is not a workflow: give one decorated with @workflow, or its name.")
         for (name, _), workflow in reversed(self._known.items()):
-            if name == wanted:
+            if name == target:
                 return workflow
         names = ", ".join(sorted({name for name, _ in self._known})) or "none"
-        raise WorkflowNotFoundError(f"No workflow is called {wanted!r}. Known here: {names}.")
+        raise WorkflowNotFoundError(f"No workflow is called {target!r}. Known here: {names}.")
 
     def handlers(self, event_type: str) -> list[AnyWorkflow]:
         """The workflow that an event of this type starts, if one does: of several versions the one registered last."""

@@ -41,7 +41,7 @@ def execution_of(
     else:
         run = guarded_run(lambda: workflow.fn(ctx, *args, **kwargs), label, effects, workflow.fn.__module__, guard)
     if history:  # a new run has nothing to differ from
-        run.differs = Comparison(history, hidden=app is not None and app._hides)
+        run.find_difference = Comparison(history, hidden=app is not None and app._hides_payloads)
     ctx = WorkflowContext(
         instance_id=instance_id,
         workflow_name=workflow.name,

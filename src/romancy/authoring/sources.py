@@ -14,7 +14,7 @@ from romancy.model.source import Section, join_sections, tree_of
 
 _MOST_FUNCTIONS = 50
 _MOST_CHARACTERS = 200_000
-_NOT_THE_USERS = ("romancy", "asyncio")
+_LIBRARY_PACKAGES = ("romancy", "asyncio")
 
 
 def stored_source(fn: Callable[..., Any]) -> str:
@@ -65,9 +65,9 @@ def _helpers(fn: Callable[..., Any], text: str) -> Iterator[Callable[..., Any]]:
         return
     contexts = _contexts(tree)
     for call in ast.walk(tree):
-        if isinstance(call, ast.Call) and _hands_on(call, contexts):
+        if isinstance(call, ast.Call) and _passes_context(call, contexts):
             helper = _plain(_resolved(call.func, plain))
-            if helper is not None and str(helper.__module__).partition(".")[0] not in _NOT_THE_USERS:
+            if helper is not None and str(helper.__module__).partition(".")[0] not in _LIBRARY_PACKAGES:
                 yield helper
 
 
@@ -76,7 +76,7 @@ def _contexts(tree: ast.AST) -> set[str]:
     return {argument.arg for one in functions for argument in [*one.args.posonlyargs, *one.args.args][:2]}
 
 
-def _hands_on(call: ast.Call, contexts: set[str]) -> bool:
+def _passes_context(call: ast.Call, contexts: set[str]) -> bool:
     given = [*call.args, *(keyword.value for keyword in call.keywords)]
     return any(isinstance(one, ast.Name) and one.id in contexts for one in given)
 

@@ -11,7 +11,7 @@ from romancy.authoring.workflow import Workflow
 from romancy.errors import PayloadError
 from romancy.ids import Ids
 from romancy.model.talk import Event
-from romancy.model.transition import Create, Ending
+from romancy.model.transition import CreateInstance, Ending
 from romancy.serde.failure import describe_failure, encode_failure
 from romancy.serde.talk import event_input
 
@@ -21,9 +21,9 @@ _PYTHON = platform.python_version()
 
 def creation(
     registry: Registry, workflow: Workflow[..., Any], input: bytes, ids: Ids, *, now: int, owner: str | None
-) -> Create:
+) -> CreateInstance:
     """A new instance of a workflow with encoded arguments; owned by whoever will run it at once."""
-    return Create(
+    return CreateInstance(
         instance_id=workflow.instance_id or workflow.id_prefix + ids.instance_id(now),
         workflow=workflow.name,
         version=workflow.version,
@@ -37,7 +37,7 @@ def creation(
     )
 
 
-def starts_of(registry: Registry, event: Event, ids: Ids, *, now: int, owner: str | None) -> tuple[Create, ...]:
+def starts_of(registry: Registry, event: Event, ids: Ids, *, now: int, owner: str | None) -> tuple[CreateInstance, ...]:
     """The instances an event starts: of workflows of its name that handle events. One that is addressed starts none."""
     if event.target is not None:
         return ()
@@ -45,13 +45,15 @@ def starts_of(registry: Registry, event: Event, ids: Ids, *, now: int, owner: st
     return tuple([_start(registry, workflow, event, ids, now, owner) for workflow in handlers])
 
 
-def _start(registry: Registry, workflow: Workflow[..., Any], event: Event, ids: Ids, now: int, owner: str | None) -> Create:
+def _start(
+    registry: Registry, workflow: Workflow[..., Any], event: Event, ids: Ids, now: int, owner: str | None
+) -> CreateInstance:
     try:
         create = creation(registry, workflow, handler_arguments(workflow, event), ids, now=now, owner=owner)
         return create._replace(event=event)
     except PayloadError as error:
         raw = encode_failure(error)
-        return Create(
+        return CreateInstance(
             instance_id=workflow.id_prefix + ids.instance_id(now),
             workflow=workflow.name,
             version=workflow.version,

@@ -17,12 +17,12 @@ from romancy.core.futures import Operation
 from romancy.core.loop import Run
 from romancy.errors import ConfigurationError, PayloadError, RomancyError
 from romancy.model.history import Kind, Outcome
-from romancy.model.talk import Deed, Question, SendTo
+from romancy.model.talk import Effect, SendTo, StoreCommand
 from romancy.serde.failure import decode_failure
 from romancy.serde.talk import digest_of
 
 
-class Asked(NamedTuple):
+class OperationInput(NamedTuple):
     """What was asked or said, as JSON for people, and the digest that replay checks."""
 
     raw: bytes
@@ -31,12 +31,12 @@ class Asked(NamedTuple):
     """What is said, as it was given: a part of the JSON object by name."""
 
     @classmethod
-    def of(cls, raw: bytes, *, ordered: bool = True, **values: Any) -> Asked:
+    def of(cls, raw: bytes, *, ordered: bool = True, **values: Any) -> OperationInput:
         """What is asked by this JSON object."""
         return cls(raw, digest_of(raw, ordered=ordered), values)
 
 
-class Said:
+class EmittedEffect:
     """Stands for what was said in an activity: it may be awaited, but there is nothing to wait for.
 
     Not a future: a plain `def` activity runs in a thread, which has no event loop.
@@ -47,34 +47,47 @@ class Said:
         yield  # what makes this a generator
 
 
-def ask(
+def call_store(
     run: Run,
     kind: Kind,
     name: str,
-    question: Question,
-    asked: Asked,
+    command: StoreCommand,
+    operation_input: OperationInput,
     read: Callable[[bytes], Any],
     *,
     op_id: str | None = None,
     due: int | None = None,
 ) -> Operation[Any]:
     """Ask the store; `read` makes a value of its answer."""
-    return run.operation(kind, name, _decoder(read), op_id, asked.digest, asked.raw, due, question, None, asked.values)
+    return run.issue_operation(
+        kind,
+        name,
+        _decoder(read),
+        op_id,
+        operation_input.digest,
+        operation_input.raw,
+        due,
+        command,
+        None,
+        operation_input.values,
+    )
 
 
-def say(ctx: object, what: str, kind: Kind, name: str, deed: Deed, asked: Asked) -> Operation[None]:
+def emit(ctx: object, what: str, kind: Kind, name: str, effect: Effect, operation_input: OperationInput) -> Operation[None]:
     """Say something: in a workflow once, whatever is replayed; in an activity if the attempt succeeds."""
     if isinstance(ctx, ActivityContext):
-        return say_in_activity(ctx, deed)
-    return run_of(ctx, what).effect(kind, name, digest=asked.digest, input=asked.raw, detail=deed, values=asked.values)
+        return emit_in_activity(ctx, effect)
+    return run_of(ctx, what).emit_effect(
+        kind, name, digest=operation_input.digest, input=operation_input.raw, detail=effect, values=operation_input.values
+    )
 
 
-class SaidTo:
+class EmittedSendTo:
     """Stands for what was sent to an instance in an activity: awaiting it tells whether that can get it."""
 
-    def __init__(self, ctx: ActivityContext, deed: SendTo) -> None:
+    def __init__(self, ctx: ActivityContext, effect: SendTo) -> None:
         self._ctx = ctx
-        self._deed = deed
+        self._effect = effect
 
     def __await__(self) -> Generator[Any, None, None]:
         return self._check().__await__()
@@ -83,18 +96,18 @@ class SaidTo:
         if self._ctx._check_recipient is None:
             return
         try:
-            await self._ctx._check_recipient(self._deed.target)
+            await self._ctx._check_recipient(self._effect.target)
         except RomancyError:
-            self._ctx._deeds.remove(self._deed)
+            self._ctx._effects.remove(self._effect)
             raise
 
 
-def say_in_activity(ctx: ActivityContext, deed: Deed) -> Operation[None]:
+def emit_in_activity(ctx: ActivityContext, effect: Effect) -> Operation[None]:
     """Leave it for the attempt's commit, or send it at once where there is none."""
     if ctx._sender is not None:
-        return cast("Operation[None]", ctx._sender(deed))
-    ctx._deeds.append(deed)
-    return cast("Operation[None]", SaidTo(ctx, deed) if isinstance(deed, SendTo) else Said())
+        return cast("Operation[None]", ctx._sender(effect))
+    ctx._effects.append(effect)
+    return cast("Operation[None]", EmittedSendTo(ctx, effect) if isinstance(effect, SendTo) else EmittedEffect())
 
 
 def _decoder(read: Callable[[bytes], Any]) -> Callable[[Resolution], Any]:
@@ -107,14 +120,14 @@ def _decoder(read: Callable[[bytes], Any]) -> Callable[[Resolution], Any]:
     return decode
 
 
-def nothing(raw: bytes) -> None:
+def read_nothing(raw: bytes) -> None:
     """For answers that tell nothing but that it was done."""
 
 
 # --- what may be given
 
 
-def text(value: object, what: str) -> str:
+def require_text(value: object, what: str) -> str:
     """A text that is not empty and can be stored."""
     if not isinstance(value, str) or not value:
         raise ConfigurationError(f"{what} is {value!r}: give a text that is not empty.")
@@ -133,7 +146,7 @@ def _storable(value: str, what: str) -> str:
 
 def optional_text(value: object, what: str) -> str | None:
     """As `text`; None stays None."""
-    return None if value is None else text(value, what)
+    return None if value is None else require_text(value, what)
 
 
 def due_at(run: Run, timeout: Duration | None, what: str) -> int | None:
@@ -141,7 +154,7 @@ def due_at(run: Run, timeout: Duration | None, what: str) -> int | None:
     return None if timeout is None else run.at + remainder(timeout, f"The timeout of {what}")
 
 
-def wishes(match: object, what: str) -> dict[str, Any] | None:
+def parse_match(match: object, what: str) -> dict[str, Any] | None:
     """Dotted paths and the values they must lead to, sorted; None for no wish."""
     if match is None:
         return None
@@ -149,12 +162,12 @@ def wishes(match: object, what: str) -> dict[str, Any] | None:
         raise ConfigurationError(f'The match of {what} is {match!r}: give paths and values, e.g. {{"order.id": "42"}}.')
     given: Mapping[Any, Any] = match
     for path, value in given.items():
-        text(path, f"A path in the match of {what}")
-        _check_wish(path, value, what)
+        require_text(path, f"A path in the match of {what}")
+        _check_match_value(path, value, what)
     return dict(sorted(given.items())) or None
 
 
-def _check_wish(path: str, value: object, what: str) -> None:
+def _check_match_value(path: str, value: object, what: str) -> None:
     if isinstance(value, str):
         _storable(value, f"The value at {path!r} in the match of {what}")
     elif value is not None and (not isinstance(value, int | float) or not math.isfinite(value)):

@@ -24,7 +24,7 @@ def sleep(ctx: WorkflowContext, duration: Duration, *, sleep_id: str | None = No
     """
     run = run_of(ctx, "sleep()")
     due = run.at + remainder(duration, "The duration given to sleep()")
-    return run.operation(Kind.TIMER, "sleep", decode_nothing, op_id=optional_text(sleep_id, _SLEEP_ID), due=due)
+    return run.issue_operation(Kind.TIMER, "sleep", decode_nothing, op_id=optional_text(sleep_id, _SLEEP_ID), due=due)
 
 
 def sleep_until(ctx: WorkflowContext, when: datetime, *, sleep_id: str | None = None) -> Operation[None]:
@@ -35,6 +35,6 @@ def sleep_until(ctx: WorkflowContext, when: datetime, *, sleep_id: str | None = 
             f"sleep_until() was given {when!r}: give an aware datetime, e.g. datetime.now(UTC) or one with a tzinfo. A "
             "naive one means another time on every machine."
         )
-    return run.operation(
+    return run.issue_operation(
         Kind.TIMER, "sleep", decode_nothing, op_id=optional_text(sleep_id, _SLEEP_ID), due=to_micros(when), detail=UNTIL
     )

@@ -89,11 +89,11 @@ class Workflow(Generic[P, R_co]):
         return f"{self.name} version {self.version}" if self.version else self.name
 
     @property
-    def place(self) -> str:
+    def location(self) -> str:
         """Where the function is defined."""
         code = getattr(inspect.unwrap(self._fn), "__code__", None)
-        where = f"{code.co_filename}:{code.co_firstlineno}" if code is not None else "?"
-        return f"{self._fn.__module__}.{self._fn.__qualname__} ({where})"
+        position = f"{code.co_filename}:{code.co_firstlineno}" if code is not None else "?"
+        return f"{self._fn.__module__}.{self._fn.__qualname__} ({position})"
 
     def __repr__(self) -> str:
         return f"<workflow {self.label}>"

@@ -11,26 +11,26 @@ from romancy.brokers.nats import NATSBroker
 from romancy.errors import ConfigurationError
 
 
-def opened(brokers: Brokers | None) -> dict[str, Broker]:
+def make_brokers(brokers: Brokers | None) -> dict[str, Broker]:
     """Brokers by name; those that are addresses are made."""
-    return {name: _made(one, name) if isinstance(one, str) else one for name, one in (brokers or {}).items()}
+    return {name: _make_broker(one, name) if isinstance(one, str) else one for name, one in (brokers or {}).items()}
 
 
-def _made(address: str, name: str) -> Broker:
+def _make_broker(address: str, name: str) -> Broker:
     """http(s)://..., nats://host:4222/subject, kafka://host:9092,host:9092/topic."""
     parts = urlsplit(address)
-    kind, place = KINDS[parts.scheme], parts.path.strip("/")
+    kind, path = KINDS[parts.scheme], parts.path.strip("/")
     if kind == "http":
         return HTTPBroker(address, name=name)
-    if not parts.netloc or not place:
+    if not parts.netloc or not path:
         raise ConfigurationError(f"broker: write {_EXAMPLES[kind]}.")
     if kind == "kafka" and "@" in parts.netloc:  # it would be taken for a host, and shown
         raise ConfigurationError(
             "broker: an address of Kafka has no user and password: KafkaBroker(options=...) takes them."
         )
     if kind == "nats":
-        return NATSBroker(f"{parts.scheme}://{parts.netloc}", subject=place, name=name)
-    return KafkaBroker(parts.netloc.split(","), place, name=name)
+        return NATSBroker(f"{parts.scheme}://{parts.netloc}", subject=path, name=name)
+    return KafkaBroker(parts.netloc.split(","), path, name=name)
 
 
 _EXAMPLES = {"nats": "nats://host:4222/subject", "kafka": "kafka://host:9092/topic"}

@@ -65,7 +65,7 @@ def _text(value: str | int | bool) -> str:
 
 # --- what may be given, and shown
 
-_LONGEST = 200
+_MAX_ERROR_TEXT = 200
 """Characters of what the other side said that an error shows."""
 
 
@@ -77,15 +77,15 @@ def positive(broker: str, name: str, value: Any, *, whole: bool = False) -> Any:
     return value
 
 
-def shown(text: str, secrets: Iterable[str] = ()) -> str:
+def sanitize(text: str, secrets: Iterable[str] = ()) -> str:
     """What the other side said, on one line, without our own secrets if it repeats them."""
     for secret in secrets:
         text = text.replace(secret, "***")
     line = " ".join("".join(one if one.isprintable() else " " for one in text).split())
-    return line if len(line) <= _LONGEST else f"{line[:_LONGEST]}..."
+    return line if len(line) <= _MAX_ERROR_TEXT else f"{line[:_MAX_ERROR_TEXT]}..."
 
 
-def told(error: BaseException, secrets: Iterable[str] = ()) -> str:
+def describe_error(error: BaseException, secrets: Iterable[str] = ()) -> str:
     """The kind of an error, and its text if it has one."""
-    text = shown(str(error), secrets)
+    text = sanitize(str(error), secrets)
     return f"{type(error).__name__}: {text}" if text else type(error).__name__

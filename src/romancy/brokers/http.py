@@ -27,28 +27,28 @@ from romancy.brokers.formats import (
     attributes,
     check_mode,
     content_type,
+    describe_error,
     positive,
     quoted,
-    shown,
+    sanitize,
     structured,
-    told,
 )
 from romancy.clock import SystemClock, to_datetime
 from romancy.errors import BrokerError, ConfigurationError, EventRejectedError
 from romancy.model.policy import RetryPolicy
 from romancy.model.talk import Event
-from romancy.threads import Threads
+from romancy.threads import ThreadPool
 
-_LATER = frozenset({401, 403, 404, 407, 408, 425, 429})
+_RETRYABLE_STATUSES = frozenset({401, 403, 404, 407, 408, 425, 429})
 """What sounds like the fault of the event and is none."""
-_READ_AT_MOST = 64 * 1024
+_MAX_BODY = 64 * 1024
 """Bytes of an answer that are read; after a longer one the connection is closed."""
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _VALUE = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
 _TARGET = re.compile(r"[\x21-\x7e]*")
 
 
-class _Answer(NamedTuple):
+class _Response(NamedTuple):
     status: int
     reason: str
     headers: Mapping[str, str]
@@ -91,10 +91,10 @@ class HTTPBroker:
         self._timeout = positive("HTTPBroker", "timeout", timeout)
         self._mode = check_mode(mode, "HTTPBroker")
         self._address = _Address.of(url)
-        self._headers = {**self._address.authorization, **_checked(headers)}
-        self._secrets = _secrets(self._address, self._headers)
+        self._headers = {**self._address.authorization, **_check_headers(headers)}
+        self._secrets = _collect_secrets(self._address, self._headers)
         self._ssl = ssl_context
-        self._threads: Threads | None = None
+        self._threads: ThreadPool | None = None
         self._idle: list[_Connection] = []
         self._busy: set[_Connection] = set()
 
@@ -105,7 +105,7 @@ class HTTPBroker:
         """Make room for threads. Nothing is sent."""
         if self._address.secure and self._ssl is None:
             self._ssl = ssl.create_default_context()
-        self._threads = Threads(self.concurrency, f"romancy-broker-{self.name}")
+        self._threads = ThreadPool(self.concurrency, f"romancy-broker-{self.name}")
 
     async def close(self) -> None:
         """Cut every connection."""
@@ -131,16 +131,16 @@ class HTTPBroker:
             raise BrokerError(f"{self._address.label} did not answer within {self._timeout:g} s.") from error
         except (OSError, HTTPException) as error:
             connection.cut()
-            raise BrokerError(f"{self._address.label}: {told(error, self._secrets)}") from error
+            raise BrokerError(f"{self._address.label}: {describe_error(error, self._secrets)}") from error
         except BaseException:
             connection.cut()
             raise
         finally:
             self._busy.discard(connection)
-        self._keep(connection)
-        self._judge(answer)
+        self._recycle(connection)
+        self._check_response(answer)
 
-    def _keep(self, connection: _Connection) -> None:
+    def _recycle(self, connection: _Connection) -> None:
         if connection.usable and self._threads is not None:
             self._idle.append(connection)
         else:
@@ -155,25 +155,25 @@ class HTTPBroker:
             named["Content-Type"] = kind if _VALUE.fullmatch(kind) else quoted(kind)
         return _Request({**self._headers, **named}, event.data or b"")
 
-    def _judge(self, answer: _Answer) -> None:
+    def _check_response(self, answer: _Response) -> None:
         status = answer.status
         if 200 <= status < 300:
             return
         if 300 <= status < 400:
-            where = self._shown(answer.headers.get("location", "nowhere"))
-            raise BrokerError(f"{self._told(answer)}: redirects are not followed. It leads to {where}.")
-        if 400 <= status < 500 and status not in _LATER:
-            raise EventRejectedError(self._told(answer, with_body=True))
-        raise BrokerError(self._told(answer, with_body=True), retry_after=_retry_after(answer.headers))
+            where = self._sanitize(answer.headers.get("location", "nowhere"))
+            raise BrokerError(f"{self._describe(answer)}: redirects are not followed. It leads to {where}.")
+        if 400 <= status < 500 and status not in _RETRYABLE_STATUSES:
+            raise EventRejectedError(self._describe(answer, with_body=True))
+        raise BrokerError(self._describe(answer, with_body=True), retry_after=_retry_after(answer.headers))
 
-    def _told(self, answer: _Answer, *, with_body: bool = False) -> str:
-        text = f"{self._address.label} answered {answer.status} {self._shown(answer.reason)}".rstrip()
-        body = self._shown(answer.body.decode("utf-8", "replace")) if with_body else ""
+    def _describe(self, answer: _Response, *, with_body: bool = False) -> str:
+        text = f"{self._address.label} answered {answer.status} {self._sanitize(answer.reason)}".rstrip()
+        body = self._sanitize(answer.body.decode("utf-8", "replace")) if with_body else ""
         return f"{text}: {body}" if body else text
 
-    def _shown(self, text: str) -> str:
+    def _sanitize(self, text: str) -> str:
         """What the other side said, on one line, without our own secrets if it repeats them."""
-        return shown(text, self._secrets)
+        return sanitize(text, self._secrets)
 
 
 class _Connection:
@@ -195,7 +195,7 @@ class _Connection:
             return HTTPSConnection(address.host, address.port, timeout=self._timeout, context=self._context)
         return HTTPConnection(address.host, address.port, timeout=self._timeout)
 
-    def post(self, request: _Request) -> _Answer:
+    def post(self, request: _Request) -> _Response:
         """Send a request and read the answer."""
         self._posting = True
         try:
@@ -205,19 +205,19 @@ class _Connection:
             if self._cut:
                 self._http.close()
 
-    def _post(self, request: _Request) -> _Answer:
+    def _post(self, request: _Request) -> _Response:
         """On a connection that was idle, once more if the other side had closed it."""
         used, self._used = self._used, True
         try:
-            return self._once(request)
+            return self._post_once(request)
         except (ConnectionError, ssl.SSLEOFError):  # http.client's RemoteDisconnected is one
             if not used or self._cut:
                 raise
         self._http.close()
         self._http = self._new()
-        return self._once(request)
+        return self._post_once(request)
 
-    def _once(self, request: _Request) -> _Answer:
+    def _post_once(self, request: _Request) -> _Response:
         http = self._http
         if http.sock is None:
             http.connect()  # without delay: http.client sees to that
@@ -226,10 +226,10 @@ class _Connection:
         http.request("POST", self._address.target, request.body, request.headers)
         return self._read(http.getresponse())
 
-    def _read(self, response: HTTPResponse) -> _Answer:
-        body = response.read(_READ_AT_MOST)
+    def _read(self, response: HTTPResponse) -> _Response:
+        body = response.read(_MAX_BODY)
         self.usable = response.isclosed() and not response.will_close
-        return _Answer(response.status, response.reason, {k.lower(): v for k, v in response.getheaders()}, body)
+        return _Response(response.status, response.reason, {k.lower(): v for k, v in response.getheaders()}, body)
 
     def cut(self) -> None:
         """Close it, whatever a thread is doing with it."""
@@ -287,7 +287,7 @@ def _basic(parts: SplitResult) -> dict[str, str]:
     return {"Authorization": f"Basic {base64.b64encode(pair).decode()}"}
 
 
-def _checked(headers: Mapping[str, str] | None) -> dict[str, str]:
+def _check_headers(headers: Mapping[str, str] | None) -> dict[str, str]:
     for name, value in (headers or {}).items():
         if not isinstance(name, str) or not _TOKEN.fullmatch(name):
             raise ConfigurationError(f"HTTPBroker(headers=...): {name!r} is no name of a header.")
@@ -296,7 +296,7 @@ def _checked(headers: Mapping[str, str] | None) -> dict[str, str]:
     return dict(headers or {})
 
 
-def _secrets(address: _Address, headers: Mapping[str, str]) -> tuple[str, ...]:
+def _collect_secrets(address: _Address, headers: Mapping[str, str]) -> tuple[str, ...]:
     """What must not be shown, the longest first: a part of one may be another."""
     values = [part for value in headers.values() for part in (value, value.rpartition(" ")[2])]
     return tuple(sorted({one for one in (*address.secrets, *values) if len(one) > 2}, key=len, reverse=True))

@@ -7,7 +7,16 @@ from importlib.util import find_spec
 from typing import Any, NamedTuple
 
 from romancy.broker import DEFAULT_RETRY
-from romancy.brokers.formats import STRUCTURED, Mode, attributes, check_mode, content_type, positive, structured, told
+from romancy.brokers.formats import (
+    STRUCTURED,
+    Mode,
+    attributes,
+    check_mode,
+    content_type,
+    describe_error,
+    positive,
+    structured,
+)
 from romancy.errors import BrokerError, ConfigurationError, EventRejectedError
 from romancy.model.policy import RetryPolicy
 from romancy.model.talk import Event
@@ -72,7 +81,7 @@ class KafkaBroker:
             await producer.start()
         except Exception as error:
             await producer.stop()
-            raise BrokerError(f"no connection to Kafka: {told(error, self._secrets)}") from error
+            raise BrokerError(f"no connection to Kafka: {describe_error(error, self._secrets)}") from error
         self._producer = producer
 
     async def close(self) -> None:
@@ -91,9 +100,9 @@ class KafkaBroker:
         try:
             await self._producer.send_and_wait(record.topic, record.value, key=record.key, headers=record.headers)
         except (errors.MessageSizeTooLargeError, errors.RecordListTooLargeError, errors.InvalidTopicError) as error:
-            raise EventRejectedError(f"Kafka: {told(error, self._secrets)}") from error
+            raise EventRejectedError(f"Kafka: {describe_error(error, self._secrets)}") from error
         except Exception as error:
-            raise BrokerError(f"Kafka: {told(error, self._secrets)}") from error
+            raise BrokerError(f"Kafka: {describe_error(error, self._secrets)}") from error
 
     def record(self, event: Event) -> Record:
         """An event as Kafka gets it: structured, or with its attributes in `ce_` headers."""

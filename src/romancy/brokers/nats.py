@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote, urlsplit
 
 from romancy.broker import DEFAULT_RETRY
-from romancy.brokers.formats import STRUCTURED, positive, structured, told
+from romancy.brokers.formats import STRUCTURED, describe_error, positive, structured
 from romancy.errors import BrokerError, ConfigurationError, EventRejectedError
 from romancy.model.policy import RetryPolicy
 from romancy.model.talk import Event
@@ -51,11 +51,11 @@ class NATSBroker:
         self.retry = retry
         self.concurrency = positive("NATSBroker", "concurrency", concurrency, whole=True)
         self._servers = [servers] if isinstance(servers, str) else list(servers)
-        self._subject = subject if callable(subject) else _checked(subject)
+        self._subject = subject if callable(subject) else _check_subject(subject)
         self._stream = stream
         self._timeout = positive("NATSBroker", "timeout", timeout)
         self._options = dict(options or {})
-        self._secrets = _secrets(self._servers, self._options)
+        self._secrets = _collect_secrets(self._servers, self._options)
         self._client: Client | None = None
         self._stream_context: JetStreamContext | None = None
 
@@ -67,12 +67,12 @@ class NATSBroker:
         """Connect. From then on the driver connects again by itself."""
         import nats
 
-        given: dict[str, Any] = {"max_reconnect_attempts": -1, "error_cb": self._complain, **self._options}
+        given: dict[str, Any] = {"max_reconnect_attempts": -1, "error_cb": self._log_driver_error, **self._options}
         try:
             async with asyncio.timeout(self._timeout):
                 self._client = await nats.connect(servers=self._servers, **given)
         except Exception as error:
-            raise BrokerError(f"no connection to NATS: {told(error, self._secrets)}") from error
+            raise BrokerError(f"no connection to NATS: {describe_error(error, self._secrets)}") from error
         self._stream_context = self._client.jetstream(timeout=self._timeout)
 
     async def close(self) -> None:
@@ -94,12 +94,12 @@ class NATSBroker:
                 subject, structured(event), timeout=self._timeout, stream=self._stream, headers=headers
             )
         except (errors.MaxPayloadError, errors.BadSubjectError) as error:
-            raise EventRejectedError(f"NATS: {told(error, self._secrets)}") from error
+            raise EventRejectedError(f"NATS: {describe_error(error, self._secrets)}") from error
         except Exception as error:
-            raise BrokerError(f"NATS: {told(error, self._secrets)}") from error
+            raise BrokerError(f"NATS: {describe_error(error, self._secrets)}") from error
 
-    async def _complain(self, error: Exception) -> None:
-        _log.debug("broker %s: %s", self.name, told(error, self._secrets))
+    async def _log_driver_error(self, error: Exception) -> None:
+        _log.debug("broker %s: %s", self.name, describe_error(error, self._secrets))
 
 
 def message_id(event: Event) -> str:
@@ -107,13 +107,13 @@ def message_id(event: Event) -> str:
     return f"{quote(event.source, safe='/:')} {quote(event.id, safe='/:')}"
 
 
-def _checked(subject: Any) -> str:
+def _check_subject(subject: Any) -> str:
     if not isinstance(subject, str) or not subject or any(one.isspace() or one in "*>" for one in subject):
         raise ConfigurationError(f"NATSBroker(subject={subject!r}): give a subject without spaces and wildcards.")
     return subject
 
 
-def _secrets(servers: Sequence[str], options: Mapping[str, Any]) -> list[str]:
+def _collect_secrets(servers: Sequence[str], options: Mapping[str, Any]) -> list[str]:
     found = [options.get("password"), options.get("token")]
     for server in servers:
         parts = urlsplit(server)

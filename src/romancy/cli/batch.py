@@ -1,18 +1,18 @@
-"""`romancy batch list|get|abort`: deeds for many instances, which the database keeps."""
+"""`romancy batch list|get|abort`: actions for many instances, which the database keeps."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from romancy.cli.desk import Desk, add_command, add_family
+from romancy.cli.desk import CommandContext, add_command, add_command_group
 from romancy.cli.exits import Exit
 from romancy.cli.place import actor
-from romancy.cli.steering import followed, show_batches
+from romancy.cli.steering import show_bulk_actions, wait_for_bulk_action
 
 
 def add(commands: Any) -> None:
     """Describe the commands."""
-    parts = add_family(commands, "batch", help="look at batches, or abort one")
+    parts = add_command_group(commands, "batch", help="look at batches, or abort one")
     add_command(parts, "list", show_all, help="list the last batches, newest first", watch=True)
     get = add_command(parts, "get", show_one, help="show a batch", watch=True)
     get.add_argument("id", metavar="BATCH", help="its id")
@@ -21,24 +21,24 @@ def add(commands: Any) -> None:
     abort.add_argument("id", metavar="BATCH", help="its id")
 
 
-async def show_all(desk: Desk) -> int:
+async def show_all(context: CommandContext) -> int:
     """Print them."""
-    batches = await desk.manager.list_batches()
-    show_batches(desk, {"items": batches}, batches)
+    batches = await context.manager.list_bulk_actions()
+    show_bulk_actions(context, {"items": batches}, batches)
     return Exit.OK
 
 
-async def show_one(desk: Desk) -> int:
+async def show_one(context: CommandContext) -> int:
     """Print one; 1 if it has failures."""
-    batch = await desk.manager.get_batch(desk.given.id)
-    if desk.given.wait:
-        batch = await followed(desk, batch)
-    show_batches(desk, batch, [batch])
+    batch = await context.manager.get_bulk_action(context.arguments.id)
+    if context.arguments.wait:
+        batch = await wait_for_bulk_action(context, batch)
+    show_bulk_actions(context, batch, [batch])
     return Exit.FAILED if batch.failed else Exit.OK
 
 
-async def abort_one(desk: Desk) -> int:
+async def abort_one(context: CommandContext) -> int:
     """Stop it."""
-    batch = await desk.manager.abort_batch(desk.given.id, actor=actor())
-    show_batches(desk, batch, [batch])
+    batch = await context.manager.abort_bulk_action(context.arguments.id, actor=actor())
+    show_bulk_actions(context, batch, [batch])
     return Exit.OK

@@ -11,8 +11,8 @@ from typing import Any
 
 from romancy.cli.desk import add_format, format_of
 from romancy.cli.exits import Exit
-from romancy.cli.parsing import count
-from romancy.cli.place import database_of, masked
+from romancy.cli.parsing import parse_count
+from romancy.cli.place import database_of, mask_address
 from romancy.cli.plain import to_json
 from romancy.cli.printing import Format, write
 
@@ -32,9 +32,11 @@ def add(commands: Any) -> None:
         "--database", metavar="ADDRESS", help="the database (default: ROMANCY_DATABASE, else sqlite:///romancy.db)"
     )
     command.add_argument(
-        "--count", type=count, default=200, metavar="N", help=f"how many, at most {_MOST} (default: %(default)s)"
+        "--count", type=parse_count, default=200, metavar="N", help=f"how many, at most {_MOST} (default: %(default)s)"
     )
-    command.add_argument("--at-once", type=count, default=20, metavar="N", help="how many at once (default: %(default)s)")
+    command.add_argument(
+        "--at-once", type=parse_count, default=20, metavar="N", help="how many at once (default: %(default)s)"
+    )
     add_format(command)
     command.set_defaults(do=measure, parser=command)
 
@@ -43,14 +45,16 @@ def measure(given: Namespace) -> int:
     """Measure, and print."""
     if given.database is None and _in_repository():
         os.execv(sys.executable, [sys.executable, "-m", "benchmarks"])  # noqa: S606
-    from romancy.cli.measuring import measured  # not at the top: apps that name no workflows take all that were imported
+    from romancy.cli.measuring import (
+        measure_rates,  # not at the top: apps that name no workflows take all that were imported
+    )
 
     database = database_of(given)
-    found = asyncio.run(measured(database, min(given.count, _MOST), given.at_once))
+    found = asyncio.run(measure_rates(database, min(given.count, _MOST), given.at_once))
     if format_of(given) is not Format.TABLE:
-        write(to_json({"database": masked(database), **found}, indent=2))
+        write(to_json({"database": mask_address(database), **found}, indent=2))
         return Exit.OK
-    write(f"{masked(database)}: workflows of one activity")
+    write(f"{mask_address(database)}: workflows of one activity")
     write(f"  {given.at_once} at once        {found['workflows_per_second']:10,.0f} /s")
     write(f"  one after another {found['one_after_another_per_second']:10,.0f} /s, {found['median_ms']:.1f} ms each")
     return Exit.OK

@@ -48,7 +48,7 @@ def filter_of(given: Namespace, words: list[str] | None = None) -> str:
     return " ".join(term for term in terms if term)
 
 
-def ids_of(words: list[str]) -> list[str]:
+def read_ids(words: list[str]) -> list[str]:
     """The ids that were named, each once; `-` stands for those on standard input, one in a line."""
     found: dict[str, None] = {}
     for word in words:

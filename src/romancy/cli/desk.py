@@ -11,9 +11,9 @@ from typing import Any, TypeAlias
 
 from romancy.cli.exits import Exit
 from romancy.cli.parsing import Parser
-from romancy.cli.place import Place, add_place, opened
-from romancy.cli.printing import Format, Printer, note
-from romancy.cli.text import shown_lines
+from romancy.cli.place import Target, add_target, open_target
+from romancy.cli.printing import Format, Output, note
+from romancy.cli.text import escape_lines
 from romancy.errors import StoreError
 from romancy.manage.port import Manager
 
@@ -21,32 +21,34 @@ _CLEAR = "\x1b[H\x1b[2J\x1b[3J"
 
 
 @dataclass(frozen=True, slots=True)
-class Desk:
+class CommandContext:
     """Where a command works."""
 
-    given: Namespace
-    place: Place
-    out: Printer
+    arguments: Namespace
+    target: Target
+    output: Output
 
     @property
     def manager(self) -> Manager:
         """Who answers."""
-        return self.place.manager
+        return self.target.manager
 
 
-Work: TypeAlias = Callable[[Desk], Awaitable[int]]
+CommandFunction: TypeAlias = Callable[[CommandContext], Awaitable[int]]
 
 
-def add_command(commands: Any, name: str, work: Work, *, help: str, tables: bool = True, watch: bool = False) -> Parser:
+def add_command(
+    commands: Any, name: str, work: CommandFunction, *, help: str, tables: bool = True, watch: bool = False
+) -> Parser:
     """Describe a command that works at a desk. `tables`: it prints rows or records for people, which takes rich."""
     command: Parser = commands.add_parser(name, help=help, description=f"{help[0].upper()}{help[1:]}.")
-    add_place(command)
+    add_target(command)
     add_format(command)
     if watch:
         command.add_argument(
             "--watch", metavar="SECONDS", type=_interval, help="print it again and again (default: every 2 seconds)"
         )
-    command.set_defaults(do=_at_desk(work, tables=tables), parser=command, watch=None)
+    command.set_defaults(do=_run_in_context(work, tables=tables), parser=command, watch=None)
     return command
 
 
@@ -74,45 +76,45 @@ def _interval(text: str) -> float:
     return seconds
 
 
-def _at_desk(work: Work, *, tables: bool) -> Callable[[Namespace], int]:
-    async def sit(given: Namespace) -> int:
-        async with opened(given) as place:
+def _run_in_context(work: CommandFunction, *, tables: bool) -> Callable[[Namespace], int]:
+    async def run_command(given: Namespace) -> int:
+        async with open_target(given) as place:
             wanted = format_of(given)
             # Whoever needs no table gets along without rich.
-            printer = Printer(wanted if tables or wanted is not Format.TABLE else Format.IDS, place.name)
-            return await _again(work, Desk(given, place, printer))
+            printer = Output(wanted if tables or wanted is not Format.TABLE else Format.IDS, place.name)
+            return await _run_repeatedly(work, CommandContext(given, place, printer))
 
     def do(given: Namespace) -> int:
         if tables:
-            Printer(format_of(given))  # before anything is opened: what is missing is said first
-        return asyncio.run(sit(given))
+            Output(format_of(given))  # before anything is opened: what is missing is said first
+        return asyncio.run(run_command(given))
 
     return do
 
 
-async def _again(work: Work, desk: Desk) -> int:
+async def _run_repeatedly(work: CommandFunction, context: CommandContext) -> int:
     """Once, or until a signal comes."""
-    if desk.given.watch is None:
-        return await work(desk)
-    clears = sys.stdout.isatty() and desk.out.for_people
+    if context.arguments.watch is None:
+        return await work(context)
+    clears = sys.stdout.isatty() and context.output.is_table
     while True:
         if clears:
             print(_CLEAR, end="")
         try:
-            await work(desk)
+            await work(context)
         except StoreError as error:
-            note(f"romancy: {shown_lines(error)}")
-        await asyncio.sleep(desk.given.watch)
+            note(f"romancy: {escape_lines(error)}")
+        await asyncio.sleep(context.arguments.watch)
 
 
-def worst(codes: list[Exit]) -> Exit:
+def combine_exits(codes: list[Exit]) -> Exit:
     """How several things end together: as the only one of them, or with 1 if some failed."""
     if len(codes) == 1:
         return codes[0]
     return Exit.OK if all(code is Exit.OK for code in codes) else Exit.FAILED
 
 
-def add_family(commands: Any, name: str, *, help: str) -> Any:
+def add_command_group(commands: Any, name: str, *, help: str) -> Any:
     """Describe a command that has commands of its own."""
     family: Parser = commands.add_parser(name, help=help, description=f"{help[0].upper()}{help[1:]}.")
     family.set_defaults(parser=family)

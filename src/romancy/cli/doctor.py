@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from romancy.cli.desk import Desk, add_command
+from romancy.cli.desk import CommandContext, add_command
 from romancy.cli.exits import Exit
 from romancy.cli.printing import Column
 from romancy.manage.records import Finding
@@ -22,8 +22,8 @@ def add(commands: Any) -> None:
     add_command(commands, "doctor", examine, help="check database, workers and instances, and say what to do", watch=True)
 
 
-async def examine(desk: Desk) -> int:
+async def examine(context: CommandContext) -> int:
     """Print what was found; 1 if something is wrong."""
-    findings = await desk.manager.doctor()
-    desk.out.table({"items": findings}, findings, _COLUMNS, name=lambda one: one.name)
+    findings = await context.manager.doctor()
+    context.output.table({"items": findings}, findings, _COLUMNS, name=lambda one: one.name)
     return Exit.FAILED if any(one.level == "error" for one in findings) else Exit.OK

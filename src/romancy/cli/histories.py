@@ -15,11 +15,11 @@ from typing import Any
 
 from romancy.app import App
 from romancy.authoring.workflow import Workflow
-from romancy.cli.desk import Desk, add_command, add_format, format_of
+from romancy.cli.desk import CommandContext, add_command, add_format, format_of
 from romancy.cli.exits import Exit, UsageError
 from romancy.cli.loading import load_app, load_workflow
-from romancy.cli.printing import Column, Printer, note, write
-from romancy.cli.text import shown, shown_lines
+from romancy.cli.printing import Column, Output, note, write
+from romancy.cli.text import escape, escape_lines
 from romancy.client import Client
 from romancy.errors import CodecError, PayloadError, RomancyError
 from romancy.model.status import Status
@@ -52,11 +52,11 @@ def add(commands: Any) -> None:
     replay.set_defaults(do=check, parser=replay)
 
 
-async def write_history(desk: Desk) -> int:
+async def write_history(context: CommandContext) -> int:
     """Print it as it is stored."""
-    if desk.place.client is None:
+    if context.target.client is None:
         raise UsageError("A history as it is stored can be read from its database only: give --database instead of --url.")
-    write((await record_history(desk.place.client, desk.given.id)).to_json())
+    write((await record_history(context.target.client, context.arguments.id)).to_json())
     return Exit.OK
 
 
@@ -73,11 +73,11 @@ def check(given: Namespace) -> int:
 
 def _check_one(name: str, workflow: Workflow[..., Any]) -> int:
     history = read_history(name)
-    outcome = judge(workflow, history)
+    outcome = check_history(workflow, history)
     if not outcome.fits:
-        note(f"romancy: {shown_lines(outcome.says)}")
+        note(f"romancy: {escape_lines(outcome.says)}")
         return Exit.FAILED
-    write(shown_lines(outcome.says))
+    write(escape_lines(outcome.says))
     return Exit.OK
 
 
@@ -86,15 +86,15 @@ def read_history(name: str) -> RecordedHistory:
     try:
         text = Path("/dev/stdin" if name == "-" else name).read_text(encoding="utf-8")
     except (OSError, ValueError) as error:
-        raise UsageError(f"The file {shown(name)!r} cannot be read: {error}.") from error
+        raise UsageError(f"The file {escape(name)!r} cannot be read: {error}.") from error
     try:
         return RecordedHistory.from_json(text)
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-        raise UsageError(f"{shown(name)} is no history that `romancy export` has printed.") from error
+        raise UsageError(f"{escape(name)} is no history that `romancy export` has printed.") from error
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class ReplayOutcome:
     """What a replay showed."""
 
     instance_id: str
@@ -103,25 +103,25 @@ class Outcome:
     says: str
 
 
-def judge(workflow: Workflow[..., Any] | None, history: RecordedHistory, app: App | None = None) -> Outcome:
+def check_history(workflow: Workflow[..., Any] | None, history: RecordedHistory, app: App | None = None) -> ReplayOutcome:
     """Replay a history."""
     if workflow is None:
         named = f"{history.workflow} {history.version}".strip()
-        return Outcome(history.instance_id, history.workflow, False, f"No workflow {named!r} is known here.")
+        return ReplayOutcome(history.instance_id, history.workflow, False, f"No workflow {named!r} is known here.")
     try:
         found = replay_history(workflow, history, app=app)
     except PayloadError as error:
-        return Outcome(history.instance_id, history.workflow, False, f"The input does not fit: {error}")
+        return ReplayOutcome(history.instance_id, history.workflow, False, f"The input does not fit: {error}")
     except RomancyError as error:
-        return Outcome(history.instance_id, history.workflow, False, str(error))
+        return ReplayOutcome(history.instance_id, history.workflow, False, str(error))
     entries = f"{len(history.entries)} entries fit"
     if found.pending:
         entries += f"; it waits for {', '.join(found.pending)}"
-    return Outcome(history.instance_id, history.workflow, True, f"{entries}.")
+    return ReplayOutcome(history.instance_id, history.workflow, True, f"{entries}.")
 
 
 async def _check_all(given: Namespace) -> int:
-    printer = Printer(format_of(given))
+    printer = Output(format_of(given))
     app = load_app(given.all_open)
     client = Client(
         given.database or app._options["database"],
@@ -129,24 +129,24 @@ async def _check_all(given: Namespace) -> int:
         auto_migrate=False,
         codec=app._options["codec"],
     )
-    outcomes: list[Outcome] = []
+    outcomes: list[ReplayOutcome] = []
     async with client:
         async for instance_id in _open_ids(client):
             try:
                 history = await record_history(client, instance_id)
             except CodecError as error:
-                outcomes.append(Outcome(instance_id, "", False, str(error)))
+                outcomes.append(ReplayOutcome(instance_id, "", False, str(error)))
                 continue
-            outcomes.append(judge(client._registry.find(history.workflow, history.version), history, app))
+            outcomes.append(check_history(client._registry.find(history.workflow, history.version), history, app))
     wrong = [one for one in outcomes if not one.fits]
     columns = [
-        Column[Outcome]("workflow", lambda one: one.workflow),
-        Column[Outcome]("instance", lambda one: one.instance_id),
-        Column[Outcome]("why", lambda one: one.says),
+        Column[ReplayOutcome]("workflow", lambda one: one.workflow),
+        Column[ReplayOutcome]("instance", lambda one: one.instance_id),
+        Column[ReplayOutcome]("why", lambda one: one.says),
     ]
-    if wrong or not printer.for_people:
+    if wrong or not printer.is_table:
         printer.table(
-            {"items": outcomes}, wrong if printer.for_people else outcomes, columns, name=lambda one: one.instance_id
+            {"items": outcomes}, wrong if printer.is_table else outcomes, columns, name=lambda one: one.instance_id
         )
     note(f"{len(outcomes) - len(wrong):,} of {len(outcomes):,} instances in flight fit the code.")
     return Exit.FAILED if wrong else Exit.OK

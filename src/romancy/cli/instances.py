@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from romancy.cli.choosing import add_filters, filter_of
-from romancy.cli.desk import Desk, add_command
+from romancy.cli.desk import CommandContext, add_command
 from romancy.cli.exits import Exit
-from romancy.cli.parsing import count
+from romancy.cli.parsing import parse_count
 from romancy.cli.printing import Column, Format, note
-from romancy.cli.text import ago, cut, moment, shown
+from romancy.cli.text import escape, format_age, format_time, shorten
 from romancy.manage.records import InstancePage, InstanceSummary
 
 _PAGE = 200
@@ -19,8 +19,8 @@ COLUMNS = [
     Column[InstanceSummary]("status", lambda one: one.status.value, status=True),
     Column[InstanceSummary]("workflow", lambda one: one.workflow_name),
     Column[InstanceSummary]("id", lambda one: one.instance_id),
-    Column[InstanceSummary]("doing now", lambda one: cut(one.error or one.doing)),
-    Column[InstanceSummary]("age", lambda one: ago(one.created_at), right=True),
+    Column[InstanceSummary]("doing now", lambda one: shorten(one.error or one.doing)),
+    Column[InstanceSummary]("age", lambda one: format_age(one.created_at), right=True),
     Column[InstanceSummary]("worker", lambda one: one.worker_id or ""),
 ]
 
@@ -30,21 +30,25 @@ def add(commands: Any) -> None:
     command = add_command(commands, "list", show, help="list instances, newest first", watch=True)
     command.add_argument("words", nargs="*", metavar="FILTER", help="terms of a filter line, e.g. status:failed older:1h")
     command.add_argument(
-        "--limit", type=count, metavar="N", help=f"at most so many (default: {_SHOWN}; with -o ids and jsonl all)"
+        "--limit", type=parse_count, metavar="N", help=f"at most so many (default: {_SHOWN}; with -o ids and jsonl all)"
     )
     command.add_argument("--page-token", metavar="TOKEN", help="go on where another list ended")
     add_filters(command)
 
 
-async def show(desk: Desk) -> int:
+async def show(context: CommandContext) -> int:
     """Print them."""
-    line, token, limit = filter_of(desk.given, desk.given.words), desk.given.page_token, desk.given.limit
-    if desk.out.format in (Format.IDS, Format.JSONL):
-        await _stream(desk, line, token, limit)
+    line, token, limit = (
+        filter_of(context.arguments, context.arguments.words),
+        context.arguments.page_token,
+        context.arguments.limit,
+    )
+    if context.output.format in (Format.IDS, Format.JSONL):
+        await _stream(context, line, token, limit)
         return Exit.OK
-    page = await collect(desk, line, limit or _SHOWN, token)
-    desk.out.table(page, page.items, COLUMNS, name=_name, empty=_empty(line))
-    _more(desk, page)
+    page = await collect(context, line, limit or _SHOWN, token)
+    context.output.table(page, page.items, COLUMNS, name=_name, empty=_empty(line))
+    _more(context, page)
     return Exit.OK
 
 
@@ -56,21 +60,21 @@ def _empty(line: str) -> str:
     return f"No instance fits {line!r}." if line else "There are no instances."
 
 
-def _more(desk: Desk, page: InstancePage) -> None:
+def _more(context: CommandContext, page: InstancePage) -> None:
     if page.next_page_token is None:
         return
     if page.searched_back_to is not None:
-        back = moment(page.searched_back_to)
-        note(f"Searched back to {back} UTC, then time was over. Go on: --page-token {shown(page.next_page_token)}")
-    elif desk.out.for_people:
-        note(f"There are more: --limit, or --page-token {shown(page.next_page_token)}")
+        back = format_time(page.searched_back_to)
+        note(f"Searched back to {back} UTC, then time was over. Go on: --page-token {escape(page.next_page_token)}")
+    elif context.output.is_table:
+        note(f"There are more: --limit, or --page-token {escape(page.next_page_token)}")
 
 
-async def collect(desk: Desk, line: str, limit: int, token: str | None = None) -> InstancePage:
+async def collect(context: CommandContext, line: str, limit: int, token: str | None = None) -> InstancePage:
     """So many instances, as one page."""
     items: list[InstanceSummary] = []
     while True:
-        page = await desk.manager.list_instances(line, limit=min(limit - len(items), _PAGE), page_token=token)
+        page = await context.manager.list_instances(line, limit=min(limit - len(items), _PAGE), page_token=token)
         items += page.items
         token = page.next_page_token
         # A search that stopped because its time was over is gone on with only by whoever asks for it.
@@ -78,11 +82,11 @@ async def collect(desk: Desk, line: str, limit: int, token: str | None = None) -
             return InstancePage(items, token, page.searched_back_to)
 
 
-async def _stream(desk: Desk, line: str, token: str | None, limit: int | None) -> None:
+async def _stream(context: CommandContext, line: str, token: str | None, limit: int | None) -> None:
     left = limit
     while True:
-        page = await desk.manager.list_instances(line, limit=min(left or _PAGE, _PAGE), page_token=token)
-        desk.out.stream(page.items, _name)
+        page = await context.manager.list_instances(line, limit=min(left or _PAGE, _PAGE), page_token=token)
+        context.output.stream(page.items, _name)
         left = None if left is None else left - len(page.items)
         token = page.next_page_token
         if token is None or left == 0:

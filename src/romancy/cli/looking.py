@@ -5,20 +5,20 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from romancy.cli.desk import Desk, add_command
+from romancy.cli.desk import CommandContext, add_command
 from romancy.cli.exits import Exit
-from romancy.cli.parsing import count, span
-from romancy.cli.plain import plain, to_json
-from romancy.cli.printing import Column, Format, Section, note, one_line, write
-from romancy.cli.text import ago, compact, cut, length, moment, shown
+from romancy.cli.parsing import parse_count, parse_span
+from romancy.cli.plain import to_json, to_jsonable
+from romancy.cli.printing import Column, Format, RecordSection, note, one_line, write
+from romancy.cli.text import compact, escape, format_age, format_duration, format_time, shorten
 from romancy.clock import monotonic
 from romancy.manage.port import Manager
-from romancy.manage.records import Explanation, HistoryPage, InstanceDetail, Wake
+from romancy.manage.records import Explanation, HistoryPage, InstanceDetail, WakeCondition
 from romancy.model.instance import HistoryEntry
 from romancy.model.status import Status
 
 _PAGE = 200
-_LOOK = 0.05
+_FIRST_POLL = 0.05
 """Seconds before the second look at an instance that has not ended; ever longer after that."""
 _SELDOM = 1.0
 
@@ -26,18 +26,18 @@ _SELDOM = 1.0
 def add(commands: Any) -> None:
     """Describe the commands."""
     get = add_command(commands, "get", show, help="show an instance: where it stands, and why", watch=True)
-    _one(get)
-    get.add_argument("--generation", type=count, metavar="N", help="as it was in an earlier generation")
+    _add_id_argument(get)
+    get.add_argument("--generation", type=parse_count, metavar="N", help="as it was in an earlier generation")
     explain = add_command(
         commands, "explain", show_why, help="say why an instance stands where it stands, and what will move it", watch=True
     )
-    _one(explain)
+    _add_id_argument(explain)
     history = add_command(commands, "history", show_history, help="print what happened in an instance")
-    _one(history)
-    history.add_argument("--generation", type=count, metavar="N", help="of an earlier generation")
+    _add_id_argument(history)
+    history.add_argument("--generation", type=parse_count, metavar="N", help="of an earlier generation")
     history.add_argument("--full", action="store_true", help="with inputs, results, errors and call sites")
     history.add_argument("--follow", action="store_true", help="go on until the instance has ended")
-    history.add_argument("--limit", type=count, metavar="N", help="at most so many entries")
+    history.add_argument("--limit", type=parse_count, metavar="N", help="at most so many entries")
     result = add_command(
         commands,
         "result",
@@ -45,27 +45,27 @@ def add(commands: Any) -> None:
         help="wait for the end of an instance, and print its result as JSON",
         tables=False,
     )
-    _one(result)
-    result.add_argument("--timeout", type=span, metavar="SPAN", help="wait no longer than this; 0: do not wait")
+    _add_id_argument(result)
+    result.add_argument("--timeout", type=parse_span, metavar="SPAN", help="wait no longer than this; 0: do not wait")
 
 
-def _one(command: Any) -> None:
+def _add_id_argument(command: Any) -> None:
     command.add_argument("id", metavar="ID", help="the instance")
 
 
 # --- get and explain
 
 
-async def show(desk: Desk) -> int:
+async def show(context: CommandContext) -> int:
     """Print an instance."""
-    given = desk.given
-    found = await desk.manager.get_instance(given.id, generation=given.generation)
-    why = await desk.manager.explain(given.id) if desk.out.for_people and given.generation is None else None
-    desk.out.record(found, lambda: _detail(desk, found, why), name=given.id)
+    given = context.arguments
+    found = await context.manager.get_instance(given.id, generation=given.generation)
+    why = await context.manager.explain(given.id) if context.output.is_table and given.generation is None else None
+    context.output.record(found, lambda: _detail(context, found, why), name=given.id)
     return Exit.OK
 
 
-def _detail(desk: Desk, found: InstanceDetail, why: Explanation | None) -> list[Section]:
+def _detail(context: CommandContext, found: InstanceDetail, why: Explanation | None) -> list[RecordSection]:
     one = found.summary
     version = f" (version {one.version})" if one.version else ""
     fields = [
@@ -77,18 +77,18 @@ def _detail(desk: Desk, found: InstanceDetail, why: Explanation | None) -> list[
         ("worker", one.worker_id or ""),
         ("created", _dated(one.created_at)),
         ("ended", _dated(one.ended_at)),
-        ("must end by", moment(found.deadline_at)),
-        ("can be", ", ".join(_PAST[deed.value] for deed in found.deeds)),
-        ("at", desk.place.name),
+        ("must end by", format_time(found.deadline_at)),
+        ("can be", ", ".join(_PAST[action.value] for action in found.actions)),
+        ("at", context.target.name),
     ]
-    sections = [Section("", [(name, value) for name, value in fields if value])]
+    sections = [RecordSection("", [(name, value) for name, value in fields if value])]
     if why is not None:
-        sections += _because(why)
+        sections += _explanation_sections(why)
     if found.error is not None:
-        sections.append(Section("error", text=found.error.trace.strip() or str(found.error)))
-    sections.append(Section("input", text=to_json(found.input, indent=2)))
+        sections.append(RecordSection("error", text=found.error.trace.strip() or str(found.error)))
+    sections.append(RecordSection("input", text=to_json(found.input, indent=2)))
     if one.status is Status.COMPLETED:
-        sections.append(Section("output", text=to_json(found.output, indent=2)))
+        sections.append(RecordSection("output", text=to_json(found.output, indent=2)))
     return sections
 
 
@@ -102,46 +102,46 @@ _PAST = {
 
 
 def _dated(when: Any) -> str:
-    return "" if when is None else f"{moment(when)} UTC ({ago(when)} ago)"
+    return "" if when is None else f"{format_time(when)} UTC ({format_age(when)} ago)"
 
 
-async def show_why(desk: Desk) -> int:
+async def show_why(context: CommandContext) -> int:
     """Print why."""
-    why = await desk.manager.explain(desk.given.id)
+    why = await context.manager.explain(context.arguments.id)
     heads = [("instance", why.instance_id), ("status", why.status.value)]
-    desk.out.record(why, lambda: [Section("", heads), *_because(why)], name=why.instance_id)
+    context.output.record(why, lambda: [RecordSection("", heads), *_explanation_sections(why)], name=why.instance_id)
     return Exit.OK
 
 
-def _because(why: Explanation) -> list[Section]:
-    wakes = "\n".join(line for wake in why.wakes for line in _wake(wake))
+def _explanation_sections(why: Explanation) -> list[RecordSection]:
+    wakes = "\n".join(line for wake in why.wakes for line in _condition_lines(wake))
     remedies = [(one.name, one.label) for one in why.remedies]
-    sections = [Section("why", [("verdict", why.verdict.value), ("because", why.because)])]
+    sections = [RecordSection("why", [("verdict", why.verdict.value), ("because", why.because)])]
     if wakes:
-        sections.append(Section("what will move it", text=wakes))
+        sections.append(RecordSection("what will move it", text=wakes))
     if remedies:
-        sections.append(Section("what you can do", remedies))
+        sections.append(RecordSection("what you can do", remedies))
     return sections
 
 
-def _wake(wake: Wake) -> list[str]:
-    since = f", for {ago(wake.since)}" if wake.since is not None else ""
-    due = f", due {moment(wake.due)} UTC ({ago(wake.due)})" if wake.due is not None else ""
-    head = f"{wake.kind} {shown(wake.key)}".strip()
-    return [f"{head}{since}{due}", *(f"    {shown(one)}" for one in wake.evidence)]
+def _condition_lines(condition: WakeCondition) -> list[str]:
+    since = f", for {format_age(condition.since)}" if condition.since is not None else ""
+    due = f", due {format_time(condition.due)} UTC ({format_age(condition.due)})" if condition.due is not None else ""
+    head = f"{condition.kind} {escape(condition.key)}".strip()
+    return [f"{head}{since}{due}", *(f"    {escape(one)}" for one in condition.evidence)]
 
 
 # --- history
 
 _COLUMNS = [
     Column[HistoryEntry]("seq", lambda one: str(one.seq), right=True),
-    Column[HistoryEntry]("at (UTC)", lambda one: moment(one.at)),
+    Column[HistoryEntry]("at (UTC)", lambda one: format_time(one.at)),
     Column[HistoryEntry]("kind", lambda one: one.kind),
     Column[HistoryEntry]("operation", lambda one: one.activity_id or one.name),
     Column[HistoryEntry]("outcome", lambda one: one.outcome, status=True),
     Column[HistoryEntry]("attempt", lambda one: str(one.attempt or ""), right=True),
     Column[HistoryEntry]("took", lambda one: _took(one), right=True),
-    Column[HistoryEntry]("result", lambda one: cut(str(one.error)) if one.error else compact(one.result)),
+    Column[HistoryEntry]("result", lambda one: shorten(str(one.error)) if one.error else compact(one.result)),
 ]
 _MORE = [
     *_COLUMNS[:-1],
@@ -154,17 +154,17 @@ _MORE = [
 
 def _took(one: HistoryEntry) -> str:
     begun, ended = one.started_at or one.scheduled_at, one.ended_at or one.at
-    return length(max(0.0, (ended - begun).total_seconds())) if begun is not None else ""
+    return format_duration(max(0.0, (ended - begun).total_seconds())) if begun is not None else ""
 
 
-async def show_history(desk: Desk) -> int:
+async def show_history(context: CommandContext) -> int:
     """Print it; with --follow until the end."""
-    if desk.given.follow:
-        return await _follow(desk)
-    page = await _whole(desk.manager, desk.given.id, desk.given.generation, desk.given.limit)
-    columns = _MORE if desk.given.full else _COLUMNS
-    desk.out.table(page, page.items, columns, name=_op, empty=f"Nothing has happened in {desk.given.id} yet.")
-    if page.next_after is not None and desk.out.for_people:
+    if context.arguments.follow:
+        return await _follow(context)
+    page = await _whole(context.manager, context.arguments.id, context.arguments.generation, context.arguments.limit)
+    columns = _MORE if context.arguments.full else _COLUMNS
+    context.output.table(page, page.items, columns, name=_op, empty=f"Nothing has happened in {context.arguments.id} yet.")
+    if page.next_after is not None and context.output.is_table:
         note("There is more: give a higher --limit.")
     return Exit.OK
 
@@ -184,19 +184,19 @@ async def _whole(manager: Manager, instance_id: str, generation: int | None, lim
     return HistoryPage(items, after)
 
 
-async def _follow(desk: Desk) -> int:
+async def _follow(context: CommandContext) -> int:
     """Each entry as a line when it is there; of the next generations, too."""
-    instance_id, generation, after = desk.given.id, desk.given.generation, 0
-    left, pause = desk.given.limit, _LOOK
+    instance_id, generation, after = context.arguments.id, context.arguments.generation, 0
+    left, pause = context.arguments.limit, _FIRST_POLL
     while True:
-        now = (await desk.manager.get_instance(instance_id)).summary
+        now = (await context.manager.get_instance(instance_id)).summary
         generation = generation or now.generation
-        page = await desk.manager.get_history(
+        page = await context.manager.get_history(
             instance_id, generation=generation, after=after, limit=min(left or _PAGE, _PAGE)
         )
         for entry in page.items:
             after = entry.seq
-            _tell(desk, entry)
+            _print_entry(context, entry)
         left = None if left is None else left - len(page.items)
         if left == 0:
             return Exit.OK
@@ -205,48 +205,48 @@ async def _follow(desk: Desk) -> int:
         if now.generation > generation:
             generation, after = generation + 1, 0
         elif now.status.ended:
-            note(f"{shown(instance_id)} is {now.status.value}.")
+            note(f"{escape(instance_id)} is {now.status.value}.")
             return Exit.OK
-        pause = _LOOK if page.items else min(2 * pause, _SELDOM)
+        pause = _FIRST_POLL if page.items else min(2 * pause, _SELDOM)
         await asyncio.sleep(pause)
 
 
-def _tell(desk: Desk, entry: HistoryEntry) -> None:
-    if desk.out.for_people:
-        columns = _MORE if desk.given.full else _COLUMNS
-        write("  ".join(shown(column.value(entry)) for column in columns))
+def _print_entry(context: CommandContext, entry: HistoryEntry) -> None:
+    if context.output.is_table:
+        columns = _MORE if context.arguments.full else _COLUMNS
+        write("  ".join(escape(column.value(entry)) for column in columns))
     else:
-        write(to_json(entry) if desk.out.format is not Format.IDS else one_line(_op(entry)))
+        write(to_json(entry) if context.output.format is not Format.IDS else one_line(_op(entry)))
 
 
 # --- result
 
 
-async def wait_for_result(desk: Desk) -> int:
+async def wait_for_result(context: CommandContext) -> int:
     """Print the result of an instance once it has ended; 1 if it has none."""
-    return await print_result(desk, desk.given.id, desk.given.timeout)
+    return await print_result(context, context.arguments.id, context.arguments.timeout)
 
 
-async def print_result(desk: Desk, instance_id: str, timeout: float | None) -> int:
+async def print_result(context: CommandContext, instance_id: str, timeout: float | None) -> int:
     """Wait for an end, and print what came of it."""
-    found = await ended(desk.manager, instance_id, timeout)
+    found = await wait_for_end(context.manager, instance_id, timeout)
     status = found.summary.status
-    if desk.given.output in (Format.JSON, Format.JSONL):
+    if context.arguments.output in (Format.JSON, Format.JSONL):
         answer = {"instance_id": instance_id, "status": status, "output": found.output, "error": found.error}
-        write(to_json(answer, indent=2 if desk.given.output == Format.JSON else None))
+        write(to_json(answer, indent=2 if context.arguments.output == Format.JSON else None))
     elif status is Status.COMPLETED:
-        write(to_json(plain(found.output)))
+        write(to_json(to_jsonable(found.output)))
     if status is Status.COMPLETED:
         return Exit.OK
-    error = f": {shown(str(found.error))}" if found.error is not None else ""
-    note(f"romancy: {shown(instance_id)} is {status.value}{error}")
+    error = f": {escape(str(found.error))}" if found.error is not None else ""
+    note(f"romancy: {escape(instance_id)} is {status.value}{error}")
     return Exit.FAILED
 
 
-async def ended(manager: Manager, instance_id: str, timeout: float | None) -> InstanceDetail:
+async def wait_for_end(manager: Manager, instance_id: str, timeout: float | None) -> InstanceDetail:
     """An instance once it has ended, or is blocked: then it waits for other code. Raises `TimeoutError`."""
     deadline = None if timeout is None else monotonic() + timeout
-    pause = _LOOK
+    pause = _FIRST_POLL
     while True:
         found = await manager.get_instance(instance_id)
         if found.summary.status.ended or found.summary.status is Status.BLOCKED:
@@ -254,6 +254,6 @@ async def ended(manager: Manager, instance_id: str, timeout: float | None) -> In
         left = _SELDOM if deadline is None else deadline - monotonic()
         if left <= 0:
             status = found.summary.status.value
-            raise TimeoutError(f"{shown(instance_id)} has not ended within {timeout:g} s: it is {status}, and goes on.")
+            raise TimeoutError(f"{escape(instance_id)} has not ended within {timeout:g} s: it is {status}, and goes on.")
         await asyncio.sleep(min(pause, left))
         pause = min(2 * pause, _SELDOM)

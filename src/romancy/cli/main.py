@@ -31,8 +31,8 @@ from romancy.cli import (
 from romancy.cli.desk import add_format
 from romancy.cli.exits import Exit, code_of
 from romancy.cli.parsing import Parser, read_arguments
-from romancy.cli.place import add_place
-from romancy.cli.text import shown_lines
+from romancy.cli.place import add_target
+from romancy.cli.text import escape_lines
 from romancy.errors import RomancyError
 
 _COMMANDS = (
@@ -60,7 +60,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         code: int = given.do(given)
     except (RomancyError, TimeoutError) as error:
-        print(f"romancy: {shown_lines(error)}", file=sys.stderr)  # a server's words, too, must not steer the terminal
+        print(f"romancy: {escape_lines(error)}", file=sys.stderr)  # a server's words, too, must not steer the terminal
         return _code(given, error)
     except KeyboardInterrupt:
         return Exit.INTERRUPTED
@@ -83,7 +83,7 @@ def parser() -> Parser:
     whole.add_argument(
         "--version", action="version", version=version.text(), help="print the versions of romancy and Python"
     )
-    add_place(whole, first=True)
+    add_target(whole, first=True)
     add_format(whole, first=True)
     commands = whole.add_subparsers(required=True, metavar="COMMAND", title="commands", parser_class=Parser)
     for command in _COMMANDS:

@@ -29,7 +29,7 @@ async def _run(ctx: WorkflowContext, number: int) -> int:
     return await _step(ctx, number)
 
 
-async def measured(database: str, number: int, at_once: int) -> dict[str, Any]:
+async def measure_rates(database: str, number: int, at_once: int) -> dict[str, Any]:
     """Rates of a database."""
     await check_schema(database)
     async with App(database, workflows=[_run], auto_migrate=False, service_name="romancy bench") as app:

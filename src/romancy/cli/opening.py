@@ -9,9 +9,9 @@ from typing import Any
 from urllib.parse import quote
 
 from romancy.cli.exits import Exit
-from romancy.cli.place import add_place, url_of
+from romancy.cli.place import add_target, url_of
 from romancy.cli.printing import write
-from romancy.cli.text import shown
+from romancy.cli.text import escape
 
 _USUAL = "http://127.0.0.1:8000"
 
@@ -25,7 +25,7 @@ def add(commands: Any) -> None:
     )
     command.add_argument("id", nargs="?", metavar="ID", help="an instance")
     command.add_argument("--no-browser", action="store_true", help="only print it")
-    add_place(command)
+    add_target(command)
     command.set_defaults(do=open_page, parser=command)
 
 
@@ -33,7 +33,7 @@ def open_page(given: Namespace) -> int:
     """Print it; open it where somebody sits."""
     base = (url_of(given) or _USUAL).rstrip("/")
     page = f"{base}/viewer/" if given.id is None else f"{base}/viewer/instance?id={quote(given.id, safe='')}"
-    write(shown(page))
+    write(escape(page))
     if not given.no_browser and sys.stdout.isatty():
         webbrowser.open(page)
     return Exit.OK

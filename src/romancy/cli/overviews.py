@@ -7,12 +7,12 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 
-from romancy.cli.desk import Desk, add_command
+from romancy.cli.desk import CommandContext, add_command
 from romancy.cli.exits import Exit
-from romancy.cli.parsing import count
+from romancy.cli.parsing import parse_count
 from romancy.cli.place import add_app
 from romancy.cli.printing import Column, note
-from romancy.cli.text import ago, length
+from romancy.cli.text import format_age, format_duration
 from romancy.manage.records import (
     ChannelPage,
     ChannelSummary,
@@ -36,8 +36,8 @@ _WORKERS = [
     Column[WorkerSummary]("service", lambda one: one.service),
     Column[WorkerSummary]("host", lambda one: f"{one.host} ({one.pid})"),
     Column[WorkerSummary]("python", lambda one: one.python),
-    Column[WorkerSummary]("up", lambda one: ago(one.started_at), right=True),
-    Column[WorkerSummary]("beat", lambda one: ago(one.beat_at), right=True),
+    Column[WorkerSummary]("up", lambda one: format_age(one.started_at), right=True),
+    Column[WorkerSummary]("beat", lambda one: format_age(one.beat_at), right=True),
     Column[WorkerSummary]("has", lambda one: str(one.owned), right=True),
     Column[WorkerSummary]("knows", lambda one: ", ".join(one.workflows)),
 ]
@@ -47,20 +47,20 @@ _WORKFLOWS = [
     Column[WorkflowSummary]("in flight", lambda one: str(one.in_flight), right=True),
     Column[WorkflowSummary]("completed/h", lambda one: f"{one.completed:,}", right=True),
     Column[WorkflowSummary]("failed/h", lambda one: f"{one.failed:,}", right=True),
-    Column[WorkflowSummary]("p50", lambda one: length(one.p50), right=True),
-    Column[WorkflowSummary]("p95", lambda one: length(one.p95), right=True),
+    Column[WorkflowSummary]("p50", lambda one: format_duration(one.p50), right=True),
+    Column[WorkflowSummary]("p95", lambda one: format_duration(one.p95), right=True),
 ]
 _CHANNELS = [
     Column[ChannelSummary]("channel", lambda one: one.name),
     Column[ChannelSummary]("mode", lambda one: one.mode or ""),
     Column[ChannelSummary]("subscribers", lambda one: str(one.subscribers), right=True),
     Column[ChannelSummary]("backlog", lambda one: str(one.backlog), right=True),
-    Column[ChannelSummary]("oldest", lambda one: ago(one.oldest_at), right=True),
+    Column[ChannelSummary]("oldest", lambda one: format_age(one.oldest_at), right=True),
 ]
 _SUBSCRIBERS = [
     Column[Subscriber]("instance", lambda one: one.instance_id),
     Column[Subscriber]("mode", lambda one: one.mode),
-    Column[Subscriber]("for", lambda one: ago(one.since), right=True),
+    Column[Subscriber]("for", lambda one: format_age(one.since), right=True),
     Column[Subscriber]("unread", lambda one: str(one.unread), right=True),
     Column[Subscriber]("waits", lambda one: "yes" if one.waits else ""),
 ]
@@ -83,59 +83,59 @@ def add(commands: Any) -> None:
     groups.add_argument("name", nargs="?", metavar="GROUP", help="list its members")
     for command in (channels, groups):
         command.add_argument(
-            "--limit", type=count, default=_SHOWN, metavar="N", help="at most so many (default: %(default)s)"
+            "--limit", type=parse_count, default=_SHOWN, metavar="N", help="at most so many (default: %(default)s)"
         )
 
 
-async def show_workers(desk: Desk) -> int:
+async def show_workers(context: CommandContext) -> int:
     """Print them."""
-    found = await desk.manager.list_workers()
-    desk.out.table(
+    found = await context.manager.list_workers()
+    context.output.table(
         {"items": found}, found, _WORKERS, name=lambda one: one.worker_id, empty="There are no workers: start an app."
     )
     return Exit.OK
 
 
-async def show_workflows(desk: Desk) -> int:
+async def show_workflows(context: CommandContext) -> int:
     """Print them."""
-    found = await desk.manager.list_workflows()
+    found = await context.manager.list_workflows()
     empty = "No worker knows a workflow, and none is in flight."
-    desk.out.table({"items": found}, found, _WORKFLOWS, name=lambda one: one.name, empty=empty)
+    context.output.table({"items": found}, found, _WORKFLOWS, name=lambda one: one.name, empty=empty)
     return Exit.OK
 
 
-async def show_channels(desk: Desk) -> int:
+async def show_channels(context: CommandContext) -> int:
     """Print channels, or subscribers."""
-    name = desk.given.name
+    name = context.arguments.name
     if name is None:
-        page = await _pages(desk, desk.manager.list_channels)
-        desk.out.table(page, page.items, _CHANNELS, name=lambda one: one.name, empty="There are no channels.")
+        page = await _pages(context, context.manager.list_channels)
+        context.output.table(page, page.items, _CHANNELS, name=lambda one: one.name, empty="There are no channels.")
     else:
-        subscribers = await _pages(desk, partial(desk.manager.list_subscribers, name))
+        subscribers = await _pages(context, partial(context.manager.list_subscribers, name))
         empty = "Nobody has subscribed to it."
-        desk.out.table(subscribers, subscribers.items, _SUBSCRIBERS, name=lambda one: one.instance_id, empty=empty)
+        context.output.table(subscribers, subscribers.items, _SUBSCRIBERS, name=lambda one: one.instance_id, empty=empty)
     return Exit.OK
 
 
-async def show_groups(desk: Desk) -> int:
+async def show_groups(context: CommandContext) -> int:
     """Print groups, or members."""
-    name = desk.given.name
+    name = context.arguments.name
     if name is None:
-        page = await _pages(desk, desk.manager.list_groups)
-        desk.out.table(page, page.items, _GROUPS, name=lambda one: one.name, empty="There are no groups.")
+        page = await _pages(context, context.manager.list_groups)
+        context.output.table(page, page.items, _GROUPS, name=lambda one: one.name, empty="There are no groups.")
     else:
-        members = await _pages(desk, partial(desk.manager.list_members, name))
-        desk.out.table(members, members.items, [Column[str]("instance", str)], name=str, empty="Nobody is in it.")
+        members = await _pages(context, partial(context.manager.list_members, name))
+        context.output.table(members, members.items, [Column[str]("instance", str)], name=str, empty="Nobody is in it.")
     return Exit.OK
 
 
-async def _pages(desk: Desk, read: Callable[..., Awaitable[P]]) -> P:
+async def _pages(context: CommandContext, read: Callable[..., Awaitable[P]]) -> P:
     """So many as are wanted, as one page."""
-    limit = desk.given.limit
+    limit = context.arguments.limit
     whole: P = await read(after="", limit=min(_PAGE, limit))
     while whole.next_after is not None and len(whole.items) < limit:
         page: P = await read(after=whole.next_after, limit=min(_PAGE, limit - len(whole.items)))
         whole = replace(page, items=[*whole.items, *page.items])
-    if whole.next_after is not None and desk.out.for_people:
+    if whole.next_after is not None and context.output.is_table:
         note("There are more: give a higher --limit.")
     return whole

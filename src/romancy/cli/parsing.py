@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 from typing import Any, NoReturn
 
-from romancy.cli.text import shown
+from romancy.cli.text import escape
 
 _WATCH = "--watch"
 _EVERY = "2"
@@ -62,7 +62,7 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """End with what is wrong; arguments may hold what would steer the terminal."""
-        super().error(shown(message))
+        super().error(escape(message))
 
     def exit(self, status: int = 0, message: str | None = None) -> NoReturn:
         """End; whatever is said of wrong usage is one line that ends with the advice."""
@@ -104,7 +104,7 @@ def advice(word: str, known: Iterable[str]) -> str:
     return f" Did you mean {' or '.join(close)}?" if close else ""
 
 
-def span(text: str) -> float:
+def parse_span(text: str) -> float:
     """A duration as people write it: `90`, `90s`, `15m`, `1h`, `30d`, `2w`; in seconds."""
     match = _SPAN.fullmatch(text)
     if match is None or not math.isfinite(float(match[1])):
@@ -112,7 +112,7 @@ def span(text: str) -> float:
     return float(match[1]) * _UNITS[match[2] or "s"]
 
 
-def count(text: str) -> int:
+def parse_count(text: str) -> int:
     """A number of things: at least one."""
     if not text.isascii() or not text.isdecimal() or int(text[:12]) < 1 or len(text) > 9:
         raise argparse.ArgumentTypeError(f"{text!r} is no number of things: give a whole number from 1 to 999999999")

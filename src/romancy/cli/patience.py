@@ -21,14 +21,14 @@ _LONGER = 1.0
 """Seconds more for a body: by then the app has answered 408 itself, with a sentence."""
 
 
-class PatientProtocol(H11Protocol):
+class TimeoutProtocol(H11Protocol):
     """One connection. While the client owes something, the clock runs."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         assert isinstance(self.app, App)
-        self._patience: float = self.app._options["request_timeout"]
-        self._owed: object = None
+        self._read_timeout: float = self.app._options["request_timeout"]
+        self._awaited_state: object = None
         self._timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -37,7 +37,7 @@ class PatientProtocol(H11Protocol):
         # asyncio does this only for sockets that it has opened itself. Without it the second packet of an answer waits for
         # the client's acknowledgement of the first, which clients hold back for 40 ms.
         transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._watch()
+        self._restart_timer()
         if _stopping():
             self.shutdown()
 
@@ -49,34 +49,34 @@ class PatientProtocol(H11Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Nothing is owed any more."""
-        self._wait_for(None)
+        self._set_timer(None)
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
         """Something of what is owed."""
         super().data_received(data)
-        self._watch()
+        self._restart_timer()
 
     def on_response_complete(self) -> None:
         """The rest of the body is owed still, or the next request; for that uvicorn has a timer of its own."""
         super().on_response_complete()
-        self._watch()
+        self._restart_timer()
 
-    def _watch(self) -> None:
+    def _restart_timer(self) -> None:
         state = self.conn.their_state
         idle = state is h11.IDLE and self.timeout_keep_alive_task is not None
-        self._wait_for(None if idle or state not in (h11.IDLE, h11.SEND_BODY) else state)
+        self._set_timer(None if idle or state not in (h11.IDLE, h11.SEND_BODY) else state)
 
-    def _wait_for(self, owed: object) -> None:
-        if owed is self._owed:
+    def _set_timer(self, state: object) -> None:
+        if state is self._awaited_state:
             return
-        self._owed = owed
+        self._awaited_state = state
         if self._timer is not None:
             self._timer.cancel()
-        seconds = self._patience + (_LONGER if owed is h11.SEND_BODY else 0)
-        self._timer = None if owed is None else self.loop.call_later(seconds, self._give_up)
+        seconds = self._read_timeout + (_LONGER if state is h11.SEND_BODY else 0)
+        self._timer = None if state is None else self.loop.call_later(seconds, self._time_out)
 
-    def _give_up(self) -> None:
+    def _time_out(self) -> None:
         if self.conn.our_state is h11.IDLE:
             self.transport.write(b"HTTP/1.1 408 Request Timeout\r\nConnection: close\r\nContent-Length: 0\r\n\r\n")
         self.transport.close()

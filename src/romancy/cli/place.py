@@ -27,7 +27,7 @@ _USERINFO = re.compile(r"//.*@")
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Target:
     """A database or an app, open."""
 
     manager: Manager
@@ -38,7 +38,7 @@ class Place:
     url: str | None = None
 
 
-def add_place(parser: ArgumentParser, *, first: bool = False) -> None:
+def add_target(parser: ArgumentParser, *, first: bool = False) -> None:
     """The options that say where to look. They may stand before the command, too; there they come `first`."""
     default: Any = None if first else SUPPRESS
     group = parser.add_argument_group("where to look")
@@ -58,20 +58,20 @@ def add_app(parser: ArgumentParser) -> None:
 
 
 @asynccontextmanager
-async def opened(given: Namespace) -> AsyncIterator[Place]:
+async def open_target(given: Namespace) -> AsyncIterator[Target]:
     """Open what the options name."""
     url = _url(given)
     if url is not None:
         if getattr(given, "app", None):
             raise UsageError("--app is for databases: the app at --url knows its workflows itself.")
         token = _option(given, "token") or os.environ.get("ROMANCY_TOKEN") or None
-        yield Place(HttpManager(url, token), None, masked(url), url)
+        yield Target(HttpManager(url, token), None, mask_address(url), url)
         return
     client = _client(given)
     address = client._options["database"]
     await check_schema(address)
     async with client:
-        yield Place(DatabaseManager(client), client, masked(address))
+        yield Target(DatabaseManager(client), client, mask_address(address))
 
 
 def url_of(given: Namespace) -> str | None:
@@ -112,7 +112,7 @@ async def check_schema(address: str) -> None:
     if missing:
         lacks = "no tables of romancy" if len(missing) == len(found) else f"not the migrations {', '.join(missing)}"
         raise StoreError(
-            f"The database {masked(address)} has {lacks}. If it is the right one: romancy migrate up --database ADDRESS"
+            f"The database {mask_address(address)} has {lacks}. If it is the right one: romancy migrate up --database ADDRESS"
         )
 
 
@@ -131,7 +131,7 @@ def _require_file(address: str) -> None:
         return  # whether it is there and may not be opened, or what else is the matter, the store says
 
 
-def masked(address: str) -> str:
+def mask_address(address: str) -> str:
     """An address without user, password and options."""
     return _USERINFO.sub("//", address.partition("?")[0])
 

@@ -10,7 +10,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from romancy.cli.plain import to_json
-from romancy.cli.text import shown, shown_lines
+from romancy.cli.text import escape, escape_lines
 from romancy.errors import RomancyError
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ class Column(Generic[T]):
     """The text is a status, a level or a verdict, and coloured as such."""
 
 
-class Printer:
+class Output:
     """Prints in the format that was asked for."""
 
     def __init__(self, format: Format, title: str = "") -> None:
@@ -52,13 +52,13 @@ class Printer:
         self._tables: ModuleType | None = _load_tables() if format is Format.TABLE else None
 
     @property
-    def for_people(self) -> bool:
+    def is_table(self) -> bool:
         """A table is wanted."""
         return self.format is Format.TABLE
 
     def table(
         self,
-        shape: Any,
+        document: Any,
         items: Sequence[T],
         columns: Sequence[Column[T]],
         *,
@@ -67,8 +67,8 @@ class Printer:
     ) -> None:
         """Rows. `shape` is what the HTTP interface answers, `name` what `-o ids` prints of a row."""
         if self.format is Format.JSON:
-            write(to_json(shape, indent=2))
-        elif not self.for_people:
+            write(to_json(document, indent=2))
+        elif not self.is_table:
             self.stream(items, name)
         elif items:
             self._rich.table(self._title, columns, items)
@@ -80,14 +80,14 @@ class Printer:
         for item in items:
             write(to_json(item) if self.format is Format.JSONL else one_line(name(item)))
 
-    def record(self, shape: Any, sections: Callable[[], Sequence[Section]], *, name: str) -> None:
+    def record(self, document: Any, sections: Callable[[], Sequence[RecordSection]], *, name: str) -> None:
         """One thing with its parts."""
         if self.format is Format.IDS:
             write(one_line(name))
-        elif self.for_people:
+        elif self.is_table:
             self._rich.record(sections())
         else:
-            write(to_json(shape, indent=2 if self.format is Format.JSON else None))
+            write(to_json(document, indent=2 if self.format is Format.JSON else None))
 
     @property
     def _rich(self) -> ModuleType:
@@ -96,7 +96,7 @@ class Printer:
 
 
 @dataclass(frozen=True, slots=True)
-class Section:
+class RecordSection:
     """A part of what is told about one thing: named values, or a text."""
 
     title: str
@@ -106,7 +106,7 @@ class Section:
 
 def one_line(name: str) -> str:
     """An id as one line. One that has line breaks or controls in it cannot be read from a line again: it is JSON then."""
-    return name if shown(name) == name and name == name.strip() and not name.startswith(('"', "-")) else to_json(name)
+    return name if escape(name) == name and name == name.strip() and not name.startswith(('"', "-")) else to_json(name)
 
 
 def read_line(line: str) -> str:
@@ -130,7 +130,7 @@ def write(text: str) -> None:
 
 def note(text: str) -> None:
     """A line beside it, for people: whatever stands in it, it steers no terminal."""
-    print(shown_lines(text), file=sys.stderr, flush=True)
+    print(escape_lines(text), file=sys.stderr, flush=True)
 
 
 def _load_tables() -> ModuleType:

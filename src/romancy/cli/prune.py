@@ -5,14 +5,14 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from romancy.cli.desk import Desk, add_command
+from romancy.cli.desk import CommandContext, add_command
 from romancy.cli.exits import Exit, UsageError
 from romancy.cli.instances import collect
-from romancy.cli.parsing import span
+from romancy.cli.parsing import parse_span
 from romancy.cli.place import actor
 from romancy.cli.plain import to_json
 from romancy.cli.printing import Format, note, write
-from romancy.cli.text import length
+from romancy.cli.text import format_duration
 from romancy.clock import MICROS, SystemClock, to_micros
 
 _COUNTED = 1000
@@ -24,37 +24,37 @@ def add(commands: Any) -> None:
         commands, "prune", prune, help="delete instances, with their histories, that ended some time ago", tables=False
     )
     command.add_argument(
-        "--older-than", type=span, required=True, metavar="SPAN", help="ended longer ago than this: 30d, 12h"
+        "--older-than", type=parse_span, required=True, metavar="SPAN", help="ended longer ago than this: 30d, 12h"
     )
     command.add_argument("--dry-run", action="store_true", help="only say about how many there are")
     command.add_argument("--yes", action="store_true", help="ask nothing")
 
 
-async def prune(desk: Desk) -> int:
+async def prune(context: CommandContext) -> int:
     """Delete them."""
-    seconds = desk.given.older_than
-    if desk.given.dry_run:
+    seconds = context.arguments.older_than
+    if context.arguments.dry_run:
         # The filter knows when an instance was created, and what ended so long ago was created before that.
-        page = await collect(desk, f"status:ended older:{seconds:.0f}s", _COUNTED)
+        page = await collect(context, f"status:ended older:{seconds:.0f}s", _COUNTED)
         before = SystemClock().now() - round(seconds * MICROS)
         found = [one for one in page.items if one.ended_at is not None and to_micros(one.ended_at) < before]
         more = " or more" if page.next_page_token is not None else ""
-        note(f"{len(found):,}{more} ended more than {length(seconds)} ago.")
+        note(f"{len(found):,}{more} ended more than {format_duration(seconds)} ago.")
         return Exit.OK
-    if not _agreed(desk, seconds):
+    if not _agreed(context, seconds):
         return Exit.FAILED
-    number = await desk.manager.prune(older_than=seconds, actor=actor())
-    if desk.given.output in (Format.JSON, Format.JSONL):
+    number = await context.manager.prune(older_than=seconds, actor=actor())
+    if context.arguments.output in (Format.JSON, Format.JSONL):
         write(to_json({"count": number}))
     else:
         note(f"Deleted: {number:,}.")
     return Exit.OK
 
 
-def _agreed(desk: Desk, seconds: float) -> bool:
-    if desk.given.yes:
+def _agreed(context: CommandContext, seconds: float) -> bool:
+    if context.arguments.yes:
         return True
     if not sys.stdin.isatty():
         raise UsageError("To delete instances, without a terminal to ask at, takes --yes.")
-    note(f"{desk.place.name}: delete what ended more than {length(seconds)} ago, for good? [y/N]")
+    note(f"{context.target.name}: delete what ended more than {format_duration(seconds)} ago, for good? [y/N]")
     return sys.stdin.readline().strip().lower() in ("y", "yes")

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from romancy.cli.exits import UsageError
-from romancy.cli.text import cut, shown
+from romancy.cli.text import escape, shorten
 
 
 def read_text(part: str) -> str:
@@ -19,7 +19,7 @@ def read_text(part: str) -> str:
     try:
         return sys.stdin.read() if name == "-" else Path(name).read_text(encoding="utf-8")
     except (OSError, ValueError) as error:
-        raise UsageError(f"The file {shown(name)!r} cannot be read: {error}.") from error
+        raise UsageError(f"The file {escape(name)!r} cannot be read: {error}.") from error
 
 
 def read_json(part: str, what: str) -> Any:
@@ -28,7 +28,7 @@ def read_json(part: str, what: str) -> Any:
         return json.loads(read_text(part))
     except (ValueError, RecursionError) as error:
         raise UsageError(
-            f"{what} {shown(cut(part, 80))} is no JSON: {error}. A text needs quotes: '\"like this\"'."
+            f"{what} {escape(shorten(part, 80))} is no JSON: {error}. A text needs quotes: '\"like this\"'."
         ) from error
 
 

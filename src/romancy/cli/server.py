@@ -28,7 +28,7 @@ from uvicorn.supervisors import ChangeReload, Multiprocess
 
 from romancy.app import App
 from romancy.cli.loading import full_target, load_app
-from romancy.cli.patience import PatientProtocol
+from romancy.cli.patience import TimeoutProtocol
 from romancy.clock import monotonic
 from romancy.errors import ConfigurationError
 from romancy.ingress.access import is_loopback
@@ -85,7 +85,7 @@ def _config(app: App, given: Namespace) -> _Config:
         workers=given.workers,
         reload=given.reload,
         loop="asyncio",
-        http=PatientProtocol,
+        http=TimeoutProtocol,
         ws="none",
         lifespan="on",
         log_config=_logging(given.access_log),
@@ -156,7 +156,7 @@ class _Server(Server):
 
 def _supervise(config: Config, listening: socket.socket, shutdown_timeout: float) -> int:
     supervisor = _Supervisor(config, [listening])
-    supervisor.patience = _LAST_ANSWERS + shutdown_timeout + _GRACE
+    supervisor.stop_timeout = _LAST_ANSWERS + shutdown_timeout + _GRACE
     supervisor.run()
     return int(supervisor.failed)
 
@@ -164,7 +164,7 @@ def _supervise(config: Config, listening: socket.socket, shutdown_timeout: float
 class _Supervisor(Multiprocess):
     """Waits for its processes at the end, but not for ever."""
 
-    patience = 0.0
+    stop_timeout = 0.0
     failed = False
 
     def terminate_all(self) -> None:
@@ -174,7 +174,7 @@ class _Supervisor(Multiprocess):
 
     def join_all(self) -> None:
         """Wait for all to stop; kill what does not."""
-        deadline = monotonic() + self.patience
+        deadline = monotonic() + self.stop_timeout
         for process in self.processes:
             process.process.join(max(0.0, deadline - monotonic()))
             if process.exitcode is None:

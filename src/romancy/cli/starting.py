@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from romancy.cli.desk import Desk, add_command
+from romancy.cli.desk import CommandContext, add_command
 from romancy.cli.exits import Exit, UsageError
 from romancy.cli.looking import print_result
-from romancy.cli.parsing import advice, span
+from romancy.cli.parsing import advice, parse_span
 from romancy.cli.place import actor, add_app
 from romancy.cli.plain import to_json
 from romancy.cli.printing import Format, note, one_line, write
 from romancy.cli.reading import read_json, read_loosely
-from romancy.cli.text import cut, shown
+from romancy.cli.text import escape, shorten
 from romancy.errors import WorkflowNotFoundError
 
 
@@ -34,39 +34,39 @@ def add(commands: Any) -> None:
         "--id", dest="instance_id", metavar="ID", help="the id of the instance; starting it again is harmless"
     )
     command.add_argument("--wait", action="store_true", help="wait for the end, and print the result")
-    command.add_argument("--timeout", type=span, metavar="SPAN", help="with --wait: no longer than this")
+    command.add_argument("--timeout", type=parse_span, metavar="SPAN", help="with --wait: no longer than this")
     command.add_argument("--dry-run", action="store_true", help="only show what would be started")
     add_app(command)
 
 
-async def start(desk: Desk) -> int:
+async def start(context: CommandContext) -> int:
     """Start it; the id is printed when the instance is durable."""
-    given = desk.given
-    schema = await _schema(desk, given.workflow)
+    given = context.arguments
+    schema = await _schema(context, given.workflow)
     arguments = read_input([*given.parts, *given.input], schema)
     if given.dry_run:
         write(to_json({"workflow": given.workflow, "input": arguments, "instance_id": given.instance_id}, indent=2))
         return Exit.OK
     try:
-        started = await desk.manager.start(given.workflow, arguments, instance_id=given.instance_id, actor=actor())
+        started = await context.manager.start(given.workflow, arguments, instance_id=given.instance_id, actor=actor())
     except WorkflowNotFoundError as error:
-        raise await _advised(desk, error) from error
+        raise await _advised(context, error) from error
     if not given.wait:
         as_json = given.output in (Format.JSON, Format.JSONL)
         write(to_json(started) if as_json else one_line(started.instance_id))
         return Exit.OK
-    note(f"started {shown(started.instance_id)}")
-    return await print_result(desk, started.instance_id, given.timeout)
+    note(f"started {escape(started.instance_id)}")
+    return await print_result(context, started.instance_id, given.timeout)
 
 
-async def _advised(desk: Desk, error: WorkflowNotFoundError) -> WorkflowNotFoundError:
-    known = [one.name for one in await desk.manager.list_workflows()]
-    return WorkflowNotFoundError(f"{error}{advice(desk.given.workflow, known)}")
+async def _advised(context: CommandContext, error: WorkflowNotFoundError) -> WorkflowNotFoundError:
+    known = [one.name for one in await context.manager.list_workflows()]
+    return WorkflowNotFoundError(f"{error}{advice(context.arguments.workflow, known)}")
 
 
-async def _schema(desk: Desk, workflow: str) -> dict[str, Any]:
+async def _schema(context: CommandContext, workflow: str) -> dict[str, Any]:
     try:
-        return await desk.manager.get_schema(workflow) or {}
+        return await context.manager.get_schema(workflow) or {}
     except WorkflowNotFoundError:
         return {}
 
@@ -79,7 +79,7 @@ def read_input(parts: list[str], schema: dict[str, Any]) -> dict[str, Any]:
         if part.startswith("@"):
             arguments |= _object(part)
         elif equals and not part.lstrip().startswith("{"):
-            _put(arguments, name.split("."), _value(value, _at(schema, name.split("."))), part)
+            _set_value(arguments, name.split("."), _value(value, _schema_at(schema, name.split("."))), part)
         else:
             arguments |= _object(part)
     return arguments
@@ -89,22 +89,22 @@ def _object(part: str) -> dict[str, Any]:
     value = read_json(part, "The input")
     if not isinstance(value, dict):
         raise UsageError(
-            f"The input {shown(cut(part, 80))} is no object: give the arguments by name, e.g. '{{\"order\": 42}}'."
+            f"The input {escape(shorten(part, 80))} is no object: give the arguments by name, e.g. '{{\"order\": 42}}'."
         )
     return value
 
 
-def _put(arguments: dict[str, Any], path: list[str], value: Any, part: str) -> None:
+def _set_value(arguments: dict[str, Any], path: list[str], value: Any, part: str) -> None:
     *parents, last = path
     for name in parents:
         inner = arguments.setdefault(name, {})
         if not isinstance(inner, dict):
-            raise UsageError(f"The input {shown(part)} goes into {name!r}, which is no object.")
+            raise UsageError(f"The input {escape(part)} goes into {name!r}, which is no object.")
         arguments = inner
     arguments[last] = value
 
 
-def _at(schema: dict[str, Any], path: list[str]) -> dict[str, Any]:
+def _schema_at(schema: dict[str, Any], path: list[str]) -> dict[str, Any]:
     """The part of a schema that a path leads to; empty if it is not known."""
     definitions = schema.get("$defs", {})
     here: Any = schema

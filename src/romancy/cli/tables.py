@@ -13,8 +13,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
-from romancy.cli.printing import Column, Section
-from romancy.cli.text import shown, shown_lines
+from romancy.cli.printing import Column, RecordSection
+from romancy.cli.text import escape, escape_lines
 
 _UNBOUNDED = 4000
 """Columns of what is no terminal: nothing is cut that a program may read."""
@@ -57,11 +57,11 @@ def table(title: str, columns: Sequence[Column[Any]], items: Sequence[Any]) -> N
 
 
 def _cell(column: Column[Any], item: Any) -> Text:
-    text = shown(column.value(item))
+    text = escape(column.value(item))
     return Text(text, style=_STYLES.get(text, "") if column.status else "")
 
 
-def record(sections: Sequence[Section]) -> None:
+def record(sections: Sequence[RecordSection]) -> None:
     """Print what is told about one thing."""
     with _console() as console:
         for at, section in enumerate(sections):
@@ -72,7 +72,7 @@ def record(sections: Sequence[Section]) -> None:
             if section.fields:
                 console.print(_grid(section.fields))
             if section.text:
-                console.print(Text(shown_lines(section.text)), soft_wrap=True)
+                console.print(Text(escape_lines(section.text)), soft_wrap=True)
 
 
 def _grid(fields: Sequence[tuple[str, str]]) -> Table:
@@ -80,8 +80,8 @@ def _grid(fields: Sequence[tuple[str, str]]) -> Table:
     grid.add_column(style="dim")
     grid.add_column(overflow="fold")
     for name, value in fields:
-        text = shown_lines(value)
-        grid.add_row(Text(shown(name)), Text(text, style=_STYLES.get(text, "")))
+        text = escape_lines(value)
+        grid.add_row(Text(escape(name)), Text(text, style=_STYLES.get(text, "")))
     return grid
 
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from romancy.cli.desk import Desk, add_command
+from romancy.cli.desk import CommandContext, add_command
 from romancy.cli.exits import Exit, UsageError
 from romancy.cli.place import actor, add_app
 from romancy.cli.plain import to_json
 from romancy.cli.printing import Format, note, one_line, write
 from romancy.cli.reading import read_json
-from romancy.cli.text import shown
-from romancy.manage.records import Sent
+from romancy.cli.text import escape
+from romancy.manage.records import SendResult
 
 
 def add(commands: Any) -> None:
@@ -38,57 +38,59 @@ def _data(command: Any) -> None:
     add_app(command)
 
 
-async def send_event(desk: Desk) -> int:
+async def send_event(context: CommandContext) -> int:
     """Send an event."""
-    given, data = desk.given, _read(desk)
+    given, data = context.arguments, _read(context)
     if given.dry_run:
         shape = {"type": given.type, "source": given.source, "subject": given.subject, "to": given.to, "data": data}
         return _would(shape)
-    sent = await desk.manager.send_event(
+    sent = await context.manager.send_event(
         given.type, data, source=given.source, subject=given.subject, to=given.to, actor=actor()
     )
-    return _told(desk, sent, f"event {given.type}")
+    return _print_result(context, sent, f"event {given.type}")
 
 
-async def publish_message(desk: Desk) -> int:
+async def publish_message(context: CommandContext) -> int:
     """Publish a message."""
-    given, data = desk.given, _read(desk)
+    given, data = context.arguments, _read(context)
     if given.dry_run:
         return _would({"channel": given.channel, "data": data})
-    return _told(desk, await desk.manager.publish(given.channel, data, actor=actor()), f"message to {given.channel}")
+    return _print_result(
+        context, await context.manager.publish(given.channel, data, actor=actor()), f"message to {given.channel}"
+    )
 
 
-async def send_message(desk: Desk) -> int:
+async def send_message(context: CommandContext) -> int:
     """Send a message to one instance."""
-    given, data = desk.given, _read(desk)
+    given, data = context.arguments, _read(context)
     if given.dry_run:
         return _would({"channel": given.channel, "to": given.id, "data": data})
-    sent = await desk.manager.publish(given.channel, data, to=given.id, actor=actor())
-    return _told(desk, sent, f"message to {given.id}")
+    sent = await context.manager.publish(given.channel, data, to=given.id, actor=actor())
+    return _print_result(context, sent, f"message to {given.id}")
 
 
-def _would(shape: Any) -> int:
-    write(to_json(shape, indent=2))
+def _would(document: Any) -> int:
+    write(to_json(document, indent=2))
     return Exit.OK
 
 
-def _told(desk: Desk, sent: Sent, what: str) -> int:
-    if desk.given.output in (Format.JSON, Format.JSONL):
+def _print_result(context: CommandContext, sent: SendResult, what: str) -> int:
+    if context.arguments.output in (Format.JSON, Format.JSONL):
         write(to_json(sent))
         return Exit.OK
     for one in sent.instance_ids:
         write(one_line(one))
     if sent.duplicate:
-        note(f"The {shown(what)} was known already: nothing happened.")
+        note(f"The {escape(what)} was known already: nothing happened.")
     elif sent.instance_ids:
-        note(f"The {shown(what)} was accepted. It woke or started {len(sent.instance_ids)}.")
+        note(f"The {escape(what)} was accepted. It woke or started {len(sent.instance_ids)}.")
     else:
-        note(f"The {shown(what)} was accepted. Nobody waits for it now.")
+        note(f"The {escape(what)} was accepted. Nobody waits for it now.")
     return Exit.OK
 
 
-def _read(desk: Desk) -> Any:
-    first, second = desk.given.json_data, desk.given.data
+def _read(context: CommandContext) -> Any:
+    first, second = context.arguments.json_data, context.arguments.data
     if first is not None and second is not None:
         raise UsageError("The data is given twice: as JSON and with --data.")
     text = first if first is not None else second

@@ -18,14 +18,14 @@ _STEERING = re.compile(
 _LONG = 200
 
 
-def shown(value: object) -> str:
+def escape(value: object) -> str:
     """A text as it can be shown: what would steer the terminal is written as an escape."""
     return _STEERING.sub(_escaped, str(value))
 
 
-def shown_lines(value: object) -> str:
+def escape_lines(value: object) -> str:
     """The same for a text of several lines."""
-    return "\n".join(shown(line) for line in str(value).splitlines())
+    return "\n".join(escape(line) for line in str(value).splitlines())
 
 
 def _escaped(match: re.Match[str]) -> str:
@@ -33,25 +33,25 @@ def _escaped(match: re.Match[str]) -> str:
     return f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
 
 
-def cut(text: str, most: int = _LONG) -> str:
+def shorten(text: str, most: int = _LONG) -> str:
     """A text that fits into a line."""
     return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
 def compact(value: Any) -> str:
     """A value in one line."""
-    return cut(json.dumps(value))
+    return shorten(json.dumps(value))
 
 
-def ago(when: datetime | None) -> str:
+def format_age(when: datetime | None) -> str:
     """How long ago, or in what time: `5 s`, `3 h`, `in 2 d`."""
     if when is None:
         return ""
     seconds = (SystemClock().now() - to_micros(when)) / 1_000_000
-    return f"in {length(-seconds)}" if seconds < -1 else length(max(0.0, seconds))
+    return f"in {format_duration(-seconds)}" if seconds < -1 else format_duration(max(0.0, seconds))
 
 
-def length(seconds: float | None) -> str:
+def format_duration(seconds: float | None) -> str:
     """A duration in its largest unit."""
     if seconds is None:
         return ""
@@ -63,6 +63,6 @@ def length(seconds: float | None) -> str:
     return f"{seconds:.0f} s" if seconds >= 10 else f"{seconds:.1f} s"
 
 
-def moment(when: datetime | None) -> str:
+def format_time(when: datetime | None) -> str:
     """A time to the second, UTC."""
     return "" if when is None else when.strftime("%Y-%m-%d %H:%M:%S")

@@ -15,15 +15,15 @@ Of romancy it imports `errors` and `ids`. The store calls it; nothing here knows
 """
 
 from romancy.codec.blobs import BlobStore, FileBlobs, Offload
-from romancy.codec.coder import PLAIN, CodecOption, Coder, read_codec
+from romancy.codec.coder import NO_CODEC, Codec, CodecOption, read_codec
 from romancy.codec.frames import encoding_of, is_encoded, is_encoded_digest, not_decoded
 from romancy.codec.layers import Compress, Encrypt, Layer
 
 __all__ = [
-    "PLAIN",
+    "NO_CODEC",
     "BlobStore",
+    "Codec",
     "CodecOption",
-    "Coder",
     "Compress",
     "Encrypt",
     "FileBlobs",

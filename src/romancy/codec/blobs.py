@@ -15,9 +15,9 @@ from urllib.parse import quote, unquote
 
 from romancy.codec.frames import OFFLOADED, frame
 from romancy.errors import ConfigurationError
-from romancy.ids import chance
+from romancy.ids import random_bytes
 
-_LONGEST_HOME = 200
+_MAX_OWNER_LENGTH = 200
 """Bytes of a quoted instance id: file systems have names of 255."""
 _PARTIAL = ".partial"
 _TRIES = 10
@@ -114,7 +114,7 @@ def _sync(folder: Path) -> None:
         os.close(handle)
 
 
-class Home(NamedTuple):
+class BlobOwner(NamedTuple):
     """Whose a blob is: it is kept as long as the generation of the instance."""
 
     instance_id: str
@@ -138,18 +138,18 @@ class Offload:
         self.over = over
         self.grace = grace
 
-    def name_for(self, home: Home) -> str | None:
+    def name_for(self, blob_owner: BlobOwner) -> str | None:
         """A new key for a blob; None if the instance's id is too long for one."""
-        owner = _quoted(home.instance_id)
-        return None if len(owner) > _LONGEST_HOME else f"{owner}/{home.generation}/{chance(16).hex()}"
+        owner = _quoted(blob_owner.instance_id)
+        return None if len(owner) > _MAX_OWNER_LENGTH else f"{owner}/{blob_owner.generation}/{random_bytes(16).hex()}"
 
 
-def reference(key: str, data: bytes) -> bytes:
+def make_reference(key: str, data: bytes) -> bytes:
     """What is stored instead of a blob."""
     return frame(OFFLOADED, f"{key} {sha256(data).hexdigest()}".encode())
 
 
-def referred(data: bytes) -> tuple[str, str]:
+def parse_reference(data: bytes) -> tuple[str, str]:
     """The key of a blob, and the digest of what must lie there."""
     key, _, digest = data.decode().partition(" ")
     return key, digest
@@ -160,13 +160,13 @@ def is_whole(blob: bytes, digest: str) -> bool:
     return sha256(blob).hexdigest() == digest
 
 
-def home_of(key: str) -> Home | None:
+def owner_of_blob(key: str) -> BlobOwner | None:
     """Whose a blob is; None if its key is not of our making."""
     owner, _, rest = key.partition("/")
     generation, _, name = rest.partition("/")
     if not (owner and name) or "/" in name or not (generation.isascii() and generation.isdecimal()):
         return None
-    return Home(unquote(owner), int(generation))
+    return BlobOwner(unquote(owner), int(generation))
 
 
 def _quoted(instance_id: str) -> str:

@@ -6,22 +6,22 @@ from collections.abc import Mapping, Sequence
 from hashlib import blake2b
 from typing import Any, TypeAlias
 
-from romancy.codec.blobs import Home, Offload, is_whole, reference, referred
+from romancy.codec.blobs import BlobOwner, Offload, is_whole, make_reference, parse_reference
 from romancy.codec.frames import LONGEST_NAME, NOT_ENCODED, OFFLOADED, frame, is_encoded, not_decoded, refused, unframe
 from romancy.codec.layers import Compress, Encrypt, Layer
 from romancy.errors import CodecError
 from romancy.naming import find_named
 
 CodecOption: TypeAlias = Layer | Offload | Sequence[Layer | Offload]
-Place: TypeAlias = tuple[str, ...]
+EncodingContext: TypeAlias = tuple[str, ...]
 """What a payload is, and whose: its purpose, an instance's id, ..."""
-Puts: TypeAlias = list[tuple[str, bytes]]
+PendingBlobs: TypeAlias = list[tuple[str, bytes]]
 """Blobs that must be written before what refers to them: keys and data."""
 
 _NO_BLOBS: Mapping[str, bytes] = {}
 
 
-class Coder:
+class Codec:
     """Encodes payloads, and decodes whatever is encoded; plain ones are left alone."""
 
     def __init__(self, layers: Sequence[Layer] = (), offload: Offload | None = None) -> None:
@@ -43,27 +43,29 @@ class Coder:
         known = [layer.fingerprint() for layer in self._layers] + [OFFLOADED] * (self.offload is not None)
         return blake2b(" ".join(sorted(known)).encode(), digest_size=6).hexdigest()
 
-    def encode(self, raw: bytes, place: Place) -> bytes:
+    def encode(self, raw: bytes, context: EncodingContext) -> bytes:
         """What is stored for a payload, all of it in the database."""
         if not self._layers:
             return raw
-        bound = _bound(place)
+        bound = _context_bytes(context)
         for layer in self._layers:
             data = layer.encode(raw, bound)
             if data is not None:
                 raw = frame(layer.name, data)
         return raw
 
-    def put_out(self, raw: bytes, place: Place, home: Home, puts: Puts | None) -> bytes:
+    def encode_or_offload(
+        self, raw: bytes, context: EncodingContext, owner: BlobOwner, pending: PendingBlobs | None
+    ) -> bytes:
         """What is stored for a payload; if it is large, a reference, and the blob joins those that are to be put."""
-        raw = self.encode(raw, place)
-        if puts is None or self.offload is None or len(raw) < self.offload.over:
+        raw = self.encode(raw, context)
+        if pending is None or self.offload is None or len(raw) < self.offload.over:
             return raw
-        key = self.offload.name_for(home)
+        key = self.offload.name_for(owner)
         if key is None:
             return raw
-        puts.append((key, raw))
-        return reference(key, raw)
+        pending.append((key, raw))
+        return make_reference(key, raw)
 
     def blob_of(self, raw: bytes | None) -> str | None:
         """The key of the blob that must be at hand to decode something; None if there is none to be had."""
@@ -71,31 +73,31 @@ class Coder:
             return None
         try:
             name, data = unframe(raw)
-            return referred(data)[0] if name == OFFLOADED else None
+            return parse_reference(data)[0] if name == OFFLOADED else None
         except ValueError:
             return None
 
-    def as_far_as_possible(self, raw: bytes, place: Place, blobs: Mapping[str, bytes] = _NO_BLOBS) -> bytes:
+    def try_decode(self, raw: bytes, context: EncodingContext, blobs: Mapping[str, bytes] = _NO_BLOBS) -> bytes:
         """What was encoded; if it cannot be decoded here it is encoded still. Whoever uses it must look.
 
         What should have been encoded and is not counts as what cannot be decoded.
         """
         if not is_encoded(raw):
             return refused() if self._required and raw else raw
-        bound = _bound(place)
-        undone = set[str]()
+        bound = _context_bytes(context)
+        removed = set[str]()
         while is_encoded(raw):
             try:
                 name, data = unframe(raw)
                 raw = _fetched(data, blobs) if name == OFFLOADED else self._by_name[name].decode(data, bound)
             except Exception:  # a layer may raise anything; what is encoded says itself what is missing
                 return raw
-            undone.add(name)
-        return raw if self._required <= undone else refused()
+            removed.add(name)
+        return raw if self._required <= removed else refused()
 
-    def decode(self, raw: bytes, place: Place, what: str) -> bytes:
+    def decode(self, raw: bytes, context: EncodingContext, what: str) -> bytes:
         """What was encoded. Raises `CodecError`."""
-        decoded = self.as_far_as_possible(raw, place)
+        decoded = self.try_decode(raw, context)
         if is_encoded(decoded):
             raise CodecError(not_decoded(what, decoded))
         return decoded
@@ -109,18 +111,18 @@ class Coder:
         return text
 
 
-PLAIN = Coder()
+NO_CODEC = Codec()
 """Leaves everything as it is."""
 
 
-def _bound(place: Place) -> bytes:
+def _context_bytes(context: EncodingContext) -> bytes:
     """A place as bytes; no two places have the same."""
-    parts = [part.encode("utf-8", "surrogatepass") for part in place]
+    parts = [part.encode("utf-8", "surrogatepass") for part in context]
     return b"".join([b"%d:%b" % (len(part), part) for part in parts])
 
 
 def _fetched(data: bytes, blobs: Mapping[str, bytes]) -> bytes:
-    key, digest = referred(data)
+    key, digest = parse_reference(data)
     blob = blobs[key]
     if not is_whole(blob, digest):
         raise ValueError(f"the blob {key!r} is not what was put there")
@@ -130,9 +132,9 @@ def _fetched(data: bytes, blobs: Mapping[str, bytes]) -> bytes:
 # --- the option
 
 
-def read_codec(value: Any) -> Coder:
+def read_codec(value: Any) -> Codec:
     """What was given as `codec`; from a variable, where to find it: `module:name`. Raises `ValueError`."""
-    if isinstance(value, Coder):
+    if isinstance(value, Codec):
         return value
     if isinstance(value, str):
         return read_codec(find_named(value, "a codec"))
@@ -146,7 +148,7 @@ def read_codec(value: Any) -> Coder:
     kinds = [type(layer) for layer in layers]
     if Compress in kinds and Encrypt in kinds and kinds.index(Encrypt) < kinds.index(Compress):
         raise ValueError("put Compress() before Encrypt(...): what is encrypted cannot be made smaller")
-    return Coder(layers, offload)
+    return Codec(layers, offload)
 
 
 def _check(layer: Any) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from romancy.codec.frames import COMPRESSED, ENCRYPTED, name_and_rest, named
 from romancy.errors import ConfigurationError
-from romancy.ids import chance
+from romancy.ids import random_bytes
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
@@ -92,7 +92,7 @@ class Compress(Layer):
         return larger
 
 
-class _Writing(NamedTuple):
+class _WriteKey(NamedTuple):
     """A key as this process writes with it for a while."""
 
     head: bytes
@@ -122,7 +122,7 @@ class Encrypt(Layer):
         if self._write not in self._keys:
             raise ConfigurationError(f"Encrypt(write={write!r}): there is no key of that id. There are: {', '.join(keys)}.")
         self._ciphers: dict[bytes, AESGCM] = {}
-        self._writing = self._salted()
+        self._write_key = self._salted()
         self._written = 0
 
     def __repr__(self) -> str:
@@ -132,16 +132,16 @@ class Encrypt(Layer):
     @staticmethod
     def generate_key() -> str:
         """A new key, in base64."""
-        return base64.b64encode(chance(_KEY)).decode()
+        return base64.b64encode(random_bytes(_KEY)).decode()
 
     def encode(self, data: bytes, place: bytes) -> bytes:
         """Key id, salt, nonce, and the data as nobody can read it."""
         self._written += 1
         if self._written > _MOST_MESSAGES:
-            self._writing, self._written = self._salted(), 0
-        head, cipher = self._writing
+            self._write_key, self._written = self._salted(), 0
+        head, cipher = self._write_key
         # By chance, not counted: after a fork two processes would count alike.
-        nonce = chance(_NONCE)
+        nonce = random_bytes(_NONCE)
         return head + nonce + cipher.encrypt(nonce, data, place)
 
     def decode(self, data: bytes, place: bytes) -> bytes:
@@ -163,10 +163,10 @@ class Encrypt(Layer):
         """A keyed digest: the same for the same text, as long as the same key writes."""
         return hmac.digest(self._derived(self._write, b"blind"), text, "sha256")
 
-    def _salted(self) -> _Writing:
-        salt = chance(_SALT)
+    def _salted(self) -> _WriteKey:
+        salt = random_bytes(_SALT)
         head = named(self._write, salt)
-        return _Writing(head, self._cipher(head, self._write, salt))
+        return _WriteKey(head, self._cipher(head, self._write, salt))
 
     def _cipher(self, head: bytes, key_id: str, salt: bytes) -> AESGCM:
         if len(self._ciphers) >= _KEPT_CIPHERS:

@@ -3,7 +3,7 @@
 `loop` is a private, deterministic event loop that runs one workflow; `execution` keeps the books of one instance around
 it: what is open, what was recorded, what must be undone. The shell feeds resolutions and carries out commands:
 
-    execution.feed(resolution) ──► the run goes on ──► starts, asks, deeds, withdrawals, entries, a verdict
+    execution.feed(resolution) ──► the run goes on ──► starts, asks, effects, withdrawals, entries, a verdict
     execution.settled(reply)   ──►      (the store has decided an ask, and recorded that itself)
 
     body ──► (attempts that cannot be stopped end) ──► compensating ──► ended

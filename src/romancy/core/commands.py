@@ -37,8 +37,8 @@ class Issue(NamedTuple):
     input: bytes | None = None
     due: int | None = None
     detail: Any = None
-    """What the shell needs to carry it out: an activity, a deed, a question. The core does not look inside."""
-    undo: Any = None
+    """What the shell needs to carry it out: an activity, an effect, a question. The core does not look inside."""
+    compensation: Any = None
     """What undoes it, if anything does; the core does not look inside."""
     site: str = ""
     values: Any = None
@@ -46,7 +46,7 @@ class Issue(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Effect:
+class EffectCommand:
     """The code asked for something that is done by being committed."""
 
     issue: Issue
@@ -89,5 +89,5 @@ class Recur:
     input: bytes
 
 
-Verdict: TypeAlias = Finish | Fail | Cancelled | Recur
-Command: TypeAlias = Issue | Effect | Withdraw
+BodyOutcome: TypeAlias = Finish | Fail | Cancelled | Recur
+Command: TypeAlias = Issue | EffectCommand | Withdraw

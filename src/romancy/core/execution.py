@@ -1,8 +1,8 @@
 """The books of one instance: what is open, what was recorded, what must be undone.
 
 The shell feeds what happened (`start`, `feed`, `settled`, `late`, `compensated`) and reads what to do next (`starts`,
-`asks`, `deeds`, `withdrawn`, `due_issues`, `next_undo`). `take_entries` are the new lines of the history, to be committed
-before anything is started, and together with the deeds.
+`asks`, `effects`, `withdrawn`, `due_issues`, `next_undo`). `take_entries` are the new lines of the history, to be committed
+before anything is started, and together with the effects.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from itertools import chain
 from operator import itemgetter
 from typing import NamedTuple, cast
 
-from romancy.core.commands import Cancelled, Command, Fail, Finish, Issue, Recur, Resolution, Verdict, Withdraw
-from romancy.core.loop import ADVICE, UNSTEADY, Run
+from romancy.core.commands import BodyOutcome, Cancelled, Command, Fail, Finish, Issue, Recur, Resolution, Withdraw
+from romancy.core.loop import CODE_CHANGE_ADVICE, NONDETERMINISM_ADVICE, Run
 from romancy.errors import DeterminismViolationError
-from romancy.model.history import ASKS, EFFECTS, Entry, Kind, Outcome, Role
-from romancy.model.talk import Deed, Reply
+from romancy.model.history import EFFECTS, STORE_CALLS, Entry, Kind, Outcome, Role
+from romancy.model.talk import Effect, StoreReply
 
-_TALKING = ASKS | EFFECTS - {Kind.REGISTRATION}
-_FROM_OUTSIDE = frozenset({Kind.CANCEL, Kind.TIMEOUT, Kind.RETRY})
+_MESSAGING_KINDS = STORE_CALLS | EFFECTS - {Kind.REGISTRATION}
+_EXTERNAL_KINDS = frozenset({Kind.CANCEL, Kind.TIMEOUT, Kind.RETRY})
 # By names of their own: to look a member of an enum up takes as long as a call (before Python 3.12).
 _ACTIVITY, _OK, _FED = Kind.ACTIVITY, Outcome.OK, Role.FED
 
@@ -31,7 +31,7 @@ class Phase(StrEnum):
 
     BODY = "body"
     """The workflow's code runs or waits."""
-    SETTLING = "settling"
+    FINISHING = "settling"
     """The body has ended; attempts that cannot be interrupted have not."""
     COMPENSATING = "compensating"
     """What was recorded is being undone."""
@@ -42,7 +42,7 @@ _BODY = Phase.BODY
 
 
 @dataclass(frozen=True, slots=True)
-class Undo:
+class PendingCompensation:
     """One step of the saga's way back."""
 
     op: str
@@ -52,7 +52,7 @@ class Undo:
     result: bytes | None
 
 
-class Ended(NamedTuple):
+class AttemptResult(NamedTuple):
     """An attempt's outcome with what operators want to know of it."""
 
     outcome: Outcome
@@ -64,67 +64,82 @@ class Ended(NamedTuple):
     epoch: int = 0
 
 
-_NOT_RUN = Ended(Outcome.OK, None, attempt=0)
+_NOT_RUN = AttemptResult(Outcome.OK, None, attempt=0)
 
 
 class Execution:
     """One generation of one instance, driven by what happens to it."""
 
     __slots__ = (
-        "_asking", "_effect_seqs", "_entries", "_kept", "_stack", "_unasked", "_undoable", "_undone", "asks", "deeds",
-        "lingering", "recalled", "run", "seq", "starts", "talked", "withdrawn",
+        "_compensable",
+        "_compensated",
+        "_compensations",
+        "_effect_seqs",
+        "_entries",
+        "_open_store_calls",
+        "_retained",
+        "_withdrawn_store_calls",
+        "effects",
+        "finishing",
+        "new_activities",
+        "reused_seqs",
+        "run",
+        "seq",
+        "store_calls",
+        "used_messaging",
+        "withdrawn",
     )  # fmt: skip
 
     def __init__(self, run: Run, history: Iterable[Entry] = (), *, length: int = 0) -> None:
         self.run = run
         self.seq = length
-        self.starts: list[Issue] = []
-        self.asks: list[Issue] = []
-        self.deeds: list[tuple[str, Deed]] = []
-        self.talked = False
+        self.new_activities: list[Issue] = []
+        self.store_calls: list[Issue] = []
+        self.effects: list[tuple[str, Effect]] = []
+        self.used_messaging = False
         """The run has said or asked something: at its end there may be something to clear."""
         self.withdrawn: list[str] = []
-        self.lingering: set[str] = set()
+        self.finishing: set[str] = set()
         """Withdrawn operations whose attempt is still running and must end before the instance may."""
-        self.recalled: set[int] = set()
+        self.reused_seqs: set[int] = set()
         """The entries whose results were kept from before a retry of the instance: nothing ran for them."""
         self._entries: list[Entry] = []
-        self._asking: set[str] = set()
-        self._unasked: set[str] = set()
+        self._open_store_calls: set[str] = set()
+        self._withdrawn_store_calls: set[str] = set()
         """Asks that the body withdrew on an answer: one of the same commit may answer them in vain."""
-        self._kept: dict[str, Entry] = {entry.op: entry for entry in history if entry.role is Role.KEPT}
-        self._undoable: dict[str, Issue] = {}
-        self._stack: list[Undo] = []
-        self._undone: set[str] = set()
+        self._retained: dict[str, Entry] = {entry.op: entry for entry in history if entry.role is Role.RETAINED}
+        self._compensable: dict[str, Issue] = {}
+        self._compensations: list[PendingCompensation] = []
+        self._compensated: set[str] = set()
         self._effect_seqs: dict[str, int] = {}
 
     # --- going on
 
     def start(self, at: int) -> None:
         """Begin the body."""
-        self._follow(self.run.advance(Resolution(Kind.START, "", at)))
-        self._unasked.clear()
-        self._recall()
+        self._apply_commands(self.run.advance(Resolution(Kind.START, "", at)))
+        self._withdrawn_store_calls.clear()
+        self._reuse_retained()
 
-    def feed(self, resolution: Resolution, ended: Ended | None = None, *, name: str = "") -> None:
+    def feed(self, resolution: Resolution, ended: AttemptResult | None = None, *, name: str = "") -> None:
         """Something happened: record it and let the body go on."""
         self._feed(resolution, ended, name)
-        self._recall()
+        self._reuse_retained()
 
-    def _feed(self, resolution: Resolution, ended: Ended | None, name: str) -> None:
+    def _feed(self, resolution: Resolution, ended: AttemptResult | None, name: str) -> None:
         run = self.run
-        if run.verdict is not None and run.overrule(resolution):
+        if run.body_outcome is not None and run.override_outcome(resolution):
             self._record(resolution, None, ended, _FED, name)
             return
         waiting = run.pending.get(resolution.op)
         issue = waiting.issue if waiting is not None else None
         entry = self._record(resolution, issue, ended, _FED, name)
         commands = run.advance(resolution)
-        self._completed(entry, issue)
-        self._follow(commands)
-        self._unasked.clear()
+        self._push_compensation(entry, issue)
+        self._apply_commands(commands)
+        self._withdrawn_store_calls.clear()
 
-    def settled(self, *replies: Reply) -> None:
+    def feed_replies(self, *replies: StoreReply) -> None:
         """The store has decided asks, all in one commit, and recorded its answers: let the body go on.
 
         Their places in the history are taken before the body moves: what it does now comes after all of them, as it will
@@ -135,31 +150,43 @@ class Execution:
             if reply.seq != self.seq:
                 raise AssertionError(f"{reply.op} was recorded as entry {reply.seq}, where entry {self.seq} was to come")
         for reply in replies:
-            self._answer(reply)
-        self._unasked.clear()
-        self._recall()
+            self._feed_reply(reply)
+        self._withdrawn_store_calls.clear()
+        self._reuse_retained()
 
-    def _answer(self, reply: Reply) -> None:
+    def _feed_reply(self, reply: StoreReply) -> None:
         waiting = self.run.pending.get(reply.op)
-        if waiting is None and reply.op in self._unasked:
+        if waiting is None and reply.op in self._withdrawn_store_calls:
             return
         if waiting is None:
             raise AssertionError(f"{reply.op} was answered, but nobody had asked")
-        self._asking.discard(reply.op)
-        self._follow(self.run.advance(Resolution(waiting.issue.kind, reply.op, reply.at, reply.outcome, reply.value)))
+        self._open_store_calls.discard(reply.op)
+        self._apply_commands(
+            self.run.advance(Resolution(waiting.issue.kind, reply.op, reply.at, reply.outcome, reply.value))
+        )
 
-    def late(self, issue: Issue, ended: Ended, at: int) -> None:
+    def record_late_result(self, issue: Issue, ended: AttemptResult, at: int) -> None:
         """An attempt of an operation that the body had withdrawn has ended after all."""
-        self.lingering.discard(issue.op)
+        self.finishing.discard(issue.op)
         resolution = Resolution(issue.kind, issue.op, at, ended.outcome, ended.value)
-        self._completed(self._record(resolution, issue, ended, Role.BESIDE, ""), issue)
+        self._push_compensation(self._record(resolution, issue, ended, Role.OUT_OF_BAND, ""), issue)
 
-    def compensated(self, undo: Undo, ended: Ended, at: int, *, name: str = "") -> None:
+    def record_compensation(
+        self, compensation: PendingCompensation, ended: AttemptResult, at: int, *, name: str = ""
+    ) -> None:
         """A step of the way back was taken, or given up."""
-        self._undone.add(undo.op)
+        self._compensated.add(compensation.op)
         begun = ended.started_at if ended.started_at is not None else at
-        issue = undo.issue._replace(op=undo.op, kind=Kind.COMPENSATION, name=name or undo.issue.name, at=begun)
-        self._record(Resolution(Kind.COMPENSATION, undo.op, at, ended.outcome, ended.value), issue, ended, Role.BESIDE, "")
+        issue = compensation.issue._replace(
+            op=compensation.op, kind=Kind.COMPENSATION, name=name or compensation.issue.name, at=begun
+        )
+        self._record(
+            Resolution(Kind.COMPENSATION, compensation.op, at, ended.outcome, ended.value),
+            issue,
+            ended,
+            Role.OUT_OF_BAND,
+            "",
+        )
 
     def replay(self, at: int, history: Iterable[Entry]) -> None:
         """Bring a new run to where the history ends."""
@@ -167,130 +194,138 @@ class Execution:
         run.replaying = True
         history = tuple(history)
         self._effect_seqs = {entry.op: entry.seq for entry in history if is_effect(entry)}
-        self.talked = any(entry.kind in _TALKING for entry in history)
-        self._undone = {entry.op for entry in history if entry.kind is Kind.COMPENSATION and entry.role is not Role.UNDONE}
-        self._follow(run.advance(Resolution(Kind.START, "", at)))
-        self._unasked.clear()
+        self.used_messaging = any(entry.kind in _MESSAGING_KINDS for entry in history)
+        self._compensated = {
+            entry.op for entry in history if entry.kind is Kind.COMPENSATION and entry.role is not Role.DISCARDED
+        }
+        self._apply_commands(run.advance(Resolution(Kind.START, "", at)))
+        self._withdrawn_store_calls.clear()
         for entry in history:
             if entry.role is _FED:
-                self._refeed(entry)
-            elif entry.role is Role.BESIDE and entry.kind is Kind.ACTIVITY:
-                self._completed(entry, self._undoable.get(entry.op))
-            elif is_effect(entry) and run.owes_effect(entry.op):
-                raise DeterminismViolationError(f"recorded: {_describe(entry)}; but the code does not do that. {ADVICE}")
+                self._replay_entry(entry)
+            elif entry.role is Role.OUT_OF_BAND and entry.kind is Kind.ACTIVITY:
+                self._push_compensation(entry, self._compensable.get(entry.op))
+            elif is_effect(entry) and run.is_effect_outstanding(entry.op):
+                raise DeterminismViolationError(
+                    f"recorded: {_describe(entry)}; but the code does not do that. {CODE_CHANGE_ADVICE}"
+                )
         run.replaying = False
-        self.starts = [issue for issue in self.starts if issue.op in run.pending]
-        self.asks = [issue for issue in self.asks if issue.op in run.pending]
+        self.new_activities = [issue for issue in self.new_activities if issue.op in run.pending]
+        self.store_calls = [issue for issue in self.store_calls if issue.op in run.pending]
         self.withdrawn.clear()
-        self._unasked.clear()
-        self._recall()
+        self._withdrawn_store_calls.clear()
+        self._reuse_retained()
 
-    def _refeed(self, entry: Entry) -> None:
-        if entry.op in self._unasked:  # answered in one commit with what made the body withdraw it
+    def _replay_entry(self, entry: Entry) -> None:
+        if entry.op in self._withdrawn_store_calls:  # answered in one commit with what made the body withdraw it
             return
-        if self.run.overrule(Resolution.of(entry)):
+        if self.run.override_outcome(Resolution.of(entry)):
             return
         if entry.kind is Kind.RETRY:
-            if self.run.verdict is not None:
+            if self.run.body_outcome is not None:
                 return  # the code failed by itself and does so again, or it was mended and needs nothing more
-            self.run.renew(entry.at, self._kept)
+            self.run.renew_timeouts(entry.at, self._retained)
         waiting = self.run.pending.get(entry.op)
         issue = waiting.issue if waiting is not None else None
-        if self.run.verdict is not None:
+        if self.run.body_outcome is not None:
             raise DeterminismViolationError(f"recorded: {_describe(entry)}; but the code had ended by then")
-        if entry.kind not in _FROM_OUTSIDE:
+        if entry.kind not in _EXTERNAL_KINDS:
             _check_fits(entry, issue, self.run)
-            self._asking.discard(entry.op)
+            self._open_store_calls.discard(entry.op)
         commands = self.run.advance(Resolution.of(entry))
-        self._completed(entry, issue)
-        self._follow(commands)
-        if entry.kind not in ASKS:  # nothing is being asked while anything else is fed
-            self._unasked.clear()
+        self._push_compensation(entry, issue)
+        self._apply_commands(commands)
+        if entry.kind not in STORE_CALLS:  # nothing is being asked while anything else is fed
+            self._withdrawn_store_calls.clear()
 
-    def _follow(self, commands: list[Command]) -> None:
+    def _apply_commands(self, commands: list[Command]) -> None:
         for command in commands:
             if isinstance(command, Issue):
-                self._issued(command)
+                self._handle_issue(command)
             elif isinstance(command, Withdraw):
                 self._withdraw(command.op)
             else:
-                self._effected(command.issue, command.recorded)
+                self._handle_effect(command.issue, command.recorded)
 
-    def _issued(self, issue: Issue) -> None:
-        if issue.undo is not None:
-            self._undoable[issue.op] = issue
+    def _handle_issue(self, issue: Issue) -> None:
+        if issue.compensation is not None:
+            self._compensable[issue.op] = issue
         if issue.kind is _ACTIVITY:
-            self.starts.append(issue)
-        elif issue.kind in ASKS:
-            self.talked = True
-            self.asks.append(issue)
-            self._asking.add(issue.op)
+            self.new_activities.append(issue)
+        elif issue.kind in STORE_CALLS:
+            self.used_messaging = True
+            self.store_calls.append(issue)
+            self._open_store_calls.add(issue.op)
 
     def _withdraw(self, op: str) -> None:
-        asked = op in self._asking
-        if asked:
-            self._asking.discard(op)
-            self._unasked.add(op)
+        is_store_call = op in self._open_store_calls
+        if is_store_call:
+            self._open_store_calls.discard(op)
+            self._withdrawn_store_calls.add(op)
         if self.run.replaying:  # what is still wanted is seen when the replay ends; to look each time would be O(n²)
             return
-        new = self.asks if asked else self.starts
+        new = self.store_calls if is_store_call else self.new_activities
         for index, issue in enumerate(new):
             if issue.op == op:  # asked for and withdrawn in one breath: nothing to stop
                 del new[index]
                 return
         self.withdrawn.append(op)
 
-    def _effected(self, issue: Issue, recorded: bool) -> None:
+    def _handle_effect(self, issue: Issue, recorded: bool) -> None:
         if issue.kind is not Kind.REGISTRATION:
-            self.talked = True
+            self.used_messaging = True
         if recorded:
             seq = self._effect_seqs[issue.op]
         else:
             # Done before a retry of the instance: recorded again, so that this round is checked too, but not done.
-            done = self._was_kept(issue)
+            done = self._pop_retained(issue)
             resolution = Resolution(issue.kind, issue.op, self.run.at)
-            seq = self._record(resolution, issue, None, Role.BESIDE, "").seq
+            seq = self._record(resolution, issue, None, Role.OUT_OF_BAND, "").seq
             if issue.detail is not None and done is None:
-                self.deeds.append((issue.op, cast(Deed, issue.detail)))
-        if issue.undo is not None:
-            self._stack.append(Undo(f"compensate:{issue.op}", seq, issue, None))
+                self.effects.append((issue.op, cast(Effect, issue.detail)))
+        if issue.compensation is not None:
+            self._compensations.append(PendingCompensation(f"compensate:{issue.op}", seq, issue, None))
 
-    def _completed(self, entry: Entry, issue: Issue | None) -> None:
-        if issue is None or issue.undo is None:
+    def _push_compensation(self, entry: Entry, issue: Issue | None) -> None:
+        if issue is None or issue.compensation is None:
             return
-        self._undoable.pop(issue.op, None)
+        self._compensable.pop(issue.op, None)
         if entry.outcome is _OK and entry.kind is _ACTIVITY:
-            self._stack.append(Undo(f"compensate:{issue.op}", entry.seq, issue, entry.value))
+            self._compensations.append(PendingCompensation(f"compensate:{issue.op}", entry.seq, issue, entry.value))
 
-    def _recall(self) -> None:
+    def _reuse_retained(self) -> None:
         """Answer operations whose results were kept from before a retry of the instance."""
-        while self._kept:
+        while self._retained:
             timers = [one.issue for one in self.run.pending.values() if one.issue.kind is Kind.TIMER]
-            issue = next((one for one in chain(self.starts, self.asks, timers) if one.op in self._kept), None)
+            issue = next(
+                (one for one in chain(self.new_activities, self.store_calls, timers) if one.op in self._retained), None
+            )
             if issue is None:
                 return
-            entry = self._was_kept(issue)
+            entry = self._pop_retained(issue)
             if entry is None:
                 continue
-            if issue.kind in ASKS:
-                self.asks.remove(issue)
-                self._asking.discard(issue.op)
+            if issue.kind in STORE_CALLS:
+                self.store_calls.remove(issue)
+                self._open_store_calls.discard(issue.op)
             elif issue.kind is _ACTIVITY:
-                self.starts.remove(issue)
-            ended = Ended(
+                self.new_activities.remove(issue)
+            ended = AttemptResult(
                 entry.outcome, entry.value, entry.attempt, entry.started_at, entry.ended_at, entry.worker, entry.epoch
             )
-            self.recalled.add(self.seq + 1)
+            self.reused_seqs.add(self.seq + 1)
             self._feed(Resolution(issue.kind, issue.op, self.run.at, entry.outcome, entry.value), ended, "")
 
-    def _was_kept(self, issue: Issue) -> Entry | None:
+    def _pop_retained(self, issue: Issue) -> Entry | None:
         """What was kept for an operation, if it is asked for as it was then; it is asked for once."""
-        entry = self._kept.pop(issue.op, None)
+        entry = self._retained.pop(issue.op, None)
         if entry is None or entry.kind is not issue.kind:
             return None
-        return entry if entry.digest == issue.digest or self.run.differs(issue, entry) is None else None
+        return entry if entry.digest == issue.digest or self.run.find_difference(issue, entry) is None else None
 
-    def _record(self, resolution: Resolution, issue: Issue | None, ended: Ended | None, role: Role, name: str) -> Entry:
+    def _record(
+        self, resolution: Resolution, issue: Issue | None, ended: AttemptResult | None, role: Role, name: str
+    ) -> Entry:
         self.seq += 1
         digest, input, site, scheduled_at = b"", None, "", None
         if issue is not None:
@@ -316,20 +351,20 @@ class Execution:
         self._entries.clear()
         return entries
 
-    def take_starts(self) -> list[Issue]:
+    def take_new_activities(self) -> list[Issue]:
         """Activities to start once everything before them is durable."""
-        starts, self.starts = self.starts, []
+        starts, self.new_activities = self.new_activities, []
         return starts
 
-    def take_asks(self) -> list[Issue]:
+    def take_store_calls(self) -> list[Issue]:
         """What the store is to decide, in the order it was asked."""
-        asks, self.asks = self.asks, []
-        return asks
+        store_calls, self.store_calls = self.store_calls, []
+        return store_calls
 
-    def take_deeds(self) -> list[tuple[str, Deed]]:
+    def take_effects(self) -> list[tuple[str, Effect]]:
         """What is to be done in the commit of the entries that record it, with its operations."""
-        deeds, self.deeds = self.deeds, []
-        return deeds
+        effects, self.effects = self.effects, []
+        return effects
 
     def take_withdrawn(self) -> list[str]:
         """Operations the body no longer wants."""
@@ -337,46 +372,46 @@ class Execution:
         return withdrawn
 
     @property
-    def verdict(self) -> Verdict | None:
+    def body_outcome(self) -> BodyOutcome | None:
         """How the body ended, if it has. A result that could not be stored is a failure."""
-        return self.run.verdict
+        return self.run.body_outcome
 
     @property
-    def undecided(self) -> bool:
+    def may_time_out(self) -> bool:
         """The instance can still time out: its body has not ended, or only to begin anew."""
-        return self.run.verdict is None or isinstance(self.run.verdict, Recur)
+        return self.run.body_outcome is None or isinstance(self.run.body_outcome, Recur)
 
     def reject_result(self, error: BaseException) -> None:
         """The body's result cannot be stored: the instance fails with this error instead."""
-        self.run.verdict = Fail(error)
+        self.run.body_outcome = Fail(error)
 
     @property
     def phase(self) -> Phase:
         """How far the instance has come."""
-        verdict = self.run.verdict
-        if verdict is None:
+        outcome = self.run.body_outcome
+        if outcome is None:
             return _BODY
-        if self.lingering:
-            return Phase.SETTLING
-        if isinstance(verdict, Finish | Recur) or self.next_undo() is None:
+        if self.finishing:
+            return Phase.FINISHING
+        if isinstance(outcome, Finish | Recur) or self.next_compensation() is None:
             return Phase.ENDED
         return Phase.COMPENSATING
 
-    def next_undo(self) -> Undo | None:
+    def next_compensation(self) -> PendingCompensation | None:
         """What to undo next: the last completed first."""
-        stack = self._stack  # in order of completion: entries are recorded in that order, and replayed in it
-        while stack and stack[-1].op in self._undone:
+        stack = self._compensations  # in order of completion: entries are recorded in that order, and replayed in it
+        while stack and stack[-1].op in self._compensated:
             stack.pop()
         return stack[-1] if stack else None
 
-    def undoable(self, op: str) -> Issue | None:
+    def find_compensable(self, op: str) -> Issue | None:
         """An activity that was asked for, has a compensation, and has not been recorded."""
-        return self._undoable.get(op)
+        return self._compensable.get(op)
 
     @property
     def cancelled(self) -> bool:
         """The instance ends as cancelled."""
-        return isinstance(self.run.verdict, Cancelled)
+        return isinstance(self.run.body_outcome, Cancelled)
 
     @property
     def stopping(self) -> bool:
@@ -398,21 +433,26 @@ class Execution:
 
 def is_effect(entry: Entry) -> bool:
     """The entry tells of something that was done by being committed."""
-    return entry.kind in EFFECTS and entry.role is Role.BESIDE
+    return entry.kind in EFFECTS and entry.role is Role.OUT_OF_BAND
 
 
 def _check_fits(entry: Entry, issue: Issue | None, run: Run) -> None:
     if issue is None:
         waits = ", ".join(run.pending) or "nothing"
         raise DeterminismViolationError(
-            f"recorded: {_describe(entry)}; attempted: the code waits for {waits} instead. {ADVICE}"
+            f"recorded: {_describe(entry)}; attempted: the code waits for {waits} instead. {CODE_CHANGE_ADVICE}"
         )
     if issue.kind is entry.kind is Kind.TIMER:
         _check_time(entry, issue)
     elif issue.kind is not entry.kind:
-        raise _violation(entry, issue, "a different kind of operation", ADVICE)
-    elif issue.digest != entry.digest and (found := run.differs(issue, entry)) is not None:
-        raise _violation(entry, issue, f"other arguments: {found}" if found else "other arguments", f"{ADVICE} {UNSTEADY}")
+        raise _violation(entry, issue, "a different kind of operation", CODE_CHANGE_ADVICE)
+    elif issue.digest != entry.digest and (found := run.find_difference(issue, entry)) is not None:
+        raise _violation(
+            entry,
+            issue,
+            f"other arguments: {found}" if found else "other arguments",
+            f"{CODE_CHANGE_ADVICE} {NONDETERMINISM_ADVICE}",
+        )
 
 
 def _violation(entry: Entry, issue: Issue, what: str, advice: str) -> DeterminismViolationError:
@@ -432,7 +472,7 @@ def _check_time(entry: Entry, issue: Issue) -> None:
     else:
         return
     raise DeterminismViolationError(
-        f"recorded: {_describe(entry)}, {was}; attempted: {issue.op} at {issue.site}, {now}. {ADVICE}"
+        f"recorded: {_describe(entry)}, {was}; attempted: {issue.op} at {issue.site}, {now}. {CODE_CHANGE_ADVICE}"
     )
 
 

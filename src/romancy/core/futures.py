@@ -41,19 +41,19 @@ class RunFuture(asyncio.Future[Any]):
         return self._seq
 
 
-class DeadFuture(asyncio.Future[Any]):
+class EvictedFuture(asyncio.Future[Any]):
     """What stands for every future, task and operation while the run is being evicted: awaiting it raises at once.
 
     Nothing raises before: in `gather(tidy(), charge(ctx))` nobody would then await or close `tidy()`. With `patient` it
     can be waited for, in vain: code that swallows every refusal must yield some day.
     """
 
-    def __init__(self, loop: Run, *, patient: bool) -> None:
+    def __init__(self, loop: Run, *, blocks: bool) -> None:
         super().__init__(loop=loop)
-        self.patient = patient
+        self.blocks = blocks
 
     def __await__(self) -> Generator[Any, None, Any]:
-        if self.patient:
+        if self.blocks:
             return super().__await__()
         raise Evicted
 
@@ -83,7 +83,7 @@ if TYPE_CHECKING:
         def throw(self, *args: Any) -> Any: ...
         def close(self) -> None: ...
 
-    class Wait(Operation[R_co]):
+    class WaitOperation(Operation[R_co]):
         """An operation that a body may leave behind once it has waited for it."""
 
         awaited: bool
@@ -110,7 +110,7 @@ else:
             self.get_loop().withdraw(self.issue.op)
             return True
 
-    class Wait(Operation):
+    class WaitOperation(Operation):
         """An operation that a body may leave behind once it has waited for it."""
 
         __slots__ = ("awaited",)
@@ -147,7 +147,7 @@ class RunTask(asyncio.Task[Any]):
         return self._seq
 
 
-class Soon:
+class ReadyHandle:
     """A callback that is ready to run; slimmer than `asyncio.Handle`."""
 
     __slots__ = ("args", "callback", "context")
@@ -169,20 +169,20 @@ class Soon:
 class Timer:
     """A durable timer; stands in for `asyncio.TimerHandle`."""
 
-    __slots__ = ("_cancelled", "_loop", "_when", "issue", "soon")
+    __slots__ = ("_cancelled", "_loop", "_when", "handle", "issue")
 
-    def __init__(self, loop: Run, when: float, issue: Issue, soon: Soon) -> None:
+    def __init__(self, loop: Run, when: float, issue: Issue, handle: ReadyHandle) -> None:
         self._loop = loop
         self._when = when
         self._cancelled = False
         self.issue = issue
-        self.soon = soon
+        self.handle = handle
 
     def cancel(self) -> None:
         """Withdraw the timer."""
         if not self._cancelled:
             self._cancelled = True
-            self.soon.cancel()
+            self.handle.cancel()
             self._loop.withdraw(self.issue.op)
 
     def cancelled(self) -> bool:

@@ -20,18 +20,28 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from romancy.core.commands import (
     UNTIL,
+    BodyOutcome,
     Cancelled,
     Command,
-    Effect,
+    EffectCommand,
     Fail,
     Finish,
     Issue,
     Recur,
     Resolution,
-    Verdict,
     Withdraw,
 )
-from romancy.core.futures import DeadFuture, Evicted, Operation, Recurring, RunFuture, RunTask, Soon, Timer, Wait
+from romancy.core.futures import (
+    Evicted,
+    EvictedFuture,
+    Operation,
+    ReadyHandle,
+    Recurring,
+    RunFuture,
+    RunTask,
+    Timer,
+    WaitOperation,
+)
 from romancy.core.sites import call_site
 from romancy.errors import (
     ActivityIDConflictError,
@@ -41,23 +51,23 @@ from romancy.errors import (
     WorkflowStuckError,
     WorkflowTimeoutError,
 )
-from romancy.model.history import LIMIT, WAITS, Entry, Kind, Outcome
+from romancy.model.history import TIMEOUT_TIMER, WAITS, Entry, Kind, Outcome
 
 SPIN_LIMIT = 100_000
 """Callbacks in one advance after which a body counts as spinning."""
-_SPELL = range(1_000)
+_SLICE = range(1_000)
 """Callbacks in one advance after which what only polls is put off to the next one."""
-_SPELLS = range(SPIN_LIMIT // len(_SPELL))
+_SLICES = range(SPIN_LIMIT // len(_SLICE))
 _POLLERS = frozenset({"CancelScope._deliver_cancellation"})
 """Of anyio: a cancelled scope cancels anew in every turn of the loop, for as long as what is in it has not ended."""
 REFUSAL_LIMIT = 100
 """How often eviction refuses a body that swallows every refusal before it gives up on it."""
 _MICROS = 1_000_000
-_STEERING = frozenset({Kind.START, Kind.RETRY, Kind.CANCEL, Kind.TIMEOUT})
+_CONTROL_KINDS = frozenset({Kind.START, Kind.RETRY, Kind.CANCEL, Kind.TIMEOUT})
 """What is no operation's outcome."""
-_LIMITERS = frozenset({"_on_timeout", "_timeout"})
+_TIMEOUT_CALLBACKS = frozenset({"_on_timeout", "_timeout"})
 """What timers call that stop something: those of `asyncio.timeout` and of the scopes of anyio."""
-_LEFT = WAITS | {Kind.TIMER}
+_RACE_KINDS = WAITS | {Kind.TIMER}
 """What a body may leave behind without a word once it has waited for it: the losers of a race."""
 _ACTIVITY = Kind.ACTIVITY
 _TIMER = Kind.TIMER
@@ -65,15 +75,15 @@ _LAST_SECOND = 253_402_300_799
 """The end of the year 9999. `asyncio.sleep(math.inf)` is a timer too, and its time must fit a column and a datetime."""
 
 Body = Callable[[], Coroutine[Any, Any, Any]]
-Differs = Callable[[Issue, Entry | None], str | None]
+DifferenceFinder = Callable[[Issue, Entry | None], str | None]
 """Tells where the arguments of an operation differ from the recorded ones (of an effect, which the asked one finds itself);
 None if they mean the same."""
-ADVICE = "Give the instance the code it was started with, or start a new version beside it."
-UNSTEADY = (
+CODE_CHANGE_ADVICE = "Give the instance the code it was started with, or start a new version beside it."
+NONDETERMINISM_ADVICE = (
     "If the code has not changed, it does not do the same in every replay (time.time(), random, uuid4(), globals, the order "
     "of a set): use ctx.now(), ctx.random(), ctx.uuid4(), or an activity."
 )
-_graveyard: list[object] = []
+_leaked_coroutines: list[object] = []
 
 
 if TYPE_CHECKING:
@@ -88,10 +98,41 @@ class Run(_Loop):
 
     # With slots: an object of more than thirty attributes costs twice as much to make, and to ask.
     __slots__ = (
-        "_adopted", "_body", "_closing", "_closing_generators", "_commands", "_counts", "_evicting", "_generators",
-        "_generators_limit", "_host", "_inside", "_known_effects", "_label", "_main", "_manual", "_now", "_parked",
-        "_ready", "_recurrence", "_refusals", "_seq", "_stop", "_task_names", "_tasks", "_tasks_limit", "_unlooked",
-        "_violation", "at", "differs", "due", "named", "pending", "problems", "replaying", "verdict",
+        "_adopted",
+        "_body",
+        "_closing",
+        "_closing_generators",
+        "_commands",
+        "_counts",
+        "_evicting",
+        "_generators",
+        "_generators_limit",
+        "_inside",
+        "_known_effects",
+        "_label",
+        "_main",
+        "_manual",
+        "_now",
+        "_outer_state",
+        "_parked",
+        "_ready",
+        "_recurrence",
+        "_refusals",
+        "_seq",
+        "_stop",
+        "_task_names",
+        "_tasks",
+        "_tasks_limit",
+        "_unpruned",
+        "_violation",
+        "activities_by_name",
+        "at",
+        "body_outcome",
+        "due",
+        "find_difference",
+        "pending",
+        "problems",
+        "replaying",
     )  # fmt: skip
     _made = 0
 
@@ -101,8 +142,8 @@ class Run(_Loop):
         self._body = body
         self._label = label
         self._known_effects = known_effects or {}
-        self._ready: deque[Soon] = deque()
-        self._parked: list[Soon] = []
+        self._ready: deque[ReadyHandle] = deque()
+        self._parked: list[ReadyHandle] = []
         self._now = 0.0
         self._inside = False
         self._evicting = False
@@ -112,13 +153,13 @@ class Run(_Loop):
         self._commands: list[Command] = []
         self._tasks: list[RunTask] = []
         self._tasks_limit = 16
-        self._unlooked = 0
+        self._unpruned = 0
         self._adopted: dict[object, contextvars.Context] = {}
         """The tasks that were made without the loop, with their contexts."""
         self._task_names = 0
         self._generators: list[AsyncGeneratorType[Any, Any]] = []
         self._generators_limit = 16
-        self._host: tuple[Any, Any, Any] = (None, None, None)
+        self._outer_state: tuple[Any, Any, Any] = (None, None, None)
         self._main: RunTask | None = None
         self._stop: Resolution | None = None
         self._recurrence: bytes | None = None
@@ -129,17 +170,17 @@ class Run(_Loop):
         self.due: dict[str, int] = {}
         """When those of the pending operations are due that time resolves."""
         self.at = 0
-        self.differs: Differs = differs_unseen
+        self.find_difference: DifferenceFinder = always_differs
         """Asked when the arguments of a recorded operation have another digest than those that the code gives now."""
         self.replaying = False
-        self.verdict: Verdict | None = None
+        self.body_outcome: BodyOutcome | None = None
         self.problems: list[str] = []
-        self.named: dict[str, Any] = {}
+        self.activities_by_name: dict[str, Any] = {}
         """What each name of an activity stands for in this body."""
 
     # --- what durable functions ask for
 
-    def operation(
+    def issue_operation(
         self,
         kind: Kind,
         name: str,
@@ -149,30 +190,34 @@ class Run(_Loop):
         input: bytes | None = None,
         due: int | None = None,
         detail: Any = None,
-        undo: Any = None,
+        compensation: Any = None,
         values: Any = None,
     ) -> Operation[Any]:
         """Issue a durable operation; it resolves when its outcome is fed."""
         if self._evicting:
-            return self._dead_future()  # type: ignore[return-value]
-        if not self._inside or self.verdict is not None:
+            return self._evicted_future()  # type: ignore[return-value]
+        if not self._inside or self.body_outcome is not None:
             self._require_inside(name)
         op = self._manual_id(op_id) if op_id is not None else self._next_id(name)
         if due is not None:
             due = min(due, _LAST_SECOND * _MICROS)
             if kind is _TIMER:
-                digest = _length(due - self.at)
+                digest = _encode_duration(due - self.at)
         # By the constructor of tuples: a named one's own takes twice the time.
-        issue = tuple.__new__(Issue, (op, kind, name, self.at, digest, input, due, detail, undo, call_site(3), values))
+        issue = tuple.__new__(
+            Issue, (op, kind, name, self.at, digest, input, due, detail, compensation, call_site(3), values)
+        )
         # An activity is the commonest by far, and a set of kinds takes as long to ask as a call.
-        operation: Operation[Any] = (Wait if kind is not _ACTIVITY and kind in _LEFT else Operation)(self, issue, decode)
+        operation: Operation[Any] = (WaitOperation if kind is not _ACTIVITY and kind in _RACE_KINDS else Operation)(
+            self, issue, decode
+        )
         self.pending[op] = operation
         if due is not None:
             self.due[op] = due
         self._commands.append(issue)
         return operation
 
-    def effect(
+    def emit_effect(
         self,
         kind: Kind,
         name: str,
@@ -180,29 +225,31 @@ class Run(_Loop):
         digest: bytes = b"",
         input: bytes | None = None,
         detail: Any = None,
-        undo: Any = None,
+        compensation: Any = None,
         values: Any = None,
     ) -> Operation[None]:
         """Ask for something that is done by being committed; what the history knows already is not asked for again."""
         if self._evicting:
-            return self._dead_future()  # type: ignore[return-value]
+            return self._evicted_future()  # type: ignore[return-value]
         self._require_inside(name)
-        issue = Issue(self._next_id(name), kind, name, self.at, digest, input, None, detail, undo, call_site(2), values)
+        issue = Issue(
+            self._next_id(name), kind, name, self.at, digest, input, None, detail, compensation, call_site(2), values
+        )
         known = self._known_effects.pop(issue.op, None)
-        if known is not None and known != digest and (found := self.differs(issue, None)) is not None:
-            said = f": {found}" if found else ""
-            what = f"{issue.op} was recorded with other arguments than the code gives now, at {issue.site}{said}"
-            self.violate(f"{what}. {ADVICE} {UNSTEADY}")
+        if known is not None and known != digest and (found := self.find_difference(issue, None)) is not None:
+            suffix = f": {found}" if found else ""
+            what = f"{issue.op} was recorded with other arguments than the code gives now, at {issue.site}{suffix}"
+            self.violate(f"{what}. {CODE_CHANGE_ADVICE} {NONDETERMINISM_ADVICE}")
         operation: Operation[None] = Operation(self, issue, lambda resolution: None)
         operation.set_result(None)
-        self._commands.append(Effect(issue, recorded=known is not None))
+        self._commands.append(EffectCommand(issue, recorded=known is not None))
         return operation
 
-    def knows_effect(self, name: str) -> bool:
+    def is_next_effect_recorded(self, name: str) -> bool:
         """The next effect of this name is in the history already."""
         return f"{name}:{self._counts.get(name, 0) + 1}" in self._known_effects
 
-    def owes_effect(self, op: str) -> bool:
+    def is_effect_outstanding(self, op: str) -> bool:
         """The history knows this effect; the code has not asked for it."""
         return op in self._known_effects
 
@@ -252,7 +299,7 @@ class Run(_Loop):
                 f"{name} was called outside the body of {self._label}: durable operations belong to the workflow whose "
                 "context they are given, while it runs."
             )
-        if self.verdict is not None:
+        if self.body_outcome is not None:
             raise InvalidWorkflowStateError(f"{name} was called after {self._label} had ended.")
 
     def _next_id(self, name: str) -> str:
@@ -273,7 +320,7 @@ class Run(_Loop):
         self._manual.add(op)
         return op
 
-    def renew(self, at: int, kept: Container[str]) -> None:
+    def renew_timeouts(self, at: int, retained: Container[str]) -> None:
         """The instance had failed, and goes on now: the time between must not count against what the code waits for.
 
         Waits and limits whose time ran out meanwhile begin anew. So does what was asked for last: mended code asks for it
@@ -282,8 +329,8 @@ class Run(_Loop):
         for op, due in self.due.items():
             waiting = self.pending[op]
             issue = waiting.issue
-            ran_out = due <= at and (issue.kind in WAITS or issue.name == LIMIT)
-            if op not in kept and issue.detail is not UNTIL and (ran_out or issue.at == self.at):
+            ran_out = due <= at and (issue.kind in WAITS or issue.name == TIMEOUT_TIMER)
+            if op not in retained and issue.detail is not UNTIL and (ran_out or issue.at == self.at):
                 self.due[op] = at + due - issue.at
                 waiting.issue = issue._replace(at=at, due=self.due[op])
 
@@ -304,7 +351,7 @@ class Run(_Loop):
                 self._ready.extend(self._parked)
                 self._parked.clear()
             self._drain()
-            self._settle()
+            self._check_body_end()
         finally:
             self._leave()
         if self._violation is not None:
@@ -313,7 +360,7 @@ class Run(_Loop):
 
     def _apply(self, resolution: Resolution) -> None:
         kind = resolution.kind
-        if kind not in _STEERING:
+        if kind not in _CONTROL_KINDS:
             self._resolve(resolution)
         elif kind is Kind.START:
             self._main = self.create_task(self._body(), name="main", context=contextvars.Context())
@@ -330,7 +377,7 @@ class Run(_Loop):
         if target is None:
             raise DeterminismViolationError(f"{resolution.op} is not awaited by the code")
         if isinstance(target, Timer):
-            self._ready.append(target.soon)
+            self._ready.append(target.handle)
             self._now = max(self._now, target._when)  # or it could be a rounding error before the time it waited for
             target._cancelled = True
             return
@@ -345,23 +392,25 @@ class Run(_Loop):
 
     def _drain(self) -> None:
         ready = self._ready
-        for _ in _SPELLS:
-            for _ in _SPELL:
+        for _ in _SLICES:
+            for _ in _SLICE:
                 if not ready:
                     return
-                soon = ready.popleft()
-                if soon.callback is None:
+                handle = ready.popleft()
+                if handle.callback is None:
                     continue
                 try:
-                    soon.context.run(soon.callback, *soon.args)
+                    handle.context.run(handle.callback, *handle.args)
                 except KeyboardInterrupt:
                     raise
                 except BaseException as error:  # SystemExit too: its task has recorded it, and it must not end the worker
                     self._report("a callback failed", error)
-                del soon  # the traceback of a task that failed leads here: it would keep the task, and its own report
+                del handle  # the traceback of a task that failed leads here: it would keep the task, and its own report
             self._park_pollers()
         ready.clear()
-        self._give_up(f"ran {SPIN_LIMIT} callbacks without waiting for anything (a loop around `await asyncio.sleep(0)`?)")
+        self._fail_stuck(
+            f"ran {SPIN_LIMIT} callbacks without waiting for anything (a loop around `await asyncio.sleep(0)`?)"
+        )
 
     def _park_pollers(self) -> None:
         """Where something else may still happen, let what only polls wait for it."""
@@ -369,58 +418,58 @@ class Run(_Loop):
             return
         here = list(self._ready)
         self._ready.clear()
-        for soon in here:
-            polls = getattr(soon.callback, "__qualname__", "") in _POLLERS
-            (self._parked if polls else self._ready).append(soon)
+        for handle in here:
+            polls = getattr(handle.callback, "__qualname__", "") in _POLLERS
+            (self._parked if polls else self._ready).append(handle)
 
-    def _settle(self) -> None:
+    def _check_body_end(self) -> None:
         """See whether the body has ended; if so, end what it left running as `asyncio.run` would."""
         main = self._main
-        if self.verdict is not None or main is None:
+        if self.body_outcome is not None or main is None:
             return
         if not main.done():
             if not self.pending:
-                self._give_up("can never go on: nothing it waits for can happen")
+                self._fail_stuck("can never go on: nothing it waits for can happen")
             elif len(self._tasks) > 1:
-                self._let_go()
+                self._prune_tasks()
             return
         if not self._closing:
             self._closing = True
             if len(self._tasks) == 1 and not self.pending and not self._generators:
-                self._conclude(self._judge(main))  # the common case: the body has left nothing behind
+                self._conclude(self._decide_outcome(main))  # the common case: the body has left nothing behind
                 return
             self._report_unawaited()
             for task in self.live_tasks():
                 task.cancel()
             self._drain()
-        if self._at_rest() and not self._closing_generators:
+        if self._is_idle() and not self._closing_generators:
             self._closing_generators = True
             for generator in self._parked_generators():
                 _ = self.create_task(generator.aclose(), context=main.context)
             self._drain()
-        if self._at_rest():
-            self._conclude(self._judge(main))
+        if self._is_idle():
+            self._conclude(self._decide_outcome(main))
 
-    def _at_rest(self) -> bool:
-        return self.verdict is None and (not self.pending or not self.live_tasks())
+    def _is_idle(self) -> bool:
+        return self.body_outcome is None and (not self.pending or not self.live_tasks())
 
-    def overrule(self, resolution: Resolution) -> bool:
+    def override_outcome(self, resolution: Resolution) -> bool:
         """A body that has ended is cancelled after all, or if it was to begin anew, stopped by a timeout."""
         overruled = (Finish, Fail, Recur) if resolution.kind is Kind.CANCEL else Recur
-        if not isinstance(self.verdict, overruled) or resolution.kind not in (Kind.CANCEL, Kind.TIMEOUT):
+        if not isinstance(self.body_outcome, overruled) or resolution.kind not in (Kind.CANCEL, Kind.TIMEOUT):
             return False
         self.at, self._stop = resolution.at, resolution
-        self.verdict = self._stopped(resolution)
+        self.body_outcome = self._stop_outcome(resolution)
         return True
 
-    def _stopped(self, by: Resolution) -> Verdict:
+    def _stop_outcome(self, by: Resolution) -> BodyOutcome:
         if by.kind is Kind.TIMEOUT:
             return Fail(WorkflowTimeoutError(f"{self._label} took longer than its timeout."))
         return Cancelled(by.value.decode() if by.value is not None else None)
 
-    def _judge(self, main: RunTask) -> Verdict:
+    def _decide_outcome(self, main: RunTask) -> BodyOutcome:
         if self._stop is not None:
-            return self._stopped(self._stop)
+            return self._stop_outcome(self._stop)
         if self._recurrence is not None:
             self._report_lost(main)
             return Recur(self._recurrence)
@@ -429,19 +478,19 @@ class Run(_Loop):
         error = main.exception()
         return Finish(main.result()) if error is None else Fail(error)
 
-    def _conclude(self, verdict: Verdict) -> None:
-        self.verdict = verdict
+    def _conclude(self, outcome: BodyOutcome) -> None:
+        self.body_outcome = outcome
         self._commands += [Withdraw(op) for op in self.pending]
         self.pending.clear()
         self.due.clear()
 
-    def _give_up(self, why: str) -> None:
-        where = ", ".join(f"{task.get_name()} at {_place(task)}" for task in self.live_tasks()) or "nothing"
+    def _fail_stuck(self, why: str) -> None:
+        where = ", ".join(f"{task.get_name()} at {_task_location(task)}" for task in self.live_tasks()) or "nothing"
         self._conclude(Fail(WorkflowStuckError(f"{self._label} {why}. Its tasks: {where}.")))
 
     def _report_unawaited(self) -> None:
         for op, waiting in self.pending.items():
-            if isinstance(waiting, Wait):
+            if isinstance(waiting, WaitOperation):
                 forgotten = not waiting.awaited
             else:
                 forgotten = isinstance(waiting, Operation) and not waiting._callbacks
@@ -474,18 +523,18 @@ class Run(_Loop):
         self._tasks_limit = max(16, 2 * len(self._tasks))
         return self._tasks
 
-    def _let_go(self) -> None:
+    def _prune_tasks(self) -> None:
         """Forget tasks that have ended: an exception that nobody retrieved is told when its task vanishes."""
-        self._unlooked += 2
-        if self._unlooked >= len(self._tasks):  # to look every time would be O(n²)
-            self._unlooked = 0
+        self._unpruned += 2
+        if self._unpruned >= len(self._tasks):  # to look every time would be O(n²)
+            self._unpruned = 0
             self.live_tasks()
 
     def _parked_generators(self) -> list[AsyncGeneratorType[Any, Any]]:
         """The asynchronous generators that were left half-way and wait in no task."""
         return [one for one in self._generators if one.ag_frame is not None and not one.ag_running]
 
-    def _hold_generator(self, generator: Any) -> None:
+    def _track_generator(self, generator: Any) -> None:
         """Keep it until it has ended: the collector would end it when it likes, in the run or outside."""
         self._generators.append(generator)
         if len(self._generators) > self._generators_limit:
@@ -502,26 +551,26 @@ class Run(_Loop):
     # --- being the running loop
 
     def _enter(self) -> None:
-        host = events._get_running_loop()
+        outer_loop = events._get_running_loop()
         task = None
-        if host is not None:
-            task = _current_task(host)
+        if outer_loop is not None:
+            task = _current_task(outer_loop)
             if task is not None:
-                tasks._leave_task(host, task)  # before the loops change places: Python 3.14 insists
-        self._host = (host, task, sys.get_asyncgen_hooks())
+                tasks._leave_task(outer_loop, task)  # before the loops change places: Python 3.14 insists
+        self._outer_state = (outer_loop, task, sys.get_asyncgen_hooks())
         events._set_running_loop(self)
         # The host's hooks would finalize the run's generators on the host's loop, whenever the collector likes.
-        sys.set_asyncgen_hooks(self._hold_generator, _ignore)
+        sys.set_asyncgen_hooks(self._track_generator, _ignore)
         self._inside = True
 
     def _leave(self) -> None:
-        host, task, hooks = self._host
-        self._host = (None, None, None)
+        outer_loop, task, hooks = self._outer_state
+        self._outer_state = (None, None, None)
         self._inside = False
         sys.set_asyncgen_hooks(*hooks)
-        events._set_running_loop(host)
+        events._set_running_loop(outer_loop)
         if task is not None:
-            tasks._enter_task(host, task)
+            tasks._enter_task(outer_loop, task)
 
     # --- eviction
 
@@ -534,7 +583,7 @@ class Run(_Loop):
         an asynchronous generator awaits. Synchronous code in `finally` blocks does run.
         """
         self._evicting = True
-        self._body = _gone  # its context knows the run: without the circle nothing waits for the collector
+        self._body = _evicted_body  # its context knows the run: without the circle nothing waits for the collector
         self._ready.clear()
         if not self.live_tasks() and not self._generators:
             self.pending.clear()
@@ -569,27 +618,27 @@ class Run(_Loop):
                     return []
         finally:
             tasks._leave_task(self, task)
-        _graveyard.append(coro)  # never collected: closing it could spin for ever, on any thread
+        _leaked_coroutines.append(coro)  # never collected: closing it could spin for ever, on any thread
         return [f"{task.get_name()} of {self._label} does not let itself be ended: it swallows BaseException"]
 
-    def _dead_future(self) -> DeadFuture:
+    def _evicted_future(self) -> EvictedFuture:
         """Refuse; but give code that swallows every refusal something to wait for, so that its loop yields to us."""
         self._refusals += 1
-        return DeadFuture(self, patient=self._refusals > REFUSAL_LIMIT)
+        return EvictedFuture(self, blocks=self._refusals > REFUSAL_LIMIT)
 
     # --- asyncio's side
 
     def call_soon(  # type: ignore[override]
         self, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
-    ) -> Soon:
+    ) -> ReadyHandle:
         """Run a callback in this advance."""
-        soon = Soon(callback, args, context if context is not None else contextvars.copy_context())
-        self._ready.append(soon)
+        handle = ReadyHandle(callback, args, context if context is not None else contextvars.copy_context())
+        self._ready.append(handle)
         if type(callback) is _STEP:
             task: object = callback.__self__  # type: ignore[attr-defined]
             if type(task) is not RunTask:
-                self._adopt(task, soon.context)
-        return soon
+                self._adopt(task, handle.context)
+        return handle
 
     def _adopt(self, task: Any, context: contextvars.Context) -> None:
         """A task of the run that was made by `asyncio.Task(...)`, without its loop."""
@@ -602,19 +651,19 @@ class Run(_Loop):
 
     def call_at(  # type: ignore[override]
         self, when: float, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
-    ) -> Timer | Soon:
+    ) -> Timer | ReadyHandle:
         """Run a callback when the run's time has come: a durable timer."""
         if self._evicting:
-            return Soon(None, (), contextvars.Context())
+            return ReadyHandle(None, (), contextvars.Context())
         if when <= self._now:
             return self.call_soon(callback, *args, context=context)
         when = min(when, _LAST_SECOND)
         due = max(round(when * _MICROS), self.at)
-        length = _length(due - self.at)
-        name = LIMIT if getattr(callback, "__name__", "") in _LIMITERS else "timer"
+        length = _encode_duration(due - self.at)
+        name = TIMEOUT_TIMER if getattr(callback, "__name__", "") in _TIMEOUT_CALLBACKS else "timer"
         issue = Issue(self._next_id("timer"), Kind.TIMER, name, self.at, length, due=due, site=call_site(2))
-        soon = Soon(callback, args, context if context is not None else contextvars.copy_context())
-        timer = Timer(self, when, issue, soon)
+        handle = ReadyHandle(callback, args, context if context is not None else contextvars.copy_context())
+        timer = Timer(self, when, issue, handle)
         self.pending[issue.op] = timer
         self.due[issue.op] = due
         self._commands.append(issue)
@@ -622,14 +671,14 @@ class Run(_Loop):
 
     def call_later(  # type: ignore[override]
         self, delay: float, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
-    ) -> Timer | Soon:
+    ) -> Timer | ReadyHandle:
         """Run a callback after a delay: a durable timer."""
         return self.call_at(self._now + delay, callback, *args, context=context)
 
     def create_future(self) -> asyncio.Future[Any]:
         """A future of this run."""
         if self._evicting:
-            return self._dead_future()
+            return self._evicted_future()
         return RunFuture(self)
 
     def create_task(
@@ -639,7 +688,7 @@ class Run(_Loop):
         if self._evicting:
             if asyncio.iscoroutine(coro):
                 coro.close()
-            return self._dead_future()  # type: ignore[return-value]
+            return self._evicted_future()  # type: ignore[return-value]
         if asyncio.isfuture(coro):
             coro = _wait_for(coro)
         context = context if context is not None else contextvars.copy_context()
@@ -684,7 +733,7 @@ class Run(_Loop):
             self._report(str(context.get("message", "")), context.get("exception"))
 
 
-def differs_unseen(issue: Issue, entry: Entry | None) -> str | None:
+def always_differs(issue: Issue, entry: Entry | None) -> str | None:
     """Where nothing is known of types, what has another digest differs."""
     return ""
 
@@ -702,7 +751,7 @@ def _conflict(op: str, label: str) -> ActivityIDConflictError:
     )
 
 
-async def _gone() -> None:
+async def _evicted_body() -> None:
     """The body of a run that was evicted."""
 
 
@@ -710,7 +759,7 @@ async def _wait_for(future: asyncio.Future[Any]) -> Any:
     return await future
 
 
-def _length(micros: int) -> bytes:
+def _encode_duration(micros: int) -> bytes:
     """A timer's duration, as it is recorded in place of a digest of arguments."""
     return micros.to_bytes(8, "big", signed=True)
 
@@ -726,7 +775,7 @@ def _type_of_steps() -> Any:
         def call_soon(self, callback: Any, *args: Any, context: Any = None) -> None:
             found.append(callback)
 
-    task: Any = asyncio.Task(_gone(), loop=Loop())  # type: ignore[arg-type]
+    task: Any = asyncio.Task(_evicted_body(), loop=Loop())  # type: ignore[arg-type]
     task._log_destroy_pending = False
     task.get_coro().close()
     tasks._unregister_task(task)
@@ -756,10 +805,10 @@ def _end_generator(generator: Any) -> None:
     except BaseException:  # noqa: S110 (it has ended, or has yielded a value and will not end)
         pass
     if generator.ag_frame is not None:
-        _graveyard.append(generator)
+        _leaked_coroutines.append(generator)
 
 
-def _place(task: RunTask) -> str:
+def _task_location(task: RunTask) -> str:
     frame = next(iter(task.get_stack(limit=1)), None)
     return f"{frame.f_code.co_filename}:{frame.f_lineno}" if frame is not None else "?"
 

@@ -8,20 +8,20 @@ from typing import Any, cast
 _MISSING = object()
 
 
-def matches(data: Any, wanted: Mapping[str, Any]) -> bool:
+def matches(data: Any, expected: Mapping[str, Any]) -> bool:
     """Every path leads to a value equal to the one wanted."""
-    return all(same(find(data, path), value) for path, value in wanted.items())
+    return all(is_same_json(find(data, path), value) for path, value in expected.items())
 
 
-def input_matches(data: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
+def input_matches(data: Mapping[str, Any], expected: Mapping[str, Any]) -> bool:
     """As `matches`, for the arguments of a workflow: by parameter name, or inside a sole object argument."""
     values: list[Any] = list(data.values())
     sole: Any = values[0] if len(values) == 1 else None
-    for path, value in wanted.items():
+    for path, value in expected.items():
         found = find(data, path)
         if found is _MISSING and isinstance(sole, dict):
             found = find(sole, path)
-        if not same(found, value):
+        if not is_same_json(found, value):
             return False
     return True
 
@@ -47,20 +47,20 @@ def _step(data: Any, key: str) -> Any:
     if isinstance(data, Mapping):
         return cast(Mapping[str, Any], data).get(key, _MISSING)
     if isinstance(data, list) and key.isdecimal():
-        return _at(data, int(key))
+        return _item_at(data, int(key))
     return _MISSING
 
 
-def _at(items: list[Any], index: int) -> Any:
+def _item_at(items: list[Any], index: int) -> Any:
     return items[index] if index < len(items) else _MISSING
 
 
-def same(found: Any, wanted: Any) -> bool:
+def is_same_json(found: Any, expected: Any) -> bool:
     """Equal as JSON is: `true` is not 1, `null` is not missing, 1 is 1.0."""
-    if found is _MISSING or isinstance(found, bool) != isinstance(wanted, bool):
+    if found is _MISSING or isinstance(found, bool) != isinstance(expected, bool):
         return False
-    if isinstance(found, list) and isinstance(wanted, list):
-        return len(found) == len(wanted) and all(map(same, found, wanted))
-    if isinstance(found, dict) and isinstance(wanted, dict):
-        return found.keys() == wanted.keys() and all(same(found[key], wanted[key]) for key in found)
-    return bool(found == wanted)
+    if isinstance(found, list) and isinstance(expected, list):
+        return len(found) == len(expected) and all(map(is_same_json, found, expected))
+    if isinstance(found, dict) and isinstance(expected, dict):
+        return found.keys() == expected.keys() and all(is_same_json(found[key], expected[key]) for key in found)
+    return bool(found == expected)

@@ -81,16 +81,16 @@ def install() -> None:
         return
     tasks.set = _set  # type: ignore[attr-defined]
     tasks._GatheringFuture.__hash__ = _hash_gather  # type: ignore[attr-defined]
-    _lead("all_tasks", _all_tasks)
-    _lead("as_completed", _as_completed)
+    _redirect("all_tasks", _all_tasks)
+    _redirect("as_completed", _as_completed)
     if sys.version_info < (3, 12):
-        _lead("gather", _gather)
-        _lead("wait_for", _wait_for)
+        _redirect("gather", _gather)
+        _redirect("wait_for", _wait_for)
     backend = sys.modules.get(_ANYIO)
     if backend is not None:
-        _tell_anyio(backend)
-    elif not any(isinstance(one, _WhenImported) for one in sys.meta_path):
-        sys.meta_path.insert(0, _WhenImported())
+        _patch_anyio(backend)
+    elif not any(isinstance(one, _AnyioImportHook) for one in sys.meta_path):
+        sys.meta_path.insert(0, _AnyioImportHook())
 
 
 def uninstall() -> None:
@@ -104,7 +104,7 @@ def uninstall() -> None:
     _original.clear()
 
 
-def _lead(name: str, stand_in: Callable[..., Any]) -> None:
+def _redirect(name: str, stand_in: Callable[..., Any]) -> None:
     """Lead every call of a function of `asyncio.tasks` to a stand-in, whoever has the function by whatever name."""
     function: Any = getattr(tasks, name)
     names: dict[str, Any] = function.__globals__
@@ -112,15 +112,15 @@ def _lead(name: str, stand_in: Callable[..., Any]) -> None:
     original.__kwdefaults__ = function.__kwdefaults__
     _original[name] = original
     names[f"_romancy_{name}"] = stand_in
-    led = _led_coroutine if asyncio.iscoroutinefunction(function) else _led
+    led = _redirected_coroutine if asyncio.iscoroutinefunction(function) else _redirected
     function.__code__ = led.__code__.replace(co_names=(f"_romancy_{name}",), co_name=name, co_qualname=name)
 
 
-def _led(*args: Any, **kwargs: Any) -> Any:
+def _redirected(*args: Any, **kwargs: Any) -> Any:
     return _romancy_stand_in(*args, **kwargs)
 
 
-async def _led_coroutine(*args: Any, **kwargs: Any) -> Any:
+async def _redirected_coroutine(*args: Any, **kwargs: Any) -> Any:
     return await _romancy_stand_in(*args, **kwargs)
 
 
@@ -155,9 +155,9 @@ def _hash_gather(gathering: Any) -> int:
 
 
 def _all_tasks(loop: Any = None) -> set[Any]:
-    asked = loop if loop is not None else events.get_running_loop()
-    if isinstance(asked, Run):
-        return builtins.set[Any](asked.live_tasks())
+    asked_loop = loop if loop is not None else events.get_running_loop()
+    if isinstance(asked_loop, Run):
+        return builtins.set[Any](asked_loop.live_tasks())
     found: set[Any] = _original["all_tasks"](loop)
     return found
 
@@ -227,11 +227,11 @@ def _gather(*awaitables: Any, return_exceptions: bool = False) -> Any:
     gathering = _original["gather"](*awaitables, return_exceptions=return_exceptions)
     if isinstance(run, Run):
         # For each future that was done already, 3.11 puts off to the next round what 3.12 does now.
-        for soon in list(islice(run._ready, before, None)):
-            done = soon.callback
+        for handle in list(islice(run._ready, before, None)):
+            done = handle.callback
             if done is not None and getattr(done, "__qualname__", "") == "gather.<locals>._done_callback":
-                soon.cancel()
-                done(*soon.args)
+                handle.cancel()
+                done(*handle.args)
     return gathering
 
 
@@ -253,7 +253,7 @@ async def _wait_for(fut: Any, timeout: float | None) -> Any:
 # --- anyio
 
 
-class _WhenImported(MetaPathFinder):
+class _AnyioImportHook(MetaPathFinder):
     """Sees to it that anyio's backend is told as soon as somebody imports it; nobody may ever do."""
 
     def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
@@ -268,13 +268,13 @@ class _WhenImported(MetaPathFinder):
 
             def load_and_tell(module: ModuleType) -> None:
                 load(module)
-                _tell_anyio(module)
+                _patch_anyio(module)
 
             loader.exec_module = load_and_tell
         return spec
 
 
-def _tell_anyio(backend: Any) -> None:
+def _patch_anyio(backend: Any) -> None:
     backend.set = _ordered_set
     in_thread = backend.AsyncIOBackend.run_sync_in_worker_thread
 

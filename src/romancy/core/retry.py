@@ -10,7 +10,7 @@ from romancy.model.policy import RetryPolicy
 _MICROS = 1_000_000
 
 
-def retryable(policy: RetryPolicy, error: BaseException, *, terminal: bool) -> bool:
+def is_retryable(policy: RetryPolicy, error: BaseException, *, terminal: bool) -> bool:
     """The policy lets this kind of error be tried again at all. What cannot be stored never can."""
     if terminal or isinstance(error, PayloadError):
         return False

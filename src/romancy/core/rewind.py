@@ -14,13 +14,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from romancy.model.history import ASKS, EFFECTS, LIMIT, Entry, Kind, Outcome, Role
+from romancy.model.history import EFFECTS, STORE_CALLS, TIMEOUT_TIMER, Entry, Kind, Outcome, Role
 
-_FALLIBLE = ASKS | {Kind.ACTIVITY}
+_FALLIBLE = STORE_CALLS | {Kind.ACTIVITY}
 _LASTING = _FALLIBLE | EFFECTS - {Kind.REGISTRATION}
 """What is done once, whatever becomes of the instance."""
 _PREFIX = "compensate:"
-_LIVE = (Role.FED, Role.BESIDE)
+_LIVE = (Role.FED, Role.OUT_OF_BAND)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,10 +34,10 @@ class Rewind:
 def rewind(history: Sequence[Entry]) -> Rewind:
     """Which entries of a failed instance change their role when it is retried."""
     live = [entry for entry in history if entry.role in _LIVE]
-    undone = {entry.op.removeprefix(_PREFIX) for entry in live if _ran_compensation(entry)}
-    cut = _cut(live, undone)
-    roles = ((entry.seq, _role(entry, undone, cut)) for entry in live if entry.seq >= cut)
-    return Rewind(tuple((seq, role) for seq, role in roles if role is not None), compensated=bool(undone))
+    compensated = {entry.op.removeprefix(_PREFIX) for entry in live if _ran_compensation(entry)}
+    cut = _cut(live, compensated)
+    roles = ((entry.seq, _role(entry, compensated, cut)) for entry in live if entry.seq >= cut)
+    return Rewind(tuple((seq, role) for seq, role in roles if role is not None), compensated=bool(compensated))
 
 
 def _ran_compensation(entry: Entry) -> bool:
@@ -45,13 +45,13 @@ def _ran_compensation(entry: Entry) -> bool:
     return entry.kind is Kind.COMPENSATION and entry.outcome in (Outcome.OK, Outcome.ERROR)
 
 
-def _cut(live: Sequence[Entry], undone: set[str]) -> int:
+def _cut(live: Sequence[Entry], compensated: set[str]) -> int:
     fed = [entry for entry in live if entry.role is Role.FED]
     # After a timeout of the whole workflow only what it led to: what had failed before was dealt with.
     causes = [entry.seq for entry in fed if entry.kind is Kind.TIMEOUT][:1] or [
         entry.seq for entry in fed if _failed(entry)
     ][-1:]
-    causes += [entry.seq for entry in live if entry.op in undone and _can_be_compensated(entry)]
+    causes += [entry.seq for entry in live if entry.op in compensated and _can_be_compensated(entry)]
     # Without any, the body failed by itself with what it was fed last.
     return min(causes, default=fed[-1].seq if fed else 0)
 
@@ -62,14 +62,14 @@ def _can_be_compensated(entry: Entry) -> bool:
 
 def _failed(entry: Entry) -> bool:
     if entry.kind is Kind.TIMER:
-        return entry.name == LIMIT
+        return entry.name == TIMEOUT_TIMER
     return entry.kind in _FALLIBLE and entry.outcome is Outcome.ERROR
 
 
-def _role(entry: Entry, undone: set[str], cut: int) -> Role | None:
+def _role(entry: Entry, compensated: set[str], cut: int) -> Role | None:
     if entry.kind is Kind.START:
         return None
     if entry.kind is Kind.TIMER:
-        return Role.KEPT if entry.seq == cut and not _failed(entry) else Role.UNDONE
-    stands = entry.kind in _LASTING and entry.outcome is Outcome.OK and entry.op not in undone
-    return Role.KEPT if stands else Role.UNDONE
+        return Role.RETAINED if entry.seq == cut and not _failed(entry) else Role.DISCARDED
+    stands = entry.kind in _LASTING and entry.outcome is Outcome.OK and entry.op not in compensated
+    return Role.RETAINED if stands else Role.DISCARDED

@@ -10,16 +10,16 @@ import itertools
 import sys
 from types import CodeType, FrameType
 
-_INSIDE = ("asyncio", "romancy", "contextlib", "anyio")
+_LIBRARY_PACKAGES = ("asyncio", "romancy", "contextlib", "anyio")
 _COMPREHENSIONS = ("<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>")
 _MOST_CALLERS = 6
 _KNOWN_LIMIT = 10_000
-_USERS, _COMPREHENSION, _NOT_THE_USERS, _BEGINNING = range(4)
+_USER_CODE, _COMPREHENSION, _LIBRARY_CODE, _RUN_BOUNDARY = range(4)
 _known: dict[tuple[int, int], str] = {}
 """Places that have been described, by the code's id: to hash code itself takes as long as the rest."""
 _kinds: dict[int, int] = {}
 """Whose code it is, by its id. The beginning is the loop that runs tasks: above it is no workflow."""
-_kept: dict[int, CodeType] = {}
+_known_codes: dict[int, CodeType] = {}
 """The code whose ids are known: as long as it is kept, no other gets them."""
 
 
@@ -27,7 +27,7 @@ def call_site(depth: int) -> str:
     """The place of the nearest caller that is the user's, `depth` frames up or further, and of its callers."""
     caller = sys._getframe(depth)
     outer = caller.f_back
-    if outer is not None and _kinds.get(id(outer.f_code)) == _BEGINNING:
+    if outer is not None and _kinds.get(id(outer.f_code)) == _RUN_BOUNDARY:
         site = _known.get((id(caller.f_code), caller.f_lasti))
         if site is not None:
             return site  # the common case: asked for by the workflow itself, and only the user's own places are known
@@ -36,17 +36,17 @@ def call_site(depth: int) -> str:
 
 def _chain(caller: FrameType) -> str:
     found: list[str] = []
-    before = _NOT_THE_USERS
+    before = _LIBRARY_CODE
     frame: FrameType | None = caller
     while frame is not None and len(found) <= _MOST_CALLERS:
         kind = _kinds.get(id(frame.f_code))
         if kind is None:
             kind = _kind(frame)
-        if kind == _BEGINNING:
+        if kind == _RUN_BOUNDARY:
             return "|".join(found)
-        if kind != _NOT_THE_USERS:
+        if kind != _LIBRARY_CODE:
             if before != _COMPREHENSION:  # what surrounds a comprehension is no caller of it
-                found.append(_known.get((id(frame.f_code), frame.f_lasti)) or _place(frame))
+                found.append(_known.get((id(frame.f_code), frame.f_lasti)) or _user_site(frame))
             before = kind
         frame = frame.f_back
     if frame is not None:
@@ -55,33 +55,33 @@ def _chain(caller: FrameType) -> str:
 
 
 def _kind(frame: FrameType) -> int:
-    kind = _judged(frame)
-    _kinds[_keep(frame.f_code)] = kind
+    kind = _classify(frame)
+    _kinds[_remember_code(frame.f_code)] = kind
     return kind
 
 
-def _keep(code: CodeType) -> int:
-    if len(_kept) >= _KNOWN_LIMIT or len(_known) >= _KNOWN_LIMIT:
+def _remember_code(code: CodeType) -> int:
+    if len(_known_codes) >= _KNOWN_LIMIT or len(_known) >= _KNOWN_LIMIT:
         _known.clear()
         _kinds.clear()
-        _kept.clear()
-    _kept[id(code)] = code
+        _known_codes.clear()
+    _known_codes[id(code)] = code
     return id(code)
 
 
-def _judged(frame: FrameType) -> int:
+def _classify(frame: FrameType) -> int:
     module: str = frame.f_globals.get("__name__", "")
     name = frame.f_code.co_name
     if module == "romancy.core.loop" and name == "_drain":
-        return _BEGINNING
-    if module.partition(".")[0] in _INSIDE and not module.startswith(("romancy.demo", "romancy.testing")):
-        return _NOT_THE_USERS
-    return _COMPREHENSION if name in _COMPREHENSIONS else _USERS
+        return _RUN_BOUNDARY
+    if module.partition(".")[0] in _LIBRARY_PACKAGES and not module.startswith(("romancy.demo", "romancy.testing")):
+        return _LIBRARY_CODE
+    return _COMPREHENSION if name in _COMPREHENSIONS else _USER_CODE
 
 
-def _place(frame: FrameType) -> str:
+def _user_site(frame: FrameType) -> str:
     site = _describe(frame)
-    _known[_keep(frame.f_code), frame.f_lasti] = site
+    _known[_remember_code(frame.f_code), frame.f_lasti] = site
     return site
 
 

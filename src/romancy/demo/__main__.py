@@ -50,7 +50,7 @@ def _demonstrate(terminal: Terminal, keep: Path | None, *, forgetful: bool) -> i
         terminal.line()
         terminal.line("Interrupted. The worker has been ended, and the files have been removed.")
         return 128 + (interrupt.args[0] if interrupt.args else signal.SIGINT)
-    _farewell(terminal, folder, kept=keep is not None, good=good)
+    _print_hints(terminal, folder, kept=keep is not None, good=good)
     return 0 if good else _BROKEN
 
 
@@ -91,12 +91,12 @@ async def _run(story: Story) -> bool:
         if signal.getsignal(number) is not signal.SIG_IGN:  # as under nohup
             loop.add_signal_handler(number, interrupt, number)
     try:
-        return await story.tell()
+        return await story.run()
     except asyncio.CancelledError:
         raise Interrupted(*received) from None
 
 
-def _farewell(terminal: Terminal, folder: Path, *, kept: bool, good: bool) -> None:
+def _print_hints(terminal: Terminal, folder: Path, *, kept: bool, good: bool) -> None:
     terminal.line()
     if not good:
         terminal.line(paint("A promise was broken: see BROKEN above.", Colour.FAILED))

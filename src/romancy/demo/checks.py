@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from romancy.demo.records import Record
-from romancy.demo.world import Line
+from romancy.demo.records import InstanceRecord
+from romancy.demo.world import LedgerLine
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,34 +18,34 @@ class Check:
     fault: str = ""
 
 
-def check_all(survivor: Record, refused: Record, ledger: Sequence[Line]) -> list[Check]:
+def check_all(survivor: InstanceRecord, refused: InstanceRecord, ledger: Sequence[LedgerLine]) -> list[Check]:
     """Every promise of the demonstration."""
     return [
         *_endings(survivor, refused),
         _once(ledger),
         _recorded([survivor, refused], ledger),
-        _asked_again(survivor, ledger),
+        _check_repeated_requests(survivor, ledger),
         _taken_over(survivor),
-        _undone(refused),
+        _check_compensated(refused),
     ]
 
 
-def _endings(survivor: Record, refused: Record) -> Iterator[Check]:
-    for record, wanted in ((survivor, "completed"), (refused, "failed")):
+def _endings(survivor: InstanceRecord, refused: InstanceRecord) -> Iterator[Check]:
+    for record, expected in ((survivor, "completed"), (refused, "failed")):
         status = record.instance.status
         yield Check(
-            f"{record.instance.instance_id} has {wanted}",
-            "" if status == wanted else f"it is {status}: {record.instance.error}",
+            f"{record.instance.instance_id} has {expected}",
+            "" if status == expected else f"it is {status}: {record.instance.error}",
         )
 
 
-def _once(ledger: Iterable[Line]) -> Check:
+def _once(ledger: Iterable[LedgerLine]) -> Check:
     counts = Counter(line.key for line in ledger if line.outcome == "applied")
     twice = [f"{key} took effect {count} times" for key, count in counts.items() if count > 1]
     return Check("every effect on the outside world happened once", "; ".join(twice))
 
 
-def _recorded(records: Iterable[Record], ledger: Iterable[Line]) -> Check:
+def _recorded(records: Iterable[InstanceRecord], ledger: Iterable[LedgerLine]) -> Check:
     """Everything the database holds for done has had its effect, and every effect is recorded."""
     done = {
         (record.instance.instance_id, entry.activity_id)
@@ -59,9 +59,9 @@ def _recorded(records: Iterable[Record], ledger: Iterable[Line]) -> Check:
     return Check("the database and the outside world agree on what was done", "; ".join(faults))
 
 
-def _asked_again(survivor: Record, ledger: Iterable[Line]) -> Check:
+def _check_repeated_requests(survivor: InstanceRecord, ledger: Iterable[LedgerLine]) -> Check:
     """Only what was running at the kill was asked for twice, with one key, by two workers."""
-    requests: dict[tuple[str, str], list[Line]] = {}
+    requests: dict[tuple[str, str], list[LedgerLine]] = {}
     for line in ledger:
         requests.setdefault((line.order, line.activity_id), []).append(line)
     killed = (survivor.instance.instance_id, survivor.kill.attempt.op if survivor.kill is not None else "")
@@ -78,15 +78,15 @@ def _asked_again(survivor: Record, ledger: Iterable[Line]) -> Check:
     return Check("only the interrupted request was sent again, with the same key", "; ".join(faults))
 
 
-def _taken_over(survivor: Record) -> Check:
+def _taken_over(survivor: InstanceRecord) -> Check:
     claims = [line.worker for line in survivor.journal if line.note.kind == "claimed"]
     good = survivor.kill is not None and len(claims) == 2 and claims[0] == survivor.kill.attempt.worker != claims[1]
     return Check("the order changed hands once, at the kill", "" if good else f"it was claimed by {', '.join(claims)}")
 
 
-def _undone(refused: Record) -> Check:
+def _check_compensated(refused: InstanceRecord) -> Check:
     done = [entry.activity_id for entry in refused.history if entry.kind == "activity" and entry.outcome == "ok"]
-    undone = [entry.activity_id for entry in refused.history if entry.kind == "compensation" and entry.outcome == "ok"]
-    wanted = [f"compensate:{name}" for name in reversed(done)]
-    good = undone == wanted and len(undone) > 1
-    return Check("the refused order was undone, last step first", "" if good else f"{undone}, not {wanted}")
+    compensated = [entry.activity_id for entry in refused.history if entry.kind == "compensation" and entry.outcome == "ok"]
+    expected = [f"compensate:{name}" for name in reversed(done)]
+    good = compensated == expected and len(compensated) > 1
+    return Check("the refused order was undone, last step first", "" if good else f"{compensated}, not {expected}")

@@ -12,15 +12,15 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from romancy.demo.world import Told
+from romancy.demo.world import WorkerReport
 
-PATIENCE = 60.0
+TIMEOUT = 60.0
 """Seconds to wait for anything at all. A busy machine may need many; only a fault needs all."""
-_PARTING = 15.0
+_STOP_TIMEOUT = 15.0
 _LOG_LINES = 15
 
 T = TypeVar("T")
-Kind = Literal["ready", "ledger", "remark", "silence"]
+ReportKind = Literal["ready", "ledger", "remark", "silence"]
 
 
 class WorkerFault(Exception):
@@ -30,12 +30,14 @@ class WorkerFault(Exception):
 class WorkerProcess:
     """One worker process."""
 
-    def __init__(self, label: str, process: asyncio.subprocess.Process, log: Path, hear: Callable[[Told], None]) -> None:
+    def __init__(
+        self, label: str, process: asyncio.subprocess.Process, log: Path, on_report: Callable[[WorkerReport], None]
+    ) -> None:
         self.label = label
         self._process = process
         self._log = log
-        self._hear = hear
-        self._told: dict[Kind, asyncio.Event] = {}
+        self._on_report = on_report
+        self._reported: dict[ReportKind, asyncio.Event] = {}
         self._listener = asyncio.create_task(self._listen())
 
     @property
@@ -43,19 +45,19 @@ class WorkerProcess:
         """Its process id."""
         return self._process.pid
 
-    async def expect(self, kind: Kind) -> None:
+    async def expect(self, kind: ReportKind) -> None:
         """Wait until it has said something of a kind."""
-        await self.bring_about(self._of(kind).wait(), f"its word {kind!r}")
+        await self.wait_for(self._event_of(kind).wait(), f"its word {kind!r}")
 
-    async def bring_about(self, work: Coroutine[Any, Any, T], what: str) -> T:
+    async def wait_for(self, work: Coroutine[Any, Any, T], what: str) -> T:
         """Wait for something this worker brings about. Raises `WorkerFault` if it ends first, or takes far too long."""
         task = asyncio.create_task(work)
         try:
-            await asyncio.wait({task, self._listener}, timeout=PATIENCE, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({task, self._listener}, timeout=TIMEOUT, return_when=asyncio.FIRST_COMPLETED)
             if task.done():
                 return task.result()
             if not self._listener.done():
-                raise self._fault(f"{self.label} took longer than {PATIENCE:.0f} s for {what}.")
+                raise self._fault(f"{self.label} took longer than {TIMEOUT:.0f} s for {what}.")
             self._listener.result()
             raise self._fault(f"{self.label} ended before {what}.")
         finally:
@@ -75,13 +77,13 @@ class WorkerProcess:
         if self._process.returncode is None and self._process.stdin is not None:
             self._process.stdin.close()
         try:
-            await asyncio.wait_for(self._process.wait(), _PARTING)
+            await asyncio.wait_for(self._process.wait(), _STOP_TIMEOUT)
         except TimeoutError:
-            raise self._fault(f"{self.label} did not end within {_PARTING:.0f} s of being asked to.") from None
+            raise self._fault(f"{self.label} did not end within {_STOP_TIMEOUT:.0f} s of being asked to.") from None
         if self._process.returncode != 0:
             raise self._fault(f"{self.label} ended with exit code {self._process.returncode}.")
 
-    async def clear_away(self) -> None:
+    async def clean_up(self) -> None:
         """Make sure that it is gone and forgotten."""
         if self._process.returncode is None:
             with contextlib.suppress(ProcessLookupError):
@@ -90,24 +92,24 @@ class WorkerProcess:
         self._listener.cancel()
         await asyncio.gather(self._listener, return_exceptions=True)
 
-    def _of(self, kind: Kind) -> asyncio.Event:
-        return self._told.setdefault(kind, asyncio.Event())
+    def _event_of(self, kind: ReportKind) -> asyncio.Event:
+        return self._reported.setdefault(kind, asyncio.Event())
 
     async def _listen(self) -> None:
         assert self._process.stdout is not None
         while (raw := await self._process.stdout.readline()).endswith(b"\n"):  # not: killed in the middle of a word
-            told = Told.model_validate_json(raw)
-            self._hear(told)
-            self._of(told.kind).set()
+            report = WorkerReport.model_validate_json(raw)
+            self._on_report(report)
+            self._event_of(report.kind).set()
 
-    def _fault(self, words: str) -> WorkerFault:
+    def _fault(self, message: str) -> WorkerFault:
         lines = self._log.read_text(errors="replace").splitlines()[-_LOG_LINES:]
-        return WorkerFault("\n".join([words, "The end of its log:", *(f"  {line}" for line in lines or ["(empty)"])]))
+        return WorkerFault("\n".join([message, "The end of its log:", *(f"  {line}" for line in lines or ["(empty)"])]))
 
 
 @asynccontextmanager
 async def worker_process(
-    label: str, folder: Path, database: str, surroundings: Mapping[str, str], hear: Callable[[Told], None]
+    label: str, folder: Path, database: str, surroundings: Mapping[str, str], on_report: Callable[[WorkerReport], None]
 ) -> AsyncGenerator[WorkerProcess]:
     """A worker process that is ready for work; gone when the block is left, whatever the reason."""
     log = folder / f"{label}.log"
@@ -120,12 +122,12 @@ async def worker_process(
             env=_environment(surroundings),
             start_new_session=True,  # Ctrl-C is for the driver; it then clears away
         )
-    worker = WorkerProcess(label, process, log, hear)
+    worker = WorkerProcess(label, process, log, on_report)
     try:
         await worker.expect("ready")
         yield worker
     finally:
-        await worker.clear_away()
+        await worker.clean_up()
 
 
 def _environment(surroundings: Mapping[str, str]) -> dict[str, str]:

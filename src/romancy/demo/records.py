@@ -10,11 +10,11 @@ from dataclasses import dataclass
 
 from romancy import Client, HistoryEntry, Instance, WorkflowNotFoundError
 from romancy.clock import SystemClock
-from romancy.model.history import Attempt
+from romancy.model.history import AttemptRow
 from romancy.store.open import open_store
 from romancy.store.port import JournalEntry, Store
 
-_FALLBACK = 1.0
+_POLL_INTERVAL = 1.0
 """Seconds after which the database is asked again even if nothing was heard."""
 
 
@@ -23,32 +23,32 @@ class Kill:
     """When a worker was killed, and the attempt that was open then, as the database showed it."""
 
     at: int
-    attempt: Attempt
+    attempt: AttemptRow
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class InstanceRecord:
     """One instance with everything that was written about it."""
 
     instance: Instance
     history: tuple[HistoryEntry, ...]
-    attempts: tuple[Attempt, ...]
+    attempts: tuple[AttemptRow, ...]
     """Attempts that failed and were followed by another."""
     journal: tuple[JournalEntry, ...]
     kill: Kill | None = None
     """Not from the database: the dead do not write."""
 
 
-class Records:
+class RecordReader:
     """Reads what is written about instances."""
 
     def __init__(self, client: Client, store: Store) -> None:
         self._client = client
         self._store = store
         self._written = asyncio.Event()
-        store.on_foreign_commit = self._written.set
+        store.on_remote_commit = self._written.set
 
-    async def open_attempt(self, instance_id: str) -> Attempt:
+    async def open_attempt(self, instance_id: str) -> AttemptRow:
         """The attempt that runs now; waits until the database shows one."""
         while True:
             self._written.clear()
@@ -56,14 +56,14 @@ class Records:
                 if attempt.open:
                     return attempt
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._written.wait(), _FALLBACK)
+                await asyncio.wait_for(self._written.wait(), _POLL_INTERVAL)
 
-    async def read(self, instance_id: str, kill: Kill | None = None) -> Record:
+    async def read(self, instance_id: str, kill: Kill | None = None) -> InstanceRecord:
         """Everything about one instance."""
         instance = await self._client.get_instance(instance_id)
         if instance is None:
             raise WorkflowNotFoundError(f"There is no instance {instance_id!r}.")
-        return Record(
+        return InstanceRecord(
             instance=instance,
             history=tuple([entry async for entry in self._client.history(instance_id)]),
             attempts=tuple(one for one in await self._store.attempts(instance_id, 1) if not one.open),
@@ -73,11 +73,11 @@ class Records:
 
 
 @asynccontextmanager
-async def open_records(client: Client, database: str) -> AsyncGenerator[Records]:
+async def open_records(client: Client, database: str) -> AsyncGenerator[RecordReader]:
     """Records of a database that a client has opened (and brought up to date) already."""
     store = open_store(database, clock=SystemClock(), auto_migrate=False)
     await store.open()
     try:
-        yield Records(client, store)
+        yield RecordReader(client, store)
     finally:
         await store.close()

@@ -52,7 +52,7 @@ class Confirmation(BaseModel):
 @activity
 async def reserve(ctx: ActivityContext, item: str, quantity: int) -> str:
     """Put goods aside."""
-    line = World.here().ask(ctx, "reserve", f"{quantity} {item}")
+    line = World.here().request(ctx, "reserve", f"{quantity} {item}")
     await asyncio.sleep(LATENCY)
     return line.number
 
@@ -60,7 +60,7 @@ async def reserve(ctx: ActivityContext, item: str, quantity: int) -> str:
 @reserve.compensate
 async def release(ctx: ActivityContext, item: str, quantity: int) -> None:
     """Put goods back."""
-    World.here().ask(ctx, "release", f"{quantity} {item}")
+    World.here().request(ctx, "release", f"{quantity} {item}")
     await asyncio.sleep(LATENCY)
 
 
@@ -68,7 +68,7 @@ async def release(ctx: ActivityContext, item: str, quantity: int) -> None:
 async def charge(ctx: ActivityContext, payment: Payment) -> Receipt:
     """Take the money. The bank knows the idempotency key: asked twice, it takes it once and gives the same receipt."""
     ctx.heartbeat("the bank was asked")
-    line = World.here().ask(ctx, "charge", f"{payment.amount} EUR, {payment.source}")
+    line = World.here().request(ctx, "charge", f"{payment.amount} EUR, {payment.source}")
     await World.here().answer(ctx, line, LATENCY)
     if line.outcome == "declined":
         raise TerminalError(f"the bank declined {payment.source}")
@@ -78,7 +78,7 @@ async def charge(ctx: ActivityContext, payment: Payment) -> Receipt:
 @charge.compensate
 async def refund(ctx: ActivityContext, result: Receipt, payment: Payment) -> None:
     """Give the money back."""
-    World.here().ask(ctx, "refund", f"{result.amount} EUR, {payment.source}")
+    World.here().request(ctx, "refund", f"{result.amount} EUR, {payment.source}")
     await asyncio.sleep(LATENCY)
 
 
@@ -89,7 +89,7 @@ async def ship(ctx: ActivityContext, order: Order) -> str:
         await asyncio.sleep(LATENCY)
         World.here().remark(ctx, "ship", "the carrier cannot be reached; again in 0.5 s")
         raise ConnectionError("the carrier cannot be reached")
-    line = World.here().ask(ctx, "ship", f"{order.quantity} {order.item}")
+    line = World.here().request(ctx, "ship", f"{order.quantity} {order.item}")
     await asyncio.sleep(LATENCY)
     return line.number
 
@@ -97,7 +97,7 @@ async def ship(ctx: ActivityContext, order: Order) -> str:
 @activity
 async def notify(ctx: ActivityContext, email: str, tracking: str) -> None:
     """Tell the customer."""
-    World.here().ask(ctx, "notify", f"{email}, parcel {tracking}")
+    World.here().request(ctx, "notify", f"{email}, parcel {tracking}")
     await asyncio.sleep(LATENCY)
 
 

@@ -49,7 +49,7 @@ class Terminal:
         for line in lines:
             self.line(line)
 
-    def say(self, text: str, indent: str = "   ") -> None:
+    def write_paragraph(self, text: str, indent: str = "   ") -> None:
         """A paragraph, broken to the width."""
         self.lines(textwrap.wrap(text, self.width - 1, initial_indent=indent, subsequent_indent=indent))
 

@@ -14,13 +14,13 @@ from datetime import datetime
 
 from romancy import HistoryEntry
 from romancy.clock import MICROS, to_micros
-from romancy.demo.records import Record
+from romancy.demo.records import InstanceRecord
 from romancy.demo.terminal import Colour, paint, plain
 
 _MARGIN = "   "
 _LABEL = 13
 _TRIES = 3
-_VERDICT = 9
+_RESULT = 9
 _TICK_SPACE = 9
 """Columns that a tick of the axis needs, its label included."""
 
@@ -50,7 +50,7 @@ class Row:
     label: str
     spans: Sequence[Span]
     tries: int = 1
-    verdict: str = ""
+    result: str = ""
     colour: Colour | None = None
 
 
@@ -102,10 +102,10 @@ class Canvas:
         return "".join(self.cells)
 
 
-def draw(record: Record, width: int) -> list[str]:
+def draw(record: InstanceRecord, width: int) -> list[str]:
     """The timeline of an instance."""
     start, end = _bounds(record)
-    columns = width - len(_MARGIN) - _LABEL - _TRIES - _VERDICT - 3
+    columns = width - len(_MARGIN) - _LABEL - _TRIES - _RESULT - 3
     scale = Scale(start, end, columns)
     forward, back = _rows(record, "activity", "timer"), _rows(record, "compensation")
     rows = [Row("owner", list(_owners(record, end))), *forward]
@@ -116,18 +116,18 @@ def draw(record: Record, width: int) -> list[str]:
     return lines
 
 
-def _bounds(record: Record) -> tuple[int, int]:
+def _bounds(record: InstanceRecord) -> tuple[int, int]:
     instance = record.instance
     return to_micros(instance.created_at), to_micros(instance.ended_at or instance.updated_at)
 
 
-def _title(record: Record, lasted: int, width: int) -> str:
+def _title(record: InstanceRecord, lasted: int, width: int) -> str:
     instance = record.instance
     good = instance.status == "completed"
-    verdict = paint(f"{'✓' if good else '✗'} {instance.status}", Colour.OK if good else Colour.FAILED)
+    result = paint(f"{'✓' if good else '✗'} {instance.status}", Colour.OK if good else Colour.FAILED)
     reason = f": {instance.error.message}" if instance.error is not None else ""
     name = paint(instance.instance_id, Colour.STRONG)
-    title = f"{_MARGIN}{name}  {instance.workflow_name}  {verdict} after {_seconds(lasted)}"
+    title = f"{_MARGIN}{name}  {instance.workflow_name}  {result} after {_seconds(lasted)}"
     return title + _cut(reason, width - len(plain(title)))
 
 
@@ -152,7 +152,7 @@ def _step(scale: Scale) -> int:
         power *= 10
 
 
-def _line(row: Row, scale: Scale, record: Record) -> str:
+def _line(row: Row, scale: Scale, record: InstanceRecord) -> str:
     canvas = Canvas(scale)
     for span in row.spans:
         canvas.draw(span)
@@ -160,10 +160,10 @@ def _line(row: Row, scale: Scale, record: Record) -> str:
         canvas.mark(record.kill.at)
     label = _cut(row.label, _LABEL - 1)
     tries = f"×{row.tries}" if row.tries > 1 else ""
-    return f"{_MARGIN}{label:<{_LABEL}}{tries:<{_TRIES}}{canvas}  {paint(row.verdict, row.colour)}".rstrip()
+    return f"{_MARGIN}{label:<{_LABEL}}{tries:<{_TRIES}}{canvas}  {paint(row.result, row.colour)}".rstrip()
 
 
-def _rows(record: Record, *kinds: str) -> list[Row]:
+def _rows(record: InstanceRecord, *kinds: str) -> list[Row]:
     entries = [entry for entry in record.history if entry.kind in kinds]
     return [_row(record, entry) for entry in sorted(entries, key=_scheduled)]
 
@@ -174,16 +174,16 @@ def _scheduled(entry: HistoryEntry) -> tuple[datetime, int]:
     return at, entry.seq
 
 
-def _row(record: Record, entry: HistoryEntry) -> Row:
+def _row(record: InstanceRecord, entry: HistoryEntry) -> Row:
     good = entry.outcome == "ok"
     spans = list(_timer(entry) if entry.kind == "timer" else _attempts(record, entry))
     works = sum(span.fill == "▆" for span in spans)
-    undone = entry.activity_id.removeprefix("compensate:")
+    compensated = entry.activity_id.removeprefix("compensate:")
     return Row(
-        label=f"↩ {undone}" if entry.kind == "compensation" else entry.activity_id,
+        label=f"↩ {compensated}" if entry.kind == "compensation" else entry.activity_id,
         spans=spans,
         tries=works,
-        verdict=f"{'✓' if good else '✗'} {_seconds(spans[-1].end - spans[0].start)}",
+        result=f"{'✓' if good else '✗'} {_seconds(spans[-1].end - spans[0].start)}",
         colour=Colour.OK if good else Colour.FAILED,
     )
 
@@ -193,7 +193,7 @@ def _timer(entry: HistoryEntry) -> Iterator[Span]:
     yield Span(start, to_micros(entry.at), "─", Colour.WAITING, first="◷", last="⚑")
 
 
-def _attempts(record: Record, entry: HistoryEntry) -> Iterator[Span]:
+def _attempts(record: InstanceRecord, entry: HistoryEntry) -> Iterator[Span]:
     kill = record.kill
     if kill is not None and kill.attempt.op == entry.activity_id:
         yield Span(kill.attempt.started_at, kill.at, "▆", Colour.FAILED, last="✗")
@@ -212,18 +212,18 @@ def _colour(entry: HistoryEntry) -> Colour:
     return Colour.ROLLBACK if entry.kind == "compensation" else Colour.OK
 
 
-def _owners(record: Record, end: int) -> Iterator[Span]:
+def _owners(record: InstanceRecord, end: int) -> Iterator[Span]:
     """Who owned the instance when: from a claim until the owner was lost, or to the end."""
-    turns = [line for line in record.journal if line.note.kind == "claimed"]
-    for turn, after in zip(turns, [*turns[1:], None], strict=True):
+    claims = [line for line in record.journal if line.note.kind == "claimed"]
+    for claim, after in zip(claims, [*claims[1:], None], strict=True):
         until = after.at if after is not None else end
-        text = f" {worker_name(turn.worker)} "
+        text = f" {worker_name(claim.worker)} "
         kill = record.kill
-        if kill is not None and turn.worker == kill.attempt.worker:
+        if kill is not None and claim.worker == kill.attempt.worker:
             yield Span(kill.at, until, "╌", Colour.PALE)
-            yield Span(turn.at, kill.at, "─", Colour.WORK, first="├", last="✗", text=text)
+            yield Span(claim.at, kill.at, "─", Colour.WORK, first="├", last="✗", text=text)
         else:
-            yield Span(turn.at, until, "─", Colour.WORK, first="├", last="┤", text=text)
+            yield Span(claim.at, until, "─", Colour.WORK, first="├", last="┤", text=text)
 
 
 def worker_name(worker_id: str) -> str:

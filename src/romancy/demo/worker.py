@@ -11,7 +11,7 @@ import sys
 
 from romancy import App
 from romancy.demo.shop import checkout
-from romancy.demo.world import Told
+from romancy.demo.world import WorkerReport
 
 HEARTBEAT = 0.25
 LEASE = 1.0
@@ -29,7 +29,7 @@ async def work(database: str, label: str) -> None:
         shutdown_timeout=5,
     )
     async with app:
-        Told(kind="ready", worker=label).say()
+        WorkerReport(kind="ready", worker=label).send()
         await _end_of_input()
 
 

@@ -34,10 +34,10 @@ EMPTY_CARD = "empty card"
 FOREVER = 300.0
 """Seconds of silence of the slow card: longer than anything here lasts."""
 
-Outcome = Literal["applied", "repeated", "declined"]
+LedgerOutcome = Literal["applied", "repeated", "declined"]
 
 
-class Line(BaseModel):
+class LedgerLine(BaseModel):
     """One request that reached the outside world, and what it did about it."""
 
     at: int
@@ -47,7 +47,7 @@ class Line(BaseModel):
     action: str
     what: str
     key: str
-    outcome: Outcome
+    outcome: LedgerOutcome
 
     @property
     def number(self) -> str:
@@ -55,16 +55,16 @@ class Line(BaseModel):
         return blake2b(self.key.encode(), digest_size=3).hexdigest().upper()
 
 
-class Told(BaseModel):
+class WorkerReport(BaseModel):
     """What a worker process says to whoever started it, for the narration: one line on its standard output."""
 
     kind: Literal["ready", "ledger", "remark", "silence"]
     worker: str
     action: str = ""
     text: str = ""
-    line: Line | None = None
+    line: LedgerLine | None = None
 
-    def say(self) -> None:
+    def send(self) -> None:
         """Say it."""
         sys.stdout.write(self.model_dump_json() + "\n")
         sys.stdout.flush()
@@ -82,13 +82,13 @@ class World:
         """The world this process was started in."""
         return cls(Path(os.environ[LEDGER]), forgetful=bool(os.environ.get(FORGETFUL)))
 
-    def ask(self, ctx: ActivityContext, action: str, what: str) -> Line:
+    def request(self, ctx: ActivityContext, action: str, what: str) -> LedgerLine:
         """Ask for something. It is done at once, and once for each idempotency key."""
         with self._ledger.open("a+b") as file:
             fcntl.flock(file, fcntl.LOCK_EX)  # until the file is closed, also by the death of the process
             file.seek(0)
             known = {line.key for line in _lines(file.read()) if line.outcome == "applied"}
-            line = Line(
+            line = LedgerLine(
                 at=SystemClock().now(),
                 order=ctx.instance_id,
                 activity_id=ctx.activity_id,
@@ -99,34 +99,34 @@ class World:
                 outcome=self._outcome(ctx.idempotency_key, what, known),
             )
             file.write(line.model_dump_json().encode() + b"\n")
-        Told(kind="ledger", worker=ctx.worker_id, action=action, text=what, line=line).say()
+        WorkerReport(kind="ledger", worker=ctx.worker_id, action=action, text=what, line=line).send()
         return line
 
-    def _outcome(self, key: str, what: str, known: set[str]) -> Outcome:
+    def _outcome(self, key: str, what: str, known: set[str]) -> LedgerOutcome:
         if EMPTY_CARD in what:
             return "declined"
         return "repeated" if key in known and not self._forgetful else "applied"
 
-    async def answer(self, ctx: ActivityContext, line: Line, latency: float) -> None:
+    async def answer(self, ctx: ActivityContext, line: LedgerLine, latency: float) -> None:
         """Wait for the bank's answer. Through the slow card the first one never comes."""
-        if SLOW_CARD in line.what and not self._asked_before(line):
+        if SLOW_CARD in line.what and not self._is_repeated(line):
             text = "the bank has taken the money; its answer does not come"
-            Told(kind="silence", worker=ctx.worker_id, action=line.action, text=text).say()
+            WorkerReport(kind="silence", worker=ctx.worker_id, action=line.action, text=text).send()
             latency = FOREVER
         await asyncio.sleep(latency)
 
-    def _asked_before(self, line: Line) -> bool:
+    def _is_repeated(self, line: LedgerLine) -> bool:
         return sum(other.key == line.key for other in read_ledger(self._ledger)) > 1
 
     def remark(self, ctx: ActivityContext, action: str, text: str) -> None:
         """Say something about an attempt that never reached the outside world."""
-        Told(kind="remark", worker=ctx.worker_id, action=action, text=text).say()
+        WorkerReport(kind="remark", worker=ctx.worker_id, action=action, text=text).send()
 
 
-def read_ledger(path: Path) -> list[Line]:
+def read_ledger(path: Path) -> list[LedgerLine]:
     """What the outside world did, in order."""
     return _lines(path.read_bytes()) if path.exists() else []
 
 
-def _lines(raw: bytes) -> list[Line]:
-    return [Line.model_validate_json(line) for line in raw.splitlines()]
+def _lines(raw: bytes) -> list[LedgerLine]:
+    return [LedgerLine.model_validate_json(line) for line in raw.splitlines()]

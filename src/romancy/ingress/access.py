@@ -34,7 +34,7 @@ from itertools import islice
 from typing import Any
 from urllib.parse import SplitResult, urlsplit
 
-from romancy.auth import Caller, Decide, Open, Role, Token, Tokens, Visitors, read_decision
+from romancy.auth import Caller, CallerRole, Decide, OpenAccess, Token, Tokens, Visitors, read_decision
 from romancy.clock import Clock
 from romancy.ingress.problems import ForbiddenError, UnauthenticatedError
 from romancy.ingress.types import Scope
@@ -44,10 +44,10 @@ class Need(Enum):
     """What a request needs; the value is the roles that have it."""
 
     NONE = ()
-    ENTER = tuple(Role)
-    EVENTS = (Role.EVENTS, Role.ADMIN)
-    READ = (Role.READ, Role.ADMIN)
-    ADMIN = (Role.ADMIN,)
+    ENTER = tuple(CallerRole)
+    EVENTS = (CallerRole.EVENTS, CallerRole.ADMIN)
+    READ = (CallerRole.READ, CallerRole.ADMIN)
+    ADMIN = (CallerRole.ADMIN,)
 
 
 COOKIE = "romancy_session"
@@ -79,11 +79,11 @@ _OUR_PAGES = ("same-origin", "none")
 _SESSIONS = 8
 """So many cookies of our name are looked at: a signature is computed for each."""
 _HOW = "To let others in, give the app `auth=[Token(...)]` and send `Authorization: Bearer ...`."
-_STRANGER = "Send `Authorization: Bearer ...` with a token that this app knows and that is valid."
+_INVALID_TOKEN = "Send `Authorization: Bearer ...` with a token that this app knows and that is valid."
 
-NOBODY = Caller("", Role.EVENTS)
+NOBODY = Caller("", CallerRole.EVENTS)
 """Whoever calls what needs nothing."""
-LOCAL = Caller("local", Role.ADMIN)
+LOCAL = Caller("local", CallerRole.ADMIN)
 
 Needs = Mapping[tuple[str, str], Need]
 """What is needed by method and path, where the method alone does not tell."""
@@ -112,42 +112,42 @@ def _first(path: str) -> str:
 class Access:
     """Decides by the option `auth`."""
 
-    auth: Tokens | Decide | Open | None
+    auth: Tokens | Decide | OpenAccess | None
     clock: Clock
     needs: Needs = field(default_factory=dict[tuple[str, str], Need])
-    everything: Need | None = None
+    fixed_need: Need | None = None
     """What all paths need: for an application of the user's that stands behind the same `auth`."""
     visitors: Visitors = field(default_factory=Visitors)
 
     async def check(self, scope: Scope, path: str) -> Caller:
         """Who calls. Raises `UnauthenticatedError` or `ForbiddenError` if they may not do this."""
-        wanted = self.everything or need(scope["method"], path, self.needs)
+        wanted = self.fixed_need or need(scope["method"], path, self.needs)
         if wanted is Need.NONE:
             return NOBODY
-        if self.auth is None or isinstance(self.auth, Open):
-            caller, by_cookie = self._without_auth(scope, an_event=self.everything is None and path in _EVENTS), False
+        if self.auth is None or isinstance(self.auth, OpenAccess):
+            caller, by_cookie = self._without_auth(scope, an_event=self.fixed_need is None and path in _EVENTS), False
         else:
-            caller, by_cookie = await self._known(scope, wanted)
+            caller, by_cookie = await self._authenticate(scope, wanted)
         if scope["method"] not in _READING:
-            first = "api" if self.everything is not None else _first(path)
-            check_ours(scope, by_cookie=by_cookie, by_script=first == "api" or (by_cookie and first != "viewer"))
+            first = "api" if self.fixed_need is not None else _first(path)
+            check_csrf(scope, by_cookie=by_cookie, by_script=first == "api" or (by_cookie and first != "viewer"))
         return caller
 
     def _without_auth(self, scope: Scope, *, an_event: bool) -> Caller:
-        if an_event and isinstance(self.auth, Open):
-            check_no_stranger_page(scope, self.visitors.served_on)
+        if an_event and isinstance(self.auth, OpenAccess):
+            check_browser_origin(scope, self.visitors.served_on)
             return NOBODY
         try:
             check_local(scope, self.visitors.served_on)
         except ForbiddenError:
             if an_event:
-                self.visitors.note(scope.get("client"))
+                self.visitors.record_refusal(scope.get("client"))
             raise
         return NOBODY if an_event else LOCAL
 
-    async def _known(self, scope: Scope, wanted: Need) -> tuple[Caller, bool]:
+    async def _authenticate(self, scope: Scope, need: Need) -> tuple[Caller, bool]:
         """The caller, and whether only a cookie says who that is."""
-        if wanted is Need.ENTER:
+        if need is Need.ENTER:
             return NOBODY, False
         by_cookie = False
         if isinstance(self.auth, Tokens):
@@ -155,10 +155,10 @@ class Access:
             by_cookie = token is None and "authorization" not in headers_of(scope)
             if by_cookie:
                 token = self._session(scope)
-            caller = Caller(token.bearer, Role(token.role)) if token is not None else None
+            caller = Caller(token.bearer, CallerRole(token.role)) if token is not None else None
         else:
             caller = await self._decided(scope)
-        return _compare(caller, wanted), by_cookie
+        return _check_role(caller, need), by_cookie
 
     def _token(self, headers: Mapping[str, str]) -> Token | None:
         assert isinstance(self.auth, Tokens)
@@ -172,16 +172,16 @@ class Access:
 
     async def _decided(self, scope: Scope) -> Caller | None:
         assert self.auth is not None
-        assert not isinstance(self.auth, Tokens | Open)
+        assert not isinstance(self.auth, Tokens | OpenAccess)
         decided = self.auth(scope)
         return read_decision(await decided if inspect.isawaitable(decided) else decided)
 
 
-def _compare(caller: Caller | None, wanted: Need) -> Caller:
+def _check_role(caller: Caller | None, need: Need) -> Caller:
     if caller is None:
-        raise UnauthenticatedError(_STRANGER)
-    if caller.role not in wanted.value:
-        raise ForbiddenError(f"The role {caller.role.value!r} may not do this: it takes {' or '.join(wanted.value)}.")
+        raise UnauthenticatedError(_INVALID_TOKEN)
+    if caller.role not in need.value:
+        raise ForbiddenError(f"The role {caller.role.value!r} may not do this: it takes {' or '.join(need.value)}.")
     return caller
 
 
@@ -193,17 +193,19 @@ def check_local(scope: Scope, served_on: str = "") -> None:
     client: Sequence[Any] | None = scope.get("client")
     if not is_loopback(str(client[0]) if client else ""):
         raise ForbiddenError(f"Without `auth` this answers only this machine. {_HOW}")
-    if not _is_here(headers, served_on):
+    if not _is_local_name(headers, served_on):
         raise ForbiddenError(
             f"Without `auth` this answers only to localhost, 127.0.0.1 and [::1], not to other names. {_HOW}"
         )
     _check_origin(headers)
 
 
-def check_no_stranger_page(scope: Scope, served_on: str) -> None:
+def check_browser_origin(scope: Scope, served_on: str) -> None:
     """Raise `ForbiddenError` if a browser asks, for a page of others or for one whose name may have been pointed here."""
     headers = headers_of(scope)
-    if ("origin" in headers or "sec-fetch-site" in headers) and not (_is_here(headers, served_on) or _has_address(headers)):
+    if ("origin" in headers or "sec-fetch-site" in headers) and not (
+        _is_local_name(headers, served_on) or _has_address(headers)
+    ):
         raise ForbiddenError(f"Without `auth` pages in browsers may not send events to a server under a name. {_HOW}")
     _check_origin(headers)
 
@@ -213,7 +215,7 @@ def _check_origin(headers: Mapping[str, str]) -> None:
         raise ForbiddenError(f"Without `auth` this answers no pages of other origins. {_HOW}")
 
 
-def check_ours(scope: Scope, *, by_cookie: bool, by_script: bool) -> None:
+def check_csrf(scope: Scope, *, by_cookie: bool, by_script: bool) -> None:
     """Raise `ForbiddenError` if a browser may be asking for a page that is not ours.
 
     A bearer token is proof enough: browsers send none by themselves. Of forms (not `by_script`) no header is asked.
@@ -268,7 +270,7 @@ def _split(url: str) -> SplitResult:
         return urlsplit("//no.host")
 
 
-def _is_here(headers: Mapping[str, str], served_on: str) -> bool:
+def _is_local_name(headers: Mapping[str, str], served_on: str) -> bool:
     """Whether the name that was asked is this machine's: nobody else could have pointed it here.
 
     Without a `Host` no browser asks.

@@ -17,7 +17,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route, Router
 
-from romancy.auth import Caller, Open, Role
+from romancy.auth import Caller, CallerRole, OpenAccess
 from romancy.clock import Clock
 from romancy.errors import (
     ConfigurationError,
@@ -31,16 +31,16 @@ from romancy.errors import (
 )
 from romancy.ingress import cloudevents, jsontext
 from romancy.ingress.access import NOBODY, Access, Need, Needs
-from romancy.ingress.body import Bodies, ClientGone
+from romancy.ingress.body import Bodies, ClientDisconnected
 from romancy.ingress.headers import JSON_HEADERS
-from romancy.ingress.life import Life
+from romancy.ingress.life import Lifespan
 from romancy.ingress.metrics import CONTENT_TYPE, exposition
 from romancy.ingress.problems import (
     HeadTooLargeError,
+    HTTPProblem,
     MalformedRequestError,
     MethodNotAllowedError,
     NotFoundError,
-    Problem,
 )
 from romancy.ingress.types import ASGIApp, HTTPSettings, Message, Receive, Scope, Send, Service
 
@@ -54,7 +54,7 @@ _MAX_REASON = 4096
 _MAX_HEADERS = 500
 _MAX_HEAD = 64 * 1024
 """Bytes of address and headers together. `romancy serve` reads no more, and not every server has a bound."""
-_AWAY = "The database cannot do this at the moment; the log of the app says why."
+_UNAVAILABLE = "The database cannot do this at the moment; the log of the app says why."
 _NOT_STORED = "The database cannot store this: a name is too long for it, or has a character that it does not know."
 
 ALL_MAY_SEND = (
@@ -74,51 +74,51 @@ _STATUSES: tuple[tuple[type[RomancyError], int], ...] = (
 
 
 @dataclass(frozen=True, slots=True)
-class More:
+class ExtraRoutes:
     """What others add to the paths of this module."""
 
     routes: Sequence[BaseRoute] = ()
     needs: Needs = field(default_factory=dict)
-    refuse: Callable[[Scope, str, Response], Response] | None = None
+    render_refusal: Callable[[Scope, str, Response], Response] | None = None
     """Gets each refusal with its scope and path, and may say it in another way: to a person, for example."""
 
 
-def build(service: Service, settings: HTTPSettings, clock: Clock, more: More | None = None) -> ASGIApp:
+def build(service: Service, settings: HTTPSettings, clock: Clock, extra_routes: ExtraRoutes | None = None) -> ASGIApp:
     """The ASGI application: events, cancellation, health, and more routes if given."""
-    more = more or More()
+    extra_routes = extra_routes or ExtraRoutes()
     handlers = _Handlers(service, Bodies(settings.max_body_size, settings.request_timeout))
-    router = Router([*handlers.routes(), *more.routes], redirect_slashes=False)
-    access = Access(settings.auth, clock, more.needs, visitors=settings.visitors)
-    if isinstance(settings.auth, Open):
+    router = Router([*handlers.routes(), *extra_routes.routes], redirect_slashes=False)
+    access = Access(settings.auth, clock, extra_routes.needs, visitors=settings.visitors)
+    if isinstance(settings.auth, OpenAccess):
         _LOG.warning(ALL_MAY_SEND)
-    return Door(router, Life(service), access, more.refuse)
+    return Gateway(router, Lifespan(service), access, extra_routes.render_refusal)
 
 
 def guard(inner: ASGIApp, need: Need, service: Service, settings: HTTPSettings, clock: Clock) -> ASGIApp:
     """An application of others behind the same door: whatever its paths are, callers need this."""
-    return Door(inner, Life(service), Access(settings.auth, clock, everything=need, visitors=settings.visitors))
+    return Gateway(inner, Lifespan(service), Access(settings.auth, clock, fixed_need=need, visitors=settings.visitors))
 
 
-class Door:
+class Gateway:
     """What every request passes, in and out."""
 
     def __init__(
         self,
         inner: ASGIApp,
-        life: Life,
+        lifespan: Lifespan,
         access: Access,
-        refuse: Callable[[Scope, str, Response], Response] | None = None,
+        render_refusal: Callable[[Scope, str, Response], Response] | None = None,
     ) -> None:
         self._inner = inner
-        self._life = life
+        self._lifespan = lifespan
         self._access = access
-        self._refuse = refuse
+        self._render_refusal = render_refusal
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One connection, as ASGI calls it."""
         match scope["type"]:
             case "lifespan":
-                await self._life.lifespan(receive, send)
+                await self._lifespan.serve(receive, send)
             case "http":
                 await self._request(scope, receive, send)
             case "websocket":
@@ -128,31 +128,31 @@ class Door:
                 raise RuntimeError(f"romancy speaks HTTP, not {other!r}.")
 
     async def _request(self, scope: Scope, receive: Receive, send: Send) -> None:
-        scope = _as_it_came(scope)
-        answering, path, caller = _Answering(send), route_path(scope), NOBODY
+        scope = _restore_path(scope)
+        answering, path, caller = _TrackedSend(send), route_path(scope), NOBODY
         try:
             _check_head(scope, path)
             caller = await self._access.check(scope, path)
             if path == "/metrics":  # what was counted is told while the database is away, and then above all
-                await self._life.try_to_begin()
+                await self._lifespan.try_to_start()
             elif path != "/health/live":  # being alive does not depend on the database
-                await self._life.begin()
-            await self._inner({**self._at(scope, path), CALLER: caller}, receive, answering)
-        except ClientGone:
+                await self._lifespan.ensure_started()
+            await self._inner({**self._inner_scope(scope, path), CALLER: caller}, receive, answering)
+        except ClientDisconnected:
             return
         except asyncio.CancelledError:
             # The server stops and could not wait: whoever listens is told to try again, not that something broke.
             await answering.fail(scope, receive, _unavailable("The request was cut off because the server stops."))
             raise
         except HTTPException as error:
-            await answering.fail(scope, receive, self._said(scope, path, _routing_failure(error, scope["method"], path)))
+            await answering.fail(scope, receive, self._render(scope, path, _routing_failure(error, scope["method"], path)))
         except Exception as error:
-            await answering.fail(scope, receive, self._said(scope, path, _answer_for(caller, error)))
+            await answering.fail(scope, receive, self._render(scope, path, _answer_for(caller, error)))
 
-    def _said(self, scope: Scope, path: str, refusal: Response) -> Response:
-        return refusal if self._refuse is None else self._refuse(scope, path, refusal)
+    def _render(self, scope: Scope, path: str, refusal: Response) -> Response:
+        return refusal if self._render_refusal is None else self._render_refusal(scope, path, refusal)
 
-    def _at(self, scope: Scope, path: str) -> Scope:
+    def _inner_scope(self, scope: Scope, path: str) -> Scope:
         """The scope as Starlette finds this path in it, whichever way the server above counts the root path."""
         root = scope.get("root_path", "").rstrip("/")
         inner = {**scope, "root_path": root, "path": root + path, "app": self}
@@ -160,7 +160,7 @@ class Door:
         return inner
 
 
-class _Answering:
+class _TrackedSend:
     """Sends, and knows whether the answer has begun."""
 
     def __init__(self, send: Send) -> None:
@@ -234,8 +234,8 @@ class _Handlers:
 
     async def metrics(self, _: Request) -> Response:
         """What is counted in this process."""
-        await self._service.refresh_figures()
-        return Response(exposition(self._service.figures()), headers={**JSON_HEADERS, "content-type": CONTENT_TYPE})
+        await self._service.refresh_metrics()
+        return Response(exposition(self._service.metrics()), headers={**JSON_HEADERS, "content-type": CONTENT_TYPE})
 
 
 def route_path(scope: Scope) -> str:
@@ -247,7 +247,7 @@ def route_path(scope: Scope) -> str:
     return path or "/"
 
 
-def _as_it_came(scope: Scope) -> Scope:
+def _restore_path(scope: Scope) -> Scope:
     """The same request, if the framework above took its own part off the path and did not say so in `root_path`.
 
     Litestar does, and ends what it leaves with a slash: `/romancy/events` comes as `/events/`. `raw_path` is as asked.
@@ -294,17 +294,17 @@ def _reason(body: bytes) -> str | None:
 
 def _answer_for(caller: Caller, error: Exception) -> Response:
     """The same, without the database's own words for those who may not look: they name hosts, users and paths."""
-    if isinstance(error, StoreError | ConfigurationError) and caller.role is Role.EVENTS:
+    if isinstance(error, StoreError | ConfigurationError) and caller.role is CallerRole.EVENTS:
         _LOG.warning("A request could not be done: %s", error)
         if isinstance(error, RefusedDataError):
             return problem(400, type(error).__name__, _NOT_STORED)
-        return problem(503, type(error).__name__, _AWAY, True)
+        return problem(503, type(error).__name__, _UNAVAILABLE, True)
     return answer_to(error)
 
 
 def answer_to(error: Exception) -> Response:
     """The answer that an error becomes."""
-    if isinstance(error, Problem):
+    if isinstance(error, HTTPProblem):
         return problem(error.status, type(error).__name__, str(error), error.retryable)
     if isinstance(error, RomancyError):
         status = next((status for kind, status in _STATUSES if isinstance(error, kind)), 503)

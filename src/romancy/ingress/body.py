@@ -15,7 +15,7 @@ FREE = 64 * 1024
 """So much of each body takes none of the room that all share: a few slow connections lock nobody out."""
 
 
-class ClientGone(Exception):
+class ClientDisconnected(Exception):
     """The client went away in the middle of its request: there is nobody to answer."""
 
 
@@ -55,7 +55,7 @@ class Bodies:
         while more:
             message = await receive()
             if message["type"] != "http.request":
-                raise ClientGone
+                raise ClientDisconnected
             self._add(body, message.get("body", b""))
             more = message.get("more_body", False)
 

@@ -185,7 +185,7 @@ def _write(value: Any) -> bytes:
 def _event(attributes: Mapping[str, Any], data: bytes | None, binary: bool) -> Event:
     """The event, once every attribute has been checked."""
     if attributes.get("specversion") != "1.0":
-        raise MalformedEventError(f'specversion must be "1.0", and is {_shown(attributes.get("specversion"))}.')
+        raise MalformedEventError(f'specversion must be "1.0", and is {_describe(attributes.get("specversion"))}.')
     for name in _REQUIRED:
         if name not in attributes:
             raise MalformedEventError(f"The attribute {name} is missing.")
@@ -212,7 +212,7 @@ def _event(attributes: Mapping[str, Any], data: bytes | None, binary: bool) -> E
 
 def _text(name: str, value: Any) -> str:
     if not isinstance(value, str) or not value:
-        raise MalformedEventError(f"{name} must be a text that is not empty, and is {_shown(value)}.")
+        raise MalformedEventError(f"{name} must be a text that is not empty, and is {_describe(value)}.")
     return _bounded(name, value)
 
 
@@ -235,7 +235,9 @@ def _extension(name: str, value: Any) -> str | int | bool:
         return _bounded(name, value)
     if isinstance(value, int) and -(2**63) <= value < 2**63:
         return value
-    raise MalformedEventError(f"The extension {name} must be a text, a whole number or a boolean, and is {_shown(value)}.")
+    raise MalformedEventError(
+        f"The extension {name} must be a text, a whole number or a boolean, and is {_describe(value)}."
+    )
 
 
 def _check_time(time: str | None) -> None:
@@ -244,12 +246,14 @@ def _check_time(time: str | None) -> None:
     try:
         datetime.fromisoformat(time.upper() if _TIME.fullmatch(time) else "")
     except ValueError as error:
-        raise MalformedEventError(f"time must be as in 2026-01-31T12:00:00Z (RFC 3339), and is {_shown(time)}.") from error
+        raise MalformedEventError(
+            f"time must be as in 2026-01-31T12:00:00Z (RFC 3339), and is {_describe(time)}."
+        ) from error
 
 
 def _check_media_type(content_type: str | None) -> None:
     if content_type is not None and not _MEDIA_TYPE.fullmatch(content_type):
-        raise MalformedEventError(f"datacontenttype must be a media type, and is {_shown(content_type)}.")
+        raise MalformedEventError(f"datacontenttype must be a media type, and is {_describe(content_type)}.")
 
 
 # --- headers
@@ -288,5 +292,5 @@ def _kind(value: Any) -> str:
 _KINDS = {list: "an array", str: "a text", bool: "a boolean", int: "a number", float: "a number", type(None): "null"}
 
 
-def _shown(value: Any) -> str:
+def _describe(value: Any) -> str:
     return f"{value[:100]!a}" if isinstance(value, str) else _kind(value) if value is not None else "missing"

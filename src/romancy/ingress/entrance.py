@@ -7,21 +7,23 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from romancy.auth import Role
+from romancy.auth import CallerRole
 from romancy.clock import Clock
 from romancy.errors import ConfigurationError
 from romancy.ingress.access import Need
 from romancy.ingress.types import ASGIApp, HTTPSettings, Service
 
 if TYPE_CHECKING:
-    from romancy.ingress.asgi import More
+    from romancy.ingress.asgi import ExtraRoutes
 
 
-def open_http(service: Service, settings: HTTPSettings, clock: Clock, more: Callable[[], More] | None = None) -> ASGIApp:
+def open_http(
+    service: Service, settings: HTTPSettings, clock: Clock, extra_routes: Callable[[], ExtraRoutes] | None = None
+) -> ASGIApp:
     """The ASGI application of an app, with more paths if given. Raises `ConfigurationError` if the extra is missing."""
     # Not at the top: the library works without HTTP, and without Starlette.
     asgi = load_extra("romancy.ingress.asgi", needs="starlette", extra="http", what="HTTP")
-    app: ASGIApp = asgi.build(service, settings, clock, more() if more is not None else None)
+    app: ASGIApp = asgi.build(service, settings, clock, extra_routes() if extra_routes is not None else None)
     return app
 
 
@@ -30,7 +32,7 @@ def open_guarded(inner: ASGIApp, role: str, service: Service, settings: HTTPSett
     try:
         need = {"admin": Need.ADMIN, "read": Need.READ, "events": Need.EVENTS}[role]
     except KeyError:
-        raise ConfigurationError(f"role={role!r}: a role is one of {', '.join(Role)}.") from None
+        raise ConfigurationError(f"role={role!r}: a role is one of {', '.join(CallerRole)}.") from None
     asgi = load_extra("romancy.ingress.asgi", needs="starlette", extra="http", what="HTTP")
     app: ASGIApp = asgi.guard(inner, need, service, settings, clock)
     return app

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from itertools import accumulate
 
-from romancy.figures import Figure, Histogram
+from romancy.figures import Histogram, Metric
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _IN_LABELS = str.maketrans({"\\": r"\\", "\n": r"\n", '"': r"\""})
@@ -13,20 +13,20 @@ _IN_HELP = str.maketrans({"\\": r"\\", "\n": r"\n"})
 _EDGE = 'le="{}"'
 
 
-def exposition(figures: Iterable[Figure]) -> str:
+def exposition(metrics: Iterable[Metric]) -> str:
     """Each figure: what it is, its kind, and its values."""
-    return "".join(f"{line}\n" for figure in figures for line in _lines(figure))
+    return "".join(f"{line}\n" for figure in metrics for line in _lines(figure))
 
 
-def _lines(figure: Figure) -> Iterator[str]:
-    yield f"# HELP {figure.name} {figure.meaning.translate(_IN_HELP)}"
-    yield f"# TYPE {figure.name} {figure.kind}"
-    for labels, value in figure.values:
-        pairs = [f'{name}="{label.translate(_IN_LABELS)}"' for name, label in zip(figure.labels, labels, strict=True)]
+def _lines(metric: Metric) -> Iterator[str]:
+    yield f"# HELP {metric.name} {metric.meaning.translate(_IN_HELP)}"
+    yield f"# TYPE {metric.name} {metric.kind}"
+    for labels, value in metric.values:
+        pairs = [f'{name}="{label.translate(_IN_LABELS)}"' for name, label in zip(metric.labels, labels, strict=True)]
         if isinstance(value, Histogram):
-            yield from _buckets(figure.name, pairs, value)
+            yield from _buckets(metric.name, pairs, value)
         else:
-            yield f"{figure.name}{_braced(pairs)} {value}"
+            yield f"{metric.name}{_braced(pairs)} {value}"
 
 
 def _buckets(name: str, pairs: list[str], histogram: Histogram) -> Iterator[str]:

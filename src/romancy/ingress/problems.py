@@ -19,14 +19,14 @@ They never leave ingress, so they are not in `romancy.errors`. The errors of the
 from __future__ import annotations
 
 
-class Problem(Exception):
+class HTTPProblem(Exception):
     """A request that cannot be done, said in a sentence."""
 
     status = 400
     retryable = False
 
 
-class MalformedRequestError(Problem):
+class MalformedRequestError(HTTPProblem):
     """The body is not what it should be."""
 
 
@@ -34,56 +34,56 @@ class MalformedEventError(MalformedRequestError):
     """The body or the headers are no CloudEvent."""
 
 
-class UnauthenticatedError(Problem):
+class UnauthenticatedError(HTTPProblem):
     """Nobody knows who is calling."""
 
     status = 401
 
 
-class ForbiddenError(Problem):
+class ForbiddenError(HTTPProblem):
     """The caller may not do this."""
 
     status = 403
 
 
-class NotFoundError(Problem):
+class NotFoundError(HTTPProblem):
     """There is nothing at this path."""
 
     status = 404
 
 
-class MethodNotAllowedError(Problem):
+class MethodNotAllowedError(HTTPProblem):
     """There is something at this path, but not for this method."""
 
     status = 405
 
 
-class RequestTimeoutError(Problem):
+class RequestTimeoutError(HTTPProblem):
     """The body did not come in time."""
 
     status = 408
     retryable = True
 
 
-class BodyTooLargeError(Problem):
+class BodyTooLargeError(HTTPProblem):
     """The body is larger than what is read."""
 
     status = 413
 
 
-class UnsupportedContentTypeError(Problem):
+class UnsupportedContentTypeError(HTTPProblem):
     """The content type or its charset is not known."""
 
     status = 415
 
 
-class HeadTooLargeError(Problem):
+class HeadTooLargeError(HTTPProblem):
     """The address and the headers are larger than what is read."""
 
     status = 431
 
 
-class UnavailableError(Problem):
+class UnavailableError(HTTPProblem):
     """Not now: try again."""
 
     status = 503

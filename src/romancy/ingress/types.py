@@ -6,8 +6,8 @@ from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias
 
-from romancy.auth import Decide, Open, Tokens, Visitors
-from romancy.figures import Figure
+from romancy.auth import Decide, OpenAccess, Tokens, Visitors
+from romancy.figures import Metric
 from romancy.model.talk import AcceptedEvent, Event
 
 Scope: TypeAlias = MutableMapping[str, Any]
@@ -32,11 +32,11 @@ class Service(Protocol):
         """None, or why it cannot work at the moment."""
         ...
 
-    def figures(self) -> Sequence[Figure]:
+    def metrics(self) -> Sequence[Metric]:
         """What is counted in this process."""
         ...
 
-    async def refresh_figures(self) -> None:
+    async def refresh_metrics(self) -> None:
         """Look at what is counted elsewhere. Does not fail, nor take long."""
         ...
 
@@ -55,5 +55,5 @@ class HTTPSettings:
 
     max_body_size: int = 16 * 1024 * 1024
     request_timeout: float = 30.0
-    auth: Tokens | Decide | Open | None = None
+    auth: Tokens | Decide | OpenAccess | None = None
     visitors: Visitors = field(default_factory=Visitors)

@@ -60,7 +60,7 @@ class WSGIApp:
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
         self._lock = threading.Lock()
-        self._start: _Start | None = None
+        self._start: _StartAttempt | None = None
         self._closes = False
 
     def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
@@ -98,12 +98,12 @@ class WSGIApp:
         with self._lock:
             start, begins = self._start, False
             if start is None or start.has_failed_long_ago():
-                self._start = start = _Start(after=start)
+                self._start = start = _StartAttempt(after=start)
                 begins = True
         if begins:
             start.begin(self._app)
             self._close_at_the_end()
-        return start.known(waits=begins).loop
+        return start.wait(waits=begins).loop
 
     def _close_at_the_end(self) -> None:
         if not self._closes:
@@ -111,10 +111,10 @@ class WSGIApp:
             _AT_THE_END(self.close)
 
 
-class _Start:
+class _StartAttempt:
     """One attempt to start the application, and what came of it."""
 
-    def __init__(self, after: _Start | None) -> None:
+    def __init__(self, after: _StartAttempt | None) -> None:
         self.thread = Future[LoopThread]()
         self._after = after
         self._over = 0.0
@@ -130,7 +130,7 @@ class _Start:
         else:
             self.thread.set_result(started)
 
-    def known(self, *, waits: bool) -> LoopThread:
+    def wait(self, *, waits: bool) -> LoopThread:
         """What came of it. Raises the error of a start that failed: while this one goes on, of the one before it."""
         before = self._after
         if before is not None and not waits and not self.thread.done():
@@ -154,7 +154,7 @@ class LoopThread:
         self.loop.set_default_executor(self._pool)
         self._thread = threading.Thread(target=self.loop.run_forever, name="romancy-wsgi", daemon=True)
         self._thread.start()
-        self._lifespan = _Lifespan(app)
+        self._lifespan = _LifespanClient(app)
         try:
             self._on_loop(self._lifespan.startup())
         except BaseException:
@@ -178,7 +178,7 @@ class LoopThread:
         self.loop.close()
 
 
-class _Lifespan:
+class _LifespanClient:
     """The server's side of the lifespan protocol. An application that has none is left alone."""
 
     def __init__(self, app: ASGIApp) -> None:
@@ -190,17 +190,17 @@ class _Lifespan:
     async def startup(self) -> None:
         """Let the application start. Raises `UnavailableError` if it says that it cannot."""
         self._task = asyncio.create_task(self._run())
-        answer = await self._say("lifespan.startup")
+        answer = await self._send_event("lifespan.startup")
         if answer["type"] == "lifespan.startup.failed":
             raise UnavailableError(f"The application could not start: {answer.get('message', '')}")
 
     async def shutdown(self) -> None:
         """Let the application stop."""
         if self._task is not None and not self._task.done():
-            await self._say("lifespan.shutdown")
+            await self._send_event("lifespan.shutdown")
             await self._task
 
-    async def _say(self, kind: str) -> Message:
+    async def _send_event(self, kind: str) -> Message:
         await self._to_app.put({"type": kind})
         return await self._from_app.get()
 
@@ -212,12 +212,12 @@ class _Lifespan:
 
 
 @dataclass(frozen=True, slots=True)
-class _Started:
+class _ResponseStart:
     status: str
     headers: list[tuple[str, str]]
 
 
-class _Read:
+class _ReadBody:
     """The application wants the next part of the body."""
 
 
@@ -229,8 +229,8 @@ class _Exchange:
         self._left = _body_size(environ)
         self._scope = _scope(environ)
         self._loop = loop
-        self._said = queue.SimpleQueue[_Read | _Started | bytes | None]()
-        self._arrived = asyncio.Queue[Message]()
+        self._outgoing = queue.SimpleQueue[_ReadBody | _ResponseStart | bytes | None]()
+        self._incoming = asyncio.Queue[Message]()
         self._whole = False
         self._over = False
         self._running: Future[None] | None = None
@@ -239,27 +239,27 @@ class _Exchange:
         """Let the application run."""
         self._running = asyncio.run_coroutine_threadsafe(self._run(app), self._loop)
 
-    def until_started(self) -> _Started:
+    def until_started(self) -> _ResponseStart:
         """The head of the answer; what is read of the body meanwhile is read here."""
-        for said in self._listen():
-            if isinstance(said, _Started):
+        for said in self._serve_application():
+            if isinstance(said, _ResponseStart):
                 return said
-        return _Started(_status_line(500), [("Content-Type", "text/plain")])
+        return _ResponseStart(_status_line(500), [("Content-Type", "text/plain")])
 
     def parts(self) -> Iterator[bytes]:
         """The parts of the answer, as they come."""
         try:
-            yield from (said for said in self._listen() if isinstance(said, bytes))
+            yield from (said for said in self._serve_application() if isinstance(said, bytes))
         finally:
             # The server may close this early, because the client went away; or late, when the app has been closed.
             with contextlib.suppress(RuntimeError):
-                self._loop.call_soon_threadsafe(self._arrived.put_nowait, {"type": "http.disconnect"})
+                self._loop.call_soon_threadsafe(self._incoming.put_nowait, {"type": "http.disconnect"})
 
-    def _listen(self) -> Iterator[_Started | bytes]:
+    def _serve_application(self) -> Iterator[_ResponseStart | bytes]:
         while not self._over:
-            said = self._said.get()
-            if isinstance(said, _Read):
-                self._loop.call_soon_threadsafe(self._arrived.put_nowait, self._read())
+            said = self._outgoing.get()
+            if isinstance(said, _ReadBody):
+                self._loop.call_soon_threadsafe(self._incoming.put_nowait, self._read())
             elif said is None:
                 self._over = True
             else:
@@ -281,20 +281,20 @@ class _Exchange:
         try:
             await app(self._scope, self._receive, self._send)
         finally:
-            self._said.put(None)
+            self._outgoing.put(None)
 
     async def _receive(self) -> Message:
         if not self._whole:
-            self._said.put(_Read())
-        message = await self._arrived.get()
+            self._outgoing.put(_ReadBody())
+        message = await self._incoming.get()
         self._whole = not message.get("more_body", False)  # after it there is only the end of the connection
         return message
 
     async def _send(self, message: Message) -> None:
         if message["type"] == "http.response.start":
-            self._said.put(_Started(_status_line(message["status"]), _plain(message.get("headers", ()))))
+            self._outgoing.put(_ResponseStart(_status_line(message["status"]), _plain(message.get("headers", ()))))
         elif message.get("body"):
-            self._said.put(message["body"])
+            self._outgoing.put(message["body"])
 
 
 def _refuse(why: str, start_response: StartResponse) -> Iterable[bytes]:

@@ -67,13 +67,13 @@ def mount(django: ASGI, app: ASGI) -> ASGI:
     return application
 
 
-def _inside(scope: Scope, place: str) -> Scope | None:
+def _inside(scope: Scope, prefix: str) -> Scope | None:
     """The scope of a request that is for the app, as it looks from there; None if it is for Django."""
     root = scope.get("root_path", "").rstrip("/")
     path: str = scope["path"].removeprefix(root) if f"{scope['path']}/".startswith(f"{root}/") else scope["path"]
-    if not f"{path}/".startswith(f"{place}/"):
+    if not f"{path}/".startswith(f"{prefix}/"):
         return None
-    return {**scope, "root_path": root + place, "path": root + path}
+    return {**scope, "root_path": root + prefix, "path": root + path}
 
 
 def _path() -> str:

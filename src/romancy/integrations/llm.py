@@ -124,7 +124,7 @@ class Options(TypedDict, total=False):
 
 
 @dataclass(frozen=True, slots=True)
-class _Chosen:
+class _ResolvedOptions:
     """The options, with their defaults."""
 
     system: str | None = None
@@ -155,7 +155,7 @@ def set_app_defaults(app: App, *, model: Model | str | None = None, **options: U
 
     >>> # llm.set_app_defaults(app, model="openai:gpt-5", settings={"max_tokens": 1024})
     """
-    _Chosen(**options)  # wrong names are told now
+    _ResolvedOptions(**options)  # wrong names are told now
     _DEFAULTS[app] = _Defaults(model, options)
 
 
@@ -223,8 +223,8 @@ class Agent(Generic[T]):
         self._tools = [_tool(one) for one in tools]
         self._toolsets = toolsets
         self._options = options
-        self._chosen = _Chosen(**options)
-        self._built: _Built | None = None
+        self._chosen = _ResolvedOptions(**options)
+        self._built: _BuiltAgent | None = None
 
     def tool(self, function: F) -> F:
         """Give it one more tool: a decorator. Gives back the function, or the activity."""
@@ -240,7 +240,7 @@ class Agent(Generic[T]):
             result = await built.agent.run(text, message_history=messages, usage_limits=built.chosen.limits)
         return Reply(cast(T, result.output), result.all_messages(), result.usage)
 
-    def _agent(self, defaults: _Defaults) -> _Built:
+    def _agent(self, defaults: _Defaults) -> _BuiltAgent:
         model = defaults.model if self._model is None else self._model
         if _STAND_INS:
             model = _STAND_INS[-1]
@@ -250,10 +250,10 @@ class Agent(Generic[T]):
             )
         if self._built is None or self._built.model is not model or self._built.defaults is not defaults:
             chosen = self._chosen if defaults is _NO_DEFAULTS else _merged(defaults.options, self._options)
-            self._built = _Built(model, defaults, chosen, self._build(model, chosen))
+            self._built = _BuiltAgent(model, defaults, chosen, self._build(model, chosen))
         return self._built
 
-    def _build(self, model: Model | str, chosen: _Chosen) -> Inner[Any, Any]:
+    def _build(self, model: Model | str, chosen: _ResolvedOptions) -> Inner[Any, Any]:
         durability = RomancyDurability[Any](
             model_retry=chosen.retry, model_timeout=chosen.timeout, tool_retry=chosen.retry, tool_timeout=chosen.timeout
         )
@@ -272,12 +272,12 @@ class Agent(Generic[T]):
 
 
 @dataclass(frozen=True, slots=True)
-class _Built:
+class _BuiltAgent:
     """An agent of pydantic-ai, and what it was built of."""
 
     model: Model | str
     defaults: _Defaults
-    chosen: _Chosen
+    chosen: _ResolvedOptions
     agent: Inner[Any, Any]
 
 
@@ -288,11 +288,11 @@ def _defaults_of(ctx: WorkflowContext) -> _Defaults:
         return _NO_DEFAULTS
 
 
-def _merged(defaults: Options, options: Options) -> _Chosen:
+def _merged(defaults: Options, options: Options) -> _ResolvedOptions:
     merged: Options = {**defaults, **options}
     if (general := defaults.get("settings")) and (special := options.get("settings")):
         merged["settings"] = {**general, **special}
-    return _Chosen(**merged)
+    return _ResolvedOptions(**merged)
 
 
 def _tool(one: Any) -> Any:

@@ -92,14 +92,14 @@ class OpenTelemetry(Hooks):
     ) -> None:
         self._texts = exception_texts
         self._spans = _Spans(tracer_provider) if tracing else None
-        self._figures = _Figures(meter_provider) if measuring else None
+        self._instruments = _Instruments(meter_provider) if measuring else None
 
     # --- workflows
 
     async def on_workflow_start(self, info: WorkflowStarted) -> None:
         """A span from its creation until it ran."""
-        if self._figures is not None:
-            self._figures.started.add(1, {"romancy.workflow.name": info.workflow_name})
+        if self._instruments is not None:
+            self._instruments.started.add(1, {"romancy.workflow.name": info.workflow_name})
         if self._spans is not None:
             self._spans.write(
                 info,
@@ -108,7 +108,7 @@ class OpenTelemetry(Hooks):
                 since=info.created_at,
                 kind=SpanKind.CONSUMER if info.event is not None else SpanKind.INTERNAL,
                 links=_links(info.event),
-                attributes=_of_event(info.event) if info.event is not None else {},
+                attributes=_event_attributes(info.event) if info.event is not None else {},
             )
 
     async def on_workflow_complete(self, info: WorkflowCompleted) -> None:
@@ -117,7 +117,7 @@ class OpenTelemetry(Hooks):
 
     async def on_workflow_failed(self, info: WorkflowFailed) -> None:
         """The instance's own span, with the error."""
-        self._ended(info, info.created_at, "failed", self._told(info.error.type, info.error.message))
+        self._ended(info, info.created_at, "failed", self._error_labels(info.error.type, info.error.message))
 
     async def on_workflow_cancelled(self, info: WorkflowCancelled) -> None:
         """The instance's own span."""
@@ -129,9 +129,9 @@ class OpenTelemetry(Hooks):
             self._spans.write(info, "recur", "recur", since=info.at)
 
     def _ended(self, info: Info, since: datetime, status: str, error: tuple[str, str] | None = None) -> None:
-        if self._figures is not None:
+        if self._instruments is not None:
             labels = {"romancy.workflow.name": info.workflow_name, "romancy.workflow.status": status}
-            self._figures.workflows.record(_seconds(info.at - since), labels)
+            self._instruments.workflows.record(_seconds(info.at - since), labels)
         if self._spans is not None:
             self._spans.write_instance(info, since, {"romancy.workflow.status": status}, error)
 
@@ -143,7 +143,7 @@ class OpenTelemetry(Hooks):
         if self._spans is None:
             yield
             return
-        span = self._spans.start(info, info.activity_name, _attempt(info), attributes=_of_activity(info))
+        span = self._spans.start(info, info.activity_name, _attempt(info), attributes=_activity_attributes(info))
         try:
             with trace.use_span(span, end_on_exit=False, record_exception=False, set_status_on_exception=False):
                 yield
@@ -153,41 +153,41 @@ class OpenTelemetry(Hooks):
         except BaseException as error:
             if self._texts:
                 span.record_exception(error)
-            _fail(span, self._told(type(error).__qualname__, str(error)))
+            _fail(span, self._error_labels(type(error).__qualname__, str(error)))
             raise
         finally:
             span.end()
 
     async def on_activity_complete(self, info: ActivityCompleted) -> None:
         """Count it; its span is written."""
-        self._settled(info, "ok")
+        self._record_activity(info, "ok")
 
     async def on_activity_failed(self, info: ActivityFailed) -> None:
         """Count it; its span is written."""
-        self._settled(info, "cancelled" if info.cancelled else "error")
+        self._record_activity(info, "cancelled" if info.cancelled else "error")
 
-    def _settled(self, info: ActivityCompleted | ActivityFailed, outcome: str) -> None:
-        if self._figures is not None:
+    def _record_activity(self, info: ActivityCompleted | ActivityFailed, outcome: str) -> None:
+        if self._instruments is not None:
             labels = {"romancy.activity.name": info.activity_name, "romancy.activity.outcome": outcome}
-            self._figures.activities.record(_seconds(info.at - info.started_at), labels)
+            self._instruments.activities.record(_seconds(info.at - info.started_at), labels)
 
     async def on_activity_retry(self, info: ActivityRetried) -> None:
         """A span until the next attempt; and one for an attempt that was lost with its worker, which could not write it."""
-        if self._figures is not None:
-            self._figures.retries.add(1, {"romancy.activity.name": info.activity_name})
+        if self._instruments is not None:
+            self._instruments.retries.add(1, {"romancy.activity.name": info.activity_name})
         if self._spans is None:
             return
-        failed = self._told(info.error.type, info.error.message)
+        failed = self._error_labels(info.error.type, info.error.message)
         place = f"{info.activity_id}:{info.attempt}"
         if info.lost:
             name, part = info.activity_name, f"lost:{place}"
-            self._spans.write(info, name, part, since=info.started_at, attributes=_of_activity(info), error=failed)
+            self._spans.write(info, name, part, since=info.started_at, attributes=_activity_attributes(info), error=failed)
         else:
             name, part = f"backoff {info.activity_name}", f"backoff:{place}"
-            more = {**_of_activity(info), "error.type": info.error.type}
+            more = {**_activity_attributes(info), "error.type": info.error.type}
             self._spans.write(info, name, part, since=info.at, until=info.next_at, attributes=more)
 
-    def _told(self, kind: str, message: str) -> tuple[str, str]:
+    def _error_labels(self, kind: str, message: str) -> tuple[str, str]:
         return kind, message if self._texts else ""
 
     # --- events and timers
@@ -198,8 +198,8 @@ class OpenTelemetry(Hooks):
 
     async def on_event_sent(self, info: EventSent) -> None:
         """A span for the sending."""
-        if self._figures is not None:
-            self._figures.sent.add(1, {"messaging.destination.name": info.event_type})
+        if self._instruments is not None:
+            self._instruments.sent.add(1, {"messaging.destination.name": info.event_type})
         if self._spans is None:
             return
         sender = None if info.activity_id is None else _attempt(info)
@@ -220,8 +220,8 @@ class OpenTelemetry(Hooks):
 
     async def on_event_received(self, info: EventReceived) -> None:
         """Count it."""
-        if self._figures is not None:
-            self._figures.received.add(1, {"messaging.destination.name": info.event.type})
+        if self._instruments is not None:
+            self._instruments.received.add(1, {"messaging.destination.name": info.event.type})
 
     async def on_event_wait_complete(self, info: EventWaitCompleted) -> None:
         """A span for the wait, linked to the sender's."""
@@ -233,7 +233,7 @@ class OpenTelemetry(Hooks):
                 since=info.since,
                 kind=SpanKind.CONSUMER,
                 links=_links(info.event),
-                attributes={"romancy.activity.id": info.activity_id, **_of_event(info.event)},
+                attributes={"romancy.activity.id": info.activity_id, **_event_attributes(info.event)},
             )
 
     async def on_event_timeout(self, info: EventTimedOut) -> None:
@@ -251,11 +251,11 @@ class OpenTelemetry(Hooks):
 
     async def on_replay_complete(self, info: ReplayCompleted) -> None:
         """A span for a replay."""
-        if self._figures is not None:
-            self._figures.replays.record(info.seconds, {"romancy.workflow.name": info.workflow_name})
+        if self._instruments is not None:
+            self._instruments.replays.record(info.seconds, {"romancy.workflow.name": info.workflow_name})
         if self._spans is None:
             return
-        failed = None if info.problem is None else self._told("DeterminismViolationError", info.problem)
+        failed = None if info.problem is None else self._error_labels("DeterminismViolationError", info.problem)
         since, part = info.at - timedelta(seconds=info.seconds), f"replay:{info.worker_id}:{info.at.isoformat()}"
         attributes = {"romancy.replay.entries": info.entries}
         self._spans.write(info, "replay", part, since=since, attributes=attributes, error=failed)
@@ -372,7 +372,7 @@ class _ChosenIds:
         return False
 
 
-class _Figures:
+class _Instruments:
     """What is counted and measured."""
 
     def __init__(self, provider: metrics.MeterProvider | None) -> None:
@@ -441,7 +441,7 @@ def _common(info: Info) -> dict[str, Any]:
     }
 
 
-def _of_activity(info: ActivityStarted | ActivityRetried) -> dict[str, Any]:
+def _activity_attributes(info: ActivityStarted | ActivityRetried) -> dict[str, Any]:
     attributes: dict[str, Any] = {
         "romancy.activity.id": info.activity_id,
         "romancy.activity.name": info.activity_name,
@@ -452,7 +452,7 @@ def _of_activity(info: ActivityStarted | ActivityRetried) -> dict[str, Any]:
     return attributes
 
 
-def _of_event(event: ReceivedEvent[Any]) -> dict[str, Any]:
+def _event_attributes(event: ReceivedEvent[Any]) -> dict[str, Any]:
     return {
         "messaging.operation.name": "wait",
         "messaging.operation.type": "receive",

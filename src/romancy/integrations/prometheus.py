@@ -55,22 +55,22 @@ class AppCollector(Collector):
     def collect(self) -> Iterator[Metric]:
         """All metrics. From any thread."""
         self._refresh()
-        for figure in self._figures():
+        for figure in self._read_metrics():
             yield _family(figure)
 
     def _refresh(self) -> None:
         """Have counted, for the next time, what only the database knows. It is never waited for."""
         self._loop = _running_loop() or self._loop
         if self._loop is not None and self._loop.is_running():
-            asyncio.run_coroutine_threadsafe(self._app.refresh_figures(), self._loop)
+            asyncio.run_coroutine_threadsafe(self._app.refresh_metrics(), self._loop)
 
-    def _figures(self) -> list[Any]:
+    def _read_metrics(self) -> list[Any]:
         for _ in range(_TRIES):
             try:
-                return self._app.figures()
+                return self._app.metrics()
             except RuntimeError:  # the event loop met a new name while this thread was reading
                 continue
-        return self._app.figures()
+        return self._app.metrics()
 
 
 def _running_loop() -> asyncio.AbstractEventLoop | None:
@@ -80,16 +80,16 @@ def _running_loop() -> asyncio.AbstractEventLoop | None:
         return None
 
 
-def _family(figure: Any) -> Metric:
-    if figure.kind == "histogram":
-        histogram = HistogramMetricFamily(figure.name, figure.meaning, labels=figure.labels)
-        for labels, value in figure.values:
+def _family(metric: Any) -> Metric:
+    if metric.kind == "histogram":
+        histogram = HistogramMetricFamily(metric.name, metric.meaning, labels=metric.labels)
+        for labels, value in metric.values:
             edges = [*map(str, value.edges), "+Inf"]
             buckets = list(zip(edges, accumulate(value.counts), strict=True))
             histogram.add_metric(labels, buckets, value.total / value.unit)
         return histogram
-    kind = CounterMetricFamily if figure.kind == "counter" else GaugeMetricFamily
-    family = kind(figure.name, figure.meaning, labels=figure.labels)
-    for labels, value in figure.values:
+    kind = CounterMetricFamily if metric.kind == "counter" else GaugeMetricFamily
+    family = kind(metric.name, metric.meaning, labels=metric.labels)
+    for labels, value in metric.values:
         family.add_metric(labels, value)
     return family

@@ -124,7 +124,7 @@ def _shown_as(plain: Callable[..., Any], call: Callable[..., Awaitable[Any]]) ->
     return call
 
 
-class _Activities(JournalCallableOperationBackend[ActivityOptions]):
+class _ActivityBackend(JournalCallableOperationBackend[ActivityOptions]):
     """Runs each piece of work as an activity of the workflow."""
 
     async def execute(
@@ -143,7 +143,7 @@ class _Activities(JournalCallableOperationBackend[ActivityOptions]):
                 try:
                     return await body()
                 except (UserError, ModelHTTPError) as error:
-                    raise _judged(error) from error
+                    raise _classify_error(error) from error
 
         workflow = _WORKFLOW.get()
         assert workflow is not None  # pydantic-ai asks `in_durable_context` first
@@ -151,7 +151,7 @@ class _Activities(JournalCallableOperationBackend[ActivityOptions]):
         return await activity(name=name, retry=config.get("retry"), timeout=config.get("timeout"))(work)(workflow)
 
 
-def _judged(error: UserError | ModelHTTPError) -> Exception:
+def _classify_error(error: UserError | ModelHTTPError) -> Exception:
     """A mistake in the program, or a request that the provider refuses, is not put right by trying again."""
     if isinstance(error, ModelHTTPError) and (error.status_code >= 500 or error.status_code in _WORTH_ANOTHER_TRY):
         return error
@@ -228,7 +228,7 @@ class RomancyDurability(BaseDurabilityCapability[AgentDepsT]):
             tool=self._tool_options,
             resolve_tool=self._options_of,
         )
-        return _Activities(agent_name=self.name, config=config)
+        return _ActivityBackend(agent_name=self.name, config=config)
 
     def _options_of(self, operation: DurableOperationId, tool: object | None, name: str) -> ActivityOptions | Literal[False]:
         own: object = (tool.tool_def.metadata or {}).get(METADATA) if isinstance(tool, ToolsetTool) else None

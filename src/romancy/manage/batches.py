@@ -17,11 +17,11 @@ from dataclasses import asdict
 from romancy.clock import MICROS, Clock, to_datetime
 from romancy.errors import RomancyError, StoreError
 from romancy.manage.filters import parse
-from romancy.manage.records import Batch, Deed, Done
+from romancy.manage.records import ActionKind, ActionResult, BulkAction
 from romancy.manage.search import search
-from romancy.model.operators import BatchRow
+from romancy.model.operators import BulkActionRow
 from romancy.store.port import Store
-from romancy.views import page_position, token_of
+from romancy.views import make_page_token, parse_page_token
 
 _log = logging.getLogger("romancy.manage")
 _PORTION = 50
@@ -30,14 +30,14 @@ _CLAIM = 30 * MICROS
 _FAILURES = 100
 """How many are listed."""
 
-Do = Callable[[Deed, Sequence[str], str | None, str], Awaitable[list[Done]]]
+ActionApplier = Callable[[ActionKind, Sequence[str], str | None, str], Awaitable[list[ActionResult]]]
 
 
-def batch_of(row: BatchRow) -> Batch:
+def to_bulk_action(row: BulkActionRow) -> BulkAction:
     """A batch as operators read it."""
-    return Batch(
+    return BulkAction(
         batch_id=row.id,
-        deed=Deed(row.deed),
+        action=ActionKind(row.action),
         filter=row.filter,
         reason=row.reason,
         actor=row.actor,
@@ -46,49 +46,49 @@ def batch_of(row: BatchRow) -> Batch:
         ended_at=None if row.ended_at is None else to_datetime(row.ended_at),
         done=row.done,
         failed=row.failed,
-        looked_at=row.looked_at,
-        failures=[Done(**one) for one in json.loads(row.failures)],
+        looked_at=row.scanned,
+        failures=[ActionResult(**one) for one in json.loads(row.failures)],
     )
 
 
-async def step(store: Store, row: BatchRow, do: Do) -> BatchRow:
+async def apply_portion(store: Store, row: BulkActionRow, apply: ActionApplier) -> BulkActionRow:
     """Do a portion of a batch; how far it has come then."""
     # Spans of time in the filter are meant from when it was given, and what was created since is not meant.
     wanted = parse(row.filter, now=row.created_at)
-    place = (row.created_at + 1, "") if row.place is None else page_position(row.place)
+    place = (row.created_at + 1, "") if row.cursor is None else parse_page_token(row.cursor)
     found = await search(store, wanted, now=row.created_at, before=place, limit=_PORTION)
-    done = await do(Deed(row.deed), [line.row.instance_id for line in found.lines], row.reason, row.actor)
+    done = await apply(ActionKind(row.action), [line.row.instance_id for line in found.rows], row.reason, row.actor)
     failures = [*json.loads(row.failures), *(asdict(one) for one in done if not one.ok)][:_FAILURES]
     return row._replace(
-        status="running" if found.more else "done",
+        status="running" if found.has_more else "done",
         done=row.done + sum(one.ok for one in done),
         failed=row.failed + sum(not one.ok for one in done),
-        looked_at=row.looked_at + found.looked_at,
+        scanned=row.scanned + found.scanned,
         failures=json.dumps(failures),
-        place=token_of(*found.end) if found.end is not None else row.place,
+        cursor=make_page_token(*found.end) if found.end is not None else row.cursor,
     )
 
 
-class Batches:
+class BulkActionRunner:
     """Works off batches, one after another, as long as it runs."""
 
-    def __init__(self, store: Callable[[], Store], clock: Clock, do: Do, claimant: str, every: float) -> None:
+    def __init__(self, store: Callable[[], Store], clock: Clock, apply: ActionApplier, claimant: str, every: float) -> None:
         """`every`: seconds between two looks for batches that others have begun."""
         self._store = store
         self._clock = clock
-        self._do = do
+        self._apply = apply
         self._claimant = claimant
         self._every = every
-        self._wanted = asyncio.Event()
+        self._wake_event = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
         """Begin to look for batches."""
         self._task = asyncio.get_running_loop().create_task(self._run(), name="romancy-batches")
 
-    def look(self) -> None:
+    def wake(self) -> None:
         """There may be one."""
-        self._wanted.set()
+        self._wake_event.set()
 
     async def stop(self) -> None:
         """Stop; what is begun is finished by somebody else, or later."""
@@ -99,9 +99,9 @@ class Batches:
 
     async def _run(self) -> None:
         while True:
-            self._wanted.clear()
+            self._wake_event.clear()
             try:
-                while await self.work_off():
+                while await self.run_next():
                     pass
             except StoreError as error:
                 _log.warning("batches could not reach the database, will try again: %s", error)
@@ -109,26 +109,28 @@ class Batches:
                 _log.exception("a batch failed, will try again")
             with suppress(TimeoutError):
                 async with asyncio.timeout(self._every):
-                    await self._wanted.wait()
+                    await self._wake_event.wait()
 
-    async def work_off(self) -> bool:
+    async def run_next(self) -> bool:
         """Take a batch that nobody works on and do all of it; whether there was one."""
         now = self._clock.now()
-        row = await self._store().take_batch(self._claimant, now=now, until=now + _CLAIM)
+        row = await self._store().claim_bulk_action(self._claimant, now=now, until=now + _CLAIM)
         if row is None:
             return False
         while row.status == "running":
-            row = await self._step(row)
-            if not await self._store().save_batch(row, self._claimant, until=self._clock.now() + _CLAIM):
+            row = await self._apply_portion(row)
+            if not await self._store().save_bulk_action(row, self._claimant, until=self._clock.now() + _CLAIM):
                 break  # it was aborted, or somebody else has it
         return True
 
-    async def _step(self, row: BatchRow) -> BatchRow:
+    async def _apply_portion(self, row: BulkActionRow) -> BulkActionRow:
         try:
-            row = await step(self._store(), row, self._do)
+            row = await apply_portion(self._store(), row, self._apply)
         except StoreError:
             raise
         except RomancyError as error:  # a filter that this release cannot read
-            failures = json.dumps([*json.loads(row.failures), asdict(Done("", False, str(error), type(error).__name__))])
+            failures = json.dumps(
+                [*json.loads(row.failures), asdict(ActionResult("", False, str(error), type(error).__name__))]
+            )
             row = row._replace(status="aborted", failures=failures)
         return row if row.status == "running" else row._replace(ended_at=self._clock.now())

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from romancy.authoring.workflow import Workflow
-from romancy.core.matching import same
-from romancy.manage.code import activities_near
+from romancy.core.matching import is_same_json
+from romancy.manage.code import find_activities
 from romancy.manage.records import InputError
 from romancy.manage.schemas import input_schema
 
@@ -21,47 +21,47 @@ _LONGEST = 900
 _DEEPEST = 60
 
 
-class Card(NamedTuple):
+class WorkflowDescriptor(NamedTuple):
     """What is known of a workflow whose code is elsewhere."""
 
     schema: dict[str, Any] | None
-    undoable: frozenset[str]
+    compensable: frozenset[str]
 
 
-def card_key(workflow: str, version: str) -> str | None:
+def descriptor_key(workflow: str, version: str) -> str | None:
     """Under which a card lies among the sources, whose own keys are fingerprints."""
     key = json.dumps(["card", workflow, version])
     return key if len(key) <= _LONGEST else None
 
 
-def written_card(workflow: Workflow[..., Any]) -> str:
+def write_descriptor(workflow: Workflow[..., Any]) -> str:
     """The card of a workflow of this process."""
     try:
         schema = input_schema(workflow)
     except Exception:  # a type that has no JSON Schema: nothing is checked then
         schema = None
-    known = activities_near([f"{workflow.fn.__module__}:"])
-    undoable = sorted(name for name, activity in known.items() if activity.undo is not None)
+    known = find_activities([f"{workflow.fn.__module__}:"])
+    undoable = sorted(name for name, activity in known.items() if activity.compensation_spec is not None)
     return json.dumps({"schema": schema, "undoable": undoable})
 
 
-def read_card(text: str | None) -> Card:
+def read_descriptor(text: str | None) -> WorkflowDescriptor:
     """A card as it was written; an empty one where there is none."""
     if text is None:
-        return Card(None, frozenset())
+        return WorkflowDescriptor(None, frozenset())
     found = json.loads(text)
-    return Card(found["schema"], frozenset(found["undoable"]))
+    return WorkflowDescriptor(found["schema"], frozenset(found["undoable"]))
 
 
-def fitting(workflow: str, schema: dict[str, Any] | None, input: dict[str, Any]) -> dict[str, Any]:
+def bind_input(workflow: str, schema: dict[str, Any] | None, input: dict[str, Any]) -> dict[str, Any]:
     """The arguments by parameter. Raises `InputError` that says what is wrong with each field.
 
     The last word is the worker's that runs it: what a schema cannot say is not checked here.
     """
     if schema is None:
         return input
-    input = _by_parameter(schema, input)
-    wrong = dict(_Check(schema).problems(input, schema, ""))
+    input = _wrap_sole_parameter(schema, input)
+    wrong = dict(_SchemaChecker(schema).problems(input, schema, ""))
     if wrong:
         said = "; ".join(f"{path}: {why}" for path, why in list(wrong.items())[:5])
         raise InputError(f"The input does not fit workflow {workflow!r}: {said}.", wrong)
@@ -70,18 +70,18 @@ def fitting(workflow: str, schema: dict[str, Any] | None, input: dict[str, Any])
 
 def with_defaults(schema: dict[str, Any] | None, value: Any) -> Any:
     """Arguments with what stands for those that are left out, fields of objects too."""
-    return value if schema is None else _Check(schema).filled(value, schema, 0)
+    return value if schema is None else _SchemaChecker(schema).filled(value, schema, 0)
 
 
-def _by_parameter(schema: dict[str, Any], input: dict[str, Any]) -> dict[str, Any]:
+def _wrap_sole_parameter(schema: dict[str, Any], input: dict[str, Any]) -> dict[str, Any]:
     names = list(schema["properties"])
     sole = names[0] if len(names) == 1 and not schema["additionalProperties"] else None
     if sole is None or not input or sole in input:
         return input
-    return {sole: input} if _Check(schema).takes_objects(schema["properties"][sole]) else input
+    return {sole: input} if _SchemaChecker(schema).takes_objects(schema["properties"][sole]) else input
 
 
-class _Check:
+class _SchemaChecker:
     """Values against a schema and its definitions."""
 
     def __init__(self, schema: Mapping[str, Any]) -> None:
@@ -125,13 +125,13 @@ class _Check:
                 return []
             return told[0] if len(told) == 1 else [(path, "fits none of the types that it may have")]
         allowed = schema.get("enum") or ([schema["const"]] if "const" in schema else [])
-        if allowed and not any(same(value, one) for one in allowed):
+        if allowed and not any(is_same_json(value, one) for one in allowed):
             return [(path, f"should be {' or '.join(map(json.dumps, allowed))}")]
         why = _wrong_kind(value, schema.get("type"))
         if why is not None:
             return [(path, why)]
         if isinstance(value, dict):
-            return self._of_object(value, schema, path, depth)
+            return self._object_problems(value, schema, path, depth)
         if isinstance(value, list):
             items = schema.get("items", {})
             return [
@@ -139,7 +139,9 @@ class _Check:
             ]
         return [(path, why)] if (why := _out_of_bounds(value, schema)) is not None else []
 
-    def _of_object(self, value: dict[str, Any], schema: dict[str, Any], path: str, depth: int) -> list[tuple[str, str]]:
+    def _object_problems(
+        self, value: dict[str, Any], schema: dict[str, Any], path: str, depth: int
+    ) -> list[tuple[str, str]]:
         fields: dict[str, Any] = schema.get("properties", {})
         more = schema.get("additionalProperties", True)
         found: list[tuple[str, str]] = []

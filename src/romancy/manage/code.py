@@ -23,7 +23,7 @@ _PLAIN = (
 _WAITS = ("wait_event", "receive")
 
 
-def activities_near(sites: Iterable[str]) -> dict[str, AnyActivity]:
+def find_activities(sites: Iterable[str]) -> dict[str, AnyActivity]:
     """The activities that can be named where operations were asked for, by name."""
     found: dict[str, AnyActivity] = {}
     for name in {site.partition(":")[0] for site in sites}:
@@ -37,11 +37,11 @@ def _activities(module: ModuleType, depth: int) -> Iterator[AnyActivity]:
     for value in list(vars(module).values()):
         if isinstance(value, Activity):
             yield value
-        elif isinstance(value, ModuleType) and depth and not _is_foreign(value):
+        elif isinstance(value, ModuleType) and depth and not _is_library(value):
             yield from _activities(value, depth - 1)
 
 
-def _is_foreign(module: ModuleType) -> bool:
+def _is_library(module: ModuleType) -> bool:
     return module.__name__.partition(".")[0] in sys.stdlib_module_names or module.__name__.startswith("romancy")
 
 

@@ -7,12 +7,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from romancy.auth import Open, Visitors
+from romancy.auth import OpenAccess, Visitors
 from romancy.clock import MICROS
-from romancy.manage.explain import span
+from romancy.manage.explain import format_span
 from romancy.manage.records import Count, Finding
 from romancy.model.instance import WorkerRow
-from romancy.model.operators import Census, Jam, Vitals
+from romancy.model.operators import ConcurrencyStall, InstanceCounts, Vitals
 from romancy.model.status import Status
 
 _SLOW = 50_000
@@ -22,7 +22,7 @@ _OUTBOX_LAG = 60 * MICROS
 
 
 @dataclass(frozen=True, slots=True)
-class Examined:
+class DoctorFacts:
     """What was looked at."""
 
     now: int
@@ -30,37 +30,37 @@ class Examined:
     vitals: Vitals
     migrations: Sequence[tuple[str, bool]]
     workers: Sequence[WorkerRow]
-    census: Census
+    counts: InstanceCounts
     unclaimed_kinds: Sequence[tuple[str, str]]
     """Workflows and versions that unowned instances wait for."""
     outbox_since: int | None
     options: Mapping[str, Any]
     visitors: Visitors | None
     """What is known of callers on other machines, in a process that serves HTTP."""
-    most: int
+    count_limit: int
     """How far was counted."""
-    jam: Jam | None = None
+    concurrency_stall: ConcurrencyStall | None = None
     """Of the worker in this process, if every slot for activities is held."""
 
 
-def findings(seen: Examined) -> list[Finding]:
+def run_checks(seen: DoctorFacts) -> list[Finding]:
     """Every check, and what it says."""
     return [
-        *_database(seen),
-        *_schema(seen),
-        *_clock(seen),
-        *_hints(seen),
-        *_workers(seen),
-        *_jam(seen),
-        *_claims(seen),
-        *_stuck(seen),
-        *_outbox(seen),
-        *_retention(seen),
-        *_access(seen),
+        *_check_database(seen),
+        *_check_schema(seen),
+        *_check_clock(seen),
+        *_check_notifications(seen),
+        *_check_workers(seen),
+        *_check_slots(seen),
+        *_check_claims(seen),
+        *_check_overdue(seen),
+        *_check_outbox(seen),
+        *_check_retention(seen),
+        *_check_access(seen),
     ]
 
 
-def _database(seen: Examined) -> Iterator[Finding]:
+def _check_database(seen: DoctorFacts) -> Iterator[Finding]:
     took = f"{seen.vitals.latency / 1000:.1f} ms"
     if seen.vitals.latency > _SLOW:
         yield Finding(
@@ -73,7 +73,7 @@ def _database(seen: Examined) -> Iterator[Finding]:
         yield Finding("database", "ok", f"{seen.vitals.product} answers in {took}.")
 
 
-def _schema(seen: Examined) -> Iterator[Finding]:
+def _check_schema(seen: DoctorFacts) -> Iterator[Finding]:
     missing = [name for name, done in seen.migrations if not done]
     if missing:
         yield Finding("schema", "error", f"The schema lacks {', '.join(missing)}.", "Run `romancy migrate up`.")
@@ -81,7 +81,7 @@ def _schema(seen: Examined) -> Iterator[Finding]:
         yield Finding("schema", "ok", f"The schema is up to date ({seen.migrations[-1][0]}).")
 
 
-def _clock(seen: Examined) -> Iterator[Finding]:
+def _check_clock(seen: DoctorFacts) -> Iterator[Finding]:
     skew = seen.vitals.skew
     if skew is None:
         yield Finding("clock", "ok", "The database has this machine's clock.")
@@ -96,7 +96,7 @@ def _clock(seen: Examined) -> Iterator[Finding]:
         yield Finding("clock", "ok", "This machine's clock and the database's agree.")
 
 
-def _hints(seen: Examined) -> Iterator[Finding]:
+def _check_notifications(seen: DoctorFacts) -> Iterator[Finding]:
     notes = seen.vitals.notes
     if "journal_mode" in notes:
         if notes["journal_mode"] == "wal":
@@ -122,7 +122,7 @@ def _hints(seen: Examined) -> Iterator[Finding]:
         )
 
 
-def _workers(seen: Examined) -> Iterator[Finding]:
+def _check_workers(seen: DoctorFacts) -> Iterator[Finding]:
     silent = [worker for worker in seen.workers if not _is_alive(worker, seen)]
     living = [worker for worker in seen.workers if _is_alive(worker, seen)]
     if not living:
@@ -136,7 +136,7 @@ def _workers(seen: Examined) -> Iterator[Finding]:
         yield Finding(
             "silent worker",
             "warning",
-            f"{worker.id} on {worker.host} has been silent for {span((seen.now - worker.beat_at) / MICROS)}.",
+            f"{worker.id} on {worker.hostname} has been silent for {format_span((seen.now - worker.heartbeat_at) / MICROS)}.",
             "If another worker is alive it takes over its instances; see whether that process hangs.",
         )
     names = {name: [w for w in living if name in {kind[0] for kind in json.loads(w.kinds)}] for name in _known(living)}
@@ -151,12 +151,12 @@ def _workers(seen: Examined) -> Iterator[Finding]:
             )
 
 
-def _jam(seen: Examined) -> Iterator[Finding]:
-    if seen.jam is not None:
+def _check_slots(seen: DoctorFacts) -> Iterator[Finding]:
+    if seen.concurrency_stall is not None:
         yield Finding(
             "slots",
             "warning",
-            f"{seen.jam}, for {span((seen.now - seen.jam.since) / MICROS)}.",
+            f"{seen.concurrency_stall}, for {format_span((seen.now - seen.concurrency_stall.since) / MICROS)}.",
             "An activity must not wait for other work of its app: let a workflow wait for an event instead. Or raise "
             "max_concurrent_activities.",
         )
@@ -166,7 +166,7 @@ def _known(workers: Sequence[WorkerRow]) -> set[str]:
     return {name for worker in workers for name, _ in json.loads(worker.kinds)}
 
 
-def _claims(seen: Examined) -> Iterator[Finding]:
+def _check_claims(seen: DoctorFacts) -> Iterator[Finding]:
     known = {(n, v) for worker in seen.workers if _is_alive(worker, seen) for n, v in json.loads(worker.kinds)}
     unknown = [kind for kind in seen.unclaimed_kinds if tuple(kind) not in known]
     if unknown:
@@ -177,7 +177,7 @@ def _claims(seen: Examined) -> Iterator[Finding]:
             f"Instances wait for workflows that no live worker knows: {names}.",
             "Start an app that has them; old versions must stay deployed until their instances have ended.",
         )
-    blocked = seen.census.statuses.get(Status.BLOCKED, 0)
+    blocked = seen.counts.statuses.get(Status.BLOCKED, 0)
     if blocked:
         yield Finding(
             "blocked",
@@ -189,27 +189,27 @@ def _claims(seen: Examined) -> Iterator[Finding]:
         yield Finding("claims", "ok", "Every instance has a worker that can run it.")
 
 
-def _stuck(seen: Examined) -> Iterator[Finding]:
-    if seen.census.overdue:
+def _check_overdue(seen: DoctorFacts) -> Iterator[Finding]:
+    if seen.counts.overdue:
         yield Finding(
             "overdue",
             "warning",
-            f"{_count(seen.census.overdue, seen)} instances have been due for more than a second, and nobody runs them.",
+            f"{_count(seen.counts.overdue, seen)} instances have been due for more than a second, and nobody runs them.",
             "Workers are missing, full or blocked: look at `romancy workers`, raise max_concurrent_workflows, or add some.",
         )
     else:
         yield Finding("overdue", "ok", "Nothing is overdue.")
-    if seen.census.retrying:
+    if seen.counts.retrying:
         yield Finding(
             "retrying",
             "warning",
-            f"{_count(seen.census.retrying, seen)} instances are retrying an activity.",
+            f"{_count(seen.counts.retrying, seen)} instances are retrying an activity.",
             "See with what it fails: `romancy list retrying`.",
         )
 
 
-def _outbox(seen: Examined) -> Iterator[Finding]:
-    dead, since = seen.census.dead_letters, seen.outbox_since
+def _check_outbox(seen: DoctorFacts) -> Iterator[Finding]:
+    dead, since = seen.counts.dead_letters, seen.outbox_since
     if dead:
         yield Finding(
             "dead letters",
@@ -221,14 +221,14 @@ def _outbox(seen: Examined) -> Iterator[Finding]:
         yield Finding(
             "outbox",
             "warning",
-            f"The oldest event has been waiting for its broker for {span((seen.now - since) / MICROS)}.",
+            f"The oldest event has been waiting for its broker for {format_span((seen.now - since) / MICROS)}.",
             "See whether the broker can be reached and an app with it runs: `romancy outbox list`.",
         )
     elif not dead:
         yield Finding("outbox", "ok", "No event waits long for its broker.")
 
 
-def _retention(seen: Examined) -> Iterator[Finding]:
+def _check_retention(seen: DoctorFacts) -> Iterator[Finding]:
     if seen.options.get("instance_retention") is None:
         yield Finding(
             "retention",
@@ -237,18 +237,18 @@ def _retention(seen: Examined) -> Iterator[Finding]:
             "Set instance_retention, or delete them now and then with `romancy prune`.",
         )
     else:
-        kept = span(seen.options["instance_retention"])
+        kept = format_span(seen.options["instance_retention"])
         yield Finding("retention", "ok", f"Ended instances are deleted after {kept}.")
 
 
-def _access(seen: Examined) -> Iterator[Finding]:
+def _check_access(seen: DoctorFacts) -> Iterator[Finding]:
     """Who may call this process over HTTP. A process without a server has no such option."""
     remedy = "Give the app auth=[Token(...)], and each caller a token of its own."
     auth = seen.options.get("auth")
     if seen.visitors is None:
         return
     refused = seen.visitors.refused
-    if isinstance(auth, Open):
+    if isinstance(auth, OpenAccess):
         yield Finding("access", "warning", "auth='open': whoever can reach this app may send events.", remedy)
     elif auth is not None:
         yield Finding("access", "ok", "Callers over HTTP have to say who they are.")
@@ -259,9 +259,9 @@ def _access(seen: Examined) -> Iterator[Finding]:
         yield Finding("access", "ok", "Without auth only this machine is answered over HTTP.")
 
 
-def _is_alive(worker: WorkerRow, seen: Examined) -> bool:
-    return seen.now - worker.beat_at <= seen.lease // 2
+def _is_alive(worker: WorkerRow, seen: DoctorFacts) -> bool:
+    return seen.now - worker.heartbeat_at <= seen.lease // 2
 
 
-def _count(value: int, seen: Examined) -> Count:
-    return Count(min(value, seen.most), value > seen.most)
+def _count(value: int, seen: DoctorFacts) -> Count:
+    return Count(min(value, seen.count_limit), value > seen.count_limit)

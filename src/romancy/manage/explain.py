@@ -19,12 +19,12 @@ from typing import Any
 
 from romancy.clock import MICROS, to_datetime
 from romancy.codec import is_encoded
-from romancy.core.matching import find, same
+from romancy.core.matching import find, is_same_json
 from romancy.manage.filters import OVERDUE
-from romancy.manage.records import Deed, Explanation, Remedy, Verdict, Wake
+from romancy.manage.records import ActionKind, Explanation, Health, Remedy, WakeCondition
 from romancy.manage.summaries import error_line, match_text
-from romancy.model.history import Attempt, Entry, Kind, Outcome, Role
-from romancy.model.instance import Stored, WorkerRow
+from romancy.model.history import AttemptRow, Entry, Kind, Outcome, Role
+from romancy.model.instance import StoredInstance, WorkerRow
 from romancy.model.status import Status
 from romancy.model.transition import Wait, WaitKind
 from romancy.serde.talk import received_event
@@ -36,21 +36,21 @@ _LATE = 10 * MICROS
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class CandidateEvent:
     """An event of the type that a wait is for."""
 
     accepted_at: int
     body: bytes | None
     """None: it is too large to be looked through."""
     target: str | None = None
-    mine: bool = False
+    consumed: bool = False
     """The instance has consumed it already."""
-    before: bool = False
+    predates_instance: bool = False
     """It came before the instance was there."""
 
 
 @dataclass(frozen=True, slots=True)
-class Channel:
+class ChannelFacts:
     """What is known of a channel that an instance waits for."""
 
     subscribed: bool
@@ -65,23 +65,23 @@ class Channel:
 class Facts:
     """What is known when an explanation is asked for."""
 
-    stored: Stored
+    stored: StoredInstance
     now: int
     lease: int
     """Microseconds of silence after which a worker is taken for dead."""
     workers: Sequence[WorkerRow] = ()
-    attempts: Sequence[Attempt] = ()
+    attempts: Sequence[AttemptRow] = ()
     journal: Sequence[JournalEntry] = ()
     entries: Sequence[Entry] = ()
     """Of the history: what failed, what could be undone, and what was."""
-    events: Mapping[str, Sequence[Seen]] = field(default_factory=dict[str, Sequence[Seen]])
+    events: Mapping[str, Sequence[CandidateEvent]] = field(default_factory=dict[str, Sequence[CandidateEvent]])
     """The last events of each type that it waits for, newest first."""
-    channels: Mapping[str, Channel] = field(default_factory=dict[str, Channel])
+    channels: Mapping[str, ChannelFacts] = field(default_factory=dict[str, ChannelFacts])
     most_attempts: Mapping[str, int] = field(default_factory=dict[str, int])
     """How many attempts an operation has, where the code is known; 0: without limit."""
-    undoable: frozenset[str] = frozenset()
+    compensable: frozenset[str] = frozenset()
     """Names of activities that have a compensation, where the code is known."""
-    usual: float | None = None
+    usual_duration: float | None = None
     """Seconds in which 95 of 100 instances of the workflow end."""
 
 
@@ -89,53 +89,55 @@ def explain(facts: Facts) -> Explanation:
     """Why the instance stands where it stands."""
     row = facts.stored.row
     if row.status.ended:
-        return _ended(facts)
+        return _explain_ended(facts)
     if row.status is Status.PAUSED:
-        return _paused(facts)
+        return _explain_paused(facts)
     if row.status is Status.BLOCKED:
-        return _blocked(facts)
+        return _explain_blocked(facts)
     if row.owner is not None:
-        return _owned(facts)
+        return _explain_owned(facts)
     if row.wake_at is not None and row.wake_at <= facts.now:
-        return _unclaimed(facts)
-    return _waiting(facts)
+        return _explain_unclaimed(facts)
+    return _explain_waiting(facts)
 
 
-def _say(
-    facts: Facts, verdict: Verdict, because: str, wakes: Iterable[Wake] = (), remedies: Iterable[Remedy] = ()
+def _make_explanation(
+    facts: Facts, health: Health, because: str, conditions: Iterable[WakeCondition] = (), remedies: Iterable[Remedy] = ()
 ) -> Explanation:
     row = facts.stored.row
-    return Explanation(row.instance_id, row.status, verdict, because, tuple(wakes), tuple(remedies))
+    return Explanation(row.instance_id, row.status, health, because, tuple(conditions), tuple(remedies))
 
 
 # --- waiting
 
 
-def _waiting(facts: Facts) -> Explanation:
+def _explain_waiting(facts: Facts) -> Explanation:
     waits = facts.stored.waits
-    wakes = [_wake(facts, wait) for wait in waits]
+    wakes = [_wake_condition(facts, wait) for wait in waits]
     remedies = [remedy for wait in waits for remedy in _remedies(wait)]
     if facts.stored.row.status is Status.COMPENSATING:
-        wakes = [*wakes, *_compensation(facts)]
-    if not _living(facts):
-        because = f"It {_what(facts)}, and no worker is alive to take it up."
-        return _say(facts, Verdict.STUCK, because, wakes, [*remedies, _start_worker()])
-    verdict = Verdict.SLOW if any(wait.kind is WaitKind.RETRY for wait in waits) else Verdict.HEALTHY
-    return _say(facts, verdict, f"It {_what(facts)}.", wakes, [*remedies, *_deeds(Deed.CANCEL)])
+        wakes = [*wakes, *_compensation_condition(facts)]
+    if not _live_workers(facts):
+        because = f"It {_describe_waits(facts)}, and no worker is alive to take it up."
+        return _make_explanation(facts, Health.STUCK, because, wakes, [*remedies, _start_worker()])
+    verdict = Health.SLOW if any(wait.kind is WaitKind.RETRY for wait in waits) else Health.HEALTHY
+    return _make_explanation(
+        facts, verdict, f"It {_describe_waits(facts)}.", wakes, [*remedies, *_action_remedies(ActionKind.CANCEL)]
+    )
 
 
-def _what(facts: Facts) -> str:
+def _describe_waits(facts: Facts) -> str:
     waits = facts.stored.waits
-    parts = [_waits_for(facts, wait) for wait in waits]
+    parts = [_describe_wait(facts, wait) for wait in waits]
     if facts.stored.row.status is Status.COMPENSATING:
         parts.insert(0, "undoes what it did")
     return " and ".join(parts) or "waits for nothing that is known"
 
 
-def _waits_for(facts: Facts, wait: Wait) -> str:
+def _describe_wait(facts: Facts, wait: Wait) -> str:
     match wait.kind:
         case WaitKind.EVENT:
-            return f"waits for the event {wait.key!r}{_narrowed(wait)}"
+            return f"waits for the event {wait.key!r}{_describe_selector(wait)}"
         case WaitKind.MESSAGE:
             return f"waits for a message on the channel {wait.key!r}"
         case WaitKind.TIMER:
@@ -153,18 +155,18 @@ def _backoff(facts: Facts, wait: Wait) -> str:
     return f"backs off: attempt {_count(facts, last)} of {wait.op} failed with {error_line(last.error)}"
 
 
-def _count(facts: Facts, attempt: Attempt) -> str:
+def _count(facts: Facts, attempt: AttemptRow) -> str:
     most = facts.most_attempts.get(attempt.op)
     return f"{attempt.attempt} of {most}" if most else str(attempt.attempt)
 
 
-def _narrowed(wait: Wait) -> str:
+def _describe_selector(wait: Wait) -> str:
     subject = f" with subject {wait.subject!r}" if wait.subject is not None else ""
     match = f" whose data has {match_text(wait.match)}" if wait.match is not None else ""
     return subject + match
 
 
-def _wake(facts: Facts, wait: Wait) -> Wake:
+def _wake_condition(facts: Facts, wait: Wait) -> WakeCondition:
     evidence: Iterable[str] = ()
     match wait.kind:
         case WaitKind.EVENT:
@@ -176,7 +178,7 @@ def _wake(facts: Facts, wait: Wait) -> Wake:
         case WaitKind.RETRY:
             evidence = _failures(facts, wait)
     key = wait.key or wait.op
-    return Wake(wait.kind.value, key, to_datetime(wait.since), _at(wait.due), tuple(evidence))
+    return WakeCondition(wait.kind.value, key, to_datetime(wait.since), _optional_datetime(wait.due), tuple(evidence))
 
 
 def _failures(facts: Facts, wait: Wait) -> Iterator[str]:
@@ -195,14 +197,14 @@ def _near_misses(facts: Facts, wait: Wait) -> Iterator[str]:
         yield f"At {_clock(one.accepted_at)} one came: {_difference(facts, wait, one)}."
 
 
-def _difference(facts: Facts, wait: Wait, seen: Seen) -> str:
+def _difference(facts: Facts, wait: Wait, seen: CandidateEvent) -> str:
     """Why an event did not meet a wait."""
     own = facts.stored.row.instance_id
     if seen.target is not None and seen.target != own:
         return f"it was addressed to {seen.target!r}"
-    if seen.mine:
+    if seen.consumed:
         return "this instance has consumed it already"
-    if seen.before:
+    if seen.predates_instance:
         return "that was before this instance was started"
     if seen.body is None:
         return "it is too large to say whether it fits"
@@ -211,23 +213,23 @@ def _difference(facts: Facts, wait: Wait, seen: Seen) -> str:
     event = received_event(seen.body)
     if wait.subject is not None and event.subject != wait.subject:
         return f"its subject is {event.subject!r}, not {wait.subject!r}"
-    for path, wanted in _wanted(wait):
+    for path, wanted in _selector_items(wait):
         found = find(event.data, path)
-        if not same(found, wanted):
-            return f"its {path} is {_shown(found)}, not {_shown(wanted)}"
+        if not is_same_json(found, wanted):
+            return f"its {path} is {_json_text(found)}, not {_json_text(wanted)}"
     if wait.due is not None and seen.accepted_at >= wait.due:
         return "that was after the wait's time-out"
     return "it fits; the instance is being called for it"
 
 
-def _wanted(wait: Wait) -> list[tuple[str, Any]]:
+def _selector_items(wait: Wait) -> list[tuple[str, Any]]:
     try:
         return list(json.loads(wait.match).items()) if wait.match is not None else []
     except ValueError:
         return []
 
 
-def _shown(value: Any) -> str:
+def _json_text(value: Any) -> str:
     try:
         text = json.dumps(value, ensure_ascii=False)
     except TypeError:
@@ -250,7 +252,7 @@ def _channel(facts: Facts, wait: Wait) -> Iterator[str]:
 
 def _remedies(wait: Wait) -> Iterator[Remedy]:
     if wait.kind is WaitKind.EVENT:
-        data = dict(_wanted(wait))
+        data = dict(_selector_items(wait))
         values = {"type": wait.key, "subject": wait.subject, "data": _nested(data), "op": wait.op}
         yield Remedy("send_event", f"Send the event {wait.key}", values)
     elif wait.kind is WaitKind.MESSAGE:
@@ -276,97 +278,107 @@ def _nested(flat: Mapping[str, Any]) -> Any:
 # --- in somebody's hands
 
 
-def _owned(facts: Facts) -> Explanation:
+def _explain_owned(facts: Facts) -> Explanation:
     row = facts.stored.row
     assert row.owner is not None
     worker = next((one for one in facts.workers if one.id == row.owner), None)
-    wakes = [*_open_attempts(facts), *(_wake(facts, wait) for wait in facts.stored.waits)]
+    wakes = [*_open_attempts(facts), *(_wake_condition(facts, wait) for wait in facts.stored.waits)]
     if row.status is Status.COMPENSATING:
-        wakes = [*wakes, *_compensation(facts)]
+        wakes = [*wakes, *_compensation_condition(facts)]
     what = "undoes what it did" if row.status is Status.COMPENSATING else "runs"
-    deeds = [Deed.TERMINATE] if row.status is Status.COMPENSATING else [Deed.CANCEL, Deed.PAUSE]
+    actions = [ActionKind.TERMINATE] if row.status is Status.COMPENSATING else [ActionKind.CANCEL, ActionKind.PAUSE]
     if worker is None or not _is_alive(worker, facts):
-        return _say(facts, Verdict.STUCK, *_silent(facts, what, worker), [*_deeds(*deeds), _start_worker()])
+        return _make_explanation(
+            facts, Health.STUCK, *_silent(facts, what, worker), [*_action_remedies(*actions), _start_worker()]
+        )
     because = f"It {what} on {row.owner}"
     failing = [attempt for attempt in facts.attempts if attempt.next_at is not None and attempt.next_at > facts.now]
     if row.retrying_since is not None and failing and failing[-1].error is not None:
         last = failing[-1]
         assert last.error is not None
         because += f"; attempt {_count(facts, last)} of {last.op} failed with {error_line(last.error)}"
-        return _say(facts, Verdict.SLOW, f"{because}.", [*wakes, _next_attempt(facts, last)], _deeds(*deeds))
-    if facts.usual is not None and row.started_at is not None:
+        return _make_explanation(
+            facts, Health.SLOW, f"{because}.", [*wakes, _next_attempt(facts, last)], _action_remedies(*actions)
+        )
+    if facts.usual_duration is not None and row.started_at is not None:
         running = (facts.now - row.started_at) / MICROS
-        if running > max(60.0, 3 * facts.usual):
-            because += f" for {span(running)}; 95 of 100 end within {span(facts.usual)}"
-            return _say(facts, Verdict.SLOW, f"{because}.", wakes, _deeds(*deeds))
-    return _say(facts, Verdict.HEALTHY, f"{because}.", wakes, _deeds(*deeds))
+        if running > max(60.0, 3 * facts.usual_duration):
+            because += f" for {format_span(running)}; 95 of 100 end within {format_span(facts.usual_duration)}"
+            return _make_explanation(facts, Health.SLOW, f"{because}.", wakes, _action_remedies(*actions))
+    return _make_explanation(facts, Health.HEALTHY, f"{because}.", wakes, _action_remedies(*actions))
 
 
-def _silent(facts: Facts, what: str, worker: WorkerRow | None) -> tuple[str, list[Wake]]:
+def _silent(facts: Facts, what: str, worker: WorkerRow | None) -> tuple[str, list[WakeCondition]]:
     owner = facts.stored.row.owner
     if worker is None:
         because = f"It {what} on {owner}, which is no worker any more: another takes it over shortly."
-        return because, [Wake("lease", owner or "")]
-    over = worker.beat_at + facts.lease
-    silent = span((facts.now - worker.beat_at) / MICROS)
+        return because, [WakeCondition("lease", owner or "")]
+    over = worker.heartbeat_at + facts.lease
+    silent = format_span((facts.now - worker.heartbeat_at) / MICROS)
     left = over - facts.now
-    takes = f"its lease ends in {span(left / MICROS)}, then" if left > 0 else "its lease is over:"
-    others = "another takes over" if len(_living(facts)) > 0 else "somebody must take over, and no worker is alive"
-    evidence = (f"The last sign of life of {worker.id} came at {_clock(worker.beat_at)}.",)
+    takes = f"its lease ends in {format_span(left / MICROS)}, then" if left > 0 else "its lease is over:"
+    others = "another takes over" if len(_live_workers(facts)) > 0 else "somebody must take over, and no worker is alive"
+    evidence = (f"The last sign of life of {worker.id} came at {_clock(worker.heartbeat_at)}.",)
     because = f"It {what} on {owner}, which has been silent for {silent}; {takes} {others}."
-    return because, [Wake("lease", owner or "", to_datetime(worker.beat_at), to_datetime(over), evidence)]
+    return because, [WakeCondition("lease", owner or "", to_datetime(worker.heartbeat_at), to_datetime(over), evidence)]
 
 
-def _open_attempts(facts: Facts) -> Iterator[Wake]:
+def _open_attempts(facts: Facts) -> Iterator[WakeCondition]:
     for attempt in facts.attempts:
         if attempt.open:
-            beat = f", its last heartbeat came at {_clock(attempt.beat_at)}" if attempt.beat_at is not None else ""
+            beat = f", its last heartbeat came at {_clock(attempt.heartbeat_at)}" if attempt.heartbeat_at is not None else ""
             said = f"Attempt {_count(facts, attempt)} has been running for {_since(facts, attempt.started_at)}{beat}."
-            yield Wake("activity", attempt.op, to_datetime(attempt.started_at), None, (said,))
+            yield WakeCondition("activity", attempt.op, to_datetime(attempt.started_at), None, (said,))
 
 
-def _next_attempt(facts: Facts, attempt: Attempt) -> Wake:
+def _next_attempt(facts: Facts, attempt: AttemptRow) -> WakeCondition:
     wait = Wait(attempt.op, WaitKind.RETRY, attempt.scheduled_at, attempt.next_at)
-    return _wake(facts, wait)
+    return _wake_condition(facts, wait)
 
 
-def _unclaimed(facts: Facts) -> Explanation:
+def _explain_unclaimed(facts: Facts) -> Explanation:
     row = facts.stored.row
     assert row.wake_at is not None
     late = facts.now - row.wake_at
-    due = Wake("claim", row.workflow, to_datetime(row.wake_at), to_datetime(row.wake_at), tuple(_who(facts)))
-    fired = [_wake(facts, wait) for wait in facts.stored.waits]
-    living = _living(facts)
+    due = WakeCondition(
+        "claim", row.workflow, to_datetime(row.wake_at), to_datetime(row.wake_at), tuple(_worker_evidence(facts))
+    )
+    fired = [_wake_condition(facts, wait) for wait in facts.stored.waits]
+    living = _live_workers(facts)
     label = f"{row.workflow} version {row.version}" if row.version else row.workflow
     if not living:
         because = "No worker is alive to take it up."
-        return _say(facts, Verdict.STUCK, because, [due, *fired], [_start_worker()])
+        return _make_explanation(facts, Health.STUCK, because, [due, *fired], [_start_worker()])
     if not any([row.workflow, row.version] in json.loads(worker.kinds) for worker in living):
         because = f"No live worker knows {label}."
-        return _say(facts, Verdict.STUCK, because, [due, *fired], [Remedy("deploy", f"Start an app that has {label}")])
+        return _make_explanation(
+            facts, Health.STUCK, because, [due, *fired], [Remedy("deploy", f"Start an app that has {label}")]
+        )
     if late < OVERDUE:
-        return _say(facts, Verdict.HEALTHY, "It is due, and about to be taken up.", [due, *fired])
-    verdict = Verdict.STUCK if late >= _LATE else Verdict.SLOW
-    because = f"It has been due for {span(late / MICROS)}, and no worker has taken it up: all may be full or blocked."
-    return _say(facts, verdict, because, [due, *fired], [Remedy("deploy", "Start more workers")])
+        return _make_explanation(facts, Health.HEALTHY, "It is due, and about to be taken up.", [due, *fired])
+    verdict = Health.STUCK if late >= _LATE else Health.SLOW
+    because = f"It has been due for {format_span(late / MICROS)}, and no worker has taken it up: all may be full or blocked."
+    return _make_explanation(facts, verdict, because, [due, *fired], [Remedy("deploy", "Start more workers")])
 
 
-def _who(facts: Facts) -> Iterator[str]:
+def _worker_evidence(facts: Facts) -> Iterator[str]:
     row = facts.stored.row
     for worker in facts.workers:
         knows = "knows" if [row.workflow, row.version] in json.loads(worker.kinds) else "does not know"
-        alive = "alive" if _is_alive(worker, facts) else f"silent for {_since(facts, worker.beat_at)}"
+        alive = "alive" if _is_alive(worker, facts) else f"silent for {_since(facts, worker.heartbeat_at)}"
         yield f"{worker.id} is {alive} and {knows} the workflow."
 
 
 # --- held, blocked, over
 
 
-def _paused(facts: Facts) -> Explanation:
+def _explain_paused(facts: Facts) -> Explanation:
     by = _last(facts, "pause")
     why = f" at {_clock(by.at)}{_by(by)}" if by is not None else ""
-    wakes = [Wake("operator", "resume"), *(_wake(facts, wait) for wait in facts.stored.waits)]
-    return _say(facts, Verdict.STUCK, f"It was paused{why}.", wakes, _deeds(Deed.RESUME, Deed.CANCEL))
+    wakes = [WakeCondition("operator", "resume"), *(_wake_condition(facts, wait) for wait in facts.stored.waits)]
+    return _make_explanation(
+        facts, Health.STUCK, f"It was paused{why}.", wakes, _action_remedies(ActionKind.RESUME, ActionKind.CANCEL)
+    )
 
 
 def _by(entry: JournalEntry) -> str:
@@ -374,29 +386,35 @@ def _by(entry: JournalEntry) -> str:
     return f"{who}: {entry.note.detail}" if entry.note.detail else who
 
 
-def _blocked(facts: Facts) -> Explanation:
+def _explain_blocked(facts: Facts) -> Explanation:
     note = _last(facts, "blocked")
     why = note.note.detail if note is not None else "its code does not fit its history"
-    remedies = [Remedy("deploy", "Deploy code that fits"), *_deeds(Deed.RESUME, Deed.TERMINATE)]
-    wakes = [Wake("claim", facts.stored.row.workflow, evidence=tuple(_who(facts)))]
-    return _say(facts, Verdict.STUCK, f"It is blocked: {why.rstrip('.')}.", wakes, remedies)
+    remedies = [Remedy("deploy", "Deploy code that fits"), *_action_remedies(ActionKind.RESUME, ActionKind.TERMINATE)]
+    wakes = [WakeCondition("claim", facts.stored.row.workflow, evidence=tuple(_worker_evidence(facts)))]
+    return _make_explanation(facts, Health.STUCK, f"It is blocked: {why.rstrip('.')}.", wakes, remedies)
 
 
-def _ended(facts: Facts) -> Explanation:
+def _explain_ended(facts: Facts) -> Explanation:
     row, error = facts.stored.row, facts.stored.error
-    undone = [Wake("compensation", "undone", evidence=tuple(_undone(facts)))] if _any_undone(facts) else []
+    undone = (
+        [WakeCondition("compensation", "undone", evidence=tuple(_compensation_evidence(facts)))]
+        if _has_compensations(facts)
+        else []
+    )
     match row.status:
         case Status.FAILED:
             failed = _failed_operation(facts)
             where = f" in {failed.op}" if failed is not None else ""
             because = f"It failed{where}: {error_line(error)}" if error is not None else f"It failed{where}"
-            return _say(facts, Verdict.ENDED, f"{because.rstrip('.')}.", undone, _deeds(Deed.RETRY))
+            return _make_explanation(
+                facts, Health.ENDED, f"{because.rstrip('.')}.", undone, _action_remedies(ActionKind.RETRY)
+            )
         case Status.CANCELLED | Status.TERMINATED:
             by = _last(facts, "cancel" if row.status is Status.CANCELLED else "terminate")
             because = f"It was {row.status.value}{_by(by) if by is not None else ''}".rstrip(".")
-            return _say(facts, Verdict.ENDED, f"{because}.", undone)
+            return _make_explanation(facts, Health.ENDED, f"{because}.", undone)
         case _:
-            return _say(facts, Verdict.ENDED, f"It has {row.status.value} at {_clock(row.ended_at)}.")
+            return _make_explanation(facts, Health.ENDED, f"It has {row.status.value} at {_clock(row.ended_at)}.")
 
 
 def _failed_operation(facts: Facts) -> Entry | None:
@@ -404,16 +422,16 @@ def _failed_operation(facts: Facts) -> Entry | None:
     return failed[-1] if failed else None
 
 
-def _compensation(facts: Facts) -> Iterator[Wake]:
-    yield Wake("compensation", "undoing", evidence=tuple(_undone(facts)))
+def _compensation_condition(facts: Facts) -> Iterator[WakeCondition]:
+    yield WakeCondition("compensation", "undoing", evidence=tuple(_compensation_evidence(facts)))
 
 
-def _any_undone(facts: Facts) -> bool:
-    return any(entry.kind is Kind.COMPENSATION and entry.role is not Role.UNDONE for entry in facts.entries)
+def _has_compensations(facts: Facts) -> bool:
+    return any(entry.kind is Kind.COMPENSATION and entry.role is not Role.DISCARDED for entry in facts.entries)
 
 
-def _undone(facts: Facts) -> Iterator[str]:
-    steps = [entry for entry in facts.entries if entry.kind is Kind.COMPENSATION and entry.role is not Role.UNDONE]
+def _compensation_evidence(facts: Facts) -> Iterator[str]:
+    steps = [entry for entry in facts.entries if entry.kind is Kind.COMPENSATION and entry.role is not Role.DISCARDED]
     for step in steps:
         undone = step.op.removeprefix(_COMPENSATE)
         if step.outcome is Outcome.OK:
@@ -422,36 +440,36 @@ def _undone(facts: Facts) -> Iterator[str]:
             why = f": {error_line(step.value)}" if step.value is not None else ""
             yield f"{undone} could not be undone by {step.name}{why}."
     if facts.stored.row.status is Status.COMPENSATING:
-        for entry in left_to_undo(facts.entries, facts.undoable):
+        for entry in pending_compensations(facts.entries, facts.compensable):
             yield f"{entry.op} is left to undo."
 
 
-def left_to_undo(entries: Sequence[Entry], undoable: frozenset[str]) -> list[Entry]:
+def pending_compensations(entries: Sequence[Entry], compensable: frozenset[str]) -> list[Entry]:
     """What would be undone if the instance failed now, the first to be undone first."""
-    done = {e.op.removeprefix(_COMPENSATE) for e in entries if e.kind is Kind.COMPENSATION and e.role is not Role.UNDONE}
+    done = {e.op.removeprefix(_COMPENSATE) for e in entries if e.kind is Kind.COMPENSATION and e.role is not Role.DISCARDED}
     return [
         entry
         for entry in reversed(entries)
-        if entry.role is not Role.UNDONE and entry.op not in done and _can_be_undone(entry, undoable)
+        if entry.role is not Role.DISCARDED and entry.op not in done and _is_compensable(entry, compensable)
     ]
 
 
-def _can_be_undone(entry: Entry, undoable: frozenset[str]) -> bool:
+def _is_compensable(entry: Entry, compensable: frozenset[str]) -> bool:
     if entry.kind is Kind.REGISTRATION:
         return True
-    return entry.kind is Kind.ACTIVITY and entry.outcome is Outcome.OK and entry.name in undoable
+    return entry.kind is Kind.ACTIVITY and entry.outcome is Outcome.OK and entry.name in compensable
 
 
 # --- words
 
 
-def _living(facts: Facts) -> list[WorkerRow]:
+def _live_workers(facts: Facts) -> list[WorkerRow]:
     return [worker for worker in facts.workers if _is_alive(worker, facts)]
 
 
 def _is_alive(worker: WorkerRow, facts: Facts) -> bool:
     """Half a lease without a sign of life is silence."""
-    return facts.now - worker.beat_at <= facts.lease // 2
+    return facts.now - worker.heartbeat_at <= facts.lease // 2
 
 
 def _last(facts: Facts, kind: str) -> JournalEntry | None:
@@ -462,11 +480,11 @@ def _start_worker() -> Remedy:
     return Remedy("deploy", "Start an app on this database")
 
 
-def _deeds(*deeds: Deed) -> list[Remedy]:
-    return [Remedy(deed.value, deed.value.capitalize()) for deed in deeds]
+def _action_remedies(*actions: ActionKind) -> list[Remedy]:
+    return [Remedy(action.value, action.value.capitalize()) for action in actions]
 
 
-def _at(micros: int | None) -> Any:
+def _optional_datetime(micros: int | None) -> Any:
     return None if micros is None else to_datetime(micros)
 
 
@@ -475,10 +493,10 @@ def _clock(micros: int | None) -> str:
 
 
 def _since(facts: Facts, micros: int) -> str:
-    return span((facts.now - micros) / MICROS)
+    return format_span((facts.now - micros) / MICROS)
 
 
-def span(seconds: float) -> str:
+def format_span(seconds: float) -> str:
     """A span of time as people say it: `3 h 20 min`."""
     seconds = max(0.0, seconds)
     if seconds < 10:

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable
 
 from romancy.clock import MICROS, to_datetime
-from romancy.manage.records import Point
+from romancy.manage.records import ChartPoint
 from romancy.model.operators import Minute, bound_of
 from romancy.model.status import Status
 
@@ -15,7 +15,7 @@ SHOWN = 60
 """Minutes of a chart."""
 
 
-def points(minutes: Iterable[Minute], *, now: int) -> list[Point]:
+def chart_points(minutes: Iterable[Minute], *, now: int) -> list[ChartPoint]:
     """The last hour, minute by minute, also those in which nothing ended."""
     completed: Counter[int] = Counter()
     failed: Counter[int] = Counter()
@@ -26,7 +26,7 @@ def points(minutes: Iterable[Minute], *, now: int) -> list[Point]:
             failed[minute.at] += minute.ended
     last = now - now % MINUTE
     ats = range(max(0, last - (SHOWN - 1) * MINUTE), last + 1, MINUTE)
-    return [Point(to_datetime(at), completed[at], failed[at]) for at in ats]
+    return [ChartPoint(to_datetime(at), completed[at], failed[at]) for at in ats]
 
 
 def ended(minutes: Iterable[Minute], outcome: Status) -> int:

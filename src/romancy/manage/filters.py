@@ -18,9 +18,9 @@ from functools import lru_cache, partial
 from typing import Any, NoReturn
 
 from romancy.clock import MICROS, to_micros
-from romancy.core.matching import find, input_matches, same
+from romancy.core.matching import find, input_matches, is_same_json
 from romancy.errors import ConfigurationError
-from romancy.model.instance import Row
+from romancy.model.instance import InstanceRow
 from romancy.model.status import ENDED, Status
 from romancy.model.transition import Wait
 
@@ -59,7 +59,7 @@ _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class FilterTerm:
     """What a key must be: one of these, and none of those."""
 
     any: tuple[str, ...] = ()
@@ -75,13 +75,13 @@ class Filter:
 
     text: str = ""
     statuses: frozenset[Status] = ALL
-    workflow: Wish = Wish()
-    id: Wish = Wish()
-    worker: Wish = Wish()
-    waits: Wish = Wish()
-    error: Wish = Wish()
-    words: Wish = Wish()
-    input: tuple[tuple[str, Wish], ...] = ()
+    workflow: FilterTerm = FilterTerm()
+    id: FilterTerm = FilterTerm()
+    worker: FilterTerm = FilterTerm()
+    waits: FilterTerm = FilterTerm()
+    error: FilterTerm = FilterTerm()
+    words: FilterTerm = FilterTerm()
+    input: tuple[tuple[str, FilterTerm], ...] = ()
     """Dotted paths and what must stand there."""
     retrying: bool | None = None
     overdue: bool | None = None
@@ -93,28 +93,28 @@ class Filter:
         """Payloads must be read to decide."""
         return bool(self.input or self.error)
 
-    def fits(self, row: Row, waits: Sequence[Wait], now: int) -> bool:
+    def fits(self, row: InstanceRow, waits: Sequence[Wait], now: int) -> bool:
         """An instance fits, as far as its row and its waits tell."""
         return (
             row.status in self.statuses
             and _within(self.created_after, row.created_at, self.created_before)
-            and _wished(self.workflow, row.workflow, _fits_pattern)
-            and _wished(self.id, row.instance_id, _fits_pattern)
-            and _wished(self.worker, row.owner or "", _fits_worker)
-            and _some(self.waits, [wait.key for wait in waits if wait.key], _fits_pattern)
-            and _wished(self.words, row, _fits_word)
+            and _fits_value(self.workflow, row.workflow, _fits_pattern)
+            and _fits_value(self.id, row.instance_id, _fits_pattern)
+            and _fits_value(self.worker, row.owner or "", _fits_worker)
+            and _fits_any(self.waits, [wait.key for wait in waits if wait.key], _fits_pattern)
+            and _fits_value(self.words, row, _fits_word)
             and self.retrying in (None, row.retrying_since is not None)
             and self.overdue in (None, is_overdue(row, now))
         )
 
     def fits_content(self, input: Any, error: str) -> bool:
         """Its arguments and its error (type and message) fit."""
-        if not _wished(self.error, error.casefold(), _fits_part):
+        if not _fits_value(self.error, error.casefold(), _fits_part):
             return False
-        return all(_some(wish, [input], partial(_fits_path, path)) for path, wish in self.input)
+        return all(_fits_any(wish, [input], partial(_fits_path, path)) for path, wish in self.input)
 
 
-def is_overdue(row: Row, now: int) -> bool:
+def is_overdue(row: InstanceRow, now: int) -> bool:
     """It should have been taken up a while ago, and nobody has."""
     return row.owner is None and row.wake_at is not None and row.wake_at <= now - OVERDUE
 
@@ -123,17 +123,17 @@ def parse(line: str, *, now: int) -> Filter:
     """Read a filter line. Raises `ConfigurationError` that says where it is wrong and what is allowed."""
     if len(line) > LONGEST:
         raise ConfigurationError(f"The filter has {len(line)} characters: {LONGEST} are the most.")
-    reading = _Reading(line, now)
+    reading = _FilterParser(line, now)
     at = terms = 0
     while found := _TERM.match(line, at):
         at, terms = found.end(), terms + 1
         if terms > MOST_TERMS:
             raise ConfigurationError(f"The filter has more than {MOST_TERMS} terms.")
-        reading.take(found["term"], found.start("term"))
+        reading.add_term(found["term"], found.start("term"))
     return reading.filter()
 
 
-class _Reading:
+class _FilterParser:
     """What has been read of a line."""
 
     def __init__(self, line: str, now: int) -> None:
@@ -141,13 +141,13 @@ class _Reading:
         self._now = now
         self._texts: dict[str, tuple[list[str], list[str]]] = {}
         self._paths: dict[str, tuple[list[str], list[str]]] = {}
-        self._wanted: set[Status] = set()
-        self._unwanted: set[Status] = set()
+        self._included: set[Status] = set()
+        self._excluded: set[Status] = set()
         self._flags: dict[str, bool] = {}
         self._after: int | None = None
         self._before: int | None = None
 
-    def take(self, term: str, at: int) -> None:
+    def add_term(self, term: str, at: int) -> None:
         """One more term."""
         body = term.removeprefix("-")
         negative = body != term
@@ -171,7 +171,7 @@ class _Reading:
     def _take_pair(self, key: str, value: str, negative: bool, term: str, at: int) -> None:
         path = key.removeprefix("input.")
         if key == "status":
-            (self._unwanted if negative else self._wanted).update(self._statuses(value, term, at))
+            (self._excluded if negative else self._included).update(self._statuses(value, term, at))
         elif key in _TEXTS:
             self._texts.setdefault(key, ([], []))[negative].append(value)
         elif key in _TIMES:
@@ -214,16 +214,16 @@ class _Reading:
 
     def filter(self) -> Filter:
         """All of it."""
-        allowed = frozenset(self._wanted or ALL) - self._unwanted
-        texts = {key: Wish(tuple(some), tuple(none)) for key, (some, none) in self._texts.items()}
+        allowed = frozenset(self._included or ALL) - self._excluded
+        texts = {key: FilterTerm(tuple(some), tuple(none)) for key, (some, none) in self._texts.items()}
         if "error" in texts:
             wish = texts["error"]
-            texts["error"] = Wish(tuple(map(str.casefold, wish.any)), tuple(map(str.casefold, wish.none)))
+            texts["error"] = FilterTerm(tuple(map(str.casefold, wish.any)), tuple(map(str.casefold, wish.none)))
         return Filter(
             text=self._line.strip(),
             statuses=allowed,
             **texts,
-            input=tuple((path, Wish(tuple(some), tuple(none))) for path, (some, none) in self._paths.items()),
+            input=tuple((path, FilterTerm(tuple(some), tuple(none))) for path, (some, none) in self._paths.items()),
             retrying=self._flags.get("retrying"),
             overdue=self._flags.get("overdue"),
             created_after=self._after,
@@ -268,14 +268,14 @@ def quoted(value: str) -> str:
 # --- deciding
 
 
-def _wished(wish: Wish, value: Any, fits: Any) -> bool:
-    return _some(wish, [value], fits)
+def _fits_value(term: FilterTerm, value: Any, fits: Any) -> bool:
+    return _fits_any(term, [value], fits)
 
 
-def _some(wish: Wish, values: Sequence[Any], fits: Any) -> bool:
-    if wish.any and not any(fits(text, value) for text in wish.any for value in values):
+def _fits_any(term: FilterTerm, values: Sequence[Any], fits: Any) -> bool:
+    if term.any and not any(fits(text, value) for text in term.any for value in values):
         return False
-    return not any(fits(text, value) for text in wish.none for value in values)
+    return not any(fits(text, value) for text in term.none for value in values)
 
 
 def _within(after: int | None, at: int, before: int | None) -> bool:
@@ -308,18 +308,18 @@ def _fits_part(part: str, value: str) -> bool:
     return part in value
 
 
-def _fits_word(word: str, row: Row) -> bool:
+def _fits_word(word: str, row: InstanceRow) -> bool:
     return row.instance_id.startswith(word) or word in row.workflow
 
 
 def _fits_path(path: str, text: str, data: Any) -> bool:
     if isinstance(data, dict):
-        return any(input_matches(data, {path: value}) for value in readings(text))
-    return any(same(find(data, path), value) for value in readings(text))
+        return any(input_matches(data, {path: value}) for value in json_meanings(text))
+    return any(is_same_json(find(data, path), value) for value in json_meanings(text))
 
 
 @lru_cache(256)
-def readings(text: str) -> tuple[Any, ...]:
+def json_meanings(text: str) -> tuple[Any, ...]:
     """What a value may mean in JSON: the text itself, and the number, truth value or null that it looks like."""
     words: dict[str, Any] = {"true": True, "false": False, "null": None}
     if text in words:

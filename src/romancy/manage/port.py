@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 from romancy.manage.records import (
+    ActionKind,
+    ActionResult,
     AuditPage,
-    Batch,
+    BulkAction,
     ChannelPage,
-    Deed,
-    Done,
     Explanation,
     Finding,
     GroupPage,
@@ -21,8 +21,8 @@ from romancy.manage.records import (
     OutboxPage,
     Overview,
     Preview,
-    Sent,
-    Started,
+    SendResult,
+    StartResult,
     SubscriberPage,
     Timeline,
     WorkerSummary,
@@ -103,11 +103,11 @@ class Manager(Protocol):
         """What waits to be sent, and what could not be."""
         ...
 
-    async def list_batches(self) -> list[Batch]:
+    async def list_bulk_actions(self) -> list[BulkAction]:
         """The last batches, newest first."""
         ...
 
-    async def get_batch(self, batch_id: str) -> Batch:
+    async def get_bulk_action(self, batch_id: str) -> BulkAction:
         """One batch."""
         ...
 
@@ -123,7 +123,7 @@ class Manager(Protocol):
 
     async def start(
         self, workflow: str, input: dict[str, Any], *, instance_id: str | None = None, actor: str = ""
-    ) -> Started:
+    ) -> StartResult:
         """Start a workflow. Raises `PayloadError` naming the field."""
         ...
 
@@ -136,27 +136,31 @@ class Manager(Protocol):
         subject: str | None = None,
         to: str | None = None,
         actor: str = "",
-    ) -> Sent:
+    ) -> SendResult:
         """Send an event, to one instance or to everybody."""
         ...
 
-    async def publish(self, channel: str, data: Any, *, to: str | None = None, actor: str = "") -> Sent:
+    async def publish(self, channel: str, data: Any, *, to: str | None = None, actor: str = "") -> SendResult:
         """Publish a message, or send it to one instance."""
         ...
 
-    async def preview(self, deed: Deed, instance_id: str) -> Preview:
-        """What a deed would do."""
+    async def preview(self, action: ActionKind, instance_id: str) -> Preview:
+        """What an action would do."""
         ...
 
-    async def do(self, deed: Deed, ids: Sequence[str], *, reason: str | None = None, actor: str = "") -> list[Done]:
+    async def apply(
+        self, action: ActionKind, ids: Sequence[str], *, reason: str | None = None, actor: str = ""
+    ) -> list[ActionResult]:
         """Do something to instances, each by itself."""
         ...
 
-    async def start_batch(self, deed: Deed, filter: str, *, reason: str | None = None, actor: str = "") -> Batch:
+    async def start_bulk_action(
+        self, action: ActionKind, filter: str, *, reason: str | None = None, actor: str = ""
+    ) -> BulkAction:
         """Do something to all instances that fit a filter."""
         ...
 
-    async def abort_batch(self, batch_id: str, *, actor: str = "") -> Batch:
+    async def abort_bulk_action(self, batch_id: str, *, actor: str = "") -> BulkAction:
         """Stop a batch; what is done is done."""
         ...
 

@@ -13,7 +13,7 @@ from romancy.model.outbox import OutboxEntry
 from romancy.model.status import Status
 
 
-class Verdict(StrEnum):
+class Health(StrEnum):
     """How an instance fares."""
 
     HEALTHY = "healthy"
@@ -31,7 +31,7 @@ class InputError(PayloadError):
         """Dotted paths from the parameters, and what is wrong there; the empty path is the whole."""
 
 
-class Deed(StrEnum):
+class ActionKind(StrEnum):
     """What an operator can do to instances."""
 
     CANCEL = "cancel"
@@ -102,7 +102,7 @@ class InstanceDetail:
     deadline_at: datetime | None
     attempts: list[AttemptEntry]
     journal: list[JournalLine]
-    deeds: list[Deed]
+    actions: list[ActionKind]
     """What can be done to it now."""
 
 
@@ -115,7 +115,7 @@ class HistoryPage:
 
 
 @dataclass(frozen=True, slots=True)
-class Wake:
+class WakeCondition:
     """One thing that will move an instance."""
 
     kind: str
@@ -132,7 +132,7 @@ class Remedy:
     """Something that could be done about it."""
 
     name: str
-    """A deed, or `send_event`, `publish`, `deploy`."""
+    """An action, or `send_event`, `publish`, `deploy`."""
     label: str
     values: dict[str, Any] = field(default_factory=dict[str, Any])
     """What a form for it begins with."""
@@ -144,14 +144,14 @@ class Explanation:
 
     instance_id: str
     status: Status
-    verdict: Verdict
+    verdict: Health
     because: str
-    wakes: tuple[Wake, ...] = ()
+    wakes: tuple[WakeCondition, ...] = ()
     remedies: tuple[Remedy, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class TimelineSpan:
     """A stretch of an instance's time line. Times are microseconds since 1970."""
 
     row: str
@@ -180,14 +180,14 @@ class Timeline:
     begun_at: int
     ended_at: int | None
     now: int
-    spans: list[Span]
+    spans: list[TimelineSpan]
     marks: list[JournalLine]
     cut: bool = False
     """There is more history than is drawn."""
 
 
 @dataclass(frozen=True, slots=True)
-class Point:
+class ChartPoint:
     """A minute of a workflow's life."""
 
     at: datetime
@@ -209,7 +209,7 @@ class WorkflowSummary:
     p50: float | None
     """Seconds from start to end in the last hour, about."""
     p95: float | None
-    points: list[Point]
+    points: list[ChartPoint]
     event_handler: bool = False
     startable: bool = False
     """It can be started from here: its input is known."""
@@ -302,7 +302,7 @@ class OutboxPage:
 
 
 @dataclass(frozen=True, slots=True)
-class Attention:
+class AttentionItem:
     """Something that a person should look at, and the filter that finds it."""
 
     what: str
@@ -315,24 +315,24 @@ class Attention:
 class Overview:
     """The first page."""
 
-    attention: list[Attention]
+    attention: list[AttentionItem]
     in_flight: dict[str, Count]
     """By status."""
-    points: list[Point]
+    points: list[ChartPoint]
     """Of all workflows together."""
     workers: list[WorkerSummary]
     workflows: list[str]
 
 
 @dataclass(frozen=True, slots=True)
-class Started:
+class StartResult:
     """A workflow was started, or the instance of that id was there already."""
 
     instance_id: str
 
 
 @dataclass(frozen=True, slots=True)
-class Sent:
+class SendResult:
     """An event or a message was accepted."""
 
     instance_ids: tuple[str, ...] = ()
@@ -341,8 +341,8 @@ class Sent:
 
 
 @dataclass(frozen=True, slots=True)
-class Done:
-    """What became of a deed for one instance."""
+class ActionResult:
+    """What became of an action for one instance."""
 
     instance_id: str
     ok: bool
@@ -352,20 +352,20 @@ class Done:
 
 @dataclass(frozen=True, slots=True)
 class Preview:
-    """What a deed would do: told before it is done."""
+    """What an action would do: told before it is done."""
 
-    deed: Deed
+    action: ActionKind
     instance_id: str
     effects: tuple[str, ...]
     """`compensates reserve_stock (op 2)`, `leaves charge_card undone`."""
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
-    """A deed for all instances that a filter finds: done by the app, whoever asked may go home."""
+class BulkAction:
+    """An action for all instances that a filter finds: done by the app, whoever asked may go home."""
 
     batch_id: str
-    deed: Deed
+    action: ActionKind
     filter: str
     reason: str | None
     actor: str
@@ -376,18 +376,18 @@ class Batch:
     done: int
     failed: int
     looked_at: int
-    failures: list[Done]
+    failures: list[ActionResult]
     """The first hundred."""
 
 
 @dataclass(frozen=True, slots=True)
-class AuditLine:
+class AuditEntry:
     """Who did what."""
 
     number: int
     at: datetime
     actor: str
-    deed: str
+    action: str
     instance_id: str | None
     detail: str
 
@@ -396,7 +396,7 @@ class AuditLine:
 class AuditPage:
     """What was done, newest first."""
 
-    items: list[AuditLine]
+    items: list[AuditEntry]
     next_before: int | None = None
 
 

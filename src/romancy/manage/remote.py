@@ -21,11 +21,11 @@ from pydantic import TypeAdapter, ValidationError
 from romancy import errors
 from romancy.errors import ConfigurationError, RomancyError, StoreError
 from romancy.manage.records import (
+    ActionKind,
+    ActionResult,
     AuditPage,
-    Batch,
+    BulkAction,
     ChannelPage,
-    Deed,
-    Done,
     Explanation,
     Finding,
     GroupPage,
@@ -37,8 +37,8 @@ from romancy.manage.records import (
     OutboxPage,
     Overview,
     Preview,
-    Sent,
-    Started,
+    SendResult,
+    StartResult,
     SubscriberPage,
     Timeline,
     WorkerSummary,
@@ -48,7 +48,7 @@ from romancy.manage.records import (
 T = TypeVar("T")
 
 _BASE = "/api/v1"
-_PATIENCE = 30.0
+_TIMEOUT = 30.0
 _JSON = "application/json"
 _UNAUTHENTICATED, _FORBIDDEN, _NOT_FOUND, _UNAVAILABLE = 401, 403, 404, 503
 
@@ -63,114 +63,114 @@ class HttpManager:
     >>> manager = HttpManager("http://127.0.0.1:8000", token=None)
     """
 
-    def __init__(self, url: str, token: str | None = None, *, timeout: float = _PATIENCE) -> None:
-        self._url = _checked(url)
+    def __init__(self, url: str, token: str | None = None, *, timeout: float = _TIMEOUT) -> None:
+        self._url = _parse_url(url)
         self._host = self._url.hostname or ""
         self._token = _printable(token)
         self._timeout = timeout
 
     def __repr__(self) -> str:
-        return f"HttpManager({self._name!r})"
+        return f"HttpManager({self._address!r})"
 
     @property
-    def _name(self) -> str:
+    def _address(self) -> str:
         return f"{self._url.scheme}://{self._url.netloc}{self._url.path.rstrip('/')}"
 
     # --- looking
 
     async def overview(self) -> Overview:
         """What needs attention, and how things go."""
-        return await self._look("/overview", Overview)
+        return await self._get("/overview", Overview)
 
     async def list_instances(self, filter: str = "", *, limit: int = 50, page_token: str | None = None) -> InstancePage:
         """Instances that fit a filter line, newest first; a search by content has a bound in time."""
-        return await self._look("/instances", InstancePage, filter=filter, limit=limit, page_token=page_token)
+        return await self._get("/instances", InstancePage, filter=filter, limit=limit, page_token=page_token)
 
     async def get_instance(self, instance_id: str, *, generation: int | None = None) -> InstanceDetail:
         """One instance."""
-        return await self._look("/instance", InstanceDetail, id=instance_id, generation=generation)
+        return await self._get("/instance", InstanceDetail, id=instance_id, generation=generation)
 
     async def get_history(
         self, instance_id: str, *, generation: int | None = None, after: int = 0, limit: int = 200
     ) -> HistoryPage:
         """What happened in it."""
-        return await self._look(
+        return await self._get(
             "/instance/history", HistoryPage, id=instance_id, generation=generation, after=after, limit=limit
         )
 
     async def get_timeline(self, instance_id: str, *, generation: int | None = None) -> Timeline:
         """The same as stretches of time."""
-        return await self._look("/instance/timeline", Timeline, id=instance_id, generation=generation)
+        return await self._get("/instance/timeline", Timeline, id=instance_id, generation=generation)
 
     async def get_source(self, instance_id: str) -> str | None:
         """The source of the workflow as this instance ran it."""
-        return (await self._look("/instance/source", dict[str, str | None], id=instance_id)).get("source")
+        return (await self._get("/instance/source", dict[str, str | None], id=instance_id)).get("source")
 
     async def explain(self, instance_id: str) -> Explanation:
         """Why it stands where it stands."""
-        return await self._look("/instance/explain", Explanation, id=instance_id)
+        return await self._get("/instance/explain", Explanation, id=instance_id)
 
     async def list_workflows(self) -> list[WorkflowSummary]:
         """Workflows that live workers know, or that have instances in flight."""
-        return (await self._look("/workflows", dict[str, list[WorkflowSummary]]))["items"]
+        return (await self._get("/workflows", dict[str, list[WorkflowSummary]]))["items"]
 
     async def get_schema(self, workflow: str) -> dict[str, Any] | None:
         """The JSON Schema of a workflow's input; None if it is not known there."""
-        return (await self._look("/workflow/schema", dict[str, dict[str, Any] | None], name=workflow)).get("schema")
+        return (await self._get("/workflow/schema", dict[str, dict[str, Any] | None], name=workflow)).get("schema")
 
     async def get_event_schema(self, instance_id: str, op: str) -> dict[str, Any] | None:
         """The JSON Schema of the data that a wait expects; None if it has no model or is not known there."""
-        answer = await self._look("/instance/event-schema", dict[str, dict[str, Any] | None], id=instance_id, op=op)
+        answer = await self._get("/instance/event-schema", dict[str, dict[str, Any] | None], id=instance_id, op=op)
         return answer.get("schema")
 
     async def list_workers(self) -> list[WorkerSummary]:
         """Worker processes."""
-        return (await self._look("/workers", dict[str, list[WorkerSummary]]))["items"]
+        return (await self._get("/workers", dict[str, list[WorkerSummary]]))["items"]
 
     async def list_channels(self, *, after: str = "", limit: int = 50) -> ChannelPage:
         """Channels by name."""
-        return await self._look("/channels", ChannelPage, after=after, limit=limit)
+        return await self._get("/channels", ChannelPage, after=after, limit=limit)
 
     async def list_subscribers(self, channel: str, *, after: str = "", limit: int = 50) -> SubscriberPage:
         """Who has subscribed to a channel."""
-        return await self._look("/channel/subscribers", SubscriberPage, name=channel, after=after, limit=limit)
+        return await self._get("/channel/subscribers", SubscriberPage, name=channel, after=after, limit=limit)
 
     async def list_groups(self, *, after: str = "", limit: int = 50) -> GroupPage:
         """Groups by name."""
-        return await self._look("/groups", GroupPage, after=after, limit=limit)
+        return await self._get("/groups", GroupPage, after=after, limit=limit)
 
     async def list_members(self, group: str, *, after: str = "", limit: int = 50) -> MemberPage:
         """Who is in a group."""
-        return await self._look("/group/members", MemberPage, name=group, after=after, limit=limit)
+        return await self._get("/group/members", MemberPage, name=group, after=after, limit=limit)
 
     async def list_outbox(self, *, dead: bool | None = None, after: int = 0, limit: int = 50) -> OutboxPage:
         """What waits to be sent, and what could not be."""
         wanted = None if dead is None else str(dead).lower()
-        return await self._look("/outbox", OutboxPage, dead=wanted, after=after, limit=limit)
+        return await self._get("/outbox", OutboxPage, dead=wanted, after=after, limit=limit)
 
-    async def list_batches(self) -> list[Batch]:
+    async def list_bulk_actions(self) -> list[BulkAction]:
         """The last batches, newest first."""
-        return (await self._look("/batches", dict[str, list[Batch]]))["items"]
+        return (await self._get("/batches", dict[str, list[BulkAction]]))["items"]
 
-    async def get_batch(self, batch_id: str) -> Batch:
+    async def get_bulk_action(self, batch_id: str) -> BulkAction:
         """One batch."""
-        return await self._look("/batch", Batch, id=batch_id)
+        return await self._get("/batch", BulkAction, id=batch_id)
 
     async def list_audit(self, *, instance_id: str | None = None, before: int | None = None, limit: int = 50) -> AuditPage:
         """Who did what."""
-        return await self._look("/audit", AuditPage, id=instance_id, before=before, limit=limit)
+        return await self._get("/audit", AuditPage, id=instance_id, before=before, limit=limit)
 
     async def doctor(self) -> list[Finding]:
         """Everything that can be checked, and what to do about it."""
-        return (await self._look("/doctor", dict[str, list[Finding]]))["items"]
+        return (await self._get("/doctor", dict[str, list[Finding]]))["items"]
 
     # --- doing; who does it is known by the token, whatever `actor` says
 
     async def start(
         self, workflow: str, input: dict[str, Any], *, instance_id: str | None = None, actor: str = ""
-    ) -> Started:
+    ) -> StartResult:
         """Start a workflow. Raises `PayloadError` naming the field."""
-        return await self._do("/workflows/start", Started, workflow=workflow, input=input, instance_id=instance_id)
+        return await self._post("/workflows/start", StartResult, workflow=workflow, input=input, instance_id=instance_id)
 
     async def send_event(
         self,
@@ -181,65 +181,71 @@ class HttpManager:
         subject: str | None = None,
         to: str | None = None,
         actor: str = "",
-    ) -> Sent:
+    ) -> SendResult:
         """Send an event, to one instance or to everybody."""
-        return await self._do("/events", Sent, type=type, data=data, source=source, subject=subject, to=to)
+        return await self._post("/events", SendResult, type=type, data=data, source=source, subject=subject, to=to)
 
-    async def publish(self, channel: str, data: Any, *, to: str | None = None, actor: str = "") -> Sent:
+    async def publish(self, channel: str, data: Any, *, to: str | None = None, actor: str = "") -> SendResult:
         """Publish a message, or send it to one instance."""
-        return await self._do("/messages", Sent, channel=channel, data=data, to=to)
+        return await self._post("/messages", SendResult, channel=channel, data=data, to=to)
 
-    async def preview(self, deed: Deed, instance_id: str) -> Preview:
-        """What a deed would do."""
-        return await self._do("/preview", Preview, deed=deed.value, id=instance_id)
+    async def preview(self, action: ActionKind, instance_id: str) -> Preview:
+        """What an action would do."""
+        return await self._post("/preview", Preview, action=action.value, id=instance_id)
 
-    async def do(self, deed: Deed, ids: Sequence[str], *, reason: str | None = None, actor: str = "") -> list[Done]:
+    async def apply(
+        self, action: ActionKind, ids: Sequence[str], *, reason: str | None = None, actor: str = ""
+    ) -> list[ActionResult]:
         """Do something to instances, each by itself."""
         if not ids:
             return []
-        answer = await self._do("/instances/do", dict[str, list[Done]], deed=deed.value, ids=list(ids), reason=reason)
+        answer = await self._post(
+            "/instances/do", dict[str, list[ActionResult]], action=action.value, ids=list(ids), reason=reason
+        )
         return answer["items"]
 
-    async def start_batch(self, deed: Deed, filter: str, *, reason: str | None = None, actor: str = "") -> Batch:
+    async def start_bulk_action(
+        self, action: ActionKind, filter: str, *, reason: str | None = None, actor: str = ""
+    ) -> BulkAction:
         """Do something to all instances that fit a filter."""
-        return await self._do("/batches/start", Batch, deed=deed.value, filter=filter, reason=reason)
+        return await self._post("/batches/start", BulkAction, action=action.value, filter=filter, reason=reason)
 
-    async def abort_batch(self, batch_id: str, *, actor: str = "") -> Batch:
+    async def abort_bulk_action(self, batch_id: str, *, actor: str = "") -> BulkAction:
         """Stop a batch; what is done is done."""
-        return await self._do("/batches/abort", Batch, id=batch_id)
+        return await self._post("/batches/abort", BulkAction, id=batch_id)
 
     async def requeue_outbox(self, ids: Sequence[int] | None = None, *, actor: str = "") -> int:
         """Let dead letters be sent again: these, or all; how many."""
         wanted = None if ids is None else list(ids)
-        return (await self._do("/outbox/requeue", dict[str, int], ids=wanted))["count"]
+        return (await self._post("/outbox/requeue", dict[str, int], ids=wanted))["count"]
 
     async def prune(self, *, older_than: float, actor: str = "") -> int:
         """Delete instances that ended longer ago than these seconds; how many."""
-        return (await self._do("/prune", dict[str, int], older_than=older_than))["count"]
+        return (await self._post("/prune", dict[str, int], older_than=older_than))["count"]
 
     # --- asking
 
-    async def _look(self, path: str, shape: type[T], **parameters: Any) -> T:
+    async def _get(self, path: str, answer_type: type[T], **parameters: Any) -> T:
         given = {name: value for name, value in parameters.items() if value is not None}
         query = _encoded(given)
-        return self._read(await self._ask("GET", f"{path}?{query}" if query else path), shape)
+        return self._parse_answer(await self._request("GET", f"{path}?{query}" if query else path), answer_type)
 
-    async def _do(self, path: str, shape: type[T], **values: Any) -> T:
+    async def _post(self, path: str, answer_type: type[T], **values: Any) -> T:
         body = json.dumps({name: value for name, value in values.items() if value is not None}).encode()
-        return self._read(await self._ask("POST", path, body), shape)
+        return self._parse_answer(await self._request("POST", path, body), answer_type)
 
-    def _read(self, body: bytes, shape: type[T]) -> T:
+    def _parse_answer(self, body: bytes, answer_type: type[T]) -> T:
         try:
-            read: T = _adapter(shape).validate_json(body)
+            read: T = _adapter(answer_type).validate_json(body)
         except ValidationError as error:
             wrong = error.errors(include_url=False, include_input=False)[0]
             where = ".".join(map(str, wrong["loc"]))
             raise StoreError(
-                f"The answer of {self._name} cannot be understood ({where}: {wrong['msg']}): is it another release?"
+                f"The answer of {self._address} cannot be understood ({where}: {wrong['msg']}): is it another release?"
             ) from error
         return read
 
-    async def _ask(self, method: str, path: str, body: bytes | None = None) -> bytes:
+    async def _request(self, method: str, path: str, body: bytes | None = None) -> bytes:
         line = self._connection()
         asking = asyncio.ensure_future(asyncio.to_thread(self._exchange, line, method, path, body))
         try:
@@ -254,21 +260,21 @@ class HttpManager:
         kind = http.client.HTTPSConnection if self._url.scheme == "https" else http.client.HTTPConnection
         return kind(self._host, self._url.port, timeout=self._timeout)
 
-    def _exchange(self, line: http.client.HTTPConnection, method: str, path: str, body: bytes | None) -> bytes:
+    def _exchange(self, connection: http.client.HTTPConnection, method: str, path: str, body: bytes | None) -> bytes:
         try:
-            line.request(method, f"{self._url.path.rstrip('/')}{_BASE}{path}", body, self._headers(body))
-            answer = line.getresponse()
+            connection.request(method, f"{self._url.path.rstrip('/')}{_BASE}{path}", body, self._headers(body))
+            answer = connection.getresponse()
             content = answer.read()
         except TimeoutError as error:
-            raise _away(f"{self._name} does not answer within {self._timeout:g} s.") from error
+            raise _unavailable(f"{self._address} does not answer within {self._timeout:g} s.") from error
         except (OSError, http.client.HTTPException) as error:
-            raise _away(f"{self._name} cannot be reached: {_reason(error)}.") from error
+            raise _unavailable(f"{self._address} cannot be reached: {_reason(error)}.") from error
         finally:
-            line.close()
+            connection.close()
         if answer.status != http.client.OK:
-            raise self._refusal(answer.status, content)
+            raise self._error_for(answer.status, content)
         if not (answer.getheader("content-type") or "").startswith(_JSON):
-            raise ConfigurationError(f"What answers at {self._name} is no app of romancy: it sends no JSON.")
+            raise ConfigurationError(f"What answers at {self._address} is no app of romancy: it sends no JSON.")
         return content
 
     def _headers(self, body: bytes | None) -> dict[str, str]:
@@ -279,30 +285,34 @@ class HttpManager:
             headers["Authorization"] = f"Bearer {self._token}"
         return headers
 
-    def _refusal(self, status: int, content: bytes) -> Exception:
+    def _error_for(self, status: int, content: bytes) -> Exception:
         told = _problem(content)
-        says = str(told.get("error") or f"{self._name} answers {status} ({http.client.responses.get(status, '?')}).")
+        says = str(told.get("error") or f"{self._address} answers {status} ({http.client.responses.get(status, '?')}).")
         if status in (_UNAUTHENTICATED, _FORBIDDEN):
-            return AccessError(f"{self._name}: {says}")
+            return AccessError(f"{self._address}: {says}")
         kind = getattr(errors, str(told.get("error_type")), None)
         if told.get("fields") and kind is None and told.get("error_type") == InputError.__name__:
             return InputError(says, dict(told["fields"]))
         if isinstance(kind, type) and issubclass(kind, RomancyError) and kind is not StoreError:
             return kind(says)
         if status >= 500:
-            return _away(f"{self._name}: {says}") if status == _UNAVAILABLE else StoreError(f"{self._name}: {says}")
+            return (
+                _unavailable(f"{self._address}: {says}")
+                if status == _UNAVAILABLE
+                else StoreError(f"{self._address}: {says}")
+            )
         if status == _NOT_FOUND:
-            return ConfigurationError(f"There is no API of romancy at {self._name}{_BASE}. {says}")
+            return ConfigurationError(f"There is no API of romancy at {self._address}{_BASE}. {says}")
         return ConfigurationError(says)
 
 
-def _adapter(shape: Any) -> TypeAdapter[Any]:
-    return _adapters(shape)
+def _adapter(answer_type: Any) -> TypeAdapter[Any]:
+    return _adapters(answer_type)
 
 
 @cache
-def _adapters(shape: Any) -> TypeAdapter[Any]:
-    return TypeAdapter(shape)
+def _adapters(answer_type: Any) -> TypeAdapter[Any]:
+    return TypeAdapter(answer_type)
 
 
 def _encoded(values: Mapping[str, Any]) -> str:
@@ -312,7 +322,7 @@ def _encoded(values: Mapping[str, Any]) -> str:
         raise ConfigurationError("A value holds half of a surrogate pair, which is no character.") from error
 
 
-def _checked(url: str) -> SplitResult:
+def _parse_url(url: str) -> SplitResult:
     """An address that can be called. Never shown when it is wrong: it may hold a password."""
     try:
         parts = urlsplit(url)
@@ -341,7 +351,7 @@ def _problem(content: bytes) -> dict[str, Any]:
     return told if isinstance(told, dict) else {}
 
 
-def _away(says: str) -> StoreError:
+def _unavailable(says: str) -> StoreError:
     error = StoreError(says)
     error.retryable = True
     return error
@@ -353,10 +363,10 @@ def _reason(error: Exception) -> str:
     return (getattr(error, "strerror", None) or str(error) or type(error).__name__).rstrip(".")
 
 
-def _shut(line: http.client.HTTPConnection) -> None:
-    if line.sock is not None:
+def _shut(connection: http.client.HTTPConnection) -> None:
+    if connection.sock is not None:
         with contextlib.suppress(OSError):
-            line.sock.shutdown(socket.SHUT_RDWR)
+            connection.sock.shutdown(socket.SHUT_RDWR)
 
 
 def _retrieve(asking: asyncio.Future[bytes]) -> None:

@@ -56,7 +56,7 @@ def read_input(workflow: AnyWorkflow, input: Mapping[str, Any]) -> tuple[tuple[A
     each field.
     """
     codec = workflow.codec
-    given = _by_parameter(codec, dict(input))
+    given = _wrap_sole_parameter(codec, dict(input))
     values: dict[str, Any] = {}
     wrong = {name: "is missing" for name in codec.annotations if name not in given and name not in codec.optional}
     for name, value in given.items():
@@ -70,7 +70,7 @@ def read_input(workflow: AnyWorkflow, input: Mapping[str, Any]) -> tuple[tuple[A
         except Exception as error:  # a validator of the user's may raise anything
             wrong[name] = complaint(error)
     if not wrong:
-        return codec.spread(values)
+        return codec.split_arguments(values)
     as_stored = _as_stored(codec, given)
     if as_stored is None:
         said = "; ".join(f"{path}: {why}" for path, why in list(wrong.items())[:5])
@@ -78,7 +78,7 @@ def read_input(workflow: AnyWorkflow, input: Mapping[str, Any]) -> tuple[tuple[A
     return as_stored
 
 
-def _by_parameter(codec: CallCodec, input: dict[str, Any]) -> dict[str, Any]:
+def _wrap_sole_parameter(codec: CallCodec, input: dict[str, Any]) -> dict[str, Any]:
     sole = codec.parameters[0] if len(codec.parameters) == 1 and not codec.takes_more else None
     if sole is not None and input and sole not in input and takes_objects(codec.annotations[sole]):
         return {sole: input}

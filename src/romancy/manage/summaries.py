@@ -7,8 +7,8 @@ from datetime import datetime
 
 from romancy.clock import to_datetime
 from romancy.codec import is_encoded
-from romancy.manage.records import Deed, InstanceDetail, InstanceSummary
-from romancy.model.instance import AttemptEntry, Error, JournalLine, Row, Stored
+from romancy.manage.records import ActionKind, InstanceDetail, InstanceSummary
+from romancy.model.instance import AttemptEntry, Error, InstanceRow, JournalLine, StoredInstance
 from romancy.model.status import Status
 from romancy.model.transition import Wait, WaitKind
 from romancy.serde.failure import describe_failure
@@ -27,7 +27,7 @@ _STEADY = {
 }
 
 
-def summary_of(row: Row, waits: Sequence[Wait], error: bytes | None = None) -> InstanceSummary:
+def summary_of(row: InstanceRow, waits: Sequence[Wait], error: bytes | None = None) -> InstanceSummary:
     """A line of a list."""
     said = None if error is None else error_line(error)
     return InstanceSummary(
@@ -43,12 +43,14 @@ def summary_of(row: Row, waits: Sequence[Wait], error: bytes | None = None) -> I
         ended_at=_time(row.ended_at),
         retrying_since=_time(row.retrying_since),
         waiting_for=tuple(waiting_of(wait) for wait in waits),
-        doing=doing(row, waits, said),
+        doing=describe_state(row, waits, said),
         error=said,
     )
 
 
-def detail_of(stored: Stored, attempts: list[AttemptEntry], journal: list[JournalLine], generations: int) -> InstanceDetail:
+def detail_of(
+    stored: StoredInstance, attempts: list[AttemptEntry], journal: list[JournalLine], generations: int
+) -> InstanceDetail:
     """Everything about one instance but its history."""
     row = stored.row
     return InstanceDetail(
@@ -62,27 +64,27 @@ def detail_of(stored: Stored, attempts: list[AttemptEntry], journal: list[Journa
         deadline_at=_time(row.deadline_at),
         attempts=attempts,
         journal=journal,
-        deeds=deeds_of(row),
+        actions=allowed_actions(row),
     )
 
 
-def deeds_of(row: Row) -> list[Deed]:
+def allowed_actions(row: InstanceRow) -> list[ActionKind]:
     """What can be done to an instance as it stands."""
     status = row.status
     if status is Status.FAILED:
-        return [Deed.RETRY]
+        return [ActionKind.RETRY]
     if status.ended:
         return []
     if status is Status.COMPENSATING:
-        return [Deed.PAUSE, Deed.TERMINATE]
+        return [ActionKind.PAUSE, ActionKind.TERMINATE]
     if status is Status.PAUSED:
-        return [Deed.RESUME, Deed.CANCEL, Deed.TERMINATE]
+        return [ActionKind.RESUME, ActionKind.CANCEL, ActionKind.TERMINATE]
     if status is Status.BLOCKED:
-        return [Deed.RESUME, Deed.CANCEL, Deed.TERMINATE]
-    return [Deed.CANCEL, Deed.PAUSE, Deed.TERMINATE]
+        return [ActionKind.RESUME, ActionKind.CANCEL, ActionKind.TERMINATE]
+    return [ActionKind.CANCEL, ActionKind.PAUSE, ActionKind.TERMINATE]
 
 
-def doing(row: Row, waits: Sequence[Wait], error: str | None) -> str:
+def describe_state(row: InstanceRow, waits: Sequence[Wait], error: str | None) -> str:
     """What it does now, in a line."""
     if row.status in _STEADY:
         return _STEADY[row.status]
@@ -124,7 +126,7 @@ def error_line(raw: bytes) -> str:
     return text if len(text) <= _LINE else text[: _LINE - 1] + "…"
 
 
-def _blocked(row: Row, journal: Sequence[JournalLine]) -> Error | None:
+def _blocked(row: InstanceRow, journal: Sequence[JournalLine]) -> Error | None:
     if row.status is not Status.BLOCKED:
         return None
     reasons = [line.detail for line in journal if line.kind == "blocked"]

@@ -33,14 +33,14 @@ class Kind(StrEnum):
 
 WAITS = frozenset({Kind.EVENT, Kind.MESSAGE})
 """What is asked of the store until it has an answer."""
-ASKS = WAITS | {Kind.SEND_TO, Kind.SUBSCRIBE, Kind.LEAVE_GROUP, Kind.MEMBERS}
+STORE_CALLS = WAITS | {Kind.SEND_TO, Kind.SUBSCRIBE, Kind.LEAVE_GROUP, Kind.MEMBERS}
 """What the store decides and records in one commit."""
 EFFECTS = frozenset(
     {Kind.REGISTRATION, Kind.SEND_EVENT, Kind.PUBLISH, Kind.SEND_TO_GROUP, Kind.UNSUBSCRIBE, Kind.JOIN_GROUP}
 )
 """What is done by being committed."""
 
-LIMIT = "timeout"
+TIMEOUT_TIMER = "timeout"
 """The name of a timer that goes off in order to stop something (`asyncio.timeout`)."""
 
 
@@ -57,11 +57,11 @@ class Role(IntEnum):
 
     FED = 0
     """It is a resolution: fed to the run in order of `seq`."""
-    BESIDE = 1
+    OUT_OF_BAND = 1
     """It tells what happened beside the run (an effect, a compensation, an attempt that ended after its withdrawal)."""
-    KEPT = 2
+    RETAINED = 2
     """Before a retry of the whole instance: its result answers the operation of the same id when it is asked again."""
-    UNDONE = 3
+    DISCARDED = 3
     """Before a retry of the whole instance: shown to people, ignored by replay."""
 
 
@@ -91,7 +91,7 @@ class Entry(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Attempt:
+class AttemptRow:
     """One attempt of an activity that failed (and will be followed by another), or is open for a notable time."""
 
     op: str
@@ -107,4 +107,4 @@ class Attempt:
     next_at: int | None = None
     error: bytes | None = None
     details: bytes | None = None
-    beat_at: int | None = None
+    heartbeat_at: int | None = None

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from romancy.model.history import Attempt, Entry
+from romancy.model.history import AttemptRow, Entry
 from romancy.model.status import Status
 from romancy.model.transition import Wait
 
@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class InstanceRow:
     """The hot row of an instance, as the engine needs it."""
 
     instance_id: str
@@ -27,7 +27,7 @@ class Row:
     epoch: int
     owner: str | None
     wake_at: int | None
-    signal: int
+    inbox_version: int
     length: int
     """The highest `seq` of the current generation's history; 0 in what people read."""
     deadline_at: int | None
@@ -42,7 +42,7 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
-class Mail:
+class InboxItem:
     """Something that arrived for an instance from outside."""
 
     id: int
@@ -55,23 +55,23 @@ class Mail:
 class Inbox(NamedTuple):
     """What has arrived for an instance."""
 
-    signal: int
+    inbox_version: int
     """The counter it belongs to."""
-    mails: tuple[Mail, ...]
-    called: tuple[str, ...]
+    items: tuple[InboxItem, ...]
+    matched_waits: tuple[str, ...]
     """The waits for which something has come."""
 
 
 @dataclass(frozen=True, slots=True)
-class Loaded:
+class LoadedInstance:
     """Everything a cold replay needs."""
 
-    row: Row
+    row: InstanceRow
     input: bytes
     history: tuple[Entry, ...]
-    attempts: tuple[Attempt, ...]
+    attempts: tuple[AttemptRow, ...]
     waits: tuple[str, ...]
-    inbox: tuple[Mail, ...]
+    inbox: tuple[InboxItem, ...]
     begun_at: int
     """When the generation began."""
     losses: int = 0
@@ -79,17 +79,17 @@ class Loaded:
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
+class StoredInstance:
     """An instance with its payloads, as `get` and `list` read it."""
 
-    row: Row
+    row: InstanceRow
     input: bytes
     output: bytes | None
     error: bytes | None
     waits: tuple[Wait, ...]
 
 
-class Standing(NamedTuple):
+class InstanceProgress(NamedTuple):
     """Where an instance stands: enough to see that it has moved."""
 
     generation: int
@@ -100,7 +100,7 @@ class Standing(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Query:
+class InstanceFilter:
     """What to list: newest first, by key."""
 
     status: tuple[Status, ...] = ()
@@ -120,13 +120,13 @@ class WorkerRow:
     id: str
     label: str
     service: str
-    host: str
+    hostname: str
     pid: int
     python: str
     kinds: str
     """The workflows and versions it knows, as JSON."""
     started_at: int
-    beat_at: int
+    heartbeat_at: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,16 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
-from romancy.model.instance import Row
+from romancy.model.instance import InstanceRow
 from romancy.model.status import Status
 from romancy.model.transition import Wait
 
-Key: TypeAlias = tuple[int, str]
+InstanceKey: TypeAlias = tuple[int, str]
 """A place in a list of instances: when one was created, and its id."""
 
 
 @dataclass(frozen=True, slots=True)
-class Survey:
+class InstanceQuery:
     """Which instances to look at, newest first. What the store does not decide, whoever asks does."""
 
     statuses: frozenset[Status] | None = None
@@ -28,25 +28,25 @@ class Survey:
     instance: str | None = None
     """A part of the id."""
     created_after: int = 0
-    before: Key | None = None
+    before: InstanceKey | None = None
     """Continue below this."""
     window: int = 2000
     """How many are looked at where most may not fit."""
     limit: int = 50
 
 
-class Line(NamedTuple):
+class InstanceListRow(NamedTuple):
     """An instance without its payloads."""
 
-    row: Row
+    row: InstanceRow
     waits: tuple[Wait, ...] = ()
 
 
-class Surveyed(NamedTuple):
+class InstanceScan(NamedTuple):
     """What was found, and where to go on; None: there is nothing more."""
 
-    lines: list[Line]
-    end: Key | None
+    rows: list[InstanceListRow]
+    end: InstanceKey | None
 
 
 class Content(NamedTuple):
@@ -56,7 +56,7 @@ class Content(NamedTuple):
     error: bytes | None
 
 
-class Census(NamedTuple):
+class InstanceCounts(NamedTuple):
     """How many there are of what is counted, each up to a bound."""
 
     statuses: dict[Status, int]
@@ -66,7 +66,7 @@ class Census(NamedTuple):
     dead_letters: int
 
 
-class Tally(NamedTuple):
+class WorkflowCounts(NamedTuple):
     """How many instances of each workflow are in flight, of those that were looked at."""
 
     workflows: dict[str, int]
@@ -94,35 +94,35 @@ class SubscriberState(NamedTuple):
     waits: bool
 
 
-class SeenEvent(NamedTuple):
+class RecentEvent(NamedTuple):
     """An event of a type that an instance waits for."""
 
     accepted_at: int
     target: str | None
     body: bytes | None
     """None: it is too large to be looked through."""
-    taken: bool
+    consumed: bool
     """The instance has consumed it."""
-    before: bool
+    predates_instance: bool
     """It came before the instance was there."""
 
 
-class Deeded(NamedTuple):
+class AuditRow(NamedTuple):
     """Who did what."""
 
     number: int
     at: int
     actor: str
-    deed: str
+    action: str
     instance_id: str | None
     detail: str
 
 
-class BatchRow(NamedTuple):
-    """A deed for all instances that fit a filter."""
+class BulkActionRow(NamedTuple):
+    """A effect for all instances that fit a filter."""
 
     id: str
-    deed: str
+    action: str
     filter: str
     reason: str | None
     actor: str
@@ -132,10 +132,10 @@ class BatchRow(NamedTuple):
     ended_at: int | None = None
     done: int = 0
     failed: int = 0
-    looked_at: int = 0
+    scanned: int = 0
     failures: str = "[]"
     """The first of them, as JSON."""
-    place: str | None = None
+    cursor: str | None = None
     """Where the search goes on."""
 
 
@@ -177,7 +177,7 @@ def bound_of(bucket: int) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Jam:
+class ConcurrencyStall:
     """Every slot is held, and no attempt has begun for long: perhaps they wait for what cannot begin."""
 
     holders: tuple[tuple[str, int], ...]

@@ -52,7 +52,7 @@ class Delayed:
 
 
 @dataclass(frozen=True, slots=True)
-class Buried:
+class DeadLettered:
     """It is given up."""
 
     seq: int
@@ -67,7 +67,7 @@ class Returned:
     seq: int
 
 
-Settled: TypeAlias = Delivered | Delayed | Buried | Returned
+DeliveryOutcome: TypeAlias = Delivered | Delayed | DeadLettered | Returned
 """What became of a claimed row."""
 
 

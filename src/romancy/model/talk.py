@@ -1,6 +1,6 @@
 """What instances say to each other and to the world: events, messages, groups.
 
-A `Deed` is done by being committed. An `Ask` is answered by the commit: the store decides, and writes the answer into the
+A `Effect` is done by being committed. An `Ask` is answered by the commit: the store decides, and writes the answer into the
 history in the same transaction. So nothing is consumed without being recorded, and nothing recorded is done twice.
 """
 
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 from romancy.model.history import Entry, Outcome
 
 if TYPE_CHECKING:
-    from romancy.model.transition import Create
+    from romancy.model.transition import CreateInstance
 
 T = TypeVar("T")
 
@@ -76,7 +76,7 @@ class SendEvent:
     """Accept an event for this database's workflows, and put it into the outbox for brokers."""
 
     event: Event
-    starts: tuple[Create, ...] = ()
+    starts: tuple[CreateInstance, ...] = ()
     """The instances it starts, unless it is a duplicate: the worker fills them in."""
     fresh_id: str = ""
     """The id of the instance to start if it is handled by a workflow that only others know; empty: start none."""
@@ -139,14 +139,14 @@ class LeaveGroup:
 
 
 @dataclass(frozen=True, slots=True)
-class Members:
+class ListMembers:
     """Who is in a group: answered with a JSON array of instance ids."""
 
     group: str
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class WaitSelector:
     """What a wait is for: an event of a type (`key`), or a message of a channel."""
 
     key: str
@@ -155,19 +155,19 @@ class Wanted:
     """Dotted paths and their values, as a JSON object."""
 
 
-Said: TypeAlias = SendEvent | Publish | SendTo | SendToGroup
+Sendable: TypeAlias = SendEvent | Publish | SendTo | SendToGroup
 """What can be said from outside."""
-Deed: TypeAlias = SendEvent | Publish | SendToGroup | SendTo | Unsubscribe | JoinGroup
-Question: TypeAlias = Wanted | SendTo | Subscribe | LeaveGroup | Members
+Effect: TypeAlias = SendEvent | Publish | SendToGroup | SendTo | Unsubscribe | JoinGroup
+StoreCommand: TypeAlias = WaitSelector | SendTo | Subscribe | LeaveGroup | ListMembers
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
+class StoreCall:
     """Something the store decides and records."""
 
     entry: Entry
     """What to record once it is decided; `seq`, `outcome` and `value` are the store's."""
-    question: Question
+    command: StoreCommand
     due: int | None = None
     """For a wait: when it is given up."""
     before: int | None = None
@@ -176,7 +176,7 @@ class Ask:
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
+class StoreReply:
     """What was decided, as it stands in the history."""
 
     op: str

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple, TypeAlias
 
-from romancy.model.history import Attempt, Entry
+from romancy.model.history import AttemptRow, Entry
 from romancy.model.status import Status
-from romancy.model.talk import AcceptedEvent, Ask, Deed, Event, Publish, Reply, SendEvent, SendTo, SendToGroup
+from romancy.model.talk import AcceptedEvent, Effect, Event, Publish, SendEvent, SendTo, SendToGroup, StoreCall, StoreReply
 
 
 class WaitKind(StrEnum):
@@ -48,8 +48,8 @@ class Ending:
 
 
 @dataclass(frozen=True, slots=True)
-class Note:
-    """A line of the journal: a change of ownership, a cold replay, an operator's deed."""
+class JournalNote:
+    """A line of the journal: a change of ownership, a cold replay, an operator's effect."""
 
     kind: str
     detail: str = ""
@@ -73,30 +73,30 @@ class Transition(NamedTuple):
     new_epoch: int
     status: Status
     now: int
-    hold: bool
+    keep_owned: bool
     """Keep the ownership; otherwise the instance is released unless something arrived that the run has not seen."""
-    seen: int
+    inbox_seen: int
     """The instance's signal counter as the run knows it."""
     wake_at: int | None = None
     retrying_since: int | None = None
     length: int | None = None
     """How long the history must be before this: a transition that was committed already is refused, not written twice."""
-    bound: bool = False
+    has_messaging_state: bool = False
     """At its end there may be subscriptions, memberships or consumed events to clear."""
     history: tuple[Entry, ...] = ()
     ending: Ending | None = None
     # What most transitions do not have stands behind what they do: one comparison tells (`NO_EXTRAS`).
-    attempts: tuple[Attempt, ...] = ()
+    attempts: tuple[AttemptRow, ...] = ()
     closed: tuple[str, ...] = ()
     """Operations whose open attempts are over."""
     waits: tuple[Wait, ...] = ()
     withdrawn: tuple[str, ...] = ()
-    consumed: tuple[int, ...] = ()
+    consumed_items: tuple[int, ...] = ()
     """Inbox rows that this transition used."""
-    notes: tuple[Note, ...] = ()
-    deeds: tuple[Deed, ...] = ()
+    notes: tuple[JournalNote, ...] = ()
+    effects: tuple[Effect, ...] = ()
     """What the run and its activities have said, in order; done before anything is asked."""
-    asks: tuple[Ask, ...] = ()
+    store_calls: tuple[StoreCall, ...] = ()
     """What the store is to decide and to record, in order."""
     blocked_by: str | None = None
     """The fingerprints of the code that does not fit, separated by commas."""
@@ -107,7 +107,7 @@ FIRST_EXTRA = Transition._fields.index("attempts")
 NO_EXTRAS = tuple(Transition._field_defaults[name] for name in Transition._fields[FIRST_EXTRA:])
 
 
-class Create(NamedTuple):
+class CreateInstance(NamedTuple):
     """A new instance; owned by `owner` from the start when it can run here."""
 
     instance_id: str
@@ -127,12 +127,12 @@ class Create(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Accept:
+class AcceptEvents:
     """Events from outside: all of them or none. Each may start instances of workflows that handle it."""
 
     events: tuple[Event, ...]
     now: int
-    starts: tuple[tuple[Create, ...], ...] = ()
+    starts: tuple[tuple[CreateInstance, ...], ...] = ()
     """For each event the instances it starts, unless it is a duplicate."""
     fresh_ids: tuple[str, ...] = ()
     """For each event an id for the instance of a workflow that handles it and that only others know."""
@@ -143,19 +143,19 @@ class Accept:
 
 
 @dataclass(frozen=True, slots=True)
-class Post:
+class PostMessage:
     """A message from outside."""
 
-    deed: Publish | SendTo | SendToGroup
+    effect: Publish | SendTo | SendToGroup
     now: int
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class ControlRequest:
     """What somebody outside asks of an instance: cancel, pause, resume, terminate or retry."""
 
     instance_id: str
-    kind: RequestKind
+    kind: ControlKind
     now: int
     reason: str | None = None
     by: str = ""
@@ -163,7 +163,7 @@ class Request:
     """Its line in the audit is written in the same commit."""
 
 
-class RequestKind(StrEnum):
+class ControlKind(StrEnum):
     """What can be asked of an instance from outside."""
 
     CANCEL = "cancel"
@@ -174,17 +174,17 @@ class RequestKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Beat:
+class AttemptUpdate:
     """Details an activity's heartbeat left, so that the next attempt can go on from there."""
 
     instance_id: str
     generation: int
     epoch: int
-    attempt: Attempt
+    attempt: AttemptRow
 
 
 @dataclass(frozen=True, slots=True)
-class Deposit:
+class TransactionalResult:
     """What an activity leaves with its own transaction: its result, and what it has said.
 
     The result lies in the instance's inbox until the run's next transition puts it in its place in the history.
@@ -197,16 +197,16 @@ class Deposit:
     op: str
     body: bytes
     now: int
-    deeds: tuple[Deed, ...] = ()
+    effects: tuple[Effect, ...] = ()
 
 
-RESULT = "result"
+RESULT_ITEM = "result"
 """The kind of the mail in which a deposit lies."""
 
 
-Own: TypeAlias = Transition | Create | Request | Beat
+InstanceWrite: TypeAlias = Transition | CreateInstance | ControlRequest | AttemptUpdate
 """What is written about one instance."""
-Write: TypeAlias = Own | Accept | Post
+Write: TypeAlias = InstanceWrite | AcceptEvents | PostMessage
 
 
 def size_of(write: Write) -> int:
@@ -220,29 +220,29 @@ def size_of(write: Write) -> int:
             size += len(ending.output or b"") + len(ending.error or b"")
         if write[FIRST_EXTRA:] != NO_EXTRAS:
             size += sum(_length(one.error, one.details) for one in write.attempts)
-            size += sum(map(_size_of_deed, write.deeds))
+            size += sum(map(_effect_size, write.effects))
             size += len(write.recur.input) if write.recur is not None else 0
         return size
-    if type(write) is Create:
+    if type(write) is CreateInstance:
         return len(write.input)
     match write:
-        case Accept():
+        case AcceptEvents():
             starts = sum(len(create.input) for creates in write.starts for create in creates)
             return starts + sum(_length(event.data) for event in write.events)
-        case Post():
-            return len(write.deed.message.data)
-        case Beat():
+        case PostMessage():
+            return len(write.effect.message.data)
+        case AttemptUpdate():
             return _length(write.attempt.error, write.attempt.details)
         case _:
             return 0
 
 
-def _size_of_deed(deed: Deed) -> int:
-    match deed:
+def _effect_size(effect: Effect) -> int:
+    match effect:
         case SendEvent():
-            return _length(deed.event.data) + sum(len(create.input) for create in deed.starts)
+            return _length(effect.event.data) + sum(len(create.input) for create in effect.starts)
         case Publish() | SendTo() | SendToGroup():
-            return len(deed.message.data)
+            return len(effect.message.data)
         case _:
             return 0
 
@@ -254,9 +254,9 @@ def _length(*payloads: bytes | None) -> int:
 class Applied(NamedTuple):
     """The write is durable. `signal` is the instance's counter now; `held` whether the writer owns it still."""
 
-    signal: int = 0
-    held: bool = False
-    replies: tuple[Reply, ...] = ()
+    inbox_version: int = 0
+    owned: bool = False
+    replies: tuple[StoreReply, ...] = ()
     """What the store decided of what was asked."""
     woken: tuple[str, ...] = ()
     """Instances for which something arrived by this write."""
@@ -276,10 +276,10 @@ class Accepted:
 
 
 @dataclass(frozen=True, slots=True)
-class Left:
+class ResultStored:
     """A deposit lies there, once its transaction is committed."""
 
-    mail: int
+    item_id: int
     woken: tuple[str, ...] = ()
     started: tuple[str, ...] = ()
 
@@ -304,4 +304,4 @@ class Existing:
     """What it was started with, if only that can tell whether it is the same: its digest is another, or none."""
 
 
-Answer: TypeAlias = Applied | Accepted | Refused | Existing
+WriteResult: TypeAlias = Applied | Accepted | Refused | Existing

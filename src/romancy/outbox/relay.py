@@ -15,11 +15,11 @@ from dataclasses import dataclass
 from romancy.broker import DEFAULT_CONCURRENCY, DEFAULT_RETRY, Broker
 from romancy.clock import MICROS, Clock
 from romancy.codec import is_encoded, not_decoded
-from romancy.core.retry import next_attempt_at, retryable
+from romancy.core.retry import is_retryable, next_attempt_at
 from romancy.crash import SimulatedCrash
 from romancy.errors import BrokerError, EventRejectedError, StoreError
-from romancy.figures import OfBroker, Tally
-from romancy.model.outbox import Buried, Delayed, Delivered, OutboxRow, Returned, Settled
+from romancy.figures import BrokerMetrics, Metrics
+from romancy.model.outbox import DeadLettered, Delayed, Delivered, DeliveryOutcome, OutboxRow, Returned
 from romancy.model.policy import RetryPolicy
 from romancy.model.talk import Event
 from romancy.serde.talk import event_of
@@ -29,11 +29,11 @@ _log = logging.getLogger("romancy.outbox")
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 30.0
 """Seconds between two attempts to start a broker."""
-_LONGEST_WISH = 3600.0
+_MAX_RETRY_AFTER = 3600.0
 """Seconds that a broker may ask to be left alone with an event."""
-_COUNTED = 10_000
+_COUNT_LIMIT = 10_000
 """Rows that are counted at most."""
-_AGED = 1000
+_AGE_LIMIT = 1000
 """Rows that are looked at for the oldest."""
 _COUNT_EVERY = 5 * MICROS
 _PRUNE_EVERY = 60 * MICROS
@@ -41,12 +41,12 @@ _PRUNE_LIMIT = 100
 _LONGEST_ERROR = 1000
 _CLAIM_AGAIN = 0.05
 """Seconds until a relay that found a due event and could not claim it looks again."""
-_FAREWELL = 5.0
+_CLOSE_TIMEOUT = 5.0
 """Seconds that a broker gets to close, and a last write to be made."""
-_WITHOUT_KEY = 60 * MICROS
+_UNDECODABLE_PAUSE = 60 * MICROS
 """When an event is tried again that cannot be decoded here."""
 
-Ring = Callable[[int, Callable[[], None]], object]
+Schedule = Callable[[int, Callable[[], None]], object]
 """Calls back at a time of the engine's clock."""
 
 
@@ -72,12 +72,12 @@ class Relay:
         *,
         claimant: str,
         clock: Clock,
-        ring: Ring,
-        tally: Tally,
+        schedule: Schedule,
+        metrics: Metrics,
     ) -> None:
         self.name = name
-        self._errors = tally.errors
-        self._figures = tally.brokers.setdefault(name, OfBroker())
+        self._errors = metrics.errors
+        self._metrics = metrics.brokers.setdefault(name, BrokerMetrics())
         self._broker = broker
         self._retry: RetryPolicy = getattr(broker, "retry", DEFAULT_RETRY)
         self._slots = asyncio.Semaphore(getattr(broker, "concurrency", DEFAULT_CONCURRENCY))
@@ -85,18 +85,18 @@ class Relay:
         self._options = options
         self._claimant = claimant
         self._clock = clock
-        self._ring = ring
-        self._rings_at: int | None = None
-        self._wanted = asyncio.Event()
+        self._schedule = schedule
+        self._timer_due: int | None = None
+        self._poll_requested = asyncio.Event()
         self._busy = False
         self._task: asyncio.Task[None] | None = None
-        self._flying: set[asyncio.Task[None]] = set()
-        self._ended: list[Settled] = []
+        self._deliveries: set[asyncio.Task[None]] = set()
+        self._outcomes: list[DeliveryOutcome] = []
         """What is to be written."""
         self._stopping = False
         self._cut_off = False
         self._started = False
-        self._in_trouble = False
+        self._is_failing = False
         self._counted_at = 0
         self._pruned_at = 0
 
@@ -104,53 +104,53 @@ class Relay:
 
     def start(self) -> None:
         """Begin to look."""
-        self._wanted.set()
+        self._poll_requested.set()
         self._task = asyncio.get_running_loop().create_task(self._run(), name=f"romancy-relay-{self.name}")
 
-    def look(self) -> None:
+    def poll_soon(self) -> None:
         """Something may be in the outbox: look at once."""
-        self._wanted.set()
+        self._poll_requested.set()
 
     @property
-    def idle(self) -> bool:
+    def is_idle(self) -> bool:
         """Nothing is on its way, being written or looked for."""
-        return not (self._busy or self._flying or self._ended or self._wanted.is_set())
+        return not (self._busy or self._deliveries or self._outcomes or self._poll_requested.is_set())
 
-    def hold(self) -> None:
+    def stop_claiming(self) -> None:
         """Take nothing more out."""
         self._stopping = True
-        self._wanted.set()
+        self._poll_requested.set()
 
     async def stop(self, seconds: float) -> None:
         """Let what is on its way arrive within a time, give back the rest, and close the broker."""
-        self.hold()
-        if self._flying:
-            await asyncio.wait(self._flying, timeout=max(seconds, 0))
-        await self._cut()
+        self.stop_claiming()
+        if self._deliveries:
+            await asyncio.wait(self._deliveries, timeout=max(seconds, 0))
+        await self._cancel_deliveries()
         task, self._task = self._task, None
         if task is not None:
-            await asyncio.wait({task}, timeout=_FAREWELL)  # it ends by itself: its last write is not to be cut off
-            await _cancelled({task})
-        await self._say_goodbye()
+            await asyncio.wait({task}, timeout=_CLOSE_TIMEOUT)  # it ends by itself: its last write is not to be cut off
+            await _cancel_all({task})
+        await self._write_last_outcomes()
         await self._close()
 
     async def abandon(self) -> None:
         """Stop as `kill -9` would: nothing more is written."""
         self._stopping = True
-        await self._cut()
+        await self._cancel_deliveries()
         task, self._task = self._task, None
         if task is not None:
-            await _cancelled({task})
+            await _cancel_all({task})
         await self._close()
 
-    async def _cut(self) -> None:
+    async def _cancel_deliveries(self) -> None:
         self._cut_off = True
-        await _cancelled(self._flying)
+        await _cancel_all(self._deliveries)
 
-    async def _say_goodbye(self) -> None:
+    async def _write_last_outcomes(self) -> None:
         try:
-            async with asyncio.timeout(_FAREWELL):
-                await self._settle()
+            async with asyncio.timeout(_CLOSE_TIMEOUT):
+                await self._write_outcomes()
         except (StoreError, TimeoutError) as error:  # the claims will end by themselves
             _log.warning("broker %s: what became of the last events could not be written: %s", self.name, error)
         except Exception:
@@ -158,10 +158,10 @@ class Relay:
 
     async def _close(self) -> None:
         try:
-            async with asyncio.timeout(_FAREWELL):
+            async with asyncio.timeout(_CLOSE_TIMEOUT):
                 await self._broker.close()
         except Exception as error:
-            _log.warning("broker %s could not be closed: %s", self.name, _words(error))
+            _log.warning("broker %s could not be closed: %s", self.name, _describe_error(error))
 
     # --- the rounds
 
@@ -169,18 +169,18 @@ class Relay:
         with contextlib.suppress(SimulatedCrash):
             await self._start_broker()
             while not self._stopping:
-                await self._await_something()
+                await self._wait_for_work()
                 self._busy = True
                 try:
-                    await self._round()
+                    await self._run_round()
                 except StoreError as error:
                     self._errors["outbox"] += 1
                     _log.warning("broker %s: the outbox could not be reached, will try again: %s", self.name, error)
-                    await self._rest(self._options.interval)
+                    await self._pause(self._options.interval)
                 except Exception:  # a relay that no longer looks seems healthy and delivers nothing
                     self._errors["outbox"] += 1
                     _log.exception("broker %s: the relay failed, will try again", self.name)
-                    await self._rest(self._options.interval)
+                    await self._pause(self._options.interval)
                 finally:
                     self._busy = False
 
@@ -191,93 +191,93 @@ class Relay:
                 await self._broker.start()
                 self._started = True
             except Exception as error:
-                _log.warning("broker %s could not be started, will try again: %s", self.name, _words(error))
-                await self._rest(pause)
+                _log.warning("broker %s could not be started, will try again: %s", self.name, _describe_error(error))
+                await self._pause(pause)
                 pause = min(2 * pause, _LONGEST_PAUSE)
 
-    async def _rest(self, seconds: float) -> None:
+    async def _pause(self, seconds: float) -> None:
         """Wait, but not for longer than until the end."""
         deadline = asyncio.get_running_loop().time() + seconds
         while not self._stopping and (left := deadline - asyncio.get_running_loop().time()) > 0:
             await asyncio.sleep(min(left, 0.1))
 
-    async def _await_something(self) -> None:
+    async def _wait_for_work(self) -> None:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._options.interval):
-                await self._wanted.wait()
-        self._wanted.clear()
+                await self._poll_requested.wait()
+        self._poll_requested.clear()
 
-    async def _round(self) -> None:
-        await self._settle()
+    async def _run_round(self) -> None:
+        await self._write_outcomes()
         if self._stopping:
             return
         room = self._room()
-        if room and await self._is_due():
+        if room and await self._has_due():
             rows = await self._claim(room)
             for row in rows:
-                self._send(row)
+                self._start_delivery(row)
             if not rows and not self._stopping:
                 # Another relay of this broker has claimed the event, or the claim of another broker's relay locks its row
                 # for a moment: InnoDB locks neighbouring rows too, and SKIP LOCKED leaves them out.
-                asyncio.get_running_loop().call_later(_CLAIM_AGAIN, self.look)
+                asyncio.get_running_loop().call_later(_CLAIM_AGAIN, self.poll_soon)
         await self._count()
-        if not self._flying:
+        if not self._deliveries:
             await self._prune()
 
     def _room(self) -> int:
         """How many rows to take. Not every single one that is free: claims are cheaper together."""
         size = self._options.batch_size
-        return size - len(self._flying) if len(self._flying) <= size // 2 else 0
+        return size - len(self._deliveries) if len(self._deliveries) <= size // 2 else 0
 
-    async def _is_due(self) -> bool:
-        due = await self._store.next_outbox(self.name)
+    async def _has_due(self) -> bool:
+        due = await self._store.next_outbox_due(self.name)
         if due is None:
             return False
         if due <= self._clock.now():
             return True
-        if self._rings_at is None or due < self._rings_at:
-            self._rings_at = due
-            self._ring(due, self._rang)
+        if self._timer_due is None or due < self._timer_due:
+            self._timer_due = due
+            self._schedule(due, self._on_timer)
         return False
 
-    def _rang(self) -> None:
-        self._rings_at = None
-        self.look()
+    def _on_timer(self) -> None:
+        self._timer_due = None
+        self.poll_soon()
 
     async def _claim(self, limit: int) -> list[OutboxRow]:
         now = self._clock.now()
         until = now + round(self._options.lease * MICROS)
         rows = await self._store.claim_outbox(self.name, self._claimant, now=now, until=until, limit=limit)
         if len(rows) == limit:
-            self.look()  # there may be more
+            self.poll_soon()  # there may be more
         if self._stopping:  # meanwhile
-            self._ended += [Returned(row.seq) for row in rows]
+            self._outcomes += [Returned(row.seq) for row in rows]
             return []
         return rows
 
-    async def _settle(self) -> None:
-        ended, self._ended = self._ended, []
+    async def _write_outcomes(self) -> None:
+        ended, self._outcomes = self._outcomes, []
         if not ended:
             return
         try:
-            await self._store.settle_outbox(self._claimant, ended)
+            await self._store.record_outbox(self._claimant, ended)
         except BaseException:
-            self._ended = ended + self._ended
-            self._wanted.set()
+            self._outcomes = ended + self._outcomes
+            self._poll_requested.set()
             raise
 
     async def _count(self) -> None:
-        now, figures = self._clock.now(), self._figures
+        now, metrics = self._clock.now(), self._metrics
         if not 0 <= now - self._counted_at < _COUNT_EVERY:  # below nothing, the time was put back
             self._counted_at = now
-            figures.waiting, figures.dead = await self._store.count_outbox(self.name, most=_COUNTED)
-            figures.oldest_at = await self._store.oldest_outbox(self.name, most=_AGED) if figures.waiting else None
+            metrics.waiting, metrics.dead = await self._store.count_outbox(self.name, most=_COUNT_LIMIT)
+            metrics.oldest_at = await self._store.oldest_outbox(self.name, most=_AGE_LIMIT) if metrics.waiting else None
 
     async def _prune(self) -> None:
         now = self._clock.now()
         if self._options.retention is not None and not 0 <= now - self._pruned_at < _PRUNE_EVERY:
             self._pruned_at = now
-            if (certain := await self._store.certain_time()) is None:
+            if (certain := await self._store.verified_time()) is None:
                 return
             before = certain - round(self._options.retention * MICROS)
             while await self._store.prune_outbox(self.name, dead_before=before, limit=_PRUNE_LIMIT) == _PRUNE_LIMIT:
@@ -285,32 +285,32 @@ class Relay:
 
     # --- one event
 
-    def _send(self, row: OutboxRow) -> None:
+    def _start_delivery(self, row: OutboxRow) -> None:
         task = asyncio.get_running_loop().create_task(self._deliver(row), name=f"romancy-relay-{self.name}-{row.seq}")
-        self._flying.add(task)
-        task.add_done_callback(self._landed)
+        self._deliveries.add(task)
+        task.add_done_callback(self._on_delivery_done)
 
-    def _landed(self, task: asyncio.Task[None]) -> None:
-        self._flying.discard(task)
-        self._wanted.set()
+    def _on_delivery_done(self, task: asyncio.Task[None]) -> None:
+        self._deliveries.discard(task)
+        self._poll_requested.set()
 
     async def _deliver(self, row: OutboxRow) -> None:
         try:
             async with self._slots:
-                settled = await self._try(row)
+                settled = await self._attempt_delivery(row)
         except asyncio.CancelledError:
-            self._ended.append(Returned(row.seq))
+            self._outcomes.append(Returned(row.seq))
             raise
         if settled is not None:
-            self._ended.append(settled)
+            self._outcomes.append(settled)
 
-    async def _try(self, row: OutboxRow) -> Settled | None:
+    async def _attempt_delivery(self, row: OutboxRow) -> DeliveryOutcome | None:
         assert row.next_at is not None
         left = (row.next_at - self._clock.now()) / MICROS
         if left <= 0:
             return None  # it has waited here for too long: it is anybody's
         if is_encoded(row.body):
-            return self._not_decoded(row)
+            return self._on_undecodable(row)
         try:
             event = event_of(row.body)
             async with asyncio.timeout(left):
@@ -321,46 +321,46 @@ class Relay:
             # Not only `Exception`: a driver may let a cancellation of its own escape. Ours comes when this relay is cut off.
             if self._cut_off:
                 raise asyncio.CancelledError from error
-            return self._failure(row, error)
-        self._figures.micros.add(self._clock.now() - row.created_at)
-        self._succeeded(event)
+            return self._on_failed(row, error)
+        self._metrics.micros.add(self._clock.now() - row.created_at)
+        self._on_delivered(event)
         return Delivered(row.seq)
 
-    def _not_decoded(self, row: OutboxRow) -> Settled:
+    def _on_undecodable(self, row: OutboxRow) -> DeliveryOutcome:
         """It is not given up for that: somebody with the key may be there, or come."""
-        words = not_decoded(f"event {row.seq} of the outbox", row.body)
-        if not self._in_trouble:
-            self._in_trouble = True
-            _log.error("broker %s: %s", self.name, words)
-        return Delayed(row.seq, self._clock.now() + _WITHOUT_KEY, words[:_LONGEST_ERROR])
+        text = not_decoded(f"event {row.seq} of the outbox", row.body)
+        if not self._is_failing:
+            self._is_failing = True
+            _log.error("broker %s: %s", self.name, text)
+        return Delayed(row.seq, self._clock.now() + _UNDECODABLE_PAUSE, text[:_LONGEST_ERROR])
 
-    def _succeeded(self, event: Event) -> None:
-        self._figures.delivered += 1
-        if self._in_trouble:
-            self._in_trouble = False
+    def _on_delivered(self, event: Event) -> None:
+        self._metrics.delivered += 1
+        if self._is_failing:
+            self._is_failing = False
             _log.info("broker %s takes events again: %r", self.name, event.id)
 
-    def _failure(self, row: OutboxRow, error: BaseException) -> Settled:
-        self._figures.failed += 1
-        words = _words(error)
-        next_at = self._next_at(row, error)
+    def _on_failed(self, row: OutboxRow, error: BaseException) -> DeliveryOutcome:
+        self._metrics.failed += 1
+        text = _describe_error(error)
+        next_at = self._next_attempt_at(row, error)
         if next_at is None:
-            _log.error("broker %s: event %d of the outbox was given up: %s", self.name, row.seq, words)
-            return Buried(row.seq, self._clock.now(), words)
-        if not self._in_trouble:  # once, not for each event that waits
-            self._in_trouble = True
-            _log.warning("broker %s did not take event %d of the outbox, will try again: %s", self.name, row.seq, words)
-        return Delayed(row.seq, next_at, words)
+            _log.error("broker %s: event %d of the outbox was given up: %s", self.name, row.seq, text)
+            return DeadLettered(row.seq, self._clock.now(), text)
+        if not self._is_failing:  # once, not for each event that waits
+            self._is_failing = True
+            _log.warning("broker %s did not take event %d of the outbox, will try again: %s", self.name, row.seq, text)
+        return Delayed(row.seq, next_at, text)
 
-    def _next_at(self, row: OutboxRow, error: BaseException) -> int | None:
-        if not retryable(self._retry, _as_exception(error), terminal=isinstance(error, EventRejectedError)):
+    def _next_attempt_at(self, row: OutboxRow, error: BaseException) -> int | None:
+        if not is_retryable(self._retry, _as_exception(error), terminal=isinstance(error, EventRejectedError)):
             return None
         now = self._clock.now()
         at = next_attempt_at(self._retry, attempt=row.attempts, first_at=row.since, now=now, key=f"{self.name}:{row.seq}")
-        wish = error.retry_after if isinstance(error, BrokerError) else None
-        if at is None or wish is None:
+        retry_after = error.retry_after if isinstance(error, BrokerError) else None
+        if at is None or retry_after is None:
             return at
-        return max(at, now + round(min(max(wish, 0.0), _LONGEST_WISH) * MICROS))
+        return max(at, now + round(min(max(retry_after, 0.0), _MAX_RETRY_AFTER) * MICROS))
 
 
 def _as_exception(error: BaseException) -> BaseException:
@@ -368,7 +368,7 @@ def _as_exception(error: BaseException) -> BaseException:
     return error if isinstance(error, Exception) else BrokerError(repr(error))
 
 
-def _words(error: BaseException) -> str:
+def _describe_error(error: BaseException) -> str:
     """An error as it is stored and logged: on one line, without what a database cannot hold, and not endless."""
     text = str(error) if isinstance(error, BrokerError) else f"{type(error).__name__}: {error}"
     line = " ".join(text.encode("utf-8", "replace").decode().splitlines())
@@ -376,9 +376,9 @@ def _words(error: BaseException) -> str:
     return shown[:_LONGEST_ERROR]
 
 
-async def _cancelled(tasks: Sequence[asyncio.Task[None]] | set[asyncio.Task[None]]) -> None:
+async def _cancel_all(tasks: Sequence[asyncio.Task[None]] | set[asyncio.Task[None]]) -> None:
     tasks = set(tasks)
     for task in tasks:
         task.cancel()
     if tasks:
-        await asyncio.wait(tasks, timeout=_FAREWELL)
+        await asyncio.wait(tasks, timeout=_CLOSE_TIMEOUT)

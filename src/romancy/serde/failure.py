@@ -24,7 +24,7 @@ from pydantic_core import from_json, to_json
 from romancy.codec import encoding_of, is_encoded
 from romancy.errors import ActivityError, PayloadError, TerminalError
 from romancy.serde.classes import class_path, find_class
-from romancy.serde.rebuild import fields_of, make, set_field
+from romancy.serde.rebuild import fields_of, rebuild_exception, set_field
 from romancy.serde.tagged import Unkept, decode_data, encode_data, from_tagged, to_tagged
 
 __all__ = [
@@ -64,7 +64,7 @@ def encode_failure(exc: BaseException) -> bytes:
         raw = to_json(_Recorder().record(exc, 0), inf_nan_mode="constants")
         from_json(raw)  # the reader has limits that the writer has not: nesting, digits
     except Exception as error:
-        return to_json(_least(exc, error))
+        return to_json(_minimal_record(exc, error))
     return raw
 
 
@@ -152,7 +152,7 @@ class _Recorder:
             record["context"] = self.record(context, depth + 1)
 
 
-def _least(exc: BaseException, error: Exception) -> _Record:
+def _minimal_record(exc: BaseException, error: Exception) -> _Record:
     """The record of an exception that cannot be looked into."""
     reason = f"everything but the type ({type(error).__name__})"
     state: _Record = {"args": None, "attrs": {}, "fields": {}, "lost": [reason], "rebuild": False}
@@ -177,30 +177,30 @@ def _record_state(exc: BaseException, record: _Record) -> list[str]:
     return lost
 
 
-def _stored_argument(place: int, value: Any, lost: list[str]) -> Any:
+def _stored_argument(index: int, value: Any, lost: list[str]) -> Any:
     """The argument, or else its words: what an exception is must not depend on what it was given to hold."""
     try:
         return _stored(value)
     except Exception as error:
-        lost.append(_storable(f"args[{place}], but as text ({error})"))
+        lost.append(_storable(f"args[{index}], but as text ({error})"))
         return to_tagged(Unkept(_words(str, value), _words(repr, value)))
 
 
-def _words(say: Callable[[object], str], value: Any) -> str:
+def _words(render: Callable[[object], str], value: Any) -> str:
     try:
-        return _storable(say(value))
+        return _storable(render(value))
     except Exception:
         return f"<{class_path(type(value)).replace(':', '.')}>"
 
 
 def _storable_items(values: dict[str, Any], lost: list[str]) -> dict[str, Any]:
-    kept: dict[str, Any] = {}
+    stored: dict[str, Any] = {}
     for name, value in values.items():
         try:
-            kept[_checked_name(name)] = _stored(value)
+            stored[_checked_name(name)] = _stored(value)
         except Exception as error:
             lost.append(_storable(f"{name} ({error})"))
-    return kept
+    return stored
 
 
 def _stored(value: Any) -> Any:
@@ -249,8 +249,8 @@ def _storable(text: str) -> str:
 
 def _fingerprint(exc: BaseException) -> str:
     """Type and place, the place without lines and directories: the same after a deploy and on another machine."""
-    places = [frame.f_globals.get("__name__", "") + "." + frame.f_code.co_qualname for frame in _frames(exc)]
-    text = f"{class_path(type(exc))}|{places[-1] if places else ''}"
+    locations = [frame.f_globals.get("__name__", "") + "." + frame.f_code.co_qualname for frame in _frames(exc)]
+    text = f"{class_path(type(exc))}|{locations[-1] if locations else ''}"
     return hashlib.blake2b(_storable(text).encode(), digest_size=8).hexdigest()
 
 
@@ -275,7 +275,7 @@ def _is_users(frame: types.FrameType) -> bool:
 
 
 def _rebuild(record: _Record, near: str | None) -> BaseException:
-    exc = _same(record, near) or _stand_in(record, near)
+    exc = _rebuild_same(record, near) or _stand_in(record, near)
     notes = list(record.get("notes", ()))
     if lost := record.get("lost"):
         notes.append("not recorded: " + ", ".join(lost))
@@ -290,7 +290,7 @@ def _rebuild(record: _Record, near: str | None) -> BaseException:
     return exc
 
 
-def _same(record: _Record, near: str | None) -> BaseException | None:
+def _rebuild_same(record: _Record, near: str | None) -> BaseException | None:
     cls = find_class(record["type"], near) if record["rebuild"] else None
     if cls is None or not issubclass(cls, Exception) or issubclass(cls, _UNRAISABLE):
         return None  # nobody has recorded such a one as one that can be rebuilt
@@ -304,7 +304,7 @@ def _make(cls: type[BaseException], record: _Record, near: str | None) -> BaseEx
     args = tuple(from_tagged(record["args"], near))
     if BaseExceptionGroup in cls.__mro__:
         args = (args[0], [_rebuild(member, near) for member in record["group"]])
-    made = make(cls, args, from_tagged(record["attrs"], near), from_tagged(record["fields"], near))
+    made = rebuild_exception(cls, args, from_tagged(record["attrs"], near), from_tagged(record["fields"], near))
     return cast(BaseException, made)
 
 

@@ -19,7 +19,7 @@ from typing_extensions import TypedDict, is_typeddict
 from romancy.errors import ConfigurationError, PayloadError, RomancyError
 from romancy.serde.payload import CallCodec, complaint, type_name
 
-_KEPT_ADAPTERS = 512
+_MAX_ADAPTERS = 512
 
 
 def check_model(model: Any, what: str) -> None:
@@ -49,13 +49,13 @@ def read_as(model: Any, value: Any, *, plain: bool, what: str) -> Any:
 
 def _adapter_of(model: Any) -> TypeAdapter[Any]:
     try:
-        return _kept_adapter(model, repr(model))
+        return _cached_adapter(model, repr(model))
     except TypeError:  # it cannot be hashed, as Annotated with a list in it
         return TypeAdapter(model)
 
 
-@lru_cache(_KEPT_ADAPTERS)
-def _kept_adapter(model: Any, text: str) -> TypeAdapter[Any]:
+@lru_cache(_MAX_ADAPTERS)
+def _cached_adapter(model: Any, text: str) -> TypeAdapter[Any]:
     """By its text too: `int | str` equals `str | int`, but does not read the same."""
     return TypeAdapter(model)
 
@@ -63,7 +63,7 @@ def _kept_adapter(model: Any, text: str) -> TypeAdapter[Any]:
 # -- a call -----------------------------------------------------------------------------------------------------------
 
 
-def foreign_call(codec: CallCodec, data: bytes | None, *, binary: bool, what: str) -> bytes:
+def encode_external_call(codec: CallCodec, data: bytes | None, *, binary: bool, what: str) -> bytes:
     """The arguments that data from outside means, encoded as a call; PayloadError if it means none.
 
     The fields of an object are arguments by name. A sole parameter that takes objects takes the whole of it, and whatever is
@@ -75,15 +75,15 @@ def foreign_call(codec: CallCodec, data: bytes | None, *, binary: bool, what: st
     sole = codec.parameters[0] if len(codec.parameters) == 1 and not codec.takes_more else None
     if sole is not None and not _is_argument(value, sole, codec):
         return codec.encode_named({sole: read_as(codec.annotations[sole], value, plain=_is_json(data, binary), what=what)})
-    return codec.encode_named(_named(codec, value, what))
+    return codec.encode_named(_read_arguments(codec, value, what))
 
 
-def mapped_call(
+def encode_mapped_call(
     codec: CallCodec, data: bytes | None, mapping: Callable[[Any], dict[str, Any]], *, binary: bool, what: str
 ) -> bytes:
     """The arguments that a mapping of the program's own makes of data from outside, encoded as a call."""
     value = data if binary or data is None else _parsed(data, what)
-    return codec.encode_named(_named(codec, mapping(value), what))
+    return codec.encode_named(_read_arguments(codec, mapping(value), what))
 
 
 def _parsed(data: bytes, what: str) -> Any:
@@ -106,7 +106,7 @@ def _is_argument(value: Any, name: str, codec: CallCodec) -> bool:
     return not value or name in value
 
 
-def _named(codec: CallCodec, value: Any, what: str) -> dict[str, Any]:
+def _read_arguments(codec: CallCodec, value: Any, what: str) -> dict[str, Any]:
     names = ", ".join(codec.parameters)
     if value is None:
         value = {}
@@ -122,7 +122,7 @@ def _named(codec: CallCodec, value: Any, what: str) -> dict[str, Any]:
     return {name: read[name] for name in codec.parameters if name in read}
 
 
-@lru_cache(_KEPT_ADAPTERS)
+@lru_cache(_MAX_ADAPTERS)
 def _record_of(codec: CallCodec) -> Any:
     """The parameters as one typed dict: pydantic then says in which of them the fault is."""
     fields = {name: NotRequired[one] if name in codec.optional else one for name, one in codec.annotations.items()}

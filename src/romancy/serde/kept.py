@@ -36,18 +36,18 @@ class Loss:
         return f"{place}: {self.why}" if place else self.why
 
 
-def loss(given: Any, seen: Any, path: tuple[object, ...] = ()) -> Loss | None:
+def find_loss(given: Any, seen: Any, path: tuple[object, ...] = ()) -> Loss | None:
     """The first place where what is read back is not what was given; None if there is none.
 
     Where the annotation says less than the value (Any, Sequence, float for an int), what is read is what it says.
     """
     if _is_object(given) and _is_object(seen):
-        return _of_objects(given, seen, path)
+        return _object_loss(given, seen, path)
     if isinstance(given, Mapping) and isinstance(seen, Mapping):
-        return _of_mappings(given, seen, path)
+        return _mapping_loss(given, seen, path)
     if isinstance(given, list | tuple | deque) and isinstance(seen, list | tuple | deque):
         pairs = zip(given, seen, strict=False)  # another length is a validator's doing
-        return next((one for place, pair in enumerate(pairs) if (one := loss(*pair, (*path, place))) is not None), None)
+        return next((one for place, pair in enumerate(pairs) if (one := find_loss(*pair, (*path, place))) is not None), None)
     if type(given) is type(seen) and isinstance(given, _COMPARED) and given != seen and not _is_nan(given):
         return Loss(path, f"{_short(given)} would be read back as {_short(seen)}", ours=False)
     return None
@@ -57,34 +57,34 @@ def _is_object(value: Any) -> bool:
     return isinstance(value, BaseModel) or (dataclasses.is_dataclass(value) and not isinstance(value, type))
 
 
-def _of_objects(given: Any, seen: Any, path: tuple[object, ...]) -> Loss | None:
+def _object_loss(given: Any, seen: Any, path: tuple[object, ...]) -> Loss | None:
     if type(given) is not type(seen) and given != seen:  # a generic model equals its parametrised self
         mine, theirs = type(given).__name__, type(seen).__name__
         why = f"a {mine} would be read back as a {theirs}: annotate it as {mine}, or as a union with it"
         return Loss(path, why, ours=True)
     if isinstance(given, BaseModel):
-        return _of_mappings(_contents(given), _contents(seen), path)
+        return _mapping_loss(_contents(given), _contents(seen), path)
     for field in dataclasses.fields(given):
-        if (found := _of_fields(field, given, seen, (*path, field.name))) is not None:
+        if (found := _field_loss(field, given, seen, (*path, field.name))) is not None:
             return found
     return None
 
 
-def _of_fields(field: dataclasses.Field[Any], given: Any, seen: Any, path: tuple[object, ...]) -> Loss | None:
+def _field_loss(field: dataclasses.Field[Any], given: Any, seen: Any, path: tuple[object, ...]) -> Loss | None:
     mine, theirs = getattr(given, field.name, None), getattr(seen, field.name, None)
     if not field.init and not alike(mine, theirs, inside=True):
         return Loss(path, "it is set outside __init__, and what it holds now would be lost", ours=True)
-    return loss(mine, theirs, path)
+    return find_loss(mine, theirs, path)
 
 
 def _contents(model: Any) -> dict[str, Any]:
     return {**model.__dict__, **(model.__pydantic_extra__ or {})}
 
 
-def _of_mappings(given: Mapping[Any, Any], seen: Mapping[Any, Any], path: tuple[object, ...]) -> Loss | None:
+def _mapping_loss(given: Mapping[Any, Any], seen: Mapping[Any, Any], path: tuple[object, ...]) -> Loss | None:
     for key, value in given.items():
         if key in seen:
-            found = loss(value, seen[key], (*path, key))
+            found = find_loss(value, seen[key], (*path, key))
             if found is not None:
                 return found
         elif key is None:

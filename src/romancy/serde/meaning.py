@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from pydantic import BaseModel
 from pydantic_core import from_json, to_json
 
-from romancy.core.matching import same
+from romancy.core.matching import is_same_json
 from romancy.errors import PayloadError
 from romancy.serde.foreign import read_as
 from romancy.serde.payload import CallCodec, ValueCodec
@@ -32,7 +32,7 @@ class Difference(NamedTuple):
     given: str = ""
     why: str = ""
 
-    def told(self, *, hidden: bool) -> str:
+    def describe(self, *, hidden: bool) -> str:
         """In words for people; without values where payloads are encrypted."""
         if self.why:
             return self.why if not hidden else "what was recorded does not fit the types of today"
@@ -52,7 +52,7 @@ def difference_of_calls(codec: CallCodec, recorded: bytes, given: bytes) -> Diff
 
 def difference_of_data(recorded: bytes, given: bytes, values: Any) -> Difference | None:
     """Where two things that were said, or asked for, differ. `values` are what the code says now: their types read both."""
-    return _difference(*_as_types_say(from_json(recorded), from_json(given), values))
+    return _difference(*_normalize(from_json(recorded), from_json(given), values))
 
 
 def difference_of_inputs(recorded: bytes, given: bytes, filled: Callable[[Any], Any]) -> Difference | None:
@@ -72,14 +72,14 @@ def _difference(before: Any, now: Any, path: str = "") -> Difference | None:
     if isinstance(before, list) and isinstance(now, list) and len(before) == len(now):
         places = (_difference(*pair, f"{path}[{place}]") for place, pair in enumerate(zip(before, now, strict=True)))
         return next((one for one in places if one is not None), None)
-    if same(before, now) or (before != before and now != now):  # NaN
+    if is_same_json(before, now) or (before != before and now != now):  # NaN
         return None
     if isinstance(now, dict) and is_tagged(now) and not is_tagged(before):  # it was stored before such values had tags
         return _difference(before, now["v"], path)
     return Difference(path or "the value", _short(before), _short(now))
 
 
-def _as_types_say(before: Any, now: Any, value: Any) -> tuple[Any, Any]:
+def _normalize(before: Any, now: Any, value: Any) -> tuple[Any, Any]:
     """Both as today's types write them, wherever the value has one."""
     if isinstance(value, BaseModel) or (dataclasses.is_dataclass(value) and not isinstance(value, type)):
         try:
@@ -89,7 +89,7 @@ def _as_types_say(before: Any, now: Any, value: Any) -> tuple[Any, Any]:
     if isinstance(value, Mapping) and isinstance(before, dict) and isinstance(now, dict):
         items: Mapping[Any, Any] = value
         pairs = {str(key): one for key, one in items.items()}
-        shared = {key: _as_types_say(before[key], now[key], pairs[key]) for key in before if key in now and key in pairs}
+        shared = {key: _normalize(before[key], now[key], pairs[key]) for key in before if key in now and key in pairs}
         return (
             before | {key: pair[0] for key, pair in shared.items()},
             now | {key: pair[1] for key, pair in shared.items()},
@@ -99,7 +99,7 @@ def _as_types_say(before: Any, now: Any, value: Any) -> tuple[Any, Any]:
     if isinstance(value, list | tuple) and isinstance(before, list) and isinstance(now, list):
         members: Sequence[Any] = value
         if len(before) == len(now) == len(members):
-            both = [_as_types_say(*three) for three in zip(before, now, members, strict=True)]
+            both = [_normalize(*three) for three in zip(before, now, members, strict=True)]
             return [pair[0] for pair in both], [pair[1] for pair in both]
     return before, now
 

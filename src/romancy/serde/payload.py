@@ -22,7 +22,7 @@ from pydantic_core import PydanticSerializationError, from_json, to_json
 from typing_extensions import TypeVar
 
 from romancy.errors import ConfigurationError, PayloadError, RomancyError
-from romancy.serde.kept import loss
+from romancy.serde.kept import find_loss
 from romancy.serde.schema import Wire, record_wire, value_wire
 from romancy.serde.signature import Scope, Shape, annotations_of, result_annotation, shape_of
 from romancy.serde.unions import UNTAGGED
@@ -35,7 +35,7 @@ _MOST_FRESH = 1_000_000
 """What was read back when it was written is kept for whoever reads it next, if it is no larger than this."""
 
 # What pydantic puts before the words of a function that it called: ours say enough by themselves.
-_CALLED = re.compile(r"^Error calling function `\w+`: (ValueError: )?")
+_FUNCTION_ERROR = re.compile(r"^Error calling function `\w+`: (ValueError: )?")
 
 
 class ValueCodec(Generic[T]):
@@ -191,7 +191,7 @@ class CallCodec:
 
     def encode_named(self, values: dict[str, Any]) -> bytes:
         """The call with these values by parameter, in the order of declaration; what may be left out may be missing."""
-        args, kwargs = self.spread(values)
+        args, kwargs = self.split_arguments(values)
         try:
             return self.encode(args, kwargs)
         except TypeError as error:  # something for `**kwargs` is named as the context is
@@ -219,7 +219,7 @@ class CallCodec:
         fresh = self._fresh
         if fresh is not None and fresh[0] is raw:  # it was read a moment ago, and nobody has seen it
             self._fresh = None
-            return self.spread(fresh[1])
+            return self.split_arguments(fresh[1])
         try:
             values: dict[str, Any] = self._wire.read(raw)
         except ValidationError as error:
@@ -228,13 +228,13 @@ class CallCodec:
             raise
         except Exception as error:  # a validator of the user's may raise anything
             raise PayloadError(f"the arguments of {self._what} cannot be read: {complaint(error)}") from error
-        return self.spread(values)
+        return self.split_arguments(values)
 
     def roundtrip(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[bytes, tuple[Any, ...], dict[str, Any]]:
         """Encode, and give also the arguments as the function will see them."""
         values = self._shape.bind(None, *args, **kwargs)
         raw, doubtful = self._write(values)
-        return raw, *self.spread(self._read_back(raw, values, doubtful))
+        return raw, *self.split_arguments(self._read_back(raw, values, doubtful))
 
     def rewritten(self, raw: bytes) -> bytes:
         """A recorded call as it would be recorded today; PayloadError if it no longer fits."""
@@ -276,7 +276,7 @@ class CallCodec:
             raise self._refusal(values, error) from error
         return read
 
-    def spread(self, values: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    def split_arguments(self, values: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """What to call the function with, from the values by parameter; what may be left out may be missing."""
         shape = self._shape
         if len(values) == shape.positional_count:
@@ -291,18 +291,18 @@ class CallCodec:
             kwargs.update(values[shape.double_star])
         return args, kwargs
 
-    def _one(self, name: str) -> ValueCodec[Any]:
+    def _argument_codec(self, name: str) -> ValueCodec[Any]:
         return ValueCodec(self._annotations[name], what=f"argument {name!r} of {self._what}")
 
     def _check_each(self) -> None:
         for name in self._annotations:
-            self._one(name).check()
+            self._argument_codec(name).check()
 
     def _refusal(self, values: dict[str, Any], error: Exception) -> PayloadError:
         """The error of the argument to blame. pydantic does not say which when it writes: try them one by one."""
         for name, value in values.items():
             try:
-                self._one(name).encode(value)
+                self._argument_codec(name).encode(value)
             except PayloadError as refusal:
                 return refusal
         return PayloadError(f"the arguments of {self._what} cannot be stored: {complaint(error)}")
@@ -318,7 +318,7 @@ class _Lost(Exception):
 
 def _refuse_loss(wire: Wire, raw: bytes, value: Any, seen: Any) -> None:
     """Raise if what was read back is not what was given. What the type's own validators make of it, it may be."""
-    lost = loss(value, seen)
+    lost = find_loss(value, seen)
     if lost is not None and (lost.ours or wire.write(seen) == raw):
         raise _Lost(lost)
 
@@ -356,19 +356,19 @@ def _unwrapped(line: str) -> str:
     line = line.strip().removeprefix("Error serializing to JSON: ").removeprefix("PydanticSerializationError: ")
     if line.startswith("PydanticSerializationUnexpectedValue("):
         return line.removeprefix("PydanticSerializationUnexpectedValue(").removesuffix(")")
-    return _CALLED.sub("", line)
+    return _FUNCTION_ERROR.sub("", line)
 
 
 def without_order(raw: bytes) -> bytes:
     """The JSON with every list sorted: weaker, but the only way when sets could not be written sorted."""
 
-    def settle(value: Any) -> Any:
+    def sort_lists(value: Any) -> Any:
         match value:
             case list():
-                return sorted([settle(item) for item in value], key=to_json)  # pyright: ignore[reportUnknownVariableType]
+                return sorted([sort_lists(item) for item in value], key=to_json)  # pyright: ignore[reportUnknownVariableType]
             case dict():
-                return {key: settle(item) for key, item in value.items()}  # pyright: ignore[reportUnknownVariableType]
+                return {key: sort_lists(item) for key, item in value.items()}  # pyright: ignore[reportUnknownVariableType]
             case _:
                 return value
 
-    return to_json(settle(from_json(raw)), inf_nan_mode="constants")
+    return to_json(sort_lists(from_json(raw)), inf_nan_mode="constants")

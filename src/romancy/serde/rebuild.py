@@ -34,7 +34,9 @@ def fields_of(exc: BaseException) -> dict[str, Any]:
     return found
 
 
-def make(cls: type[BaseException], args: tuple[Any, ...], attributes: dict[str, Any], fields: dict[str, Any]) -> Any:
+def rebuild_exception(
+    cls: type[BaseException], args: tuple[Any, ...], attributes: dict[str, Any], fields: dict[str, Any]
+) -> Any:
     """An exception of that class in that state; raises if the class does not allow it."""
     base: Any = next(c for c in cls.__mro__ if not _is_heap_type(c))
     exc = base.__new__(cls, *args)

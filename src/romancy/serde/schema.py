@@ -23,7 +23,7 @@ from typing import Any, cast
 from pydantic import Secret, SecretBytes, SecretStr, TypeAdapter
 from pydantic_core import CoreSchema, SchemaSerializer, SchemaValidator, core_schema, to_json
 
-from romancy.serde.unions import Part, Union, is_ambiguous
+from romancy.serde.unions import PartCodec, TaggedUnion, is_ambiguous
 
 # A core schema is a dict that names its "type"; the typed dicts of pydantic_core are too many to be useful here.
 Node = dict[str, Any]
@@ -103,9 +103,9 @@ class Wire:
 
 def has_long_number(raw: bytes) -> bool:
     """There may be a number of more digits than can be read. One in every so many bytes is looked at: it has one of them."""
-    for place in range(_MOST_DIGITS, len(raw), _MOST_DIGITS):
-        if raw[place] in _DIGITS:
-            before, after = raw[place - _MOST_DIGITS : place], raw[place : place + _MOST_DIGITS + 1]
+    for index in range(_MOST_DIGITS, len(raw), _MOST_DIGITS):
+        if raw[index] in _DIGITS:
+            before, after = raw[index - _MOST_DIGITS : index], raw[index : index + _MOST_DIGITS + 1]
             digits = len(before) - len(before.rstrip(_DIGITS)) + len(after) - len(after.lstrip(_DIGITS))
             if digits > _MOST_DIGITS:
                 return True
@@ -197,11 +197,11 @@ class _Rewriter:
         self._copied = copy.get("definitions", [])
         return copy
 
-    def part(self, node: Node) -> Part:
+    def part(self, node: Node) -> PartCodec:
         """A writer and a reader of a part of the copy, once that is complete."""
         whole = {"type": "definitions", "schema": node, "definitions": self._copied} if self._copied else node
         write = partial(_serializer(whole).to_json, by_alias=False, round_trip=True, warnings="error")
-        return Part(write, partial(_validator(whole).validate_json, by_alias=False, by_name=True))
+        return PartCodec(write, partial(_validator(whole).validate_json, by_alias=False, by_name=True))
 
     def copy(self, value: Any) -> Any:
         parts: Any = value  # `value` itself would be narrowed to a dict of unknown things
@@ -225,7 +225,7 @@ class _Rewriter:
         return self._change(copy)
 
     def _change(self, node: Node) -> Node:
-        if _writes_stars(node):
+        if _is_secret(node):
             return {**node, "serialization": _calling(_refuse_secret)}
         match node["type"]:
             case "set" | "frozenset":
@@ -240,7 +240,7 @@ class _Rewriter:
             case "dataclass-field" if node.get("init") is False:
                 return {**node, "init": True}
             case "union" if "serialization" not in node and is_ambiguous(node, self._definitions):
-                return Union(node, self._definitions, self.part, _CONFIG).schema()
+                return TaggedUnion(node, self._definitions, self.part, _CONFIG).schema()
             case _:
                 return node
 
@@ -266,7 +266,7 @@ def _sort_key(item: Any) -> bytes:
     return to_json(item, inf_nan_mode="constants", bytes_mode="base64")
 
 
-def _writes_stars(node: Node) -> bool:
+def _is_secret(node: Node) -> bool:
     function = node.get("serialization", {}).get("function")
     return getattr(function, "__module__", "") == "pydantic.types" and "secret" in getattr(function, "__name__", "")
 
@@ -279,11 +279,11 @@ def plain_json(value: Any) -> Any:
 
     Tuples become lists. Models, dataclasses, dates and the like are left to pydantic: they come back as what JSON has.
     """
-    _look(value, 0)
+    _check_plain(value, 0)
     return value
 
 
-def _look(value: Any, depth: int) -> None:
+def _check_plain(value: Any, depth: int) -> None:
     if type(value) in _SCALARS:
         return
     if depth > _MAX_DEPTH:
@@ -294,11 +294,11 @@ def _look(value: Any, depth: int) -> None:
             if type(key) is not str or not key.isascii():
                 _text_key(key)
             if type(item) not in _SCALARS:
-                _look(item, depth + 1)
+                _check_plain(item, depth + 1)
     elif isinstance(value, list | tuple):
         for item in parts:
             if type(item) not in _SCALARS:
-                _look(item, depth + 1)
+                _check_plain(item, depth + 1)
     elif isinstance(value, bytes | bytearray | memoryview):
         raise ValueError("JSON has no bytes: annotate the parameter as bytes (or the result, if it is one)")
     elif isinstance(value, set | frozenset):
@@ -354,5 +354,5 @@ def is_certain(node: Node) -> bool:
     if node["type"] == "dict" and node.get("keys_schema", _ANY)["type"] not in ("any", "str"):
         return False
     # 0 and "" are constraints as any other; an option that is off says nothing, unless it allows something.
-    said = {key for key, value in node.items() if value is not None and (value is not False or key.startswith("allow"))}
-    return said <= _CERTAIN_KEYS and set(node.get("config", ())) <= _CERTAIN_CONFIG
+    set_keys = {key for key, value in node.items() if value is not None and (value is not False or key.startswith("allow"))}
+    return set_keys <= _CERTAIN_KEYS and set(node.get("config", ())) <= _CERTAIN_CONFIG

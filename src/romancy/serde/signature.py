@@ -145,16 +145,16 @@ def _parts(annotation: Any) -> Iterator[Any]:
 
 def _enclosing_locals(fn: Any) -> dict[str, Any]:
     outer, inside, _ = getattr(fn, "__qualname__", "").rpartition(".<locals>.")
-    wanted = _names_in_annotations(fn)
-    if not inside or not wanted:
+    names = _names_in_annotations(fn)
+    if not inside or not names:
         return {}
     code = fn.__code__
     cells = zip(code.co_freevars, fn.__closure__ or (), strict=True)
-    found = {name: cell.cell_contents for name, cell in cells if name in wanted and _is_filled(cell)}
+    found = {name: cell.cell_contents for name, cell in cells if name in names and _is_filled(cell)}
     frame: types.FrameType | None = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]
     while frame is not None:
         if frame.f_code.co_qualname == outer and frame.f_code.co_filename == code.co_filename:
-            return found | {name: value for name, value in frame.f_locals.items() if name in wanted}
+            return found | {name: value for name, value in frame.f_locals.items() if name in names}
         frame = frame.f_back
     return found
 

@@ -36,7 +36,7 @@ _BYTES = (bytes, bytearray, memoryview)
 _SECRETS = (SecretStr, SecretBytes, Secret)
 
 
-class Data(NamedTuple):
+class EncodedData(NamedTuple):
     """What is said, as it travels: JSON, or any bytes."""
 
     raw: bytes
@@ -45,28 +45,28 @@ class Data(NamedTuple):
     """Equal values have equal bytes. Not so where there are sets: they come in the order of their hashes."""
 
 
-def external_data(value: Any, what: str) -> Data:
+def external_data(value: Any, what: str) -> EncodedData:
     """A value as it is sent: bytes as they are, anything else as the JSON that pydantic gives.
 
     `what` is how errors call it: "the data of event 'order.paid'". Raises `PayloadError` for what JSON cannot say.
     """
     if isinstance(value, _BYTES):
-        return Data(bytes(value), binary=True)
-    look = _Look()
+        return EncodedData(bytes(value), binary=True)
+    checker = _DataChecker()
     try:
-        look.at(value, 0)
+        checker.check(value, 0)
         raw = to_json(value)
         if has_long_number(raw):
             from_json(raw)  # it says what is wrong
-        return Data(raw, binary=False, ordered=look.ordered)
-    except _Unsayable as error:
-        place = "".join(f".{step}" for step in error.path)
-        raise PayloadError(f"{what} cannot be stored: {place.removeprefix('.') or 'it'} {error.why}") from error
+        return EncodedData(raw, binary=False, ordered=checker.ordered)
+    except _UnencodableError as error:
+        path = "".join(f".{step}" for step in error.path)
+        raise PayloadError(f"{what} cannot be stored: {path.removeprefix('.') or 'it'} {error.why}") from error
     except Exception as error:  # a serializer of the user's may raise anything
         raise PayloadError(f"{what} cannot be stored: {complaint(error)}") from error
 
 
-class _Unsayable(Exception):
+class _UnencodableError(Exception):
     """Something in a value has no JSON; `path` leads to it."""
 
     def __init__(self, why: str) -> None:
@@ -75,13 +75,13 @@ class _Unsayable(Exception):
         self.path: list[object] = []
 
 
-class _Look:
+class _DataChecker:
     """Looks for what pydantic would write differently than it is, without a word: NaN as null, a secret as stars."""
 
     def __init__(self) -> None:
         self.ordered = True
 
-    def at(self, value: Any, depth: int) -> None:
+    def check(self, value: Any, depth: int) -> None:
         kind = type(value)
         if kind is str:
             if not value.isascii():
@@ -91,19 +91,19 @@ class _Look:
 
     def _inside(self, value: Any, depth: int) -> None:
         if isinstance(value, float) and not math.isfinite(value):
-            raise _Unsayable(f"is {value}, which JSON cannot say")
+            raise _UnencodableError(f"is {value}, which JSON cannot say")
         if isinstance(value, _SECRETS):
-            raise _Unsayable(f"is a {type(value).__name__}: it would be sent as stars")
+            raise _UnencodableError(f"is a {type(value).__name__}: it would be sent as stars")
         if depth > _MAX_DEPTH:
-            raise _Unsayable(f"is nested deeper than {_MAX_DEPTH} levels, or contains itself")
+            raise _UnencodableError(f"is nested deeper than {_MAX_DEPTH} levels, or contains itself")
         for step, part in self._parts(value):
             try:
                 if step is None:
-                    raise _Unsayable("has a name that is None, which would be read as the text None")
+                    raise _UnencodableError("has a name that is None, which would be read as the text None")
                 if type(step) is str and not step.isascii():
                     _check_text(step)
-                self.at(part, depth + 1)
-            except _Unsayable as error:
+                self.check(part, depth + 1)
+            except _UnencodableError as error:
                 error.path.insert(0, step if not isinstance(step, str) or step.isprintable() else repr(step))
                 raise
 
@@ -127,7 +127,7 @@ def _check_text(text: str) -> None:
     try:
         text.encode()
     except UnicodeEncodeError as error:
-        raise _Unsayable("holds half a character (a lone surrogate), which no text can hold") from error
+        raise _UnencodableError("holds half a character (a lone surrogate), which no text can hold") from error
 
 
 def digest_of(raw: bytes, *, ordered: bool = True) -> bytes:
@@ -193,7 +193,7 @@ def message_json(message: Message, created_at: int) -> bytes:
 
 def event_of(raw: bytes) -> Event:
     """The event that `event_json` wrote, or anybody else in that format; PayloadError if it is none."""
-    head, data, plain = _opened(raw)
+    head, data, plain = _split_data(raw)
     named = {name: _attribute(head, name) for name in ATTRIBUTES}
     missing = [name for name in ("id", "source", "type") if not named[name]]
     if missing:
@@ -215,7 +215,7 @@ def event_of(raw: bytes) -> Event:
 
 def message_of(raw: bytes) -> Message:
     """The message that `message_json` wrote."""
-    head, data, plain = _opened(raw)
+    head, data, plain = _split_data(raw)
     return Message(
         id=head["id"],
         channel=head["channel"],
@@ -228,7 +228,7 @@ def message_of(raw: bytes) -> Message:
 
 def received_event(raw: bytes, model: Any = None) -> ReceivedEvent[Any]:
     """The event a workflow waited for, its data validated if there is a model; PayloadError if it does not fit."""
-    head, data, plain = _opened(raw)
+    head, data, plain = _split_data(raw)
     if model is not None:
         what = f"the data of event {head.get('type')!r} ({head.get('source')}, {head.get('id')})"
         data = read_as(model, data, plain=plain, what=what)
@@ -248,7 +248,7 @@ def received_event(raw: bytes, model: Any = None) -> ReceivedEvent[Any]:
 
 def received_message(raw: bytes, model: Any = None) -> ReceivedMessage[Any]:
     """The message a workflow received, its data validated if there is a model; PayloadError if it does not fit."""
-    head, data, plain = _opened(raw)
+    head, data, plain = _split_data(raw)
     if model is not None:
         what = f"the data of message {head.get('id')!r} of channel {head.get('channel')!r}"
         data = read_as(model, data, plain=plain, what=what)
@@ -262,7 +262,7 @@ def received_message(raw: bytes, model: Any = None) -> ReceivedMessage[Any]:
     )
 
 
-def _opened(raw: bytes) -> tuple[dict[str, Any], Any, bool]:
+def _split_data(raw: bytes) -> tuple[dict[str, Any], Any, bool]:
     """Everything but the data; the data; whether it is JSON's (otherwise it is bytes, or there is none)."""
     try:
         head: Any = from_json(raw)

@@ -28,18 +28,18 @@ _ARRAYS = frozenset({"list", "set", "frozenset", "tuple"})
 _WRAPPERS = frozenset({"nullable", "default"})
 
 
-class Part(NamedTuple):
+class PartCodec(NamedTuple):
     """A writer and a reader of one schema, whole or a choice of it."""
 
     write: Callable[[Any], bytes]
     read: Callable[[bytes], Any]
 
 
-class Union:
+class TaggedUnion:
     """One union whose choices JSON does not tell apart."""
 
     def __init__(
-        self, node: Node, definitions: Mapping[str, Node], build: Callable[[Node], Part], config: Mapping[str, Any]
+        self, node: Node, definitions: Mapping[str, Node], build: Callable[[Node], PartCodec], config: Mapping[str, Any]
     ) -> None:
         # A union that names itself is a definition: the name is that of what stands in its place, and of nothing inside.
         self._name = {"ref": node["ref"]} if "ref" in node else {}
@@ -49,7 +49,7 @@ class Union:
         self._choices = dict(_labelled(_choices(node), definitions))
 
     @cached_property
-    def _parts(self) -> dict[str, Part]:
+    def _parts(self) -> dict[str, PartCodec]:
         return {label: self._build(choice) for label, choice in self._choices.items()}
 
     @cached_property
@@ -71,14 +71,14 @@ class Union:
 
     def _write(self, value: Any, handler: Callable[[Any], Any]) -> Any:
         written = handler(value)
-        if _keeps(self._reader, to_json(written, inf_nan_mode="constants"), value):
+        if _round_trips(self._reader, to_json(written, inf_nan_mode="constants"), value):
             return written
         for label, part in self._parts.items():
             try:
                 raw = part.write(value)
             except Exception:  # noqa: S112  it is of another choice
                 continue
-            if _keeps(part.read, raw, value):
+            if _round_trips(part.read, raw, value):
                 return {_TAG: label, _VALUE: from_json(raw)}
         kind, names = type(value).__name__, ", ".join(self._choices)
         raise ValueError(f"a {kind} cannot be told from the others of the union ({names}) when it is read back")
@@ -157,7 +157,7 @@ def _value_of(tagged: Any) -> Any:
     return tagged[_VALUE]
 
 
-def _keeps(read: Callable[[bytes], Any], raw: bytes, value: Any) -> bool:
+def _round_trips(read: Callable[[bytes], Any], raw: bytes, value: Any) -> bool:
     try:
         return alike(value, read(raw))
     except Exception:  # a validator of the user's may raise anything

@@ -31,7 +31,11 @@ class Migration:
 
 def read_migrations(package: str) -> tuple[Migration, ...]:
     """The migrations a package holds, by number."""
-    found = (_read(entry.name, entry.read_text("utf-8")) for entry in files(package).iterdir() if _FILE.match(entry.name))
+    found = (
+        _parse_migration(entry.name, entry.read_text("utf-8"))
+        for entry in files(package).iterdir()
+        if _FILE.match(entry.name)
+    )
     return tuple(sorted(found, key=lambda migration: migration.version))
 
 
@@ -55,7 +59,7 @@ def state_of(known: Sequence[Migration], applied: Sequence[tuple[int, str]]) -> 
     return [(f"{version:04}_{name}", version in done) for version, name in sorted(names.items())]
 
 
-def refuse_behind(missing: Sequence[Migration], database: str) -> StoreError:
+def schema_behind_error(missing: Sequence[Migration], database: str) -> StoreError:
     """What to say when the schema is behind and must not be changed."""
     names = ", ".join(f"{one.version:04}_{one.name}" for one in missing)
     return StoreError(
@@ -64,7 +68,7 @@ def refuse_behind(missing: Sequence[Migration], database: str) -> StoreError:
     )
 
 
-def split(script: str) -> Iterator[str]:
+def split_statements(script: str) -> Iterator[str]:
     """The statements of a script, without comments. A body is understood between two `$$`."""
     statement: list[str] = []
     for piece in _PIECE.findall(script):
@@ -77,9 +81,9 @@ def split(script: str) -> Iterator[str]:
         yield rest
 
 
-def _read(file_name: str, text: str) -> Migration:
+def _parse_migration(file_name: str, text: str) -> Migration:
     match = _FILE.fullmatch(file_name)
     head, mark, script = text.partition(_UP)
     if match is None or not mark or head.strip():
         raise StoreError(f"The migration {file_name} is not in order: name it 0001_name.sql and begin it with {_UP!r}.")
-    return Migration(int(match[1]), match[2], tuple(split(script)))
+    return Migration(int(match[1]), match[2], tuple(split_statements(script)))

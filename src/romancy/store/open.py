@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from typing import Literal, cast
 
 from romancy.clock import Clock
-from romancy.codec import PLAIN, Coder
+from romancy.codec import NO_CODEC, Codec
 from romancy.errors import ConfigurationError
-from romancy.store.coded import CodedStore
+from romancy.store.coded import EncodingStore
 from romancy.store.port import Store
 from romancy.store.sql.store import SqlStore
 from romancy.store.sqlite.store import SqliteStore
@@ -20,7 +20,7 @@ _SCHEME = re.compile(r"([a-z][a-z0-9.-]*)(?:\+([a-z0-9_.-]+))?:", re.IGNORECASE)
 _MEMORY = ":memory:"
 _POSTGRES = frozenset({"postgres", "postgresql"})
 _MYSQL = frozenset({"mysql", "mariadb"})
-_OTHERS = frozenset({"cockroachdb"})
+_UNSUPPORTED_SCHEMES = frozenset({"cockroachdb"})
 _ACCEPTED = (
     "Accepted are a path (orders.db), sqlite:///relative.db, sqlite:////absolute/path.db, file:path.db, :memory:, "
     "postgresql://user:password@host:port/database and mysql://user:password@host:port/database."
@@ -28,13 +28,13 @@ _ACCEPTED = (
 
 
 @dataclass(frozen=True, slots=True)
-class Server:
+class ServerOptions:
     """What is to be known for a database that is a server."""
 
     pool_size: int = 8
     listen_notify: bool | None = None
     listen_dsn: str | None = None
-    near: Callable[[str], bool] | None = None
+    is_resumed_here: Callable[[str], bool] | None = None
     """Whether this process goes on by itself with an instance that is called: then others are told later."""
 
 
@@ -45,8 +45,8 @@ def open_store(
     auto_migrate: bool = True,
     threads: Literal["threads", "inline"] = "threads",
     crash: Callable[[str], None] | None = None,
-    server: Server | None = None,
-    coder: Coder = PLAIN,
+    server: ServerOptions | None = None,
+    codec: Codec = NO_CODEC,
 ) -> Store:
     """The store for an address, not opened yet. Raises `ConfigurationError`, never with what may be a password in it.
 
@@ -58,16 +58,16 @@ def open_store(
     """
     store: SqlStore
     if scheme_of(database) in _POSTGRES:
-        store = _postgres_store(database, clock, auto_migrate, crash, server or Server())
+        store = _postgres_store(database, clock, auto_migrate, crash, server or ServerOptions())
     elif scheme_of(database) in _MYSQL:
-        store = _mysql_store(database, clock, auto_migrate, crash, server or Server())
+        store = _mysql_store(database, clock, auto_migrate, crash, server or ServerOptions())
     else:
         path = sqlite_path(database)
         store = SqliteStore(path, clock=clock, auto_migrate=auto_migrate, threads=threads, crash=crash)
-    if not coder:
+    if not codec:
         return store
-    store.encode_with(coder)
-    return cast(Store, CodedStore(store, coder))
+    store.encode_with(codec)
+    return cast(Store, EncodingStore(store, codec))
 
 
 def scheme_of(database: str) -> str:
@@ -83,7 +83,7 @@ def kind_of(database: str) -> str:
 
 
 def _postgres_store(
-    database: str, clock: Clock, auto_migrate: bool, crash: Callable[[str], None] | None, server: Server
+    database: str, clock: Clock, auto_migrate: bool, crash: Callable[[str], None] | None, server: ServerOptions
 ) -> SqlStore:
     match = _SCHEME.match(database)
     assert match is not None
@@ -101,12 +101,12 @@ def _postgres_store(
         listen_notify=server.listen_notify,
         listen_dsn=server.listen_dsn,
         crash=crash,
-        near=server.near,
+        is_resumed_here=server.is_resumed_here,
     )
 
 
 def _mysql_store(
-    database: str, clock: Clock, auto_migrate: bool, crash: Callable[[str], None] | None, server: Server
+    database: str, clock: Clock, auto_migrate: bool, crash: Callable[[str], None] | None, server: ServerOptions
 ) -> SqlStore:
     match = _SCHEME.match(database)
     assert match is not None
@@ -136,7 +136,7 @@ def _path(database: str) -> str:
         return _after_slashes(rest)
     if scheme == "file":
         return _without_options(rest.removeprefix("//"))
-    if scheme in _OTHERS:
+    if scheme in _UNSUPPORTED_SCHEMES:
         raise ConfigurationError(f"A {scheme} database is not supported by this version of romancy. {_ACCEPTED}")
     raise ConfigurationError(f"{scheme!r} is no kind of database romancy knows. {_ACCEPTED}")
 

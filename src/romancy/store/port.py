@@ -18,27 +18,44 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from romancy.errors import StoreError
-from romancy.model.history import Attempt, Entry
-from romancy.model.instance import Inbox, Loaded, Query, Row, Standing, Stored, WorkerRow
+from romancy.model.history import AttemptRow, Entry
+from romancy.model.instance import (
+    Inbox,
+    InstanceFilter,
+    InstanceProgress,
+    InstanceRow,
+    LoadedInstance,
+    StoredInstance,
+    WorkerRow,
+)
 from romancy.model.operators import (
-    BatchRow,
-    Census,
+    AuditRow,
+    BulkActionRow,
     ChannelState,
     Content,
-    Deeded,
-    Line,
+    InstanceCounts,
+    InstanceListRow,
+    InstanceQuery,
+    InstanceScan,
     Minute,
-    SeenEvent,
+    RecentEvent,
     SubscriberState,
-    Survey,
-    Surveyed,
-    Tally,
     Vitals,
+    WorkflowCounts,
 )
-from romancy.model.outbox import OutboxRow, Settled
+from romancy.model.outbox import DeliveryOutcome, OutboxRow
 from romancy.model.status import Status
-from romancy.model.talk import Said
-from romancy.model.transition import Answer, Create, Deposit, Ending, Left, Note, Refused, Write
+from romancy.model.talk import Sendable
+from romancy.model.transition import (
+    CreateInstance,
+    Ending,
+    JournalNote,
+    Refused,
+    ResultStored,
+    TransactionalResult,
+    Write,
+    WriteResult,
+)
 
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession
@@ -53,7 +70,7 @@ class Runnable:
     code: str = ""
 
 
-class Swept(NamedTuple):
+class SweepResult(NamedTuple):
     """What became of the instances of dead workers."""
 
     freed: int
@@ -64,26 +81,26 @@ class Swept(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class JournalEntry:
-    """A line of an instance's journal: who owned it when, cold replays, operators' deeds."""
+    """A line of an instance's journal: who owned it when, cold replays, operators' effects."""
 
     at: int
-    note: Note
+    note: JournalNote
     worker: str
     epoch: int
 
 
-class Unwritten(StoreError):
+class NotWrittenError(StoreError):
     """The answer to a write that was not made because its batch broke off. It can be made again, and why may be known."""
 
     def __init__(self, why: Exception) -> None:
         super().__init__(str(why))
-        self.why = why
+        self.cause = why
 
 
-class Pulse(Protocol):
+class HeartbeatConnection(Protocol):
     """A worker's heartbeat, on a connection of its own; called from a thread of its own."""
 
-    def beat(self, now: int) -> bool:
+    def renew(self, now: int) -> bool:
         """Renew the worker's life. False: the worker was declared dead, its row is gone."""
         ...
 
@@ -96,18 +113,18 @@ class Store(Protocol):
     """What the engine asks of a database."""
 
     @property
-    def on_foreign_commit(self) -> Callable[[], None] | None:
+    def on_remote_commit(self) -> Callable[[], None] | None:
         """Called on the event loop when another process (or connection) has written: look for work."""
         ...
 
-    @on_foreign_commit.setter
-    def on_foreign_commit(self, call: Callable[[], None] | None) -> None: ...
+    @on_remote_commit.setter
+    def on_remote_commit(self, call: Callable[[], None] | None) -> None: ...
 
     def now(self) -> int:
         """The database's time in microseconds."""
         ...
 
-    async def certain_time(self) -> int | None:
+    async def verified_time(self) -> int | None:
         """The same, asked anew: by it what is old is deleted. None while the date may be wrong: then nothing is."""
         ...
 
@@ -125,16 +142,16 @@ class Store(Protocol):
 
     # --- writing
     @property
-    def lanes(self) -> int:
+    def concurrent_batches(self) -> int:
         """How many batches it is worth to have under way at a time."""
         ...
 
     @property
-    def patience(self) -> float:
+    def call_timeout(self) -> float:
         """Seconds within which a call is answered, be it by an error."""
         ...
 
-    async def commit(self, batch: Sequence[Write]) -> list[Answer | StoreError]:
+    async def commit(self, batch: Sequence[Write]) -> list[WriteResult | StoreError]:
         """Write a batch, each write all or not at all; one answer for each write, in order."""
         ...
 
@@ -148,7 +165,7 @@ class Store(Protocol):
         ids: Sequence[str] | None = None,
         blocked: bool = False,
         blocked_before: int = 0,
-    ) -> list[Row]:
+    ) -> list[InstanceRow]:
         """Take up to `limit` unowned instances that are due, oldest first, raising their epochs; only `ids` if given.
 
         With `blocked`, take instances that other code than ours could not run instead, and those that any code could not
@@ -160,18 +177,20 @@ class Store(Protocol):
         """Give back everything the worker owns, at once claimable, and strike the worker off."""
         ...
 
-    async def sweep(self, dead: Sequence[tuple[str, int]], *, now: int, limit: int, max_losses: int | None = None) -> Swept:
+    async def sweep(
+        self, dead: Sequence[tuple[str, int]], *, now: int, limit: int, max_losses: int | None = None
+    ) -> SweepResult:
         """Free up to `limit` instances of workers whose heartbeat still is the one given; strike off the empty ones.
 
         With `max_losses`, an instance that has lost so many workers without recording anything in between is paused.
         """
         ...
 
-    async def strand(self, kinds: Sequence[Runnable], *, due_before: int, now: int, limit: int) -> int:
+    async def mark_unrunnable(self, kinds: Sequence[Runnable], *, due_before: int, now: int, limit: int) -> int:
         """Block up to `limit` instances of kinds that nobody can run and that have been due since before a time."""
         ...
 
-    async def enlist(self, worker: WorkerRow) -> None:
+    async def register_worker(self, worker: WorkerRow) -> None:
         """Record a worker's incarnation."""
         ...
 
@@ -185,15 +204,15 @@ class Store(Protocol):
         """Note which workflows (name, version) handle events of their name, and which do not; the last word counts."""
         ...
 
-    async def prune(self, *, ended_before: int, limit: int) -> int:
+    async def prune_instances(self, *, ended_before: int, limit: int) -> int:
         """Delete up to `limit` instances that ended before a time, with everything of theirs."""
         ...
 
-    async def trim(self, *, over_before: int, limit: int) -> int:
+    async def prune_generations(self, *, over_before: int, limit: int) -> int:
         """Delete up to `limit` archived generations that were over before a time."""
         ...
 
-    async def forget(self, *, events_before: int, messages_before: int, limit: int) -> int:
+    async def prune_messaging(self, *, events_before: int, messages_before: int, limit: int) -> int:
         """Delete up to `limit` events accepted, and as many unclaimed messages written, before a time; the larger count."""
         ...
 
@@ -202,23 +221,23 @@ class Store(Protocol):
         """An engine of SQLAlchemy on the same database, for activities' own tables. Raises `ConfigurationError`."""
         ...
 
-    async def begin_on(self, connection: object, create: Create) -> Answer:
+    async def create_on(self, connection: object, create: CreateInstance) -> WriteResult:
         """A new instance in somebody's transaction; it is there when that commits."""
         ...
 
-    async def say_on(self, connection: object, deed: Said, *, now: int) -> Refused | None:
+    async def emit_on(self, connection: object, effect: Sendable, *, now: int) -> Refused | None:
         """Say something in somebody's transaction; it is heard when that commits."""
         ...
 
-    async def drain(self) -> None:
+    async def emit_staged(self) -> None:
         """Say what was left by transactions that have committed."""
         ...
 
-    async def deposit(self, session: AsyncSession, deposit: Deposit) -> Left | Refused:
+    async def store_result(self, session: AsyncSession, result: TransactionalResult) -> ResultStored | Refused:
         """Leave a result in an activity's own transaction; it counts when that is committed."""
         ...
 
-    async def deposited(self, deposit: Deposit) -> int | None:
+    async def stored_result(self, result: TransactionalResult) -> int | None:
         """The mail of a deposit whose COMMIT was not answered, if it was committed. One under way is waited for."""
         ...
 
@@ -227,7 +246,7 @@ class Store(Protocol):
         """Take up to `limit` rows of a broker that are due, the longest due first; nobody else gets them until a time."""
         ...
 
-    async def settle_outbox(self, claimant: str, settled: Sequence[Settled]) -> None:
+    async def record_outbox(self, claimant: str, outcomes: Sequence[DeliveryOutcome]) -> None:
         """Write what became of claimed rows. What is said of a row that somebody else has claimed since is ignored."""
         ...
 
@@ -239,7 +258,7 @@ class Store(Protocol):
         """Delete up to `limit` rows of a broker that died before a time."""
         ...
 
-    async def next_outbox(self, broker: str) -> int | None:
+    async def next_outbox_due(self, broker: str) -> int | None:
         """When the next row of a broker is due, or its claim ends."""
         ...
 
@@ -256,7 +275,7 @@ class Store(Protocol):
         ...
 
     # --- reading, for the engine
-    async def load(self, instance_id: str) -> Loaded | None:
+    async def load(self, instance_id: str) -> LoadedInstance | None:
         """Everything a cold replay needs; the history in one query."""
         ...
 
@@ -264,7 +283,7 @@ class Store(Protocol):
         """What has arrived for an instance, oldest first, and the signal counter it belongs to."""
         ...
 
-    async def arrivals(self, worker: str) -> list[str]:
+    async def with_unread_inbox(self, worker: str) -> list[str]:
         """The worker's instances for which something arrived that they have not seen."""
         ...
 
@@ -292,16 +311,16 @@ class Store(Protocol):
         """How each instance that exists has ended; None: it has not."""
         ...
 
-    def pulse(self, worker: str) -> Pulse:
+    def heartbeat(self, worker: str) -> HeartbeatConnection:
         """The worker's heartbeat."""
         ...
 
     # --- reading, for people
-    async def standings(self, ids: Sequence[str]) -> dict[str, Standing]:
+    async def progress(self, ids: Sequence[str]) -> dict[str, InstanceProgress]:
         """Where each instance that exists stands."""
         ...
 
-    async def get(self, instance_id: str, generation: int | None = None) -> Stored | None:
+    async def get(self, instance_id: str, generation: int | None = None) -> StoredInstance | None:
         """One instance with its payloads, as it is or as it was in an archived generation."""
         ...
 
@@ -313,7 +332,7 @@ class Store(Protocol):
         """Addressed events whose instance does not exist or has ended: place, time and the event itself; oldest first."""
         ...
 
-    async def list(self, query: Query) -> builtins.list[Stored]:
+    async def list(self, query: InstanceFilter) -> builtins.list[StoredInstance]:
         """Instances, newest first."""
         ...
 
@@ -321,12 +340,12 @@ class Store(Protocol):
         """Entries of one generation with `seq` above `after`, in order."""
         ...
 
-    async def attempts(self, instance_id: str, generation: int) -> builtins.list[Attempt]:
+    async def attempts(self, instance_id: str, generation: int) -> builtins.list[AttemptRow]:
         """Failed and open attempts of one generation, by operation and number."""
         ...
 
     async def journal(self, instance_id: str) -> builtins.list[JournalEntry]:
-        """Who owned the instance when, cold replays, operators' deeds; oldest first."""
+        """Who owned the instance when, cold replays, operators' effects; oldest first."""
         ...
 
     async def source(self, code: str) -> str | None:
@@ -334,11 +353,11 @@ class Store(Protocol):
         ...
 
     # --- for operators
-    async def survey(self, wanted: Survey) -> Surveyed:
+    async def scan_instances(self, query: InstanceQuery) -> InstanceScan:
         """Instances without their payloads, newest first, as far as was looked."""
         ...
 
-    async def lines(self, ids: Sequence[str]) -> builtins.list[Line]:
+    async def rows_by_id(self, ids: Sequence[str]) -> builtins.list[InstanceListRow]:
         """The given instances without their payloads, newest first."""
         ...
 
@@ -362,15 +381,15 @@ class Store(Protocol):
         """What the given instances failed with."""
         ...
 
-    async def census(self, *, failed_since: int, due_before: int, most: int) -> Census:
+    async def count_instances(self, *, failed_since: int, due_before: int, most: int) -> InstanceCounts:
         """How many there are of what operators ask about, each counted up to `most`."""
         ...
 
-    async def tally(self, *, most: int) -> Tally:
+    async def workflow_counts(self, *, most: int) -> WorkflowCounts:
         """How many instances of each workflow are in flight, looking at `most` of each status."""
         ...
 
-    async def owned_by(self, workers: Sequence[str], *, most: int) -> dict[str, int]:
+    async def count_owned(self, workers: Sequence[str], *, most: int) -> dict[str, int]:
         """How many instances each of the workers has in hand, counted up to `most`."""
         ...
 
@@ -398,7 +417,7 @@ class Store(Protocol):
         """Who is in a group, by id."""
         ...
 
-    async def last_events(self, kind: str, instance_id: str, *, limit: int) -> builtins.list[SeenEvent]:
+    async def last_events(self, kind: str, instance_id: str, *, limit: int) -> builtins.list[RecentEvent]:
         """The last events of a type that were for everybody or for one instance, newest first."""
         ...
 
@@ -406,39 +425,39 @@ class Store(Protocol):
         """Since when the event of the outbox has been waiting that waits longest."""
         ...
 
-    async def note_deeds(self, lines: Sequence[Deeded]) -> None:
+    async def add_audit(self, rows: Sequence[AuditRow]) -> None:
         """Write down who did what; the numbers are the store's."""
         ...
 
-    async def forget_deeds(self, *, before: int, limit: int) -> int:
-        """Delete those of the `limit` oldest lines about deeds that were written before a time; how many."""
+    async def prune_audit(self, *, before: int, limit: int) -> int:
+        """Delete those of the `limit` oldest lines about effects that were written before a time; how many."""
         ...
 
-    async def deeds(self, *, instance_id: str | None, before: int | None, limit: int) -> builtins.list[Deeded]:
+    async def audit(self, *, instance_id: str | None, before: int | None, limit: int) -> builtins.list[AuditRow]:
         """What was done, newest first: to one instance, or all; below a number."""
         ...
 
-    async def add_batch(self, batch: BatchRow) -> None:
+    async def add_bulk_action(self, action: BulkActionRow) -> None:
         """A batch begins."""
         ...
 
-    async def batch(self, batch_id: str) -> BatchRow | None:
+    async def bulk_action(self, action_id: str) -> BulkActionRow | None:
         """One batch."""
         ...
 
-    async def batches(self, *, limit: int) -> builtins.list[BatchRow]:
+    async def bulk_actions(self, *, limit: int) -> builtins.list[BulkActionRow]:
         """The last batches, newest first."""
         ...
 
-    async def take_batch(self, claimant: str, *, now: int, until: int) -> BatchRow | None:
+    async def claim_bulk_action(self, claimant: str, *, now: int, until: int) -> BulkActionRow | None:
         """The oldest batch that nobody works on, claimed until a time; None if there is none."""
         ...
 
-    async def save_batch(self, batch: BatchRow, claimant: str, *, until: int) -> bool:
+    async def save_bulk_action(self, action: BulkActionRow, claimant: str, *, until: int) -> bool:
         """How far a batch has come; the claim goes on until a time. Not if it is lost, or the batch is over."""
         ...
 
-    async def abort_batch(self, batch_id: str, *, now: int) -> bool:
+    async def abort_bulk_action(self, action_id: str, *, now: int) -> bool:
         """A batch goes no further. Not if it is over."""
         ...
 

@@ -18,7 +18,7 @@ from romancy.app import App
 from romancy.authoring.durations import Duration, micros
 from romancy.authoring.workflow import Workflow
 from romancy.clock import to_datetime, to_micros
-from romancy.core.commands import Cancelled, Fail, Finish, Issue, Recur, Verdict
+from romancy.core.commands import BodyOutcome, Cancelled, Fail, Finish, Issue, Recur
 from romancy.core.loop import Run
 from romancy.crash import POINTS, SimulatedCrash
 from romancy.errors import (
@@ -30,18 +30,18 @@ from romancy.errors import (
     WorkflowNotFoundError,
 )
 from romancy.model.history import Entry, Outcome
-from romancy.testing.histories import RecordedHistory, record_history, replayed
-from romancy.worker.alarms import Alarms
-from romancy.worker.host import Host
+from romancy.testing.histories import RecordedHistory, record_history, replay_in_full
+from romancy.worker.alarms import TimerHeap
+from romancy.worker.host import InstanceRunner
 from romancy.worker.worker import WorkerOptions
 
-_BEGINNING = datetime(2030, 1, 1, tzinfo=UTC)
-_FOR_EVER = 1e9
-_QUIET_ROUNDS = 3
+_START_TIME = datetime(2030, 1, 1, tzinfo=UTC)
+_ENDLESS_HORIZON = 1e9
+_IDLE_ROUNDS = 3
 """How many rounds of the event loop must pass without work before the app counts as settled."""
 _ADDRESS = re.compile("0x[0-9a-f]{6,}")
 """Where an object lies, in the text of an exception: no part of what it says."""
-_PATIENT_ROUNDS = 50
+_IDLE_ROUNDS_WITH_ACTIVITIES = 50
 """As many rounds of a millisecond while activities run: one that does nothing for so long waits, and time may pass."""
 
 
@@ -49,7 +49,7 @@ class CrashPointNotReached(UserWarning):
     """A test asked for a crash that never came: it has shown nothing about one."""
 
 
-class _Crash(NamedTuple):
+class _PlannedCrash(NamedTuple):
     """Where the process is to die."""
 
     point: str
@@ -62,7 +62,7 @@ class _Crash(NamedTuple):
 class VirtualClock:
     """A clock that stands until it is moved."""
 
-    def __init__(self, start: datetime = _BEGINNING) -> None:
+    def __init__(self, start: datetime = _START_TIME) -> None:
         self._now = to_micros(start)
 
     def now(self) -> int:
@@ -74,7 +74,7 @@ class VirtualClock:
         self._now = max(self._now, when)
 
 
-class _VirtualAlarms(Alarms):
+class _VirtualTimerHeap(TimerHeap):
     """Alarms that ring when the environment moves the clock."""
 
     def _arm(self) -> None:
@@ -87,18 +87,18 @@ class _TestApp(App):
     def __init__(self, environment: TestEnvironment, database: str, **options: Any) -> None:
         super().__init__(database, clock=environment.clock, **options)
         self._environment = environment
-        self._inline = True
-        self._with_heart = False
-        self._crash_point = environment._reached
+        self._use_inline_executor = True
+        self._with_heartbeat = False
+        self._crash_point = environment._pass_crash_point
 
-    def _alarms(self) -> Alarms:
-        return _VirtualAlarms(self._clock.now)
+    def _make_timers(self) -> TimerHeap:
+        return _VirtualTimerHeap(self._clock.now)
 
     def _worker_options(self) -> WorkerOptions:
-        return replace(super()._worker_options(), horizon=_FOR_EVER, block_warning=0.0)
+        return replace(super()._worker_options(), horizon=_ENDLESS_HORIZON, block_warning=0.0)
 
     def _is_alive(self) -> bool:
-        return self._opened is not None and not self._environment._crashed.is_set()
+        return self._open_store is not None and not self._environment._crashed.is_set()
 
     async def _stop(self) -> None:
         # A start that fails because the process dies in it is a crash as well: who waits for a result goes on waiting.
@@ -113,13 +113,13 @@ class _TestApp(App):
 
     async def _start_worker(self) -> None:
         # Whoever ran on this database before is dead: the environment runs one process at a time.
-        dead = [(row.id, row.beat_at) for row in await self._store.workers()]
+        dead = [(row.id, row.heartbeat_at) for row in await self._store.workers()]
         await self._store.sweep(dead, now=self._clock.now(), limit=1_000_000)
         await super()._start_worker()
         assert self._worker is not None
-        self._worker.on_blocked = self._environment._blocked
-        if self._finder is not None:
-            await self._finder.claim_blocked()  # as the first round of a worker's upkeep does
+        self._worker.on_blocked = self._environment._on_blocked
+        if self._claimer is not None:
+            await self._claimer.claim_blocked()  # as the first round of a worker's upkeep does
         if self._environment.replay_always:
             self._worker.on_committed = self._environment._check_replay
 
@@ -141,7 +141,7 @@ class TestEnvironment:
         database: str | None = None,
         *,
         workflows: Sequence[Workflow[..., Any]] | None = None,
-        start: datetime = _BEGINNING,
+        start: datetime = _START_TIME,
         replay_always: bool = False,
         **options: Any,
     ) -> None:
@@ -155,8 +155,8 @@ class TestEnvironment:
         self._replays: set[asyncio.Task[Any]] = set()
         self._folder: tempfile.TemporaryDirectory[str] | None = None
         self._crashed = asyncio.Event()
-        self._plan: list[_Crash] = []
-        self._keeper: asyncio.Task[None] | None = None
+        self._planned_crashes: list[_PlannedCrash] = []
+        self._timekeeper: asyncio.Task[None] | None = None
         self._failure: Exception | None = None
         """Why no process came up after the last one that died."""
         self._dying = False
@@ -166,9 +166,9 @@ class TestEnvironment:
             options.setdefault("cache_size", 0)
         options.setdefault("guard", "raise")
         options.setdefault("listen_notify", False)  # nothing happens unasked: no hint comes from a server, now or later
-        self.app: App = _TestApp(self, database or self._own_place(), workflows=workflows, **options)
+        self.app: App = _TestApp(self, database or self._own_database(), workflows=workflows, **options)
 
-    def _own_place(self) -> str:
+    def _own_database(self) -> str:
         """A file that is removed at the end."""
         self._folder = tempfile.TemporaryDirectory(prefix="romancy-test-")
         return str(Path(self._folder.name) / "test.db")
@@ -177,17 +177,17 @@ class TestEnvironment:
 
     async def __aenter__(self) -> Self:
         await self.app.startup()
-        self._keeper = asyncio.get_running_loop().create_task(self._keep(), name="romancy-timekeeper")
+        self._timekeeper = asyncio.get_running_loop().create_task(self._run_timekeeper(), name="romancy-timekeeper")
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        plan, self._plan = self._plan, []
-        if self._keeper is not None:
+        plan, self._planned_crashes = self._planned_crashes, []
+        if self._timekeeper is not None:
             async with self._restarting:  # a process that comes up is let come up: half of one could not be shut down
-                self._keeper.cancel()
-            await asyncio.wait({self._keeper})
+                self._timekeeper.cancel()
+            await asyncio.wait({self._timekeeper})
         self._crashed.clear()
         if self._replays:
             await asyncio.wait(self._replays)  # what ended last is checked too
@@ -235,53 +235,53 @@ class TestEnvironment:
         """Let time pass: everything that falls due in it happens, in order."""
         until = self.clock.now() + micros(duration, "The duration given to advance()")
         await self.settle()
-        while (due := self._alarms.next_due()) is not None and due <= until:
-            await self._ring(due)
+        while (due := self._timers.next_due()) is not None and due <= until:
+            await self._fire_timers(due)
         self.clock.move_to(until)
 
     async def settle(self) -> None:
         """Wait until nothing more happens by itself: every instance has ended, waits, or runs an activity that does."""
-        while not await self._settled():
+        while not await self._try_settle():
             if self._failure is not None:
                 raise self._failure
             await asyncio.sleep(0.001)  # the timekeeper brings up another process
 
-    async def _settled(self) -> bool:
+    async def _try_settle(self) -> bool:
         """As `settle`; False as soon as the process has died, or no other could be started."""
         quiet, passed = 0, -1
-        if self.app._finder is not None:
-            self.app._finder.look()  # for what came past the app: a transaction of the caller's own, a client
-        while quiet < (_PATIENT_ROUNDS if self._worker_busy() else _QUIET_ROUNDS):
+        if self.app._claimer is not None:
+            self.app._claimer.poll_soon()  # for what came past the app: a transaction of the caller's own, a client
+        while quiet < (_IDLE_ROUNDS_WITH_ACTIVITIES if self._worker_busy() else _IDLE_ROUNDS):
             await asyncio.sleep(0.001 if self._worker_busy() else 0)
             if self._crashed.is_set() or self._failure is not None:
                 return False
-            quiet = quiet + 1 if self._quiet() and passed == len(self.reached) else 0
+            quiet = quiet + 1 if self._is_idle() and passed == len(self.reached) else 0
             passed = len(self.reached)
         return True
 
-    async def _ring(self, due: int) -> None:
+    async def _fire_timers(self, due: int) -> None:
         self.clock.move_to(due)
-        self._alarms.fire()
+        self._timers.fire()
         await self.settle()
 
     @property
-    def _alarms(self) -> Alarms:
+    def _timers(self) -> TimerHeap:
         worker = self.app._worker
         if worker is None:
             raise InvalidWorkflowStateError("The environment is not running: use `async with TestEnvironment(...)`.")
-        return worker.alarms
+        return worker.timers
 
-    def _quiet(self) -> bool:
-        worker, finder = self.app._worker, self.app._finder
-        if worker is None or finder is None or self._starting or self._crashed.is_set():
+    def _is_idle(self) -> bool:
+        worker, claimer = self.app._worker, self.app._claimer
+        if worker is None or claimer is None or self._starting or self._crashed.is_set():
             return False
-        return worker.still and finder.idle and all(relay.idle for relay in self.app._relays)
+        return worker.is_idle and claimer.is_idle and all(relay.is_idle for relay in self.app._relays)
 
     def _worker_busy(self) -> bool:
         worker = self.app._worker
-        return worker is None or bool(worker.attempts) or worker.slots.waiting
+        return worker is None or bool(worker.attempts) or worker.limiter.has_waiters
 
-    async def _keep(self) -> None:
+    async def _run_timekeeper(self) -> None:
         """Pass time while somebody waits for a result, and bring up another process after a crash."""
         try:
             await self._keep_time()
@@ -295,14 +295,14 @@ class TestEnvironment:
             if self._crashed.is_set():
                 await self.restart()
             results, worker = self.app._results, self.app._worker
-            if results is None or worker is None or not results.awaited:
+            if results is None or worker is None or not results.has_waiters:
                 await asyncio.sleep(0.001)
                 continue
-            settled = await self._settled()
-            due = worker.alarms.next_due()
-            if settled and due is not None and results.awaited and self._quiet():
+            settled = await self._try_settle()
+            due = worker.timers.next_due()
+            if settled and due is not None and results.has_waiters and self._is_idle():
                 self.clock.move_to(due)
-                worker.alarms.fire()
+                worker.timers.fire()
             else:
                 await asyncio.sleep(0.001)
 
@@ -312,17 +312,17 @@ class TestEnvironment:
         """Let the process die when it passes `point` for the nth time from now on. A new one takes over."""
         if point not in POINTS:
             raise ConfigurationError(f"There is no crash point {point!r}. There are: {', '.join(POINTS)}.")
-        self._plan.append(_Crash(point, nth, self.reached.count(point)))
+        self._planned_crashes.append(_PlannedCrash(point, nth, self.reached.count(point)))
 
     def crash_at_step(self, number: int) -> None:
         """Let the process die when it passes its nth crash point of any name from now on."""
-        self._plan.append(_Crash("", number, len(self.reached)))
+        self._planned_crashes.append(_PlannedCrash("", number, len(self.reached)))
 
-    def _passed_since(self, crash: _Crash) -> int:
+    def _passed_since(self, crash: _PlannedCrash) -> int:
         """How many points that a crash was planned for have been passed since it was."""
         return (self.reached.count(crash.point) if crash.point else len(self.reached)) - crash.before
 
-    def _report_missed(self, plan: Sequence[_Crash]) -> None:
+    def _report_missed(self, plan: Sequence[_PlannedCrash]) -> None:
         for crash in plan:
             passed = self._passed_since(crash)
             if passed < crash.nth:
@@ -334,11 +334,11 @@ class TestEnvironment:
                     stacklevel=3,
                 )
 
-    def _reached(self, point: str) -> None:
+    def _pass_crash_point(self, point: str) -> None:
         if self._dying or self._crashed.is_set():
             raise SimulatedCrash(point)
         self.reached.append(point)
-        if any(crash.nth == self._passed_since(crash) and crash.point in ("", point) for crash in self._plan):
+        if any(crash.nth == self._passed_since(crash) and crash.point in ("", point) for crash in self._planned_crashes):
             self._crashed.set()
             raise SimulatedCrash(point)
 
@@ -348,42 +348,46 @@ class TestEnvironment:
         """The recorded history of an instance."""
         return await record_history(self.app, instance_id)
 
-    def _blocked(self, instance_id: str, reason: str) -> None:
+    def _on_blocked(self, instance_id: str, reason: str) -> None:
         """In an app it would wait for other code; who awaits the result in a test would wait for ever."""
         if self.replay_always:
             self.violations.append(f"{instance_id}: {reason}")
         if self.app._results is not None:
             self.app._results.fail(instance_id, DeterminismViolationError(f"{instance_id} is blocked: {reason}"))
 
-    def _check_replay(self, host: Host) -> None:
+    def _check_replay(self, runner: InstanceRunner) -> None:
         assert self.app._worker is not None
-        task = self.app._worker.spawned(self._replay(host))
+        task = self.app._worker.spawn_task(self._replay(runner))
         self._replays.add(task)
         task.add_done_callback(self._replays.discard)
 
-    async def _replay(self, host: Host) -> None:
-        live, open_before = host.execution, [waiting.issue for waiting in host.execution.run.pending.values()]
-        verdict, length = live.verdict, live.seq
+    async def _replay(self, runner: InstanceRunner) -> None:
+        live, open_before = runner.execution, [waiting.issue for waiting in runner.execution.run.pending.values()]
+        outcome, length = live.body_outcome, live.seq
         try:
-            history = await record_history(self.app, host.instance_id)
+            history = await record_history(self.app, runner.instance_id)
         except WorkflowNotFoundError:
             return  # it has ended, and is deleted already
-        if history.generation != host.identity.generation or length != max((one.seq for one in history.entries), default=0):
+        if history.generation != runner.identity.generation or length != max(
+            (one.seq for one in history.entries), default=0
+        ):
             return  # it has gone on meanwhile; the next commit is checked
-        if verdict is None and (host.gone or live.verdict is not None or live.has_entries):
+        if outcome is None and (runner.gone or live.body_outcome is not None or live.has_entries):
             return
         with contextlib.suppress(SimulatedCrash):
             try:
-                again, open_again = replayed(host.workflow, history, app=self.app, guard=self.app._options["guard"])
+                again, open_again = replay_in_full(runner.workflow, history, app=self.app, guard=self.app._options["guard"])
             except DeterminismViolationError as error:
-                self.violations.append(f"{host.instance_id}: {error}")
+                self.violations.append(f"{runner.instance_id}: {error}")
                 return
-            difference = _difference(live.run, open_before, open_again) or _other_end(host.workflow, verdict, again.verdict)
+            difference = _wait_difference(live.run, open_before, open_again) or _end_difference(
+                runner.workflow, outcome, again.verdict
+            )
             if difference:
-                self.violations.append(f"{host.instance_id}: {difference}")
+                self.violations.append(f"{runner.instance_id}: {difference}")
 
 
-def _difference(run: Run, live: list[Issue], again: list[Issue]) -> str:
+def _wait_difference(run: Run, live: list[Issue], again: list[Issue]) -> str:
     """What a replay waits for that the code did not, or the other way round."""
     if [issue.op for issue in live] != [issue.op for issue in again]:
         return f"live, the code waits for {[one.op for one in live]}; replayed, for {[one.op for one in again]}"
@@ -391,26 +395,26 @@ def _difference(run: Run, live: list[Issue], again: list[Issue]) -> str:
         if before.kind is not after.kind:
             return f"{after.op} is of another kind when it is replayed"
         recorded = Entry(0, before.kind, before.op, Outcome.OK, before.at, digest=before.digest, input=before.input)
-        if before.digest != after.digest and (found := run.differs(after, recorded)) is not None:
+        if before.digest != after.digest and (found := run.find_difference(after, recorded)) is not None:
             return f"{after.op}, asked for at {after.site}, was given other arguments when it was replayed: {found}"
     return ""
 
 
-def _other_end(workflow: Workflow[..., Any], live: Verdict | None, again: Verdict | None) -> str:
+def _end_difference(workflow: Workflow[..., Any], live: BodyOutcome | None, again: BodyOutcome | None) -> str:
     """How the end of a replay differs from the end that is stored."""
-    ends = _shown(workflow, live), _shown(workflow, again)
+    ends = _describe_end(workflow, live), _describe_end(workflow, again)
     return "" if ends[0] == ends[1] else f"live, the code {ends[0]}; replayed, it {ends[1]}"
 
 
-def _shown(workflow: Workflow[..., Any], verdict: Verdict | None) -> str:
-    match verdict:
+def _describe_end(workflow: Workflow[..., Any], outcome: BodyOutcome | None) -> str:
+    match outcome:
         case None:
             return "goes on"
         case Finish(value):
             try:
                 return f"returned {workflow.result.encode(value).decode(errors='replace')}"
             except PayloadError as error:
-                return _shown(workflow, Fail(error))
+                return _describe_end(workflow, Fail(error))
         case Fail(error):
             return f"raised {type(error).__name__}: {_ADDRESS.sub('', str(error))}"
         case Cancelled(reason):

@@ -13,10 +13,10 @@ from romancy.authoring.workflow import Workflow
 from romancy.client import Client
 from romancy.codec import not_decoded
 from romancy.core import patch
-from romancy.core.commands import Issue, Verdict
+from romancy.core.commands import BodyOutcome, Issue
 from romancy.errors import CodecError, DeterminismViolationError, WorkflowNotFoundError
 from romancy.model.history import Entry, Kind, Outcome, Role
-from romancy.worker.worker import first_encoded
+from romancy.worker.worker import find_encoded
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class Replayed:
 
     pending: tuple[str, ...]
     """What it waits for."""
-    verdict: Verdict | None
+    verdict: BodyOutcome | None
     """How it ended, if it has."""
 
 
@@ -62,7 +62,7 @@ async def record_history(client: Client, instance_id: str) -> RecordedHistory:
     loaded = await client._store.load(instance_id)
     if loaded is None:
         raise WorkflowNotFoundError(f"There is no instance {instance_id!r} in this database.")
-    if (encoded := first_encoded(loaded)) is not None:
+    if (encoded := find_encoded(loaded)) is not None:
         raise CodecError(not_decoded(f"What is stored of {instance_id}", encoded))
     row = loaded.row
     return RecordedHistory(
@@ -76,10 +76,10 @@ def replay_history(workflow: Workflow[..., Any], history: RecordedHistory, *, ap
     What would not be the same in every replay (clocks, chance, files, ...) is refused where the code calls it. `app` is what
     `ctx.app` is meanwhile; it need not run.
     """
-    return replayed(workflow, history, app=app)[0]
+    return replay_in_full(workflow, history, app=app)[0]
 
 
-def replayed(
+def replay_in_full(
     workflow: Workflow[..., Any], history: RecordedHistory, *, app: App | None = None, guard: str = "raise"
 ) -> tuple[Replayed, list[Issue]]:
     """As `replay_history`, with what the code waits for in full."""
@@ -99,7 +99,7 @@ def replayed(
     try:
         execution.replay(history.created_at, history.entries)
         pending = execution.run.pending
-        return Replayed(tuple(pending), execution.verdict), [waiting.issue for waiting in pending.values()]
+        return Replayed(tuple(pending), execution.body_outcome), [waiting.issue for waiting in pending.values()]
     finally:
         execution.run.evict()
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from romancy.manage.records import Point
+from romancy.manage.records import ChartPoint
 from romancy.viewer.text import Markup, attribute
 
 _WIDTH, _HEIGHT = 240, 40
 
 
-def sparkline(points: Sequence[Point], title: str, *, failures: bool = False) -> Markup:
+def sparkline(points: Sequence[ChartPoint], title: str, *, failures: bool = False) -> Markup:
     """Ended instances by minute as bars, what failed on top; or, with `failures`, only what failed."""
     counts = [(0 if failures else one.completed, one.failed) for one in points]
     most = max((done + failed for done, failed in counts), default=0)

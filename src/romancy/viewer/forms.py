@@ -35,7 +35,7 @@ _TEXTS = {"date": "date", "date-time": "datetime", "time": "time", "duration": "
 
 
 @dataclass(frozen=True, slots=True)
-class Option:
+class Choice:
     """One of several values."""
 
     value: str
@@ -57,7 +57,7 @@ class Field:
     value: str = ""
     given: bool = True
     error: str = ""
-    options: tuple[Option, ...] = ()
+    options: tuple[Choice, ...] = ()
     fields: tuple[Field, ...] = ()
     blank: Field | None = None
     """How a new item of an array begins."""
@@ -78,7 +78,7 @@ class Field:
 
 
 @dataclass(slots=True)
-class Reading:
+class FormInput:
     """What was posted, and what is wrong with it, by path."""
 
     value: Any
@@ -87,14 +87,14 @@ class Reading:
 
 def fields_of(schema: Schema, value: Any = MISSING, errors: Mapping[str, str] | None = None) -> Field:
     """The form of a schema; filled in with a value, and with what is wrong at each path."""
-    return _Builder(schema, errors or {}).field("", "", schema, value, required=True)
+    return _FormBuilder(schema, errors or {}).field("", "", schema, value, required=True)
 
 
-def read(schema: Schema, posted: Posted) -> Reading:
+def read(schema: Schema, posted: Posted) -> FormInput:
     """The value that was filled in. A text that is no number stays a text, to be shown again beside its error."""
-    reading = Reading(None)
+    reading = FormInput(None)
     form = fields_of(schema, _skeleton(schema, posted))
-    reading.value = _Reader(posted, reading.errors).value(form)
+    reading.value = _FormReader(posted, reading.errors).value(form)
     if reading.value is MISSING:
         reading.value = {}
     return reading
@@ -104,43 +104,43 @@ def read(schema: Schema, posted: Posted) -> Reading:
 
 
 @dataclass(frozen=True, slots=True)
-class _Shape:
+class _FieldSpec:
     """What a schema asks for, in the words of fields."""
 
     kind: str
     schema: Schema
     nullable: bool = False
-    options: tuple[Option, ...] = ()
+    options: tuple[Choice, ...] = ()
     refs: frozenset[str] = frozenset()
 
 
-def _shape(schema: Schema, root: Schema, refs: frozenset[str]) -> _Shape:
+def _field_spec(schema: Schema, root: Schema, refs: frozenset[str]) -> _FieldSpec:
     if "$ref" in schema:
         name = str(schema["$ref"])
         if name in refs:
-            return _Shape("json", schema)
+            return _FieldSpec("json", schema)
         target = root.get("$defs", {}).get(name.rpartition("/")[2])
-        return _shape(target, root, refs | {name}) if isinstance(target, dict) else _Shape("json", schema)
+        return _field_spec(target, root, refs | {name}) if isinstance(target, dict) else _FieldSpec("json", schema)
     if len(schema.get("allOf", ())) == 1:
-        return _shape(schema["allOf"][0], root, refs)
+        return _field_spec(schema["allOf"][0], root, refs)
     if "enum" in schema or "const" in schema:
         allowed = schema.get("enum", [schema.get("const")])
-        return _Shape("choice", schema, options=tuple(Option(json.dumps(one), str(one)) for one in allowed))
+        return _FieldSpec("choice", schema, options=tuple(Choice(json.dumps(one), str(one)) for one in allowed))
     if "anyOf" in schema or "oneOf" in schema:
         return _union(schema, root, refs)
-    return _Shape(_plain_kind(schema), schema, refs=refs)
+    return _FieldSpec(_plain_kind(schema), schema, refs=refs)
 
 
-def _union(schema: Schema, root: Schema, refs: frozenset[str]) -> _Shape:
+def _union(schema: Schema, root: Schema, refs: frozenset[str]) -> _FieldSpec:
     members = [one for one in schema.get("anyOf", schema.get("oneOf", ())) if one.get("type") != "null"]
     nullable = len(members) < len(schema.get("anyOf", schema.get("oneOf", ())))
     if len(members) == 1:
-        inner = _shape(members[0], root, refs)
-        return _Shape(inner.kind, inner.schema, True, inner.options, inner.refs)
+        inner = _field_spec(members[0], root, refs)
+        return _FieldSpec(inner.kind, inner.schema, True, inner.options, inner.refs)
     types = {one.get("type") for one in members}
     if types == {"number", "string"}:  # a Decimal: as a text it is exact
-        return _Shape("text", schema, nullable)
-    return _Shape("json", schema, nullable)
+        return _FieldSpec("text", schema, nullable)
+    return _FieldSpec("json", schema, nullable)
 
 
 def _plain_kind(schema: Schema) -> str:
@@ -157,7 +157,7 @@ def _plain_kind(schema: Schema) -> str:
             return "json"
 
 
-class _Builder:
+class _FormBuilder:
     """Makes fields of a schema."""
 
     def __init__(self, root: Schema, errors: Mapping[str, str]) -> None:
@@ -175,7 +175,7 @@ class _Builder:
         refs: frozenset[str] = frozenset(),
         depth: int = 0,
     ) -> Field:
-        shape = _shape(schema, self._root, refs)
+        shape = _field_spec(schema, self._root, refs)
         kind = shape.kind if path.count("/") < _DEPTH or shape.kind not in ("object", "array") else "json"
         escaped = kind in _PLAIN and isinstance(value, str) and _UNFIT.search(value) is not None
         if kind == "text" and isinstance(value, str) and "\n" in value:
@@ -189,7 +189,7 @@ class _Builder:
             required=required,
             nullable=shape.nullable,
             description=str(schema.get("description") or shape.schema.get("description") or ""),
-            default="" if default is MISSING or default is None else _said(default),
+            default="" if default is MISSING or default is None else _default_text(default),
             value=json.dumps(value) if escaped else "" if kind in ("object", "array") else _text(kind, value, default),
             given=not missing or (required and not shape.nullable),
             error=self._errors.get(path, ""),
@@ -200,10 +200,10 @@ class _Builder:
             escaped=escaped,
         )
 
-    def _members(self, kind: str, path: str, shape: _Shape, value: Any, depth: int) -> tuple[Field, ...]:
+    def _members(self, kind: str, path: str, spec: _FieldSpec, value: Any, depth: int) -> tuple[Field, ...]:
         if kind == "object":
             given = value if isinstance(value, dict) else {}
-            needed = shape.schema.get("required", ())
+            needed = spec.schema.get("required", ())
             return tuple(
                 self.field(
                     f"{path}/{_escaped(name)}",
@@ -211,27 +211,27 @@ class _Builder:
                     schema,
                     given.get(name, MISSING),
                     required=name in needed,
-                    refs=shape.refs,
+                    refs=spec.refs,
                     depth=depth,
                 )
-                for name, schema in shape.schema["properties"].items()
+                for name, schema in spec.schema["properties"].items()
             )
         if kind == "array":
             items = value if isinstance(value, list) else []
-            return tuple(self._item(path, shape, str(number), one, depth) for number, one in enumerate(items))
+            return tuple(self._item(path, spec, str(number), one, depth) for number, one in enumerate(items))
         return ()
 
-    def _blank(self, path: str, shape: _Shape, depth: int) -> Field:
-        return self._item(path, shape, f"__n{depth}__", MISSING, depth)
+    def _blank(self, path: str, spec: _FieldSpec, depth: int) -> Field:
+        return self._item(path, spec, f"__n{depth}__", MISSING, depth)
 
-    def _item(self, path: str, shape: _Shape, number: str, value: Any, depth: int) -> Field:
-        schema: Schema = shape.schema["items"]
+    def _item(self, path: str, spec: _FieldSpec, number: str, value: Any, depth: int) -> Field:
+        schema: Schema = spec.schema["items"]
         return self.field(
-            f"{path}/{number}", f"item {number}", schema, value, required=True, refs=shape.refs, depth=depth + 1
+            f"{path}/{number}", f"item {number}", schema, value, required=True, refs=spec.refs, depth=depth + 1
         )
 
 
-def _said(default: Any) -> str:
+def _default_text(default: Any) -> str:
     return default if isinstance(default, str) else json.dumps(default)
 
 
@@ -242,13 +242,13 @@ def _text(kind: str, value: Any, default: Any) -> str:
     if value is MISSING or (value is None and kind not in ("choice", "json")):
         return ""
     if kind == "json":
-        return value if isinstance(value, _Raw) else json.dumps(value, ensure_ascii=False, indent=2)
+        return value if isinstance(value, _RawText) else json.dumps(value, ensure_ascii=False, indent=2)
     if kind in ("choice", "boolean"):
-        return value if isinstance(value, _Raw) else json.dumps(value)
+        return value if isinstance(value, _RawText) else json.dumps(value)
     return value if isinstance(value, str) else json.dumps(value)
 
 
-class _Raw(str):
+class _RawText(str):
     """A text as it was posted, where it could not be read."""
 
     __slots__ = ()
@@ -269,7 +269,7 @@ def _skeleton(schema: Schema, posted: Posted) -> Any:
         parts = [part.replace("~1", "/").replace("~0", "~") for part in path.split("/")[1:]]
         if 0 < len(parts) <= _MOST_PARTS:
             _grow(value, parts)
-    return _fold(value)
+    return _to_lists(value)
 
 
 def _grow(value: dict[str, Any], parts: list[str]) -> None:
@@ -277,15 +277,15 @@ def _grow(value: dict[str, Any], parts: list[str]) -> None:
         value = value.setdefault(part, {})
 
 
-def _fold(value: dict[str, Any]) -> Any:
+def _to_lists(value: dict[str, Any]) -> Any:
     """Objects whose keys are all numbers are arrays here; their fields are known by the numbers that were posted."""
     if value and all(key.isascii() and key.isdecimal() and len(key) < 6 for key in value):
         size = max(map(int, value)) + 1
-        return [_fold(value.get(str(number), {})) for number in range(min(size, 2000))]
-    return {key: _fold(one) for key, one in value.items()}
+        return [_to_lists(value.get(str(number), {})) for number in range(min(size, 2000))]
+    return {key: _to_lists(one) for key, one in value.items()}
 
 
-class _Reader:
+class _FormReader:
     """Reads fields as they were posted."""
 
     def __init__(self, posted: Posted, errors: dict[str, str]) -> None:
@@ -310,7 +310,7 @@ class _Reader:
         if one.nullable:
             return None
         self._errors[one.path] = "A value is needed here."
-        return _Raw("")
+        return _RawText("")
 
     def _object(self, one: Field) -> Any:
         if one.optional and one.path and one.path + GIVEN not in self._posted:
@@ -351,14 +351,14 @@ class _Reader:
             return reader(text.strip())
         except ValueError:
             self._errors[one.path] = f"This is not {what}."
-            return _Raw(text)
+            return _RawText(text)
 
     def _json(self, one: Field, text: str) -> Any:
         try:
             return json.loads(text)
         except (ValueError, RecursionError) as error:
             self._errors[one.path] = f"This is no JSON: {error}."
-            return _Raw(text)
+            return _RawText(text)
 
 
 def _number(text: str) -> int | float:

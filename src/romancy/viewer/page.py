@@ -32,7 +32,7 @@ GENERATIONS = 2**31 - 1
 
 
 @dataclass(slots=True)
-class Visit:
+class PageRequest:
     """One request, and whom to ask for the answer."""
 
     request: Request
@@ -109,7 +109,7 @@ class View:
 
 
 @dataclass(frozen=True, slots=True)
-class Go:
+class Redirect:
     """Elsewhere, after something was done."""
 
     page: str
@@ -122,7 +122,7 @@ def link(page: str, **query: Any) -> str:
     return f"{page}?{urlencode(given, doseq=True, errors='surrogatepass')}" if given else page
 
 
-def respond(view: View, visit: Visit) -> Response:
+def respond(view: View, visit: PageRequest) -> Response:
     """The page."""
     theme = visit.request.cookies.get(THEME, "")
     here = visit.request.url.path.rpartition("/")[2]
@@ -154,7 +154,7 @@ def _time(when: datetime | None, now: datetime, how: str = "ago") -> text.Markup
     )
 
 
-def _still(when: datetime | None) -> text.Markup:
+def _exact_time(when: datetime | None) -> text.Markup:
     return (
         text.Markup('<time datetime="{}">{}</time>').format(when.isoformat(), words.exact(when))
         if when
@@ -168,7 +168,7 @@ def _icon(name: str, tone: str = "") -> text.Markup:
 
 
 def _status(status: Any) -> text.Markup:
-    face = words.FACES[status]
+    face = words.STATUS_LABELS[status]
     return text.Markup('<span class="status">{}<span>{}</span></span>').format(_icon(face.icon, face.tone), face.word)
 
 
@@ -178,7 +178,7 @@ _FILTERS: dict[str, Any] = {
     "attribute": text.attribute,
     "duration": words.duration,
     "size": words.size,
-    "exact": _still,
+    "exact": _exact_time,
     "status": _status,
     "plain": values.plain,
 }
@@ -190,7 +190,7 @@ _WORDS: dict[str, Any] = {
     "show": values.show,
     "between": words.between,
     "sparkline": charts.sparkline,
-    "asks": words.ASKS,
+    "action_labels": words.ACTION_LABELS,
 }
 
 

@@ -16,15 +16,15 @@ from starlette.routing import BaseRoute, Route
 
 from romancy.clock import Clock, SystemClock
 from romancy.errors import ConfigurationError, InvalidWorkflowStateError, PayloadError, RomancyError, WorkflowNotFoundError
-from romancy.ingress.body import Bodies, ClientGone
+from romancy.ingress.body import Bodies, ClientDisconnected
 from romancy.ingress.headers import HTML_HEADERS, JSON_HEADERS
-from romancy.ingress.problems import NotFoundError, Problem
+from romancy.ingress.problems import HTTPProblem, NotFoundError
 from romancy.ingress.types import HTTPSettings
 from romancy.manage.port import Manager
-from romancy.viewer.page import THEME, THEMES, Go, View, Visit, link, respond
+from romancy.viewer.page import THEME, THEMES, PageRequest, Redirect, View, link, respond
 from romancy.viewer.pages import deeds, instance, instances, lists, overview, start
 
-Handler: TypeAlias = Callable[[Visit], Awaitable[View | Go]]
+Handler: TypeAlias = Callable[[PageRequest], Awaitable[View | Redirect]]
 
 _LOG = logging.getLogger("romancy.http")
 _ASSETS = Path(__file__).parent / "assets"
@@ -50,7 +50,7 @@ _WRITES: dict[str, Handler] = {
     "start": start.start,
     "event": start.event,
     "confirm": deeds.confirm,
-    "do": deeds.do,
+    "do": deeds.apply,
     "requeue": deeds.requeue,
     "abort": deeds.abort,
 }
@@ -60,7 +60,7 @@ def routes(manager: Manager, *, clock: Clock | None = None, settings: HTTPSettin
     """Everything at and below /viewer. Who may come in is decided before."""
     settings = settings or HTTPSettings()
     bodies = Bodies(settings.max_body_size, settings.request_timeout)
-    visit = partial(Visit, manager=manager, clock=clock or SystemClock(), bodies=bodies)
+    visit = partial(PageRequest, manager=manager, clock=clock or SystemClock(), bodies=bodies)
     return [
         Route("/viewer", _to_front),
         Route("/viewer/theme", _theme),
@@ -71,7 +71,7 @@ def routes(manager: Manager, *, clock: Clock | None = None, settings: HTTPSettin
     ]
 
 
-def _page(page: Handler, visited: Callable[[Request], Visit]) -> Callable[[Request], Awaitable[Response]]:
+def _page(page: Handler, visited: Callable[[Request], PageRequest]) -> Callable[[Request], Awaitable[Response]]:
     async def answer(request: Request) -> Response:
         visit = visited(request)
         try:
@@ -79,11 +79,11 @@ def _page(page: Handler, visited: Callable[[Request], Visit]) -> Callable[[Reque
                 await visit.read_form()
             visit.check()
             made = await page(visit)
-        except ClientGone:
+        except ClientDisconnected:
             raise
         except Exception as error:
             made = _failure(error)
-        if isinstance(made, Go):
+        if isinstance(made, Redirect):
             return RedirectResponse(link(made.page, **made.query), 303, HTML_HEADERS)
         return respond(made, visit)
 
@@ -101,7 +101,7 @@ _STATUSES: tuple[tuple[type[Exception], int], ...] = (
 def _failure(error: Exception) -> View:
     """A page that says what went wrong and where to go."""
     message = str(error)
-    if isinstance(error, Problem):
+    if isinstance(error, HTTPProblem):
         status = error.status
     elif isinstance(error, RomancyError):
         status = next((status for kind, status in _STATUSES if isinstance(error, kind)), 503)
@@ -121,13 +121,13 @@ async def _theme(request: Request) -> Response:
     response = RedirectResponse(_back(request), 303, HTML_HEADERS)
     wanted = request.query_params.get("to", "")
     if wanted in THEMES:
-        response.set_cookie(THEME, wanted, max_age=_YEAR, samesite="lax", path=_here(request))
+        response.set_cookie(THEME, wanted, max_age=_YEAR, samesite="lax", path=_viewer_path(request))
     else:
-        response.delete_cookie(THEME, path=_here(request))
+        response.delete_cookie(THEME, path=_viewer_path(request))
     return response
 
 
-def _here(request: Request) -> str:
+def _viewer_path(request: Request) -> str:
     """The path of the viewer, for cookies."""
     return request.url.path.rpartition("/")[0] + "/"
 
@@ -138,13 +138,13 @@ def _back(request: Request) -> str:
     return f"{page}{mark}{query}" if page in _READS and page else "./"
 
 
-def _payload(visited: Callable[[Request], Visit]) -> Callable[[Request], Awaitable[Response]]:
+def _payload(visited: Callable[[Request], PageRequest]) -> Callable[[Request], Awaitable[Response]]:
     async def answer(request: Request) -> Response:
         visit = visited(request)
         try:
             visit.check()
             name, body = await instance.payload(visit)
-        except (RomancyError, Problem) as error:
+        except (RomancyError, HTTPProblem) as error:
             return respond(_failure(error), visit)
         headers = {**JSON_HEADERS, "content-disposition": f'attachment; filename="{name}"'}
         return Response(body, headers=headers, media_type="application/json")

@@ -18,7 +18,7 @@ _DEEP = 60
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class RenderedValue:
     """A value as markup."""
 
     markup: Markup
@@ -27,11 +27,11 @@ class Shown:
     """Of the whole, in characters of JSON."""
 
 
-def show(value: Any, limit: int = LIMIT) -> Shown:
+def show(value: Any, limit: int = LIMIT) -> RenderedValue:
     """A value for a page."""
-    drawing = _Drawing(limit)
+    drawing = _ValueRenderer(limit)
     markup = Markup("").join(drawing.value(value, 0))
-    return Shown(markup, drawing.left < 0, len(plain(value)) if drawing.left < 0 else limit - drawing.left)
+    return RenderedValue(markup, drawing.left < 0, len(plain(value)) if drawing.left < 0 else limit - drawing.left)
 
 
 def plain(value: Any, indent: int | None = None) -> str:
@@ -40,7 +40,7 @@ def plain(value: Any, indent: int | None = None) -> str:
     return json.dumps(value, indent=indent, default=str) if any("\ud800" <= char <= "\udfff" for char in text) else text
 
 
-class _Drawing:
+class _ValueRenderer:
     def __init__(self, limit: int) -> None:
         self.left = limit
 
@@ -70,14 +70,14 @@ class _Drawing:
         yield Markup("</ul></details>")
 
     def _key(self, key: Any) -> Markup:
-        text = self._take(plain(str(key)))
+        text = self._consume(plain(str(key)))
         return Markup('<bdi class="key">{}</bdi>: ').format(escaped(text))
 
     def _leaf(self, value: Any) -> Markup:
         kind = "text" if isinstance(value, str) else "word" if value is None or isinstance(value, bool) else "number"
-        return Markup('<bdi class="{}">{}</bdi>').format(kind, escaped(self._take(plain(value))))
+        return Markup('<bdi class="{}">{}</bdi>').format(kind, escaped(self._consume(plain(value))))
 
-    def _take(self, text: str) -> str:
+    def _consume(self, text: str) -> str:
         room = max(self.left, 0)
         self.left -= len(text) + 2
         return text if len(text) <= room else text[:room] + "…"

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import NamedTuple
 
 from romancy.clock import MICROS
-from romancy.manage.records import Deed
+from romancy.manage.records import ActionKind
 from romancy.model.status import Status
 
 _UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"))
@@ -74,7 +74,7 @@ def size(count: int) -> str:
     return f"{count / 1000_000:.1f} MB"
 
 
-class Face(NamedTuple):
+class StatusLabel(NamedTuple):
     """How a status is shown: never by colour alone."""
 
     word: str
@@ -82,25 +82,25 @@ class Face(NamedTuple):
     tone: str
 
 
-FACES: dict[Status, Face] = {
-    Status.PENDING: Face("pending", "dot", "idle"),
-    Status.RUNNING: Face("running", "play", "work"),
-    Status.WAITING_FOR_EVENT: Face("waiting for event", "mail", "waiting"),
-    Status.WAITING_FOR_MESSAGE: Face("waiting for message", "mail", "waiting"),
-    Status.WAITING_FOR_TIMER: Face("waiting for timer", "clock", "waiting"),
-    Status.COMPENSATING: Face("compensating", "undo", "rollback"),
-    Status.PAUSED: Face("paused", "pause", "retry"),
-    Status.BLOCKED: Face("blocked", "stop", "failed"),
-    Status.COMPLETED: Face("completed", "check", "ok"),
-    Status.FAILED: Face("failed", "cross", "failed"),
-    Status.CANCELLED: Face("cancelled", "minus", "idle"),
-    Status.TERMINATED: Face("terminated", "square", "idle"),
-    Status.RECURRED: Face("recurred", "again", "idle"),
+STATUS_LABELS: dict[Status, StatusLabel] = {
+    Status.PENDING: StatusLabel("pending", "dot", "idle"),
+    Status.RUNNING: StatusLabel("running", "play", "work"),
+    Status.WAITING_FOR_EVENT: StatusLabel("waiting for event", "mail", "waiting"),
+    Status.WAITING_FOR_MESSAGE: StatusLabel("waiting for message", "mail", "waiting"),
+    Status.WAITING_FOR_TIMER: StatusLabel("waiting for timer", "clock", "waiting"),
+    Status.COMPENSATING: StatusLabel("compensating", "undo", "rollback"),
+    Status.PAUSED: StatusLabel("paused", "pause", "retry"),
+    Status.BLOCKED: StatusLabel("blocked", "stop", "failed"),
+    Status.COMPLETED: StatusLabel("completed", "check", "ok"),
+    Status.FAILED: StatusLabel("failed", "cross", "failed"),
+    Status.CANCELLED: StatusLabel("cancelled", "minus", "idle"),
+    Status.TERMINATED: StatusLabel("terminated", "square", "idle"),
+    Status.RECURRED: StatusLabel("recurred", "again", "idle"),
 }
 
 
-class Ask(NamedTuple):
-    """A deed, as a page offers it."""
+class ActionLabel(NamedTuple):
+    """An action, as a page offers it."""
 
     verb: str
     past: str
@@ -109,15 +109,19 @@ class Ask(NamedTuple):
     danger: bool = False
 
 
-ASKS: dict[Deed, Ask] = {
-    Deed.CANCEL: Ask("Cancel", "cancelled", "minus", "Stops it and undoes what it has done, the last first.", True),
-    Deed.RETRY: Ask("Retry", "retried", "again", "Goes on from what failed; what is done is not done again."),
-    Deed.PAUSE: Ask("Pause", "paused", "pause", "Nobody runs it until it is resumed; what it waits for may come meanwhile."),
-    Deed.RESUME: Ask("Resume", "resumed", "play", "Lets it go on."),
-    Deed.TERMINATE: Ask("Terminate", "terminated", "square", "Ends it at once and undoes nothing.", True),
+ACTION_LABELS: dict[ActionKind, ActionLabel] = {
+    ActionKind.CANCEL: ActionLabel(
+        "Cancel", "cancelled", "minus", "Stops it and undoes what it has done, the last first.", True
+    ),
+    ActionKind.RETRY: ActionLabel("Retry", "retried", "again", "Goes on from what failed; what is done is not done again."),
+    ActionKind.PAUSE: ActionLabel(
+        "Pause", "paused", "pause", "Nobody runs it until it is resumed; what it waits for may come meanwhile."
+    ),
+    ActionKind.RESUME: ActionLabel("Resume", "resumed", "play", "Lets it go on."),
+    ActionKind.TERMINATE: ActionLabel("Terminate", "terminated", "square", "Ends it at once and undoes nothing.", True),
 }
 
-TROUBLES = {
+ATTENTION_LABELS = {
     "failed": ("Failed", "cross", "failed"),
     "retrying": ("Retrying", "again", "retry"),
     "overdue": ("Overdue", "clock", "failed"),

@@ -11,11 +11,11 @@ from collections.abc import Callable
 from romancy.clock import MICROS
 
 _log = logging.getLogger("romancy.worker")
-_LONGEST_NAP = 5.0
+_MAX_SLEEP = 5.0
 """Seconds after which the clock is read again even if nothing is due: it may have been set."""
 
 
-class Alarm:
+class ScheduledCall:
     """One callback at one time."""
 
     __slots__ = ("callback", "due")
@@ -29,24 +29,24 @@ class Alarm:
         self.callback = None
 
 
-class Alarms:
+class TimerHeap:
     """A heap of alarms."""
 
     def __init__(self, now: Callable[[], int]) -> None:
         self._now = now
-        self._heap: list[tuple[int, int, Alarm]] = []
+        self._heap: list[tuple[int, int, ScheduledCall]] = []
         self._order = itertools.count()
         self._handle: asyncio.TimerHandle | None = None
-        self._armed: int | None = None
+        self._armed_for: int | None = None
         self._closed = False
 
-    def at(self, due: int, callback: Callable[[], None]) -> Alarm:
+    def schedule(self, due: int, callback: Callable[[], None]) -> ScheduledCall:
         """Call back when the clock shows `due`; soon, if that is past."""
-        alarm = Alarm(due, callback)
-        heapq.heappush(self._heap, (due, next(self._order), alarm))
-        if self._armed is None or due < self._armed:
+        timer = ScheduledCall(due, callback)
+        heapq.heappush(self._heap, (due, next(self._order), timer))
+        if self._armed_for is None or due < self._armed_for:
             self._arm()
-        return alarm
+        return timer
 
     def next_due(self) -> int | None:
         """When the next alarm is due."""
@@ -58,13 +58,13 @@ class Alarms:
     def fire(self) -> None:
         """Call every alarm that is due, in order of time."""
         self._handle = None
-        self._armed = None
+        self._armed_for = None
         now = self._now()
         while (due := self.next_due()) is not None and due <= now:
-            alarm = heapq.heappop(self._heap)[2]
-            callback, alarm.callback = alarm.callback, None
+            timer = heapq.heappop(self._heap)[2]
+            callback, timer.callback = timer.callback, None
             if callback is not None:
-                _ring(callback)
+                _run_callback(callback)
         self._arm()
 
     def close(self) -> None:
@@ -79,16 +79,16 @@ class Alarms:
         if self._handle is not None:
             self._handle.cancel()
             self._handle = None
-        self._armed = None
+        self._armed_for = None
         due = self.next_due()
         if due is None or self._closed:
             return
-        self._armed = due
-        delay = min(max(due - self._now(), 0) / MICROS, _LONGEST_NAP)
+        self._armed_for = due
+        delay = min(max(due - self._now(), 0) / MICROS, _MAX_SLEEP)
         self._handle = asyncio.get_running_loop().call_later(delay, self.fire)
 
 
-def _ring(callback: Callable[[], None]) -> None:
+def _run_callback(callback: Callable[[], None]) -> None:
     """Call back; what goes wrong for one must not keep the others asleep."""
     try:
         callback()

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from romancy.clock import MICROS
-from romancy.figures import Figure, gauge
-from romancy.worker.finder import Finder
-from romancy.worker.upkeep import Upkeep
+from romancy.figures import Metric, gauge
+from romancy.worker.finder import Claimer
+from romancy.worker.upkeep import Maintenance
 from romancy.worker.worker import Worker
 
 
-def figures_of(worker: Worker, finder: Finder, upkeep: Upkeep) -> list[Figure]:
+def collect_gauges(worker: Worker, claimer: Claimer, maintenance: Maintenance) -> list[Metric]:
     """How full it is, and how far behind. The queue is there if it was counted lately."""
     now, options = worker.clock.now(), worker.options
-    depth, first = (None, None) if finder.queue is None else finder.queue
+    depth, first = (None, None) if claimer.queue_depth is None else claimer.queue_depth
     waiting = None if first is None or depth is None else (now - first if depth else 0)
-    beat_at = upkeep.beat_at
+    beat_at = maintenance.heartbeat_at
     return [
         gauge("romancy_instances_running", "Instances that run in this process.", worker.running),
         gauge("romancy_instances_max", "Instances that may run in this process.", options.max_workflows),
@@ -23,7 +23,7 @@ def figures_of(worker: Worker, finder: Finder, upkeep: Upkeep) -> list[Figure]:
         gauge("romancy_instances_queued", "Instances in memory that are due and wait for room.", worker.queued),
         gauge("romancy_activities_running", "Attempts of activities that run in this process.", len(worker.attempts)),
         gauge("romancy_activities_max", "Attempts that may run in this process.", options.max_activities),
-        gauge("romancy_activities_queued", "Attempts in this process that wait for a slot.", worker.slots.queued),
+        gauge("romancy_activities_queued", "Attempts in this process that wait for a slot.", worker.limiter.queued),
         gauge("romancy_queue_depth", "Instances in the database that this process could claim.", depth),
         gauge("romancy_queue_oldest_seconds", "How long the first of them has been due.", _seconds(waiting)),
         gauge(

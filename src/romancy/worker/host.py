@@ -21,37 +21,36 @@ from romancy.authoring.workflow import Workflow
 from romancy.clock import MICROS
 from romancy.codec import is_encoded, not_decoded
 from romancy.core.commands import Cancelled, Fail, Finish, Issue, Recur, Resolution
-from romancy.core.execution import Ended, Execution, Phase
+from romancy.core.execution import AttemptResult, Execution, Phase
 from romancy.errors import CodecError, DeterminismViolationError, PayloadError, StoreError
-from romancy.figures import OfActivity
+from romancy.figures import ActivityMetrics
 from romancy.hooks import EventSent
-from romancy.model.history import WAITS, Entry, Kind, Outcome
-from romancy.model.history import Attempt as AttemptRow
-from romancy.model.instance import Inbox, Mail, Row
+from romancy.model.history import WAITS, AttemptRow, Entry, Kind, Outcome
+from romancy.model.instance import Inbox, InboxItem, InstanceRow
 from romancy.model.status import Status
-from romancy.model.talk import Ask, Deed, Reply, SendEvent, SendTo
+from romancy.model.talk import Effect, SendEvent, SendTo, StoreCall, StoreReply
 from romancy.model.transition import (
-    RESULT,
-    Answer,
+    RESULT_ITEM,
     Applied,
-    Beat,
-    Create,
-    Deposit,
+    AttemptUpdate,
+    CreateInstance,
     Ending,
-    Note,
+    JournalNote,
     Recurrence,
+    TransactionalResult,
     Transition,
     Wait,
+    WriteResult,
 )
 from romancy.serde.failure import describe_failure, encode_failure
 from romancy.worker import failures
-from romancy.worker.alarms import Alarm
-from romancy.worker.attempt import Attempt, Work
+from romancy.worker.alarms import ScheduledCall
+from romancy.worker.attempt import Attempt, WorkItem
 from romancy.worker.retries import Backoff, Retries
-from romancy.worker.sessions import Result, pack, unpack
-from romancy.worker.talk import identified
-from romancy.worker.telling import Unwritten
-from romancy.worker.unanswered import begun_by
+from romancy.worker.sessions import CommittedResult, pack, unpack
+from romancy.worker.talk import with_ids
+from romancy.worker.telling import HookExtras
+from romancy.worker.unanswered import owned_starts
 from romancy.worker.waits import StoredWaits, waiting_status
 
 if TYPE_CHECKING:
@@ -59,7 +58,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("romancy.worker")
 T = TypeVar("T")
-D = TypeVar("D", bound=Deed)
+D = TypeVar("D", bound=Effect)
 
 # By names of their own: to look a member of an enum up takes as long as a call (before Python 3.12).
 _OK, _CANCELLED = Outcome.OK, Outcome.CANCELLED
@@ -70,7 +69,7 @@ SHORT_BACKOFF = 1 * MICROS
 """A back-off up to this long is waited for with the instance in hand; a longer one releases it."""
 
 
-class Identity(NamedTuple):
+class RunnerIdentity(NamedTuple):
     """What does not change while a host lives."""
 
     instance_id: str
@@ -81,25 +80,58 @@ class Identity(NamedTuple):
     created_at: int = 0
 
 
-class Host:
+class InstanceRunner:
     """One instance that this worker runs, or has parked."""
 
     __slots__ = (
-        "_alarm", "_alarm_due", "_asked_before", "_asks", "_attempts", "_begun", "_closed", "_consumed", "_deeds",
-        "_ended", "_ending", "_held_back", "_launching", "_left", "_mail_again", "_notes", "_pausing", "_reading_mail",
-        "_retries", "_rows", "_starts", "_stored_waits", "_untold", "_used_up", "_writing", "epoch", "execution", "gone",
-        "identity", "instance_id", "owned", "seen", "sent", "suspect_at", "told", "worker", "workflow",
+        "_answered_until",
+        "_attempt_rows",
+        "_attempts",
+        "_begun",
+        "_closed_attempts",
+        "_consumed_items",
+        "_deferred_ends",
+        "_effects",
+        "_ending",
+        "_has_unstarted_work",
+        "_hook_extras",
+        "_is_reading_inbox",
+        "_must_reread_inbox",
+        "_notes",
+        "_paused_starts",
+        "_pausing",
+        "_recently_consumed",
+        "_retries",
+        "_starts",
+        "_starts_after_commit",
+        "_store_call_ops",
+        "_stored_waits",
+        "_timer",
+        "_timer_due",
+        "_writing",
+        "announced_ops",
+        "epoch",
+        "execution",
+        "gone",
+        "identity",
+        "inbox_seen",
+        "instance_id",
+        "owned",
+        "sent_events",
+        "suspect_at",
+        "worker",
+        "workflow",
     )  # fmt: skip
 
     def __init__(
         self,
         worker: Worker,
         workflow: Workflow[..., Any],
-        identity: Identity,
+        identity: RunnerIdentity,
         execution: Execution,
         *,
         epoch: int,
-        seen: int,
+        inbox_seen: int,
     ) -> None:
         self.worker = worker
         self.workflow = workflow
@@ -107,47 +139,47 @@ class Host:
         self.identity = identity
         self.execution = execution
         self.epoch = epoch
-        self.seen = seen
+        self.inbox_seen = inbox_seen
         self.owned = True
         self.gone = False
         """The instance has ended or belongs to somebody else: nothing this host does matters any more."""
-        self.told: set[str] | None = None
+        self.announced_ops: set[str] | None = None
         """Of an app with hooks: the waits and timers whose beginning they know."""
-        self.sent: tuple[EventSent, ...] = ()
+        self.sent_events: tuple[EventSent, ...] = ()
         """Of an app with hooks: the events of the next transition."""
-        self._untold: Unwritten | None = None
+        self._hook_extras: HookExtras | None = None
         self.suspect_at = -1
         """The end of its history, if its worker was lost there before."""
         self._begun = False
         """The body runs, or was replayed. Before that nothing can be made of what arrives."""
         self._writing: Transition | None = None
-        self._asked_before = 0
+        self._answered_until = 0
         """Nothing that came before this is left for the waits."""
-        self._alarm: Alarm | None = None
-        self._alarm_due: int | None = None
+        self._timer: ScheduledCall | None = None
+        self._timer_due: int | None = None
         self._ending: Ending | None = None
         self._pausing = False
-        self._reading_mail = False
-        self._mail_again = False
-        self._left = False
+        self._is_reading_inbox = False
+        self._must_reread_inbox = False
+        self._has_unstarted_work = False
         """Something was not started because the worker goes: the instance stays in hand until the worker releases it."""
         self._attempts: dict[str, Attempt] = {}
         self._retries = Retries()
         self._starts: list[Issue] = []
-        self._launching: list[Issue] = []
-        self._rows: list[AttemptRow] = []
-        self._closed: list[str] = []
-        self._consumed: list[int] = []
-        self._used_up: set[int] = set()
+        self._starts_after_commit: list[Issue] = []
+        self._attempt_rows: list[AttemptRow] = []
+        self._closed_attempts: list[str] = []
+        self._consumed_items: list[int] = []
+        self._recently_consumed: set[int] = set()
         """Mail that was consumed while the inbox was read: it may come once more."""
-        self._notes: list[Note] = []
-        self._asks: set[str] = set()
+        self._notes: list[JournalNote] = []
+        self._store_call_ops: set[str] = set()
         """What to ask the store with the next transition."""
-        self._deeds: list[Deed] = []
-        self._ended: list[tuple[Attempt, bytes | None, BaseException | None]] = []
+        self._effects: list[Effect] = []
+        self._deferred_ends: list[tuple[Attempt, bytes | None, BaseException | None]] = []
         """Attempts that ended while the store was being asked: its answers come first in the history."""
         self._stored_waits = StoredWaits()
-        self._held_back: list[Issue] = []
+        self._paused_starts: list[Issue] = []
         """What a pause keeps from being started, should it be taken back."""
 
     # --- what happens
@@ -157,9 +189,9 @@ class Host:
         self._begun = True
         self.execution.start(at)
         if inbox is not None:
-            self.take_mail(inbox.signal, inbox.mails)
-        if self._mail_again or self._past_deadline(self.worker.clock.now()):
-            self.wake()
+            self.apply_inbox(inbox.inbox_version, inbox.items)
+        if self._must_reread_inbox or self._is_past_deadline(self.worker.clock.now()):
+            self.check_due()
         else:
             self.progress()
 
@@ -168,31 +200,38 @@ class Host:
         self._begun = True
         self.suspect_at = self.execution.seq if losses else -1
         self._stored_waits.restore(waits)
-        self._rows += self._retries.restore(attempts, self.worker.clock.now())
+        self._attempt_rows += self._retries.restore(attempts, self.worker.clock.now())
         if self.execution.seq:
-            self._notes.append(Note("replayed", f"{self.execution.seq} entries"))
+            self._notes.append(JournalNote("replayed", f"{self.execution.seq} entries"))
 
-    def wake(self) -> None:
+    def check_due(self) -> None:
         """Something may be due: timers, back-offs, the workflow's deadline."""
-        self._alarm = None
-        due, self._alarm_due = self._alarm_due, None
+        self._timer = None
+        due, self._timer_due = self._timer_due, None
         if self.gone or self._writing is not None or not self._begun:
             return
-        if self._mail_again:
-            self.check_mail()
+        if self._must_reread_inbox:
+            self.check_inbox()
             return
         now, execution = self._now(), self.execution
         if due is not None and due <= now and not self.owned:
-            self.worker.tally.lags["alarm"].add(now - due)
-        if self._past_deadline(now):
+            self.worker.metrics.lags["alarm"].add(now - due)
+        if self._is_past_deadline(now):
             self._feed(Resolution(Kind.TIMEOUT, "timeout", now), name="timeout")
-        self._time_out(now)
-        if self.owned or execution.has_entries or self._asks or self._consumed or self._pausing or self._busy():
+        self._fire_timers(now)
+        if (
+            self.owned
+            or execution.has_entries
+            or self._store_call_ops
+            or self._consumed_items
+            or self._pausing
+            or self._is_busy()
+        ):
             self.progress()
         else:
-            self._arm()  # nothing is due after all
+            self._arm_timer()  # nothing is due after all
 
-    def _time_out(self, now: int) -> None:
+    def _fire_timers(self, now: int) -> None:
         """Let timers go off, in order. Before one does, the store is asked for what came before its time and was not seen.
 
         That is also how a wait ends whose own time has come. The alarm rings again when the store has answered.
@@ -200,64 +239,64 @@ class Host:
         run = self.execution.run
         due = self.execution.due_issues(now)
         waits = (
-            [op for op, waiting in run.pending.items() if waiting.issue.kind in WAITS] if due or self._asked_before else []
+            [op for op, waiting in run.pending.items() if waiting.issue.kind in WAITS] if due or self._answered_until else []
         )
         for issue in due:
-            if waits and (self._asked_before < (issue.due or 0) or issue.kind in WAITS):
-                self._asks.update(waits)
+            if waits and (self._answered_until < (issue.due or 0) or issue.kind in WAITS):
+                self._store_call_ops.update(waits)
                 return
             if issue.op in run.pending:
                 # A clock may be set back between two looks; no timer is recorded to have gone off before its time.
                 self._feed(Resolution(Kind.TIMER, issue.op, max(self._now(), issue.due or 0)))
-        if self._asked_before:  # what came after that was left aside
-            self._asked_before = 0
-            self._asks.update(waits)
+        if self._answered_until:  # what came after that was left aside
+            self._answered_until = 0
+            self._store_call_ops.update(waits)
 
-    def _rung(self) -> None:
+    def _on_timer(self) -> None:
         """The alarm rang. A parked instance goes on when there is room for it."""
-        if self.owned or self.worker.admits(self):
-            self.wake()
+        if self.owned or self.worker.admit(self):
+            self.check_due()
 
-    def nudge(self) -> None:
+    def wake_for_inbox(self) -> None:
         """Something arrived. A parked instance looks when there is room for it."""
-        if self.owned or self.worker.admits(self):
-            self.check_mail()
+        if self.owned or self.worker.admit(self):
+            self.check_inbox()
         else:
-            self._mail_again = True
+            self._must_reread_inbox = True
 
     @property
-    def called(self) -> bool:
+    def has_unread(self) -> bool:
         """Something has come that it has not looked at."""
-        return bool(self._reading_mail or self._mail_again or self._asks)
+        return bool(self._is_reading_inbox or self._must_reread_inbox or self._store_call_ops)
 
-    def call(self) -> None:
+    def wake_for_waits(self) -> None:
         """Something has come for a wait. If there are but a few, ask for each: the store says whether that was all."""
         waits = self._stored_waits.registered
-        if self._writing is not None or self._reading_mail or not self._begun or not 0 < len(waits) <= _FEW_WAITS:
-            self.nudge()
-        elif self.owned or self.worker.admits(self):
+        if self._writing is not None or self._is_reading_inbox or not self._begun or not 0 < len(waits) <= _FEW_WAITS:
+            self.wake_for_inbox()
+        elif self.owned or self.worker.admit(self):
             for op in waits:
-                self._ask_again(op)
-            self.wake()
+                self._repeat_store_call(op)
+            self.check_due()
         else:
-            self._mail_again = True
+            self._must_reread_inbox = True
 
-    def _past_deadline(self, now: int) -> bool:
+    def _is_past_deadline(self, now: int) -> bool:
         deadline = self._deadline()
-        return deadline is not None and deadline <= now and self.execution.undecided
+        return deadline is not None and deadline <= now and self.execution.may_time_out
 
-    def _feed(self, resolution: Resolution, ended: Ended | None = None, *, name: str = "") -> None:
+    def _feed(self, resolution: Resolution, ended: AttemptResult | None = None, *, name: str = "") -> None:
         """Let the body go on. Code that does not fit its history blocks the instance; it does not fail it."""
         if self.gone:
             return
         if ended is None:
-            ended = Ended(resolution.outcome, resolution.value, 0, worker=self.worker.id, epoch=self.epoch)
+            ended = AttemptResult(resolution.outcome, resolution.value, 0, worker=self.worker.id, epoch=self.epoch)
         try:
             self.execution.feed(resolution, ended, name=name)
         except DeterminismViolationError as error:
             self.worker.block(self, str(error))
 
-    def fits(self, row: Row) -> bool:
+    def matches_row(self, row: InstanceRow) -> bool:
         """The parked run stands where the claimed row says: it can go on without a replay."""
         return (
             not self.owned
@@ -268,16 +307,16 @@ class Host:
             and row.length == self.execution.seq
         )
 
-    def claimed(self, epoch: int) -> None:
+    def on_claimed(self, epoch: int) -> None:
         """A parked host owns its instance again."""
         self.epoch = epoch
         self.owned = True
-        self.check_mail()
+        self.check_inbox()
 
-    def as_row(self) -> Row:
+    def to_row(self) -> InstanceRow:
         """What the store would say of the instance, as far as a host knows."""
         identity = self.identity
-        return Row(
+        return InstanceRow(
             instance_id=identity.instance_id,
             workflow=self.workflow.name,
             version=self.workflow.version,
@@ -287,7 +326,7 @@ class Host:
             epoch=self.epoch,
             owner=self.worker.id,
             wake_at=None,
-            signal=self.seen,
+            inbox_version=self.inbox_seen,
             length=self.execution.seq,
             deadline_at=identity.deadline_at,
             created_at=identity.created_at,
@@ -297,155 +336,155 @@ class Host:
             blocked_by=identity.blocked_by,
         )
 
-    def check_mail(self) -> None:
+    def check_inbox(self) -> None:
         """Something may have arrived: read the inbox."""
         if self.gone:
             return
-        if self._reading_mail or self._writing is not None or not self._begun:
-            self._mail_again = True
+        if self._is_reading_inbox or self._writing is not None or not self._begun:
+            self._must_reread_inbox = True
             return
-        self._reading_mail = True
-        self.worker.spawn(self._read_mail())
+        self._is_reading_inbox = True
+        self.worker.spawn(self._read_inbox())
 
-    async def _read_mail(self) -> None:
-        self._mail_again = False
-        self._used_up.clear()
+    async def _read_inbox(self) -> None:
+        self._must_reread_inbox = False
+        self._recently_consumed.clear()
         try:
             inbox = await self.worker.read_inbox(self)
         finally:
-            self._reading_mail = False
+            self._is_reading_inbox = False
         if inbox is None:
             return
         if self._writing is not None:
-            self._mail_again = True
+            self._must_reread_inbox = True
             return
-        for op in inbox.called:
-            self._ask_again(op)
-        self.take_mail(inbox.signal, inbox.mails)
-        self.wake()
+        for op in inbox.matched_waits:
+            self._repeat_store_call(op)
+        self.apply_inbox(inbox.inbox_version, inbox.items)
+        self.check_due()
 
-    def _ask_again(self, op: str) -> None:
+    def _repeat_store_call(self, op: str) -> None:
         if op in self.execution.run.pending:
-            self._asks.add(op)
+            self._store_call_ops.add(op)
 
-    def take_mail(self, seen: int, mails: tuple[Mail, ...]) -> None:
+    def apply_inbox(self, inbox_seen: int, items: tuple[InboxItem, ...]) -> None:
         """Feed what arrived; the next transition says that it was seen."""
-        self.seen = seen
+        self.inbox_seen = inbox_seen
         pauses: list[int] = []
-        for mail in mails:
-            if mail.id in self._consumed or mail.id in self._used_up:
+        for item in items:
+            if item.id in self._consumed_items or item.id in self._recently_consumed:
                 continue
-            if mail.kind == RESULT and mail.op in self._attempts:
+            if item.kind == RESULT_ITEM and item.op in self._attempts:
                 continue  # an attempt tells of its result itself
-            if mail.kind == "pause":
+            if item.kind == "pause":
                 # It stays where it is until somebody takes it back: used up earlier, it would not outlive a crash.
-                pauses.append(mail.id)
+                pauses.append(item.id)
                 continue
-            self._consumed.append(mail.id)
-            if mail.kind == RESULT:
-                self._take_result(mail)
-            elif mail.kind == "cancel":
-                self._cancel(mail)
-                self._consumed += pauses
+            self._consumed_items.append(item.id)
+            if item.kind == RESULT_ITEM:
+                self._apply_result(item)
+            elif item.kind == "cancel":
+                self._apply_cancel(item)
+                self._consumed_items += pauses
                 pauses.clear()
         self._pausing = bool(pauses)
         if not self._pausing:
-            self._starts, self._held_back = self._held_back + self._starts, []
+            self._starts, self._paused_starts = self._paused_starts + self._starts, []
 
-    def _take_result(self, mail: Mail) -> None:
+    def _apply_result(self, item: InboxItem) -> None:
         """An activity of an earlier owner has committed its result with its own transaction."""
-        result = unpack(mail.body or b"")
-        ended = Ended(
+        result = unpack(item.body or b"")
+        ended = AttemptResult(
             Outcome.OK, result.value, result.attempt, result.started_at, result.ended_at, result.worker, result.epoch
         )
         execution, now = self.execution, self._now()
-        undo = execution.next_undo()
-        if undo is not None and undo.op == mail.op:
-            execution.compensated(undo, ended, now, name=Work(undo.issue, undo).name)
-        elif mail.op in execution.run.pending:
-            self._feed(Resolution(Kind.ACTIVITY, mail.op, now, Outcome.OK, result.value), ended)
-        elif (issue := execution.undoable(mail.op)) is not None:
-            execution.late(issue, ended, now)
+        compensation = execution.next_compensation()
+        if compensation is not None and compensation.op == item.op:
+            execution.record_compensation(compensation, ended, now, name=WorkItem(compensation.issue, compensation).name)
+        elif item.op in execution.run.pending:
+            self._feed(Resolution(Kind.ACTIVITY, item.op, now, Outcome.OK, result.value), ended)
+        elif (issue := execution.find_compensable(item.op)) is not None:
+            execution.record_late_result(issue, ended, now)
 
-    def deposit_of(self, attempt: Attempt, value: bytes) -> Deposit:
+    def build_transactional_result(self, attempt: Attempt, value: bytes) -> TransactionalResult:
         """What an attempt leaves with its own transaction."""
         op, now = attempt.work.op, self.worker.clock.now()
-        result = Result(value, attempt.number, attempt.started_at, now, self.worker.id, self.epoch)
-        deeds = tuple(self.worker.with_starts(deed) for deed in self._deeds_of(attempt))
+        result = CommittedResult(value, attempt.number, attempt.started_at, now, self.worker.id, self.epoch)
+        effects = tuple(self.worker.with_starts(effect) for effect in self._effects_of(attempt))
         generation = self.identity.generation
-        return Deposit(self.instance_id, generation, self.epoch, self.worker.id, op, pack(result), now, deeds)
+        return TransactionalResult(self.instance_id, generation, self.epoch, self.worker.id, op, pack(result), now, effects)
 
-    def _deeds_of(self, attempt: Attempt) -> list[Deed]:
+    def _effects_of(self, attempt: Attempt) -> list[Effect]:
         key = self.idempotency_key(attempt.work.op)
-        return [self._identified(f"{key}:{n}", deed, attempt) for n, deed in enumerate(attempt.deeds, 1)]
+        return [self._with_ids(f"{key}:{n}", effect, attempt) for n, effect in enumerate(attempt.effects, 1)]
 
-    def _cancel(self, mail: Mail) -> None:
+    def _apply_cancel(self, item: InboxItem) -> None:
         """The body is cancelled, also one that has ended while its end is not durable."""
         self._ending = None
-        self._feed(Resolution(Kind.CANCEL, "cancel", self._now(), Outcome.OK, _reason(mail.body)), name="cancel")
+        self._feed(Resolution(Kind.CANCEL, "cancel", self._now(), Outcome.OK, _decode_reason(item.body)), name="cancel")
 
     def attempt_ended(self, attempt: Attempt, value: bytes | None, error: BaseException | None) -> None:
         """An attempt has ended, one way or another."""
         work = attempt.work
         if self._attempts.get(work.op) is not attempt or self.gone:
             return
-        if self._writing is not None and self._writing.asks:
-            self._ended.append((attempt, value, error))
+        if self._writing is not None and self._writing.store_calls:
+            self._deferred_ends.append((attempt, value, error))
             return
         del self._attempts[work.op]
-        if attempt.noted:
-            self._closed.append(work.op)
+        if attempt.is_recorded:
+            self._closed_attempts.append(work.op)
         if error is None:
-            self._settle(attempt, _OK, value)
+            self._record_outcome(attempt, _OK, value)
         elif attempt.withdrawn:
-            self._settle(attempt, _CANCELLED, None)
+            self._record_outcome(attempt, _CANCELLED, None)
         elif self.worker.stopping and isinstance(error, asyncio.CancelledError):
-            self._left = True  # whoever takes over runs it again
+            self._has_unstarted_work = True  # whoever takes over runs it again
             return
-        elif not self._try_again(attempt, error):
+        elif not self._schedule_retry(attempt, error):
             raw = encode_failure(self._final_error(attempt, error))
-            failures.activity_failed(attempt, raw)
-            self._settle(attempt, Outcome.ERROR, raw)
+            failures.log_activity_failed(attempt, raw)
+            self._record_outcome(attempt, Outcome.ERROR, raw)
         self.progress()
 
-    def _settle(self, attempt: Attempt, outcome: Outcome, value: bytes | None) -> None:
+    def _record_outcome(self, attempt: Attempt, outcome: Outcome, value: bytes | None) -> None:
         work, clock = attempt.work, self.worker.clock.now()
         now = max(clock, self.execution.run.at)
         head = (outcome, value, attempt.number, attempt.started_at or None)
-        ended = tuple.__new__(Ended, (*head, clock, self.worker.id, self.epoch))  # as fast as a tuple, as in `take`
-        self._counted(attempt, clock).ended[outcome] += 1
-        if attempt.deeds and outcome is _OK:
-            self._deeds += self._deeds_of(attempt)
-            self.sent += attempt.sent
-        if attempt.left is not None:
-            self._consumed.append(attempt.left.mail)
-        if work.undo is not None:
-            self.execution.compensated(work.undo, ended, now, name=work.name)
+        ended = tuple.__new__(AttemptResult, (*head, clock, self.worker.id, self.epoch))  # as fast as a tuple, as in `take`
+        self._count_attempt(attempt, clock).ended[outcome] += 1
+        if attempt.effects and outcome is _OK:
+            self._effects += self._effects_of(attempt)
+            self.sent_events += attempt.sent_events
+        if attempt.result_stored is not None:
+            self._consumed_items.append(attempt.result_stored.item_id)
+        if work.pending_compensation is not None:
+            self.execution.record_compensation(work.pending_compensation, ended, now, name=work.name)
         elif work.op in self.execution.run.pending and outcome is not _CANCELLED:
             self._feed(tuple.__new__(Resolution, (work.issue.kind, work.op, now, outcome, value)), ended)
         else:
-            self.execution.late(work.issue, ended, now)
+            self.execution.record_late_result(work.issue, ended, now)
 
-    def _try_again(self, attempt: Attempt, error: BaseException) -> bool:
+    def _schedule_retry(self, attempt: Attempt, error: BaseException) -> bool:
         work = attempt.work
-        if work.undo is None and work.op not in self.execution.run.pending:
+        if work.pending_compensation is None and work.op not in self.execution.run.pending:
             return False
         policy = work.options.retry or self.worker.default_retry
         now = self.worker.clock.now()
         row = self._retries.fail(attempt, error, policy, self.idempotency_key(work.op), now)
         if row is None:
             return False
-        self._rows.append(row)
-        self._counted(attempt, now).retries += 1
-        failures.attempt_failed(attempt, row)
+        self._attempt_rows.append(row)
+        self._count_attempt(attempt, now).retries += 1
+        failures.log_attempt_failed(attempt, row)
         return True
 
-    def _counted(self, attempt: Attempt, now: int) -> OfActivity:
+    def _count_attempt(self, attempt: Attempt, now: int) -> ActivityMetrics:
         work = attempt.work
-        figures = self.worker.tally.activities[work.issue.name if work.undo is None else work.name]
+        metrics = self.worker.metrics.activities[work.issue.name if work.pending_compensation is None else work.name]
         if attempt.started_at:  # else it was withdrawn while it waited for its slot
-            figures.micros.add(now - attempt.started_at)
-        return figures
+            metrics.micros.add(now - attempt.started_at)
+        return metrics
 
     def _final_error(self, attempt: Attempt, error: BaseException) -> BaseException:
         policy = attempt.work.options.retry or self.worker.default_retry
@@ -457,21 +496,21 @@ class Host:
         """Take up what the body wants now, and write or start what is next."""
         if self.gone:
             return
-        self._follow()
+        self._collect_commands()
         if self._writing is not None:
             return
         if self._must_write():
             if not self.owned:
                 self.worker.unpark(self)
-            self.worker.committer.enlist(self)
+            self.worker.committer.enqueue(self)
         else:
-            if self.worker.teller is not None:
-                self.worker.teller.goes_on(self)
+            if self.worker.hook_dispatcher is not None:
+                self.worker.hook_dispatcher.resumed_without_commit(self)
             self._launch(self._starts)
             self._starts = []
-            self._arm()
+            self._arm_timer()
 
-    def _follow(self) -> None:
+    def _collect_commands(self) -> None:
         """Stop what was withdrawn, take what is asked for, judge the end."""
         execution = self.execution
         run = execution.run
@@ -480,39 +519,41 @@ class Host:
         if execution.withdrawn:
             for op in execution.take_withdrawn():
                 self._withdraw(op)
-        if execution.starts:
-            self._starts += execution.take_starts()
-        if execution.asks or execution.deeds:
-            self._take_talk()
-        if run.verdict is not None and self._ending is None:
-            self._judge()
+        if execution.new_activities:
+            self._starts += execution.take_new_activities()
+        if execution.store_calls or execution.effects:
+            self._collect_messaging()
+        if run.body_outcome is not None and self._ending is None:
+            self._encode_ending()
 
-    def _take_talk(self) -> None:
-        self._asks.update(issue.op for issue in self.execution.take_asks())
-        self._deeds += [self._identified(self.idempotency_key(op), deed) for op, deed in self.execution.take_deeds()]
+    def _collect_messaging(self) -> None:
+        self._store_call_ops.update(issue.op for issue in self.execution.take_store_calls())
+        self._effects += [self._with_ids(self.idempotency_key(op), effect) for op, effect in self.execution.take_effects()]
 
-    def _identified(self, key: str, deed: D, attempt: Attempt | None = None) -> D:
-        deed = identified(deed, key, self.instance_id, self.worker.clock.now())
-        if self.worker.teller is not None and isinstance(deed, SendEvent):
-            return cast(D, self.worker.teller.sending(self, deed, attempt))
-        return deed
+    def _with_ids(self, key: str, effect: D, attempt: Attempt | None = None) -> D:
+        effect = with_ids(effect, key, self.instance_id, self.worker.clock.now())
+        if self.worker.hook_dispatcher is not None and isinstance(effect, SendEvent):
+            return cast(D, self.worker.hook_dispatcher.extend_event(self, effect, attempt))
+        return effect
 
     def _must_write(self) -> bool:
         execution = self.execution
         return (
             not self.owned
             or execution.has_entries
-            or execution.run.verdict is not None
-            or bool(self._rows or self._closed or self._consumed or self._asks or self._deeds)
+            or execution.run.body_outcome is not None
+            or bool(
+                self._attempt_rows or self._closed_attempts or self._consumed_items or self._store_call_ops or self._effects
+            )
             or self._pausing
-            or not self._busy()
+            or not self._is_busy()
         )
 
-    def _busy(self) -> bool:
+    def _is_busy(self) -> bool:
         """Something runs, or is about to: the instance stays in hand."""
-        if self._attempts or self._starts or self.execution.lingering or self._left:
+        if self._attempts or self._starts or self.execution.finishing or self._has_unstarted_work:
             return True
-        return self._retries.due_by(self.worker.clock.now() + SHORT_BACKOFF)
+        return self._retries.has_due_by(self.worker.clock.now() + SHORT_BACKOFF)
 
     def _withdraw(self, op: str) -> None:
         self._retries.waiting.pop(op, None)
@@ -520,8 +561,8 @@ class Host:
         if attempt is None:
             return
         execution = self.execution
-        ended = execution.verdict is not None
-        self.execution.lingering.add(op)
+        ended = execution.body_outcome is not None
+        self.execution.finishing.add(op)
         if attempt.started_at and execution.stopping:
             return  # it finishes, is recorded and compensated; one that still waits for its slot does not begin
         if ended and not attempt.interruptible:
@@ -529,24 +570,24 @@ class Host:
             return
         attempt.withdraw()
 
-    def _judge(self) -> None:
+    def _encode_ending(self) -> None:
         """The body has ended: encode how. A result that cannot be stored fails the instance."""
         execution = self.execution
-        verdict = execution.verdict
-        if isinstance(verdict, Recur):
+        body_outcome = execution.body_outcome
+        if isinstance(body_outcome, Recur):
             return
-        if isinstance(verdict, Finish):
+        if isinstance(body_outcome, Finish):
             try:
-                self._ending = Ending(output=self.workflow.result.encode(verdict.value))
+                self._ending = Ending(output=self.workflow.result.encode(body_outcome.value))
                 return
             except PayloadError as error:
                 execution.reject_result(error)
-                verdict = execution.verdict
-        if isinstance(verdict, Fail):
-            raw = encode_failure(verdict.error)
+                body_outcome = execution.body_outcome
+        if isinstance(body_outcome, Fail):
+            raw = encode_failure(body_outcome.error)
             self._ending = Ending(error=raw, fingerprint=describe_failure(raw).fingerprint)
-        elif isinstance(verdict, Cancelled):
-            reason = () if verdict.reason is None else (verdict.reason,)
+        elif isinstance(body_outcome, Cancelled):
+            reason = () if body_outcome.reason is None else (body_outcome.reason,)
             raw = encode_failure(asyncio.CancelledError(*reason))
             self._ending = Ending(error=raw)
 
@@ -557,32 +598,32 @@ class Host:
 
     # --- writing
 
-    def take(self) -> Transition | None:
+    def take_transition(self) -> Transition | None:
         """What the instance did since its last commit, if anything."""
         if self.gone or self._writing is not None:
             return None
-        self._follow()  # something may have been fed since it was enlisted
+        self._collect_commands()  # something may have been fed since it was enlisted
         execution, worker, epoch = self.execution, self.worker, self.epoch
-        now, phase = worker.clock.now(), None if execution.run.verdict is None else execution.phase
+        now, phase = worker.clock.now(), None if execution.run.body_outcome is None else execution.phase
         done = phase is _PHASE_ENDED and not self._attempts
         recur = self._recurrence() if done and not self._pausing else None
-        ended = done and not isinstance(execution.verdict, Recur)
+        ended = done and not isinstance(execution.body_outcome, Recur)
         paused = self._pausing and not self._attempts and not ended
         compensating = phase is _COMPENSATING
-        asks = self._take_asks(now) if self._asks and not (ended or paused or recur) else ()
+        store_calls = self._take_store_calls(now) if self._store_call_ops and not (ended or paused or recur) else ()
         # What is asked with a bound is followed by what is due then: the instance stays in hand.
-        hold = recur is not None or (bool(asks) and asks[0].before is not None)
-        if not hold and not ended and not paused:
-            hold = self._busy() or (compensating and not self._retries.waiting)
-        self._launching, self._starts = self._starts, []
+        keep_owned = recur is not None or (bool(store_calls) and store_calls[0].before is not None)
+        if not keep_owned and not ended and not paused:
+            keep_owned = self._is_busy() or (compensating and not self._retries.waiting)
+        self._starts_after_commit, self._starts = self._starts, []
         history = execution.take_entries()
-        releasing = not hold and not ended and not paused
+        releasing = not keep_owned and not ended and not paused
         waits: tuple[Wait, ...] = ()
         withdrawn: tuple[str, ...] = ()
         if releasing or self._stored_waits:
-            waits, withdrawn = self._stored_waits.change(execution.run, self._retries, add=releasing)
-        if worker.teller is not None:
-            self._untold = worker.teller.unwritten(self)
+            waits, withdrawn = self._stored_waits.take_changes(execution.run, self._retries, add=releasing)
+        if worker.hook_dispatcher is not None:
+            self._hook_extras = worker.hook_dispatcher.take_extras(self)
         generation = self.identity.generation
         fields = (
             self.instance_id,
@@ -590,46 +631,50 @@ class Host:
             worker.id,
             epoch,
             epoch if self.owned else epoch + 1,
-            self._status(ended=ended, paused=paused, compensating=compensating, hold=hold),
+            self._next_status(ended=ended, paused=paused, compensating=compensating, keep_owned=keep_owned),
             now,
-            hold,
-            self.seen,
+            keep_owned,
+            self.inbox_seen,
             None if ended or paused else self.next_due(),
-            self._retries.since(),
+            self._retries.retrying_since(),
             execution.seq - len(history),
-            execution.talked or generation > 1,
+            execution.used_messaging or generation > 1,
             history,
             self._ending if ended else None,
-            _taken(self._rows) if self._rows else (),
-            _taken(self._closed) if self._closed else (),
+            _drain(self._attempt_rows) if self._attempt_rows else (),
+            _drain(self._closed_attempts) if self._closed_attempts else (),
             waits,
             withdrawn,
-            tuple(self._consumed),
-            _taken(self._notes) if self._notes else (),
-            tuple([worker.with_starts(deed) for deed in _taken(self._deeds)]) if self._deeds else (),
-            asks,
+            tuple(self._consumed_items),
+            _drain(self._notes) if self._notes else (),
+            tuple([worker.with_starts(effect) for effect in _drain(self._effects)]) if self._effects else (),
+            store_calls,
             None,
             recur,
         )
         self._writing = tuple.__new__(Transition, fields)  # its own constructor takes twice the time, at every step
-        if self._writing.deeds:
-            worker.unanswered.ask(begun_by(_starts_of(self._writing)))
+        if self._writing.effects:
+            worker.pending_writes.begin(owned_starts(_starts_of(self._writing)))
         return self._writing
 
     def _recurrence(self) -> Recurrence | None:
-        verdict = self.execution.verdict
-        return Recurrence(verdict.input, self.worker.options.archive_history) if isinstance(verdict, Recur) else None
+        body_outcome = self.execution.body_outcome
+        return (
+            Recurrence(body_outcome.input, self.worker.options.archive_history) if isinstance(body_outcome, Recur) else None
+        )
 
-    def _take_asks(self, now: int) -> tuple[Ask, ...]:
+    def _take_store_calls(self, now: int) -> tuple[StoreCall, ...]:
         run = self.execution.run
-        wanted = [waiting.issue for op, waiting in run.pending.items() if op in self._asks]  # in the order they were issued
-        self._asks.clear()
-        self._stored_waits.asked(issue.op for issue in wanted if issue.kind in WAITS)
+        issues = [
+            waiting.issue for op, waiting in run.pending.items() if op in self._store_call_ops
+        ]  # in the order they were issued
+        self._store_call_ops.clear()
+        self._stored_waits.mark_registered(issue.op for issue in issues if issue.kind in WAITS)
         due = self.execution.next_due()
         before = due if due is not None and due <= now else None
-        return tuple([self._ask(issue, max(now, run.at), before) for issue in wanted])
+        return tuple([self._build_store_call(issue, max(now, run.at), before) for issue in issues])
 
-    def _ask(self, issue: Issue, at: int, before: int | None) -> Ask:
+    def _build_store_call(self, issue: Issue, at: int, before: int | None) -> StoreCall:
         entry = Entry(
             0,
             issue.kind,
@@ -644,19 +689,19 @@ class Host:
             worker=self.worker.id,
             epoch=self.epoch if self.owned else self.epoch + 1,
         )
-        question = issue.detail
-        if isinstance(question, SendTo):
-            question = self._identified(self.idempotency_key(issue.op), question)
-        return Ask(entry, question, issue.due, before)
+        command = issue.detail
+        if isinstance(command, SendTo):
+            command = self._with_ids(self.idempotency_key(issue.op), command)
+        return StoreCall(entry, command, issue.due, before)
 
-    def _status(self, *, ended: bool, paused: bool, compensating: bool, hold: bool) -> Status:
+    def _next_status(self, *, ended: bool, paused: bool, compensating: bool, keep_owned: bool) -> Status:
         if ended:
-            return _ENDINGS[type(self.execution.verdict)]
+            return _END_STATUSES[type(self.execution.body_outcome)]
         if paused:
             return _PAUSED
         if compensating:
             return Status.COMPENSATING
-        return _RUNNING if hold else waiting_status(self.execution.run)
+        return _RUNNING if keep_owned else waiting_status(self.execution.run)
 
     def next_due(self, *, here: bool = False) -> int | None:
         """When this instance must go on by itself; here: as far as this worker will see to it."""
@@ -666,164 +711,166 @@ class Host:
         if not execution.run.due and not waiting and self.identity.deadline_at is None:
             return None  # the common case, asked twice at every step
         dues = [backoff.next_at for backoff in waiting.values()]
-        if execution.verdict is None:
+        if execution.body_outcome is None:
             dues += [due for due in (execution.next_due(), self._deadline()) if due is not None]
         return min(dues, default=None)
 
     def _deadline(self) -> int | None:
         return None if self.execution.stopping else self.identity.deadline_at
 
-    def answered(self, answer: Answer | StoreError) -> None:
+    def on_answer(self, answer: WriteResult | StoreError) -> None:
         """The transition is durable, or was refused."""
         transition, self._writing = self._writing, None
         if transition is None:
             return
-        if transition.deeds:
-            self.worker.unanswered.answered(begun_by(_starts_of(transition)))
+        if transition.effects:
+            self.worker.pending_writes.end(owned_starts(_starts_of(transition)))
         if self.gone:
-            self.worker.unanswered.answered([self.instance_id])
+            self.worker.pending_writes.end([self.instance_id])
             if isinstance(answer, Applied):
-                self._spread(transition, answer)
+                self._propagate(transition, answer)
             return
         if not isinstance(answer, Applied):
-            self._not_written(answer)
+            self._on_refused(answer)
             return
         self.epoch = transition.new_epoch
-        self.owned = answer.held
+        self.owned = answer.owned
         if answer.caught_up:
-            self.seen = answer.signal
-        if transition.consumed:
-            if self._reading_mail:
-                self._used_up.update(transition.consumed)
-            self._consumed = [one for one in self._consumed if one not in transition.consumed]
+            self.inbox_seen = answer.inbox_version
+        if transition.consumed_items:
+            if self._is_reading_inbox:
+                self._recently_consumed.update(transition.consumed_items)
+            self._consumed_items = [one for one in self._consumed_items if one not in transition.consumed_items]
         if self.worker.on_committed is not None:
             self.worker.on_committed(self)
         encoded = next((one.value for one in answer.replies if is_encoded(one.value)), None) if answer.replies else None
-        if self.worker.teller is not None and encoded is None:
-            self.worker.teller.committed(self, transition, answer, self._untold)
-        if transition.deeds or answer.woken or answer.started:  # a plain step has none of them, and is spared the call
-            self._spread(transition, answer)
+        if self.worker.hook_dispatcher is not None and encoded is None:
+            self.worker.hook_dispatcher.committed(self, transition, answer, self._hook_extras)
+        if transition.effects or answer.woken or answer.started:  # a plain step has none of them, and is spared the call
+            self._propagate(transition, answer)
         if transition.recur is not None:
-            unread = answer.signal != self.seen or self._mail_again or self._reading_mail
-            self.worker.turn_over(self, transition.recur.input, transition.now, unread=unread)
+            unread = answer.inbox_version != self.inbox_seen or self._must_reread_inbox or self._is_reading_inbox
+            self.worker.start_next_generation(self, transition.recur.input, transition.now, unread=unread)
             return
-        if transition.ending is not None and not answer.held:
-            self.worker.ended(self, transition.status, transition.ending)
+        if transition.ending is not None and not answer.owned:
+            self.worker.instance_ended(self, transition.status, transition.ending)
             return
-        if transition.status is _PAUSED and not answer.held:
+        if transition.status is _PAUSED and not answer.owned:
             self.worker.drop(self)
             return
-        launching, self._launching = self._launching, []
-        if transition.asks and not answer.replies:
-            self._asked_before = transition.asks[0].before or 0
+        launching, self._starts_after_commit = self._starts_after_commit, []
+        if transition.store_calls and not answer.replies:
+            self._answered_until = transition.store_calls[0].before or 0
         if encoded is not None:
             self.worker.block(self, not_decoded("what it waited for", encoded))
             return
         if answer.replies:
-            self._settle_asks(transition.asks, answer.replies)
+            self._resume_with_replies(transition.store_calls, answer.replies)
             if self.gone:
                 return
-        unread = answer.signal != self.seen or self._mail_again
+        unread = answer.inbox_version != self.inbox_seen or self._must_reread_inbox
         if unread:  # first what arrived: it may be a cancellation or a pause, after which nothing new starts
-            self._held_back += launching
-            self.check_mail()
-        elif answer.held:
+            self._paused_starts += launching
+            self.check_inbox()
+        elif answer.owned:
             self._launch(launching)
-        if not answer.held:
+        if not answer.owned:
             self.worker.park(self)
-            self._arm()
+            self._arm_timer()
         else:
-            self._after_answer()
-        if self._ended:
-            self._catch_up()
+            self._continue_after_commit()
+        if self._deferred_ends:
+            self._apply_deferred_ends()
 
-    def _spread(self, transition: Transition, answer: Applied) -> None:
+    def _propagate(self, transition: Transition, answer: Applied) -> None:
         """Let others go on with what was said, also when this run was dropped while it was written."""
-        if transition.deeds:
-            self.worker.put_out(transition.deeds)
+        if transition.effects:
+            self.worker.announce_outbox(transition.effects)
         if answer.woken or answer.started:
-            self.worker.spread(answer, _starts_of(transition))
+            self.worker.propagate(answer, _starts_of(transition))
 
-    def _not_written(self, answer: Answer | StoreError) -> None:
+    def _on_refused(self, answer: WriteResult | StoreError) -> None:
         if isinstance(answer, CodecError):
             self.worker.block(self, str(answer))
         elif isinstance(answer, StoreError):
             self.worker.block(self, f"its state cannot be stored: {answer}")
         else:
-            self.worker.lost(self)
+            self.worker.instance_lost(self)
 
-    def _settle_asks(self, asks: tuple[Ask, ...], replies: tuple[Reply, ...]) -> None:
+    def _resume_with_replies(self, store_calls: tuple[StoreCall, ...], replies: tuple[StoreReply, ...]) -> None:
         """Let the body go on with the store's answers. What was asked behind the first of them is asked again."""
-        self._stored_waits.answered(reply.op for reply in replies)
+        self._stored_waits.mark_resolved(reply.op for reply in replies)
         try:
-            self.execution.settled(*replies)
+            self.execution.feed_replies(*replies)
         except DeterminismViolationError as error:
             self.worker.block(self, str(error))
             return
         answered = {reply.op: reply for reply in replies}
-        for ask in asks:
-            reply = answered.get(ask.entry.op)
+        for store_call in store_calls:
+            reply = answered.get(store_call.entry.op)
             if reply is None:
-                self._ask_again(ask.entry.op)
+                self._repeat_store_call(store_call.entry.op)
             elif reply.outcome is Outcome.OK:
-                self._count_answer(ask.entry.kind)
+                self._count_reply(store_call.entry.kind)
 
-    def _count_answer(self, kind: Kind) -> None:
-        tally = self.worker.tally
+    def _count_reply(self, kind: Kind) -> None:
+        metrics = self.worker.metrics
         if kind is Kind.EVENT:
-            tally.events_received += 1
+            metrics.events_received += 1
         elif kind is Kind.MESSAGE:
-            tally.messages_received += 1
+            metrics.messages_received += 1
         elif kind is Kind.SEND_TO:
-            tally.messages_sent += 1
+            metrics.messages_sent += 1
 
-    def _catch_up(self) -> None:
+    def _apply_deferred_ends(self) -> None:
         """Attempts that ended while the store was asked count now."""
-        ended, self._ended = self._ended, []
+        ended, self._deferred_ends = self._deferred_ends, []
         for attempt, value, error in ended:
             self.attempt_ended(attempt, value, error)
 
-    def _after_answer(self) -> None:
-        if self._reading_mail:
+    def _continue_after_commit(self) -> None:
+        if self._is_reading_inbox:
             return  # mail decides how it goes on
         # Not while something is unwritten: the next step of the way back may follow from it.
         execution = self.execution
         if execution.phase is _COMPENSATING and not self._pausing and not execution.has_entries:
             self._compensate_next()
-        if self._asked_before:
-            self.wake()
-        elif self._unwritten() or not self._busy():
+        if self._answered_until:
+            self.check_due()
+        elif self._has_unwritten() or not self._is_busy():
             self.progress()
         else:
-            self._arm()
+            self._arm_timer()
 
-    def _unwritten(self) -> bool:
+    def _has_unwritten(self) -> bool:
         """There is something to write, or to take from the execution."""
         execution = self.execution
-        if execution.has_entries or execution.asks or execution.deeds or execution.starts:
+        if execution.has_entries or execution.store_calls or execution.effects or execution.new_activities:
             return True
-        return bool(self._starts or self._rows or self._closed or self._asks or self._deeds)
+        return bool(self._starts or self._attempt_rows or self._closed_attempts or self._store_call_ops or self._effects)
 
-    def note_attempt(self, attempt: Attempt) -> None:
+    def record_open_attempt(self, attempt: Attempt) -> None:
         """Show an attempt while it is open; what is known of one that has ended must not be overwritten."""
         if not self.gone and self._attempts.get(attempt.work.op) is attempt:
-            attempt.noted = True
-            write = Beat(self.instance_id, self.identity.generation, self.epoch, attempt.row(open=True))
-            self.worker.note(self, write)
+            attempt.is_recorded = True
+            write = AttemptUpdate(self.instance_id, self.identity.generation, self.epoch, attempt.to_row(open=True))
+            self.worker.record_attempt(self, write)
 
     @property
-    def suspect(self) -> bool:
+    def is_suspect(self) -> bool:
         """Its worker was lost where it stands now: what it does next may take this one along too."""
         return self.suspect_at == self.execution.seq
 
-    async def announce_if_suspect(self, attempt: Attempt) -> None:
+    async def record_if_suspect(self, attempt: Attempt) -> None:
         """Show an attempt before it begins: should it take this worker along, it is known which one it was."""
-        if not self.suspect:
+        if not self.is_suspect:
             return
-        attempt.noted = True
+        attempt.is_recorded = True
         now = self.worker.clock.now()
-        row = replace(attempt.row(open=True), started_at=now, beat_at=now)
-        await self.worker.announce(self, Beat(self.instance_id, self.identity.generation, self.epoch, row))
+        row = replace(attempt.to_row(open=True), started_at=now, heartbeat_at=now)
+        await self.worker.record_attempt_durably(
+            self, AttemptUpdate(self.instance_id, self.identity.generation, self.epoch, row)
+        )
         if self.gone:
             raise asyncio.CancelledError
 
@@ -831,53 +878,57 @@ class Host:
 
     def _launch(self, issues: list[Issue]) -> None:
         if self._pausing:
-            self._held_back += issues
+            self._paused_starts += issues
         elif self.worker.stopping:
-            self._left = self._left or bool(issues)
+            self._has_unstarted_work = self._has_unstarted_work or bool(issues)
         else:
             for issue in issues:
                 if issue.op in self.execution.run.pending:
-                    self._start(Work(issue))
+                    self._start(WorkItem(issue))
             if self._retries.waiting:
                 self._start_due_backoffs()
 
     def _compensate_next(self) -> None:
-        undo = self.execution.next_undo()
-        if undo is not None and undo.op not in self._attempts and undo.op not in self._retries.waiting:
-            self._start(Work(undo.issue, undo))
+        compensation = self.execution.next_compensation()
+        if (
+            compensation is not None
+            and compensation.op not in self._attempts
+            and compensation.op not in self._retries.waiting
+        ):
+            self._start(WorkItem(compensation.issue, compensation))
 
-    def _start(self, work: Work) -> None:
+    def _start(self, work: WorkItem) -> None:
         """Start an activity: its first attempt, or the one its last owner's failures lead to."""
         if self.worker.stopping:
-            self._left = True
+            self._has_unstarted_work = True
             return
-        due = self._retries.due_at(work.op) if self._retries.before else None
+        due = self._retries.due_at(work.op) if self._retries.ended_attempts else None
         if due is not None and due > self.worker.clock.now():
             self._retries.waiting[work.op] = Backoff(work, due)
         else:
-            self._attempt(work)
+            self._start_attempt(work)
 
     def _start_due_backoffs(self) -> None:
-        if not self._rows:  # an attempt follows from the failure before it: that is written first
+        if not self._attempt_rows:  # an attempt follows from the failure before it: that is written first
             for backoff in self._retries.take_due(self.worker.clock.now()):
-                self._attempt(backoff.work, backoff.thread)
+                self._start_attempt(backoff.work, backoff.thread)
 
-    def _attempt(self, work: Work, thread: asyncio.Future[Any] | None = None) -> None:
+    def _start_attempt(self, work: WorkItem, thread: asyncio.Future[Any] | None = None) -> None:
         retries = self._retries
-        number, details = (retries.number(work.op), retries.details(work.op)) if retries.before else (1, None)
+        number, details = (retries.number(work.op), retries.details(work.op)) if retries.ended_attempts else (1, None)
         self._attempts[work.op] = Attempt(self, work, number, details, thread)
 
-    def _arm(self) -> None:
+    def _arm_timer(self) -> None:
         # A worker that goes starts nothing: what is due would be due again at once, for ever. Whoever comes next sees to it.
         if self.gone or self.worker.stopping:
             return
         due = self.next_due(here=True)
-        if due == self._alarm_due:
+        if due == self._timer_due:
             return
-        if self._alarm is not None:
-            self._alarm.cancel()
-        self._alarm_due = due
-        self._alarm = self.worker.alarms.at(due, self._rung) if due is not None else None
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer_due = due
+        self._timer = self.worker.timers.schedule(due, self._on_timer) if due is not None else None
 
     def _now(self) -> int:
         """The time of a new resolution: never before the run's own time."""
@@ -895,33 +946,33 @@ class Host:
             return
         self.gone = True
         if self._writing is not None:
-            self.worker.unanswered.ask([self.instance_id])  # what it wrote last is still on its way
-        if self._alarm is not None:
-            self._alarm.cancel()
+            self.worker.pending_writes.begin([self.instance_id])  # what it wrote last is still on its way
+        if self._timer is not None:
+            self._timer.cancel()
         for attempt in self._attempts.values():
             attempt.abandon()
         self._attempts.clear()
-        self._ended.clear()
+        self._deferred_ends.clear()
         for complaint in self.execution.run.evict():
             _log.warning("%r: %s", self.instance_id, complaint)
 
 
-_ENDINGS: dict[type, Status] = {Finish: Status.COMPLETED, Fail: Status.FAILED, Cancelled: Status.CANCELLED}
+_END_STATUSES: dict[type, Status] = {Finish: Status.COMPLETED, Fail: Status.FAILED, Cancelled: Status.CANCELLED}
 
 
-def _starts_of(transition: Transition) -> list[Create]:
+def _starts_of(transition: Transition) -> list[CreateInstance]:
     """The instances that a transition starts."""
-    return [start for deed in transition.deeds if isinstance(deed, SendEvent) for start in deed.starts]
+    return [start for effect in transition.effects if isinstance(effect, SendEvent) for start in effect.starts]
 
 
-def _taken(items: list[T]) -> tuple[T, ...]:
+def _drain(items: list[T]) -> tuple[T, ...]:
     """What has gathered in a list, which is empty afterwards."""
     taken = tuple(items)
     items.clear()
     return taken
 
 
-def _reason(body: bytes | None) -> bytes | None:
+def _decode_reason(body: bytes | None) -> bytes | None:
     """The reason in a cancellation's mail (JSON), as the run keeps it."""
     reason = json.loads(body) if body is not None else None
     return reason.encode() if isinstance(reason, str) else None

@@ -19,55 +19,55 @@ from typing import Any
 from romancy.hooks import Hooks
 
 _log = logging.getLogger("romancy.hooks")
-MOST_WAITING = 100_000
+MAX_QUEUED_CALLS = 100_000
 """So many calls may wait for a slow hook; what happens beyond that it is not told."""
-_AT_A_STRETCH = 100
+_YIELD_EVERY = 100
 """After so many calls the event loop has a turn, though no hook has waited for anything."""
 
 
-class Lane:
+class HookQueue:
     """The calls of one `Hooks` object, one after another."""
 
     def __init__(self, hooks: Hooks) -> None:
         self._name = type(hooks).__qualname__
         self._waiting: deque[tuple[Callable[[Any], Any], Any]] = deque()
         self._dropped = 0
-        self._some = asyncio.Event()
-        self._none = asyncio.Event()
-        self._none.set()
-        self._task = asyncio.create_task(self._work(), name=f"romancy-hooks-{self._name}")
+        self._has_calls = asyncio.Event()
+        self._is_empty = asyncio.Event()
+        self._is_empty.set()
+        self._task = asyncio.create_task(self._run(), name=f"romancy-hooks-{self._name}")
 
     def push(self, hook: Callable[[Any], Any], info: Any) -> None:
         """Call a hook when those before it have been."""
-        if len(self._waiting) >= MOST_WAITING:
+        if len(self._waiting) >= MAX_QUEUED_CALLS:
             self._drop()
             return
         self._waiting.append((hook, info))
-        self._some.set()
-        self._none.clear()
+        self._has_calls.set()
+        self._is_empty.clear()
 
     def _drop(self) -> None:
         if not self._dropped:
-            _log.warning("%s is too slow: %d calls wait, and new ones are dropped", self._name, MOST_WAITING)
+            _log.warning("%s is too slow: %d calls wait, and new ones are dropped", self._name, MAX_QUEUED_CALLS)
         self._dropped += 1
 
-    async def _work(self) -> None:
+    async def _run(self) -> None:
         while True:
-            await self._some.wait()
-            await self._work_off()
-            self._some.clear()
-            self._none.set()
+            await self._has_calls.wait()
+            await self._drain()
+            self._has_calls.clear()
+            self._is_empty.set()
             if self._dropped:
                 _log.warning("%s has caught up; %d calls were dropped", self._name, self._dropped)
                 self._dropped = 0
 
-    async def _work_off(self) -> None:
+    async def _drain(self) -> None:
         called = 0
         while self._waiting:
             hook, info = self._waiting.popleft()
             await self._call(hook, info)
             called += 1
-            if called % _AT_A_STRETCH == 0:
+            if called % _YIELD_EVERY == 0:
                 await asyncio.sleep(0)
 
     async def _call(self, hook: Callable[[Any], Any], info: Any) -> None:
@@ -78,22 +78,22 @@ class Lane:
         except asyncio.CancelledError:
             if self._task.cancelling():
                 raise
-            self._complain(hook, info)  # its own: somebody inside it was cancelled
+            self._log_failure(hook, info)  # its own: somebody inside it was cancelled
         except KeyboardInterrupt:
             raise
         except BaseException:  # SystemExit too: a hook must not end its process
-            self._complain(hook, info)
+            self._log_failure(hook, info)
 
-    def _complain(self, hook: Callable[[Any], Any], info: Any) -> None:
+    def _log_failure(self, hook: Callable[[Any], Any], info: Any) -> None:
         name = getattr(hook, "__name__", "a hook")
         _log.exception("%s.%s failed for %r; nothing else is affected", self._name, name, info.instance_id)
 
-    async def close(self, patience: float) -> None:
+    async def close(self, timeout: float) -> None:
         """Let what waits be called, within a time; the rest is dropped."""
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(max(patience, 0)):
-                await self._none.wait()
-        if not self._none.is_set():
+            async with asyncio.timeout(max(timeout, 0)):
+                await self._is_empty.wait()
+        if not self._is_empty.is_set():
             _log.warning("%s did not end in time: %d calls are dropped", self._name, len(self._waiting) + 1)
         await self.abandon()
 

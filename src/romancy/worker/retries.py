@@ -11,19 +11,19 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from romancy.core.retry import next_attempt_at, retryable
+from romancy.core.retry import is_retryable, next_attempt_at
 from romancy.errors import LeaseLostError, PayloadError, RetryExhaustedError, TerminalError
-from romancy.model.history import Attempt as AttemptRow
+from romancy.model.history import AttemptRow
 from romancy.model.policy import RetryPolicy
 from romancy.serde.failure import describe_failure, encode_failure, is_terminal
-from romancy.worker.attempt import Attempt, Work
+from romancy.worker.attempt import Attempt, WorkItem
 
 
 @dataclass(slots=True)
 class Backoff:
     """An operation between two attempts."""
 
-    work: Work
+    work: WorkItem
     next_at: int
     thread: asyncio.Future[Any] | None = None
     """The thread of the last attempt, if it still runs."""
@@ -33,7 +33,7 @@ class Retries:
     """The earlier attempts of one instance's operations."""
 
     def __init__(self) -> None:
-        self.before: dict[str, list[AttemptRow]] = {}
+        self.ended_attempts: dict[str, list[AttemptRow]] = {}
         """The attempts that have ended, by operation; mostly there are none."""
         self.waiting: dict[str, Backoff] = {}
 
@@ -45,38 +45,38 @@ class Retries:
                 lost = LeaseLostError(f"The worker {row.worker} was lost during this attempt.")
                 row = replace(row, open=False, ended_at=now, error=encode_failure(lost))
                 cut.append(row)
-            self.before.setdefault(row.op, []).append(row)
+            self.ended_attempts.setdefault(row.op, []).append(row)
         return cut
 
     def number(self, op: str) -> int:
         """The number of the next attempt."""
-        before = self.before.get(op)
+        before = self.ended_attempts.get(op)
         return before[-1].attempt + 1 if before else 1
 
     def details(self, op: str) -> bytes | None:
         """What the last heartbeat of an earlier attempt left."""
-        return next((row.details for row in reversed(self.before.get(op, ())) if row.details is not None), None)
+        return next((row.details for row in reversed(self.ended_attempts.get(op, ())) if row.details is not None), None)
 
     def due_at(self, op: str) -> int | None:
         """When the next attempt may start, if an earlier one failed."""
-        failed = [row.next_at for row in self.before.get(op, ()) if row.next_at is not None]
+        failed = [row.next_at for row in self.ended_attempts.get(op, ()) if row.next_at is not None]
         return failed[-1] if failed else None
 
-    def tries(self, op: str) -> int:
+    def failed_count(self, op: str) -> int:
         """How many attempts have failed."""
-        return sum(row.next_at is not None for row in self.before.get(op, ()))
+        return sum(row.next_at is not None for row in self.ended_attempts.get(op, ()))
 
     def fail(self, attempt: Attempt, error: BaseException, policy: RetryPolicy, key: str, now: int) -> AttemptRow | None:
         """An attempt failed: the row to write if another follows, None if the policy allows none."""
         op = attempt.work.op
-        if not retryable(policy, _as_exception(error), terminal=is_terminal(error)):
+        if not is_retryable(policy, _as_exception(error), terminal=is_terminal(error)):
             return None
-        before = self.before.setdefault(op, [])
+        before = self.ended_attempts.setdefault(op, [])
         first_at = before[0].started_at if before else attempt.started_at
-        next_at = next_attempt_at(policy, attempt=self.tries(op) + 1, first_at=first_at, now=now, key=key)
+        next_at = next_attempt_at(policy, attempt=self.failed_count(op) + 1, first_at=first_at, now=now, key=key)
         if next_at is None:
             return None
-        row = attempt.row(open=False, ended_at=now, next_at=next_at, error=encode_failure(error))
+        row = attempt.to_row(open=False, ended_at=now, next_at=next_at, error=encode_failure(error))
         before.append(row)
         thread = attempt.thread if attempt.thread is not None and not attempt.thread.done() else None
         self.waiting[op] = Backoff(attempt.work, next_at, thread)
@@ -87,12 +87,12 @@ class Retries:
         if isinstance(error, TerminalError | PayloadError):
             return error
         if is_terminal(error):
-            return _caused(TerminalError(describe_failure(encode_failure(error)).message), error)
-        if not retryable(policy, _as_exception(error), terminal=False):
+            return _with_cause(TerminalError(describe_failure(encode_failure(error)).message), error)
+        if not is_retryable(policy, _as_exception(error), terminal=False):
             return error
-        tries = self.tries(op) + 1
-        text = f"{op} failed {tries} time{'s' * (tries > 1)}; the last error: {_told(error)}"
-        return _caused(RetryExhaustedError(text, tries), error)
+        tries = self.failed_count(op) + 1
+        text = f"{op} failed {tries} time{'s' * (tries > 1)}; the last error: {_error_text(error)}"
+        return _with_cause(RetryExhaustedError(text, tries), error)
 
     def take_due(self, now: int) -> list[Backoff]:
         """What need not wait any longer."""
@@ -101,13 +101,13 @@ class Retries:
             del self.waiting[backoff.work.op]
         return due
 
-    def due_by(self, when: int) -> bool:
+    def has_due_by(self, when: int) -> bool:
         """Something is due by that time."""
         return any(backoff.next_at <= when for backoff in self.waiting.values())
 
-    def since(self) -> int | None:
+    def retrying_since(self) -> int | None:
         """Since when the instance has been retrying something."""
-        return min([self.before[op][0].started_at for op in self.waiting]) if self.waiting else None
+        return min([self.ended_attempts[op][0].started_at for op in self.waiting]) if self.waiting else None
 
 
 def _as_exception(error: BaseException) -> BaseException:
@@ -115,7 +115,7 @@ def _as_exception(error: BaseException) -> BaseException:
     return error if isinstance(error, Exception) else RuntimeError(repr(error))
 
 
-def _told(error: BaseException) -> str:
+def _error_text(error: BaseException) -> str:
     """An error as text, whatever its own `__repr__` does."""
     try:
         return repr(error)
@@ -123,6 +123,6 @@ def _told(error: BaseException) -> str:
         return type(error).__qualname__
 
 
-def _caused(error: BaseException, cause: BaseException) -> BaseException:
+def _with_cause(error: BaseException, cause: BaseException) -> BaseException:
     error.__cause__ = cause
     return error

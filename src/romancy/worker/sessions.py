@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from romancy.errors import InvalidWorkflowStateError, LeaseLostError
-from romancy.model.transition import Deposit, Left, Refused
+from romancy.model.transition import Refused, ResultStored, TransactionalResult
 from romancy.store.port import Store
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class Sessions:
+class ActivitySessions:
     """The sessions of a worker's activities; their engine is made with the first."""
 
     def __init__(self, store: Store) -> None:
@@ -42,13 +42,13 @@ class Sessions:
             await engine.dispose()
 
 
-class OwnTransaction:
+class ActivityTransaction:
     """The transaction of one attempt. Without a session there is none, and it costs nothing."""
 
     _session: AsyncSession | None = None
     _may_commit = False
 
-    def __init__(self, sessions: Sessions) -> None:
+    def __init__(self, sessions: ActivitySessions) -> None:
         self._sessions = sessions
 
     @property
@@ -62,7 +62,7 @@ class OwnTransaction:
         return self._session
 
     @property
-    def opened(self) -> bool:
+    def is_open(self) -> bool:
         """The activity has asked for its session."""
         return self._session is not None
 
@@ -72,28 +72,30 @@ class OwnTransaction:
         session = self._session
         return session is not None and session.in_transaction() and session.get_bind().dialect.name == "sqlite"
 
-    async def commit(self, deposit: Deposit) -> Left:
+    async def commit(self, result: TransactionalResult) -> ResultStored:
         """Commit what was done with what the attempt leaves. Raises `LeaseLostError` if another has the instance now."""
         session = self.session
         try:
-            left = await self._sessions.store.deposit(session, deposit)
-            if isinstance(left, Refused):
-                raise LeaseLostError(f"{deposit.instance_id} was taken over by another worker: this attempt is void.")
-            return await self._finish(session, deposit, left)
+            stored = await self._sessions.store.store_result(session, result)
+            if isinstance(stored, Refused):
+                raise LeaseLostError(f"{result.instance_id} was taken over by another worker: this attempt is void.")
+            return await self._commit_session(session, result, stored)
         finally:
             await self.close()
 
-    async def _finish(self, session: AsyncSession, deposit: Deposit, left: Left) -> Left:
+    async def _commit_session(
+        self, session: AsyncSession, result: TransactionalResult, stored: ResultStored
+    ) -> ResultStored:
         self._may_commit = True
         try:
             await session.commit()
         except Exception:
             await self.close()  # it may hold what the next line has to wait for
-            mail = await self._sessions.store.deposited(deposit)
-            if mail is None:
+            item_id = await self._sessions.store.stored_result(result)
+            if item_id is None:
                 raise
-            return replace(left, mail=mail)
-        return left
+            return replace(stored, item_id=item_id)
+        return stored
 
     async def close(self) -> None:
         """Take back what was not committed."""
@@ -110,7 +112,7 @@ class OwnTransaction:
             )
 
 
-async def to_its_end(work: Coroutine[Any, Any, T]) -> T:
+async def run_shielded(work: Coroutine[Any, Any, T]) -> T:
     """Wait for work that must not be interrupted. Who cancels meanwhile came too late."""
     task = asyncio.get_running_loop().create_task(work)
     while not task.done():
@@ -119,7 +121,7 @@ async def to_its_end(work: Coroutine[Any, Any, T]) -> T:
     return task.result()
 
 
-class Result(NamedTuple):
+class CommittedResult(NamedTuple):
     """What lies in a deposit: a result, and how it came about."""
 
     value: bytes
@@ -130,13 +132,13 @@ class Result(NamedTuple):
     epoch: int
 
 
-def pack(result: Result) -> bytes:
+def pack(result: CommittedResult) -> bytes:
     """A result as a mail's body: a line about it, and the value."""
     value, *about = result
     return json.dumps(about).encode() + b"\n" + value
 
 
-def unpack(body: bytes) -> Result:
+def unpack(body: bytes) -> CommittedResult:
     """What `pack` made."""
     about, _, value = body.partition(b"\n")
-    return Result(value, *json.loads(about))
+    return CommittedResult(value, *json.loads(about))

@@ -6,7 +6,7 @@ import asyncio
 from collections import deque
 
 
-class Slots:
+class ConcurrencyLimiter:
     """A counter with a queue: first come, first served. Cheaper than a semaphore when there is room."""
 
     def __init__(self, limit: int) -> None:
@@ -14,38 +14,38 @@ class Slots:
         self._queue: deque[asyncio.Future[None]] = deque()
 
     @property
-    def waiting(self) -> bool:
+    def has_waiters(self) -> bool:
         """Somebody stands in the queue."""
         return bool(self._queue)
 
     @property
     def queued(self) -> int:
         """How many stand in it."""
-        return sum(not turn.done() for turn in self._queue)
+        return sum(not waiter.done() for waiter in self._queue)
 
-    def take(self) -> bool:
+    def try_acquire(self) -> bool:
         """Take a slot if one is free."""
         if self.free > 0:
             self.free -= 1
             return True
         return False
 
-    async def wait(self) -> None:
+    async def acquire(self) -> None:
         """Wait for a slot; it is taken then."""
-        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._queue.append(turn)
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._queue.append(waiter)
         try:
-            await turn
+            await waiter
         except asyncio.CancelledError:
-            if turn.done() and not turn.cancelled():
+            if waiter.done() and not waiter.cancelled():
                 self.release()  # the slot came together with the cancellation: pass it on
             raise
 
     def release(self) -> None:
         """Give a slot to the next in the queue, or back."""
         while self._queue:
-            turn = self._queue.popleft()
-            if not turn.done():
-                turn.set_result(None)
+            waiter = self._queue.popleft()
+            if not waiter.done():
+                waiter.set_result(None)
                 return
         self.free += 1

@@ -7,20 +7,20 @@ from typing import TypeVar
 from zlib import crc32
 
 from romancy.authoring.events import rfc3339
-from romancy.model.talk import Deed, Event, Message, Publish, SendEvent, SendTo, SendToGroup
+from romancy.model.talk import Effect, Event, Message, Publish, SendEvent, SendTo, SendToGroup
 
-D = TypeVar("D", bound=Deed)
+D = TypeVar("D", bound=Effect)
 
 
-def identified(deed: D, key: str, instance_id: str, now: int) -> D:
+def with_ids(effect: D, key: str, instance_id: str, now: int) -> D:
     """Give what is sent an id that is the same however often the sending is repeated, its sender, and its time."""
-    match deed:
+    match effect:
         case SendEvent():
-            return replace(deed, event=_event(deed.event, key, now))
+            return replace(effect, event=_event(effect.event, key, now))
         case Publish() | SendTo() | SendToGroup():
-            return replace(deed, message=_message(deed.message, key, instance_id))
+            return replace(effect, message=_message(effect.message, key, instance_id))
         case _:
-            return deed
+            return effect
 
 
 def _event(event: Event, key: str, now: int) -> Event:

@@ -25,11 +25,11 @@ from romancy.clock import MICROS, monotonic
 from romancy.errors import StoreError
 from romancy.model.instance import WorkerRow
 from romancy.store.port import Runnable
-from romancy.worker.finder import Finder
+from romancy.worker.finder import Claimer
 from romancy.worker.worker import Worker
 
 if TYPE_CHECKING:
-    from romancy.store.port import Pulse
+    from romancy.store.port import HeartbeatConnection
 
 _log = logging.getLogger("romancy.worker")
 _SWEEP_LIMIT = 100
@@ -38,28 +38,28 @@ _TRIM_LIMIT = 20
 """Generations at a time: each may have a long history."""
 _ROLL_UP_LIMIT = 1000
 _ROLL_UP_STEPS = 20
-_SETTLED = 10 * MICROS
+_ROLL_UP_DELAY = 10 * MICROS
 """An end is committed a moment after its time: by then all that ended before have been."""
-_ROLLED_UP = 8 * 24 * 3600 * MICROS
+_ROLL_UP_RETENTION = 8 * 24 * 3600 * MICROS
 """How long the counts of a minute are kept."""
-_NOTABLE = 2 * MICROS
+_LONG_ATTEMPT = 2 * MICROS
 """An attempt that has run this long gets a row, so that operators see it."""
 
 
-class Heart:
+class HeartbeatThread:
     """Beats from a thread, and notices when the event loop does not go round."""
 
-    def __init__(self, worker: Worker, pulse: Pulse) -> None:
+    def __init__(self, worker: Worker, connection: HeartbeatConnection) -> None:
         self._worker = worker
-        self._pulse = pulse
+        self._connection = connection
         self._loop_thread = threading.get_ident()
         self._stop = threading.Event()
-        self._seen = threading.Event()
+        self._loop_answered = threading.Event()
         self._thread = threading.Thread(target=self._run, name="romancy-heart", daemon=True)
         self._pinged_at = 0.0
         self._stuck = False
-        self.beats = 0
-        self.beat_at = worker.clock.now()
+        self.heartbeats = 0
+        self.heartbeat_at = worker.clock.now()
         """When it last beat; the worker has just been recorded, which is a beat as well."""
 
     def start(self) -> None:
@@ -81,66 +81,66 @@ class Heart:
             since_beat += tick
             if since_beat >= interval:
                 since_beat = 0.0
-                self._beat_if_of_use()
-            blocked = 0.0 if self._seen.is_set() else blocked + tick
+                self._heartbeat_unless_stuck()
+            blocked = 0.0 if self._loop_answered.is_set() else blocked + tick
             if warning and blocked >= warning:
                 self._warn(blocked)
                 blocked = -30.0  # once for one blockade, and again if it goes on
-            if self._seen.is_set():
+            if self._loop_answered.is_set():
                 self._ping()
-        self._pulse.close()
+        self._connection.close()
 
-    def _beat_if_of_use(self) -> None:
+    def _heartbeat_unless_stuck(self) -> None:
         """A worker that cannot write any more would keep its instances from everybody: others shall take them."""
         worker = self._worker
-        stuck = worker.committer.stuck(worker.options.lease_timeout)
+        stuck = worker.committer.is_stuck(worker.options.lease_timeout)
         if stuck and not self._stuck:
             _log.error("worker %s cannot write any more and stops its heartbeat: others take its instances over", worker.id)
         self._stuck = stuck
         if not stuck:
-            self._beat()
+            self._heartbeat()
 
-    def _beat(self) -> None:
+    def _heartbeat(self) -> None:
         try:
-            alive = self._renew()
+            alive = self._write_heartbeat()
         except StoreError as error:
-            self._worker.tally.errors["heartbeat"] += 1
+            self._worker.metrics.errors["heartbeat"] += 1
             _log.warning("the heartbeat could not be written: %s", error)
             return
         except Exception:  # nobody else beats
-            self._worker.tally.errors["heartbeat"] += 1
+            self._worker.metrics.errors["heartbeat"] += 1
             _log.exception("the heartbeat failed, will try again")
             return
-        self.beats += 1
+        self.heartbeats += 1
         if not alive and not self._stop.is_set():
-            self._call(self._worker_died)
+            self._call_on_loop(self._on_worker_dead)
 
-    def _renew(self) -> bool:
+    def _write_heartbeat(self) -> bool:
         """One beat. One that had to wait for the database is old when it is written: then another follows at once."""
         interval = round(self._worker.options.heartbeat_interval * MICROS)
         while True:
             now = self._worker.clock.now()
-            alive = self._pulse.beat(now)
+            alive = self._connection.renew(now)
             if alive:
-                self.beat_at = now
+                self.heartbeat_at = now
             if not alive or self._stop.is_set() or self._worker.clock.now() - now < interval:
                 return alive
 
-    def _worker_died(self) -> None:
+    def _on_worker_dead(self) -> None:
         if not self._worker.stopping:
             self._worker.on_death()
 
     def _ping(self) -> None:
-        self._seen.clear()
+        self._loop_answered.clear()
         self._pinged_at = monotonic()
-        self._call(self._answer)
+        self._call_on_loop(self._on_pong)
 
-    def _answer(self) -> None:
+    def _on_pong(self) -> None:
         """On the event loop."""
-        self._worker.tally.loop_lag.add(round((monotonic() - self._pinged_at) * MICROS))
-        self._seen.set()
+        self._worker.metrics.loop_lag.add(round((monotonic() - self._pinged_at) * MICROS))
+        self._loop_answered.set()
 
-    def _call(self, callback: object) -> None:
+    def _call_on_loop(self, callback: object) -> None:
         try:
             self._worker.loop.call_soon_threadsafe(callback)  # type: ignore[arg-type]
         except RuntimeError:  # the loop is closed: the process is on its way out
@@ -158,58 +158,60 @@ class Heart:
 
 
 @dataclass(frozen=True, slots=True)
-class _Watched:
+class _ObservedWorker:
     """What another worker was last seen to do."""
 
-    beat_at: int
+    heartbeat_at: int
     """Its last beat, by the clock of who wrote it."""
-    since: float
+    observed_at: float
     """When that was, by the time that has elapsed here: when it was first seen, or up to an interval before."""
-    beats: bool
+    was_seen_alive: bool
     """It was seen to beat: its beats are not dated, but waited for."""
 
     def is_stale(self, now: int, lease: int) -> bool:
         """It gave no sign of life for a lease. A beat counts from when it was seen: its date may be wrong."""
-        return (monotonic() - self.since) * MICROS > lease or (not self.beats and self.beat_at + lease < now)
+        return (monotonic() - self.observed_at) * MICROS > lease or (
+            not self.was_seen_alive and self.heartbeat_at + lease < now
+        )
 
 
-class Upkeep:
+class Maintenance:
     """The worker's housekeeping."""
 
-    def __init__(self, worker: Worker, finder: Finder) -> None:
+    def __init__(self, worker: Worker, claimer: Claimer) -> None:
         self._worker = worker
-        self._finder = finder
-        self._heart: Heart | None = None
+        self._finder = claimer
+        self._heartbeat_thread: HeartbeatThread | None = None
         self._task: asyncio.Task[None] | None = None
-        self._watched: dict[str, _Watched] = {}
+        self._observed: dict[str, _ObservedWorker] = {}
         self._suspects: dict[str, int] = {}
-        self._beats = 0
+        self._own_heartbeats = 0
         self._reviving = False
-        self._jammed_since = 0
+        self._stalled_since = 0
 
     @property
-    def beat_at(self) -> int | None:
+    def heartbeat_at(self) -> int | None:
         """When this worker last beat."""
-        return None if self._heart is None else self._heart.beat_at
+        return None if self._heartbeat_thread is None else self._heartbeat_thread.heartbeat_at
 
-    async def start(self, *, heart: bool = True) -> None:
+    async def start(self, *, heartbeat: bool = True) -> None:
         """Report for duty and begin."""
-        await self.enlist()
-        if heart:
-            self._start_heart()
+        await self.register_worker()
+        if heartbeat:
+            self._start_heartbeat()
             self._task = asyncio.get_running_loop().create_task(self._run(), name="romancy-upkeep")
 
-    async def enlist(self) -> None:
+    async def register_worker(self) -> None:
         """Record this incarnation, and the source of what it runs."""
         worker = self._worker
         now = worker.clock.now()
-        await worker.store.enlist(worker_row(worker, now))
-        worker.enlisted_at = now
+        await worker.store.register_worker(worker_row(worker, now))
+        worker.registered_at = now
 
-    def _start_heart(self) -> None:
-        heart = Heart(self._worker, self._worker.store.pulse(self._worker.id))
-        heart.start()
-        self._heart = heart
+    def _start_heartbeat(self) -> None:
+        thread = HeartbeatThread(self._worker, self._worker.store.heartbeat(self._worker.id))
+        thread.start()
+        self._heartbeat_thread = thread
 
     async def stop(self) -> None:
         """Stop, heart last: what is still being written must not be swept meanwhile."""
@@ -217,9 +219,9 @@ class Upkeep:
             self._task.cancel()
             await asyncio.wait({self._task})
             self._task = None
-        if self._heart is not None:
-            heart, self._heart = self._heart, None
-            await _stop_heart(heart)
+        if self._heartbeat_thread is not None:
+            thread, self._heartbeat_thread = self._heartbeat_thread, None
+            await _stop_heartbeat(thread)
 
     async def revive(self) -> None:
         """Start over as a new incarnation. If that fails, the next beat of the old heart asks again."""
@@ -228,23 +230,23 @@ class Upkeep:
         self._reviving = True
         try:
             self._worker.lose_everything()
-            await self.enlist()
+            await self.register_worker()
             # What the old name has claimed since it was struck off belongs to nobody.
             await self._worker.store.sweep([], now=self._worker.clock.now(), limit=_SWEEP_LIMIT)
-            if (old := self._heart) is not None:
-                self._start_heart()  # first: if this fails, the old one goes on and asks again
-                await _stop_heart(old)
+            if (old := self._heartbeat_thread) is not None:
+                self._start_heartbeat()  # first: if this fails, the old one goes on and asks again
+                await _stop_heartbeat(old)
         except StoreError as error:
-            self._worker.tally.errors["upkeep"] += 1
+            self._worker.metrics.errors["upkeep"] += 1
             _log.warning("the worker could not start over, will try again: %s", error)
             return
         except Exception:  # there may be no thread for a heart
-            self._worker.tally.errors["upkeep"] += 1
+            self._worker.metrics.errors["upkeep"] += 1
             _log.exception("the worker could not start over, will try again")
             return
         finally:
             self._reviving = False
-        self._finder.look()
+        self._finder.poll_soon()
 
     async def _run(self) -> None:
         interval = self._worker.options.heartbeat_interval
@@ -253,15 +255,15 @@ class Upkeep:
             if since >= interval:
                 since = 0.0
                 await self.round()
-            await self._chore(self.note_attempts)
-            await self._chore(self.report_jam)
+            await self._chore(self.record_long_attempts)
+            await self._chore(self.report_stall)
             await asyncio.sleep(min(interval, 1.0))
             since += min(interval, 1.0)
 
     async def round(self) -> None:
         """One round: bury the dead, try blocked instances with our code, delete the old."""
-        finder = self._finder
-        chores = self.sweep, finder.claim_blocked, finder.adopt, self.strand, self.roll_up, self._prune
+        claimer = self._finder
+        chores = self.sweep, claimer.claim_blocked, claimer.adopt_orphans, self.mark_unrunnable, self.roll_up, self._prune
         for chore in chores:
             if not await self._chore(chore):
                 return
@@ -272,11 +274,11 @@ class Upkeep:
             if (doing := chore()) is not None:
                 await doing
         except StoreError as error:
-            self._worker.tally.errors["upkeep"] += 1
+            self._worker.metrics.errors["upkeep"] += 1
             _log.warning("the upkeep could not reach the database, will try again: %s", error)
             return False
         except Exception:  # a worker that no longer sweeps seems healthy and lets the dead lie
-            self._worker.tally.errors["upkeep"] += 1
+            self._worker.metrics.errors["upkeep"] += 1
             _log.exception("the upkeep failed, will try again")
         return True
 
@@ -286,32 +288,36 @@ class Upkeep:
         now = worker.clock.now()
         rows = await worker.store.workers()
         lease = round(worker.options.lease_timeout * MICROS)
-        self._watched = {row.id: self._watch(row, now) for row in rows if row.id != worker.id}
-        stale = {id: seen.beat_at for id, seen in self._watched.items() if seen.is_stale(now, lease)}
-        dead = [(id, beat) for id, beat in stale.items() if self._suspects.get(id) == beat and self._have_beaten()]
+        self._observed = {row.id: self._observe(row, now) for row in rows if row.id != worker.id}
+        stale = {id: observed.heartbeat_at for id, observed in self._observed.items() if observed.is_stale(now, lease)}
+        dead = [
+            (id, heartbeat_at)
+            for id, heartbeat_at in stale.items()
+            if self._suspects.get(id) == heartbeat_at and self._has_own_heartbeat()
+        ]
         self._suspects = stale
-        self._beats = self._heart.beats if self._heart is not None else 0
+        self._own_heartbeats = self._heartbeat_thread.heartbeats if self._heartbeat_thread is not None else 0
         swept = await worker.store.sweep(dead, now=now, limit=_SWEEP_LIMIT, max_losses=worker.options.max_losses or None)
-        worker.tally.instances_lost += swept.freed
-        worker.tally.instances_set_aside += len(swept.paused)
+        worker.metrics.instances_lost += swept.freed
+        worker.metrics.instances_set_aside += len(swept.paused)
         for instance_id, why in swept.paused:
             _log.warning("paused %r: %s; once the cause is mended, resume it", instance_id, why)
         if swept.freed:
             names = ", ".join(id for id, _ in dead) or "unknown"
             _log.warning("freed %d instances of dead workers: %s", swept.freed, names)
-            self._finder.look()
+            self._finder.poll_soon()
         return swept.freed
 
-    def _watch(self, row: WorkerRow, now: int) -> _Watched:
+    def _observe(self, row: WorkerRow, now: int) -> _ObservedWorker:
         """What is known of the worker, with its last beat."""
-        seen = self._watched.get(row.id)
-        if seen is not None and seen.beat_at == row.beat_at:
-            return seen
+        observed = self._observed.get(row.id)
+        if observed is not None and observed.heartbeat_at == row.heartbeat_at:
+            return observed
         # It beat since the last look, an interval ago: no longer ago than that, whatever its date says.
-        age = min(max((now - row.beat_at) / MICROS, 0.0), self._worker.options.heartbeat_interval)
-        return _Watched(row.beat_at, monotonic() - age, beats=seen is not None)
+        age = min(max((now - row.heartbeat_at) / MICROS, 0.0), self._worker.options.heartbeat_interval)
+        return _ObservedWorker(row.heartbeat_at, monotonic() - age, was_seen_alive=observed is not None)
 
-    async def strand(self) -> int:
+    async def mark_unrunnable(self) -> int:
         """Block instances that have been due for a lease and whose workflow no worker knows: people should see them."""
         worker = self._worker
         # Its own count although its row may be gone: a worker that was taken for dead does not know it yet.
@@ -324,37 +330,37 @@ class Upkeep:
         kinds = [Runnable(workflow, version) for workflow, version in sorted(waiting)]
         now = worker.clock.now()
         due_before = now - round(worker.options.lease_timeout * MICROS)
-        return await worker.store.strand(kinds, due_before=due_before, now=now, limit=_SWEEP_LIMIT)
+        return await worker.store.mark_unrunnable(kinds, due_before=due_before, now=now, limit=_SWEEP_LIMIT)
 
-    def _have_beaten(self) -> bool:
+    def _has_own_heartbeat(self) -> bool:
         """Our own heart has beaten since the last round: the database lets beats through."""
-        return self._heart is None or self._heart.beats > self._beats
+        return self._heartbeat_thread is None or self._heartbeat_thread.heartbeats > self._own_heartbeats
 
-    def report_jam(self) -> None:
+    def report_stall(self) -> None:
         """Say once for each jam which activities hold every slot."""
-        jam = self._worker.jam()
-        if jam is not None and jam.since != self._jammed_since:
-            self._jammed_since = jam.since
+        stall = self._worker.concurrency_stall()
+        if stall is not None and stall.since != self._stalled_since:
+            self._stalled_since = stall.since
             _log.warning(
                 "%s, for %.0f s. If they wait for other work of this app, it cannot begin: let a workflow wait for an event "
                 "instead, or raise max_concurrent_activities",
-                jam,
-                (self._worker.clock.now() - jam.since) / MICROS,
+                stall,
+                (self._worker.clock.now() - stall.since) / MICROS,
             )
 
-    def note_attempts(self) -> None:
+    def record_long_attempts(self) -> None:
         """Show attempts that have been running for a notable time."""
         now = self._worker.clock.now()
         for attempt in self._worker.attempts:
-            if not attempt.noted and attempt.started_at and now - attempt.started_at >= _NOTABLE:
-                attempt.note()
+            if not attempt.is_recorded and attempt.started_at and now - attempt.started_at >= _LONG_ATTEMPT:
+                attempt.record_open()
 
     async def roll_up(self) -> None:
         """Count what has ended, by the minute; a bounded number in one round, the next goes on."""
         now = self._worker.clock.now()
         for _ in range(_ROLL_UP_STEPS):
             done = await self._worker.store.roll_up(
-                until=now - _SETTLED, limit=_ROLL_UP_LIMIT, forget_before=now - _ROLLED_UP
+                until=now - _ROLL_UP_DELAY, limit=_ROLL_UP_LIMIT, forget_before=now - _ROLL_UP_RETENTION
             )
             if done < _ROLL_UP_LIMIT:
                 return
@@ -362,19 +368,19 @@ class Upkeep:
     async def _prune(self) -> None:
         """Delete what is older than promised by the database's time, asked now; a little at a time."""
         options, store = self._worker.options, self._worker.store
-        if (now := await store.certain_time()) is None:
+        if (now := await store.verified_time()) is None:
             return
         if options.instance_retention is not None:
             before = now - round(options.instance_retention * MICROS)
-            while await store.prune(ended_before=before, limit=_PRUNE_LIMIT) == _PRUNE_LIMIT:
+            while await store.prune_instances(ended_before=before, limit=_PRUNE_LIMIT) == _PRUNE_LIMIT:
                 await asyncio.sleep(0)
         if options.archive_retention is not None:
             over_before = now - round(options.archive_retention * MICROS)
-            while await store.trim(over_before=over_before, limit=_TRIM_LIMIT) == _TRIM_LIMIT:
+            while await store.prune_generations(over_before=over_before, limit=_TRIM_LIMIT) == _TRIM_LIMIT:
                 await asyncio.sleep(0)
         if options.audit_retention is not None:
             before = now - round(options.audit_retention * MICROS)
-            while await store.forget_deeds(before=before, limit=_PRUNE_LIMIT) == _PRUNE_LIMIT:
+            while await store.prune_audit(before=before, limit=_PRUNE_LIMIT) == _PRUNE_LIMIT:
                 await asyncio.sleep(0)
         events_before = now - round(options.event_retention * MICROS)
         messages_before = now - round(options.message_retention * MICROS)
@@ -382,16 +388,16 @@ class Upkeep:
             await asyncio.sleep(0)
 
     async def _forget(self, events_before: int, messages_before: int) -> int:
-        return await self._worker.store.forget(
+        return await self._worker.store.prune_messaging(
             events_before=events_before, messages_before=messages_before, limit=_PRUNE_LIMIT
         )
 
 
-async def _stop_heart(heart: Heart) -> None:
+async def _stop_heartbeat(thread: HeartbeatThread) -> None:
     try:
-        await asyncio.to_thread(heart.stop)
+        await asyncio.to_thread(thread.stop)
     except RuntimeError:  # there is no thread to wait in
-        heart.stop()
+        thread.stop()
 
 
 def worker_row(worker: Worker, now: int) -> WorkerRow:
@@ -401,10 +407,10 @@ def worker_row(worker: Worker, now: int) -> WorkerRow:
         id=worker.id,
         label=worker.options.label,
         service=worker.options.service,
-        host=socket.gethostname(),
+        hostname=socket.gethostname(),
         pid=os.getpid(),
         python=platform.python_version(),
         kinds=json.dumps(kinds),
         started_at=now,
-        beat_at=now,
+        heartbeat_at=now,
     )

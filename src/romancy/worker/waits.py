@@ -19,41 +19,41 @@ class StoredWaits:
     """
 
     def __init__(self) -> None:
-        self._shown: dict[str, int | None] = {}
-        self._asked: dict[str, None] = {}  # no set: what is written must not depend on how this process hashes
+        self._visible: dict[str, int | None] = {}
+        self._registered: dict[str, None] = {}  # no set: what is written must not depend on how this process hashes
 
     def __bool__(self) -> bool:
-        return bool(self._shown or self._asked)
+        return bool(self._visible or self._registered)
 
     @property
     def registered(self) -> frozenset[str]:
         """The waits for events and messages that the store has, or is being asked for."""
-        return frozenset(self._asked)
+        return frozenset(self._registered)
 
     def restore(self, ops: Iterable[str]) -> None:
         """The store has these; what they are and when they were due is not known any more."""
-        self._shown = dict.fromkeys(ops, -1)
+        self._visible = dict.fromkeys(ops, -1)
 
-    def asked(self, ops: Iterable[str]) -> None:
+    def mark_registered(self, ops: Iterable[str]) -> None:
         """The store is being asked for these."""
         for op in ops:
-            self._asked[op] = None
-            self._shown.pop(op, None)
+            self._registered[op] = None
+            self._visible.pop(op, None)
 
-    def answered(self, ops: Iterable[str]) -> None:
+    def mark_resolved(self, ops: Iterable[str]) -> None:
         """The store has answered these: they wait no more."""
         for op in ops:
-            self._asked.pop(op, None)
+            self._registered.pop(op, None)
 
-    def change(self, run: Run, retries: Retries, *, add: bool) -> tuple[tuple[Wait, ...], tuple[str, ...]]:
+    def take_changes(self, run: Run, retries: Retries, *, add: bool) -> tuple[tuple[Wait, ...], tuple[str, ...]]:
         """The waits to write and to strike off. While the instance is in hand none are added: its owner knows them."""
-        shown, current = self._shown, _current(run, retries)
+        shown, current = self._visible, _current_waits(run, retries)
         stale = [op for op in shown if op not in current]
-        stale += [op for op in self._asked if op not in run.pending]
+        stale += [op for op in self._registered if op not in run.pending]
         new = tuple(wait for op, wait in current.items() if shown.get(op, 0) != wait.due) if add else ()
         for op in stale:
             shown.pop(op, None)
-            self._asked.pop(op, None)
+            self._registered.pop(op, None)
         shown.update({wait.op: wait.due for wait in new})
         return new, tuple(stale)
 
@@ -66,7 +66,7 @@ def waiting_status(run: Run) -> Status:
     return Status.WAITING_FOR_MESSAGE if Kind.MESSAGE in kinds else Status.WAITING_FOR_TIMER
 
 
-def _current(run: Run, retries: Retries) -> dict[str, Wait]:
+def _current_waits(run: Run, retries: Retries) -> dict[str, Wait]:
     """Timers, and attempts to come."""
     found: dict[str, Wait] = {}
     for op, waiting in run.pending.items():

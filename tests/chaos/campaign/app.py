@@ -17,7 +17,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from tests.chaos.campaign.ledger import Deed
+from tests.chaos.campaign.ledger import CallKind
 from tests.chaos.campaign.plants import VARIABLE, Plant, planted
 from tests.chaos.campaign.town import WORKFLOWS
 
@@ -25,10 +25,10 @@ from romancy import App, RetryPolicy
 from romancy.ingress.types import ASGIApp, Message, Receive, Scope, Send
 
 _PATHS = {
-    "/": Deed.EVENT,
-    "/events": Deed.EVENT,
-    "/api/v1/workflows/start": Deed.START,
-    "/api/v1/messages": Deed.MESSAGE,
+    "/": CallKind.EVENT,
+    "/events": CallKind.EVENT,
+    "/api/v1/workflows/start": CallKind.START,
+    "/api/v1/messages": CallKind.MESSAGE,
 }
 _REFUSED = (409, {"error": "This fault was planted.", "error_type": "PlantedError", "retryable": False})
 WATCHED = "ROMANCY_CHAOS_WATCHED"
@@ -46,33 +46,33 @@ class TownApp(App):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve, as well as the planted fault allows."""
-        deed = _deed_of(scope)
-        if deed is None or VARIABLE not in os.environ:
+        kind = _kind_of(scope)
+        if kind is None or VARIABLE not in os.environ:
             return await super().__call__(scope, receive, send)
         body = await _read(receive)
-        key = _key_of(deed, scope, body)
+        key = _key_of(kind, scope, body)
         serve = _Serving(super().__call__, scope)
-        if planted(Plant(f"lost-{deed}"), key):
+        if planted(Plant(f"lost-{kind}"), key):
             await _answer(send, *_TAKEN)
-        elif planted(Plant(f"refused-{deed}"), key):
+        elif planted(Plant(f"refused-{kind}"), key):
             await serve(body, _nobody)
             await _answer(send, *_REFUSED)
-        elif deed is Deed.MESSAGE and planted(Plant.DISORDERED_MESSAGE, key):
+        elif kind is CallKind.MESSAGE and planted(Plant.DISORDERED_MESSAGE, key):
             self._held_back[_way_of(body)].append(lambda: serve(body, _nobody))
             await _answer(send, *_TAKEN)
-        elif deed is Deed.MESSAGE and (late := self._held_back.pop(_way_of(body), [])):
+        elif kind is CallKind.MESSAGE and (late := self._held_back.pop(_way_of(body), [])):
             await serve(body, _nobody)
             for serve_late in late:
                 await serve_late()
             await _answer(send, *_TAKEN)
         else:
-            await self._serve_again(deed, key, body, serve)
+            await self._serve_again(kind, key, body, serve)
             await serve(body, send)
 
-    async def _serve_again(self, deed: Deed, key: str, body: bytes, serve: _Serving) -> None:
-        if deed is Deed.MESSAGE and planted(Plant.DOUBLED_MESSAGE, key):
+    async def _serve_again(self, kind: CallKind, key: str, body: bytes, serve: _Serving) -> None:
+        if kind is CallKind.MESSAGE and planted(Plant.DOUBLED_MESSAGE, key):
             await serve(body, _nobody)
-        if deed is Deed.EVENT and planted(Plant.DOUBLED_EVENT, key):
+        if kind is CallKind.EVENT and planted(Plant.DOUBLED_EVENT, key):
             await serve(json.dumps({**json.loads(body), "source": "nobody"}).encode(), _nobody)
 
 
@@ -98,23 +98,23 @@ class _Serving:
         await self._app({**self._scope, "headers": headers}, receive, send)
 
 
-def _deed_of(scope: Scope) -> Deed | None:
+def _kind_of(scope: Scope) -> CallKind | None:
     if scope["type"] != "http" or scope["method"] != "POST":
         return None
     path: str = scope["path"]
-    return Deed.CANCEL if path.startswith("/cancel/") else _PATHS.get(path)
+    return CallKind.CANCEL if path.startswith("/cancel/") else _PATHS.get(path)
 
 
-def _key_of(deed: Deed, scope: Scope, body: bytes) -> str:
-    if deed is Deed.CANCEL:
+def _key_of(kind: CallKind, scope: Scope, body: bytes) -> str:
+    if kind is CallKind.CANCEL:
         return str(scope["path"])
     try:
         parts = json.loads(body)
     except ValueError:
         return ""
-    if deed is Deed.START and parts.get("workflow") != "order":
+    if kind is CallKind.START and parts.get("workflow") != "order":
         return ""  # without those who are always there nothing begins
-    return str(parts.get({Deed.START: "instance_id", Deed.EVENT: "id", Deed.MESSAGE: "data"}[deed]))
+    return str(parts.get({CallKind.START: "instance_id", CallKind.EVENT: "id", CallKind.MESSAGE: "data"}[kind]))
 
 
 def _way_of(body: bytes) -> tuple[str, ...]:

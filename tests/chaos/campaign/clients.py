@@ -17,7 +17,7 @@ from typing import Any
 
 import httpx
 from tests.chaos.campaign import town
-from tests.chaos.campaign.ledger import Deed, Ledger, State
+from tests.chaos.campaign.ledger import CallKind, Ledger, State
 
 TIMEOUT = 3.0
 """Seconds after which nobody waits for an answer any more."""
@@ -32,7 +32,7 @@ Open = Callable[[int], httpx.AsyncClient]
 
 @dataclass(frozen=True)
 class _Request:
-    deed: Deed
+    kind: CallKind
     path: str
     content: dict[str, Any]
     about: str = ""
@@ -92,11 +92,11 @@ class Client:
         chance = random.Random(f"{self._seed} {number}")
         fate = chance.choices([town.OK, town.FAILS, town.CANCELLED], [8, 1, 1])[0]
         await self.start(town.order.name, instance, about=fate, number=number, fate=fate)
-        deeds = [self._pay(instance, number), self._say_words(instance, fate)]
+        calls = [self._pay(instance, number), self._say_words(instance, fate)]
         if chance.random() < 0.5:
-            deeds.reverse()
-        for deed in deeds:
-            await deed
+            calls.reverse()
+        for kind in calls:
+            await kind
         if fate == town.CANCELLED or chance.random() < 0.1:
             await self.cancel(instance)
         if chance.random() < 0.3:
@@ -131,7 +131,7 @@ class Client:
     async def start(self, workflow: str, instance: str, *, about: str = "", **arguments: Any) -> None:
         """Start an instance; return when that is known."""
         content = {"workflow": workflow, "instance_id": instance, "input": arguments}
-        await self._insist(_Request(Deed.START, "/api/v1/workflows/start", content, about), instance)
+        await self._insist(_Request(CallKind.START, "/api/v1/workflows/start", content, about), instance)
 
     async def event(self, id: str, type: str, data: Any, subject: str | None = None) -> None:
         """Send an event; one that a server has not taken gets another id now and then, and the first must not appear."""
@@ -140,13 +140,13 @@ class Client:
             content = {"specversion": "1.0", "id": whole, "source": SOURCE, "type": type, "data": data}
             if subject is not None:
                 content["subject"] = subject
-            if await self._insist(_Request(Deed.EVENT, "/", content, type), whole, giving_up=0.5):
+            if await self._insist(_Request(CallKind.EVENT, "/", content, type), whole, giving_up=0.5):
                 return
 
     async def wrong_event(self, id: str) -> None:
         """Send an event that cannot be taken."""
         content = {"specversion": "1.0", "id": id, "source": SOURCE, "type": town.PARCEL, "time": "yesterday"}
-        request = _Request(Deed.EVENT, "/", {**content, "data": {"number": id}}, "wrong")
+        request = _Request(CallKind.EVENT, "/", {**content, "data": {"number": id}}, "wrong")
         for _ in range(1000):
             if (await self._ask(request, id)).is_final:
                 return
@@ -157,14 +157,14 @@ class Client:
         for attempt in range(1, 1000):
             tag = f"{id}#{attempt}"
             content = {"channel": channel, "data": tag, **({"to": to} if to else {})}
-            heard = await self._ask(_Request(Deed.MESSAGE, "/api/v1/messages", content, channel), tag)
+            heard = await self._ask(_Request(CallKind.MESSAGE, "/api/v1/messages", content, channel), tag)
             if heard.is_final:
                 return
             await asyncio.sleep(_PAUSE)
 
     async def cancel(self, instance: str) -> None:
         """Cancel; that it has ended already is an answer too."""
-        await self._insist(_Request(Deed.CANCEL, f"/cancel/{instance}", {}), instance)
+        await self._insist(_Request(CallKind.CANCEL, f"/cancel/{instance}", {}), instance)
 
     async def _insist(self, request: _Request, id: str, *, giving_up: float = 0.0) -> bool:
         """Until the answer is known: whether to be content with it."""
@@ -179,14 +179,14 @@ class Client:
             await asyncio.sleep(_PAUSE * (1 + self._chance.random()))
 
     async def _ask(self, request: _Request, id: str) -> _Heard:
-        self._ledger.write(request.deed, id, State.ASKED, request.about)
+        self._ledger.write(request.kind, id, State.ASKED, request.about)
         heard = await self._send(request)
-        self._ledger.write(request.deed, id, heard.state, request.about, heard.why)
+        self._ledger.write(request.kind, id, heard.state, request.about, heard.why)
         return heard
 
     async def _send(self, request: _Request) -> _Heard:
         line = self._chance.choice(self._lines)
-        headers = _EVENT if request.deed is Deed.EVENT else {"content-type": "application/json"}
+        headers = _EVENT if request.kind is CallKind.EVENT else {"content-type": "application/json"}
         try:
             async with asyncio.timeout(self._timeout):
                 answer = await line.post(request.path, content=json.dumps(request.content), headers=headers)

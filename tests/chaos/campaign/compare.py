@@ -20,7 +20,7 @@ from typing import NamedTuple
 from tests.chaos.campaign import town
 from tests.chaos.campaign.clients import SOURCE
 from tests.chaos.campaign.found import Found, Heard, Instance
-from tests.chaos.campaign.ledger import Account, Deed, Line, accounts
+from tests.chaos.campaign.ledger import Account, CallKind, Line, accounts
 
 _ENDED = ("completed", "failed", "cancelled")
 
@@ -51,15 +51,15 @@ class Fault(NamedTuple):
 class Books:
     """The clients' accounts, by what they are about."""
 
-    all: dict[tuple[Deed, str], Account]
+    all: dict[tuple[CallKind, str], Account]
 
-    def of(self, deed: Deed, *about: str) -> Iterator[Account]:
+    def of(self, kind: CallKind, *about: str) -> Iterator[Account]:
         """Those of one sort."""
-        return (one for one in self.all.values() if one.deed is deed and (not about or one.about in about))
+        return (one for one in self.all.values() if one.kind is kind and (not about or one.about in about))
 
-    def get(self, deed: Deed, id: str) -> Account | None:
+    def get(self, kind: CallKind, id: str) -> Account | None:
         """One of them, if it was asked for."""
-        return self.all.get((deed, id))
+        return self.all.get((kind, id))
 
 
 def compare(lines: Iterable[Line], found: Found) -> list[Fault]:
@@ -93,12 +93,12 @@ def wrong_answers(books: Books) -> Iterator[Fault]:
             if one.done:
                 yield Fault(Sort.WRONG, f"the event {one.id} was taken")
         elif one.refused is not None and not one.refused.startswith("503") and not _may_be_refused(one):
-            yield Fault(Sort.WRONG, f"the {one.deed} {one.id} was refused: {one.refused}")
+            yield Fault(Sort.WRONG, f"the {one.kind} {one.id} was refused: {one.refused}")
 
 
 def _may_be_refused(one: Account) -> bool:
     """An order may have ended before it is cancelled, or before its last word is said again."""
-    return one.deed is Deed.CANCEL or (one.about == town.DESK and town.tag_of(one.id) == town.BYE)
+    return one.kind is CallKind.CANCEL or (one.about == town.DESK and town.tag_of(one.id) == town.BYE)
 
 
 # --- instances
@@ -106,7 +106,7 @@ def _may_be_refused(one: Account) -> bool:
 
 def wrong_instances(books: Books, found: Found) -> Iterator[Fault]:
     """Every start that was acknowledged has come to the end that it must have; none was made by nobody."""
-    for one in books.of(Deed.START):
+    for one in books.of(CallKind.START):
         instance = found.instances.get(one.id)
         if instance is None:
             if one.done:
@@ -120,13 +120,13 @@ def wrong_instances(books: Books, found: Found) -> Iterator[Fault]:
         elif instance.status != "completed":
             yield Fault(Sort.WRONG, f"{one.id} is {instance.status}")
     for id, instance in found.instances.items():
-        if instance.workflow != town.PARCEL and books.get(Deed.START, id) is None:
+        if instance.workflow != town.PARCEL and books.get(CallKind.START, id) is None:
             yield Fault(Sort.UNASKED, f"nobody has started {id}")
 
 
 def _wrong_order(books: Books, start: Account, instance: Instance) -> Iterator[Fault]:
     by_itself = "failed" if start.about == town.FAILS else "completed"
-    cancel = books.get(Deed.CANCEL, start.id)
+    cancel = books.get(CallKind.CANCEL, start.id)
     if cancel is not None and cancel.done:
         if instance.status != "cancelled":
             yield Fault(Sort.LOST, f"the cancellation of {start.id} was acknowledged, and it is {instance.status}")
@@ -150,7 +150,7 @@ def _wrong_order(books: Books, start: Account, instance: Instance) -> Iterator[F
 def wrong_events(books: Books, found: Found) -> Iterator[Fault]:
     """What was acknowledged is in the log once; what was refused is not."""
     there = Counter(id for source, id in found.events if source == SOURCE)
-    for one in books.of(Deed.EVENT):
+    for one in books.of(CallKind.EVENT):
         times = there.pop(one.id, 0)
         if times > 1:
             yield Fault(Sort.DOUBLED, f"the event {one.id} is there {times} times")
@@ -173,7 +173,7 @@ def wrong_payments(books: Books, found: Found) -> Iterator[Fault]:
     for instance, id in paid:
         if id.partition("#")[0] != f"paid-{instance}":
             yield Fault(Sort.WRONG, f"{instance} was paid by {id}")
-    for one in books.of(Deed.EVENT, town.PAID):
+    for one in books.of(CallKind.EVENT, town.PAID):
         target = one.id.partition("#")[0].removeprefix("paid-")
         if one.done and _has_run(found, target) and not consumed[target]:
             yield Fault(Sort.LOST, f"the event {one.id} was acknowledged, and {target} has not got it")
@@ -192,7 +192,7 @@ def wrong_parcels(books: Books, found: Found) -> Iterator[Fault]:
     """An event that was acknowledged has started one instance."""
     made = Counter(one.output for one in found.instances.values() if one.workflow == town.PARCEL)
     sent: dict[str, bool] = defaultdict(bool)
-    for one in books.of(Deed.EVENT, town.PARCEL):
+    for one in books.of(CallKind.EVENT, town.PARCEL):
         sent[one.id.partition("#")[0]] |= one.done
     for number, times in made.items():
         if number is None:
@@ -212,7 +212,7 @@ def wrong_parcels(books: Books, found: Found) -> Iterator[Fault]:
 def wrong_words(books: Books, found: Found) -> Iterator[Fault]:
     """Every word to an order was heard by it, once; the last one ends the hearing, so its other tries are not."""
     heard = Counter((one.instance, one.id) for one in found.messages if one.about == town.DESK)
-    for one in books.of(Deed.MESSAGE, town.DESK):
+    for one in books.of(CallKind.MESSAGE, town.DESK):
         target = one.id.partition(".")[0]
         times = heard.pop((target, one.id), 0)
         must = _has_run(found, target) and town.tag_of(one.id) != town.BYE
@@ -235,11 +235,11 @@ def wrong_publications(books: Books, found: Found) -> Iterator[Fault]:
     readers = [id for id, one in found.instances.items() if one.workflow == town.reader.name]
     for reader in readers:
         heard = Counter(one.id for one in found.messages if one.instance == reader)
-        for one in books.of(Deed.MESSAGE, town.NEWS):
+        for one in books.of(CallKind.MESSAGE, town.NEWS):
             yield from _wrong_times(one, heard.pop(one.id, 0), f"by {reader}", town.tag_of(one.id) != town.STOP)
         yield from (Fault(Sort.UNASKED, f"{reader} has heard {id}, which nobody has told") for id in heard)
     taken = Counter(one.id for one in found.messages if one.about == town.LETTERS)
-    for one in books.of(Deed.MESSAGE, town.LETTERS):
+    for one in books.of(CallKind.MESSAGE, town.LETTERS):
         yield from _wrong_times(one, taken.pop(one.id, 0), "by a clerk", town.tag_of(one.id) != town.STOP)
     for id in taken:
         if not id.startswith("letter "):
@@ -334,7 +334,7 @@ def wrong_order(books: Books, found: Found) -> Iterator[Fault]:
     for (instance, _), heard in by_consumer.items():
         latest: Account | None = None
         for one in heard:
-            account = books.get(Deed.MESSAGE, one.id)
+            account = books.get(CallKind.MESSAGE, one.id)
             if account is None:
                 continue  # of a workflow
             if latest is not None and account.done_at is not None and account.done_at < latest.asked_at:

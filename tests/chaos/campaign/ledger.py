@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 
-class Deed(StrEnum):
+class CallKind(StrEnum):
     """What a client can ask for."""
 
     START = "start"
@@ -39,7 +39,7 @@ class State(StrEnum):
 class Line:
     """One line."""
 
-    deed: Deed
+    kind: CallKind
     id: str
     """Of an instance, an event, or a message: the last has none but what is in it."""
     state: State
@@ -57,9 +57,9 @@ class Ledger:
     def __init__(self, path: Path) -> None:
         self._file = path.open("a", encoding="utf-8")
 
-    def write(self, deed: Deed, id: str, state: State, about: str = "", why: str = "") -> None:
+    def write(self, kind: CallKind, id: str, state: State, about: str = "", why: str = "") -> None:
         """Add a line; it is in the file when this returns."""
-        line = Line(deed, id, state, time.monotonic(), about, why)
+        line = Line(kind, id, state, time.monotonic(), about, why)
         self._file.write(json.dumps(asdict(line)) + "\n")
         self._file.flush()
 
@@ -76,15 +76,15 @@ def read(folder: Path) -> list[Line]:
 
 def _parsed(text: str) -> Line:
     parts: dict[str, Any] = json.loads(text)
-    deed, state = Deed(parts.pop("deed")), State(parts.pop("state"))
-    return Line(deed=deed, state=state, **parts)
+    kind, state = CallKind(parts.pop("kind")), State(parts.pop("state"))
+    return Line(kind=kind, state=state, **parts)
 
 
 @dataclass(slots=True)
 class Account:
     """All that a client was told of one thing."""
 
-    deed: Deed
+    kind: CallKind
     id: str
     about: str
     asked_at: float
@@ -106,13 +106,13 @@ class Account:
         return self.refused is not None and not self.done and not self.unknown
 
 
-def accounts(lines: Iterable[Line]) -> dict[tuple[Deed, str], Account]:
+def accounts(lines: Iterable[Line]) -> dict[tuple[CallKind, str], Account]:
     """The lines, brought together for each thing."""
-    found: dict[tuple[Deed, str], Account] = {}
-    open_requests: dict[tuple[Deed, str], int] = {}
+    found: dict[tuple[CallKind, str], Account] = {}
+    open_requests: dict[tuple[CallKind, str], int] = {}
     for line in lines:
-        key = (line.deed, line.id)
-        account = found.setdefault(key, Account(line.deed, line.id, line.about, line.at))
+        key = (line.kind, line.id)
+        account = found.setdefault(key, Account(line.kind, line.id, line.about, line.at))
         open_requests[key] = open_requests.get(key, 0) + (1 if line.state is State.ASKED else -1)
         if line.state is State.DONE and account.done_at is None:
             account.done_at = line.at

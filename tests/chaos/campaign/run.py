@@ -19,7 +19,7 @@ from tests.chaos.campaign.compare import Fault, Sort, compare
 from tests.chaos.campaign.crew import Counter, DidNotStop, Post
 from tests.chaos.campaign.found import Found, look
 from tests.chaos.campaign.island import Island
-from tests.chaos.campaign.ledger import Deed
+from tests.chaos.campaign.ledger import CallKind
 from tests.chaos.campaign.places import Place
 from tests.chaos.campaign.weather import Blow, Weather
 
@@ -182,7 +182,7 @@ def _figures(lines: list[ledger.Line], found: Found) -> dict[str, int]:
     accounts = ledger.accounts(lines).values()
     ends = Tally(one.status for one in found.instances.values())
     return {
-        **{f"{deed} acknowledged": sum(1 for one in accounts if one.deed is deed and one.done) for deed in Deed},
+        **{f"{kind} acknowledged": sum(1 for one in accounts if one.kind is kind and one.done) for kind in CallKind},
         "answers not heard": sum(1 for line in lines if line.state is ledger.State.UNKNOWN),
         "requests refused": sum(1 for line in lines if line.state is ledger.State.REFUSED),
         **{f"instances {status}": times for status, times in sorted(ends.items())},

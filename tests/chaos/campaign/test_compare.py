@@ -9,18 +9,18 @@ import pytest
 from tests.chaos.campaign import town
 from tests.chaos.campaign.compare import Sort, compare
 from tests.chaos.campaign.found import Found, Heard, Instance, Row
-from tests.chaos.campaign.ledger import Account, Deed, Line, State, accounts
+from tests.chaos.campaign.ledger import Account, CallKind, Line, State, accounts
 
 ORDER = "order-c0-7"
 FAILED = "order-c0-8"
 WORDS = [f"{ORDER}.{word}#1" for word in ("one", "two", "bye")]
 
 
-def _told(deed: Deed, id: str, about: str, at: float, *states: State, why: str = "") -> list[Line]:
+def _told(kind: CallKind, id: str, about: str, at: float, *states: State, why: str = "") -> list[Line]:
     """It was asked for, and answered at once; again for each state."""
     lines: list[Line] = []
     for state in states or (State.DONE,):
-        lines += [Line(deed, id, State.ASKED, at, about), Line(deed, id, state, at + 0.5, about, why)]
+        lines += [Line(kind, id, State.ASKED, at, about), Line(kind, id, state, at + 0.5, about, why)]
     return lines
 
 
@@ -29,17 +29,17 @@ def _books() -> list[Line]:
     lines: list[Line] = []
     for name, number in town.RESIDENTS.items():
         for one in range(number):
-            lines += _told(Deed.START, f"{name}-{one}", "", 0)
+            lines += _told(CallKind.START, f"{name}-{one}", "", 0)
     for id, fate in ((ORDER, town.OK), (FAILED, town.FAILS)):
-        lines += _told(Deed.START, id, fate, 1)
-        lines += _told(Deed.EVENT, f"paid-{id}", town.PAID, 2)
+        lines += _told(CallKind.START, id, fate, 1)
+        lines += _told(CallKind.EVENT, f"paid-{id}", town.PAID, 2)
         for at, word in enumerate(("one", "two", "bye"), 3):
-            lines += _told(Deed.MESSAGE, f"{id}.{word}#1", town.DESK, at)
-    lines += _told(Deed.EVENT, "parcel-c0-1", town.PARCEL, 6)
-    lines += _told(Deed.EVENT, "parcel-c0-1-wrong", "wrong", 6, State.REFUSED, why="400")
+            lines += _told(CallKind.MESSAGE, f"{id}.{word}#1", town.DESK, at)
+    lines += _told(CallKind.EVENT, "parcel-c0-1", town.PARCEL, 6)
+    lines += _told(CallKind.EVENT, "parcel-c0-1-wrong", "wrong", 6, State.REFUSED, why="400")
     for at in (7, 8):
-        lines += _told(Deed.MESSAGE, f"news-c0.{at}#1", town.NEWS, at)
-        lines += _told(Deed.MESSAGE, f"letters-c0.{at}#1", town.LETTERS, at)
+        lines += _told(CallKind.MESSAGE, f"news-c0.{at}#1", town.NEWS, at)
+        lines += _told(CallKind.MESSAGE, f"letters-c0.{at}#1", town.LETTERS, at)
     return lines
 
 
@@ -222,9 +222,9 @@ def _sorts(lines: list[Line], found: Found) -> set[Sort]:
 
 def test_what_nobody_has_heard_of_may_be_there_or_not() -> None:
     found = _town()
-    unheard = _told(Deed.MESSAGE, "news-c0.5#1", town.NEWS, 5, State.UNKNOWN)
-    unheard += _told(Deed.EVENT, "parcel-c0-5", town.PARCEL, 5, State.UNKNOWN)
-    unheard += _told(Deed.START, "order-c0-99", town.OK, 5, State.UNKNOWN)
+    unheard = _told(CallKind.MESSAGE, "news-c0.5#1", town.NEWS, 5, State.UNKNOWN)
+    unheard += _told(CallKind.EVENT, "parcel-c0-5", town.PARCEL, 5, State.UNKNOWN)
+    unheard += _told(CallKind.START, "order-c0-99", town.OK, 5, State.UNKNOWN)
     assert _sorts([*_books(), *unheard], found) == set()
     found.messages.insert(0, Heard("reader-0", "reader", town.NEWS, "news-c0.5#1"))
     found.events.append(("client", "parcel-c0-5"))
@@ -235,75 +235,75 @@ def test_what_nobody_has_heard_of_may_be_there_or_not() -> None:
 
 
 def test_what_was_asked_for_and_never_answered_is_unknown() -> None:
-    lines = [Line(Deed.EVENT, "e", State.ASKED, 1, town.PAID)]
-    assert accounts(lines)[Deed.EVENT, "e"].unknown
-    assert accounts([*lines, Line(Deed.EVENT, "e", State.REFUSED, 2, town.PAID, "503")])[Deed.EVENT, "e"].cannot_be
+    lines = [Line(CallKind.EVENT, "e", State.ASKED, 1, town.PAID)]
+    assert accounts(lines)[CallKind.EVENT, "e"].unknown
+    assert accounts([*lines, Line(CallKind.EVENT, "e", State.REFUSED, 2, town.PAID, "503")])[CallKind.EVENT, "e"].cannot_be
 
 
 def test_what_was_refused_and_then_done_is_done() -> None:
-    lines = _told(Deed.EVENT, "e", town.PAID, 1, State.REFUSED, State.DONE, why="503")
-    assert accounts(lines)[Deed.EVENT, "e"] == Account(Deed.EVENT, "e", town.PAID, 1, 1.5, False, "503")
-    assert not accounts(lines)[Deed.EVENT, "e"].cannot_be
+    lines = _told(CallKind.EVENT, "e", town.PAID, 1, State.REFUSED, State.DONE, why="503")
+    assert accounts(lines)[CallKind.EVENT, "e"] == Account(CallKind.EVENT, "e", town.PAID, 1, 1.5, False, "503")
+    assert not accounts(lines)[CallKind.EVENT, "e"].cannot_be
 
 
 @pytest.mark.parametrize(
-    ("deed", "id", "about"),
+    ("kind", "id", "about"),
     [
-        (Deed.START, "order-c0-9", town.OK),
-        (Deed.EVENT, "paid-order-c0-9", town.PAID),
-        (Deed.MESSAGE, "order-c0-9.one#1", town.DESK),
-        (Deed.CANCEL, "order-c0-9", ""),
+        (CallKind.START, "order-c0-9", town.OK),
+        (CallKind.EVENT, "paid-order-c0-9", town.PAID),
+        (CallKind.MESSAGE, "order-c0-9.one#1", town.DESK),
+        (CallKind.CANCEL, "order-c0-9", ""),
     ],
 )
-def test_what_was_refused_must_not_be_done(deed: Deed, id: str, about: str) -> None:
-    found, started = _town(), _told(Deed.START, "order-c0-9", town.OK, 1)
+def test_what_was_refused_must_not_be_done(kind: CallKind, id: str, about: str) -> None:
+    found, started = _town(), _told(CallKind.START, "order-c0-9", town.OK, 1)
     found.instances["order-c0-9"] = Instance("order", "cancelled")
     found.events.append(("client", "paid-order-c0-9"))
     found.messages.append(Heard("order-c0-9", "order", town.DESK, "order-c0-9.one#1"))
-    refused = _told(deed, id, about, 1, State.REFUSED, why="503")
-    assert Sort.REFUSED in _sorts([*_books(), *(refused if deed is Deed.START else [*started, *refused])], found)
+    refused = _told(kind, id, about, 1, State.REFUSED, why="503")
+    assert Sort.REFUSED in _sorts([*_books(), *(refused if kind is CallKind.START else [*started, *refused])], found)
 
 
 @pytest.mark.parametrize("status", ["completed", "failed"])
 def test_a_cancellation_that_was_acknowledged_happens(status: str) -> None:
     found = _town()
     found.instances[ORDER] = found.instances[ORDER]._replace(status=status)
-    assert Sort.LOST in _sorts([*_books(), *_told(Deed.CANCEL, ORDER, "", 9)], found)
+    assert Sort.LOST in _sorts([*_books(), *_told(CallKind.CANCEL, ORDER, "", 9)], found)
 
 
 @pytest.mark.parametrize("status", ["completed", "cancelled"])
 def test_a_cancellation_that_nobody_has_heard_of_may_happen(status: str) -> None:
     found = _town()
     found.instances[ORDER] = found.instances[ORDER]._replace(status=status)
-    unknown = _told(Deed.CANCEL, ORDER, "", 9, State.UNKNOWN, State.REFUSED, why="409")
+    unknown = _told(CallKind.CANCEL, ORDER, "", 9, State.UNKNOWN, State.REFUSED, why="409")
     found.rows += [Row(ORDER, "unbook", "k9", "u")] if status == "cancelled" else []
     found.recorded = Counter((row.instance, row.name) for row in found.rows)
     assert _sorts([*_books(), *unknown], found) == set()
 
 
 @pytest.mark.parametrize(
-    ("deed", "id", "about"),
+    ("kind", "id", "about"),
     [
-        (Deed.START, "clerk-0", ""),
-        (Deed.EVENT, f"paid-{ORDER}", town.PAID),
-        (Deed.MESSAGE, WORDS[0], town.DESK),
-        (Deed.MESSAGE, "news-c0.7#1", town.NEWS),
+        (CallKind.START, "clerk-0", ""),
+        (CallKind.EVENT, f"paid-{ORDER}", town.PAID),
+        (CallKind.MESSAGE, WORDS[0], town.DESK),
+        (CallKind.MESSAGE, "news-c0.7#1", town.NEWS),
     ],
 )
-def test_what_is_right_must_not_be_refused(deed: Deed, id: str, about: str) -> None:
-    refused = _told(deed, id, about, 9, State.REFUSED, why="409 no")
+def test_what_is_right_must_not_be_refused(kind: CallKind, id: str, about: str) -> None:
+    refused = _told(kind, id, about, 9, State.REFUSED, why="409 no")
     assert Sort.WRONG in _sorts([*_books(), *refused], _town())
 
 
 def test_a_wrong_event_must_not_be_taken() -> None:
-    assert Sort.WRONG in _sorts([*_books(), *_told(Deed.EVENT, "parcel-c0-2-wrong", "wrong", 9)], _town())
+    assert Sort.WRONG in _sorts([*_books(), *_told(CallKind.EVENT, "parcel-c0-2-wrong", "wrong", 9)], _town())
 
 
 def test_messages_that_were_under_way_at_once_have_no_order() -> None:
     found = _town()
     _swap_words(found)
     together = [
-        Line(line.deed, line.id, line.state, 3.1 if line.state is State.ASKED else 3.2, line.about)
+        Line(line.kind, line.id, line.state, 3.1 if line.state is State.ASKED else 3.2, line.about)
         if line.id in WORDS
         else line
         for line in _books()

@@ -30,7 +30,7 @@ from romancy import (
     WorkflowNotFoundError,
 )
 from romancy.clock import SystemClock
-from romancy.model.instance import Loaded
+from romancy.model.instance import LoadedInstance
 from romancy.model.status import Status
 from romancy.model.transition import Write
 from romancy.store import committer
@@ -144,7 +144,7 @@ class Laboratory:
             stored = await self._store.get(world.instance_id)
             raise Divergence(f"{case.name}: stuck: {stored}; {world.faults}") from None
         finally:
-            environment._plan.clear()
+            environment._planned_crashes.clear()
             scheduler.cancel()
             await asyncio.wait({scheduler})
             world.close()
@@ -205,10 +205,10 @@ class Laboratory:
     def _pass_time(self) -> None:
         """Let the next alarm ring although activities run."""
         worker = self._environment.app._worker
-        due = worker.alarms.next_due() if worker is not None else None
+        due = worker.timers.next_due() if worker is not None else None
         if worker is not None and due is not None:
             self._environment.clock.move_to(due)
-            worker.alarms.fire()
+            worker.timers.fire()
 
     async def _cancel(self, instance_id: str) -> None:
         while True:
@@ -228,7 +228,7 @@ class Laboratory:
         await self._persist(instance_id, lambda: app.resume_workflow(instance_id), _is_not_paused)
 
     async def _persist(
-        self, instance_id: str, ask: Callable[[], Awaitable[None]], needless: Callable[[Loaded], bool]
+        self, instance_id: str, ask: Callable[[], Awaitable[None]], needless: Callable[[LoadedInstance], bool]
     ) -> None:
         """Ask until the answer is yes, or it is seen that there is nothing to ask for."""
         while True:
@@ -245,15 +245,15 @@ class Laboratory:
         """Free the instance behind its owner's back, as those do who hold the owner for dead."""
         environment = self._environment
         now = environment.clock.now()
-        dead = [(row.id, row.beat_at) for row in await self._store.workers()]
+        dead = [(row.id, row.heartbeat_at) for row in await self._store.workers()]
         await self._store.sweep(dead, now=now, limit=1_000)
         for _ in range(chance.randrange(5)):
             await asyncio.sleep(0)
-        assert environment.app._upkeep is not None
-        await environment.app._upkeep.revive()
+        assert environment.app._maintenance is not None
+        await environment.app._maintenance.revive()
 
 
-def _is_not_paused(loaded: Loaded) -> bool:
+def _is_not_paused(loaded: LoadedInstance) -> bool:
     return loaded.row.status is not Status.PAUSED and not any(mail.kind == "pause" for mail in loaded.inbox)
 
 

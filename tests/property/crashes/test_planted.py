@@ -14,13 +14,13 @@ from tests.property.crashes.programs import Node, programs
 from tests.property.settings import unhurried
 
 from romancy.core.commands import Resolution
-from romancy.core.execution import Execution, Undo
-from romancy.model.history import Attempt, Entry
-from romancy.model.transition import Answer, Applied, Transition, Write
+from romancy.core.execution import Execution, PendingCompensation
+from romancy.model.history import AttemptRow, Entry
+from romancy.model.transition import Applied, Transition, Write, WriteResult
 from romancy.store.sql import transitions
-from romancy.store.sql.ledger import Ledger, State
+from romancy.store.sql.ledger import InstanceState, UnitOfWork
 from romancy.store.sql.store import SqlStore
-from romancy.worker.host import Host
+from romancy.worker.host import InstanceRunner
 
 Plant = pytest.MonkeyPatch
 
@@ -55,12 +55,12 @@ def test_without_a_fault_nothing_is_found() -> None:
 
 
 def test_a_history_row_that_is_dropped_is_found(monkeypatch: Plant) -> None:
-    original = Ledger.add_history
+    original = UnitOfWork.add_history
 
-    def forgetful(self: Ledger, state: State, entries: Sequence[Entry]) -> None:
+    def forgetful(self: UnitOfWork, state: InstanceState, entries: Sequence[Entry]) -> None:
         original(self, state, [entry for entry in entries if entry.seq != 2])
 
-    monkeypatch.setattr(Ledger, "add_history", forgetful)
+    monkeypatch.setattr(UnitOfWork, "add_history", forgetful)
     assert found()
 
 
@@ -74,11 +74,11 @@ def test_an_acknowledgement_before_the_commit_is_found(monkeypatch: Plant) -> No
         unwritten.clear()
         if late:
             await original(self, late)
-        if not all(isinstance(write, Transition) and write.hold for write in batch):
+        if not all(isinstance(write, Transition) and write.keep_owned for write in batch):
             return await original(self, batch)
         held = [write for write in batch if isinstance(write, Transition)]
         unwritten.append((self, held))
-        answers: list[Answer] = [Applied(write.seen, True) for write in held]
+        answers: list[WriteResult] = [Applied(write.inbox_seen, True) for write in held]
         return answers
 
     monkeypatch.setattr(SqlStore, "commit", hasty)
@@ -86,15 +86,15 @@ def test_an_acknowledgement_before_the_commit_is_found(monkeypatch: Plant) -> No
 
 
 def test_a_start_before_its_cause_is_durable_is_found(monkeypatch: Plant) -> None:
-    original = Host.take
+    original = InstanceRunner.take_transition
 
-    def eager(self: Host) -> Transition | None:
+    def eager(self: InstanceRunner) -> Transition | None:
         transition = original(self)
-        launching, self._launching = self._launching, []
+        launching, self._starts_after_commit = self._starts_after_commit, []
         self._launch(launching)
         return transition
 
-    monkeypatch.setattr(Host, "take", eager)
+    monkeypatch.setattr(InstanceRunner, "take_transition", eager)
     assert found()
 
 
@@ -106,7 +106,7 @@ def test_epochs_that_are_ignored_are_found(monkeypatch: Plant) -> None:
 def test_owners_without_epochs_are_found(monkeypatch: Plant) -> None:
     """A worker that lost an instance and got it again must not write what it did before."""
 
-    def same_process(state: State, write: Transition) -> bool:
+    def same_process(state: InstanceState, write: Transition) -> bool:
         return not state.ended and (state.owner is None or state.owner.split("/")[0] == write.worker.split("/")[0])
 
     monkeypatch.setattr(transitions, "may_write", same_process)
@@ -114,11 +114,11 @@ def test_owners_without_epochs_are_found(monkeypatch: Plant) -> None:
 
 
 def test_compensation_in_the_wrong_order_is_found(monkeypatch: Plant) -> None:
-    def first_completed(self: Execution) -> Undo | None:
-        left = [undo for undo in self._stack if undo.op not in self._undone]
+    def first_completed(self: Execution) -> PendingCompensation | None:
+        left = [undo for undo in self._compensations if undo.op not in self._compensated]
         return left[0] if left else None
 
-    monkeypatch.setattr(Execution, "next_undo", first_completed)
+    monkeypatch.setattr(Execution, "next_compensation", first_completed)
     assert found()
 
 
@@ -127,26 +127,26 @@ def test_a_compensation_that_replay_forgets_is_found(monkeypatch: Plant) -> None
 
     def forgetful(self: Execution, at: int, history: Sequence[Entry]) -> None:
         original(self, at, history)
-        self._undone.clear()
+        self._compensated.clear()
 
     monkeypatch.setattr(Execution, "replay", forgetful)
     assert found()
 
 
 def test_a_failed_attempt_that_is_forgotten_is_found(monkeypatch: Plant) -> None:
-    def forgetful(self: Ledger, state: State, attempts: Sequence[Attempt]) -> None:
+    def forgetful(self: UnitOfWork, state: InstanceState, attempts: Sequence[AttemptRow]) -> None:
         """Writes none."""
 
-    monkeypatch.setattr(Ledger, "put_attempts", forgetful)
+    monkeypatch.setattr(UnitOfWork, "put_attempts", forgetful)
     assert found()
 
 
 def test_a_wake_that_is_lost_is_found(monkeypatch: Plant) -> None:
     original = transitions._advance
 
-    def sleepy(state: State, write: Transition) -> None:
+    def sleepy(state: InstanceState, write: Transition) -> None:
         original(state, write)
-        if not write.hold:
+        if not write.keep_owned:
             state.wake_at = None
 
     monkeypatch.setattr(transitions, "_advance", sleepy)
@@ -165,11 +165,11 @@ def test_a_result_that_replay_changes_is_found(monkeypatch: Plant) -> None:
 
 
 def test_a_withdrawn_attempt_that_never_reports_is_found(monkeypatch: Plant) -> None:
-    original = Host.attempt_ended
+    original = InstanceRunner.attempt_ended
 
-    def silent(self: Host, attempt: Any, value: bytes | None, error: BaseException | None) -> None:
+    def silent(self: InstanceRunner, attempt: Any, value: bytes | None, error: BaseException | None) -> None:
         if not isinstance(error, asyncio.CancelledError):
             original(self, attempt, value, error)
 
-    monkeypatch.setattr(Host, "attempt_ended", silent)
+    monkeypatch.setattr(InstanceRunner, "attempt_ended", silent)
     assert found()

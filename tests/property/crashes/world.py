@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from romancy import ActivityContext
 from romancy.core.commands import Finish
 from romancy.model.history import Entry, Kind, Outcome, Role
-from romancy.model.instance import Loaded
+from romancy.model.instance import LoadedInstance
 from romancy.serde.failure import describe_failure
 from romancy.store.port import Store
 from romancy.testing import RecordedHistory, Replayed, replay_history
@@ -94,9 +94,9 @@ class World:
         """Something is wrong."""
         self.faults.append(what)
 
-    def _check_beginning(self, effect: Effect, loaded: Loaded, undoing: bool) -> None:
+    def _check_beginning(self, effect: Effect, loaded: LoadedInstance, undoing: bool) -> None:
         name = f"attempt {effect.attempt} of {effect.op}"
-        if any(entry.op == effect.op and entry.role is not Role.UNDONE for entry in loaded.history):
+        if any(entry.op == effect.op and entry.role is not Role.DISCARDED for entry in loaded.history):
             self.fault(f"{name} began although its end is recorded")
         if any(row.op == effect.op and row.attempt == effect.attempt and not row.open for row in loaded.attempts):
             self.fault(f"{name} began although it is recorded that it failed")
@@ -169,12 +169,12 @@ class World:
         elif output is not None:
             self.fault(f"the result is {output!r}; replayed, {replayed.verdict}")
 
-    async def _load(self) -> Loaded:
+    async def _load(self) -> LoadedInstance:
         loaded = await self._store.load(self.instance_id)
         assert loaded is not None
         return loaded
 
-    def _replay(self, loaded: Loaded) -> Replayed:
+    def _replay(self, loaded: LoadedInstance) -> Replayed:
         row = loaded.row
         history = RecordedHistory(
             row.workflow, row.version, row.instance_id, row.generation, row.created_at, loaded.input, loaded.history

@@ -15,35 +15,35 @@ from typing import Any
 from romancy.errors import StoreError
 from romancy.model.history import Kind, Outcome
 from romancy.model.talk import (
-    Ask,
     ChannelMode,
-    Deed,
+    Effect,
     Event,
     JoinGroup,
     LeaveGroup,
-    Members,
+    ListMembers,
     Message,
     Publish,
-    Reply,
     SendEvent,
     SendTo,
     SendToGroup,
+    StoreCall,
+    StoreReply,
     Subscribe,
     Unsubscribe,
-    Wanted,
+    WaitSelector,
 )
 from romancy.model.transition import (
-    Accept,
     Accepted,
-    Answer,
+    AcceptEvents,
     Applied,
-    Beat,
-    Create,
-    Post,
-    Request,
-    RequestKind,
+    AttemptUpdate,
+    ControlKind,
+    ControlRequest,
+    CreateInstance,
+    PostMessage,
     Transition,
     Write,
+    WriteResult,
 )
 from romancy.store.sql.batch import concerns_others
 from romancy.store.sql.transitions import is_plain_end
@@ -58,7 +58,7 @@ def _as_taken_up(batch: Sequence[Write]) -> list[int]:
     alone: list[int] = []
     rest: dict[int, str] = {}
     for index, write in enumerate(batch):
-        own = "" if isinstance(write, Accept | Post) else write.instance_id
+        own = "" if isinstance(write, AcceptEvents | PostMessage) else write.instance_id
         if own not in rest.values() and not concerns_others(write):
             alone.append(index)
         else:
@@ -92,7 +92,7 @@ class Party:
     """The events it has had."""
     got: list[str] = field(default_factory=list[str])
     """Everything it has had, in order."""
-    waits: dict[str, Ask] = field(default_factory=dict[str, Ask])
+    waits: dict[str, StoreCall] = field(default_factory=dict[str, StoreCall])
 
 
 class Books:
@@ -119,7 +119,7 @@ class Books:
 
     # --- what was committed
 
-    def enter(self, batch: Sequence[Write], answers: Sequence[Answer | StoreError]) -> None:
+    def enter(self, batch: Sequence[Write], answers: Sequence[WriteResult | StoreError]) -> None:
         """A batch is durable."""
         for index in _as_taken_up(batch):
             answer = answers[index]
@@ -128,37 +128,37 @@ class Books:
 
     def _enter(self, write: Write, answer: Applied | Accepted) -> None:
         match write:
-            case Create():
+            case CreateInstance():
                 self.parties[write.instance_id] = Party(born=len(self._events))
             case Transition():
                 assert isinstance(answer, Applied)
                 self._transition(write, answer)
-            case Accept():
+            case AcceptEvents():
                 assert isinstance(answer, Accepted)
                 for event, accepted in zip(write.events, answer.events, strict=True):
                     if self._accept(event, write.now) == accepted.duplicate:
                         self.fault(f"{event.id} was called {'a duplicate' if accepted.duplicate else 'new'}, and is not")
-            case Post():
-                self._do("", write.deed, write.now)
-            case Request():
-                if write.kind is RequestKind.TERMINATE:
+            case PostMessage():
+                self._do("", write.effect, write.now)
+            case ControlRequest():
+                if write.kind is ControlKind.TERMINATE:
                     self._end(write.instance_id)
-            case Beat():
+            case AttemptUpdate():
                 pass
 
     def _transition(self, write: Transition, answer: Applied) -> None:
         party = self.parties[write.instance_id]
-        for deed in write.deeds:
-            self._do(write.instance_id, deed, write.now)
+        for effect in write.effects:
+            self._do(write.instance_id, effect, write.now)
         for op in write.withdrawn:
             party.waits.pop(op, None)
         replies = {reply.op: reply for reply in answer.replies}
         self._check_first(write, replies)
-        for ask in write.asks:
+        for ask in write.store_calls:
             self._answer(write, ask, replies.get(ask.entry.op), first=not answer.replies)
         if write.recur is not None:
             party.waits.clear()
-        if write.ending is not None and not answer.held:  # held: it is cancelled, and does not know it yet
+        if write.ending is not None and not answer.owned:  # held: it is cancelled, and does not know it yet
             self._end(write.instance_id)
 
     def _end(self, instance_id: str) -> None:
@@ -174,22 +174,22 @@ class Books:
 
     # --- what is said
 
-    def _do(self, instance_id: str, deed: Deed, now: int) -> None:
-        match deed:
+    def _do(self, instance_id: str, effect: Effect, now: int) -> None:
+        match effect:
             case SendEvent():
-                if not self._accept(deed.event, now):
-                    self.fault(f"{instance_id} sent {deed.event.id} twice")
+                if not self._accept(effect.event, now):
+                    self.fault(f"{instance_id} sent {effect.event.id} twice")
             case Publish():
-                self._publish(deed.message, now)
+                self._publish(effect.message, now)
             case SendTo():
-                self._send(deed, now)
+                self._send(effect, now)
             case SendToGroup():
-                self._deliver(deed.message, list(self._members[deed.group]), now)
+                self._deliver(effect.message, list(self._members[effect.group]), now)
             case JoinGroup():
-                self._members[deed.group][instance_id] = None
+                self._members[effect.group][instance_id] = None
             case Unsubscribe():
-                self._subscribers[deed.channel].pop(instance_id, None)
-                self._unread.pop((instance_id, deed.channel), None)
+                self._subscribers[effect.channel].pop(instance_id, None)
+                self._unread.pop((instance_id, effect.channel), None)
 
     def _accept(self, event: Event, now: int) -> bool:
         if (event.source, event.id) in self._known:
@@ -236,10 +236,10 @@ class Books:
 
     # --- what is asked
 
-    def _answer(self, write: Transition, ask: Ask, reply: Reply | None, *, first: bool) -> None:
-        instance_id, question = write.instance_id, ask.question
+    def _answer(self, write: Transition, ask: StoreCall, reply: StoreReply | None, *, first: bool) -> None:
+        instance_id, question = write.instance_id, ask.command
         match question:
-            case Wanted():
+            case WaitSelector():
                 self._hear(write, ask, question, reply, first=first)
             case SendTo():
                 if reply is None or self._send(question, write.now) != (reply.outcome is Outcome.OK):
@@ -249,13 +249,13 @@ class Books:
                     self._subscribers[question.channel][instance_id] = question.mode
             case LeaveGroup():
                 self._members[question.group].pop(instance_id, None)
-            case Members():
+            case ListMembers():
                 if reply is None or json.loads(reply.value or b"") != list(self._members[question.group]):
                     self.fault(f"the members of {question.group} are {list(self._members[question.group])}, not {reply}")
 
-    def _check_first(self, write: Transition, replies: dict[str, Reply]) -> None:
+    def _check_first(self, write: Transition, replies: dict[str, StoreReply]) -> None:
         """Of several waits that are asked for together, the one gets something for which it came first."""
-        waits = [ask for ask in write.asks if isinstance(ask.question, Wanted)]
+        waits = [ask for ask in write.store_calls if isinstance(ask.command, WaitSelector)]
         found = {ask.entry.op: next(self.available(write.instance_id, ask), None) for ask in waits}
         heard = [op for op in found if op in replies and replies[op].outcome is Outcome.OK]
         for op, sent in found.items():
@@ -264,7 +264,9 @@ class Books:
                 if sent is not None and first is not None and sent.at < first.at:
                     self.fault(f"{other} of {write.instance_id} got {first.id} although {sent.id} had come before for {op}")
 
-    def _hear(self, write: Transition, ask: Ask, wanted: Wanted, reply: Reply | None, *, first: bool) -> None:
+    def _hear(
+        self, write: Transition, ask: StoreCall, wanted: WaitSelector, reply: StoreReply | None, *, first: bool
+    ) -> None:
         instance_id, op = write.instance_id, ask.entry.op
         waits, name = self.parties[instance_id].waits, f"{op} of {instance_id}"
         due = next(self.available(instance_id, ask), None)
@@ -281,14 +283,14 @@ class Books:
         elif not over:
             self.fault(f"{name} was given up before its time")
 
-    def _wait(self, name: str, waits: dict[str, Ask], ask: Ask, due: Sent | None, *, over: bool) -> None:
+    def _wait(self, name: str, waits: dict[str, StoreCall], ask: StoreCall, due: Sent | None, *, over: bool) -> None:
         waits[ask.entry.op] = replace(ask, before=None)
         if due is not None:
             self.fault(f"{name} was left waiting although {due.id} is there")
         elif over:
             self.fault(f"{name} was left waiting although its time is over")
 
-    def _take(self, instance_id: str, name: str, ask: Ask, id: str, due: Sent | None) -> None:
+    def _take(self, instance_id: str, name: str, ask: StoreCall, id: str, due: Sent | None) -> None:
         party = self.parties[instance_id]
         if id in party.got:
             self.fault(f"{name} got {id} a second time")
@@ -300,17 +302,17 @@ class Books:
         if ask.entry.kind is Kind.EVENT:
             party.taken.add(id)
             return
-        assert isinstance(ask.question, Wanted)
-        pool, unread = self._pools[ask.question.key], self._unread[instance_id, ask.question.key]
+        assert isinstance(ask.command, WaitSelector)
+        pool, unread = self._pools[ask.command.key], self._unread[instance_id, ask.command.key]
         if any(one.id == id for one in pool):
             self._sole.add(id)
         pool[:] = [one for one in pool if one.id != id]
         unread[:] = [one for one in unread if one.id != id]
 
-    def available(self, instance_id: str, ask: Ask) -> Iterator[Sent]:
+    def available(self, instance_id: str, ask: StoreCall) -> Iterator[Sent]:
         """What a wait may have, the oldest first."""
-        wanted = ask.question
-        assert isinstance(wanted, Wanted)
+        wanted = ask.command
+        assert isinstance(wanted, WaitSelector)
         if ask.entry.kind is Kind.EVENT:
             found = self._fitting(instance_id, wanted)
         else:
@@ -318,7 +320,7 @@ class Books:
         times = [time for time in (ask.due, ask.before) if time is not None]
         return (one for one in found if all(one.at < time for time in times))
 
-    def _fitting(self, instance_id: str, wanted: Wanted) -> Iterator[Sent]:
+    def _fitting(self, instance_id: str, wanted: WaitSelector) -> Iterator[Sent]:
         party = self.parties[instance_id]
         match = {} if wanted.match is None else json.loads(wanted.match)
         for sent in self._events[party.born :]:

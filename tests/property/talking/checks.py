@@ -7,7 +7,7 @@ from tests.property.talking.books import Party
 from tests.property.talking.scene import Scene
 
 from romancy import DeterminismViolationError
-from romancy.model.instance import Loaded
+from romancy.model.instance import LoadedInstance
 from romancy.model.status import Status
 from romancy.testing import RecordedHistory, replay_history
 
@@ -41,7 +41,7 @@ async def _check_listener(scene: Scene, id: str) -> None:
         await _check_result(scene, id, party)
 
 
-def _check_rest(scene: Scene, party: Party, loaded: Loaded) -> None:
+def _check_rest(scene: Scene, party: Party, loaded: LoadedInstance) -> None:
     """Whoever has not ended is in nobody's hands, and something will wake it."""
     row, books = loaded.row, scene.books
     if party.ended != row.status.ended:
@@ -52,7 +52,7 @@ def _check_rest(scene: Scene, party: Party, loaded: Loaded) -> None:
         books.fault(f"{row.instance_id} is {row.status}, and nothing will wake it: {row}")
 
 
-def _replay(scene: Scene, loaded: Loaded) -> tuple[str, ...]:
+def _replay(scene: Scene, loaded: LoadedInstance) -> tuple[str, ...]:
     """Run the body again, by its history: what it waits for. What it has heard is in `seen`."""
     row = loaded.row
     history = RecordedHistory(

@@ -25,11 +25,11 @@ from tests.property.talking.scene import Scene, Stage
 from romancy import StoreError, app
 from romancy.authoring.sources import stored_source
 from romancy.clock import SystemClock
-from romancy.model.transition import Accepted, Answer, Applied, Write
+from romancy.model.transition import Accepted, Applied, Write, WriteResult
 from romancy.store import committer
 from romancy.store.open import open_store
 from romancy.store.sqlite import database as sqlite_database
-from romancy.store.sqlite.batch import write_whole
+from romancy.store.sqlite.batch import apply_batch
 from romancy.store.sqlite.cursor import SqliteCursor
 from romancy.testing.environment import VirtualClock
 from romancy.worker import worker
@@ -49,7 +49,7 @@ class Laboratory:
     def __init__(self) -> None:
         self.stage: Stage
         self._scene: Scene
-        self._unwritten: tuple[Sequence[Write], Sequence[Answer | StoreError]] | None = None
+        self._unwritten: tuple[Sequence[Write], Sequence[WriteResult | StoreError]] | None = None
         self._thread = threading.get_ident()
         self._work = 0
         """How often anything was written or claimed."""
@@ -61,9 +61,9 @@ class Laboratory:
 
     # --- what the processes do
 
-    def write(self, cursor: SqliteCursor, batch: Sequence[Write]) -> list[Answer | StoreError]:
+    def write(self, cursor: SqliteCursor, batch: Sequence[Write]) -> list[WriteResult | StoreError]:
         """Write a batch, and remember it until it is committed."""
-        answers = write_whole(cursor, batch)
+        answers = apply_batch(cursor, batch)
         if threading.get_ident() == self._thread:  # apps of other tests may run in threads of this process
             self._unwritten = (batch, answers)
         return answers
@@ -79,7 +79,7 @@ class Laboratory:
             self._work += 1
             self._committed(process, batch, answers)
 
-    def _committed(self, process: str, batch: Sequence[Write], answers: Sequence[Answer | StoreError]) -> None:
+    def _committed(self, process: str, batch: Sequence[Write], answers: Sequence[WriteResult | StoreError]) -> None:
         """What was written is durable; other processes can learn that it is for somebody."""
         stage, books = self.stage, self._scene.books
         books.enter(batch, answers)
@@ -208,7 +208,7 @@ async def laboratory(processes: int, hand: Hand, *, warm: int = 1000) -> AsyncIt
 def _watched(there: Laboratory) -> Iterator[None]:
     """Every batch goes through the laboratory's hands; nobody waits in real time before trying again."""
     with (
-        mock.patch.object(sqlite_database, "write_whole", there.write),
+        mock.patch.object(sqlite_database, "apply_batch", there.write),
         mock.patch.object(committer, "_FIRST_PAUSE", 0.0),
         mock.patch.object(worker, "_FIRST_PAUSE", 0.0),
         mock.patch.object(app, "stored_source", cache(stored_source)),  # read from a file at every start

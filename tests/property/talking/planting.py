@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from romancy.model.talk import Ask, Wanted
-from romancy.model.transition import Create, Transition, Write
+from romancy.model.talk import StoreCall, WaitSelector
+from romancy.model.transition import CreateInstance, Transition, Write
 from romancy.store.sql.cursor import Cursor
-from romancy.store.sql.talk import Talk
+from romancy.store.sql.talk import MessagingTransaction
 
 
 def in_vain(cursor: Cursor, batch: Sequence[Write]) -> set[tuple[str, str]]:
@@ -15,16 +15,16 @@ def in_vain(cursor: Cursor, batch: Sequence[Write]) -> set[tuple[str, str]]:
     return {
         (write.instance_id, ask.entry.op)
         for write, ask in waits_of(batch)
-        if Talk(cursor, write.now, create_nothing)._find(write.instance_id, ask) is None
+        if MessagingTransaction(cursor, write.now, create_nothing)._find_arrival(write.instance_id, ask) is None
     }
 
 
-def waits_of(batch: Sequence[Write]) -> Iterator[tuple[Transition, Ask]]:
+def waits_of(batch: Sequence[Write]) -> Iterator[tuple[Transition, StoreCall]]:
     """Everything that is waited for in a batch."""
     for write in batch:
         if isinstance(write, Transition):
-            yield from ((write, ask) for ask in write.asks if isinstance(ask.question, Wanted))
+            yield from ((write, ask) for ask in write.store_calls if isinstance(ask.command, WaitSelector))
 
 
-def create_nothing(cursor: Cursor, creates: Sequence[Create]) -> None:
+def create_nothing(cursor: Cursor, creates: Sequence[CreateInstance]) -> None:
     """Nobody asks for that."""

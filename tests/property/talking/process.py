@@ -15,12 +15,12 @@ from romancy import App
 from romancy.authoring.workflow import Workflow
 from romancy.crash import SimulatedCrash
 from romancy.errors import StoreError
-from romancy.model.instance import Inbox, Loaded, Row
-from romancy.model.transition import Answer, Create, Write
+from romancy.model.instance import Inbox, InstanceRow, LoadedInstance
+from romancy.model.transition import CreateInstance, Write, WriteResult
 from romancy.store.committer import Committer
 from romancy.store.port import Runnable, Store
 from romancy.testing.environment import VirtualClock
-from romancy.worker.alarms import Alarms
+from romancy.worker.alarms import TimerHeap
 from romancy.worker.worker import WorkerOptions
 
 T = TypeVar("T")
@@ -29,7 +29,7 @@ _NEVER = 1e6
 """Seconds between looks that nobody asked for."""
 
 
-class _Alarms(Alarms):
+class _Alarms(TimerHeap):
     """Ring when the hand moves the clock."""
 
     def _arm(self) -> None:
@@ -64,31 +64,31 @@ class Process(App):
         self.blind = 0
         """So many of its next looks at what arrived fail."""
         self._told = passed
-        self._inline = True
-        self._with_heart = False
+        self._use_inline_executor = True
+        self._with_heartbeat = False
         self._crash_point = self._passed
 
     # --- life
 
     async def _start_worker(self) -> None:
-        assert self._opened is not None
+        assert self._open_store is not None
         assert self._committer is not None
-        self._opened = cast(Store, _Held(self._opened, self))
-        self._committer._store = self._opened
+        self._open_store = cast(Store, _Held(self._open_store, self))
+        self._committer._store = self._open_store
         self._hold_gathering(self._committer)
         await super()._start_worker()
         assert self._worker is not None
-        worker, tell = self._worker, self._worker.nudge
+        worker, tell = self._worker, self._worker.wake_for_inbox
 
         def call(instance_id: str) -> None:
             if not tell(instance_id):
-                worker.on_evicted(self._clock.now())
+                worker.on_due_elsewhere(self._clock.now())
 
         def nudge(instance_id: str) -> bool:
             self.hand.pass_on(self.name, f"call {instance_id}", partial(call, instance_id))
             return True
 
-        worker.nudge = nudge  # type: ignore[method-assign]
+        worker.wake_for_inbox = nudge  # type: ignore[method-assign]
 
     def _hold_gathering(self, committer: Committer) -> None:
         flush = committer._flush
@@ -100,7 +100,7 @@ class Process(App):
 
         committer._flush = held  # type: ignore[method-assign]
 
-    def _alarms(self) -> Alarms:
+    def _make_timers(self) -> TimerHeap:
         return _Alarms(self._clock.now)
 
     def _worker_options(self) -> WorkerOptions:
@@ -129,7 +129,7 @@ class Process(App):
 
     async def _free(self, worker_id: str) -> None:
         """Free what a worker holds, as those do who hold it for dead."""
-        dead = [(row.id, row.beat_at) for row in await self._store.workers() if row.id == worker_id]
+        dead = [(row.id, row.heartbeat_at) for row in await self._store.workers() if row.id == worker_id]
         await self._store.sweep(dead, now=self._clock.now(), limit=1_000)
 
     def forget(self, instance_id: str) -> None:
@@ -139,37 +139,37 @@ class Process(App):
 
     async def revive(self) -> None:
         """Learn that others held it for dead, and go on under a new name."""
-        assert self._upkeep is not None
+        assert self._maintenance is not None
         self.buried = False
         with contextlib.suppress(SimulatedCrash):
-            await self._upkeep.revive()
+            await self._maintenance.revive()
 
     async def keep_up(self) -> None:
         """What happens every heartbeat interval; nobody is held for dead for its silence, as nobody beats."""
-        assert self._finder is not None
+        assert self._claimer is not None
         await self._store.sweep([], now=self._clock.now(), limit=1_000)
         for _ in range(2):  # what is missing once may be on its way
-            await self._finder.adopt()
+            await self._claimer.adopt_orphans()
         self.look()
 
     def look(self) -> None:
         """What happens every poll interval."""
-        if self._finder is not None and not self.dead:
-            self._finder.look()
+        if self._claimer is not None and not self.dead:
+            self._claimer.poll_soon()
 
     def hear(self) -> None:
         """Learn that somebody else has written."""
-        if self._opened is not None and not self.dead:
-            self._heard()
+        if self._open_store is not None and not self.dead:
+            self._on_notified()
 
     def ring(self) -> None:
         """Let the alarms ring that are due."""
         if self._worker is not None and not self.dead:
-            self._worker.alarms.fire()
+            self._worker.timers.fire()
 
     def next_due(self) -> int | None:
         """When the next alarm is due."""
-        return None if self._worker is None or self.dead else self._worker.alarms.next_due()
+        return None if self._worker is None or self.dead else self._worker.timers.next_due()
 
     def _passed(self, point: str) -> None:
         if not self.dead:
@@ -192,16 +192,16 @@ class _Held:
         return getattr(self._store, name)
 
     @property
-    def on_foreign_commit(self) -> Callable[[], None] | None:
-        return self._store.on_foreign_commit
+    def on_remote_commit(self) -> Callable[[], None] | None:
+        return self._store.on_remote_commit
 
-    @on_foreign_commit.setter
-    def on_foreign_commit(self, call: Callable[[], None] | None) -> None:
-        self._store.on_foreign_commit = call
+    @on_remote_commit.setter
+    def on_remote_commit(self, call: Callable[[], None] | None) -> None:
+        self._store.on_remote_commit = call
 
-    async def commit(self, batch: Sequence[Write]) -> list[Answer | StoreError]:
+    async def commit(self, batch: Sequence[Write]) -> list[WriteResult | StoreError]:
         process = self._process
-        if not all(isinstance(write, Create) for write in batch):
+        if not all(isinstance(write, CreateInstance) for write in batch):
             await self._hand.gate(process.name, "commit")
         await self._unless_dead()
         if process.storms:
@@ -211,10 +211,10 @@ class _Held:
         await self._hand.late(process.name, "committed")
         return answers
 
-    async def _commit(self, batch: Sequence[Write]) -> list[Answer | StoreError]:
+    async def _commit(self, batch: Sequence[Write]) -> list[WriteResult | StoreError]:
         if not self._hand.split:
             return await self._store.commit(batch)
-        answers: list[Answer | StoreError] = []
+        answers: list[WriteResult | StoreError] = []
         for write in batch:
             if answers:
                 await self._hand.gate(self._process.name, "commit the next")
@@ -232,7 +232,7 @@ class _Held:
         ids: Sequence[str] | None = None,
         blocked: bool = False,
         blocked_before: int = 0,
-    ) -> list[Row]:
+    ) -> list[InstanceRow]:
         await self._hand.late(self._process.name, "claim")
         await self._unless_dead()
         which: dict[str, Any] = {"ids": ids, "blocked": blocked, "blocked_before": blocked_before}
@@ -246,17 +246,17 @@ class _Held:
             raise StoreError("the disk cannot be read for a moment")
         return await self._told(f"inbox {instance_id}", self._store.inbox(instance_id))
 
-    async def load(self, instance_id: str) -> Loaded | None:
+    async def load(self, instance_id: str) -> LoadedInstance | None:
         return await self._told(f"loaded {instance_id}", self._store.load(instance_id))
 
     async def upcoming(self, runnable: Sequence[Runnable], *, until: int, limit: int) -> list[tuple[str, int]]:
         return await self._told("upcoming", self._store.upcoming(runnable, until=until, limit=limit))
 
-    async def arrivals(self, worker: str) -> list[str]:
-        found = await self._told("arrivals", self._store.arrivals(worker))
+    async def with_unread_inbox(self, worker: str) -> list[str]:
+        found = await self._told("arrivals", self._store.with_unread_inbox(worker))
         here = self._process._worker
         # Of those that are not here (one whose creation is yet to be told of) a finder makes nothing. `call` looks at once.
-        return [instance_id for instance_id in found if here is not None and here.has(instance_id)]
+        return [instance_id for instance_id in found if here is not None and here.is_cached(instance_id)]
 
     async def _unless_dead(self) -> None:
         """The dead do not try again; they wait until they are gone."""

@@ -18,7 +18,7 @@ from tests.property.talking.process import Process
 from romancy import InvalidWorkflowStateError, StoreError, WorkflowNotCancellableError, WorkflowNotFoundError
 from romancy.clock import MICROS
 from romancy.crash import POINTS
-from romancy.model.instance import Loaded
+from romancy.model.instance import LoadedInstance
 from romancy.model.status import Status
 from romancy.store.port import Store
 from romancy.testing.environment import VirtualClock
@@ -38,7 +38,7 @@ class Stage:
     clock: VirtualClock
     store: Store
 
-    async def load(self, id: str) -> Loaded:
+    async def load(self, id: str) -> LoadedInstance:
         """An instance, as the database has it."""
         loaded = await self.store.load(id)
         assert loaded is not None

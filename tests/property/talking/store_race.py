@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 
 from romancy.clock import SystemClock
 from romancy.model.status import Status
-from romancy.model.talk import Ask, ChannelMode, Event
-from romancy.model.transition import Answer, Applied, Ending, RequestKind, Write
-from romancy.store.open import Server, open_store
+from romancy.model.talk import ChannelMode, Event, StoreCall
+from romancy.model.transition import Applied, ControlKind, Ending, Write, WriteResult
+from romancy.store.open import ServerOptions, open_store
 from romancy.store.port import Store
 from romancy.testing.conformance.actors import said
 from romancy.testing.conformance.builders import (
@@ -115,7 +115,7 @@ class Listener:
             if answer.replies:
                 self._heard += said(answer.replies).values()
                 self._round.tell()
-            elif not answer.held and not await self._claimed_again():
+            elif not answer.owned and not await self._claimed_again():
                 return
             elif not answer.caught_up:
                 await self._look()
@@ -124,24 +124,24 @@ class Listener:
 
     async def _end(self) -> None:
         status = Status.CANCELLED if self._cancelled else Status.COMPLETED
-        if (await self._write(status=status, ending=Ending())).held:  # it was cancelled, and did not know
+        if (await self._write(status=status, ending=Ending())).owned:  # it was cancelled, and did not know
             await self._look()
             await self._write(status=Status.CANCELLED, ending=Ending())
         self._round.ended.add(self._side)
 
-    async def _ask(self, ask: Ask, *, hold: bool = False) -> Applied:
-        return await self._write(status=Status.WAITING_FOR_EVENT, asks=(ask,), hold=hold)
+    async def _ask(self, ask: StoreCall, *, hold: bool = False) -> Applied:
+        return await self._write(status=Status.WAITING_FOR_EVENT, store_calls=(ask,), keep_owned=hold)
 
-    async def _write(self, *, status: Status, hold: bool = False, **more: object) -> Applied:
+    async def _write(self, *, status: Status, keep_owned: bool = False, **more: object) -> Applied:
         made = transition(
             self._id,
             epoch=self._epoch,
             worker=self._worker,
             status=status,
-            hold=hold,
-            seen=self._seen,
+            keep_owned=keep_owned,
+            inbox_seen=self._seen,
             length=self._length,
-            bound=True,
+            has_messaging_state=True,
             now=next(_now),
             **more,
         )
@@ -149,13 +149,13 @@ class Listener:
         assert isinstance(answer, Applied), f"{self._id} got {answer}"
         self._length += len(answer.replies)
         if answer.caught_up:
-            self._seen = answer.signal
+            self._seen = answer.inbox_version
         return answer
 
     async def _look(self) -> None:
         inbox = await self._store.inbox(self._id)
-        self._seen = inbox.signal
-        self._cancelled = any(mail.kind == "cancel" for mail in inbox.mails)
+        self._seen = inbox.inbox_version
+        self._cancelled = any(mail.kind == "cancel" for mail in inbox.items)
 
     async def _claimed_again(self) -> bool:
         """Wait to be woken. False: there is nobody left to do it."""
@@ -184,7 +184,9 @@ class StoreRace:
         asyncio.run(self._run(rounds))
 
     async def _run(self, rounds: int) -> None:
-        stores = [open_store(self._database, clock=SystemClock(), server=Server(listen_notify=False)) for _ in range(3)]
+        stores = [
+            open_store(self._database, clock=SystemClock(), server=ServerOptions(listen_notify=False)) for _ in range(3)
+        ]
         for store in stores:
             await store.open()
         todo = iter(range(rounds))
@@ -233,7 +235,7 @@ class StoreRace:
 
     async def _cancel(self, store: Store, round: Round) -> None:
         await round.dawdle(100)
-        await commit(store, request(RequestKind.CANCEL, round.id("a"), now=next(_now)))
+        await commit(store, request(ControlKind.CANCEL, round.id("a"), now=next(_now)))
         round.leave()
 
 
@@ -270,7 +272,7 @@ def _of(heard: Sequence[str], sender: str) -> list[str]:
     return [word for word in heard if word.startswith(sender)]
 
 
-async def commit(store: Store, write: Write) -> Answer:
+async def commit(store: Store, write: Write) -> WriteResult:
     """Write one thing that the database must take."""
     (answer,) = await store.commit([write])
     assert not isinstance(answer, Exception), answer

@@ -20,17 +20,17 @@ from tests.property.talking.search import (
 )
 
 from romancy.model.history import Kind
-from romancy.model.talk import Ask, Event
-from romancy.model.transition import Accept, Answer, Applied, Transition, Write
+from romancy.model.talk import Event, StoreCall
+from romancy.model.transition import AcceptEvents, Applied, Transition, Write, WriteResult
 from romancy.store.sql import batch as batches
 from romancy.store.sql import calls, channels, events
 from romancy.store.sql.cursor import Cursor
-from romancy.store.sql.ledger import Ledger
-from romancy.store.sql.talk import Decided, Talk
-from romancy.store.sql.transitions import transition
+from romancy.store.sql.ledger import UnitOfWork
+from romancy.store.sql.talk import MessagingTransaction, StoreDecision
+from romancy.store.sql.transitions import apply_transition
 from romancy.store.sqlite import cursor as sqlite_cursor
 from romancy.store.sqlite.cursor import SqliteCursor
-from romancy.store.sqlite.statements import one
+from romancy.store.sqlite.statements import get_statement
 from romancy.store.sqlite.store import SqliteStore
 
 Plant = pytest.MonkeyPatch
@@ -71,7 +71,7 @@ def test_without_a_fault_nothing_is_found() -> None:
 
 def test_a_look_in_another_transaction_than_the_wait_is_found(monkeypatch: Plant) -> None:
     nothing: set[tuple[str, str]] = set()
-    commit, find = SqliteStore.commit, Talk._find
+    commit, find = SqliteStore.commit, MessagingTransaction._find_arrival
 
     async def hasty(self: SqliteStore, batch: Sequence[Write]) -> Any:
         found = await self._database.read(partial(in_vain, batch=batch))
@@ -82,21 +82,21 @@ def test_a_look_in_another_transaction_than_the_wait_is_found(monkeypatch: Plant
         finally:
             nothing.clear()
 
-    def stale(self: Talk, instance_id: str, ask: Ask) -> Heard | None:
+    def stale(self: MessagingTransaction, instance_id: str, ask: StoreCall) -> Heard | None:
         return None if (instance_id, ask.entry.op) in nothing else find(self, instance_id, ask)
 
     monkeypatch.setattr(SqliteStore, "commit", hasty)
-    monkeypatch.setattr(Talk, "_find", stale)
+    monkeypatch.setattr(MessagingTransaction, "_find_arrival", stale)
     _see(found_in_orders("event from elsewhere"), found_by_chance())
 
 
 def test_an_instance_let_go_although_something_has_come_is_found(monkeypatch: Plant) -> None:
-    def careless(ledger: Ledger, write: Transition) -> Answer:
+    def careless(ledger: UnitOfWork, write: Transition) -> WriteResult:
         state = ledger.states.get(write.instance_id)
-        answer = transition(ledger, write if state is None else write._replace(seen=state.signal))
-        return answer._replace(signal=write.seen) if isinstance(answer, Applied) else answer
+        answer = apply_transition(ledger, write if state is None else write._replace(inbox_seen=state.inbox_version))
+        return answer._replace(inbox_version=write.inbox_seen) if isinstance(answer, Applied) else answer
 
-    monkeypatch.setattr(batches, "transition", careless)
+    monkeypatch.setattr(batches, "apply_transition", careless)
     _see(found_in_orders("event beside an activity"), found_by_chance())
 
 
@@ -105,7 +105,7 @@ def test_a_look_that_begins_behind_the_newest_event_is_found(monkeypatch: Plant)
         (seq,) = cursor.raw.execute("SELECT coalesce(max(seq), 0) FROM romancy_events").fetchone()
         return _met(cursor, op, values) or int(seq)
 
-    monkeypatch.setattr(events, "_after", newest)
+    monkeypatch.setattr(events, "_search_start", newest)
     _see(found_in_orders("event from elsewhere"), found_by_chance())
 
 
@@ -115,7 +115,7 @@ def test_a_look_that_begins_behind_the_last_event_of_any_kind_is_found(monkeypat
         born = "SELECT born FROM romancy_instances WHERE id = :id"
         return _met(cursor, op, values) or max(int(cursor.raw.execute(sql, values).fetchone()[0]) for sql in (taken, born))
 
-    monkeypatch.setattr(events, "_after", last)
+    monkeypatch.setattr(events, "_search_start", last)
     _see(found_by_chance())
 
 
@@ -125,12 +125,14 @@ def _met(cursor: SqliteCursor, op: str, values: dict[str, Any]) -> int | None:
 
 
 def test_patience_that_ends_without_another_look_is_found(monkeypatch: Plant) -> None:
-    first_to_come = Talk._first_to_come
+    first_to_come = MessagingTransaction._take_first_arrival
 
-    def hurried(self: Talk, instance_id: str, waits: Sequence[Ask]) -> list[tuple[Ask, Decided]]:
+    def hurried(
+        self: MessagingTransaction, instance_id: str, waits: Sequence[StoreCall]
+    ) -> list[tuple[StoreCall, StoreDecision]]:
         return first_to_come(self, instance_id, [ask for ask in waits if ask.due is None or ask.due > self.now])
 
-    monkeypatch.setattr(Talk, "_first_to_come", hurried)
+    monkeypatch.setattr(MessagingTransaction, "_take_first_arrival", hurried)
     _see(found_in_orders("event with a timeout"), found_by_chance())
 
 
@@ -139,7 +141,7 @@ def test_patience_that_ends_without_another_look_is_found(monkeypatch: Plant) ->
 
 def test_a_publisher_who_calls_nobody_is_found(monkeypatch: Plant) -> None:
     for module in (events, channels, calls):
-        monkeypatch.setattr(module, "call", lambda cursor, waits, seq: [])
+        monkeypatch.setattr(module, "match_waits", lambda cursor, waits, seq: [])
     _see(found_in_orders("event from elsewhere"), found_in_orders("direct from elsewhere"), found_by_chance())
 
 
@@ -148,7 +150,7 @@ def test_a_publisher_who_calls_in_another_transaction_is_found(monkeypatch: Plan
     silent: list[bool] = []
 
     async def early(self: SqliteStore, batch: Sequence[Write]) -> Any:
-        accepted = [(event, write.now) for write in batch if isinstance(write, Accept) for event in write.events]
+        accepted = [(event, write.now) for write in batch if isinstance(write, AcceptEvents) for event in write.events]
         if accepted:
             await self._database.write(partial(_call_only, accepted=accepted))
             await hands[-1].gate("", "write after the call")
@@ -159,10 +161,10 @@ def test_a_publisher_who_calls_in_another_transaction_is_found(monkeypatch: Plan
             silent.clear()
 
     def call_unless_called(cursor: SqliteCursor, waits: Sequence[tuple[str, str]], seq: int) -> list[str]:
-        return [] if silent else calls.call(cursor, waits, seq)
+        return [] if silent else calls.match_waits(cursor, waits, seq)
 
     monkeypatch.setattr(SqliteStore, "commit", early)
-    monkeypatch.setattr(events, "call", call_unless_called)
+    monkeypatch.setattr(events, "match_waits", call_unless_called)
     _see(found_in_orders("event from elsewhere"), found_by_chance())
 
 
@@ -180,7 +182,7 @@ def test_a_wake_up_in_memory_only_is_found(monkeypatch: Plant) -> None:
 
 
 def test_a_call_that_is_not_passed_on_is_found(monkeypatch: Plant) -> None:
-    monkeypatch.setattr(channels, "pass_on", lambda cursor, ids, now: [])
+    monkeypatch.setattr(channels, "wake_replacements", lambda cursor, ids, now: [])
     _see(found_in_orders("competing, one ends", 1_000))
 
 
@@ -193,32 +195,32 @@ def test_an_event_that_is_not_noted_as_consumed_is_found(monkeypatch: Plant) -> 
 
 
 def test_a_message_that_is_gone_before_it_is_recorded_is_found(monkeypatch: Plant) -> None:
-    commit, find, take = SqliteStore.commit, Talk._find, Talk._take
+    commit, find, take = SqliteStore.commit, MessagingTransaction._find_arrival, MessagingTransaction._consume
     gone: dict[tuple[str, str], Heard] = {}
 
     async def eager(self: SqliteStore, batch: Sequence[Write]) -> Any:
         gone.update(await self._database.write(partial(_consume, batch=batch)))
         return await commit(self, batch)
 
-    def read_before(self: Talk, instance_id: str, ask: Ask) -> Heard | None:
+    def read_before(self: MessagingTransaction, instance_id: str, ask: StoreCall) -> Heard | None:
         return gone.get((instance_id, ask.entry.op)) or find(self, instance_id, ask)
 
-    def take_before(self: Talk, instance_id: str, ask: Ask, seq: int) -> None:
+    def take_before(self: MessagingTransaction, instance_id: str, ask: StoreCall, seq: int) -> None:
         if gone.pop((instance_id, ask.entry.op), None) is None:
             take(self, instance_id, ask, seq)
 
     monkeypatch.setattr(SqliteStore, "commit", eager)
-    monkeypatch.setattr(Talk, "_find", read_before)
-    monkeypatch.setattr(Talk, "_take", take_before)
+    monkeypatch.setattr(MessagingTransaction, "_find_arrival", read_before)
+    monkeypatch.setattr(MessagingTransaction, "_consume", take_before)
     _see(found_in_orders("direct from elsewhere"), found_by_chance())
 
 
 def _consume(cursor: Cursor, batch: Sequence[Write]) -> dict[tuple[str, str], Heard]:
     found: dict[tuple[str, str], Heard] = {}
     for write, ask in waits_of(batch):
-        talk = Talk(cursor, write.now, create_nothing)
-        if ask.entry.kind is Kind.MESSAGE and (heard := talk._find(write.instance_id, ask)) is not None:
-            talk._take(write.instance_id, ask, heard[1])
+        talk = MessagingTransaction(cursor, write.now, create_nothing)
+        if ask.entry.kind is Kind.MESSAGE and (heard := talk._find_arrival(write.instance_id, ask)) is not None:
+            talk._consume(write.instance_id, ask, heard[1])
             found[write.instance_id, ask.entry.op] = heard
     return found
 
@@ -236,14 +238,16 @@ def test_a_message_that_two_get_is_found(monkeypatch: Plant) -> None:
 
 
 def test_two_that_are_consumed_where_the_first_makes_the_second_unwanted_are_found(monkeypatch: Plant) -> None:
-    first_to_come = Talk._first_to_come
+    first_to_come = MessagingTransaction._take_first_arrival
 
-    def greedy(self: Talk, instance_id: str, waits: Sequence[Ask]) -> list[tuple[Ask, Decided]]:
+    def greedy(
+        self: MessagingTransaction, instance_id: str, waits: Sequence[StoreCall]
+    ) -> list[tuple[StoreCall, StoreDecision]]:
         decided = first_to_come(self, instance_id, waits)
         left = [ask for ask in waits if all(ask is not one for one, _ in decided)]
         return decided + (greedy(self, instance_id, left) if decided else [])
 
-    monkeypatch.setattr(Talk, "_first_to_come", greedy)
+    monkeypatch.setattr(MessagingTransaction, "_take_first_arrival", greedy)
     _see(found_by_chance())
 
 
@@ -262,11 +266,11 @@ def test_the_newest_event_first_is_found(monkeypatch: Plant) -> None:
 
 def test_the_newest_message_first_is_found(monkeypatch: Plant) -> None:
     changed = {
-        "first_delivery": one("first_delivery").replace("min(seq)", "max(seq)"),
-        "first_of_pool": one("first_of_pool").replace("ORDER BY seq", "ORDER BY seq DESC"),
+        "first_delivery": get_statement("first_delivery").replace("min(seq)", "max(seq)"),
+        "first_of_pool": get_statement("first_of_pool").replace("ORDER BY seq", "ORDER BY seq DESC"),
     }
-    assert all(changed[name] != one(name) for name in changed)
-    monkeypatch.setattr(sqlite_cursor, "one", lambda name: changed.get(name) or one(name))
+    assert all(changed[name] != get_statement(name) for name in changed)
+    monkeypatch.setattr(sqlite_cursor, "get_statement", lambda name: changed.get(name) or get_statement(name))
     _see(found_by_chance())
 
 

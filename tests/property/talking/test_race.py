@@ -12,10 +12,10 @@ from tests.property.settings import examples
 from tests.property.talking import race
 from tests.property.talking.planting import in_vain
 
-from romancy.model.talk import Ask
+from romancy.model.talk import StoreCall
 from romancy.model.transition import Write
 from romancy.store.sql.store import SqlStore
-from romancy.store.sql.talk import Talk
+from romancy.store.sql.talk import MessagingTransaction
 
 
 def test_everything_is_heard_once_and_in_one_order(database: str) -> None:
@@ -26,7 +26,7 @@ def test_everything_is_heard_once_and_in_one_order(database: str) -> None:
 
 def test_a_look_before_the_wait_is_lost_in_a_race(database: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The race finds what it is there for."""
-    commit, find = SqlStore.commit, Talk._find
+    commit, find = SqlStore.commit, MessagingTransaction._find_arrival
     nothing: set[tuple[str, str]] = set()
 
     async def hasty(self: SqlStore, batch: Sequence[Write]) -> Any:
@@ -38,11 +38,11 @@ def test_a_look_before_the_wait_is_lost_in_a_race(database: str, monkeypatch: py
         finally:
             nothing.difference_update(found)
 
-    def stale(self: Talk, instance_id: str, ask: Ask) -> tuple[int, int, bytes] | None:
+    def stale(self: MessagingTransaction, instance_id: str, ask: StoreCall) -> tuple[int, int, bytes] | None:
         return None if (instance_id, ask.entry.op) in nothing else find(self, instance_id, ask)
 
     monkeypatch.setattr(SqlStore, "commit", hasty)
-    monkeypatch.setattr(Talk, "_find", stale)
+    monkeypatch.setattr(MessagingTransaction, "_find_arrival", stale)
     monkeypatch.setattr(race, "_PATIENCE", 2.0)
     racing = race.Race(database)
     racing.run(40)

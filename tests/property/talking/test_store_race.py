@@ -13,11 +13,11 @@ import pytest
 from tests.property.settings import examples
 from tests.property.talking.store_race import StoreRace
 
-from romancy.model.transition import Answer, Applied, Transition
+from romancy.model.transition import Applied, Transition, WriteResult
 from romancy.store.postgres.database import PostgresDatabase
 from romancy.store.sql import batch as batches
-from romancy.store.sql.ledger import Ledger
-from romancy.store.sql.transitions import transition
+from romancy.store.sql.ledger import UnitOfWork
+from romancy.store.sql.transitions import apply_transition
 
 Plant = pytest.MonkeyPatch
 
@@ -32,7 +32,7 @@ def test_transactions_that_wait_for_no_turn_are_found(postgres: str, monkeypatch
     transact = PostgresDatabase.transact
 
     async def hasty(self: PostgresDatabase, work: Any, point: str = "commit", *, in_turn: bool = True) -> Any:
-        return await transact(self, work, point, in_turn=False)
+        return await transact(self, work, point, serialized=False)
 
     monkeypatch.setattr(PostgresDatabase, "transact", hasty)
     _see(postgres)
@@ -49,17 +49,17 @@ def test_a_look_with_an_old_snapshot_is_found(postgres: str, monkeypatch: Plant)
         """The look at the start would find it before any race does."""
 
     monkeypatch.setattr(asyncpg.Connection, "execute", dated)
-    monkeypatch.setattr(PostgresDatabase, "look_at_server", believed)
+    monkeypatch.setattr(PostgresDatabase, "identify_server", believed)
     _see(postgres)
 
 
 def test_an_instance_let_go_although_something_has_come_is_found(postgres: str, monkeypatch: Plant) -> None:
-    def careless(ledger: Ledger, write: Transition) -> Answer:
+    def careless(ledger: UnitOfWork, write: Transition) -> WriteResult:
         state = ledger.states.get(write.instance_id)
-        answer = transition(ledger, write if state is None else write._replace(seen=state.signal))
-        return answer._replace(signal=write.seen) if isinstance(answer, Applied) else answer
+        answer = apply_transition(ledger, write if state is None else write._replace(inbox_seen=state.inbox_version))
+        return answer._replace(inbox_version=write.inbox_seen) if isinstance(answer, Applied) else answer
 
-    monkeypatch.setattr(batches, "transition", careless)
+    monkeypatch.setattr(batches, "apply_transition", careless)
     _see(postgres)
 
 

@@ -10,10 +10,16 @@ from typing import TYPE_CHECKING, Any, Concatenate, Generic, TypeVar, overload
 
 import romancy
 from romancy import ActivityContext, ConfigurationError
-from romancy.integrations.edda.compensation import fields_of, redo_steps, registers, undo, undone_by
-from romancy.integrations.edda.context import WorkflowContext, entered, in_workflow
+from romancy.integrations.edda.compensation import (
+    compensation_of,
+    fields_of,
+    may_register_compensations,
+    run_on_failure,
+    run_registered,
+)
+from romancy.integrations.edda.context import WorkflowContext, in_workflow, use_context
 from romancy.integrations.edda.fitting import result_type
-from romancy.integrations.edda.results import ACTIVITIES, Recorded
+from romancy.integrations.edda.results import ACTIVITIES, ResultWithCompensations
 from romancy.integrations.edda.retry import RetryPolicy, policy_of
 from romancy.integrations.edda.unmapped import no_attribute
 
@@ -31,12 +37,12 @@ class Activity(Generic[R]):
         self.name = func.__name__
         self.is_async = inspect.iscoroutinefunction(func)
         self.retry_policy = retry_policy
-        self._registers = registers(func)
-        ACTIVITIES[self.name] = functools.partial(_recorded_type if self._registers else result_type, func)
-        back = _way_back(func, self._registers)
+        self._may_register = may_register_compensations(func)
+        ACTIVITIES[self.name] = functools.partial(_recorded_type if self._may_register else result_type, func)
+        back = _make_compensation(func, self._may_register)
         policy = policy_of(retry_policy, f"retry_policy of activity {self.name!r}")
         self.romancy: romancy.Activity[..., Any] = romancy.activity(retry=policy, compensation=back)(
-            _body(func, self._registers)
+            _body(func, self._may_register)
         )
 
     if TYPE_CHECKING:
@@ -78,7 +84,7 @@ def activity(func: Any = None, /, *, retry_policy: Any = None) -> Any:
     return Activity[Any](func, retry_policy)
 
 
-async def _result_of(operation: Awaitable[Recorded[Any]]) -> Any:
+async def _result_of(operation: Awaitable[ResultWithCompensations[Any]]) -> Any:
     return (await operation).result
 
 
@@ -90,16 +96,16 @@ def _body(func: Callable[..., Any], registering: bool) -> Callable[..., Any]:
         return WorkflowContext(ctx, may_register=registering)
 
     def recorded(ctx: WorkflowContext, result: Any) -> Any:
-        return Recorded(result, ctx._steps or []) if registering else result  # pyright: ignore[reportPrivateUsage]
+        return ResultWithCompensations(result, ctx._registered or []) if registering else result  # pyright: ignore[reportPrivateUsage]
 
     @functools.wraps(func)
     async def waiting(ctx: ActivityContext, /, *args: Any, **kwargs: Any) -> Any:
-        with entered(entering(ctx)) as here:
+        with use_context(entering(ctx)) as here:
             return recorded(here, await func(here, *args, **kwargs))
 
     @functools.wraps(func)
     def blocking(ctx: ActivityContext, /, *args: Any, **kwargs: Any) -> Any:
-        with entered(entering(ctx)) as here:
+        with use_context(entering(ctx)) as here:
             return recorded(here, func(here, *args, **kwargs))
 
     body: Any = waiting if inspect.iscoroutinefunction(func) else blocking
@@ -108,9 +114,9 @@ def _body(func: Callable[..., Any], registering: bool) -> Callable[..., Any]:
     return body  # type: ignore[no-any-return]
 
 
-def _way_back(func: Callable[..., Any], registering: bool) -> Callable[..., Any] | None:
+def _make_compensation(func: Callable[..., Any], registering: bool) -> Callable[..., Any] | None:
     """The engine's compensation of the activity: what it has registered, then what `@on_failure` says."""
-    undoing = undone_by(func)
+    undoing = compensation_of(func)
     if undoing is None and not registering:
         return None
     own = inspect.signature(func)
@@ -121,23 +127,23 @@ def _way_back(func: Callable[..., Any], registering: bool) -> Callable[..., Any]
             "the engine hands the result over under that one."
         )
 
-    async def way_back(ctx: ActivityContext, result: Any, *args: Any, **kwargs: Any) -> None:
+    async def run_compensation(ctx: ActivityContext, result: Any, *args: Any, **kwargs: Any) -> None:
         outcome: Any = result.result if registering else result
         if registering:
-            await redo_steps(result.compensations, func, ctx)
+            await run_registered(result.compensations, func, ctx)
         if undoing is not None:
             given = dict(list(own.bind(None, *args, **kwargs).arguments.items())[1:])
-            await undo(undoing, ctx, given | fields_of(outcome), func.__name__)
+            await run_on_failure(undoing, ctx, given | fields_of(outcome), func.__name__)
 
     kind = _recorded_type(func) if registering else result_type(func)
     handed = inspect.Parameter("result", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=kind)
-    parts: Any = way_back
+    parts: Any = run_compensation
     parts.__signature__ = own.replace(parameters=[context, handed, *others], return_annotation=None)
     parts.__name__ = getattr(undoing, "__name__", f"undo_{func.__name__}")
     parts.__module__, parts.__qualname__ = func.__module__, func.__qualname__
     parts.__wrapped__ = func
-    return way_back
+    return run_compensation
 
 
 def _recorded_type(func: Callable[..., Any]) -> Any:
-    return GenericAlias(Recorded, (result_type(func),))
+    return GenericAlias(ResultWithCompensations, (result_type(func),))

@@ -19,12 +19,12 @@ EDDA, ROMANCY = "eddainstanceid", "romancyinstanceid"
 _LONGEST = 1024
 
 
-def addressed(extensions: Mapping[str, Any]) -> dict[str, Any]:
+def with_target(extensions: Mapping[str, Any]) -> dict[str, Any]:
     """The extensions of an event, with the address in this library's word too."""
     return {ROMANCY: extensions[EDDA], **extensions} if EDDA in extensions else dict(extensions)
 
 
-def understand_addresses(app: App) -> None:
+def translate_targets(app: App) -> None:
     """Let events that come in over HTTP be addressed as in Edda. Safe to call again."""
     accept = app.accept_events
 
@@ -40,4 +40,4 @@ def _addressed_event(event: Any) -> Any:
     target = event.extensions[EDDA]
     if not isinstance(target, str) or not 0 < len(target.encode()) <= _LONGEST:
         raise PayloadError(f"{EDDA} is the id of an instance, a text of 1 to {_LONGEST} bytes.")
-    return replace(event, extensions=addressed(event.extensions))
+    return replace(event, extensions=with_target(event.extensions))

@@ -9,11 +9,11 @@ from typing import Any, NoReturn, Self, cast
 
 from romancy import App, Client, ConfigurationError, HTTPBroker
 from romancy import RetryPolicy as Policy
-from romancy.integrations.edda.addressing import Message, Receive, Scope, addressed, understand_addresses
+from romancy.integrations.edda.addressing import Message, Receive, Scope, translate_targets, with_target
 from romancy.integrations.edda.desk import ReplayEngine, Storage, instance_dict
 from romancy.integrations.edda.hooks import native_hooks
 from romancy.integrations.edda.retry import DEFAULT_RETRY_POLICY, RetryPolicy, policy_of
-from romancy.integrations.edda.running import begin, end, without_broker
+from romancy.integrations.edda.running import apps_without_broker, set_current_app, unset_current_app
 from romancy.integrations.edda.unmapped import APP, no_attribute
 from romancy.integrations.edda.workflow import Workflow
 
@@ -58,7 +58,7 @@ class EddaApp:
         self._workflows = None if workflows is None else [_native(one) for one in workflows]
         self._codec = options.get("codec")
         retry = policy_of(default_retry_policy or DEFAULT_RETRY_POLICY, "default_retry_policy")
-        self._known(
+        self._attach(
             App(
                 db_url,
                 service_name=service_name,
@@ -75,7 +75,7 @@ class EddaApp:
             db_url,
         )
         if not broker_url:
-            without_broker.add(self.romancy)
+            apps_without_broker.add(self.romancy)
         self.service_name = service_name
         self.db_url = db_url
         self.outbox_enabled = outbox_enabled
@@ -87,28 +87,28 @@ class EddaApp:
     def over(cls, app: App) -> Self:
         """Edda's calls for an app that exists: `wf.start()` and `send_event()` mean it from `initialize()` on."""
         made = cls.__new__(cls)
-        made._known(app, None)
+        made._attach(app, None)
         return made
 
-    def _known(self, app: App, database: str | None) -> None:
+    def _attach(self, app: App, database: str | None) -> None:
         self.romancy = app
-        understand_addresses(app)
+        translate_targets(app)
         self.storage = Storage(app)
         self.replay_engine = ReplayEngine(app)
         self._database = database
-        self._entrance: Client | None = None
+        self._brokerless_client: Client | None = None
 
     # --- life
 
     async def initialize(self) -> None:
         """Start. Safe to call again while running."""
         await self.romancy.startup()
-        begin(self.romancy)
+        set_current_app(self.romancy)
 
     async def shutdown(self) -> None:
         """Stop: running activities finish, the rest goes on with the next start."""
-        end(self.romancy)
-        entrance, self._entrance = self._entrance, None
+        unset_current_app(self.romancy)
+        entrance, self._brokerless_client = self._brokerless_client, None
         if entrance is not None:
             await entrance.shutdown()
         await self.romancy.shutdown()
@@ -128,11 +128,11 @@ class EddaApp:
             await self.initialize()
             await self.romancy(scope, receive, send)
         elif scope["type"] == "lifespan":
-            begin(self.romancy)
+            set_current_app(self.romancy)
             try:
                 await self.romancy(scope, receive, send)
             finally:
-                end(self.romancy)
+                unset_current_app(self.romancy)
         else:
             await self.romancy(scope, receive, send)
 
@@ -145,7 +145,7 @@ class EddaApp:
         """
         said = _attributes(event)
         extensions = {name: value for name, value in said.items() if name not in _ATTRIBUTES | _BODY}
-        door = await self._door()
+        door = await self._event_client()
         await door.send_event(
             said["type"],
             said["source"],
@@ -153,17 +153,17 @@ class EddaApp:
             subject=said.get("subject"),
             event_id=said["id"],
             content_type=said.get("datacontenttype"),
-            extensions=addressed(extensions) or None,
+            extensions=with_target(extensions) or None,
         )
 
-    async def _door(self) -> Client:
+    async def _event_client(self) -> Client:
         """Where events come in: the app, or, if what is sent through that goes out again, a client without a broker."""
         if not getattr(self, "broker_url", None):
             return self.romancy
-        if self._entrance is None:
-            self._entrance = Client(self._database, workflows=self._workflows, codec=self._codec)
-            await self._entrance.startup()
-        return self._entrance
+        if self._brokerless_client is None:
+            self._brokerless_client = Client(self._database, workflows=self._workflows, codec=self._codec)
+            await self._brokerless_client.startup()
+        return self._brokerless_client
 
     def on_event(self, event_type: str, proto_type: Any = None) -> NoReturn:
         """Not offered: a handler that is no workflow is lost when the process dies."""

@@ -21,8 +21,8 @@ from romancy import (
     ReceivedMessage,
     WorkflowNotFoundError,
 )
-from romancy.integrations.edda.context import HERE, WorkflowContext, anywhere, in_workflow, new_id
-from romancy.integrations.edda.running import current
+from romancy.integrations.edda.context import CURRENT_CONTEXT, WorkflowContext, in_workflow, native_context, new_id
+from romancy.integrations.edda.running import current_app
 
 __all__ = [
     "ChannelMessage",
@@ -89,14 +89,14 @@ async def subscribe(ctx: WorkflowContext, channel: str, mode: str = "broadcast")
     inner = in_workflow(ctx, "subscribe()")
     if mode == "direct":
         ctx._direct.add(channel)  # pyright: ignore[reportPrivateUsage]
-        await romancy.subscribe(inner, _own(channel, ctx.instance_id), "broadcast")
+        await romancy.subscribe(inner, _instance_channel(channel, ctx.instance_id), "broadcast")
         return
     await romancy.subscribe(inner, channel, mode)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 
 
 async def unsubscribe(ctx: WorkflowContext, channel: str) -> None:
     """Receive no more from a channel."""
-    await romancy.unsubscribe(in_workflow(ctx, "unsubscribe()"), _meant(ctx, channel))
+    await romancy.unsubscribe(in_workflow(ctx, "unsubscribe()"), _actual_channel(ctx, channel))
 
 
 async def receive(
@@ -108,10 +108,10 @@ async def receive(
     """
     inner = in_workflow(ctx, "receive()")
     try:
-        message = await romancy.receive(inner, _meant(ctx, channel), timeout=timeout_seconds)
+        message = await romancy.receive(inner, _actual_channel(ctx, channel), timeout=timeout_seconds)
     except ChannelNotSubscribedError:
         await subscribe(ctx, channel, "direct")
-        message = await romancy.receive(inner, _meant(ctx, channel), timeout=timeout_seconds)
+        message = await romancy.receive(inner, _actual_channel(ctx, channel), timeout=timeout_seconds)
     return _received(message, channel)
 
 
@@ -134,7 +134,7 @@ async def publish(
         if target_instance_id is None:
             return await app.publish(channel, data, metadata=metadata)
         return await app.send_to(target_instance_id, channel, data, metadata=metadata)
-    inner = anywhere(ctx_or_storage, "publish()")
+    inner = native_context(ctx_or_storage, "publish()")
     message_id = new_id(ctx_or_storage)
     about = {**(metadata or {}), _ID: message_id}
     if target_instance_id is None:
@@ -148,9 +148,9 @@ async def send_to(
     ctx: WorkflowContext, instance_id: str, data: Any, channel: str = _SELF, metadata: Mapping[str, Any] | None = None
 ) -> bool:
     """Send a message to one instance. True: it is there to be received, now or later; False: nobody can receive it."""
-    inner = anywhere(ctx, "send_to()")
+    inner = native_context(ctx, "send_to()")
     try:
-        await romancy.send_to(inner, instance_id, _own(channel, instance_id), data, metadata=metadata)
+        await romancy.send_to(inner, instance_id, _instance_channel(channel, instance_id), data, metadata=metadata)
     except WorkflowNotFoundError:
         return False
     except InvalidWorkflowStateError:  # it has ended
@@ -158,13 +158,13 @@ async def send_to(
     return True
 
 
-def _own(channel: str, instance_id: str) -> str:
+def _instance_channel(channel: str, instance_id: str) -> str:
     """The channel for what is sent to one instance."""
     return channel if channel.endswith(f":{instance_id}") else f"{channel}:{instance_id}"
 
 
-def _meant(ctx: WorkflowContext, channel: str) -> str:
-    return _own(channel, ctx.instance_id) if channel in ctx._direct else channel  # pyright: ignore[reportPrivateUsage]
+def _actual_channel(ctx: WorkflowContext, channel: str) -> str:
+    return _instance_channel(channel, ctx.instance_id) if channel in ctx._direct else channel  # pyright: ignore[reportPrivateUsage]
 
 
 def _received(message: ReceivedMessage[Any], channel: str) -> ChannelMessage:
@@ -210,7 +210,7 @@ async def send_event(
 
     In a workflow or an activity it is a part of its commit.
     """
-    app, here = current("send_event()"), HERE.get()
+    app, here = current_app("send_event()"), CURRENT_CONTEXT.get()
     if broker_url is not None:
         raise ConfigurationError(
             "send_event(broker_url=...) is not offered: events go out through the outbox of the app. Name the broker there, "

@@ -20,7 +20,7 @@ from pydantic_core import to_jsonable_python
 
 import romancy
 from romancy import ActivityContext, ConfigurationError, InvalidWorkflowStateError, TerminalError
-from romancy.integrations.edda.context import Step, WorkflowContext, anywhere, entered
+from romancy.integrations.edda.context import RegisteredCompensation, WorkflowContext, native_context, use_context
 from romancy.integrations.edda.fitting import hints_of
 
 __all__ = ["compensation", "on_failure", "register_compensation"]
@@ -64,11 +64,11 @@ async def register_compensation(
 
     `activity_id` is taken and not needed: the history shows what was registered when.
     """
-    inner = anywhere(ctx, "register_compensation()")
+    inner = native_context(ctx, "register_compensation()")
     if isinstance(inner, romancy.WorkflowContext):
         await romancy.register_compensation(inner, _native(compensation_func), *args, **kwargs)
         return
-    steps = ctx._steps  # pyright: ignore[reportPrivateUsage]
+    steps = ctx._registered  # pyright: ignore[reportPrivateUsage]
     if steps is None:
         raise InvalidWorkflowStateError(
             f"register_compensation() was called in {inner.activity_id}, whose function does not name it: what a function "
@@ -76,16 +76,18 @@ async def register_compensation(
             "function, or in the workflow."
         )
     compensation(plain_of(compensation_func))
-    steps.append(Step(_name_of(plain_of(compensation_func)), to_jsonable_python(args), to_jsonable_python(kwargs)))
+    steps.append(
+        RegisteredCompensation(_name_of(plain_of(compensation_func)), to_jsonable_python(args), to_jsonable_python(kwargs))
+    )
 
 
-def undone_by(func: Callable[..., Any]) -> Callable[..., Any] | None:
+def compensation_of(func: Callable[..., Any]) -> Callable[..., Any] | None:
     """What `@on_failure` has said about a function."""
     found: Callable[..., Any] | None = getattr(func, _MARK, None)
     return found
 
 
-def registers(func: Callable[..., Any]) -> bool:
+def may_register_compensations(func: Callable[..., Any]) -> bool:
     """The function names `register_compensation`."""
     code = getattr(inspect.unwrap(func), "__code__", None)
     return code is not None and any("register_compensation" in one.co_names for one in _codes(code))
@@ -101,7 +103,7 @@ def _codes(code: CodeType) -> Iterator[CodeType]:
 # --- calling
 
 
-async def undo(func: Callable[..., Any], ctx: ActivityContext, available: Mapping[str, Any], what: str) -> None:
+async def run_on_failure(func: Callable[..., Any], ctx: ActivityContext, available: Mapping[str, Any], what: str) -> None:
     """Call what `@on_failure` has named, with what it has parameters for."""
     plain = plain_of(func)
     parameters = list(inspect.signature(plain).parameters.values())[1:]
@@ -118,7 +120,7 @@ async def undo(func: Callable[..., Any], ctx: ActivityContext, available: Mappin
     await _call(plain, ctx, [], {name: value for name, value in available.items() if spread or name in wanted})
 
 
-async def redo_steps(steps: list[Step], registrar: Callable[..., Any], ctx: ActivityContext) -> None:
+async def run_registered(steps: list[RegisteredCompensation], registrar: Callable[..., Any], ctx: ActivityContext) -> None:
     """Do what an activity has registered, the last first. `registrar` is the activity's function."""
     for step in reversed(steps):
         func = _found(step.function, registrar)
@@ -137,7 +139,7 @@ def fields_of(result: Any) -> dict[str, Any]:
 
 
 async def _call(func: Callable[..., Any], ctx: ActivityContext, args: list[Any], kwargs: dict[str, Any]) -> None:
-    with entered(WorkflowContext(ctx)) as here:
+    with use_context(WorkflowContext(ctx)) as here:
         if inspect.iscoroutinefunction(func):
             await func(here, *args, **kwargs)
         else:

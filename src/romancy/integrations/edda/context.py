@@ -21,7 +21,7 @@ __all__ = ["WorkflowContext"]
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class RegisteredCompensation:
     """A compensation that an activity has registered: a function by name, and what to call it with, as plain JSON."""
 
     function: str
@@ -43,12 +43,12 @@ class WorkflowContext:
         self.instance_id = inner.instance_id
         self.workflow_name = inner.workflow_name
         self.worker_id = inner.worker_id
-        self._named = named
+        self._bind_arguments = named
         """The arguments of a new generation, as the workflow takes them."""
         self._direct: set[str] = set()
         """The channels subscribed to with mode="direct"."""
         self._numbers = itertools.count()
-        self._steps: list[Step] | None = [] if may_register else None
+        self._registered: list[RegisteredCompensation] | None = [] if may_register else None
 
     @property
     def is_replaying(self) -> bool:
@@ -62,7 +62,7 @@ class WorkflowContext:
 
     async def recur(self, **kwargs: Any) -> NoReturn:
         """Begin anew with these arguments: the same instance, its next generation, a fresh history."""
-        await in_workflow(self, "ctx.recur()").recur(**self._named(kwargs))
+        await in_workflow(self, "ctx.recur()").recur(**self._bind_arguments(kwargs))
 
     def in_transaction(self) -> bool:
         """True in an activity: each attempt of one is a transaction."""
@@ -88,23 +88,23 @@ class WorkflowContext:
         return f"WorkflowContext(instance_id={self.instance_id!r}, workflow_name={self.workflow_name!r})"
 
 
-HERE: ContextVar[WorkflowContext | None] = ContextVar("romancy_edda_here", default=None)
+CURRENT_CONTEXT: ContextVar[WorkflowContext | None] = ContextVar("romancy_edda_here", default=None)
 """The context of the workflow or activity that runs: for calls of Edda that take none."""
 
 
 @contextmanager
-def entered(ctx: WorkflowContext) -> Iterator[WorkflowContext]:
+def use_context(ctx: WorkflowContext) -> Iterator[WorkflowContext]:
     """While a workflow or an activity runs."""
-    token = HERE.set(ctx)
+    token = CURRENT_CONTEXT.set(ctx)
     try:
         yield ctx
     finally:
-        HERE.reset(token)
+        CURRENT_CONTEXT.reset(token)
 
 
 def in_workflow(ctx: WorkflowContext, what: str) -> RunContext:
     """The context of a workflow, or an error that says to use `what` in one."""
-    inner = _inner(ctx, what)
+    inner = _require_context(ctx, what)
     if isinstance(inner, RunContext):
         return inner
     raise InvalidWorkflowStateError(f"{what} was used inside an activity. Only a workflow may use it.")
@@ -112,15 +112,15 @@ def in_workflow(ctx: WorkflowContext, what: str) -> RunContext:
 
 def in_activity(ctx: WorkflowContext, what: str) -> ActivityContext:
     """The context of an activity, or an error that says to use `what` in one."""
-    inner = _inner(ctx, what)
+    inner = _require_context(ctx, what)
     if isinstance(inner, ActivityContext):
         return inner
     raise InvalidWorkflowStateError(f"{what} was used in a workflow. Only an activity has a transaction: use it in one.")
 
 
-def anywhere(ctx: WorkflowContext, what: str) -> RunContext | ActivityContext:
+def native_context(ctx: WorkflowContext, what: str) -> RunContext | ActivityContext:
     """The context of this library."""
-    return _inner(ctx, what)
+    return _require_context(ctx, what)
 
 
 def new_id(ctx: WorkflowContext) -> str:
@@ -132,7 +132,7 @@ def new_id(ctx: WorkflowContext) -> str:
     return str(uuid.uuid5(uuid.NAMESPACE_OID, f"{inner.idempotency_key}:{inner.attempt}:{number}"))
 
 
-def _inner(ctx: object, what: str) -> RunContext | ActivityContext:
+def _require_context(ctx: object, what: str) -> RunContext | ActivityContext:
     if isinstance(ctx, WorkflowContext):
         return ctx.romancy
     raise InvalidWorkflowStateError(f"{what} needs the context that a workflow or an activity was given, not {ctx!r}.")

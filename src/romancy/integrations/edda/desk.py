@@ -18,7 +18,7 @@ from romancy import (
     WorkflowNotCancellableError,
     WorkflowNotFoundError,
 )
-from romancy.integrations.edda.results import bare
+from romancy.integrations.edda.results import strip_compensations
 from romancy.integrations.edda.unmapped import REPLAY_ENGINE, STORAGE, no_attribute
 
 _KINDS = {"event": "EventReceived", "message": "ChannelMessageReceived", "timer": "TimerExpired"}
@@ -112,7 +112,7 @@ class ReplayEngine:
 
 def instance_dict(one: Instance) -> dict[str, Any]:
     """An instance as Edda shows it."""
-    error = None if one.error is None else _told(one.error)
+    error = None if one.error is None else _error_fields(one.error)
     return {
         "instance_id": one.instance_id,
         "workflow_name": one.workflow_name,
@@ -127,9 +127,13 @@ def instance_dict(one: Instance) -> dict[str, Any]:
 
 def _entry_dict(entry: HistoryEntry, instance_id: str, attempts: list[AttemptEntry]) -> dict[str, Any]:
     failed = "Failed" if entry.error is not None else "Completed"
-    data: dict[str, Any] = {"activity_name": entry.name, "input": entry.input, "result": bare(entry.name, entry.result)}
+    data: dict[str, Any] = {
+        "activity_name": entry.name,
+        "input": entry.input,
+        "result": strip_compensations(entry.name, entry.result),
+    }
     if entry.error is not None:
-        data |= _told(entry.error)
+        data |= _error_fields(entry.error)
     if attempts:
         data["retry_metadata"] = _retries(entry, attempts)
     return {
@@ -165,7 +169,7 @@ def _retries(entry: HistoryEntry, attempts: list[AttemptEntry]) -> dict[str, Any
     }
 
 
-def _told(error: Error) -> dict[str, Any]:
+def _error_fields(error: Error) -> dict[str, Any]:
     return {"error_type": _bare_type(error), "error_message": error.message, "stack_trace": error.trace}
 
 

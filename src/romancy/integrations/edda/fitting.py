@@ -23,13 +23,13 @@ def result_type(fn: Callable[..., Any]) -> Any:
     return hints_of(fn).get("return", Any)
 
 
-def fitting(fn: Callable[..., Any], given: dict[str, Any]) -> dict[str, Any]:
+def coerce_arguments(fn: Callable[..., Any], given: dict[str, Any]) -> dict[str, Any]:
     """Arguments by name for a workflow. The fields of a sole model may stand for the model itself."""
     hints = hints_of(fn)
     names = list(inspect.signature(fn).parameters)[1:]
     if len(names) == 1 and names[0] not in given and _is_model(hints.get(names[0])):
         given = {names[0]: given}
-    return {name: read(hints.get(name, Any), value) for name, value in given.items()}
+    return {name: coerce_value(hints.get(name, Any), value) for name, value in given.items()}
 
 
 def event_arguments(fn: Callable[..., Any], data: Any) -> dict[str, Any]:
@@ -52,7 +52,7 @@ def _is_model(annotation: Any) -> bool:
     return isinstance(annotation, type) and issubclass(annotation, BaseModel)
 
 
-def read(annotation: Any, value: Any) -> Any:
+def coerce_value(annotation: Any, value: Any) -> Any:
     """The value as its annotation says. What does not fit is left as it is: the engine says what is wrong with it."""
     if annotation is Any:
         return value

@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 import romancy
 from romancy import ConfigurationError, Error
 from romancy import hooks as infos
-from romancy.integrations.edda.results import ACTIVITIES, WORKFLOWS, typed
+from romancy.integrations.edda.results import ACTIVITIES, WORKFLOWS, restore_result
 
 __all__ = ["HooksBase", "WorkflowHooks"]
 
@@ -64,13 +64,13 @@ class HooksBase(WorkflowHooks):
 
 
 _METHODS = [name for name in vars(WorkflowHooks) if name.startswith("on_")]
-_KEPT = 1000
+_MAX_ERRORS = 1000
 """Errors of attempts that are kept until they are told: more than that are those that never will be."""
 
 _Key: TypeAlias = tuple[str, int, str, int]
 
 
-class Telling(romancy.Hooks):
+class HooksAdapter(romancy.Hooks):
     """Hooks of this library that tell Edda's. Those of compensations are left out, as Edda does."""
 
     def __init__(self, hooks: object) -> None:
@@ -83,27 +83,27 @@ class Telling(romancy.Hooks):
         try:
             yield
         except Exception as error:
-            if len(self._raised) >= _KEPT:
+            if len(self._raised) >= _MAX_ERRORS:
                 self._raised.pop(next(iter(self._raised)), None)
             self._raised[_key(info)] = error
             raise
 
     async def on_workflow_start(self, info: infos.WorkflowStarted) -> None:
-        await self._tell("on_workflow_start", info.instance_id, info.workflow_name, info.input)
+        await self._call_hook("on_workflow_start", info.instance_id, info.workflow_name, info.input)
 
     async def on_workflow_complete(self, info: infos.WorkflowCompleted) -> None:
-        result = typed(WORKFLOWS, info.workflow_name, info.result)
-        await self._tell("on_workflow_complete", info.instance_id, info.workflow_name, result)
+        result = restore_result(WORKFLOWS, info.workflow_name, info.result)
+        await self._call_hook("on_workflow_complete", info.instance_id, info.workflow_name, result)
 
     async def on_workflow_failed(self, info: infos.WorkflowFailed) -> None:
-        await self._tell("on_workflow_failed", info.instance_id, info.workflow_name, rebuilt(info.error))
+        await self._call_hook("on_workflow_failed", info.instance_id, info.workflow_name, rebuild_error(info.error))
 
     async def on_workflow_cancelled(self, info: infos.WorkflowCancelled) -> None:
-        await self._tell("on_workflow_cancelled", info.instance_id, info.workflow_name)
+        await self._call_hook("on_workflow_cancelled", info.instance_id, info.workflow_name)
 
     async def on_activity_start(self, info: infos.ActivityStarted) -> None:
         if info.compensates is None and info.attempt == 1:
-            await self._tell("on_activity_start", *_named(info), False)
+            await self._call_hook("on_activity_start", *_named(info), False)
 
     async def on_activity_complete(self, info: infos.ActivityCompleted) -> None:
         if info.compensates is None:
@@ -112,39 +112,41 @@ class Telling(romancy.Hooks):
     async def on_activity_failed(self, info: infos.ActivityFailed) -> None:
         error = self._error(info, info.error)
         if info.compensates is None and not info.cancelled:
-            await self._tell("on_activity_failed", *_named(info), error)
+            await self._call_hook("on_activity_failed", *_named(info), error)
 
     async def on_activity_retry(self, info: infos.ActivityRetried) -> None:
         error, delay = self._error(info, info.error), (info.next_at - info.at).total_seconds()
         if info.compensates is None:
-            await self._tell("on_activity_retry", *_named(info), error, info.attempt, delay)
+            await self._call_hook("on_activity_retry", *_named(info), error, info.attempt, delay)
 
     async def on_activity_cache_hit(self, info: infos.ActivityCacheHit) -> None:
-        await self._tell("on_activity_start", *_named(info), True)
+        await self._call_hook("on_activity_start", *_named(info), True)
         if info.error is None:
             await self._completed(info, info.result, cache_hit=True)
         else:
-            await self._tell("on_activity_failed", *_named(info), rebuilt(info.error))
+            await self._call_hook("on_activity_failed", *_named(info), rebuild_error(info.error))
 
     async def on_event_sent(self, info: infos.EventSent) -> None:
-        await self._tell("on_event_sent", info.event_type, info.source, info.data)
+        await self._call_hook("on_event_sent", info.event_type, info.source, info.data)
 
     async def on_event_received(self, info: infos.EventReceived) -> None:
         if info.activity_id is not None:  # else it has started the instance
-            await self._tell("on_event_received", info.instance_id, info.event.type, info.event.data)
+            await self._call_hook("on_event_received", info.instance_id, info.event.type, info.event.data)
 
     async def _completed(
         self, info: infos.ActivityCompleted | infos.ActivityCacheHit, plain: Any, *, cache_hit: bool
     ) -> None:
-        await self._tell("on_activity_complete", *_named(info), typed(ACTIVITIES, info.activity_name, plain), cache_hit)
+        await self._call_hook(
+            "on_activity_complete", *_named(info), restore_result(ACTIVITIES, info.activity_name, plain), cache_hit
+        )
 
-    def _error(self, info: infos.ActivityFailed | infos.ActivityRetried, told: Error) -> Exception:
-        return self._raised.pop(_key(info), None) or rebuilt(told)
+    def _error(self, info: infos.ActivityFailed | infos.ActivityRetried, recorded: Error) -> Exception:
+        return self._raised.pop(_key(info), None) or rebuild_error(recorded)
 
-    async def _tell(self, method: str, *said: Any) -> None:
+    async def _call_hook(self, method: str, *arguments: Any) -> None:
         """By position: programs name their parameters as they like."""
         hook = getattr(self._hooks, method, None)
-        answer = None if hook is None else hook(*said)
+        answer = None if hook is None else hook(*arguments)
         if inspect.isawaitable(answer):
             await answer
 
@@ -152,7 +154,7 @@ class Telling(romancy.Hooks):
 def native_hooks(given: Any) -> tuple[romancy.Hooks, ...]:
     """Hooks of this library, from either."""
     several: Iterable[Any] = () if given is None else given if isinstance(given, list | tuple) else (given,)
-    return tuple(one if isinstance(one, romancy.Hooks) else Telling(_checked(one)) for one in several)
+    return tuple(one if isinstance(one, romancy.Hooks) else HooksAdapter(_checked(one)) for one in several)
 
 
 def _checked(hooks: object) -> object:
@@ -161,15 +163,15 @@ def _checked(hooks: object) -> object:
     raise ConfigurationError(f"EddaApp(hooks={hooks!r}): give an object with methods such as {_METHODS[0]}; see HooksBase.")
 
 
-def rebuilt(told: Error) -> Exception:
+def rebuild_error(recorded: Error) -> Exception:
     """An exception of that name and message. Its own class if it is there; its trace is a note."""
-    found = _class(told.type)
+    found = _class(recorded.type)
     if not (isinstance(found, type) and issubclass(found, Exception)):
-        found = type(told.type.rpartition(".")[2], (Exception,), {})
-    made: Exception = found.__new__(found, told.message)  # not called: it may want other arguments
-    made.args = (told.message,)
-    if told.trace:
-        made.add_note(told.trace)
+        found = type(recorded.type.rpartition(".")[2], (Exception,), {})
+    made: Exception = found.__new__(found, recorded.message)  # not called: it may want other arguments
+    made.args = (recorded.message,)
+    if recorded.trace:
+        made.add_note(recorded.trace)
     return made
 
 

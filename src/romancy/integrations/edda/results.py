@@ -6,18 +6,18 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeAlias, TypeVar, get_origin
 
-from romancy.integrations.edda.context import Step
-from romancy.integrations.edda.fitting import read
+from romancy.integrations.edda.context import RegisteredCompensation
+from romancy.integrations.edda.fitting import coerce_value
 
 R = TypeVar("R")
 
 
 @dataclass(frozen=True, slots=True)
-class Recorded(Generic[R]):
+class ResultWithCompensations(Generic[R]):
     """What is stored of an activity that registers compensations: its result, and they."""
 
     result: R
-    compensations: list[Step] = field(default_factory=list[Step])
+    compensations: list[RegisteredCompensation] = field(default_factory=list[RegisteredCompensation])
 
 
 Types: TypeAlias = dict[str, Callable[[], Any]]
@@ -28,15 +28,19 @@ WORKFLOWS: Types = {}
 """The types of what workflows return."""
 
 
-def typed(types: Types, name: str, plain: Any) -> Any:
+def restore_result(types: Types, name: str, plain: Any) -> Any:
     """A stored result as the function gave it back."""
-    value = read(_type(types, name), plain)
-    return value.result if isinstance(value, Recorded) else value  # pyright: ignore[reportUnknownVariableType,reportUnknownMemberType]
+    value = coerce_value(_type(types, name), plain)
+    return value.result if isinstance(value, ResultWithCompensations) else value  # pyright: ignore[reportUnknownVariableType,reportUnknownMemberType]
 
 
-def bare(name: str, plain: Any) -> Any:
+def strip_compensations(name: str, plain: Any) -> Any:
     """The stored result of an activity as JSON, without what stands beside it."""
-    if get_origin(_type(ACTIVITIES, name)) is Recorded and isinstance(plain, dict) and "compensations" in plain:
+    if (
+        get_origin(_type(ACTIVITIES, name)) is ResultWithCompensations
+        and isinstance(plain, dict)
+        and "compensations" in plain
+    ):
         return plain["result"]  # pyright: ignore[reportUnknownVariableType]
     return plain
 

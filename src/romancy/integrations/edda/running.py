@@ -6,39 +6,39 @@ import logging
 from weakref import WeakSet
 
 from romancy import App, InvalidWorkflowStateError
-from romancy.integrations.edda.context import HERE
+from romancy.integrations.edda.context import CURRENT_CONTEXT
 
 _log = logging.getLogger("romancy.edda")
-_running: list[App] = []
-without_broker: WeakSet[App] = WeakSet()
+_current_apps: list[App] = []
+apps_without_broker: WeakSet[App] = WeakSet()
 """Apps whose events go to no broker, until a program was warned of it."""
 
 
-def begin(app: App) -> None:
+def set_current_app(app: App) -> None:
     """From now on this app is meant."""
-    end(app)
-    _running.append(app)
+    unset_current_app(app)
+    _current_apps.append(app)
 
 
-def end(app: App) -> None:
+def unset_current_app(app: App) -> None:
     """This app is meant no longer; the one before it is again."""
-    _running[:] = [one for one in _running if one is not app]
+    _current_apps[:] = [one for one in _current_apps if one is not app]
 
 
-def current(what: str) -> App:
+def current_app(what: str) -> App:
     """The app of the workflow or activity that runs, or the one that was initialized last."""
-    here = HERE.get()
+    here = CURRENT_CONTEXT.get()
     if here is not None:
         return here.romancy.app
-    if _running:
-        return _running[-1]
+    if _current_apps:
+        return _current_apps[-1]
     raise InvalidWorkflowStateError(f"{what} needs a running app: `await app.initialize()` on an EddaApp comes first.")
 
 
 def warn_without_broker(app: App, event_type: str) -> None:
     """Say once for an app that what it sends transactionally reaches no broker: elsewhere a relay may wait for it."""
-    if app in without_broker:
-        without_broker.discard(app)
+    if app in apps_without_broker:
+        apps_without_broker.discard(app)
         _log.warning(
             "send_event_transactional(%r): this EddaApp has no broker_url, so the event reaches the workflows of this "
             "database and goes into no outbox. If another process relays, give both the same broker_url, and "

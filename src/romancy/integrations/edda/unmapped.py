@@ -59,23 +59,23 @@ WORKFLOW: Mapping[str, str] = {
 }
 
 
-class NotOffered(ConfigurationError, ImportError):
+class NotOfferedError(ConfigurationError, ImportError):
     """A module or a name of Edda that is not here. An `ImportError` too, so that programs may do without."""
 
 
-class _Missing(MetaPathFinder):
+class _MissingModuleFinder(MetaPathFinder):
     """Asked for modules that nobody else has found: of those of Edda's it says what to use instead."""
 
     def find_spec(self, fullname: str, path: object = None, target: object = None) -> None:
         package, _, name = fullname.partition(".edda.")
         if package == __name__.removesuffix(".edda.unmapped") and name in MODULES:
-            raise NotOffered(_sentence(f"{package}.edda", name, MODULES, ()))
+            raise NotOfferedError(_sentence(f"{package}.edda", name, MODULES, ()))
 
 
 def explain_missing_modules() -> None:
     """From now on. Safe to call again."""
-    sys.meta_path[:] = [one for one in sys.meta_path if type(one).__qualname__ != _Missing.__qualname__]
-    sys.meta_path.append(_Missing())
+    sys.meta_path[:] = [one for one in sys.meta_path if type(one).__qualname__ != _MissingModuleFinder.__qualname__]
+    sys.meta_path.append(_MissingModuleFinder())
 
 
 def no_attribute(owner: str, name: str, advice: Mapping[str, str] | str, known: Iterable[str] = ()) -> AttributeError:
@@ -89,7 +89,7 @@ def no_name(module: str, name: str, advice: Mapping[str, str], known: Iterable[s
     For a name of Edda's it is no AttributeError: `from ... import name` would hide the advice.
     """
     sentence = _sentence(module, name, advice, known)
-    return NotOffered(sentence) if name in advice else AttributeError(sentence)
+    return NotOfferedError(sentence) if name in advice else AttributeError(sentence)
 
 
 def _sentence(owner: str, name: str, advice: Mapping[str, str] | str, known: Iterable[str]) -> str:

@@ -10,10 +10,10 @@ from typing import Any, Concatenate, Generic, NoReturn, TypeVar, overload
 
 import romancy
 from romancy import ActivityContext, App, ConfigurationError, Status, WorkflowFailedError
-from romancy.integrations.edda.context import HERE, WorkflowContext, entered, in_workflow, new_id
-from romancy.integrations.edda.fitting import event_arguments, fitting, result_type
+from romancy.integrations.edda.context import CURRENT_CONTEXT, WorkflowContext, in_workflow, new_id, use_context
+from romancy.integrations.edda.fitting import coerce_arguments, event_arguments, result_type
 from romancy.integrations.edda.results import WORKFLOWS
-from romancy.integrations.edda.running import current
+from romancy.integrations.edda.running import current_app
 from romancy.integrations.edda.unmapped import WORKFLOW, no_attribute
 
 __all__ = ["Workflow", "recur", "workflow"]
@@ -23,7 +23,7 @@ R_co = TypeVar("R_co", covariant=True)
 _UNDER_WAY = frozenset({Status.PENDING, Status.RUNNING, Status.COMPENSATING})
 _ASYNCIO_TIMER = "timer:"
 """How the ids begin of timers that asyncio made, such as that of `asyncio.sleep()`."""
-_FIRST_LOOK, _LONGEST_WAIT = 0.001, 0.1
+_FIRST_POLL, _LONGEST_WAIT = 0.001, 0.1
 """Seconds between two looks at an instance that was started: they double."""
 
 
@@ -47,11 +47,11 @@ class Workflow(Generic[R_co]):
         Raises what the workflow raises. In a workflow or an activity it returns when the instance is durable; in a workflow
         it is started once, however often the workflow is replayed. `lock_timeout_seconds` means nothing here.
         """
-        app = current(f"{self.name}.start()")
-        arguments, here = fitting(self.func, kwargs), HERE.get()
+        app = current_app(f"{self.name}.start()")
+        arguments, here = coerce_arguments(self.func, kwargs), CURRENT_CONTEXT.get()
         if here is None:
             handle = await app.start_workflow(self.romancy, **arguments)
-            return await _settled(app, handle.instance_id)
+            return await _wait_until_idle(app, handle.instance_id)
         if isinstance(here.romancy, romancy.WorkflowContext):
             instance_id = f"{self.name}-{new_id(here)}"
             return await start_workflow(here.romancy, self.name, instance_id, arguments)
@@ -101,7 +101,7 @@ def _body(func: Callable[..., Coroutine[Any, Any, Any]]) -> Callable[..., Corout
 
     @functools.wraps(func)
     async def body(ctx: romancy.WorkflowContext, /, *args: Any, **kwargs: Any) -> Any:
-        with entered(WorkflowContext(ctx, named=functools.partial(fitting, func))) as here:
+        with use_context(WorkflowContext(ctx, named=functools.partial(coerce_arguments, func))) as here:
             return await func(here, *args, **kwargs)
 
     return body
@@ -111,14 +111,16 @@ def _body(func: Callable[..., Coroutine[Any, Any, Any]]) -> Callable[..., Corout
 async def start_workflow(ctx: ActivityContext, name: str, instance_id: str, arguments: dict[str, Any]) -> str:
     """Start a workflow for another. The id was chosen by the caller: done again, it is the same instance."""
     found = ctx.app.get_workflow(name)
-    handle = await ctx.app.start_workflow(found.with_options(instance_id=instance_id), **fitting(found.fn, arguments))
+    handle = await ctx.app.start_workflow(
+        found.with_options(instance_id=instance_id), **coerce_arguments(found.fn, arguments)
+    )
     return handle.instance_id
 
 
-async def _settled(app: App, instance_id: str) -> str:
+async def _wait_until_idle(app: App, instance_id: str) -> str:
     """Wait as Edda does: until the instance has ended or waits. Raise what it failed with."""
-    handle, pause = app.get_handle(instance_id), _FIRST_LOOK
-    while (status := await handle.status()) in _UNDER_WAY or await _only_pauses(app, instance_id, status):
+    handle, pause = app.get_handle(instance_id), _FIRST_POLL
+    while (status := await handle.status()) in _UNDER_WAY or await _is_pausing(app, instance_id, status):
         await asyncio.sleep(pause)
         pause = min(2 * pause, _LONGEST_WAIT)
     if status in (Status.FAILED, Status.TERMINATED):
@@ -131,7 +133,7 @@ async def _settled(app: App, instance_id: str) -> str:
     return instance_id
 
 
-async def _only_pauses(app: App, instance_id: str, status: Status) -> bool:
+async def _is_pausing(app: App, instance_id: str, status: Status) -> bool:
     """The instance is between two attempts or in an `asyncio.sleep()`: for Edda, in the middle of its work."""
     if status is not Status.WAITING_FOR_TIMER:
         return False

@@ -10,21 +10,21 @@ from pydantic_core import to_json, to_jsonable_python
 from romancy import Instance, Status
 
 
-def answer(value: dict[str, Any]) -> CallToolResult:
+def structured_result(value: dict[str, Any]) -> CallToolResult:
     """An object, for programs as it is, and for models as text."""
     plain = _plain(value)
     return CallToolResult(content=[_text(plain)], structured_content=plain)
 
 
-def refusal(why: str) -> CallToolResult:
+def error_result(why: str) -> CallToolResult:
     """An error that a model can read, and do better."""
     return CallToolResult(content=[TextContent(type="text", text=why)], is_error=True)
 
 
-def result_of(instance: Instance) -> CallToolResult:
+def instance_result(instance: Instance) -> CallToolResult:
     """The end of an instance, as the result of the tool that started it."""
     if instance.status is not Status.COMPLETED:
-        return refusal(_failure(instance))
+        return error_result(_failure(instance))
     output = _plain(instance.output)
     return CallToolResult(content=[_text(output)], structured_content={"result": output})
 

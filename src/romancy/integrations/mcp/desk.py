@@ -20,7 +20,7 @@ from mcp.types import INVALID_PARAMS, INVALID_REQUEST, CallToolRequestParams, Ca
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from romancy import App, Instance, RomancyError, Workflow
-from romancy.integrations.mcp.answers import answer, refusal, result_of
+from romancy.integrations.mcp.answers import error_result, instance_result, structured_result
 from romancy.integrations.mcp.progress import milliseconds, poll_interval, status_of, steps_of
 
 _LOG = logging.getLogger("romancy.mcp")
@@ -31,18 +31,18 @@ INSTANCE_ID = "romancy/instance-id"
 CALLER = "romancy.caller"
 
 
-class Refused(Exception):
+class ToolCallError(Exception):
     """A call that cannot be done, said in a sentence."""
 
 
 @dataclass(frozen=True, slots=True)
-class Questions:
+class InstanceTools:
     """The tools that ask about instances: their names, and what clients read of them."""
 
     status: str = "workflow_status"
     result: str = "workflow_result"
     cancel: str = "workflow_cancel"
-    told: tuple[str, str, str] = (
+    descriptions: tuple[str, str, str] = (
         "Where a call of one of the other tools stands, how far it has come, and when to ask again (poll_interval_ms).",
         "What a call of one of the other tools gave in the end; an error while it has not ended.",
         "Ask a call of one of the other tools to stop; what it did is undone where that was provided for.",
@@ -54,7 +54,7 @@ class Questions:
         return self.status, self.result, self.cancel
 
 
-SHARED = Questions()
+SHARED = InstanceTools()
 """Those of all tools that have none of their own."""
 
 
@@ -66,12 +66,12 @@ class DurableTool:
     workflow: Workflow[..., Any]
     title: str | None
     description: str | None
-    questions: Questions = SHARED
+    instance_tools: InstanceTools = SHARED
 
     @property
     def names(self) -> tuple[str, ...]:
         """The tools that there are for this workflow alone."""
-        return (self.name,) if self.questions is SHARED else (self.name, *self.questions.names)
+        return (self.name,) if self.instance_tools is SHARED else (self.name, *self.instance_tools.names)
 
     def described(self, app: App) -> Tool:
         """As clients see it."""
@@ -79,7 +79,7 @@ class DurableTool:
         return Tool(
             name=self.name,
             title=self.title,
-            description=f"{told}\n\n{_HOW.format(self.questions)}",
+            description=f"{told}\n\n{_HOW.format(self.instance_tools)}",
             input_schema=app.input_schema(self.workflow),
         )
 
@@ -105,12 +105,12 @@ class _CancelArguments(_Arguments):
 
 
 @dataclass(frozen=True, slots=True)
-class _Question:
+class _InstanceTool:
     """A tool that asks about instances: of one workflow, or of all that are tools."""
 
-    told: str
+    description: str
     arguments: type[_Arguments]
-    do: Callable[[Context, Any, Instance], Awaitable[CallToolResult]]
+    handler: Callable[[Context, Any, Instance], Awaitable[CallToolResult]]
     writes: bool
     workflow: str | None
 
@@ -119,10 +119,12 @@ class _Question:
         hints = ToolAnnotations(
             read_only_hint=not self.writes, destructive_hint=self.writes, idempotent_hint=True, open_world_hint=False
         )
-        return Tool(name=name, description=self.told, input_schema=self.arguments.model_json_schema(), annotations=hints)
+        return Tool(
+            name=name, description=self.description, input_schema=self.arguments.model_json_schema(), annotations=hints
+        )
 
 
-class Desk:
+class ToolHandler:
     """Answers calls, with an app behind it."""
 
     def __init__(self, app: App, tools: Mapping[str, DurableTool], *, trusting: bool) -> None:
@@ -131,24 +133,24 @@ class Desk:
         self._by_workflow = {tool.workflow.name: tool for tool in tools.values()}
         self._trusting = trusting
         """The caller is the one who started this process (stdio)."""
-        self._questions: dict[str, _Question] = {}
+        self._instance_tools: dict[str, _InstanceTool] = {}
         for tool in tools.values():
-            if tool.questions is not SHARED:
-                self._ask(tool.questions, tool.workflow.name)
-        if not tools or any(tool.questions is SHARED for tool in tools.values()):
-            self._ask(SHARED, None)
+            if tool.instance_tools is not SHARED:
+                self._add_instance_tools(tool.instance_tools, tool.workflow.name)
+        if not tools or any(tool.instance_tools is SHARED for tool in tools.values()):
+            self._add_instance_tools(SHARED, None)
 
-    def _ask(self, questions: Questions, workflow: str | None) -> None:
-        status, result, cancel = questions.told
-        self._questions |= {
-            questions.status: _Question(status, _Arguments, self._status, False, workflow),
-            questions.result: _Question(result, _ResultArguments, self._result, False, workflow),
-            questions.cancel: _Question(cancel, _CancelArguments, self._cancel, True, workflow),
+    def _add_instance_tools(self, names: InstanceTools, workflow: str | None) -> None:
+        status, result, cancel = names.descriptions
+        self._instance_tools |= {
+            names.status: _InstanceTool(status, _Arguments, self._status, False, workflow),
+            names.result: _InstanceTool(result, _ResultArguments, self._result, False, workflow),
+            names.cancel: _InstanceTool(cancel, _CancelArguments, self._cancel, True, workflow),
         }
 
     def tools(self) -> list[Tool]:
         """All tools, as clients see them."""
-        asking = [question.described(name) for name, question in self._questions.items()]
+        asking = [question.described(name) for name, question in self._instance_tools.items()]
         return [tool.described(self.app) for tool in self._tools.values()] + asking
 
     def tool(self, name: str) -> DurableTool | None:
@@ -157,22 +159,22 @@ class Desk:
 
     async def call(self, ctx: Context, params: CallToolRequestParams) -> CallToolResult:
         """Call a tool. What the caller can put right is told as the tool's error."""
-        if params.name not in self._tools and params.name not in self._questions:
-            known = ", ".join([*self._tools, *self._questions])
+        if params.name not in self._tools and params.name not in self._instance_tools:
+            known = ", ".join([*self._tools, *self._instance_tools])
             raise MCPError(INVALID_PARAMS, f"There is no tool {params.name!r}. There are: {known}.")
         try:
             if (tool := self.tool(params.name)) is not None:
-                return _started(await self.start(ctx, tool, params), tool.questions)
-            question = self._questions[params.name]
+                return _started(await self.start(ctx, tool, params), tool.instance_tools)
+            question = self._instance_tools[params.name]
             asked = _read(question.arguments, params.arguments)
-            return await question.do(ctx, asked, await self.find(ctx, asked.instance_id, question.workflow))
-        except (Refused, RomancyError) as error:
-            return refusal(str(error))
+            return await question.handler(ctx, asked, await self.find(ctx, asked.instance_id, question.workflow))
+        except (ToolCallError, RomancyError) as error:
+            return error_result(str(error))
         except MCPError:
             raise
         except Exception:
             _LOG.exception("The tool %s failed.", params.name)
-            return refusal("Something is wrong with this server; its log says what. Nothing is known of the outcome.")
+            return error_result("Something is wrong with this server; its log says what. Nothing is known of the outcome.")
 
     async def start(self, ctx: Context, tool: DurableTool, params: CallToolRequestParams) -> Instance:
         """Start the workflow of a tool; it is durable when this returns."""
@@ -180,9 +182,9 @@ class Desk:
         meta: Mapping[str, Any] = ctx.meta or {}
         wanted = meta.get(INSTANCE_ID)
         if wanted is not None and (not isinstance(wanted, str) or not 0 < len(wanted) <= 1024):
-            raise Refused(f"_meta[{INSTANCE_ID!r}] is a text of at most 1024 characters.")
+            raise ToolCallError(f"_meta[{INSTANCE_ID!r}] is a text of at most 1024 characters.")
         handle = await self.app.start_with_input(
-            tool.workflow, params.arguments or {}, instance_id=wanted, actor=self._name(ctx)
+            tool.workflow, params.arguments or {}, instance_id=wanted, actor=self._actor(ctx)
         )
         return await self.find(ctx, handle.instance_id)
 
@@ -193,37 +195,37 @@ class Desk:
         instance = await self.app.get_instance(instance_id)
         if instance is None or instance.workflow_name not in known:
             whose = "a tool of this server" if workflow is None else repr(self._by_workflow[workflow].name)
-            raise Refused(f"There is no instance {instance_id!r} of {whose}.")
+            raise ToolCallError(f"There is no instance {instance_id!r} of {whose}.")
         return instance
 
     async def cancel(self, ctx: Context, instance_id: str, reason: str | None = None) -> None:
         """Ask for the cancellation of an instance."""
         self._check_may_write(ctx)
         await self.find(ctx, instance_id)
-        await self.app.cancel_workflow(instance_id, reason, actor=self._name(ctx))
+        await self.app.cancel_workflow(instance_id, reason, actor=self._actor(ctx))
 
-    async def _status(self, ctx: Context, asked: _Arguments, instance: Instance) -> CallToolResult:
+    async def _status(self, ctx: Context, arguments: _Arguments, instance: Instance) -> CallToolResult:
         steps = await steps_of(self.app, instance.instance_id)
-        return answer(status_of(instance, steps, self._by_workflow[instance.workflow_name].name))
+        return structured_result(status_of(instance, steps, self._by_workflow[instance.workflow_name].name))
 
-    async def _result(self, ctx: Context, asked: _ResultArguments, instance: Instance) -> CallToolResult:
-        if not instance.status.ended and asked.wait:
-            instance = await self._ended(ctx, instance, asked.wait)
+    async def _result(self, ctx: Context, arguments: _ResultArguments, instance: Instance) -> CallToolResult:
+        if not instance.status.ended and arguments.wait:
+            instance = await self._ended(ctx, instance, arguments.wait)
         if not instance.status.ended:
             wait = milliseconds(poll_interval(instance)) or 0
-            raise Refused(
+            raise ToolCallError(
                 f"{instance.instance_id} is {instance.status.value} and has no result yet: ask again in {wait / 1000:g} s."
             )
-        return result_of(instance)
+        return instance_result(instance)
 
     async def _ended(self, ctx: Context, instance: Instance, seconds: float) -> Instance:
         with contextlib.suppress(TimeoutError, RomancyError):  # how it ended is read below
             await self.app.get_handle(instance.instance_id).result(timeout=seconds)
         return await self.find(ctx, instance.instance_id)
 
-    async def _cancel(self, ctx: Context, asked: _CancelArguments, instance: Instance) -> CallToolResult:
-        await self.cancel(ctx, asked.instance_id, asked.reason)
-        return answer({"instance_id": asked.instance_id, "cancellation": "requested"})
+    async def _cancel(self, ctx: Context, arguments: _CancelArguments, instance: Instance) -> CallToolResult:
+        await self.cancel(ctx, arguments.instance_id, arguments.reason)
+        return structured_result({"instance_id": arguments.instance_id, "cancellation": "requested"})
 
     def _check_may_read(self, ctx: Context) -> None:
         if not self._trusting:
@@ -231,12 +233,12 @@ class Desk:
 
     def _check_may_write(self, ctx: Context) -> None:
         if not self._trusting and self._role(ctx) != "admin":
-            raise Refused("The token that was shown may ask, but not start or cancel: it takes the role admin.")
+            raise ToolCallError("The token that was shown may ask, but not start or cancel: it takes the role admin.")
 
     def _role(self, ctx: Context) -> str:
         return str(self._caller(ctx).role)
 
-    def _name(self, ctx: Context) -> str:
+    def _actor(self, ctx: Context) -> str:
         """Who calls, for the audit."""
         return f"{_user() if self._trusting else self._caller(ctx).name} (MCP)"
 
@@ -261,15 +263,15 @@ def _read(arguments: type[_Arguments], given: dict[str, Any] | None) -> _Argumen
         return arguments.model_validate(given or {})
     except ValidationError as error:
         wrong = "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors(include_url=False))
-        raise Refused(f"The arguments do not fit: {wrong}.") from None
+        raise ToolCallError(f"The arguments do not fit: {wrong}.") from None
 
 
-def _started(instance: Instance, questions: Questions) -> CallToolResult:
-    return answer(
+def _started(instance: Instance, tools: InstanceTools) -> CallToolResult:
+    return structured_result(
         {
             "instance_id": instance.instance_id,
             "status": instance.status.value,
             "poll_interval_ms": milliseconds(poll_interval(instance)),
-            "next": f"Ask {questions.status} or {questions.result} with this instance_id.",
+            "next": f"Ask {tools.status} or {tools.result} with this instance_id.",
         }
     )

@@ -8,7 +8,7 @@ from typing import Any
 
 from romancy import App, Instance, Status
 
-LOOKED_AT = 1000
+MAX_ENTRIES = 1000
 """So many entries of a history are counted: asking must not become slow because the history is long."""
 _SOON, _LATER = timedelta(seconds=1), timedelta(seconds=30)
 _FOR_PEOPLE = frozenset({Status.PAUSED, Status.BLOCKED, Status.WAITING_FOR_EVENT, Status.WAITING_FOR_MESSAGE})
@@ -36,7 +36,7 @@ async def steps_of(app: App, instance_id: str) -> Steps:
     """Count the activities that have completed."""
     done, last, looked_at = 0, None, 0
     async for entry in app.history(instance_id):
-        if looked_at == LOOKED_AT:
+        if looked_at == MAX_ENTRIES:
             return Steps(done, last, more=True)
         looked_at += 1
         if entry.kind == "activity" and entry.outcome == "ok":
@@ -56,8 +56,8 @@ def poll_interval(instance: Instance) -> timedelta | None:
     return _between((instance.updated_at - instance.created_at) / 10)  # what has taken long will take long
 
 
-def _between(wanted: timedelta) -> timedelta:
-    return min(max(wanted, _SOON), _LATER)
+def _between(interval: timedelta) -> timedelta:
+    return min(max(interval, _SOON), _LATER)
 
 
 def milliseconds(interval: timedelta | None) -> int | None:

@@ -29,7 +29,7 @@ from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from romancy import App, ConfigurationError, Workflow, __version__
-from romancy.integrations.mcp.desk import SHARED, Context, Desk, DurableTool, Questions
+from romancy.integrations.mcp.desk import SHARED, Context, DurableTool, InstanceTools, ToolHandler
 from romancy.integrations.mcp.tasks import Tasks
 
 _LOG = logging.getLogger("romancy.mcp")
@@ -118,7 +118,7 @@ class ToolServer:
             result_description or f"What a call of {common} gave in the end; an error while it has not ended.",
             cancel_description or f"Ask a call of {common} to stop; what it did is undone where that was provided for.",
         )
-        questions = Questions(f"{common}_status", f"{common}_result", f"{common}_cancel", told)
+        questions = InstanceTools(f"{common}_status", f"{common}_result", f"{common}_cancel", told)
         self._add(DurableTool(start or f"{common}_start", wf, title, description, questions))
         return wf
 
@@ -169,12 +169,12 @@ class ToolServer:
         return self._app.behind_auth(_StreamableHTTP(self._server(trusting=False)), role="read")
 
     def _server(self, *, trusting: bool) -> Server[Any]:
-        desk = Desk(self._app, self._tools, trusting=trusting)
-        desk.tools()  # a workflow that the app does not know is told now, not to the first client
-        tasks = Tasks(desk)
+        handler = ToolHandler(self._app, self._tools, trusting=trusting)
+        handler.tools()  # a workflow that the app does not know is told now, not to the first client
+        tasks = Tasks(handler)
 
         async def list_tools(ctx: Context, params: PaginatedRequestParams | None) -> ListToolsResult:
-            return ListToolsResult(tools=desk.tools())
+            return ListToolsResult(tools=handler.tools())
 
         server: Server[Any] = Server(
             self._name,
@@ -189,7 +189,7 @@ class ToolServer:
         return server
 
     async def _list_prompts(self, ctx: Context, params: PaginatedRequestParams | None) -> ListPromptsResult:
-        return ListPromptsResult(prompts=[_shown(prompt) for prompt in self._prompts.values()])
+        return ListPromptsResult(prompts=[_listed_prompt(prompt) for prompt in self._prompts.values()])
 
     async def _get_prompt(self, ctx: Context, params: GetPromptRequestParams) -> GetPromptResult:
         prompt = self._prompts.get(params.name)
@@ -208,7 +208,7 @@ class ToolServer:
         return GetPromptResult(description=prompt.description, messages=messages)
 
 
-def _shown(prompt: Prompt) -> ListedPrompt:
+def _listed_prompt(prompt: Prompt) -> ListedPrompt:
     arguments = [PromptArgument(**one.model_dump()) for one in prompt.arguments or ()]
     return ListedPrompt(name=prompt.name, title=prompt.title, description=prompt.description, arguments=arguments)
 

@@ -23,8 +23,8 @@ from mcp.types import (
 from mcp.types.version import MODERN_PROTOCOL_VERSIONS
 
 from romancy import Instance, RomancyError, Status, WorkflowNotCancellableError
-from romancy.integrations.mcp.answers import refusal, result_of
-from romancy.integrations.mcp.desk import Context, Desk, Refused
+from romancy.integrations.mcp.answers import error_result, instance_result
+from romancy.integrations.mcp.desk import Context, ToolCallError, ToolHandler
 from romancy.integrations.mcp.progress import Steps, message_of, milliseconds, poll_interval, steps_of
 
 EXTENSION = "io.modelcontextprotocol/tasks"
@@ -37,8 +37,8 @@ class _UpdateTaskParams(RequestParams):
 class Tasks:
     """Serves tasks from a desk."""
 
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
+    def __init__(self, handler: ToolHandler) -> None:
+        self._handler = handler
 
     def add_to(self, server: Server[Any]) -> None:
         """Offer the extension."""
@@ -49,29 +49,29 @@ class Tasks:
 
     async def call(self, ctx: Context, params: CallToolRequestParams) -> CallToolResult | dict[str, Any]:
         """Call a tool: a task for those who know tasks."""
-        tool = self._desk.tool(params.name)
+        tool = self._handler.tool(params.name)
         if tool is None or not _knows_tasks(ctx):
-            return await self._desk.call(ctx, params)
+            return await self._handler.call(ctx, params)
         try:
-            instance = await self._desk.start(ctx, tool, params)
-        except (Refused, RomancyError) as error:
-            return refusal(str(error))
+            instance = await self._handler.start(ctx, tool, params)
+        except (ToolCallError, RomancyError) as error:
+            return error_result(str(error))
         return {"resultType": "task", **_task(instance, Steps())}
 
     async def _get(self, ctx: Context, params: GetTaskRequestParams) -> dict[str, Any]:
         instance = await self._found(ctx, params.task_id)
-        task = _task(instance, await steps_of(self._desk.app, instance.instance_id))
+        task = _task(instance, await steps_of(self._handler.app, instance.instance_id))
         if task["status"] == "completed":
-            task["result"] = result_of(instance).model_dump(mode="json", by_alias=True, exclude_none=True)
+            task["result"] = instance_result(instance).model_dump(mode="json", by_alias=True, exclude_none=True)
         return task
 
     async def _cancel(self, ctx: Context, params: CancelTaskRequestParams) -> dict[str, Any]:
         instance = await self._found(ctx, params.task_id)
         try:
-            await self._desk.cancel(ctx, instance.instance_id)
+            await self._handler.cancel(ctx, instance.instance_id)
         except WorkflowNotCancellableError:
             pass  # it was faster: who asks next sees how it ended
-        except (Refused, RomancyError) as error:
+        except (ToolCallError, RomancyError) as error:
             raise MCPError(INVALID_PARAMS, str(error)) from None
         return {}
 
@@ -83,8 +83,8 @@ class Tasks:
     async def _found(self, ctx: Context, task_id: str) -> Instance:
         require_client_extension(ctx, EXTENSION)
         try:
-            return await self._desk.find(ctx, task_id)
-        except (Refused, RomancyError) as error:
+            return await self._handler.find(ctx, task_id)
+        except (ToolCallError, RomancyError) as error:
             raise MCPError(INVALID_PARAMS, str(error)) from None
 
 

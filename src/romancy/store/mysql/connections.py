@@ -17,22 +17,22 @@ from asyncmy.converters import conversions
 from asyncmy.errors import OperationalError
 
 from romancy.errors import ConfigurationError, StoreError
-from romancy.store.mysql.failures import trouble_of
-from romancy.store.mysql.statements import Text, packets
-from romancy.store.sql.bounds import Guard, in_time
-from romancy.store.sql.home import AnotherServerError, Home
-from romancy.store.sql.lines import watch_line
-from romancy.store.sql.server import Trouble
+from romancy.store.mysql.failures import classify
+from romancy.store.mysql.statements import LargeStatement, split_packets
+from romancy.store.sql.bounds import ConnectionWatchdog, in_time
+from romancy.store.sql.home import AnotherServerError, ServerIdentity
+from romancy.store.sql.lines import enable_keepalive
+from romancy.store.sql.server import ErrorClass
 
-_CONNECT, _CONNECT_EACH = 10.0, 3.0
+_CONNECT_TIMEOUT, _CONNECT_EACH_TIMEOUT = 10.0, 3.0
 """Seconds a connection may take to be made; with each of several servers: one that is gone must not use up all the time."""
-_OTHER_SERVERS = 1.0
+_FIND_WRITERS_TIMEOUT = 1.0
 """Seconds that the other servers of an address have to say whether they take writes, when one has been found that does."""
-_GOODBYE = 2.0
-_IN_CLEAR = "mysql_clear_password", "dialog"
+_CLOSE_TIMEOUT = 2.0
+_CLEAR_TEXT_PLUGINS = "mysql_clear_password", "dialog"
 """Ways to log in that send the password as it is."""
 _OPTIONS = "charset", "ssl", "ssl_ca", "unix_socket"
-_PACKET = 4 << 20
+_DEFAULT_PACKET = 4 << 20
 """Bytes that are sent at once, unless a single statement is longer."""
 _MARGIN = 1024
 
@@ -48,19 +48,19 @@ _SESSION = (
 )
 _ISOLATION = "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED"
 # Of what users have set for their own tables only what would make drivers escape wrongly, or cut data off.
-_OTHERS = (
+_USER_SESSION = (
     f"{_CHARSET}; SET SESSION sql_mode = concat(replace(@@sql_mode, 'NO_BACKSLASH_ESCAPES', ''), ',STRICT_ALL_TABLES'), "
     "group_concat_max_len = 4294967295"
 )
 
-_UNDERSTOOD = "@@sql_mode, @@character_set_client, @@character_set_results"
-SERVER = "concat(@@hostname, ', port ', @@port, ', server_id ', @@server_id)"
-_FOUND = f"SELECT @@max_allowed_packet, {SERVER}, @@global.read_only, {_UNDERSTOOD}"
+_SESSION_VARIABLES = "@@sql_mode, @@character_set_client, @@character_set_results"
+SERVER_IDENTITY = "concat(@@hostname, ', port ', @@port, ', server_id ', @@server_id)"
+_SERVER_INFO = f"SELECT @@max_allowed_packet, {SERVER_IDENTITY}, @@global.read_only, {_SESSION_VARIABLES}"
 _READ_ONLY = 1290
-SESSION_OF_OTHERS = f"SELECT {_UNDERSTOOD}".encode()
+READ_USER_SESSION = f"SELECT {_SESSION_VARIABLES}".encode()
 
 
-class Result(NamedTuple):
+class MySqlResult(NamedTuple):
     """What the server answers to a statement: rows found, rows changed, the number that a new row got."""
 
     rows: Sequence[tuple[Any, ...]] = ()
@@ -68,26 +68,26 @@ class Result(NamedTuple):
     number: int = 0
 
 
-class Found(NamedTuple):
+class ServerInfo(NamedTuple):
     """What a server says of itself to who connects."""
 
-    packet: int
+    max_packet: int
     server: str
     read_only: bool
 
 
-class Link:
+class MySqlConnection:
     """One connection. What is not asked about is sent together with what comes next."""
 
-    def __init__(self, raw: Any, room: int, *, decode: bool = False) -> None:
+    def __init__(self, raw: Any, max_packet: int, *, decode: bool = False) -> None:
         self._raw = raw
-        self._room = room
+        self._max_packet = max_packet
         self._decode = decode
         """The connection is somebody else's, who has names as bytes."""
-        self._later: list[bytes] = []
+        self._deferred: list[bytes] = []
 
     @property
-    def usable(self) -> bool:
+    def is_usable(self) -> bool:
         """It is open, and nothing is left half done on it."""
         broken = not self._raw.connected or self._raw._stream_broken
         return not (broken or self._raw.get_transaction_status())
@@ -102,39 +102,39 @@ class Link:
         """What the server calls itself."""
         return str(self._raw.get_server_info())
 
-    def later(self, statement: bytes) -> None:
+    def defer(self, statement: bytes) -> None:
         """Send a statement with the next one that is asked about. If it fails, that one fails."""
-        self._later += packets(statement)
+        self._deferred += split_packets(statement)
 
-    def forget(self) -> None:
+    def drop_deferred(self) -> None:
         """Do not send what was to be sent later."""
-        self._later.clear()
+        self._deferred.clear()
 
-    async def ask(self, statement: bytes) -> Result:
+    async def execute(self, statement: bytes) -> MySqlResult:
         """Send what is waiting, and a statement; the answer to it (to the last, if it is several)."""
-        statements, self._later = [*self._later, *packets(statement)], []
+        statements, self._deferred = [*self._deferred, *split_packets(statement)], []
         for one in statements:
-            size = max(len(one), *map(len, one.large)) if isinstance(one, Text) else len(one)
-            if size > self._room:
-                room = self._room + _MARGIN
+            size = max(len(one), *map(len, one.large)) if isinstance(one, LargeStatement) else len(one)
+            if size > self._max_packet:
+                room = self._max_packet + _MARGIN
                 raise ValueError(f"it takes {size:,} bytes, the server's max_allowed_packet is {room:,}: raise that")
-        result = Result()
-        for packet in _together(statements):
+        result = MySqlResult()
+        for packet in _join_packets(statements):
             result = await self._send(packet)
         return result
 
-    async def _send(self, packet: bytes) -> Result:
+    async def _send(self, packet: bytes) -> MySqlResult:
         cursor = self._raw.cursor()
         await cursor.execute(packet)
         while True:
             rows = await cursor.fetchall()
             if self._decode and rows:
-                rows = decoded(rows, [field[1] for field in cursor.description])
-            result = Result(rows, cursor.rowcount, cursor.lastrowid)
+                rows = decode_rows(rows, [field[1] for field in cursor.description])
+            result = MySqlResult(rows, cursor.rowcount, cursor.lastrowid)
             if not await cursor.nextset():
                 return result
 
-    def abandon(self) -> None:
+    def abort(self) -> None:
         """Close it without a word; who waits for something there is told that it is gone."""
         transport = self._raw._transport
         if transport is not None:
@@ -144,40 +144,40 @@ class Link:
     async def close(self) -> None:
         """Close it, whatever state it is in, without waiting for long."""
         if not self._raw.connected or self._raw.get_transaction_status():
-            self.abandon()
+            self.abort()
             return
         with suppress(Exception):
-            async with asyncio.timeout(_GOODBYE):
+            async with asyncio.timeout(_CLOSE_TIMEOUT):
                 await self._raw.ensure_closed()
 
 
-class Connections:
+class MySqlPool:
     """Connections to one database."""
 
     def __init__(self, address: Address, size: int) -> None:
         self.address = address
         self.label = address.label
         self.size = size
-        self.packet = _PACKET
+        self.max_packet = _DEFAULT_PACKET
         """Bytes that the server takes at once."""
-        self._room = asyncio.Semaphore(size)
-        self._idle: list[Link] = []
+        self._capacity = asyncio.Semaphore(size)
+        self._idle: list[MySqlConnection] = []
         self._opening: set[asyncio.Task[Any]] = set()
-        self._guard: Guard[Link] = Guard(Link.abandon)
+        self._guard: ConnectionWatchdog[MySqlConnection] = ConnectionWatchdog(MySqlConnection.abort)
         self._closed = False
-        self.home = Home()
-        self._servers = address.each()
+        self.server_identity = ServerIdentity()
+        self._servers = address.split_hosts()
         self._last_good = 0
         """Which of several servers could be reached."""
 
-    async def connect(self) -> Link:
+    async def connect(self) -> MySqlConnection:
         """A new connection, which is the caller's."""
         raw = await self._connect(_SESSION, autocommit=True, conv=_CONVERSIONS)
-        return Link(raw, self.packet)
+        return MySqlConnection(raw, self.max_packet)
 
-    async def connect_for_others(self) -> Any:
+    async def connect_for_sqlalchemy(self) -> Any:
         """A new connection as SQLAlchemy wants it."""
-        return await self._connect(_OTHERS, autocommit=False)
+        return await self._connect(_USER_SESSION, autocommit=False)
 
     async def _connect(self, session: str, **arguments: Any) -> Any:
         # In a task of its own: in the middle the driver, with Python 3.11's wait_for, loses a cancellation or the socket.
@@ -187,31 +187,31 @@ class Connections:
         try:
             return await asyncio.shield(task)
         except asyncio.CancelledError:
-            task.add_done_callback(_drop)
+            task.add_done_callback(_close_unclaimed)
             raise
 
     async def _open(self, session: str, **arguments: Any) -> Any:
         if len(self._servers) == 1:
-            raw, found = await self._open_at(self._servers[0], _CONNECT, session, arguments)
+            raw, found = await self._open_at(self._servers[0], _CONNECT_TIMEOUT, session, arguments)
         else:
-            raw, found = await self._open_somewhere(session, arguments)
+            raw, found = await self._open_writer(session, arguments)
         try:
-            self.home.recognise(found.server)
+            self.server_identity.recognise(found.server)
         except AnotherServerError:
             raw.close()
             raise
-        self.packet = found.packet
+        self.max_packet = found.max_packet
         return raw
 
-    async def _open_somewhere(self, session: str, arguments: Mapping[str, Any]) -> tuple[Any, Found]:
+    async def _open_writer(self, session: str, arguments: Mapping[str, Any]) -> tuple[Any, ServerInfo]:
         """With the first of several servers that takes writes."""
         error: Exception | None = None
         for number in range(len(self._servers)):
             place = (self._last_good + number) % len(self._servers)
             try:
-                raw, found = await self._open_at(self._servers[place], _CONNECT_EACH, session, arguments)
+                raw, found = await self._open_at(self._servers[place], _CONNECT_EACH_TIMEOUT, session, arguments)
             except Exception as failed:
-                if trouble_of(failed) is not Trouble.AWAY:
+                if classify(failed) is not ErrorClass.UNAVAILABLE:
                     raise
                 error = failed
                 continue
@@ -224,87 +224,91 @@ class Connections:
         raise error
 
     async def _open_at(
-        self, address: Address, patience: float, session: str, arguments: Mapping[str, Any]
-    ) -> tuple[Any, Found]:
-        async with asyncio.timeout(patience):
-            raw: Any = await asyncmy.connect(**address.arguments(), **arguments)
+        self, address: Address, timeout: float, session: str, arguments: Mapping[str, Any]
+    ) -> tuple[Any, ServerInfo]:
+        async with asyncio.timeout(timeout):
+            raw: Any = await asyncmy.connect(**address.connect_arguments(), **arguments)
             try:
-                watch_line(raw._transport)
-                answer = await Link(raw, _PACKET).ask(f"{session}; {_ISOLATION}; {_FOUND}".encode())
-                packet, server, read_only, *understood = (_text(one) for one in answer.rows[0])
-                self._require(understood)
+                enable_keepalive(raw._transport)
+                answer = await MySqlConnection(raw, _DEFAULT_PACKET).execute(
+                    f"{session}; {_ISOLATION}; {_SERVER_INFO}".encode()
+                )
+                packet, server, read_only, *understood = (_decode_name(one) for one in answer.rows[0])
+                self._require_session(understood)
             except BaseException:
                 raw.close()
                 raise
-        return raw, Found(int(packet) - _MARGIN, server, str(read_only) not in ("0", "OFF"))
+        return raw, ServerInfo(int(packet) - _MARGIN, server, str(read_only) not in ("0", "OFF"))
 
-    async def writers(self) -> dict[str, str]:
+    async def writable_servers(self) -> dict[str, str]:
         """The servers of the address that take writes: where each was found. Those that do not answer soon are left out."""
         if len(self._servers) < 2:
             return {}
-        asking = {asyncio.ensure_future(self._ask_writer(server)): server for server in self._servers}
+        asking = {asyncio.ensure_future(self._identify_writer(server)): server for server in self._servers}
         try:
-            done, _ = await asyncio.wait(asking, timeout=_OTHER_SERVERS)
+            done, _ = await asyncio.wait(asking, timeout=_FIND_WRITERS_TIMEOUT)
         finally:
             for task in asking:
                 task.cancel()
-        return {task.result(): asking[task].place for task in done if task.exception() is None and task.result()}
+        return {task.result(): asking[task].host_and_port for task in done if task.exception() is None and task.result()}
 
-    async def _ask_writer(self, address: Address) -> str:
-        raw, found = await self._open_at(address, _CONNECT_EACH, _SESSION, {"autocommit": True, "conv": _CONVERSIONS})
-        await Link(raw, _PACKET).close()
+    async def _identify_writer(self, address: Address) -> str:
+        raw, found = await self._open_at(
+            address, _CONNECT_EACH_TIMEOUT, _SESSION, {"autocommit": True, "conv": _CONVERSIONS}
+        )
+        await MySqlConnection(raw, _DEFAULT_PACKET).close()
         return "" if found.read_only else found.server
 
-    def _require(self, found: Sequence[Any]) -> None:
+    def _require_session(self, found: Sequence[Any]) -> None:
         """Refuse a connection that is not as it was told to be."""
-        if wrong := misunderstanding(found):
+        if wrong := find_unsafe_setting(found):
             raise StoreError(
                 f"The database {self.label} does not keep to what a connection is told: it has {wrong}. Look for what "
                 "changes it in between: init_connect, or a proxy."
             )
 
     @asynccontextmanager
-    async def one(self) -> AsyncIterator[Link]:
+    async def acquire(self) -> AsyncIterator[MySqlConnection]:
         """A connection for a while. One that is left in the middle of something is thrown away."""
-        if self._room.locked():
-            await in_time(self._room.acquire())
+        if self._capacity.locked():
+            await in_time(self._capacity.acquire())
         else:
-            await self._room.acquire()
+            await self._capacity.acquire()
         try:
-            self.home.require()
-            moves = self.home.moves
-            if (link := self._take()) is None:
+            self.server_identity.require()
+            moves = self.server_identity.changes
+            if (link := self._pop_idle()) is None:
                 link = await in_time(self.connect())
-            self._guard.lent(link)
+            self._guard.watch(link)
             try:
                 yield link
             except asyncio.CancelledError:
-                link.abandon()  # it may say nothing any more, and nobody waits for that
+                link.abort()  # it may say nothing any more, and nobody waits for that
                 raise
             finally:
-                self._guard.back(link)
-                await self.keep(link, failed=moves != self.home.moves)
+                self._guard.unwatch(link)
+                await self.put_idle(link, failed=moves != self.server_identity.changes)
         finally:
-            self._room.release()
+            self._capacity.release()
 
-    async def fresh(self) -> Link:
+    async def open_extra(self) -> MySqlConnection:
         """A new connection as `one` gives it, beyond the number that is bounded; to be handed to `keep`."""
         return await self.connect()
 
-    async def keep(self, connection: Link, *, failed: bool) -> None:
+    async def put_idle(self, connection: MySqlConnection, *, failed: bool) -> None:
         """Have a connection for whoever wants one next, unless it is of no use."""
-        connection.forget()
-        if connection.usable and not failed and not self._closed:
+        connection.drop_deferred()
+        if connection.is_usable and not failed and not self._closed:
             self._idle.append(connection)
         else:
             await connection.close()
 
-    def _take(self) -> Link | None:
+    def _pop_idle(self) -> MySqlConnection | None:
         while self._idle:
             link = self._idle.pop()
-            if link.usable:
+            if link.is_usable:
                 return link
-            link.abandon()
+            link.abort()
         return None
 
     async def drop_idle(self) -> None:
@@ -315,7 +319,7 @@ class Connections:
     def cut_idle(self) -> None:
         """The server is not what it was: what is open to it is useless, and nobody says goodbye."""
         while self._idle:
-            self._idle.pop().abandon()
+            self._idle.pop().abort()
 
     async def close(self) -> None:
         """Let all connections go."""
@@ -325,13 +329,13 @@ class Connections:
         await self.drop_idle()
 
 
-def _drop(task: asyncio.Task[Any]) -> None:
+def _close_unclaimed(task: asyncio.Task[Any]) -> None:
     """A connection that nobody waits for any more."""
     if not task.cancelled() and task.exception() is None:
         task.result().close()
 
 
-class _NotInClear:
+class _ClearPasswordRefusal:
     """Answers a server that asks for the password itself, over a line that others can read: it does not get it."""
 
     def __init__(self, connection: object) -> None:
@@ -355,26 +359,30 @@ class Address:
     password: str
     database: str
     options: dict[str, str]
-    more: tuple[tuple[str, int], ...] = ()
+    other_servers: tuple[tuple[str, int], ...] = ()
     """Other servers that may have it, with their ports."""
 
     @property
     def label(self) -> str:
         """The address without what must not be shown."""
         user = f"{self.user}@" if self.user else ""
-        return f"mysql://{user}{','.join(one.place for one in self.each())}/{self.database}"
+        return f"mysql://{user}{','.join(one.host_and_port for one in self.split_hosts())}/{self.database}"
 
     @property
-    def place(self) -> str:
+    def host_and_port(self) -> str:
         """The first server, and its port."""
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
-    def each(self) -> list[Address]:
+    def split_hosts(self) -> list[Address]:
         """An address for each server."""
-        places = ((self.host, self.port), *self.more)
-        return [replace(self, host=host, port=port, more=()) for host, port in places] if self.more else [self]
+        places = ((self.host, self.port), *self.other_servers)
+        return (
+            [replace(self, host=host, port=port, other_servers=()) for host, port in places]
+            if self.other_servers
+            else [self]
+        )
 
-    def arguments(self) -> dict[str, Any]:
+    def connect_arguments(self) -> dict[str, Any]:
         """What the driver wants to know."""
         tls, socket = _tls(self.options), self.options.get("unix_socket")
         return {
@@ -385,19 +393,19 @@ class Address:
             "database": self.database,
             "unix_socket": socket,
             "ssl": tls,
-            "auth_plugin_map": {} if tls or socket else dict.fromkeys(_IN_CLEAR, _NotInClear),
+            "auth_plugin_map": {} if tls or socket else dict.fromkeys(_CLEAR_TEXT_PLUGINS, _ClearPasswordRefusal),
             "charset": "utf8mb4",
             "client_flag": CLIENT.FOUND_ROWS,
             "program_name": "romancy",
         }
 
 
-def parse(dsn: str) -> Address:
+def parse_address(dsn: str) -> Address:
     """The parts of `mysql://user:password@host:port,host:port/database?options`. Raises `ConfigurationError`."""
     try:
         parts = urlsplit(dsn)
         who, _, where = parts.netloc.rpartition("@")
-        first, *more = [_place(place) for place in where.split(",")]
+        first, *more = [_parse_host(place) for place in where.split(",")]
     except ValueError:
         raise ConfigurationError("The port in the database address is no number.") from None
     if "@" in parts.path or "@" in parts.query or parts.fragment:
@@ -419,21 +427,21 @@ def parse(dsn: str) -> Address:
     return Address(*first, unquote(user), unquote(password), database, options, tuple(more))
 
 
-def _place(place: str) -> tuple[str, int]:
-    parts = urlsplit(f"//{place}")
+def _parse_host(text: str) -> tuple[str, int]:
+    parts = urlsplit(f"//{text}")
     return parts.hostname or "localhost", parts.port or 3306
 
 
 def require_session(found: Sequence[Any]) -> None:
     """Refuse a connection of others on which values could be misunderstood, or cut off."""
-    if wrong := misunderstanding(found):
+    if wrong := find_unsafe_setting(found):
         raise ConfigurationError(
             f"using() got a connection with {wrong}: it needs utf8mb4, a strict mode (STRICT_TRANS_TABLES) and no "
             "NO_BACKSLASH_ESCAPES."
         )
 
 
-def misunderstanding(found: Sequence[Any]) -> str:
+def find_unsafe_setting(found: Sequence[Any]) -> str:
     """What of a connection's mode and character sets would have values misunderstood, or cut off; empty if nothing."""
     mode, *charsets = (one.decode() if isinstance(one, bytes) else str(one) for one in found)
     if charsets != ["utf8mb4", "utf8mb4"]:
@@ -449,12 +457,12 @@ def _tls(options: dict[str, str]) -> ssl.SSLContext | None:
     return None
 
 
-def _together(statements: list[bytes]) -> list[bytes]:
+def _join_packets(statements: list[bytes]) -> list[bytes]:
     """Statements, together as far as they are not too long."""
     packets: list[list[bytes]] = [[]]
     size = 0
     for statement in statements:
-        if size and size + len(statement) > _PACKET:
+        if size and size + len(statement) > _DEFAULT_PACKET:
             packets.append([])
             size = 0
         packets[-1].append(statement)
@@ -462,18 +470,18 @@ def _together(statements: list[bytes]) -> list[bytes]:
     return [b";".join(packet) for packet in packets]
 
 
-def decoded(rows: Sequence[Sequence[Any]], types: Sequence[int]) -> list[tuple[Any, ...]]:
+def decode_rows(rows: Sequence[Sequence[Any]], types: Sequence[int]) -> list[tuple[Any, ...]]:
     """Rows with names as text, of a connection that has them as bytes."""
-    convert = [_CONVERSIONS[kind] if kind in _NAMES else None for kind in types]
+    convert = [_CONVERSIONS[kind] if kind in _NAME_TYPES else None for kind in types]
     return [
         tuple(turn(one) if turn and one is not None else one for turn, one in zip(convert, row, strict=True)) for row in rows
     ]
 
 
-def _text(value: Any) -> Any:
+def _decode_name(value: Any) -> Any:
     """Names are bytes in the database; payloads are of another type."""
     return value.decode() if isinstance(value, bytes) else value
 
 
-_NAMES = (FIELD_TYPE.VAR_STRING, FIELD_TYPE.VARCHAR)
-_CONVERSIONS: dict[Any, Any] = {**conversions, **dict.fromkeys(_NAMES, _text)}
+_NAME_TYPES = (FIELD_TYPE.VAR_STRING, FIELD_TYPE.VARCHAR)
+_CONVERSIONS: dict[Any, Any] = {**conversions, **dict.fromkeys(_NAME_TYPES, _decode_name)}

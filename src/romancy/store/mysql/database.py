@@ -15,23 +15,23 @@ from asyncmy.connection import Connection as DriverConnection
 
 from romancy.clock import MICROS, Clock
 from romancy.errors import ConfigurationError, StoreError
-from romancy.model.transition import Answer, Write
+from romancy.model.transition import Write, WriteResult
 from romancy.store.migrator import Migration, read_migrations
 from romancy.store.mysql import failures
-from romancy.store.mysql.connections import SESSION_OF_OTHERS, Connections, Link, parse, require_session
+from romancy.store.mysql.connections import READ_USER_SESSION, MySqlConnection, MySqlPool, parse_address, require_session
 from romancy.store.mysql.cursor import MySqlCursor
-from romancy.store.mysql.plain import plain_cursor_on
-from romancy.store.mysql.pulse import MySqlPulse
-from romancy.store.mysql.quick import plainest
-from romancy.store.mysql.schema import MIGRATIONS, applied, prepare
-from romancy.store.mysql.statements import one
-from romancy.store.mysql.watch import Watch
-from romancy.store.port import Pulse
+from romancy.store.mysql.plain import dbapi_cursor_on
+from romancy.store.mysql.pulse import MySqlHeartbeat
+from romancy.store.mysql.quick import select_fast
+from romancy.store.mysql.schema import MIGRATIONS, prepare, read_applied
+from romancy.store.mysql.statements import get_statement
+from romancy.store.mysql.watch import MySqlNotifier
+from romancy.store.port import HeartbeatConnection
 from romancy.store.sql.bridge import run
 from romancy.store.sql.cursor import Cursor, Values
 from romancy.store.sql.database import Work
-from romancy.store.sql.plain import is_plain
-from romancy.store.sql.server import OPENING, Crash, ServerDatabase, Trouble
+from romancy.store.sql.plain import is_dbapi_connection
+from romancy.store.sql.server import MIGRATION_TIMEOUT, Crash, ErrorClass, ServerDatabase
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -41,41 +41,41 @@ T = TypeVar("T")
 
 _BEGIN = b"START TRANSACTION"
 _SNAPSHOT = b"SET TRANSACTION ISOLATION LEVEL REPEATABLE READ; START TRANSACTION READ ONLY"
-_REMEMBERED = 3600 * MICROS
+_COMMIT_TOKEN_RETENTION = 3600 * MICROS
 """How long a transaction is remembered: nobody asks about one any later."""
-_TIDIED = 1000
+_PRUNE_LIMIT = 1000
 """Rows that `forget_marks` deletes at a time."""
 
 
-class MySqlDatabase(ServerDatabase[Link]):
+class MySqlDatabase(ServerDatabase[MySqlConnection]):
     """Runs transactions; translates the driver's errors."""
 
     def __init__(self, dsn: str, *, clock: Clock, pool_size: int = 8, crash: Crash | None = None) -> None:
-        self._connections = Connections(parse(dsn), pool_size)
+        self._connections = MySqlPool(parse_address(dsn), pool_size)
         super().__init__(self._connections, clock=clock, crash=crash)
-        self._watch: Watch | None = None
+        self._notifier: MySqlNotifier | None = None
 
     async def open(self, *, auto_migrate: bool, now: int) -> None:
         """Connect, prepare the schema, begin to look for what others write."""
-        if self._watch is not None:
+        if self._notifier is not None:
             return
         try:
-            await self.persist(partial(self._prepare, auto_migrate, now), OPENING)
+            await self.retry_until_done(partial(self._prepare, auto_migrate, now), MIGRATION_TIMEOUT)
         except BaseException:
             await self._connections.drop_idle()  # who cannot open a store does not close it either
             raise
-        self._watch = Watch(self._connections, self.tell_foreign, self._tidy)
-        self._watch.start()
+        self._notifier = MySqlNotifier(self._connections, self.announce_remote_commit, self._prune_commit_tokens)
+        self._notifier.start()
 
     async def _prepare(self, auto_migrate: bool, now: int) -> None:
-        async with self._connections.one() as link:
+        async with self._connections.acquire() as link:
             await prepare(link, self.label, auto_migrate=auto_migrate, now=now)
             await self.read_clock(link)
-        await self.look_at_server()
+        await self.identify_server()
 
     async def close(self) -> None:
         """Disconnect. Safe to call twice."""
-        watch, self._watch = self._watch, None
+        watch, self._notifier = self._notifier, None
         if watch is not None:
             await watch.stop()
             await self._connections.close()
@@ -90,7 +90,7 @@ class MySqlDatabase(ServerDatabase[Link]):
         """The deciding code's statements in a transaction of such an engine."""
         from romancy.store.mysql.engine import cursor_on
 
-        return cursor_on(connection, self._connections, self.coder)
+        return cursor_on(connection, self._connections, self.codec)
 
     @property
     def dialect(self) -> str:
@@ -99,42 +99,42 @@ class MySqlDatabase(ServerDatabase[Link]):
 
     async def run_on(self, connection: object, work: Work[T]) -> T:
         """Do work on a connection of the driver."""
-        if is_plain(connection, "MySQLdb", "pymysql"):
-            return work(plain_cursor_on(connection, self.coder))
+        if is_dbapi_connection(connection, "MySQLdb", "pymysql"):
+            return work(dbapi_cursor_on(connection, self.codec))
         if not isinstance(connection, DriverConnection):
             raise ConfigurationError(
                 f"using() got {type(connection).__name__}: give a connection or session of SQLAlchemy, or a connection of "
                 "asyncmy, mysqlclient or PyMySQL."
             )
-        link = Link(connection, self._connections.packet, decode=True)
-        require_session((await link.ask(SESSION_OF_OTHERS)).rows[0])
-        return await run(partial(work, MySqlCursor(link, coder=self.coder)))
+        link = MySqlConnection(connection, self._connections.max_packet, decode=True)
+        require_session((await link.execute(READ_USER_SESSION)).rows[0])
+        return await run(partial(work, MySqlCursor(link, codec=self.codec)))
 
-    def pulse(self, worker: str) -> Pulse:
+    def heartbeat(self, worker: str) -> HeartbeatConnection:
         """A worker's heartbeat."""
-        return MySqlPulse(self._connections, worker)
+        return MySqlHeartbeat(self._connections, worker)
 
-    def ring(self) -> None:
+    def notify(self) -> None:
         """Others have something to look at."""
-        if self._watch is not None:
-            self._watch.ring()
+        if self._notifier is not None:
+            self._notifier.notify()
 
-    async def _tidy(self) -> None:
+    async def _prune_commit_tokens(self) -> None:
         """Forget transactions that nobody asks about any more."""
-        token = self._ids.instance_id(self.clock.now() - _REMEMBERED)
-        async with self._connections.one() as link:
-            while (await link.ask(_text("forget_marks", (token,)))).changed == _TIDIED:
+        token = self._ids.instance_id(self.clock.now() - _COMMIT_TOKEN_RETENTION)
+        async with self._connections.acquire() as link:
+            while (await link.execute(_statement_text("forget_marks", (token,)))).changed == _PRUNE_LIMIT:
                 pass
 
     # --- what the server is told, and says
 
-    def trouble_of(self, error: BaseException) -> Trouble:
+    def classify(self, error: BaseException) -> ErrorClass:
         """What an error means."""
-        return failures.trouble_of(error)
+        return failures.classify(error)
 
-    def is_drivers(self, error: BaseException) -> bool:
+    def is_driver_error(self, error: BaseException) -> bool:
         """The driver raised it, or the server through it."""
-        return isinstance(error, failures.OF_THE_DRIVER)
+        return isinstance(error, failures.DRIVER_ERRORS)
 
     def may_only_read(self, error: BaseException) -> bool:
         """The user has no right to write."""
@@ -148,61 +148,61 @@ class MySqlDatabase(ServerDatabase[Link]):
         """Why the database refuses data."""
         return failures.refusal(error)
 
-    def cursor(self, connection: Link) -> Cursor:
+    def cursor(self, connection: MySqlConnection) -> Cursor:
         """What runs statements on a connection."""
-        return MySqlCursor(connection, coder=self.coder)
+        return MySqlCursor(connection, codec=self.codec)
 
-    async def begin(self, connection: Link, token: str, *, in_turn: bool) -> bool | None:
+    async def begin(self, connection: MySqlConnection, token: str, *, serialized: bool) -> bool | None:
         """Begin a transaction that leaves its token behind; in turn if that is wanted. Whether something is staged."""
-        connection.later(_BEGIN)
-        connection.later(_text("mark_commit", (token,)))
-        if not in_turn:
+        connection.defer(_BEGIN)
+        connection.defer(_statement_text("mark_commit", (token,)))
+        if not serialized:
             return False
-        found = (await connection.ask(_text("take_turn"))).rows
+        found = (await connection.execute(_statement_text("take_turn"))).rows
         return bool(found[0][0]) if found else None
 
-    async def begin_reading(self, connection: Link) -> None:
+    async def begin_reading(self, connection: MySqlConnection) -> None:
         """Begin a transaction that sees one snapshot and changes nothing: from its first question on."""
-        connection.later(_SNAPSHOT)
+        connection.defer(_SNAPSHOT)
 
-    async def anything_staged(self, connection: Link) -> bool:
+    async def anything_staged(self, connection: MySqlConnection) -> bool:
         """Whether something was staged by transactions that have committed."""
-        return bool((await connection.ask(_text("anything_staged"))).rows[0][0])
+        return bool((await connection.execute(_statement_text("anything_staged"))).rows[0][0])
 
-    async def end(self, connection: Link) -> None:
+    async def commit_transaction(self, connection: MySqlConnection) -> None:
         """Commit."""
-        await connection.ask(b"COMMIT")
+        await connection.execute(b"COMMIT")
 
-    async def give_up(self, connection: Link) -> None:
+    async def rollback(self, connection: MySqlConnection) -> None:
         """Roll back."""
-        connection.forget()
+        connection.drop_deferred()
         if connection.in_transaction:
-            await connection.ask(b"ROLLBACK")
+            await connection.execute(b"ROLLBACK")
 
-    async def was_committed(self, connection: Link, token: str) -> bool:
+    async def was_committed(self, connection: MySqlConnection, token: str) -> bool:
         """Whether a transaction was committed. One that was not, cannot be any more."""
-        found = await connection.ask(_text("marked", (token,)))
+        found = await connection.execute(_statement_text("marked", (token,)))
         return bool(found.rows[0][0])
 
-    async def server_time(self, connection: Link) -> int:
+    async def server_time(self, connection: MySqlConnection) -> int:
         """The server's clock in microseconds."""
-        return int((await connection.ask(_text("clock"))).rows[0][0])
+        return int((await connection.execute(_statement_text("clock"))).rows[0][0])
 
-    async def product(self, connection: Link) -> tuple[str, dict[str, str]]:
+    async def product(self, connection: MySqlConnection) -> tuple[str, dict[str, str]]:
         """MySQL or MariaDB."""
         return ("MariaDB" if "mariadb" in connection.server.lower() else "MySQL") + f" {connection.server}", {}
 
-    def short_ways(self, batch: Sequence[Write]) -> Iterator[Callable[[], Awaitable[dict[int, Answer]]]]:
+    def fast_paths(self, batch: Sequence[Write]) -> Iterator[Callable[[], Awaitable[dict[int, WriteResult]]]]:
         """A transaction with few statements."""
-        if (work := plainest(batch)) is not None:
-            yield partial(self.transact, work, in_turn=False)
+        if (work := select_fast(batch)) is not None:
+            yield partial(self.transact, work, serialized=False)
 
-    async def applied(self, connection: Link) -> tuple[Sequence[Migration], list[tuple[int, str]]]:
+    async def applied_migrations(self, connection: MySqlConnection) -> tuple[Sequence[Migration], list[tuple[int, str]]]:
         """The migrations there are, and those that the database has."""
-        return read_migrations(MIGRATIONS), await applied(connection)
+        return read_migrations(MIGRATIONS), await read_applied(connection)
 
 
-def _text(name: str, values: Values = ()) -> bytes:
-    text = one(name).text(values)
+def _statement_text(name: str, values: Values = ()) -> bytes:
+    text = get_statement(name).text(values)
     assert text is not None
     return text

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 from asyncmy.connection import Connection as DriverConnection
 
-from romancy.codec import Coder
+from romancy.codec import Codec
 from romancy.errors import ConfigurationError
-from romancy.store.mysql.connections import SESSION_OF_OTHERS, Connections, Link, require_session
+from romancy.store.mysql.connections import READ_USER_SESSION, MySqlConnection, MySqlPool, require_session
 from romancy.store.mysql.cursor import MySqlCursor
-from romancy.store.mysql.plain import plain_cursor_on
+from romancy.store.mysql.plain import dbapi_cursor_on
 
 try:
     from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
@@ -22,17 +22,17 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection
 
 
-def server_engine(connections: Connections) -> AsyncEngine:
+def server_engine(connections: MySqlPool) -> AsyncEngine:
     """An engine that connects as the store does."""
     return create_async_engine(
-        "mysql+asyncmy://", async_creator=connections.connect_for_others, pool_size=connections.size, max_overflow=0
+        "mysql+asyncmy://", async_creator=connections.connect_for_sqlalchemy, pool_size=connections.size, max_overflow=0
     )
 
 
-def cursor_on(connection: Connection, connections: Connections, coder: Coder) -> MySqlCursor:
+def cursor_on(connection: Connection, connections: MySqlPool, codec: Codec) -> MySqlCursor:
     """The deciding code's statements in a transaction of SQLAlchemy: of such an engine, or of a user's own."""
     raw: Any = connection.connection.driver_connection
     if not isinstance(raw, DriverConnection):
-        return plain_cursor_on(connection.connection, coder)
-    require_session(await_only(Link(raw, connections.packet).ask(SESSION_OF_OTHERS)).rows[0])
-    return MySqlCursor(Link(raw, connections.packet, decode=True), wait=await_only, coder=coder)
+        return dbapi_cursor_on(connection.connection, codec)
+    require_session(await_only(MySqlConnection(raw, connections.max_packet).execute(READ_USER_SESSION)).rows[0])
+    return MySqlCursor(MySqlConnection(raw, connections.max_packet, decode=True), wait=await_only, codec=codec)

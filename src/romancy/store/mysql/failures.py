@@ -5,19 +5,19 @@ from __future__ import annotations
 from asyncmy import errors
 
 from romancy.errors import StoreError
-from romancy.store.sql.server import Trouble
+from romancy.store.sql.server import ErrorClass
 
-LONGEST = 1020
+MAX_NAME_BYTES = 1020
 """Bytes of a name that is looked up."""
 
-_AGAIN = frozenset({
+_CONFLICT = frozenset({
     1020,  # the row has changed since it was read
     1205,  # waited too long for a lock
     1213,  # a deadlock, which we were chosen to end
     1317,  # interrupted
     3572,  # a lock that was not to be waited for
 })  # fmt: skip
-_AWAY = frozenset({
+_UNAVAILABLE = frozenset({
     1021, 1114, 3675,  # no room
     1040, 1203, 1226,  # too many connections
     1047, 1053, 1077, 1079,  # not ready yet, or shutting down
@@ -26,12 +26,12 @@ _AWAY = frozenset({
     1290, 1792, 1836,  # read-only now
     2002, 2003, 2005, 2006, 2013, 2055,  # what the driver says
 })  # fmt: skip
-_DATA = frozenset({1048, 1062, 1118, 1153, 1264, 1300, 1301, 1366, 1406, 3105})
+_INVALID_DATA = frozenset({1048, 1062, 1118, 1153, 1264, 1300, 1301, 1366, 1406, 3105})
 
-OF_THE_DRIVER = (errors.MySQLError,)
+DRIVER_ERRORS = (errors.MySQLError,)
 """What the driver raises, and nobody else."""
 
-_SAYINGS = {
+_MESSAGES = {
     1045: "refuses the user or the password. Check both in the address",
     1698: "refuses the user or the password. Check both in the address",
     1130: "refuses connections from this host. Create its user for this host, or for '%'",
@@ -48,44 +48,46 @@ _SAYINGS = {
 }
 
 
-def number_of(error: BaseException) -> int:
+def error_number(error: BaseException) -> int:
     """The server's number for an error, or the driver's; 0 if it has none."""
     first = error.args[0] if isinstance(error, errors.MySQLError) and error.args else 0
     return first if isinstance(first, int) else 0
 
 
-def trouble_of(error: BaseException) -> Trouble:
+def classify(error: BaseException) -> ErrorClass:
     """What an error means."""
-    number = number_of(error)
-    if number in _AGAIN:
-        return Trouble.AGAIN
-    if number in _AWAY or isinstance(error, OSError | EOFError | errors.InterfaceError):
-        return Trouble.AWAY
+    number = error_number(error)
+    if number in _CONFLICT:
+        return ErrorClass.CONFLICT
+    if number in _UNAVAILABLE or isinstance(error, OSError | EOFError | errors.InterfaceError):
+        return ErrorClass.UNAVAILABLE
     if isinstance(error, errors.InternalError) and number == 0:
-        return Trouble.AWAY  # answers that do not fit the questions: the connection is of no use
-    if number in _DATA or isinstance(error, errors.DataError | errors.IntegrityError | ValueError | TypeError):
-        return Trouble.DATA
-    return Trouble.WRONG
+        return ErrorClass.UNAVAILABLE  # answers that do not fit the questions: the connection is of no use
+    if number in _INVALID_DATA or isinstance(error, errors.DataError | errors.IntegrityError | ValueError | TypeError):
+        return ErrorClass.INVALID_DATA
+    return ErrorClass.FATAL
 
 
 def may_only_read(error: BaseException) -> bool:
     """The user has no right to write."""
-    return number_of(error) in (1142, 1143)  # of a table, of a column
+    return error_number(error) in (1142, 1143)  # of a table, of a column
 
 
 def translate(error: BaseException, label: str) -> StoreError:
     """The `StoreError` for an error of the driver, with the error as its cause."""
-    trouble = trouble_of(error)
-    unknown = "cannot be reached. Check that its server runs, and its address" if trouble is Trouble.AWAY else "refused"
-    saying = _SAYINGS.get(number_of(error), unknown)
+    trouble = classify(error)
+    unknown = (
+        "cannot be reached. Check that its server runs, and its address" if trouble is ErrorClass.UNAVAILABLE else "refused"
+    )
+    saying = _MESSAGES.get(error_number(error), unknown)
     found = StoreError(f"The database {label} {saying}. ({type(error).__name__}: {error})")
-    found.retryable = trouble in (Trouble.AWAY, Trouble.AGAIN)
+    found.retryable = trouble in (ErrorClass.UNAVAILABLE, ErrorClass.CONFLICT)
     found.__cause__ = error
     return found
 
 
 def refusal(error: BaseException) -> str:
     """Why the database refuses data, with what is good to know about it."""
-    if number_of(error) == 1406:
-        return f"{error} (a name may have {LONGEST} bytes in UTF-8, that is 255 characters or more)"
+    if error_number(error) == 1406:
+        return f"{error} (a name may have {MAX_NAME_BYTES} bytes in UTF-8, that is 255 characters or more)"
     return str(error)

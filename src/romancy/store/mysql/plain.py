@@ -4,43 +4,43 @@ from __future__ import annotations
 
 from typing import Any
 
-from romancy.codec import Coder
-from romancy.store.mysql.connections import SESSION_OF_OTHERS, Result, decoded, require_session
+from romancy.codec import Codec
+from romancy.store.mysql.connections import READ_USER_SESSION, MySqlResult, decode_rows, require_session
 from romancy.store.mysql.cursor import MySqlCursor
-from romancy.store.mysql.statements import packets
-from romancy.store.sql.plain import as_line
+from romancy.store.mysql.statements import split_packets
+from romancy.store.sql.plain import as_row
 
 
-def plain_cursor_on(raw: Any, coder: Coder) -> MySqlCursor:
+def dbapi_cursor_on(raw: Any, codec: Codec) -> MySqlCursor:
     """The deciding code's statements in a transaction of somebody's."""
-    link = PlainLink(raw)
-    require_session(link.ask(SESSION_OF_OTHERS).rows[0])
-    return MySqlCursor(link, wait=_nothing_to_wait_for, coder=coder)
+    link = MySqlDbapiConnection(raw)
+    require_session(link.execute(READ_USER_SESSION).rows[0])
+    return MySqlCursor(link, wait=_no_wait, codec=codec)
 
 
-class PlainLink:
+class MySqlDbapiConnection:
     """One statement after the other."""
 
     def __init__(self, raw: Any) -> None:
         self._raw = raw
 
-    def later(self, statement: bytes) -> None:
+    def defer(self, statement: bytes) -> None:
         """Send a statement."""
-        self.ask(statement)
+        self.execute(statement)
 
-    def ask(self, statement: bytes) -> Result:
+    def execute(self, statement: bytes) -> MySqlResult:
         """Send a statement; the answer to it."""
         cursor = self._raw.cursor()
         try:
-            for packet in packets(statement):
+            for packet in split_packets(statement):
                 cursor.execute(packet)
-            found = [as_line(row) for row in cursor.fetchall()] if cursor.description else []
-            rows = decoded(found, [field[1] for field in cursor.description]) if found else []
-            return Result(rows, cursor.rowcount, cursor.lastrowid)
+            found = [as_row(row) for row in cursor.fetchall()] if cursor.description else []
+            rows = decode_rows(found, [field[1] for field in cursor.description]) if found else []
+            return MySqlResult(rows, cursor.rowcount, cursor.lastrowid)
         finally:
             cursor.close()
 
 
-def _nothing_to_wait_for(result: Any) -> Result:
-    found: Result = result
+def _no_wait(result: Any) -> MySqlResult:
+    found: MySqlResult = result
     return found

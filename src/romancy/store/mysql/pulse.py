@@ -3,29 +3,29 @@
 from __future__ import annotations
 
 from romancy.errors import StoreError
-from romancy.store.mysql.connections import Connections, Link
+from romancy.store.mysql.connections import MySqlConnection, MySqlPool
 from romancy.store.mysql.failures import translate
-from romancy.store.mysql.statements import one
-from romancy.store.sql.pulse import ServerPulse
+from romancy.store.mysql.statements import get_statement
+from romancy.store.sql.pulse import ServerHeartbeat
 
 
-class MySqlPulse(ServerPulse):
+class MySqlHeartbeat(ServerHeartbeat):
     """Beats on a connection of asyncmy."""
 
-    def __init__(self, connections: Connections, worker: str) -> None:
+    def __init__(self, connections: MySqlPool, worker: str) -> None:
         super().__init__(worker)
         self._connections = connections
-        self._link: Link | None = None
+        self._link: MySqlConnection | None = None
 
-    async def _beat(self, now: int) -> bool:
-        if self._link is None or not self._link.usable:
-            await self._let_go()
+    async def _renew(self, now: int) -> bool:
+        if self._link is None or not self._link.is_usable:
+            await self._disconnect()
             self._link = await self._connections.connect()
-        text = one("beat").text((now, self._worker))
+        text = get_statement("beat").text((now, self._worker))
         assert text is not None
-        return (await self._link.ask(text)).changed == 1
+        return (await self._link.execute(text)).changed == 1
 
-    async def _let_go(self) -> None:
+    async def _disconnect(self) -> None:
         link, self._link = self._link, None
         if link is not None:
             await link.close()

@@ -5,70 +5,70 @@ from __future__ import annotations
 import re
 
 from romancy.errors import StoreError
-from romancy.store.migrator import pending, read_migrations, refuse_behind
-from romancy.store.mysql.connections import Link
-from romancy.store.mysql.failures import number_of
+from romancy.store.migrator import pending, read_migrations, schema_behind_error
+from romancy.store.mysql.connections import MySqlConnection
+from romancy.store.mysql.failures import error_number
 from romancy.store.mysql.statements import literal
 
 MIGRATIONS = "romancy.store.mysql.migrations"
 OLDEST = {"MySQL": (8, 0), "MariaDB": (10, 6)}
 
-_BOOKS = b"""
+_CREATE_MIGRATIONS_TABLE = b"""
 CREATE TABLE IF NOT EXISTS romancy_migrations (
     version INTEGER NOT NULL PRIMARY KEY, name VARBINARY(255) NOT NULL, applied_at BIGINT NOT NULL) ENGINE = InnoDB
 """
-_APPLIED = b"SELECT version, name FROM romancy_migrations ORDER BY version"
-_RECORD = b"INSERT IGNORE INTO romancy_migrations (version, name, applied_at) VALUES (%s, %s, %s)"
+_SELECT_APPLIED = b"SELECT version, name FROM romancy_migrations ORDER BY version"
+_INSERT_APPLIED = b"INSERT IGNORE INTO romancy_migrations (version, name, applied_at) VALUES (%s, %s, %s)"
 # Who starts at the same time waits here, and then finds that there is nothing left to do. The lock is the connection's: it
 # ends with it, however that comes about. Its name is the server's, so the database's is a part of it.
 _LOCK = b"SELECT get_lock(concat('romancy ', md5(database())), 60)"
 _UNLOCK = b"SELECT release_lock(concat('romancy ', md5(database())))"
 _NO_SUCH_TABLE = 1146
-_THERE = (1060, 1061)
+_ALREADY_EXISTS = (1060, 1061)
 """A column or an index of that name is there already: a run that ended in the middle has made it."""
 
 
-async def prepare(link: Link, label: str, *, auto_migrate: bool, now: int) -> None:
+async def prepare(link: MySqlConnection, label: str, *, auto_migrate: bool, now: int) -> None:
     """Apply what is missing, once whoever else starts at the same time; raises `StoreError` if that cannot be."""
     require_version(link.server, label)
     known = read_migrations(MIGRATIONS)
-    missing = pending(known, await applied(link), label)
+    missing = pending(known, await read_applied(link), label)
     if not missing:
         return
     if not auto_migrate:
-        raise refuse_behind(missing, label)
+        raise schema_behind_error(missing, label)
     await _lock(link, label)
     try:
-        await link.ask(_BOOKS)
-        for migration in pending(known, await applied(link), label):
+        await link.execute(_CREATE_MIGRATIONS_TABLE)
+        for migration in pending(known, await read_applied(link), label):
             # Each statement is committed by itself, and can be run again if this ends in the middle.
             for statement in migration.statements:
                 await _apply(link, statement)
-            await link.ask(_RECORD % (literal(migration.version), literal(migration.name), literal(now)))
+            await link.execute(_INSERT_APPLIED % (literal(migration.version), literal(migration.name), literal(now)))
     finally:
-        await link.ask(_UNLOCK)
+        await link.execute(_UNLOCK)
 
 
-async def _apply(link: Link, statement: str) -> None:
+async def _apply(link: MySqlConnection, statement: str) -> None:
     try:
-        await link.ask(statement.encode())
+        await link.execute(statement.encode())
     except Exception as error:
-        if number_of(error) not in _THERE:  # there is no CREATE INDEX IF NOT EXISTS
+        if error_number(error) not in _ALREADY_EXISTS:  # there is no CREATE INDEX IF NOT EXISTS
             raise
 
 
-async def applied(link: Link) -> list[tuple[int, str]]:
+async def read_applied(link: MySqlConnection) -> list[tuple[int, str]]:
     """The migrations a database has."""
     try:
-        return [(version, name) for version, name in (await link.ask(_APPLIED)).rows]
+        return [(version, name) for version, name in (await link.execute(_SELECT_APPLIED)).rows]
     except Exception as error:
-        if number_of(error) == _NO_SUCH_TABLE:
+        if error_number(error) == _NO_SUCH_TABLE:
             return []
         raise
 
 
-async def _lock(link: Link, label: str) -> None:
-    if (await link.ask(_LOCK)).rows[0][0] != 1:
+async def _lock(link: MySqlConnection, label: str) -> None:
+    if (await link.execute(_LOCK)).rows[0][0] != 1:
         raise StoreError(
             f"The database {label} is being migrated by somebody else for more than a minute. Look what it does."
         )

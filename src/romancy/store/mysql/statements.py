@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 from romancy.store.sql.cursor import Values
 from romancy.store.sql.statements import read_statements
 
-_PLACE = re.compile(
+_SLOT = re.compile(
     r"<<(?P<rows>[a-z_]+|\?\d*)(?: (?P<joiner>UNION ALL|,|;))?(?:: (?P<each>.*?))?>>"
     r"|\?(?P<number>\d*)"
     r"|(?<![\w:]):(?P<name>[a-z_]+)",
@@ -37,15 +37,15 @@ _PIECE = 2 << 20
 _CHUNK = 1 << 20
 """Bytes of rows that are put into one statement, unless a single row is longer."""
 
-Key = int | str
+SlotKey = int | str
 
 
-class Text(bytes):
+class LargeStatement(bytes):
     """A statement whose large values are sent before it, each by itself: together they may be more than a packet takes."""
 
     large: Sequence[bytes]
 
-    def __new__(cls, text: bytes, large: Sequence[bytes]) -> Text:
+    def __new__(cls, text: bytes, large: Sequence[bytes]) -> LargeStatement:
         """The text has variables in place of the values."""
         new = super().__new__(cls, text)
         new.large = large
@@ -58,30 +58,30 @@ class Variable(NamedTuple):
     number: int
 
 
-class Value(NamedTuple):
+class ValueSlot(NamedTuple):
     """A place for one value."""
 
-    key: Key
+    key: SlotKey
 
 
-class Rows(NamedTuple):
+class ListSlot(NamedTuple):
     """A place for a list of values, or for a piece of text for each row of a list."""
 
-    key: Key
+    key: SlotKey
     joiner: bytes | None
-    each: Statement | None
+    each: MySqlStatement | None
 
 
-class Statement(NamedTuple):
+class MySqlStatement(NamedTuple):
     """A statement: text and places in turn."""
 
-    parts: tuple[bytes | Value | Rows, ...]
+    parts: tuple[bytes | ValueSlot | ListSlot, ...]
 
     def text(self, values: Values = ()) -> bytes | None:
         """The statement with its values; None if it asks for each of a list that is empty."""
         large: list[bytes] = []
         text = self.write(values, (), large)
-        return Text(text, large) if large and text is not None else text
+        return LargeStatement(text, large) if large and text is not None else text
 
     def write(self, values: Values, row: Sequence[Any], large: list[bytes]) -> bytes | None:
         """The same; large values are set aside."""
@@ -90,10 +90,10 @@ class Statement(NamedTuple):
             match part:
                 case bytes():
                     written.append(part)
-                case Value():
-                    written.append(_write(_get(values, row, part.key), large))
-                case Rows():
-                    rows = _rows(part, values, large)
+                case ValueSlot():
+                    written.append(_write_value(_get_value(values, row, part.key), large))
+                case ListSlot():
+                    rows = _write_list(part, values, large)
                     if rows is None:
                         return None
                     written.append(rows)
@@ -106,20 +106,20 @@ class Statement(NamedTuple):
         if not values or not head.startswith((b"INSERT", b"REPLACE")):
             return lines
         start = len(head) + len(values)
-        alone = [line for line in lines if isinstance(line, Text)]
-        together = [line[start:] for line in lines if not isinstance(line, Text)]
-        return [*alone, *_chunks(lines[0][:start], together)]
+        alone = [line for line in lines if isinstance(line, LargeStatement)]
+        together = [line[start:] for line in lines if not isinstance(line, LargeStatement)]
+        return [*alone, *_join_chunks(lines[0][:start], together)]
 
 
 @cache
-def one(name: str) -> Statement:
+def get_statement(name: str) -> MySqlStatement:
     """A named statement."""
-    return _parse(_all()[name])
+    return _parse(_load_statements()[name])
 
 
-def names() -> Iterable[str]:
+def statement_names() -> Iterable[str]:
     """Every statement."""
-    return _all()
+    return _load_statements()
 
 
 def literal(value: object) -> bytes:
@@ -143,9 +143,9 @@ def literal(value: object) -> bytes:
             raise TypeError(f"a value of type {type(value).__name__} cannot be stored")
 
 
-def packets(statement: bytes) -> Iterable[bytes]:
+def split_packets(statement: bytes) -> Iterable[bytes]:
     """What has to be sent for a statement: its large values in pieces, then itself."""
-    if isinstance(statement, Text):
+    if isinstance(statement, LargeStatement):
         for number, value in enumerate(statement.large, start=1):
             name = literal(Variable(number))
             yield b"SET %s = x''" % name
@@ -154,26 +154,26 @@ def packets(statement: bytes) -> Iterable[bytes]:
     yield statement
 
 
-def _write(value: object, large: list[bytes]) -> bytes:
+def _write_value(value: object, large: list[bytes]) -> bytes:
     if isinstance(value, bytes) and len(value) > _LARGE:
         large.append(value)
         value = Variable(len(large))
     return literal(value)
 
 
-def _rows(place: Rows, values: Values, large: list[bytes]) -> bytes | None:
-    given = _get(values, (), place.key)
+def _write_list(slot: ListSlot, values: Values, large: list[bytes]) -> bytes | None:
+    given = _get_value(values, (), slot.key)
     rows: Sequence[Any] = json.loads(given) if isinstance(given, str) else given
-    if place.each is None:
+    if slot.each is None:
         return b", ".join(map(literal, rows)) or b"NULL"
     outer = values if isinstance(values, Mapping) else {}
-    pieces = [place.each.write(outer, row, large) or b"" for row in rows]
-    if place.joiner is not None:
-        return place.joiner.join(pieces) if pieces else None
+    pieces = [slot.each.write(outer, row, large) or b"" for row in rows]
+    if slot.joiner is not None:
+        return slot.joiner.join(pieces) if pieces else None
     return b"(" + b" OR ".join(b"(%s)" % piece for piece in pieces) + b")" if pieces else b"(FALSE)"
 
 
-def _get(values: Values, row: Sequence[Any], key: Key) -> Any:
+def _get_value(values: Values, row: Sequence[Any], key: SlotKey) -> Any:
     """A value by its name, or by its place: in the row of a list, or among all."""
     if isinstance(key, int):
         return (row or values)[key]  # type: ignore[index]
@@ -181,7 +181,7 @@ def _get(values: Values, row: Sequence[Any], key: Key) -> Any:
     return values[key]
 
 
-def _chunks(head: bytes, rows: Sequence[bytes]) -> Iterable[bytes]:
+def _join_chunks(head: bytes, rows: Sequence[bytes]) -> Iterable[bytes]:
     if not rows:
         return
     start, size = 0, 0
@@ -193,28 +193,28 @@ def _chunks(head: bytes, rows: Sequence[bytes]) -> Iterable[bytes]:
     yield head + b", ".join(rows[start:])
 
 
-def _parse(text: str) -> Statement:
-    parts: list[bytes | Value | Rows] = []
+def _parse(text: str) -> MySqlStatement:
+    parts: list[bytes | ValueSlot | ListSlot] = []
     end, count = 0, 0
-    for found in _PLACE.finditer(text):
+    for found in _SLOT.finditer(text):
         parts.append(text[end : found.start()].encode())
         end = found.end()
-        key, count = _key(found["rows"] or found["name"] or "?" + found["number"], count)
+        key, count = _parse_key(found["rows"] or found["name"] or "?" + found["number"], count)
         if found["rows"] is None:
-            parts.append(Value(key))
+            parts.append(ValueSlot(key))
         else:
             joiner = None if found["joiner"] is None else f" {found['joiner']} ".encode()
-            parts.append(Rows(key, joiner, None if found["each"] is None else _parse(found["each"])))
-    return Statement((*parts, text[end:].encode()))
+            parts.append(ListSlot(key, joiner, None if found["each"] is None else _parse(found["each"])))
+    return MySqlStatement((*parts, text[end:].encode()))
 
 
-def _key(place: str, count: int) -> tuple[Key, int]:
+def _parse_key(text: str, count: int) -> tuple[SlotKey, int]:
     """A name, a number that is said, or the next one."""
-    if not place.startswith("?"):
-        return place, count
-    return (int(place[1:]) - 1, count) if place[1:] else (count, count + 1)
+    if not text.startswith("?"):
+        return text, count
+    return (int(text[1:]) - 1, count) if text[1:] else (count, count + 1)
 
 
 @cache
-def _all() -> dict[str, str]:
+def _load_statements() -> dict[str, str]:
     return read_statements("romancy.store.mysql")

@@ -13,14 +13,14 @@ from romancy.errors import ConfigurationError
 
 _SCHEME = re.compile(r"(postgres|postgresql)(\+asyncpg)?:", re.IGNORECASE)
 _HOST = re.compile(r"(?:\[[0-9a-f:.%]+\]|[^\[\]:/@\s]*)(?::(\d{1,5}))?", re.IGNORECASE)
-_WITH_AT = ("host", "password", "user")
+_MAY_HOLD_AT = ("host", "password", "user")
 """Options that may hold an @."""
-_SHOWN = ("host", "port", "service")
+_LABEL_OPTIONS = ("host", "port", "service")
 """Options that say where a database is."""
 _EXAMPLE = "Write postgresql://user:password@host:port/database; in a password, %40 for @, %2F for /, %23 for #, %3F for ?."
 
 
-def sound(dsn: str) -> str:
+def check_dsn(dsn: str) -> str:
     """The address as the driver reads it. Raises `ConfigurationError`, without showing anything of the address."""
     scheme = _SCHEME.match(dsn)
     if scheme is None:
@@ -31,23 +31,23 @@ def sound(dsn: str) -> str:
         options = parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query))
     except ValueError:
         raise ConfigurationError(f"The address of the PostgreSQL database cannot be read. {_EXAMPLE}") from None
-    stray = any("@" in value and name not in _WITH_AT for name, value in options)  # behind a ? in a password
+    stray = any("@" in value and name not in _MAY_HOLD_AT for name, value in options)  # behind a ? in a password
     if parts.fragment or stray or "@" in parts.path or parts.netloc.count("@") > 1 or not _are_hosts(_hosts(parts)):
         raise ConfigurationError(f"The address of the PostgreSQL database cannot be read. {_EXAMPLE}")
     return plain
 
 
-def label(dsn: str) -> str:
+def redact_dsn(dsn: str) -> str:
     """A sound address without what must not be shown."""
     parts = urlsplit(dsn)
     options = dict(parse_qsl(parts.query))
     user = parts.netloc.rpartition("@")[0].partition(":")[0] or options.get("user", "")
-    shown = "&".join(f"{name}={options[name]}" for name in _SHOWN if name in options)
+    shown = "&".join(f"{name}={options[name]}" for name in _LABEL_OPTIONS if name in options)
     place = ",".join(_hosts(parts))
     return f"{parts.scheme}://{user}{'@' if user else ''}{place}{parts.path}{'?' if shown else ''}{shown}"
 
 
-def each(dsn: str) -> list[str]:
+def split_hosts(dsn: str) -> list[str]:
     """An address for each server that a sound address names."""
     parts = urlsplit(dsn)
     hosts = _hosts(parts)
@@ -65,7 +65,7 @@ def host_of(dsn: str) -> str:
     return ",".join(_hosts(urlsplit(dsn)))
 
 
-def names_itself(dsn: str) -> bool:
+def has_application_name(dsn: str) -> bool:
     """The address says what the server shows as the name of who is connected."""
     return "application_name" in dict(parse_qsl(urlsplit(dsn).query))
 

@@ -9,53 +9,53 @@ from typing import Any
 import asyncpg
 from asyncpg import Connection
 
-from romancy.store.postgres.addresses import each, host_of, names_itself, sound
-from romancy.store.postgres.addresses import label as label
-from romancy.store.postgres.failures import trouble_of
-from romancy.store.sql.bounds import Guard, in_time
-from romancy.store.sql.home import Home
-from romancy.store.sql.lines import watch_line
-from romancy.store.sql.server import Trouble
+from romancy.store.postgres.addresses import check_dsn, has_application_name, host_of, split_hosts
+from romancy.store.postgres.addresses import redact_dsn as redact_dsn
+from romancy.store.postgres.failures import classify
+from romancy.store.sql.bounds import ConnectionWatchdog, in_time
+from romancy.store.sql.home import ServerIdentity
+from romancy.store.sql.lines import enable_keepalive
+from romancy.store.sql.server import ErrorClass
 
-_CONNECT, _CONNECT_EACH = 10.0, 3.0
+_CONNECT_TIMEOUT, _CONNECT_EACH_TIMEOUT = 10.0, 3.0
 """Seconds a connection may take to be made; with each of several servers: one that is gone must not use up all the time."""
-_OTHER_SERVERS = 1.0
+_FIND_WRITERS_TIMEOUT = 1.0
 """Seconds that the other servers of an address have to say whether they take writes, when one has been found that does."""
-_GOODBYE = 2.0
+_CLOSE_TIMEOUT = 2.0
 # Every statement has an index. A plan is made once: what was planned while the tables were empty is kept for long, and to
 # plan the large ones anew takes longer than to run them.
-_PLANNING = "SET enable_seqscan = off; SET plan_cache_mode = force_generic_plan; SET jit = off"
+_PLANNER_SETTINGS = "SET enable_seqscan = off; SET plan_cache_mode = force_generic_plan; SET jit = off"
 # Whoever stands still in the middle (a frozen machine, a blocked event loop) would hold its locks for as long. Between the
 # parts of a statement a session does not count as idle; there only PostgreSQL 17 and later can put it out.
-_BOUNDS = ("idle_in_transaction_session_timeout = '10s'", "transaction_timeout = '60s'")
+_TIMEOUT_SETTINGS = ("idle_in_transaction_session_timeout = '10s'", "transaction_timeout = '60s'")
 # Which server it is: one that was started anew, or has taken over, is another one, and is looked at again.
-_SERVER = "SELECT 'port ' || current_setting('port') || ', started ' || pg_postmaster_start_time()::text"
+_SERVER_IDENTITY = "SELECT 'port ' || current_setting('port') || ', started ' || pg_postmaster_start_time()::text"
 # What is acknowledged is on the server's disk, whatever was set for the role; more than that stays as it was set. A
 # connection that is kept may have nothing to do for long.
-_KEPT = f"""
-{_SERVER}, set_config('idle_session_timeout', '0', false), set_config('synchronous_commit', CASE
+_SESSION_SETUP = f"""
+{_SERVER_IDENTITY}, set_config('idle_session_timeout', '0', false), set_config('synchronous_commit', CASE
     WHEN current_setting('synchronous_commit') LIKE 'remote%' THEN current_setting('synchronous_commit')
     ELSE 'on' END, false)
 """
-_STATEMENTS = 200
+_STATEMENT_CACHE_SIZE = 200
 """Statements that a connection keeps prepared."""
 
 
-class Connections:
+class PostgresPool:
     """Connections to one database."""
 
     def __init__(self, dsn: str, size: int) -> None:
-        self.dsn = sound(dsn)
-        self.label = label(self.dsn)
+        self.dsn = check_dsn(dsn)
+        self.label = redact_dsn(self.dsn)
         self.pooled: bool | None = None
         """Something stands in between that hands out server connections by the transaction; None: not known yet."""
         self.size = size
-        self._room = asyncio.Semaphore(size)
+        self._capacity = asyncio.Semaphore(size)
         self._idle: list[Connection[Any]] = []
-        self._guard: Guard[Connection[Any]] = Guard(_cut)
+        self._guard: ConnectionWatchdog[Connection[Any]] = ConnectionWatchdog(_terminate)
         self._closed = False
-        self.home = Home()
-        self.lax = False
+        self.server_identity = ServerIdentity()
+        self.is_commit_async = False
         """Behind a pooler: the role acknowledges what is not on the disk yet, unless a transaction says otherwise."""
         self._last_good = 0
         """Which of several servers could be reached."""
@@ -64,39 +64,39 @@ class Connections:
         """A new connection, which is the caller's."""
         connection = await self.connect_to(self.dsn)
         try:
-            self.home.recognise(await self.greet(connection))
+            self.server_identity.recognise(await self.set_up_session(connection))
         except BaseException:
-            await goodbye(connection)
+            await close_quietly(connection)
             raise
         return connection
 
-    async def greet(self, connection: Connection[Any]) -> str:
+    async def set_up_session(self, connection: Connection[Any]) -> str:
         """Set what a connection needs that is kept; which server it leads to."""
-        found: str = await connection.fetchval(_KEPT if self.pooled is False else _SERVER)
+        found: str = await connection.fetchval(_SESSION_SETUP if self.pooled is False else _SERVER_IDENTITY)
         return found
 
     async def connect_to_listen(self, dsn: str | None) -> Connection[Any]:
         """A new connection, perhaps to another address; nothing is decided by what is heard on it."""
-        connection = await self.connect_to(self.dsn if dsn is None else sound(dsn))
+        connection = await self.connect_to(self.dsn if dsn is None else check_dsn(dsn))
         try:
             await connection.execute("SET idle_session_timeout = 0")
         except BaseException:
-            await goodbye(connection)
+            await close_quietly(connection)
             raise
         return connection
 
     async def connect_to(self, address: str) -> Connection[Any]:
         """A new connection to one of the servers of an address, whichever it is."""
-        servers = each(address)
+        servers = split_hosts(address)
         if len(servers) == 1:
-            return await self._connect(address, _CONNECT)
+            return await self._connect(address, _CONNECT_TIMEOUT)
         error: Exception | None = None
         for number in range(len(servers)):
             place = (self._last_good + number) % len(servers)
             try:
-                connection = await self._connect(servers[place], _CONNECT_EACH)
+                connection = await self._connect(servers[place], _CONNECT_EACH_TIMEOUT)
             except Exception as found:
-                if trouble_of(found) is not Trouble.AWAY:
+                if classify(found) is not ErrorClass.UNAVAILABLE:
                     raise
                 error = found
             else:
@@ -105,103 +105,103 @@ class Connections:
         assert error is not None
         raise error
 
-    async def _connect(self, address: str, patience: float) -> Connection[Any]:
+    async def _connect(self, address: str, timeout: float) -> Connection[Any]:
         connection = await asyncpg.connect(
             address,
-            timeout=patience,
-            server_settings={} if names_itself(address) else {"application_name": "romancy"},
-            statement_cache_size=_STATEMENTS if self.pooled is False else 0,  # unnamed ones, until that is known
+            timeout=timeout,
+            server_settings={} if has_application_name(address) else {"application_name": "romancy"},
+            statement_cache_size=_STATEMENT_CACHE_SIZE if self.pooled is False else 0,  # unnamed ones, until that is known
         )
         transport: asyncio.Transport = connection._transport  # type: ignore[attr-defined]
-        watch_line(transport)
+        enable_keepalive(transport)
         return connection
 
-    def one(self) -> _Lent:
+    def acquire(self) -> _PoolLease:
         """A connection for a while. One that is left in the middle of something is thrown away."""
-        return _Lent(self)
+        return _PoolLease(self)
 
-    async def _lend(self) -> Connection[Any]:
-        if self._room.locked():
-            await in_time(self._room.acquire())
+    async def _check_out(self) -> Connection[Any]:
+        if self._capacity.locked():
+            await in_time(self._capacity.acquire())
         else:
-            await self._room.acquire()
+            await self._capacity.acquire()
         try:
-            self.home.require()
-            if (connection := self._take()) is None:
-                connection = await in_time(self.fresh())
-            self._guard.lent(connection)
+            self.server_identity.require()
+            if (connection := self._pop_idle()) is None:
+                connection = await in_time(self.open_extra())
+            self._guard.watch(connection)
             return connection
         except BaseException:
-            self._room.release()
+            self._capacity.release()
             raise
 
-    async def _take_back(self, connection: Connection[Any], error: type[BaseException] | None, *, stale: bool) -> None:
-        self._guard.back(connection)
+    async def _check_in(self, connection: Connection[Any], error: type[BaseException] | None, *, stale: bool) -> None:
+        self._guard.unwatch(connection)
         try:
             if error is not None and not issubclass(error, asyncpg.PostgresError):
-                _cut(connection)  # it may say nothing any more, and nobody waits for that
+                _terminate(connection)  # it may say nothing any more, and nobody waits for that
             else:
-                await self.keep(connection, failed=error is not None or stale)
+                await self.put_idle(connection, failed=error is not None or stale)
         finally:
-            self._room.release()
+            self._capacity.release()
 
-    async def keep(self, connection: Connection[Any], *, failed: bool) -> None:
+    async def put_idle(self, connection: Connection[Any], *, failed: bool) -> None:
         """Have a connection for whoever wants one next, unless it is of no use."""
         if failed or connection.is_closed() or connection.is_in_transaction() or self._closed:
-            await goodbye(connection)
+            await close_quietly(connection)
         else:
             self._idle.append(connection)
 
-    async def fresh(self) -> Connection[Any]:
+    async def open_extra(self) -> Connection[Any]:
         """A new connection as `one` gives it, beyond the number that is bounded; to be handed to `keep`."""
         connection = await self.connect()
         try:
             if self.pooled is False:  # behind a pooler it would be others' too
-                await connection.execute(f"{_PLANNING}; {bounds(connection, 'SET')}")
+                await connection.execute(f"{_PLANNER_SETTINGS}; {timeout_settings(connection, 'SET')}")
         except BaseException:
-            _cut(connection)
+            _terminate(connection)
             raise
         return connection
 
-    def _take(self) -> Connection[Any] | None:
+    def _pop_idle(self) -> Connection[Any] | None:
         while self._idle:
             connection = self._idle.pop()
             if not connection.is_closed():
                 return connection
         return None
 
-    async def writers(self) -> dict[str, str]:
+    async def writable_servers(self) -> dict[str, str]:
         """The servers of the address that take writes: where each was found. Those that do not answer soon are left out."""
-        places = each(self.dsn)
+        places = split_hosts(self.dsn)
         if len(places) < 2:
             return {}
-        asking = {asyncio.ensure_future(self._ask_writer(place)): place for place in places}
+        asking = {asyncio.ensure_future(self._identify_writer(place)): place for place in places}
         try:
-            done, _ = await asyncio.wait(asking, timeout=_OTHER_SERVERS)
+            done, _ = await asyncio.wait(asking, timeout=_FIND_WRITERS_TIMEOUT)
         finally:
             for task in asking:
                 task.cancel()
         return {task.result(): host_of(asking[task]) for task in done if task.exception() is None and task.result()}
 
-    async def _ask_writer(self, place: str) -> str:
-        connection = await self._connect(place, _CONNECT_EACH)
+    async def _identify_writer(self, address: str) -> str:
+        connection = await self._connect(address, _CONNECT_EACH_TIMEOUT)
         try:
             if await connection.fetchval("SHOW transaction_read_only") == "on":
                 return ""
-            server: str = await connection.fetchval(_SERVER)
+            server: str = await connection.fetchval(_SERVER_IDENTITY)
             return server
         finally:
-            await goodbye(connection)
+            await close_quietly(connection)
 
     async def drop_idle(self) -> None:
         """What is open is not to be used again."""
         idle, self._idle = self._idle, []
-        await asyncio.gather(*map(goodbye, idle))
+        await asyncio.gather(*map(close_quietly, idle))
 
     def cut_idle(self) -> None:
         """The server is not what it was: what is open to it is useless, and nobody says goodbye."""
         while self._idle:
-            _cut(self._idle.pop())
+            _terminate(self._idle.pop())
 
     async def close(self) -> None:
         """Let all connections go."""
@@ -209,37 +209,37 @@ class Connections:
         await self.drop_idle()
 
 
-class _Lent:
+class _PoolLease:
     """A connection that somebody has for a while. (A class: one is lent for every batch, and a generator costs twice.)"""
 
     __slots__ = ("_connection", "_connections", "_moves")
 
-    def __init__(self, connections: Connections) -> None:
+    def __init__(self, connections: PostgresPool) -> None:
         self._connections = connections
-        self._moves = connections.home.moves
+        self._moves = connections.server_identity.changes
 
     async def __aenter__(self) -> Connection[Any]:
-        self._connection = await self._connections._lend()
+        self._connection = await self._connections._check_out()
         return self._connection
 
     async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        stale = self._moves != self._connections.home.moves
-        await self._connections._take_back(self._connection, kind, stale=stale)
+        stale = self._moves != self._connections.server_identity.changes
+        await self._connections._check_in(self._connection, kind, stale=stale)
 
 
-def bounds(connection: Connection[Any], how: str) -> str:
+def timeout_settings(connection: Connection[Any], how: str) -> str:
     """Statements that bound a transaction's time."""
-    known = _BOUNDS if connection.get_server_version().major >= 17 else _BOUNDS[:1]
+    known = _TIMEOUT_SETTINGS if connection.get_server_version().major >= 17 else _TIMEOUT_SETTINGS[:1]
     return "; ".join(f"{how} {bound}" for bound in known)
 
 
-def _cut(connection: Connection[Any]) -> None:
+def _terminate(connection: Connection[Any]) -> None:
     """Close a connection at once; who waits for something there is told that it is gone."""
     if not connection.is_closed():
         connection.terminate()
 
 
-async def goodbye(connection: Connection[Any]) -> None:
+async def close_quietly(connection: Connection[Any]) -> None:
     """Close a connection, whatever state it is in, without waiting for long."""
     if connection.is_closed():
         return
@@ -247,4 +247,4 @@ async def goodbye(connection: Connection[Any]) -> None:
         connection.terminate()
         return
     with suppress(Exception):
-        await connection.close(timeout=_GOODBYE)
+        await connection.close(timeout=_CLOSE_TIMEOUT)

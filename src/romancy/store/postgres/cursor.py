@@ -7,25 +7,25 @@ from typing import Any
 
 from asyncpg import Connection
 
-from romancy.codec import PLAIN, Coder
-from romancy.store.postgres.statements import one
+from romancy.codec import NO_CODEC, Codec
+from romancy.store.postgres.statements import get_statement
 from romancy.store.sql.bridge import wait
-from romancy.store.sql.cursor import Line, Values
+from romancy.store.sql.cursor import RawRow, Values
 
 
 class PostgresCursor:
     """What the deciding code runs its statements with; only in work that the bridge does."""
 
-    many_at_once = True
+    has_bulk_statements = True
 
-    def __init__(self, connection: Connection[Any], coder: Coder = PLAIN) -> None:
+    def __init__(self, connection: Connection[Any], codec: Codec = NO_CODEC) -> None:
         self._connection = connection
-        self.coder = coder
+        self.codec = codec
 
     def run(self, name: str, values: Values = ()) -> int:
         """Change something; how many rows."""
-        statement = one(name)
-        done: str = wait(self._connection.execute(statement.text, *statement.arguments(values)))
+        statement = get_statement(name)
+        done: str = wait(self._connection.execute(statement.text, *statement.bind(values)))
         return int(done.rpartition(" ")[2])
 
     def insert(self, name: str, values: Values) -> int | None:
@@ -38,26 +38,26 @@ class PostgresCursor:
         if len(rows) == 1:  # a batch of one takes more round trips than a statement
             self.run(name, rows[0])
         else:
-            wait(self._connection.executemany(one(name).text, rows))
+            wait(self._connection.executemany(get_statement(name).text, rows))
 
-    def first(self, name: str, values: Values = ()) -> Line | None:
+    def first(self, name: str, values: Values = ()) -> RawRow | None:
         """The first row of a result, if there is one."""
-        statement = one(name)
-        found = wait(self._connection.fetchrow(statement.text, *statement.arguments(values)))
+        statement = get_statement(name)
+        found = wait(self._connection.fetchrow(statement.text, *statement.bind(values)))
         return None if found is None else tuple(found)
 
-    def only(self, name: str, values: Values = ()) -> Line:
+    def only(self, name: str, values: Values = ()) -> RawRow:
         """The row of a result that always has one."""
         found = self.first(name, values)
         assert found is not None
         return found
 
-    def rows(self, name: str, values: Values = ()) -> list[Line]:
+    def rows(self, name: str, values: Values = ()) -> list[RawRow]:
         """Every row of a result."""
-        statement = one(name)
-        return [tuple(row) for row in wait(self._connection.fetch(statement.text, *statement.arguments(values)))]
+        statement = get_statement(name)
+        return [tuple(row) for row in wait(self._connection.fetch(statement.text, *statement.bind(values)))]
 
-    def lines(self, name: str, values: Values = ()) -> list[Any]:
+    def json_rows(self, name: str, values: Values = ()) -> list[Any]:
         """Every row of a result; of a single column its values."""
         found = self.rows(name, values)
         return [row[0] for row in found] if found and len(found[0]) == 1 else found

@@ -13,23 +13,23 @@ from asyncpg.pool import PoolConnectionProxy
 
 from romancy.clock import MICROS, Clock
 from romancy.errors import ConfigurationError, StoreError
-from romancy.model.transition import Accept, Answer, Write
+from romancy.model.transition import AcceptEvents, Write, WriteResult
 from romancy.store.migrator import Migration, read_migrations
-from romancy.store.port import Pulse
+from romancy.store.port import HeartbeatConnection
 from romancy.store.postgres import failures
-from romancy.store.postgres.bell import Bell
-from romancy.store.postgres.connections import Connections, bounds, label
+from romancy.store.postgres.bell import PostgresNotifier
+from romancy.store.postgres.connections import PostgresPool, redact_dsn, timeout_settings
 from romancy.store.postgres.cursor import PostgresCursor
-from romancy.store.postgres.pulse import PostgresPulse
-from romancy.store.postgres.quick import WITH_RECORDS, Answers, Events, Part, Quick
-from romancy.store.postgres.schema import MIGRATIONS, applied, prepare
-from romancy.store.postgres.statements import one
+from romancy.store.postgres.pulse import PostgresHeartbeat
+from romancy.store.postgres.quick import WITH_RECORDS, AwaitedEvents, FastStatement, PlainEvents, PostgresFastPath
+from romancy.store.postgres.schema import MIGRATIONS, prepare, read_applied
+from romancy.store.postgres.statements import get_statement
 from romancy.store.sql.alchemy import AlchemyCursor
 from romancy.store.sql.bridge import run
 from romancy.store.sql.cursor import Cursor, Values
 from romancy.store.sql.database import Work
-from romancy.store.sql.plain import PlainConnection, is_plain
-from romancy.store.sql.server import OPENING, Crash, Near, ServerDatabase, Trouble
+from romancy.store.sql.plain import DbapiConnection, is_dbapi_connection
+from romancy.store.sql.server import MIGRATION_TIMEOUT, Crash, ErrorClass, IsResumedHere, ServerDatabase
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection as AlchemyConnection
@@ -37,10 +37,10 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("romancy.store")
 T = TypeVar("T")
-Link: TypeAlias = "Connection[Any]"
+DriverConnection: TypeAlias = "Connection[Any]"
 
 _BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED"
-_REMEMBERED = 3600 * MICROS
+_COMMIT_TOKEN_RETENTION = 3600 * MICROS
 """How long it is known which transactions were committed."""
 
 
@@ -56,50 +56,50 @@ class PostgresDatabase(ServerDatabase["Connection[Any]"]):
         listen_notify: bool | None = None,
         listen_dsn: str | None = None,
         crash: Crash | None = None,
-        near: Near | None = None,
+        is_resumed_here: IsResumedHere | None = None,
     ) -> None:
-        self._connections = Connections(dsn, pool_size)
-        super().__init__(self._connections, clock=clock, crash=crash, near=near)
+        self._connections = PostgresPool(dsn, pool_size)
+        super().__init__(self._connections, clock=clock, crash=crash, is_resumed_here=is_resumed_here)
         self._listen_notify = listen_notify
         self._listen_dsn = listen_dsn
-        self._bell: Bell | None = None
-        self._acquainted: WeakSet[object] = WeakSet()
+        self._notifier: PostgresNotifier | None = None
+        self._with_known_types: WeakSet[object] = WeakSet()
         """Connections that know our records."""
 
     async def open(self, *, auto_migrate: bool, now: int) -> None:
         """Connect, prepare the schema, see whether hints get through."""
-        if self._bell is not None:
+        if self._notifier is not None:
             return
         try:
-            await self.persist(partial(self._prepare, auto_migrate, now), OPENING)
+            await self.retry_until_done(partial(self._prepare, auto_migrate, now), MIGRATION_TIMEOUT)
         except BaseException:
             await self._connections.drop_idle()  # who cannot open a store does not close it either
             raise
-        bell = Bell(self._connections, self._listen_dsn, self.tell_foreign)
+        bell = PostgresNotifier(self._connections, self._listen_dsn, self.announce_remote_commit)
         listen = self._listen_notify is not False and (not self._connections.pooled or self._listen_dsn is not None)
         bell.start(listen=listen)
-        self._bell = bell
+        self._notifier = bell
         if listen and await bell.probe():
             return
-        if bell.trouble is None:
-            bell.deafen()  # what is sent does not get through, and never will
+        if bell.listen_error is None:
+            bell.stop_listening()  # what is sent does not get through, and never will
         if self._listen_notify is not False:
-            await self._do_without_hints(bell.trouble)
+            await self._warn_not_listening(bell.listen_error)
 
     async def _prepare(self, auto_migrate: bool, now: int) -> None:
-        async with self._connections.one() as connection:
+        async with self._connections.acquire() as connection:
             # A pooler gives out a number of its own for the server's process.
             self._connections.pooled = connection.get_server_pid() != await connection.fetchval("SELECT pg_backend_pid()")
             await prepare(connection, self.label, auto_migrate=auto_migrate, now=now)
             await self.read_clock(connection)
             if self._connections.pooled:
-                self._connections.lax = await connection.fetchval("SHOW synchronous_commit") in ("off", "local")
+                self._connections.is_commit_async = await connection.fetchval("SHOW synchronous_commit") in ("off", "local")
         await self._connections.drop_idle()  # it was made without knowing
-        await self.look_at_server()
+        await self.identify_server()
 
-    async def _do_without_hints(self, trouble: str | None) -> None:
-        if trouble is not None:
-            why = f"There is no connection for LISTEN to {label(self._listen_dsn or self._connections.dsn)} ({trouble})"
+    async def _warn_not_listening(self, error: str | None) -> None:
+        if error is not None:
+            why = f"There is no connection for LISTEN to {redact_dsn(self._listen_dsn or self._connections.dsn)} ({error})"
         else:
             why = (
                 f"LISTEN does not work on {self.label}: there is a pooler in between that hands out connections by the "
@@ -112,24 +112,24 @@ class PostgresDatabase(ServerDatabase["Connection[Any]"]):
 
     async def close(self) -> None:
         """Disconnect. Safe to call twice."""
-        bell, self._bell = self._bell, None
+        bell, self._notifier = self._notifier, None
         if bell is not None:
             await bell.stop()
             await self._connections.close()
 
-    def pulse(self, worker: str) -> Pulse:
+    def heartbeat(self, worker: str) -> HeartbeatConnection:
         """A worker's heartbeat."""
-        return PostgresPulse(self._connections, worker)
+        return PostgresHeartbeat(self._connections, worker)
 
-    def ring(self) -> None:
+    def notify(self) -> None:
         """Others have something to look at."""
-        if self._bell is not None:
-            self._bell.ring()
+        if self._notifier is not None:
+            self._notifier.notify()
 
-    def ring_later(self) -> None:
+    def notify_later(self) -> None:
         """Others have something to look at, should this process not see to it itself at once."""
-        if self._bell is not None:
-            self._bell.ring_later()
+        if self._notifier is not None:
+            self._notifier.notify_later()
 
     # --- transactions of others
 
@@ -147,87 +147,87 @@ class PostgresDatabase(ServerDatabase["Connection[Any]"]):
     def cursor_on(self, connection: AlchemyConnection) -> AlchemyCursor:
         """The deciding code's statements in a transaction of such an engine."""
         numbered = connection.dialect.paramstyle.startswith("numeric")  # asyncpg; psycopg and others write %s
-        return AlchemyCursor(connection, _bind if numbered else _format, self.coder, returning=True)
+        return AlchemyCursor(connection, _bind if numbered else _format, self.codec, returning=True)
 
     async def run_on(self, connection: object, work: Work[T]) -> T:
         """Do work on a connection of the driver."""
-        if is_plain(connection, "psycopg", "psycopg2"):
-            return work(AlchemyCursor(PlainConnection(connection), _format, self.coder, returning=True))
+        if is_dbapi_connection(connection, "psycopg", "psycopg2"):
+            return work(AlchemyCursor(DbapiConnection(connection), _format, self.codec, returning=True))
         if not isinstance(connection, Connection | PoolConnectionProxy):
             raise ConfigurationError(
                 f"using() got {type(connection).__name__}: give a connection or session of SQLAlchemy, or a connection of "
                 "asyncpg or psycopg (not its AsyncConnection)."
             )
-        return await run(partial(work, PostgresCursor(cast(Link, connection), self.coder)))
+        return await run(partial(work, PostgresCursor(cast(DriverConnection, connection), self.codec)))
 
     # --- the short way
 
-    def short_ways(self, batch: Sequence[Write]) -> Iterator[Callable[[], Awaitable[dict[int, Answer]]]]:
+    def fast_paths(self, batch: Sequence[Write]) -> Iterator[Callable[[], Awaitable[dict[int, WriteResult]]]]:
         """Statements for new instances, plain steps and plain ends, for events and who comes for one; transactions each."""
-        quick = Quick(batch)
-        for part in quick.parts():
-            yield partial(self._write_quickly, quick, part)
-        if Accept in map(type, batch) and (events := Events(batch)):
-            yield partial(self._accept, events)
-        if coming := Answers(batch):
-            yield partial(self._give_answers, coming)
+        quick = PostgresFastPath(batch)
+        for part in quick.statements():
+            yield partial(self._apply_fast, quick, part)
+        if AcceptEvents in map(type, batch) and (events := PlainEvents(batch)):
+            yield partial(self._accept_events, events)
+        if coming := AwaitedEvents(batch):
+            yield partial(self._apply_awaited, coming)
 
-    async def _write_quickly(self, quick: Quick, part: Part) -> dict[int, Answer]:
-        written = await self._write_plainly(part.statement, part.values, "quick_done", part.traces)
+    async def _apply_fast(self, quick: PostgresFastPath, part: FastStatement) -> dict[int, WriteResult]:
+        written = await self._apply_plain(part.statement, part.values, "quick_done", part.check_values)
         return quick.answers([row[0] for row in written])
 
-    async def _accept(self, events: Events) -> dict[int, Answer]:
-        values = events.values(self.coder)
-        return events.accepted(await self._write_plainly("quick_accept", values, "quick_accepted", lambda: values))
+    async def _accept_events(self, events: PlainEvents) -> dict[int, WriteResult]:
+        values = events.values(self.codec)
+        return events.accepted_answers(await self._apply_plain("quick_accept", values, "quick_accepted", lambda: values))
 
-    async def _give_answers(self, coming: Answers) -> dict[int, Answer]:
+    async def _apply_awaited(self, coming: AwaitedEvents) -> dict[int, WriteResult]:
         values = coming.values()
-        return coming.answers(await self._write_plainly("quick_answers", values, "quick_answered", lambda: values))
+        return coming.answers(await self._apply_plain("quick_answers", values, "quick_answered", lambda: values))
 
-    async def _write_plainly(self, name: str, values: Values, done: str, done_values: Callable[[], Values]) -> list[Any]:
+    async def _apply_plain(self, name: str, values: Values, done: str, done_values: Callable[[], Values]) -> list[Any]:
         """One statement that is a transaction; if its outcome is not known, it is asked for."""
         # The points where tests crash lie within a transaction. So does what the role would have acknowledged too early.
-        if self._hook is not None or self._connections.lax:
-            return await self.transact(lambda cursor: cursor.rows(name, values), in_turn=False)
+        if self._crash_hook is not None or self._connections.is_commit_async:
+            return await self.transact(lambda cursor: cursor.rows(name, values), serialized=False)
         line: list[int] = []
         try:
-            return await self._ask(name, values, line)
+            return await self._run_statement(name, values, line)
         except Exception as error:
-            if self.trouble_of(error) is not Trouble.AWAY:
+            if self.classify(error) is not ErrorClass.UNAVAILABLE:
                 raise
             if line:
-                await self._end_lost(line[0])
-            return await self.find_out(partial(self._ask, done, done_values()))
+                await self._terminate_lost(line[0])
+            return await self.ask_outcome(partial(self._run_statement, done, done_values()))
 
-    async def _end_lost(self, line: int) -> None:
+    async def _terminate_lost(self, pid: int) -> None:
         """What a connection that was lost was told to do has been done now, or never will be."""
         if not self._connections.pooled:  # a pooler ends it itself
-            await self.find_out(partial(self._ask, "end_lost", [line]))
+            await self.ask_outcome(partial(self._run_statement, "end_lost", [pid]))
 
-    async def _ask(self, name: str, values: Values, line: list[int] | None = None) -> list[Any]:
+    async def _run_statement(self, name: str, values: Values, pids: list[int] | None = None) -> list[Any]:
         """Run a statement; `line` is told the number of the server's process that is given it."""
-        statement = one(name)
-        async with self._connections.one() as connection:
-            if line is not None:
-                line.append(connection.get_server_pid())
-            if self._connections.pooled and name in WITH_RECORDS and connection not in self._acquainted:
+        statement = get_statement(name)
+        async with self._connections.acquire() as connection:
+            if pids is not None:
+                pids.append(connection.get_server_pid())
+            if self._connections.pooled and name in WITH_RECORDS and connection not in self._with_known_types:
                 # The driver asks what the records are, and changes a setting meanwhile: not of another's session.
                 await connection.execute("BEGIN")
                 await connection.prepare(statement.text)
                 await connection.execute("ROLLBACK")
-                self._acquainted.add(connection)
-            found: list[Any] = await connection.fetch(statement.text, *statement.arguments(values))
+                self._with_known_types.add(connection)
+            found: list[Any] = await connection.fetch(statement.text, *statement.bind(values))
             return found
 
     # --- what the server is told, and says
 
-    def trouble_of(self, error: BaseException) -> Trouble:
+    def classify(self, error: BaseException) -> ErrorClass:
         """What an error means."""
-        return failures.trouble_of(error)
+        return failures.classify(error)
 
-    def is_drivers(self, error: BaseException) -> bool:
+    def is_driver_error(self, error: BaseException) -> bool:
         """The driver raised it, or the server through it."""
-        return isinstance(error, failures.OF_THE_DRIVER)
+        return isinstance(error, failures.DRIVER_ERRORS)
 
     def may_only_read(self, error: BaseException) -> bool:
         """The user has no right to write."""
@@ -237,69 +237,69 @@ class PostgresDatabase(ServerDatabase["Connection[Any]"]):
         """The `StoreError` for an error of the driver, with the error as its cause."""
         return failures.translate(error, self.label)
 
-    def cursor(self, connection: Link) -> Cursor:
+    def cursor(self, connection: DriverConnection) -> Cursor:
         """What runs statements on a connection."""
-        return PostgresCursor(connection, self.coder)
+        return PostgresCursor(connection, self.codec)
 
-    async def begin(self, connection: Link, token: str, *, in_turn: bool) -> bool | None:
+    async def begin(self, connection: DriverConnection, token: str, *, serialized: bool) -> bool | None:
         """Begin a transaction that leaves its token behind; in turn if that is wanted: is something staged then?"""
         # Behind a pooler a session is others' too.
-        bounded = f"{_BEGIN}; {bounds(connection, 'SET LOCAL')}" if self._connections.pooled else _BEGIN
-        if self._connections.lax:
+        bounded = f"{_BEGIN}; {timeout_settings(connection, 'SET LOCAL')}" if self._connections.pooled else _BEGIN
+        if self._connections.is_commit_async:
             bounded += "; SET LOCAL synchronous_commit = on"
         await connection.execute(bounded)
         staged: bool | None = await connection.fetchval(
-            one("take_turn" if in_turn else "mark_commit").text, token, self.clock.now()
+            get_statement("take_turn" if serialized else "mark_commit").text, token, self.clock.now()
         )
-        return staged if in_turn else False
+        return staged if serialized else False
 
-    async def begin_reading(self, connection: Link) -> None:
+    async def begin_reading(self, connection: DriverConnection) -> None:
         """Begin a transaction that sees one snapshot and changes nothing."""
         await connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
 
-    async def end(self, connection: Link) -> None:
+    async def commit_transaction(self, connection: DriverConnection) -> None:
         """Commit."""
         await connection.execute("COMMIT")
 
-    async def give_up(self, connection: Link) -> None:
+    async def rollback(self, connection: DriverConnection) -> None:
         """Roll back."""
         await connection.execute("ROLLBACK")
 
-    async def was_committed(self, connection: Link, token: str) -> bool:
+    async def was_committed(self, connection: DriverConnection, token: str) -> bool:
         """Try to make the same mark: that waits for a COMMIT that is still under way. The try is taken back."""
         await connection.execute("BEGIN")
-        free = await connection.fetchval(one("marked").text, token, 0)
+        free = await connection.fetchval(get_statement("marked").text, token, 0)
         await connection.execute("ROLLBACK")
         return free is None
 
-    async def applied(self, connection: Link) -> tuple[Sequence[Migration], list[tuple[int, str]]]:
+    async def applied_migrations(self, connection: DriverConnection) -> tuple[Sequence[Migration], list[tuple[int, str]]]:
         """The migrations there are, and those that the database has."""
-        return read_migrations(MIGRATIONS), await applied(connection)
+        return read_migrations(MIGRATIONS), await read_applied(connection)
 
-    async def server_time(self, connection: Link) -> int:
+    async def server_time(self, connection: DriverConnection) -> int:
         """The server's clock in microseconds."""
-        return int(await connection.fetchval(one("clock").text))
+        return int(await connection.fetchval(get_statement("clock").text))
 
-    async def product(self, connection: Link) -> tuple[str, dict[str, str]]:
+    async def product(self, connection: DriverConnection) -> tuple[str, dict[str, str]]:
         """PostgreSQL, and whether hints of other processes get through."""
         version = await connection.fetchval("SHOW server_version")
-        notes = {"pooler": "yes" if self._connections.pooled else "no", "listen": self._hints()}
+        notes = {"pooler": "yes" if self._connections.pooled else "no", "listen": self._listen_state()}
         return f"PostgreSQL {version}", notes
 
-    def _hints(self) -> str:
+    def _listen_state(self) -> str:
         if self._listen_notify is False:
             return "off"
-        return "on" if self._bell is not None and self._bell.hears else "trouble"
+        return "on" if self._notifier is not None and self._notifier.is_listening else "trouble"
 
-    async def tidy(self, connection: Link) -> None:
+    async def tidy(self, connection: DriverConnection) -> None:
         """Forget transactions that nobody asks about any more."""
-        await connection.execute(one("forget_marks").text, self.clock.now() - _REMEMBERED)
+        await connection.execute(get_statement("forget_marks").text, self.clock.now() - _COMMIT_TOKEN_RETENTION)
 
 
 def _bind(name: str, values: Values) -> tuple[str, Any]:
-    statement = one(name)
-    return statement.text, tuple(statement.arguments(values))
+    statement = get_statement(name)
+    return statement.text, tuple(statement.bind(values))
 
 
 def _format(name: str, values: Values) -> tuple[str, Any]:
-    return one(name).formatted(values)
+    return get_statement(name).format(values)

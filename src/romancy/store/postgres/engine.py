@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from romancy.errors import ConfigurationError
-from romancy.store.postgres.connections import Connections
+from romancy.store.postgres.connections import PostgresPool
 
 try:
     from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
@@ -11,7 +11,7 @@ except ImportError as error:
     raise ConfigurationError("ctx.session needs SQLAlchemy: pip install 'romancy[sqlalchemy]'") from error
 
 
-def server_engine(connections: Connections) -> AsyncEngine:
+def server_engine(connections: PostgresPool) -> AsyncEngine:
     """An engine that connects as the store does: the same hosts, the same pooler in between."""
     # A pooler gives another server connection to each transaction: nothing that is prepared may outlive one.
     size = {"prepared_statement_cache_size": "0"} if connections.pooled else {}

@@ -7,15 +7,15 @@ import asyncio
 import asyncpg
 
 from romancy.errors import StoreError
-from romancy.store.sql.server import Trouble
+from romancy.store.sql.server import ErrorClass
 
-_AGAIN = (
+_CONFLICT = (
     asyncpg.DeadlockDetectedError,
     asyncpg.SerializationError,
     asyncpg.LockNotAvailableError,
     asyncpg.QueryCanceledError,  # somebody stopped it
 )
-_AWAY = (
+_UNAVAILABLE = (
     OSError,
     EOFError,
     asyncio.TimeoutError,
@@ -33,7 +33,7 @@ _AWAY = (
     asyncpg.TargetServerAttributeNotMatched,
     asyncpg.InternalClientError,  # a connection broke at a moment when the driver did not expect it
 )
-_DATA = (
+_INVALID_DATA = (
     asyncpg.DataError,
     asyncpg.PostgresSyntaxError,
     asyncpg.exceptions.DataError,
@@ -44,10 +44,10 @@ _DATA = (
     TypeError,
 )
 
-OF_THE_DRIVER = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError)
+DRIVER_ERRORS = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError)
 """What the driver raises, and nobody else."""
 
-_SAYINGS: tuple[tuple[type[BaseException], str], ...] = (
+_MESSAGES: tuple[tuple[type[BaseException], str], ...] = (
     (asyncpg.InvalidPasswordError, "refuses the user or the password. Check both in the address"),
     (asyncpg.InvalidAuthorizationSpecificationError, "refuses the user or the password. Check both in the address"),
     (asyncpg.InvalidCatalogNameError, "does not exist on its server. Create it first (createdb)"),
@@ -64,17 +64,17 @@ _SAYINGS: tuple[tuple[type[BaseException], str], ...] = (
 )
 
 
-def trouble_of(error: BaseException) -> Trouble:
+def classify(error: BaseException) -> ErrorClass:
     """What an error means."""
-    if isinstance(error, _AGAIN):
-        return Trouble.AGAIN
+    if isinstance(error, _CONFLICT):
+        return ErrorClass.CONFLICT
     if _is_refused_by_pooler(error):
-        return Trouble.WRONG
+        return ErrorClass.FATAL
     if isinstance(error, asyncpg.InterfaceError) and not isinstance(error, ValueError):
-        return Trouble.AWAY  # the connection was closed under our hands
-    if isinstance(error, _AWAY):
-        return Trouble.AWAY
-    return Trouble.DATA if isinstance(error, _DATA) else Trouble.WRONG
+        return ErrorClass.UNAVAILABLE  # the connection was closed under our hands
+    if isinstance(error, _UNAVAILABLE):
+        return ErrorClass.UNAVAILABLE
+    return ErrorClass.INVALID_DATA if isinstance(error, _INVALID_DATA) else ErrorClass.FATAL
 
 
 def _is_refused_by_pooler(error: BaseException) -> bool:
@@ -89,13 +89,13 @@ def may_only_read(error: BaseException) -> bool:
 
 def translate(error: BaseException, label: str) -> StoreError:
     """The `StoreError` for an error of the driver, with the error as its cause."""
-    saying = next((text for kind, text in _SAYINGS if isinstance(error, kind)), None)
+    saying = next((text for kind, text in _MESSAGES if isinstance(error, kind)), None)
     if _is_refused_by_pooler(error):
         saying = "is behind a pooler that hands out connections by the statement. Set pool_mode = transaction or session"
     if saying is None:
-        away = trouble_of(error) is Trouble.AWAY
+        away = classify(error) is ErrorClass.UNAVAILABLE
         saying = "cannot be reached. Check that its server runs, and its address" if away else "refused"
     found = StoreError(f"The database {label} {saying}. ({type(error).__name__}: {error})")
-    found.retryable = trouble_of(error) in (Trouble.AWAY, Trouble.AGAIN)
+    found.retryable = classify(error) in (ErrorClass.UNAVAILABLE, ErrorClass.CONFLICT)
     found.__cause__ = error
     return found

@@ -7,29 +7,29 @@ from typing import Any
 from asyncpg import Connection
 
 from romancy.errors import StoreError
-from romancy.store.postgres.connections import Connections, goodbye
+from romancy.store.postgres.connections import PostgresPool, close_quietly
 from romancy.store.postgres.failures import translate
-from romancy.store.postgres.statements import one
-from romancy.store.sql.pulse import ServerPulse
+from romancy.store.postgres.statements import get_statement
+from romancy.store.sql.pulse import ServerHeartbeat
 
 
-class PostgresPulse(ServerPulse):
+class PostgresHeartbeat(ServerHeartbeat):
     """Beats on a connection of asyncpg."""
 
-    def __init__(self, connections: Connections, worker: str) -> None:
+    def __init__(self, connections: PostgresPool, worker: str) -> None:
         super().__init__(worker)
         self._connections = connections
         self._connection: Connection[Any] | None = None
 
-    async def _beat(self, now: int) -> bool:
+    async def _renew(self, now: int) -> bool:
         if self._connection is None or self._connection.is_closed():
             self._connection = await self._connections.connect()
-        return await self._connection.execute(one("beat").text, now, self._worker) == "UPDATE 1"
+        return await self._connection.execute(get_statement("beat").text, now, self._worker) == "UPDATE 1"
 
-    async def _let_go(self) -> None:
+    async def _disconnect(self) -> None:
         connection, self._connection = self._connection, None
         if connection is not None:
-            await goodbye(connection)
+            await close_quietly(connection)
 
     def _translate(self, error: Exception) -> StoreError:
         return translate(error, self._connections.label)

@@ -9,18 +9,18 @@ import asyncpg
 from asyncpg import Connection
 
 from romancy.errors import StoreError
-from romancy.store.migrator import pending, read_migrations, refuse_behind
+from romancy.store.migrator import pending, read_migrations, schema_behind_error
 
 MIGRATIONS = "romancy.store.postgres.migrations"
 OLDEST = 14
 
-_BOOKS = """
+_CREATE_MIGRATIONS_TABLE = """
 CREATE TABLE IF NOT EXISTS romancy_migrations (
     version INTEGER NOT NULL PRIMARY KEY, name TEXT NOT NULL, applied_at BIGINT NOT NULL)
 """
-_HAS_BOOKS = "SELECT to_regclass('romancy_migrations') IS NOT NULL"
-_APPLIED = "SELECT version, name FROM romancy_migrations ORDER BY version"
-_RECORD = "INSERT INTO romancy_migrations (version, name, applied_at) VALUES ($1, $2, $3)"
+_HAS_MIGRATIONS_TABLE = "SELECT to_regclass('romancy_migrations') IS NOT NULL"
+_SELECT_APPLIED = "SELECT version, name FROM romancy_migrations ORDER BY version"
+_INSERT_APPLIED = "INSERT INTO romancy_migrations (version, name, applied_at) VALUES ($1, $2, $3)"
 # Who starts at the same time waits here, and then finds that there is nothing left to do. Readers do not wait.
 _LOCK = "LOCK TABLE romancy_migrations IN SHARE ROW EXCLUSIVE MODE"
 
@@ -29,27 +29,27 @@ async def prepare(connection: Connection[Any], label: str, *, auto_migrate: bool
     """Apply what is missing, once whoever else starts at the same time; raises `StoreError` if that cannot be."""
     _require_version(connection, label)
     known = read_migrations(MIGRATIONS)
-    missing = pending(known, await applied(connection), label)
+    missing = pending(known, await read_applied(connection), label)
     if not missing:
         return
     if not auto_migrate:
-        raise refuse_behind(missing, label)
+        raise schema_behind_error(missing, label)
     # Two who create a table at once may both find that it is not there.
     with suppress(asyncpg.UniqueViolationError, asyncpg.DuplicateTableError, asyncpg.DuplicateObjectError):
-        await connection.execute(_BOOKS)
+        await connection.execute(_CREATE_MIGRATIONS_TABLE)
     async with connection.transaction():
         await connection.execute(_LOCK)
-        for migration in pending(known, await applied(connection), label):
+        for migration in pending(known, await read_applied(connection), label):
             for statement in migration.statements:
                 await connection.execute(statement)
-            await connection.execute(_RECORD, migration.version, migration.name, now)
+            await connection.execute(_INSERT_APPLIED, migration.version, migration.name, now)
 
 
-async def applied(connection: Connection[Any]) -> list[tuple[int, str]]:
+async def read_applied(connection: Connection[Any]) -> list[tuple[int, str]]:
     """The migrations a database has."""
-    if not await connection.fetchval(_HAS_BOOKS):
+    if not await connection.fetchval(_HAS_MIGRATIONS_TABLE):
         return []
-    return [tuple(row) for row in await connection.fetch(_APPLIED)]
+    return [tuple(row) for row in await connection.fetch(_SELECT_APPLIED)]
 
 
 def _require_version(connection: Connection[Any], label: str) -> None:

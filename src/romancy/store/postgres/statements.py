@@ -14,27 +14,27 @@ _PARAMETER = re.compile(r"\?|(?<!:):([a-z_]+)")
 _NUMBER = re.compile(r"\$(\d+)")
 
 
-class Statement(NamedTuple):
+class PostgresStatement(NamedTuple):
     """A statement, and the names of its parameters in order; none if they have no names."""
 
     text: str
     names: tuple[str, ...]
 
-    def arguments(self, values: Values) -> list[Any]:
+    def bind(self, values: Values) -> list[Any]:
         """Values in the order of the parameters."""
         if isinstance(values, Mapping):
             return [values[name] for name in self.names]
         return list(values)
 
-    def formatted(self, values: Values) -> tuple[str, tuple[Any, ...]]:
+    def format(self, values: Values) -> tuple[str, tuple[Any, ...]]:
         """Text and parameters for drivers that write parameters as `%s`."""
-        arguments = self.arguments(values)
+        arguments = self.bind(values)
         found = [arguments[int(number) - 1] for number in _NUMBER.findall(self.text)]
         return _NUMBER.sub("%s", self.text.replace("%", "%%")), tuple(found)
 
 
 @cache
-def one(name: str) -> Statement:
+def get_statement(name: str) -> PostgresStatement:
     """A named statement."""
     names: list[str] = []
 
@@ -44,15 +44,15 @@ def one(name: str) -> Statement:
             names.append(label)
         return f"${names.index(label) + 1}"
 
-    text = _PARAMETER.sub(number, _all()[name])
-    return Statement(text, tuple(names))
+    text = _PARAMETER.sub(number, _load_statements()[name])
+    return PostgresStatement(text, tuple(names))
 
 
-def names() -> Iterator[str]:
+def statement_names() -> Iterator[str]:
     """Every statement."""
-    yield from _all()
+    yield from _load_statements()
 
 
 @cache
-def _all() -> dict[str, str]:
+def _load_statements() -> dict[str, str]:
     return read_statements("romancy.store.postgres")

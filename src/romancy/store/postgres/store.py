@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from romancy.clock import Clock
-from romancy.store.postgres.addresses import sound
+from romancy.store.postgres.addresses import check_dsn
 from romancy.store.postgres.database import PostgresDatabase
-from romancy.store.sql.server import Crash, Near
+from romancy.store.sql.server import Crash, IsResumedHere
 from romancy.store.sql.store import SqlStore
 
 
@@ -22,9 +22,9 @@ class PostgresStore(SqlStore):
         listen_notify: bool | None = None,
         listen_dsn: str | None = None,
         crash: Crash | None = None,
-        near: Near | None = None,
+        is_resumed_here: IsResumedHere | None = None,
     ) -> None:
-        listen_dsn = None if listen_dsn is None else sound(listen_dsn)
+        listen_dsn = None if listen_dsn is None else check_dsn(listen_dsn)
         server = PostgresDatabase(
             dsn,
             clock=clock,
@@ -32,6 +32,6 @@ class PostgresStore(SqlStore):
             listen_notify=listen_notify,
             listen_dsn=listen_dsn,
             crash=crash,
-            near=near,
+            is_resumed_here=is_resumed_here,
         )
         super().__init__(server, clock=clock, auto_migrate=auto_migrate)

@@ -6,9 +6,9 @@ import json
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from romancy.codec import Coder
-from romancy.store.sql.cursor import Line, Values
-from romancy.store.sql.plain import PlainConnection
+from romancy.codec import Codec
+from romancy.store.sql.cursor import RawRow, Values
+from romancy.store.sql.plain import DbapiConnection
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -20,21 +20,21 @@ Bind = Callable[[str, Values], tuple[str, Any]]
 class AlchemyCursor:
     """Runs statements on a synchronous connection; inside `run_sync`, if the driver is asynchronous."""
 
-    many_at_once = False
+    has_bulk_statements = False
 
     def __init__(
         self,
-        connection: Connection | PlainConnection,
+        connection: Connection | DbapiConnection,
         bind: Bind,
-        coder: Coder,
+        codec: Codec,
         *,
-        json_lines: bool = False,
+        json_rows: bool = False,
         returning: bool = False,
     ) -> None:
         self._connection = connection
-        self.coder = coder
+        self.codec = codec
         self._bind = bind
-        self._json_lines = json_lines
+        self._json_rows = json_rows
         self._returning = returning
 
     def run(self, name: str, values: Values = ()) -> int:
@@ -55,25 +55,25 @@ class AlchemyCursor:
         for row in rows:
             self._execute(name, row)
 
-    def first(self, name: str, values: Values = ()) -> Line | None:
+    def first(self, name: str, values: Values = ()) -> RawRow | None:
         """The first row of a result, if there is one."""
         found = self._execute(name, values).first()
         return None if found is None else tuple(found)
 
-    def only(self, name: str, values: Values = ()) -> Line:
+    def only(self, name: str, values: Values = ()) -> RawRow:
         """The row of a result that always has one."""
         found = self.first(name, values)
         assert found is not None
         return found
 
-    def rows(self, name: str, values: Values = ()) -> list[Line]:
+    def rows(self, name: str, values: Values = ()) -> list[RawRow]:
         """Every row of a result."""
         return [tuple(row) for row in self._execute(name, values)]
 
-    def lines(self, name: str, values: Values = ()) -> list[Any]:
+    def json_rows(self, name: str, values: Values = ()) -> list[Any]:
         """Every row of a result that holds no bytes; of a single column its values."""
         found = self.rows(name, values)
-        if self._json_lines:
+        if self._json_rows:
             lines: list[Any] = json.loads(found[0][0])
             return lines
         return [row[0] for row in found] if found and len(found[0]) == 1 else found

@@ -17,7 +17,7 @@ from romancy.clock import monotonic
 C = TypeVar("C")
 T = TypeVar("T")
 
-LONGEST = 30.0
+CALL_TIMEOUT = 30.0
 """Seconds that a call may take."""
 DEADLINE: ContextVar[float | None] = ContextVar("romancy_deadline", default=None)
 """When the call that is being made must be over, by `monotonic`."""
@@ -28,7 +28,7 @@ _TICK = 0.5
 def deadline() -> float:
     """When the call must be over that is being made; from now on, if it does not say."""
     found = DEADLINE.get()
-    return monotonic() + LONGEST if found is None else found
+    return monotonic() + CALL_TIMEOUT if found is None else found
 
 
 async def in_time(doing: Awaitable[T]) -> T:
@@ -37,32 +37,32 @@ async def in_time(doing: Awaitable[T]) -> T:
         return await doing
 
 
-class Guard(Generic[C]):
+class ConnectionWatchdog(Generic[C]):
     """Cuts off connections that are lent for longer than their call may take."""
 
     def __init__(self, cut: Callable[[C], None]) -> None:
         self._cut = cut
-        self._lent: dict[C, float] = {}
+        self._deadlines: dict[C, float] = {}
         self._timer: asyncio.TimerHandle | None = None
 
-    def lent(self, connection: C) -> None:
+    def watch(self, connection: C) -> None:
         """From now on somebody asks there."""
-        self._lent[connection] = deadline()
+        self._deadlines[connection] = deadline()
         if self._timer is None:
-            self._wait()
+            self._schedule_check()
 
-    def back(self, connection: C) -> None:
+    def unwatch(self, connection: C) -> None:
         """Nobody does any more."""
-        self._lent.pop(connection, None)
+        self._deadlines.pop(connection, None)
 
-    def _wait(self) -> None:
-        self._timer = asyncio.get_running_loop().call_later(min(_TICK, LONGEST / 10), self._look)
+    def _schedule_check(self) -> None:
+        self._timer = asyncio.get_running_loop().call_later(min(_TICK, CALL_TIMEOUT / 10), self._cut_overdue)
 
-    def _look(self) -> None:
+    def _cut_overdue(self) -> None:
         self._timer = None
         now = monotonic()
-        for connection in [one for one, deadline in self._lent.items() if now >= deadline]:
-            del self._lent[connection]
+        for connection in [one for one, deadline in self._deadlines.items() if now >= deadline]:
+            del self._deadlines[connection]
             self._cut(connection)
-        if self._lent:
-            self._wait()
+        if self._deadlines:
+            self._schedule_check()

@@ -11,11 +11,11 @@ from collections.abc import Sequence
 
 from romancy.model.talk import ChannelMode, Message
 from romancy.serde.talk import message_json
-from romancy.store.sql.calls import call, call_next, pass_on, wake
+from romancy.store.sql.calls import match_waits, wake, wake_next, wake_replacements
 from romancy.store.sql.cursor import Cursor
 from romancy.store.sql.keys import as_json
 
-MESSAGE = ("message",)
+MESSAGE_CONTEXT = ("message",)
 """The place of a message's body, in its channel and in the histories of those who took it."""
 
 
@@ -23,18 +23,18 @@ def publish(cursor: Cursor, message: Message, now: int) -> list[str]:
     """Hand a message to the subscribers of its channel, or to its pool; the instances called for it."""
     mode = cursor.first("mode_of", (message.channel,))
     if mode is None or mode[0] != ChannelMode.BROADCAST:
-        _add(cursor, message, now, pooled=True)
-        return call_next(cursor, message.channel, now)
-    seq = _add(cursor, message, now, pooled=False)
+        _add_message(cursor, message, now, pooled=True)
+        return wake_next(cursor, message.channel, now)
+    seq = _add_message(cursor, message, now, pooled=False)
     cursor.run("deliver_to_subscribers", {"channel": message.channel, "seq": seq})
-    return _call_recipients(cursor, seq, now)
+    return _wake_recipients(cursor, seq, now)
 
 
 def send(cursor: Cursor, message: Message, target: str, now: int) -> list[str]:
     """Hand a message to one instance, which is known to live."""
-    seq = _add(cursor, message, now, pooled=False)
+    seq = _add_message(cursor, message, now, pooled=False)
     cursor.run("deliver", (target, message.channel, seq))
-    called = _call_recipients(cursor, seq, now)
+    called = _wake_recipients(cursor, seq, now)
     if not called:
         cursor.run("mark", (target,))
     return called
@@ -42,10 +42,10 @@ def send(cursor: Cursor, message: Message, target: str, now: int) -> list[str]:
 
 def send_to_group(cursor: Cursor, message: Message, group: str, now: int) -> list[str]:
     """Hand a message to each member of a group."""
-    seq = _add(cursor, message, now, pooled=False)
+    seq = _add_message(cursor, message, now, pooled=False)
     cursor.run("deliver_to_members", {"group": group, "channel": message.channel, "seq": seq})
     cursor.run("drop_messages", (as_json([seq]),))  # to nobody, if there is none
-    return _call_recipients(cursor, seq, now)
+    return _wake_recipients(cursor, seq, now)
 
 
 def find(cursor: Cursor, instance_id: str, channel: str, mode: str, before: int | None) -> tuple[int, int, bytes] | None:
@@ -84,20 +84,20 @@ def unsubscribe(cursor: Cursor, instance_id: str, channel: str, now: int) -> lis
     if cursor.first("subscription", (channel, instance_id)) is None:
         return []  # what was sent to it lies there until it subscribes
     own = cursor.rows("own_waits", (instance_id, channel))
-    called = call_next(cursor, channel, now, [instance_id]) if own else []
-    unread = cursor.lines("unsubscribed_messages", (instance_id, channel))
+    called = wake_next(cursor, channel, now, [instance_id]) if own else []
+    unread = cursor.json_rows("unsubscribed_messages", (instance_id, channel))
     cursor.run("drop_deliveries_of", (instance_id, channel))
     cursor.run("drop_messages", (as_json(unread),))
     cursor.run("unsubscribe", (channel, instance_id))
-    wake(cursor, call(cursor, own, 0), now)  # a wait of its own would never end: it looks, and is told why
+    wake(cursor, match_waits(cursor, own, 0), now)  # a wait of its own would never end: it looks, and is told why
     return called
 
 
 def clear(cursor: Cursor, ids: Sequence[str], now: int) -> list[str]:
     """Instances have ended: they hear nothing more. The instances called in their place."""
     keys = as_json(ids)
-    called = pass_on(cursor, ids, now)
-    unread = cursor.lines("unread_of", (keys,))
+    called = wake_replacements(cursor, ids, now)
+    unread = cursor.json_rows("unread_of", (keys,))
     for name in ("clear_deliveries", "clear_subscriptions", "clear_members"):
         cursor.run(name, (keys,))
     if unread:
@@ -107,20 +107,20 @@ def clear(cursor: Cursor, ids: Sequence[str], now: int) -> list[str]:
 
 def prune(cursor: Cursor, *, created_before: int, limit: int) -> int:
     """Forget messages that nobody took."""
-    old = cursor.lines("old_messages", (created_before, limit))
+    old = cursor.json_rows("old_messages", (created_before, limit))
     if old:
         cursor.run("prune_messages", (as_json(old),))
     return len(old)
 
 
-def _add(cursor: Cursor, message: Message, now: int, *, pooled: bool) -> int:
-    body = cursor.coder.encode(message_json(message, now), MESSAGE)
+def _add_message(cursor: Cursor, message: Message, now: int, *, pooled: bool) -> int:
+    body = cursor.codec.encode(message_json(message, now), MESSAGE_CONTEXT)
     seq = cursor.insert("add_message", (message.channel, int(pooled), now, body))
     assert seq is not None
     return seq
 
 
-def _call_recipients(cursor: Cursor, seq: int, now: int) -> list[str]:
-    called = call(cursor, cursor.lines("waits_for_message", {"seq": seq, "now": now}), seq)
+def _wake_recipients(cursor: Cursor, seq: int, now: int) -> list[str]:
+    called = match_waits(cursor, cursor.json_rows("waits_for_message", {"seq": seq, "now": now}), seq)
     wake(cursor, called, now)
     return called

@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, TypeAlias
 
-from romancy.codec import Coder
+from romancy.codec import Codec
 
 Values: TypeAlias = Sequence[Any] | Mapping[str, Any]
-Line: TypeAlias = tuple[Any, ...]
+RawRow: TypeAlias = tuple[Any, ...]
 
 
 class Cursor(Protocol):
     """Runs the statements of a dialect, one after another."""
 
-    many_at_once: bool
+    has_bulk_statements: bool
     """The dialect has statements that decide about many events or waits at once: where each takes a way to a server."""
-    coder: Coder
+    codec: Codec
     """Encodes what the deciding code itself writes of payloads, and decodes what it must look into."""
 
     def run(self, name: str, values: Values = ()) -> int:
@@ -31,18 +31,18 @@ class Cursor(Protocol):
         """The same statement for many rows of values."""
         ...
 
-    def first(self, name: str, values: Values = ()) -> Line | None:
+    def first(self, name: str, values: Values = ()) -> RawRow | None:
         """The first row of a result, if there is one."""
         ...
 
-    def only(self, name: str, values: Values = ()) -> Line:
+    def only(self, name: str, values: Values = ()) -> RawRow:
         """The row of a result that always has one."""
         ...
 
-    def rows(self, name: str, values: Values = ()) -> list[Line]:
+    def rows(self, name: str, values: Values = ()) -> list[RawRow]:
         """Every row of a result."""
         ...
 
-    def lines(self, name: str, values: Values = ()) -> list[Any]:
+    def json_rows(self, name: str, values: Values = ()) -> list[Any]:
         """Every row of a result that holds no bytes; of a single column its values."""
         ...

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar
 
-from romancy.codec import Coder
+from romancy.codec import Codec
 from romancy.errors import StoreError
 from romancy.model.operators import Vitals
-from romancy.model.transition import Answer, Write
-from romancy.store.port import Pulse
+from romancy.model.transition import Write, WriteResult
+from romancy.store.port import HeartbeatConnection
 from romancy.store.sql.cursor import Cursor
 
 if TYPE_CHECKING:
@@ -23,16 +23,16 @@ Work: TypeAlias = Callable[[Cursor], T]
 class Database(Protocol):
     """Runs transactions; its errors are `StoreError`."""
 
-    coder: Coder
+    codec: Codec
     """For what the deciding code writes of payloads, and looks into."""
 
     @property
-    def foreign(self) -> Callable[[], None] | None:
+    def on_remote_commit(self) -> Callable[[], None] | None:
         """Called on the event loop when another process (or connection) has written."""
         ...
 
-    @foreign.setter
-    def foreign(self, foreign: Callable[[], None] | None) -> None: ...
+    @on_remote_commit.setter
+    def on_remote_commit(self, foreign: Callable[[], None] | None) -> None: ...
 
     async def migrations(self) -> list[tuple[str, bool]]:
         """Each migration of the schema, and whether the database has it. Nothing need be open."""
@@ -47,20 +47,20 @@ class Database(Protocol):
         ...
 
     @property
-    def lanes(self) -> int:
+    def concurrent_batches(self) -> int:
         """How many batches it is worth to have under way at a time."""
         ...
 
     @property
-    def patience(self) -> float:
+    def call_timeout(self) -> float:
         """Seconds within which a call is answered, be it by an error."""
         ...
 
-    async def commit(self, batch: Sequence[Write]) -> list[Answer | StoreError]:
+    async def commit(self, batch: Sequence[Write]) -> list[WriteResult | StoreError]:
         """Write a batch in one transaction; one answer for each write, in order."""
         ...
 
-    async def write(self, work: Work[T], *, point: str = "commit", in_turn: bool = True) -> T:
+    async def write(self, work: Work[T], *, point: str = "commit", serialized: bool = True) -> T:
         """One transaction. In turn: no other that may concern several instances runs beside it."""
         ...
 
@@ -68,7 +68,7 @@ class Database(Protocol):
         """Reads; of one snapshot where they must fit together."""
         ...
 
-    async def ask_time(self) -> None:
+    async def sync_clock(self) -> None:
         """Set the clock by the database's, if it has one, now."""
         ...
 
@@ -90,7 +90,7 @@ class Database(Protocol):
         ...
 
     @property
-    def stages(self) -> bool:
+    def has_staging(self) -> bool:
         """What is said in transactions of others has to wait until they have committed."""
         ...
 
@@ -98,10 +98,10 @@ class Database(Protocol):
         """Do work on a connection of the driver. Raises `ConfigurationError` if it is none."""
         ...
 
-    async def drain(self) -> None:
+    async def emit_staged(self) -> None:
         """Say what was staged, if there is anything."""
         ...
 
-    def pulse(self, worker: str) -> Pulse:
+    def heartbeat(self, worker: str) -> HeartbeatConnection:
         """A worker's heartbeat."""
         ...

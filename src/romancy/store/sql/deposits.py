@@ -2,39 +2,39 @@
 
 from __future__ import annotations
 
-from romancy.model.transition import RESULT, Deposit, Left, Refused
+from romancy.model.transition import RESULT_ITEM, Refused, ResultStored, TransactionalResult
 from romancy.store.sql.cursor import Cursor
-from romancy.store.sql.talk import Talk
+from romancy.store.sql.talk import MessagingTransaction
 from romancy.store.sql.transitions import start
-from romancy.store.sql.turn import join_turn
+from romancy.store.sql.turn import lock_messaging
 
 
-def leave(cursor: Cursor, deposit: Deposit) -> Left | Refused:
+def store_result(cursor: Cursor, result: TransactionalResult) -> ResultStored | Refused:
     """Put a result into its instance's inbox and say what is to be said, if the run still has the instance."""
-    if deposit.deeds:
-        join_turn(cursor)
-    fence = (deposit.instance_id, deposit.generation, deposit.epoch, deposit.worker)
+    if result.effects:
+        lock_messaging(cursor)
+    fence = (result.instance_id, result.generation, result.epoch, result.worker)
     if cursor.first("fence", fence) is None:
         return Refused()
-    talk = Talk(cursor, deposit.now, start)
-    for deed in deposit.deeds:
-        talk.do(deposit.instance_id, deed)
-    body = cursor.coder.encode(deposit.body, mail_place(deposit.instance_id, deposit.op))
-    mail = cursor.insert("leave_result", (deposit.instance_id, RESULT, deposit.op, body, deposit.now))
+    messaging = MessagingTransaction(cursor, result.now, start)
+    for effect in result.effects:
+        messaging.emit(result.instance_id, effect)
+    body = cursor.codec.encode(result.body, inbox_context(result.instance_id, result.op))
+    mail = cursor.insert("leave_result", (result.instance_id, RESULT_ITEM, result.op, body, result.now))
     assert mail is not None
-    return Left(mail, tuple(talk.woken), tuple(talk.started))
+    return ResultStored(mail, tuple(messaging.woken), tuple(messaging.started))
 
 
-def find(cursor: Cursor, deposit: Deposit) -> int | None:
+def find_result(cursor: Cursor, result: TransactionalResult) -> int | None:
     """Whether a deposit has been made. A transaction that is still under way is waited for."""
-    cursor.first("hold", (deposit.instance_id,))
-    place = mail_place(deposit.instance_id, deposit.op)
-    for mail, body in cursor.rows("results_left", (deposit.instance_id, RESULT, deposit.op)):
-        if cursor.coder.as_far_as_possible(body, place) == deposit.body:
+    cursor.first("hold", (result.instance_id,))
+    context = inbox_context(result.instance_id, result.op)
+    for mail, body in cursor.rows("results_left", (result.instance_id, RESULT_ITEM, result.op)):
+        if cursor.codec.try_decode(body, context) == result.body:
             return int(mail)
     return None
 
 
-def mail_place(instance_id: str, op: str) -> tuple[str, ...]:
+def inbox_context(instance_id: str, op: str) -> tuple[str, ...]:
     """The place of a result that lies in an inbox."""
     return "mail", instance_id, op

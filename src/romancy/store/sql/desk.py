@@ -1,83 +1,83 @@
-"""What operators leave behind: who did what, and deeds for many that go on without them."""
+"""What operators leave behind: who did what, and effects for many that go on without them."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from romancy.model.operators import BatchRow, Deeded
+from romancy.model.operators import AuditRow, BulkActionRow
 from romancy.store.sql.cursor import Cursor
-from romancy.store.sql.keys import ALL
+from romancy.store.sql.keys import NO_LIMIT
 
 
-def note(cursor: Cursor, lines: Sequence[Deeded]) -> None:
+def add_audit(cursor: Cursor, rows: Sequence[AuditRow]) -> None:
     """Write down who did what."""
-    cursor.many("add_audit", [(line.at, line.actor, line.deed, line.instance_id, line.detail) for line in lines])
+    cursor.many("add_audit", [(line.at, line.actor, line.action, line.instance_id, line.detail) for line in rows])
 
 
-def notes(cursor: Cursor, *, instance_id: str | None, before: int | None, limit: int) -> list[Deeded]:
+def list_audit(cursor: Cursor, *, instance_id: str | None, before: int | None, limit: int) -> list[AuditRow]:
     """What was done, newest first: to one instance, or all."""
-    bound = ALL if before is None else before
+    bound = NO_LIMIT if before is None else before
     if instance_id is None:
-        return [Deeded(*line) for line in cursor.rows("list_audit", (bound, limit))]
-    return [Deeded(*line) for line in cursor.rows("list_audit_of", (instance_id, bound, limit))]
+        return [AuditRow(*line) for line in cursor.rows("list_audit", (bound, limit))]
+    return [AuditRow(*line) for line in cursor.rows("list_audit_of", (instance_id, bound, limit))]
 
 
-def forget(cursor: Cursor, *, before: int, limit: int) -> int:
+def prune_audit(cursor: Cursor, *, before: int, limit: int) -> int:
     """Delete those of the oldest lines that were written before a time."""
     return cursor.run("forget_audit", {"before": before, "limit": limit})
 
 
-def add_batch(cursor: Cursor, batch: BatchRow) -> None:
+def add_bulk_action(cursor: Cursor, action: BulkActionRow) -> None:
     """A batch begins."""
-    cursor.run("add_batch", tuple(batch))
+    cursor.run("add_batch", tuple(action))
 
 
-def batch(cursor: Cursor, batch_id: str) -> BatchRow | None:
+def bulk_action(cursor: Cursor, action_id: str) -> BulkActionRow | None:
     """One batch."""
-    line = cursor.first("batch_of", (batch_id,))
-    return None if line is None else BatchRow(*line)
+    line = cursor.first("batch_of", (action_id,))
+    return None if line is None else BulkActionRow(*line)
 
 
-def batches(cursor: Cursor, *, limit: int) -> list[BatchRow]:
+def bulk_actions(cursor: Cursor, *, limit: int) -> list[BulkActionRow]:
     """The last batches, newest first."""
-    return [BatchRow(*line) for line in cursor.rows("last_batches", (limit,))]
+    return [BulkActionRow(*line) for line in cursor.rows("last_batches", (limit,))]
 
 
-def is_any_open(cursor: Cursor, *, now: int) -> bool:
+def has_open_bulk_action(cursor: Cursor, *, now: int) -> bool:
     """There is a batch that nobody works on."""
     return cursor.first("open_batch", (now,)) is not None
 
 
-def take_batch(cursor: Cursor, claimant: str, *, now: int, until: int) -> BatchRow | None:
+def claim_bulk_action(cursor: Cursor, claimant: str, *, now: int, until: int) -> BulkActionRow | None:
     """The oldest batch that nobody works on, claimed until a time; None if there is none."""
     line = cursor.first("open_batch", (now,))
-    if line is None or not keep_batch(cursor, line[0], claimant, now=now, until=until):
+    if line is None or not renew_claim(cursor, line[0], claimant, now=now, until=until):
         return None
-    return batch(cursor, line[0])
+    return bulk_action(cursor, line[0])
 
 
-def keep_batch(cursor: Cursor, batch_id: str, claimant: str, *, now: int, until: int) -> bool:
+def renew_claim(cursor: Cursor, action_id: str, claimant: str, *, now: int, until: int) -> bool:
     """Claim a batch, or hold on to it. Not if somebody else has it, or it is over."""
-    return bool(cursor.run("claim_batch", {"id": batch_id, "claimant": claimant, "now": now, "until": until}))
+    return bool(cursor.run("claim_batch", {"id": action_id, "claimant": claimant, "now": now, "until": until}))
 
 
-def save_batch(cursor: Cursor, batch: BatchRow, claimant: str, *, until: int) -> bool:
+def save_bulk_action(cursor: Cursor, action: BulkActionRow, claimant: str, *, until: int) -> bool:
     """How far a batch has come. Not if the claim is lost, or it is over."""
     values = {
-        "id": batch.id,
-        "status": batch.status,
-        "ended": batch.ended_at,
-        "done": batch.done,
-        "failed": batch.failed,
-        "looked": batch.looked_at,
-        "failures": batch.failures,
-        "place": batch.place,
+        "id": action.id,
+        "status": action.status,
+        "ended": action.ended_at,
+        "done": action.done,
+        "failed": action.failed,
+        "looked": action.scanned,
+        "failures": action.failures,
+        "place": action.cursor,
         "claimant": claimant,
         "until": until,
     }
     return bool(cursor.run("save_batch", values))
 
 
-def abort_batch(cursor: Cursor, batch_id: str, *, now: int) -> bool:
+def abort_bulk_action(cursor: Cursor, action_id: str, *, now: int) -> bool:
     """A batch goes no further. Not if it is over."""
-    return bool(cursor.run("abort_batch", (now, batch_id)))
+    return bool(cursor.run("abort_batch", (now, action_id)))

@@ -11,15 +11,15 @@ from heapq import merge
 from operator import itemgetter
 from typing import Any
 
-from romancy.codec import PLAIN, Coder, is_encoded
+from romancy.codec import NO_CODEC, Codec, is_encoded
 from romancy.core.matching import matches
-from romancy.model.talk import Event, Wanted
+from romancy.model.talk import Event, WaitSelector
 from romancy.serde.talk import event_json
-from romancy.store.sql.calls import call, wake
-from romancy.store.sql.cursor import Cursor, Line
+from romancy.store.sql.calls import match_waits, wake
+from romancy.store.sql.cursor import Cursor, RawRow
 from romancy.store.sql.keys import as_json
 
-EVENT = ("event",)
+EVENT_CONTEXT = ("event",)
 """The place of an event's body, in the log and in the histories of those who took it."""
 _PAGE = 100
 """Events that are looked through at a time, where only their data tells whether they fit."""
@@ -38,7 +38,7 @@ def accept(cursor: Cursor, event: Event, now: int) -> tuple[list[str], list[str]
         "subject": event.subject,
         "target": event.target,
         "now": now,
-        "body": cursor.coder.encode(body, EVENT),
+        "body": cursor.codec.encode(body, EVENT_CONTEXT),
     }
     seq = cursor.insert("accept_event", values)
     if seq is None:
@@ -46,50 +46,54 @@ def accept(cursor: Cursor, event: Event, now: int) -> tuple[list[str], list[str]
     (at,) = cursor.only("accepted_at", (seq,))
     waiting = "waits_for_event" if event.target is None else "waits_of_target"
     waits = cursor.rows(waiting, {**values, "at": at})
-    met = [wait for wait in waits if concerns(cursor.coder, body, *wait[:3])]
-    called = call(cursor, [(instance_id, op) for instance_id, op, *_ in met], seq)
+    met = [wait for wait in waits if may_match(cursor.codec, body, *wait[:3])]
+    called = match_waits(cursor, [(instance_id, op) for instance_id, op, *_ in met], seq)
     wake(cursor, called, now)
     return called, list(dict.fromkeys(instance_id for instance_id, _, _, is_met in met if not is_met))
 
 
-def find(cursor: Cursor, instance_id: str, op: str, wanted: Wanted, before: int | None) -> tuple[int, int, bytes] | None:
+def find(
+    cursor: Cursor, instance_id: str, op: str, selector: WaitSelector, before: int | None
+) -> tuple[int, int, bytes] | None:
     """The oldest event that a wait may have, of those accepted before a time: its time, its place and itself."""
     values: dict[str, Any] = {
         "id": instance_id,
-        "type": wanted.key,
-        "subject": wanted.subject,
+        "type": selector.key,
+        "subject": selector.subject,
         "before": before,
-        "wanted": wish(wanted, cursor.coder),
-        "limit": 1 if wanted.match is None else _PAGE,
+        "wanted": selector_key(selector, cursor.codec),
+        "limit": 1 if selector.match is None else _PAGE,
     }
-    values["after"] = _after(cursor, op, values)
+    values["after"] = _search_start(cursor, op, values)
     for seq, at, body in _candidates(cursor, values):
-        if wanted.match is None or fits(cursor.coder.decode(body, EVENT, f"an event {wanted.key!r}"), wanted.match):
+        if selector.match is None or matches_data(
+            cursor.codec.decode(body, EVENT_CONTEXT, f"an event {selector.key!r}"), selector.match
+        ):
             return at, seq, body
     return None
 
 
-def match_place(instance_id: str, op: str) -> tuple[str, ...]:
+def match_context(instance_id: str, op: str) -> tuple[str, ...]:
     """The place of what a wait matches."""
     return "match", instance_id, op
 
 
-def take(cursor: Cursor, instance_id: str, wanted: Wanted, seq: int) -> None:
+def take(cursor: Cursor, instance_id: str, selector: WaitSelector, seq: int) -> None:
     """An instance consumes an event."""
-    cursor.run("take_event", (instance_id, seq, wish(wanted, cursor.coder)))
+    cursor.run("take_event", (instance_id, seq, selector_key(selector, cursor.codec)))
     cursor.run("use_event", (seq, instance_id))
 
 
 def prune(cursor: Cursor, *, accepted_before: int, limit: int) -> int:
     """Forget events that are older than the promise."""
-    old = cursor.lines("old_events", (accepted_before, limit))
+    old = cursor.json_rows("old_events", (accepted_before, limit))
     if old:
         cursor.run("prune_events", (as_json(old),))
         cursor.run("prune_taken", (as_json(old),))
     return len(old)
 
 
-def _after(cursor: Cursor, op: str, values: dict[str, Any]) -> int:
+def _search_start(cursor: Cursor, op: str, values: dict[str, Any]) -> int:
     """Where to begin: at what the wait was called for, or where the last look for the same wish ended."""
     stored = cursor.first("stored_wait", (values["id"], op))
     if stored is not None and stored[0] is not None:
@@ -97,34 +101,34 @@ def _after(cursor: Cursor, op: str, values: dict[str, Any]) -> int:
     return int(cursor.only("looked_up_to", values)[0])
 
 
-def _candidates(cursor: Cursor, values: dict[str, Any]) -> Iterator[Line]:
+def _candidates(cursor: Cursor, values: dict[str, Any]) -> Iterator[RawRow]:
     """Events for everybody and those for this instance alone, oldest first."""
     shared = "events_for_all" if values["subject"] is None else "events_of_subject"
     return merge(_pages(cursor, shared, values), _pages(cursor, "events_for_one", values), key=itemgetter(0))
 
 
-def _pages(cursor: Cursor, name: str, values: dict[str, Any]) -> Iterator[Line]:
+def _pages(cursor: Cursor, name: str, values: dict[str, Any]) -> Iterator[RawRow]:
     while page := cursor.rows(name, values):
         yield from page
         values = {**values, "after": page[-1][0]}
 
 
-def concerns(coder: Coder, body: bytes, instance_id: str, op: str, match: bytes | None) -> bool:
+def may_match(codec: Codec, body: bytes, instance_id: str, op: str, match: bytes | None) -> bool:
     """A new event may be what somebody waits for. If the wish cannot be decoded here, he is called, and looks himself."""
     if match is None:
         return True
-    plain = coder.as_far_as_possible(match, match_place(instance_id, op))
-    return is_encoded(plain) or fits(body, plain)
+    plain = codec.try_decode(match, match_context(instance_id, op))
+    return is_encoded(plain) or matches_data(body, plain)
 
 
-def fits(body: bytes, match: bytes) -> bool:
+def matches_data(body: bytes, match: bytes) -> bool:
     """The data of an event is what a wait wishes for."""
     event = json.loads(body)
     return "data" in event and matches(event["data"], json.loads(match))
 
 
-def wish(wanted: Wanted, coder: Coder = PLAIN) -> str:
+def selector_key(selector: WaitSelector, codec: Codec = NO_CODEC) -> str:
     """What a wait wishes for, as a key. It is only where a look goes on: by another key it begins anew."""
-    match = None if wanted.match is None else json.loads(wanted.match)
-    text = json.dumps([wanted.key, wanted.subject, match], sort_keys=True)
-    return text if match is None else coder.blind(text)
+    match = None if selector.match is None else json.loads(selector.match)
+    text = json.dumps([selector.key, selector.subject, match], sort_keys=True)
+    return text if match is None else codec.blind(text)

@@ -12,35 +12,35 @@ class AnotherServerError(ConnectionError):
     """A connection leads to another server than those before it."""
 
 
-class Home:
+class ServerIdentity:
     """The server that was looked at, and whether connections have been led to another one since."""
 
-    __slots__ = ("moved", "moves", "server")
+    __slots__ = ("changes", "has_changed", "server")
 
     def __init__(self) -> None:
         self.server: str | None = None
         """What it calls itself; None until it was looked at."""
-        self.moved = False
-        self.moves = 0
+        self.has_changed = False
+        self.changes = 0
         """How often it has changed: what was lent before is not taken back."""
 
     def recognise(self, server: str) -> None:
         """Somebody has connected to a server. Raises `AnotherServerError` if it has to be looked at first."""
         if self.server not in (None, server):
-            self.moved = True
+            self.has_changed = True
             raise AnotherServerError(f"another server answers than before ({server}, not {self.server})")
 
     def require(self) -> None:
         """Nothing is written anywhere while it is not known where that would be."""
-        if self.moved:
+        if self.has_changed:
             raise AnotherServerError("another server answers than before")
 
-    def leave(self) -> None:
+    def reset(self) -> None:
         """Whichever server is found next is to be looked at."""
         self.server = None
-        self.moves += 1
+        self.changes += 1
 
-    def settle(self, server: str) -> None:
+    def confirm(self, server: str) -> None:
         """This one has been looked at."""
         self.server = server
-        self.moved = False
+        self.has_changed = False

@@ -8,7 +8,7 @@ from typing import Any
 
 from romancy.store.port import Runnable
 
-ALL = 2**62
+NO_LIMIT = 2**62
 """A limit that is none."""
 
 

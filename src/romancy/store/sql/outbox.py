@@ -8,20 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from romancy.model.outbox import Buried, Delayed, Delivered, OutboxRow, Returned, Settled
+from romancy.model.outbox import DeadLettered, Delayed, Delivered, DeliveryOutcome, OutboxRow, Returned
 from romancy.model.talk import Event
 from romancy.serde.talk import event_json
 from romancy.store.sql.cursor import Cursor
 from romancy.store.sql.keys import as_json
 
-OUTBOX = ("outbox",)
+OUTBOX_CONTEXT = ("outbox",)
 """The place of an event's body on its way to brokers."""
 _LISTS = {None: "list_outbox", False: "list_outbox_pending", True: "list_outbox_dead"}
 
 
-def put(cursor: Cursor, event: Event, brokers: Sequence[str], now: int) -> None:
+def enqueue(cursor: Cursor, event: Event, brokers: Sequence[str], now: int) -> None:
     """Leave an event for brokers."""
-    body = cursor.coder.encode(event_json(event), OUTBOX)
+    body = cursor.codec.encode(event_json(event), OUTBOX_CONTEXT)
     cursor.many("put_outbox", [(broker, body, now, now, now) for broker in brokers])
 
 
@@ -33,13 +33,13 @@ def claim(cursor: Cursor, broker: str, claimant: str, *, now: int, until: int, l
     return [row._replace(claimed_by=claimant, next_at=until, attempts=row.attempts + 1) for row in due]
 
 
-def settle(cursor: Cursor, claimant: str, settled: Sequence[Settled]) -> None:
+def record_outcomes(cursor: Cursor, claimant: str, outcomes: Sequence[DeliveryOutcome]) -> None:
     """Write what became of rows. Who has lost a claim changes nothing."""
     for name, kind in (("deliver_outbox", Delivered), ("return_outbox", Returned)):
-        if seqs := [one.seq for one in settled if isinstance(one, kind)]:
+        if seqs := [one.seq for one in outcomes if isinstance(one, kind)]:
             cursor.run(name, {"claim": claimant, "seqs": as_json(seqs)})
-    delayed = [(one.next_at, one.error, one.seq, claimant) for one in settled if isinstance(one, Delayed)]
-    buried = [(one.at, one.error, one.seq, claimant) for one in settled if isinstance(one, Buried)]
+    delayed = [(one.next_at, one.error, one.seq, claimant) for one in outcomes if isinstance(one, Delayed)]
+    buried = [(one.at, one.error, one.seq, claimant) for one in outcomes if isinstance(one, DeadLettered)]
     for name, rows in (("delay_outbox", delayed), ("bury_outbox", buried)):
         if rows:
             cursor.many(name, rows)
@@ -51,7 +51,7 @@ def next_due(cursor: Cursor, broker: str) -> int | None:
     return found
 
 
-def listed(cursor: Cursor, dead: bool | None, *, after: int, limit: int) -> list[OutboxRow]:
+def list_rows(cursor: Cursor, dead: bool | None, *, after: int, limit: int) -> list[OutboxRow]:
     """Rows behind a place: all, those that are dead, or those that are not."""
     return [OutboxRow(*line) for line in cursor.rows(_LISTS[dead], (after, limit))]
 
@@ -59,7 +59,7 @@ def listed(cursor: Cursor, dead: bool | None, *, after: int, limit: int) -> list
 def requeue(cursor: Cursor, ids: Sequence[int] | None, *, now: int, limit: int) -> int:
     """Let dead rows be due again: those given, or up to `limit` of all."""
     if ids is None:
-        ids = [row.seq for row in listed(cursor, True, after=0, limit=limit)]
+        ids = [row.seq for row in list_rows(cursor, True, after=0, limit=limit)]
     return cursor.run("requeue_outbox", {"now": now, "seqs": as_json(list(ids))}) if ids else 0
 
 

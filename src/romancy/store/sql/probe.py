@@ -18,16 +18,16 @@ from typing import Any, Generic, Protocol, TypeVar
 from romancy.errors import StoreError
 from romancy.store.sql.bridge import run
 from romancy.store.sql.cursor import Cursor
-from romancy.store.sql.turn import put_turn_back
+from romancy.store.sql.turn import restore_messaging_lock
 
 _log = logging.getLogger("romancy.store")
 C = TypeVar("C")
 C_contra = TypeVar("C_contra", contravariant=True)
-_PATIENCE = 30.0
+_PROBE_TIMEOUT = 30.0
 """Seconds it may take while others have the turn."""
 
 
-class Probed(Protocol[C_contra]):
+class ProbedDatabase(Protocol[C_contra]):
     """What is tried out: how transactions are begun and ended there."""
 
     @property
@@ -39,19 +39,19 @@ class Probed(Protocol[C_contra]):
         """What runs statements on a connection."""
         ...
 
-    async def begin(self, connection: C_contra, token: str, *, in_turn: bool) -> bool | None:
+    async def begin(self, connection: C_contra, token: str, *, serialized: bool) -> bool | None:
         """Begin a transaction that leaves its token behind."""
         ...
 
-    async def end(self, connection: C_contra) -> None:
+    async def commit_transaction(self, connection: C_contra) -> None:
         """Commit."""
         ...
 
-    async def give_up(self, connection: C_contra) -> None:
+    async def rollback(self, connection: C_contra) -> None:
         """Roll back."""
         ...
 
-    def is_in_the_way(self, error: BaseException) -> bool:
+    def is_conflict(self, error: BaseException) -> bool:
         """Somebody else has the lock."""
         ...
 
@@ -63,25 +63,25 @@ class Probed(Protocol[C_contra]):
 class Probe(Generic[C]):
     """Two connections to what an address leads to."""
 
-    def __init__(self, database: Probed[C], one: C, other: C, token: Callable[[], str]) -> None:
+    def __init__(self, database: ProbedDatabase[C], one: C, other: C, token: Callable[[], str]) -> None:
         self._database = database
-        self._one = one
-        self._other = other
-        self._token = token
+        self._first = one
+        self._second = other
+        self._fresh_token = token
         self._numbers: list[int] = []
 
-    async def look(self) -> str:
+    async def verify_server(self) -> str:
         """Which server it is. Raises `StoreError` if it, or what is in between, cannot be used."""
         try:
-            async with asyncio.timeout(_PATIENCE):
-                if (server := await self._lock()) is None:
-                    await self._database.give_up(self._one)
-                    return await self._server(self._one)
-                await self._see()
-                await self._number()
+            async with asyncio.timeout(_PROBE_TIMEOUT):
+                if (server := await self._check_locks()) is None:
+                    await self._database.rollback(self._first)
+                    return await self._server_name(self._first)
+                await self._check_visibility()
+                await self._check_sequences()
         except TimeoutError as error:
             found = StoreError(
-                f"The database {self._database.label} did not answer two connections at a time within {_PATIENCE:.0f} s. Is "
+                f"The database {self._database.label} did not answer two connections at a time within {_PROBE_TIMEOUT:.0f} s. Is "
                 "there a pooler in between that has a single connection to it, or does another transaction lock the table "
                 "romancy_turn?"
             )
@@ -89,64 +89,64 @@ class Probe(Generic[C]):
             raise found from error
         return server
 
-    async def _lock(self) -> str | None:
+    async def _check_locks(self) -> str | None:
         """Which server it is, if it keeps to its locks. None: the user may only read."""
-        token, database, one, other = self._token(), self._database, self._one, self._other
+        token, database, one, other = self._fresh_token(), self._database, self._first, self._second
         try:
-            while await database.begin(one, token, in_turn=True) is None:
-                await run(partial(put_turn_back, database.cursor(one)))
-                await database.end(one)  # for others to see it
-                token = self._token()
+            while await database.begin(one, token, serialized=True) is None:
+                await run(partial(restore_messaging_lock, database.cursor(one)))
+                await database.commit_transaction(one)  # for others to see it
+                token = self._fresh_token()
         except Exception as error:
             if database.may_only_read(error):  # nothing can go wrong then
                 return None
             raise
-        if await self._is_given(other):
+        if await self._is_lock_granted(other):
             raise self._refusal("a lock that one connection has was given to another (NOWAIT)")
-        await database.begin(other, self._token(), in_turn=False)
+        await database.begin(other, self._fresh_token(), serialized=False)
         if await self._rows(other, "probe_skip"):
             raise self._refusal("a row that one connection has locked was not left out by another (SKIP LOCKED)")
         waiting = asyncio.ensure_future(self._rows(other, "join_turn"))
         try:
-            servers = [await self._server(one)]
-            await run(partial(_go_on_behind, database.cursor(one)))  # nobody else has the turn
+            servers = [await self._server_name(one)]
+            await run(partial(_advance_sequences, database.cursor(one)))  # nobody else has the turn
             if waiting.done():
                 raise self._refusal("a lock that one connection has was given to another that should have waited")
-            await database.end(one)
+            await database.commit_transaction(one)
             await waiting
         finally:
-            await _ended(waiting)
-        if not await self._seen(other, token):
+            await _cancel_and_wait(waiting)
+        if not await self._is_visible(other, token):
             raise self._refusal("who had waited for a lock did not see what was committed under it")
         await self._take_number(other)
-        await database.give_up(other)
-        servers += [await self._server(one), await self._server(other)]
+        await database.rollback(other)
+        servers += [await self._server_name(one), await self._server_name(other)]
         if len(set(servers)) > 1:
             raise self._refusal(f"questions are answered by several servers ({', '.join(sorted(set(servers)))})")
         return servers[0]
 
-    async def _is_given(self, connection: C) -> bool:
+    async def _is_lock_granted(self, connection: C) -> bool:
         try:
             await self._rows(connection, "probe_nowait")
         except Exception as error:
-            if self._database.is_in_the_way(error):
+            if self._database.is_conflict(error):
                 return False
             raise
         return True
 
-    async def _see(self) -> None:
+    async def _check_visibility(self) -> None:
         """The other way round: one connection has seen already what the other has committed."""
-        token = self._token()
-        await self._database.begin(self._other, token, in_turn=False)
-        await self._database.end(self._other)
-        if not await self._seen(self._one, token):
+        token = self._fresh_token()
+        await self._database.begin(self._second, token, serialized=False)
+        await self._database.commit_transaction(self._second)
+        if not await self._is_visible(self._first, token):
             raise self._refusal("what one connection has committed was not seen by another")
 
-    async def _number(self) -> None:
-        for connection in (self._one, self._other):
-            await self._database.begin(connection, self._token(), in_turn=False)
+    async def _check_sequences(self) -> None:
+        for connection in (self._first, self._second):
+            await self._database.begin(connection, self._fresh_token(), serialized=False)
             await self._take_number(connection)
-            await self._database.give_up(connection)
+            await self._database.rollback(connection)
         if self._numbers != sorted(set(self._numbers)):
             raise self._refusal(f"numbers that are given one after the other do not rise ({self._numbers})")
 
@@ -154,10 +154,10 @@ class Probe(Generic[C]):
         number = await run(partial(self._database.cursor(connection).insert, "probe_number", ()))
         self._numbers.append(number or 0)
 
-    async def _server(self, connection: C) -> str:
+    async def _server_name(self, connection: C) -> str:
         return str((await self._rows(connection, "probe_server"))[0][0])
 
-    async def _seen(self, connection: C, token: str) -> bool:
+    async def _is_visible(self, connection: C, token: str) -> bool:
         return bool(await self._rows(connection, "probe_seen", (token,)))
 
     async def _rows(self, connection: C, name: str, values: tuple[Any, ...] = ()) -> list[Any]:
@@ -172,7 +172,7 @@ class Probe(Generic[C]):
         )
 
 
-def of_several(label: str, writers: dict[str, str]) -> StoreError:
+def several_writers_error(label: str, writers: dict[str, str]) -> StoreError:
     """What to say when several servers of an address take writes."""
     places = " and ".join(sorted(writers.values()))
     found = StoreError(
@@ -184,7 +184,7 @@ def of_several(label: str, writers: dict[str, str]) -> StoreError:
     return found
 
 
-def _go_on_behind(cursor: Cursor) -> None:
+def _advance_sequences(cursor: Cursor) -> None:
     """Numbers that were given are not given again: a copy of the database may have begun them anew."""
     for table, column, given, reached in cursor.rows("behind"):
         cursor.run("go_on_behind", (reached, table, column))
@@ -197,7 +197,7 @@ def _go_on_behind(cursor: Cursor) -> None:
         )
 
 
-async def _ended(task: asyncio.Task[Any]) -> None:
+async def _cancel_and_wait(task: asyncio.Task[Any]) -> None:
     if not task.done():
         task.cancel()
         with suppress(asyncio.CancelledError, Exception):

@@ -8,11 +8,11 @@ from abc import ABC, abstractmethod
 
 from romancy.errors import StoreError
 
-_PATIENCE = 10.0
+_HEARTBEAT_TIMEOUT = 10.0
 """Seconds that one beat may take."""
 
 
-class ServerPulse(ABC):
+class ServerHeartbeat(ABC):
     """Beats on an event loop of its own: the worker's may be blocked by its workflows."""
 
     def __init__(self, worker: str) -> None:
@@ -22,27 +22,27 @@ class ServerPulse(ABC):
         self._closed = False
 
     @abstractmethod
-    async def _beat(self, now: int) -> bool:
+    async def _renew(self, now: int) -> bool:
         """Beat, connecting first if need be. False: the worker was struck off."""
 
     @abstractmethod
-    async def _let_go(self) -> None:
+    async def _disconnect(self) -> None:
         """Close the connection, if there is one."""
 
     @abstractmethod
     def _translate(self, error: Exception) -> StoreError:
         """The `StoreError` for an error of the driver."""
 
-    def beat(self, now: int) -> bool:
+    def renew(self, now: int) -> bool:
         """Renew the worker's life. False: the worker was struck off."""
         with self._lock:
             if self._closed:
                 raise StoreError(f"The heartbeat of worker {self._worker} is closed.")
             self._loop = self._loop or asyncio.new_event_loop()
             try:
-                return self._loop.run_until_complete(asyncio.wait_for(self._beat(now), _PATIENCE))
+                return self._loop.run_until_complete(asyncio.wait_for(self._renew(now), _HEARTBEAT_TIMEOUT))
             except Exception as error:
-                self._loop.run_until_complete(self._let_go())
+                self._loop.run_until_complete(self._disconnect())
                 if isinstance(error, StoreError):
                     raise
                 raise self._translate(error) from error
@@ -62,6 +62,6 @@ class ServerPulse(ABC):
         with self._lock:
             self._closed = True
             if self._loop is not None:
-                self._loop.run_until_complete(self._let_go())
+                self._loop.run_until_complete(self._disconnect())
                 self._loop.close()
                 self._loop = None

@@ -7,138 +7,140 @@ from collections.abc import Callable, Sequence
 
 from romancy.core.rewind import rewind
 from romancy.model.history import Entry, Kind, Outcome, Role
-from romancy.model.operators import Deeded
+from romancy.model.operators import AuditRow
 from romancy.model.status import Status
 from romancy.model.talk import ChannelMode
-from romancy.model.transition import Answer, Applied, Note, Refused, Request, RequestKind
+from romancy.model.transition import Applied, ControlKind, ControlRequest, JournalNote, Refused, WriteResult
 from romancy.store.sql import channels, desk
-from romancy.store.sql.calls import pass_on
-from romancy.store.sql.ledger import Ledger, State
+from romancy.store.sql.calls import wake_replacements
+from romancy.store.sql.ledger import InstanceState, UnitOfWork
 
 
-def request(ledger: Ledger, write: Request) -> Answer:
+def apply_request(unit: UnitOfWork, write: ControlRequest) -> WriteResult:
     """Do what was asked, if the instance is in a state for it."""
-    state = ledger.states.get(write.instance_id)
+    state = unit.states.get(write.instance_id)
     if state is None:
         return Refused()
-    if state.ended and write.kind is not RequestKind.RETRY:
+    if state.ended and write.kind is not ControlKind.RETRY:
         return Refused(Status(state.status))
-    answer = _DEEDS[write.kind](ledger, state, write)
+    answer = _ACTIONS[write.kind](unit, state, write)
     if write.audited and isinstance(answer, Applied):
-        desk.note(ledger.cursor, [Deeded(0, write.now, write.by, write.kind.value, write.instance_id, write.reason or "")])
+        desk.add_audit(
+            unit.cursor, [AuditRow(0, write.now, write.by, write.kind.value, write.instance_id, write.reason or "")]
+        )
     return answer
 
 
-def _cancel(ledger: Ledger, state: State, write: Request) -> Answer:
+def _cancel(unit: UnitOfWork, state: InstanceState, write: ControlRequest) -> WriteResult:
     if state.cancel_requested_at is not None:
-        return Applied(state.signal)
+        return Applied(state.inbox_version)
     if state.status == Status.COMPENSATING:
         return Refused(Status.COMPENSATING)
     state.cancel_requested_at = write.now
-    _post(ledger, state, write)
+    _add_to_inbox(unit, state, write)
     if state.owner is None and state.status != Status.BLOCKED:
         state.wake_at = write.now
         if state.status == Status.PAUSED:
             state.status = Status.PENDING
-    return _done(ledger, state, write)
+    return _complete(unit, state, write)
 
 
-def _pause(ledger: Ledger, state: State, write: Request) -> Answer:
+def _pause(unit: UnitOfWork, state: InstanceState, write: ControlRequest) -> WriteResult:
     if state.status == Status.PAUSED:
-        return Applied(state.signal)
+        return Applied(state.inbox_version)
     if state.owner is not None:
-        if _mails(ledger, state, RequestKind.PAUSE):
-            return Applied(state.signal)
-        _post(ledger, state, write)
-        return _done(ledger, state, write)
+        if _count_inbox_items(unit, state, ControlKind.PAUSE):
+            return Applied(state.inbox_version)
+        _add_to_inbox(unit, state, write)
+        return _complete(unit, state, write)
     if state.status == Status.BLOCKED:
         return Refused(Status.BLOCKED)
     state.status, state.wake_at = Status.PAUSED, None
-    return _done(ledger, state, write, pass_on(ledger.cursor, [state.id], write.now))
+    return _complete(unit, state, write, wake_replacements(unit.cursor, [state.id], write.now))
 
 
-def _resume(ledger: Ledger, state: State, write: Request) -> Answer:
+def _resume(unit: UnitOfWork, state: InstanceState, write: ControlRequest) -> WriteResult:
     # A pause may lie unseen in the inbox of an owned instance, or of one whose owner died: it must not outlive this.
-    taken_back = ledger.cursor.run("take_back_mails", (state.id, RequestKind.PAUSE))
+    taken_back = unit.cursor.run("take_back_mails", (state.id, ControlKind.PAUSE))
     if taken_back and state.owner is not None:
-        state.signal += 1  # the owner may be about to release it as paused: it must look again
+        state.inbox_version += 1  # the owner may be about to release it as paused: it must look again
     if state.owner is None and state.status in (Status.PAUSED, Status.BLOCKED):
         state.status, state.wake_at, state.blocked_by = Status.PENDING, write.now, None
-        ledger.cursor.run("forget_losses", (state.id,))
+        unit.cursor.run("forget_losses", (state.id,))
     elif not taken_back:
         return Refused(Status(state.status))
-    return _done(ledger, state, write)
+    return _complete(unit, state, write)
 
 
-def _terminate(ledger: Ledger, state: State, write: Request) -> Answer:
+def _terminate(unit: UnitOfWork, state: InstanceState, write: ControlRequest) -> WriteResult:
     state.status, state.owner, state.wake_at, state.ended_at = Status.TERMINATED, None, None, write.now
     state.epoch += 1
-    ledger.clear(state, write.now)
-    return _done(ledger, state, write)
+    unit.clear(state, write.now)
+    return _complete(unit, state, write)
 
 
-def _retry(ledger: Ledger, state: State, write: Request) -> Answer:
+def _retry(unit: UnitOfWork, state: InstanceState, write: ControlRequest) -> WriteResult:
     if state.status != Status.FAILED:
         return Refused(Status(state.status))
-    if _set_aside(ledger, state):
+    if _rewind_history(unit, state):
         state.round += 1
-    ledger.add_history(state, (Entry(state.length + 1, Kind.RETRY, "retry", Outcome.OK, write.now, name="retry"),))
-    _bind_again(ledger, state, write.now)
-    ledger.set_results(state, None, None)
+    unit.add_history(state, (Entry(state.length + 1, Kind.RETRY, "retry", Outcome.OK, write.now, name="retry"),))
+    _restore_memberships(unit, state, write.now)
+    unit.set_results(state, None, None)
     if state.deadline_at is not None and state.deadline_at <= write.now:
         state.deadline_at = None
     state.status, state.wake_at, state.ended_at, state.fingerprint = Status.PENDING, write.now, None, ""
     state.cancel_requested_at = state.retrying_since = None
     state.epoch += 1
-    ledger.cursor.run("forget_losses", (state.id,))
-    return _done(ledger, state, write)
+    unit.cursor.run("forget_losses", (state.id,))
+    return _complete(unit, state, write)
 
 
-_DEEDS: dict[RequestKind, Callable[[Ledger, State, Request], Answer]] = {
-    RequestKind.CANCEL: _cancel,
-    RequestKind.PAUSE: _pause,
-    RequestKind.RESUME: _resume,
-    RequestKind.TERMINATE: _terminate,
-    RequestKind.RETRY: _retry,
+_ACTIONS: dict[ControlKind, Callable[[UnitOfWork, InstanceState, ControlRequest], WriteResult]] = {
+    ControlKind.CANCEL: _cancel,
+    ControlKind.PAUSE: _pause,
+    ControlKind.RESUME: _resume,
+    ControlKind.TERMINATE: _terminate,
+    ControlKind.RETRY: _retry,
 }
 
 
-def _set_aside(ledger: Ledger, state: State) -> bool:
+def _rewind_history(unit: UnitOfWork, state: InstanceState) -> bool:
     """Give the entries of a failed instance their new roles; whether anything had been compensated."""
-    rows = ledger.cursor.rows("outline", (state.id, state.generation))
-    verdict = rewind([_outlined(*row) for row in rows])
-    for seq, role in verdict.roles:
-        ledger.cursor.run("set_role", (role, state.id, state.generation, seq))
-    ledger.cursor.run("forget_attempts", (state.id, state.generation))
-    return verdict.compensated
+    rows = unit.cursor.rows("outline", (state.id, state.generation))
+    rewound = rewind([_outline_entry(*row) for row in rows])
+    for seq, role in rewound.roles:
+        unit.cursor.run("set_role", (role, state.id, state.generation, seq))
+    unit.cursor.run("forget_attempts", (state.id, state.generation))
+    return rewound.compensated
 
 
-def _bind_again(ledger: Ledger, state: State, now: int) -> None:
+def _restore_memberships(unit: UnitOfWork, state: InstanceState, now: int) -> None:
     """Its end had let go of channels and groups, and the code will not ask for them again."""
-    (kept,) = ledger.cursor.only("bonds", (state.id, state.generation))
-    bonds = json.loads(kept) if kept is not None else {"channels": [], "groups": []}
-    for channel, mode in bonds["channels"]:
+    (kept,) = unit.cursor.only("bonds", (state.id, state.generation))
+    memberships = json.loads(kept) if kept is not None else {"channels": [], "groups": []}
+    for channel, mode in memberships["channels"]:
         # Another mode may have been taken up meanwhile: then the next receive() says that there is no subscription.
-        channels.subscribe(ledger.cursor, state.id, channel, ChannelMode(mode), now)
-    for group in bonds["groups"]:
-        ledger.cursor.run("join_group", (group, state.id, now))
+        channels.subscribe(unit.cursor, state.id, channel, ChannelMode(mode), now)
+    for group in memberships["groups"]:
+        unit.cursor.run("join_group", (group, state.id, now))
 
 
-def _outlined(seq: int, kind: str, op: str, outcome: str, at: int, name: str, role: int) -> Entry:
+def _outline_entry(seq: int, kind: str, op: str, outcome: str, at: int, name: str, role: int) -> Entry:
     return Entry(seq, Kind(kind), op, Outcome(outcome), at, name, Role(role))
 
 
-def _post(ledger: Ledger, state: State, write: Request) -> None:
-    ledger.add_mail(state, write.kind, json.dumps(write.reason).encode(), write.now)
-    state.signal += 1
+def _add_to_inbox(unit: UnitOfWork, state: InstanceState, write: ControlRequest) -> None:
+    unit.add_inbox_item(state, write.kind, json.dumps(write.reason).encode(), write.now)
+    state.inbox_version += 1
 
 
-def _mails(ledger: Ledger, state: State, kind: RequestKind) -> int:
-    return int(ledger.cursor.only("count_mails", (state.id, kind))[0])
+def _count_inbox_items(unit: UnitOfWork, state: InstanceState, kind: ControlKind) -> int:
+    return int(unit.cursor.only("count_mails", (state.id, kind))[0])
 
 
-def _done(ledger: Ledger, state: State, write: Request, woken: Sequence[str] = ()) -> Answer:
+def _complete(unit: UnitOfWork, state: InstanceState, write: ControlRequest, woken: Sequence[str] = ()) -> WriteResult:
     state.updated_at = write.now
-    ledger.move(state)
-    ledger.add_note(state, Note(write.kind, write.reason or ""), write.by, write.now)
-    return Applied(state.signal, woken=tuple(woken))
+    unit.move(state)
+    unit.add_note(state, JournalNote(write.kind, write.reason or ""), write.by, write.now)
+    return Applied(state.inbox_version, woken=tuple(woken))

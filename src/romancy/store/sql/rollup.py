@@ -14,42 +14,42 @@ from romancy.clock import MICROS
 from romancy.model.operators import Minute, bucket_of
 from romancy.store.sql.cursor import Cursor
 
-_MARK = "rollup"
+_WATERMARK = "rollup"
 _MINUTE = 60 * MICROS
-_FORGOTTEN = 10
+_MINUTES_PRUNED_AT_ONCE = 10
 """Minutes that are forgotten at once."""
-_FIRST = 60 * _MINUTE
+_INITIAL_WINDOW = 60 * _MINUTE
 """How far back the counting begins."""
 
 
 def is_behind(cursor: Cursor, *, until: int) -> bool:
     """Something ended before a time that is not counted yet."""
-    mark = cursor.first("mark_of", (_MARK,))
-    since = max(0, until - _FIRST) if mark is None else int(mark[0])
+    mark = cursor.first("mark_of", (_WATERMARK,))
+    since = max(0, until - _INITIAL_WINDOW) if mark is None else int(mark[0])
     return cursor.first("window_of_ended", (since, until, 0)) is not None
 
 
 def advance(cursor: Cursor, *, until: int, limit: int, forget_before: int) -> int:
     """Count about `limit` of what ended before a time and is not counted yet; how many."""
-    mark = cursor.first("mark_of", (_MARK,))
+    mark = cursor.first("mark_of", (_WATERMARK,))
     if mark is None:
-        cursor.run("first_mark", (_MARK, max(0, until - _FIRST)))
-        mark = cursor.only("mark_of", (_MARK,))
+        cursor.run("first_mark", (_WATERMARK, max(0, until - _INITIAL_WINDOW)))
+        mark = cursor.only("mark_of", (_WATERMARK,))
     old = int(mark[0])
     if until <= old:
         return 0
     bound = cursor.first("window_of_ended", (old, until, limit))
     new = until if bound is None else int(bound[0])
-    if not cursor.run("move_mark", {"name": _MARK, "old": old, "new": new}):
+    if not cursor.run("move_mark", {"name": _WATERMARK, "old": old, "new": new}):
         return 0
     counted = _count(cursor, cursor.rows("ended_between", (old, new)))
-    _forget(cursor, forget_before)
+    _prune_minutes(cursor, forget_before)
     return counted
 
 
-def _forget(cursor: Cursor, before: int) -> None:
+def _prune_minutes(cursor: Cursor, before: int) -> None:
     """Forget some of the oldest minutes: more than come anew."""
-    for _ in range(_FORGOTTEN):
+    for _ in range(_MINUTES_PRUNED_AT_ONCE):
         oldest = cursor.only("oldest_minute")[0]
         if oldest is None or oldest >= before:
             return

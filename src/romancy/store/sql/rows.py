@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from romancy.model.history import Attempt, Entry, Kind, Outcome, Role
-from romancy.model.instance import Mail, Row, WorkerRow
+from romancy.model.history import AttemptRow, Entry, Kind, Outcome, Role
+from romancy.model.instance import InboxItem, InstanceRow, WorkerRow
 from romancy.model.status import Status
-from romancy.model.transition import Note, Wait, WaitKind
+from romancy.model.transition import JournalNote, Wait, WaitKind
 from romancy.store.port import JournalEntry
 
 ROW_WIDTH = 20
@@ -21,43 +21,43 @@ _ROLES: dict[int, Role] = {role.value: role for role in Role}
 _STATUSES: dict[str, Status] = {status.value: status for status in Status}
 
 
-def row_of(line: Sequence[Any]) -> Row:
+def row_of(row: Sequence[Any]) -> InstanceRow:
     """An instance's hot row."""
-    return Row(line[0], line[1], line[2], _STATUSES[line[3]], *line[4:ROW_WIDTH])
+    return InstanceRow(row[0], row[1], row[2], _STATUSES[row[3]], *row[4:ROW_WIDTH])
 
 
-def entry_of(line: Sequence[Any]) -> Entry:
+def entry_of(row: Sequence[Any]) -> Entry:
     """An entry of a history."""
-    seq, kind, op, outcome, at, name, role, *rest = line
+    seq, kind, op, outcome, at, name, role, *rest = row
     return Entry(seq, _KINDS[kind], op, _OUTCOMES[outcome], at, name, _ROLES[role], *rest)
 
 
-def attempt_of(line: Sequence[Any]) -> Attempt:
+def attempt_of(row: Sequence[Any]) -> AttemptRow:
     """An attempt of an activity."""
-    op, attempt, name, is_open, *rest = line
-    return Attempt(op, attempt, name, bool(is_open), *rest)
+    op, attempt, name, is_open, *rest = row
+    return AttemptRow(op, attempt, name, bool(is_open), *rest)
 
 
-def wait_of(line: Sequence[Any]) -> Wait:
+def wait_of(row: Sequence[Any]) -> Wait:
     """What an instance waits for."""
-    op, kind, *rest = line
+    op, kind, *rest = row
     return Wait(op, WaitKind(kind), *rest)
 
 
-def mail_of(line: Sequence[Any]) -> Mail:
+def inbox_item_of(row: Sequence[Any]) -> InboxItem:
     """What arrived for an instance."""
-    return Mail(*line)
+    return InboxItem(*row)
 
 
-def worker_of(line: Sequence[Any]) -> WorkerRow:
+def worker_of(row: Sequence[Any]) -> WorkerRow:
     """A worker's incarnation."""
-    return WorkerRow(*line)
+    return WorkerRow(*row)
 
 
-def journal_entry_of(line: Sequence[Any]) -> JournalEntry:
+def journal_entry_of(row: Sequence[Any]) -> JournalEntry:
     """A line of a journal."""
-    at, kind, detail, worker, epoch = line
-    return JournalEntry(at, Note(kind, detail), worker, epoch)
+    at, kind, detail, worker, epoch = row
+    return JournalEntry(at, JournalNote(kind, detail), worker, epoch)
 
 
 def status_of(word: str) -> Status:

@@ -22,53 +22,62 @@ from functools import partial
 from typing import Any, Generic, Protocol, TypeVar
 
 from romancy.clock import MICROS, Clock, SystemClock, monotonic
-from romancy.codec import PLAIN
+from romancy.codec import NO_CODEC
 from romancy.errors import CodecError, StoreError
-from romancy.ids import RandomIds, chance
+from romancy.ids import RandomIds, random_bytes
 from romancy.model.operators import Vitals
-from romancy.model.transition import Accepted, Answer, Applied, Create, Post, Request, Transition, Write
+from romancy.model.transition import (
+    Accepted,
+    Applied,
+    ControlRequest,
+    CreateInstance,
+    PostMessage,
+    Transition,
+    Write,
+    WriteResult,
+)
 from romancy.store.migrator import Migration, state_of
-from romancy.store.port import Unwritten
+from romancy.store.port import NotWrittenError
 from romancy.store.sql import bounds
-from romancy.store.sql.batch import concerns_others, refused, write_apart, write_deliberately
+from romancy.store.sql.batch import apply_row_locked, apply_serialized, concerns_others, refused_data_error
 from romancy.store.sql.bridge import run
 from romancy.store.sql.cursor import Cursor
 from romancy.store.sql.database import Work
-from romancy.store.sql.home import Home
-from romancy.store.sql.probe import Probe, of_several
-from romancy.store.sql.staging import drain
-from romancy.store.sql.turn import put_turn_back
+from romancy.store.sql.home import ServerIdentity
+from romancy.store.sql.probe import Probe, several_writers_error
+from romancy.store.sql.staging import emit_staged
+from romancy.store.sql.turn import restore_messaging_lock
 
 _log = logging.getLogger("romancy.store")
 T = TypeVar("T")
 C = TypeVar("C")
 C_co = TypeVar("C_co", covariant=True)
 Crash = Callable[[str], None]
-Near = Callable[[str], bool]
+IsResumedHere = Callable[[str], bool]
 """Whether this process goes on by itself with an instance that is called."""
 
-_PATIENCE = bounds.LONGEST
+_RETRY_TIMEOUT = bounds.CALL_TIMEOUT
 """Seconds that a transaction is tried for while the server is away."""
-OPENING = 3600.0
+MIGRATION_TIMEOUT = 3600.0
 """Seconds that a migration may take."""
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 1.0
-_IN_THE_WAY = 0.05
+_MAX_CONFLICT_PAUSE = 0.05
 """Seconds, at most, that who was in somebody's way waits before it tries again."""
 _CLOCK_EVERY = 60.0
 """Seconds after which the database's clock is read again."""
 _NOTABLE_SKEW = MICROS // 2
 
 
-class Trouble(StrEnum):
+class ErrorClass(StrEnum):
     """What an error of the driver means for what was tried."""
 
-    AGAIN = "again"
+    CONFLICT = "again"
     """Somebody else was in the way: the same will work on the same connection."""
-    AWAY = "away"
+    UNAVAILABLE = "away"
     """The connection is gone, or the server does not take any now: the same may work later."""
-    DATA = "data"
+    INVALID_DATA = "data"
     """The database cannot store what it was given."""
-    WRONG = "wrong"
+    FATAL = "wrong"
     """It will not work by itself."""
 
 
@@ -80,24 +89,24 @@ class Pool(Protocol[C_co]):
         """The address without what must not be shown."""
         ...
 
-    def one(self) -> AbstractAsyncContextManager[C_co]:
+    def acquire(self) -> AbstractAsyncContextManager[C_co]:
         """A connection for a while. One that is left in the middle of something is thrown away."""
         ...
 
     @property
-    def home(self) -> Home:
+    def server_identity(self) -> ServerIdentity:
         """Which server the connections lead to."""
         ...
 
-    async def fresh(self) -> C_co:
+    async def open_extra(self) -> C_co:
         """A new connection, beyond the number that is bounded; to be handed to `keep`."""
         ...
 
-    async def keep(self, connection: Any, *, failed: bool) -> None:
+    async def put_idle(self, connection: Any, *, failed: bool) -> None:
         """Have a connection for whoever wants one next, unless it is of no use."""
         ...
 
-    async def writers(self) -> dict[str, str]:
+    async def writable_servers(self) -> dict[str, str]:
         """The servers of the address that take writes, if it names several: where each was found."""
         ...
 
@@ -113,21 +122,23 @@ class Pool(Protocol[C_co]):
 class ServerDatabase(ABC, Generic[C]):
     """Runs transactions; translates the driver's errors."""
 
-    def __init__(self, pool: Pool[C], *, clock: Clock, crash: Crash | None = None, near: Near | None = None) -> None:
-        self.foreign: Callable[[], None] | None = None
+    def __init__(
+        self, pool: Pool[C], *, clock: Clock, crash: Crash | None = None, is_resumed_here: IsResumedHere | None = None
+    ) -> None:
+        self.on_remote_commit: Callable[[], None] | None = None
         self.clock = clock
-        self.coder = PLAIN
+        self.codec = NO_CODEC
         self._pool = pool
-        self._near = near or _nowhere
+        self._is_resumed_here = is_resumed_here or _never_resumed_here
         self._ids = RandomIds()
         self._clock_read = 0.0
         self._tidied = monotonic()
         self._ahead = 0
         """Microseconds that the machine's clock was ahead when that was said last."""
-        self._hook = crash
+        self._crash_hook = crash
         self._killed = False
-        self._away = False
-        self._looking = asyncio.Lock()
+        self._is_unavailable = False
+        self._identify_lock = asyncio.Lock()
 
     @property
     def label(self) -> str:
@@ -137,11 +148,11 @@ class ServerDatabase(ABC, Generic[C]):
     # --- what a dialect says
 
     @abstractmethod
-    def trouble_of(self, error: BaseException) -> Trouble:
+    def classify(self, error: BaseException) -> ErrorClass:
         """What an error means."""
 
     @abstractmethod
-    def is_drivers(self, error: BaseException) -> bool:
+    def is_driver_error(self, error: BaseException) -> bool:
         """The driver raised it, or the server through it."""
 
     @abstractmethod
@@ -157,7 +168,7 @@ class ServerDatabase(ABC, Generic[C]):
         """What runs statements on a connection."""
 
     @abstractmethod
-    async def begin(self, connection: C, token: str, *, in_turn: bool) -> bool | None:
+    async def begin(self, connection: C, token: str, *, serialized: bool) -> bool | None:
         """Begin a transaction that leaves its token behind; in turn if that is wanted: is something staged then?
 
         None: there is no row to take turns with.
@@ -168,11 +179,11 @@ class ServerDatabase(ABC, Generic[C]):
         """Begin a transaction that sees one snapshot and changes nothing."""
 
     @abstractmethod
-    async def end(self, connection: C) -> None:
+    async def commit_transaction(self, connection: C) -> None:
         """Commit."""
 
     @abstractmethod
-    async def give_up(self, connection: C) -> None:
+    async def rollback(self, connection: C) -> None:
         """Roll back."""
 
     @abstractmethod
@@ -188,127 +199,129 @@ class ServerDatabase(ABC, Generic[C]):
         """What the server is, and what else is worth knowing about it."""
 
     @abstractmethod
-    def short_ways(self, batch: Sequence[Write]) -> Iterable[Callable[[], Awaitable[Mapping[int, Answer]]]]:
+    def fast_paths(self, batch: Sequence[Write]) -> Iterable[Callable[[], Awaitable[Mapping[int, WriteResult]]]]:
         """Transactions for those writes of a batch that can go a short way, each with the answers to what it has written."""
 
     async def tidy(self, connection: C) -> None:
         """Throw away what was kept for a while. Called now and then."""
 
     @abstractmethod
-    def ring(self) -> None:
+    def notify(self) -> None:
         """Others have something to look at."""
 
-    def ring_later(self) -> None:
+    def notify_later(self) -> None:
         """Others have something to look at, should this process not see to it itself at once."""
-        self.ring()
+        self.notify()
 
     @abstractmethod
-    async def applied(self, connection: C) -> tuple[Sequence[Migration], list[tuple[int, str]]]:
+    async def applied_migrations(self, connection: C) -> tuple[Sequence[Migration], list[tuple[int, str]]]:
         """The migrations there are, and those that the database has."""
 
     async def migrations(self) -> list[tuple[str, bool]]:
         """Each migration of the schema, and whether the database has it."""
 
         async def look() -> list[tuple[str, bool]]:
-            async with self._pool.one() as connection:
-                return state_of(*await self.applied(connection))
+            async with self._pool.acquire() as connection:
+                return state_of(*await self.applied_migrations(connection))
 
         try:
-            return await self.persist(look)
+            return await self.retry_until_done(look)
         finally:
             await self._pool.drop_idle()
 
     # --- writing
 
     @property
-    def lanes(self) -> int:
+    def concurrent_batches(self) -> int:
         """A server writes while this process computes; but a crash that a test causes must not be in two places."""
-        return 2 if self._hook is None else 1
+        return 2 if self._crash_hook is None else 1
 
     @property
-    def patience(self) -> float:
+    def call_timeout(self) -> float:
         """Seconds within which a call is answered, be it by an error."""
-        return bounds.LONGEST
+        return bounds.CALL_TIMEOUT
 
-    async def commit(self, batch: Sequence[Write]) -> list[Answer | StoreError]:
+    async def commit(self, batch: Sequence[Write]) -> list[WriteResult | StoreError]:
         """Write a batch, each write all or not at all; if its data is refused, each by itself.
 
         Its parts are transactions. What is written stays so when the database goes away before the next.
         """
         if self._is_clock_old():
             with suppress(Exception):  # what is wrong with the database shows in a moment
-                await self._ask_time()
-        answers: dict[int, Answer | StoreError] = {}
+                await self._sync_clock()
+        answers: dict[int, WriteResult | StoreError] = {}
         token = bounds.DEADLINE.set(bounds.deadline())  # for all its parts
         try:
-            await self._write_parts(batch, answers)
+            await self._apply_parts(batch, answers)
         except Exception as error:
             if not answers:
                 raise
             if not isinstance(error, StoreError):
                 _log.exception("writing a part of a batch failed in a way that was not foreseen")
-            unwritten = Unwritten(error)
+            unwritten = NotWrittenError(error)
             answers = {index: answers.get(index, unwritten) for index in range(len(batch))}
         finally:
             bounds.DEADLINE.reset(token)
         try:
-            self._tell_others(batch, answers)
+            self._notify_others(batch, answers)
         except Exception:  # it is committed, whoever hears of it
             _log.exception("others could not be told of a commit")
         return [answers[index] for index in range(len(batch))]
 
-    async def _write_parts(self, batch: Sequence[Write], answers: dict[int, Answer | StoreError]) -> None:
-        for way in self.short_ways(batch):
-            answers |= await self._unless_refused(way) or {}
+    async def _apply_parts(self, batch: Sequence[Write], answers: dict[int, WriteResult | StoreError]) -> None:
+        for way in self.fast_paths(batch):
+            answers |= await self._try_apply(way) or {}
             if len(answers) == len(batch):
                 return
         late = [index for index in range(len(batch)) if index not in answers]
         if late and not any(concerns_others(batch[index]) for index in late):
-            apart = partial(self.transact, partial(write_apart, batch=[batch[index] for index in late]), in_turn=False)
-            written = await self._unless_refused(apart) or {}
+            apart = partial(
+                self.transact, partial(apply_row_locked, batch=[batch[index] for index in late]), serialized=False
+            )
+            written = await self._try_apply(apart) or {}
             answers |= {late[place]: answer for place, answer in written.items()}
             late = [index for index in late if index not in answers]
         if not late:
             return
-        decided = await self._unless_refused(partial(self.decide, [batch[index] for index in late]))
+        decided = await self._try_apply(partial(self.transact_serialized, [batch[index] for index in late]))
         if decided is not None:
             answers |= zip(late, decided, strict=True)
             return
         for index in late:
-            answers[index] = await self._write_alone(batch[index])
+            answers[index] = await self._apply_one(batch[index])
 
-    def _tell_others(self, batch: Sequence[Write], answers: Mapping[int, Answer | StoreError]) -> None:
-        called: list[str] = []
+    def _notify_others(self, batch: Sequence[Write], answers: Mapping[int, WriteResult | StoreError]) -> None:
+        woken: list[str] = []
         for at, write in enumerate(batch):
             answer = answers[at]
-            if isinstance(answer, _WRITTEN):
-                called += answer.woken
+            if isinstance(answer, _WRITTEN_ANSWERS):
+                woken += answer.woken
                 if _is_for_others(write, answer):
-                    self.ring()
+                    self.notify()
                     return
-        if not all(map(self._near, called)):
-            self.ring()
-        elif called:  # a hint at once would only be in the way of those it is about
-            self.ring_later()
+        if not all(map(self._is_resumed_here, woken)):
+            self.notify()
+        elif woken:  # a hint at once would only be in the way of those it is about
+            self.notify_later()
 
-    async def decide(self, batch: Sequence[Write]) -> Sequence[Answer]:
+    async def transact_serialized(self, batch: Sequence[Write]) -> Sequence[WriteResult]:
         """One transaction in turn for writes that may concern several instances."""
-        return await self.transact(partial(write_deliberately, batch=batch))
+        return await self.transact(partial(apply_serialized, batch=batch))
 
-    async def _write_alone(self, write: Write) -> Answer | StoreError:
+    async def _apply_one(self, write: Write) -> WriteResult | StoreError:
         try:
-            return (await self.persist(partial(self.transact, partial(write_deliberately, batch=[write]))))[0]
+            return (await self.retry_until_done(partial(self.transact, partial(apply_serialized, batch=[write]))))[0]
         except StoreError as error:
             if not self._is_refusal(error):
                 raise
             cause = error.__cause__
             if isinstance(error, CodecError) or cause is None:
                 return error
-            return refused(self.label, write, self.refusal(cause), cause)
+            return refused_data_error(self.label, write, self.refusal(cause), cause)
 
-    async def _unless_refused(self, attempt: Callable[[], Awaitable[T]]) -> T | None:
+    async def _try_apply(self, attempt: Callable[[], Awaitable[T]]) -> T | None:
         try:
-            return await self.persist(attempt)
+            return await self.retry_until_done(attempt)
         except StoreError as error:
             if not self._is_refusal(error):
                 raise
@@ -318,56 +331,58 @@ class ServerDatabase(ABC, Generic[C]):
         """The database cannot store the data, or what it hangs on cannot be decoded."""
         if isinstance(error, CodecError):
             return True
-        return error.__cause__ is not None and self.trouble_of(error.__cause__) is Trouble.DATA
+        return error.__cause__ is not None and self.classify(error.__cause__) is ErrorClass.INVALID_DATA
 
-    async def write(self, work: Work[T], *, point: str = "commit", in_turn: bool = True) -> T:
+    async def write(self, work: Work[T], *, point: str = "commit", serialized: bool = True) -> T:
         """One transaction."""
-        result = await self.persist(partial(self.transact, work, point, in_turn=in_turn))
-        if in_turn and result:  # nothing found, nothing done: nobody need look
-            self.ring()
+        result = await self.retry_until_done(partial(self.transact, work, point, serialized=serialized))
+        if serialized and result:  # nothing found, nothing done: nobody need look
+            self.notify()
         return result
 
     async def read(self, work: Work[T], *, snapshot: bool = False) -> T:
         """Reads; of one snapshot where they must fit together."""
-        return await self.persist(partial(self._look_up, work, snapshot))
+        return await self.retry_until_done(partial(self._read_once, work, snapshot))
 
     # --- transactions
 
-    async def transact(self, work: Work[T], point: str = "commit", *, in_turn: bool = True) -> T:
+    async def transact(self, work: Work[T], point: str = "commit", *, serialized: bool = True) -> T:
         """One transaction. What is staged is said first, when it is in turn."""
         token = self._fresh_id()
-        async with self._pool.one() as connection:
+        async with self._pool.acquire() as connection:
             try:
-                staged = await self.begin(connection, token, in_turn=in_turn)
+                staged = await self.begin(connection, token, serialized=serialized)
                 if staged is None:
-                    await run(partial(put_turn_back, self.cursor(connection)))
-                    staged = await run(partial(_anything_staged, self.cursor(connection)))
+                    await run(partial(restore_messaging_lock, self.cursor(connection)))
+                    staged = await run(partial(_has_staged, self.cursor(connection)))
                 if staged:
-                    await run(partial(drain, self.cursor(connection), self.clock.now(), self._fresh_id))
+                    await run(partial(emit_staged, self.cursor(connection), self.clock.now(), self._fresh_id))
                 result = await run(partial(work, self.cursor(connection)))
-                self._crash(f"{point}.before")
+                self._hit_crash_point(f"{point}.before")
             except Exception:
-                await self.give_up(connection)
+                await self.rollback(connection)
                 raise
-            failed = await self.finish(connection)
-        if failed is not None and not (self.trouble_of(failed) is Trouble.AWAY and await self._asked(token)):
+            failed = await self.commit_and_classify(connection)
+        if failed is not None and not (
+            self.classify(failed) is ErrorClass.UNAVAILABLE and await self._ask_whether_committed(token)
+        ):
             raise failed
-        self._crash(f"{point}.after")
+        self._hit_crash_point(f"{point}.after")
         if staged:
-            self.ring()
-            self.tell_foreign()
+            self.notify()
+            self.announce_remote_commit()
         return result
 
     def _fresh_id(self) -> str:
         return self._ids.instance_id(self.clock.now())
 
-    async def finish(self, connection: C) -> Exception | None:
+    async def commit_and_classify(self, connection: C) -> Exception | None:
         """Commit; why that failed, if it did."""
         try:
-            await self.end(connection)
+            await self.commit_transaction(connection)
         except Exception as error:
-            if self.trouble_of(error) is not Trouble.AWAY:
-                await self.give_up(connection)
+            if self.classify(error) is not ErrorClass.UNAVAILABLE:
+                await self.rollback(connection)
             return error
         if monotonic() - self._tidied > _CLOCK_EVERY:
             self._tidied = monotonic()
@@ -376,17 +391,17 @@ class ServerDatabase(ABC, Generic[C]):
                 await self.tidy(connection)
         return None
 
-    async def _asked(self, token: str) -> bool:
+    async def _ask_whether_committed(self, token: str) -> bool:
         async def ask() -> bool:
-            async with self._pool.one() as connection:
+            async with self._pool.acquire() as connection:
                 return await self.was_committed(connection, token)
 
-        return await self.find_out(ask)
+        return await self.ask_outcome(ask)
 
-    async def find_out(self, ask: Callable[[], Awaitable[T]]) -> T:
+    async def ask_outcome(self, ask: Callable[[], Awaitable[T]]) -> T:
         """Ask what became of a write that was not answered. If that is not answered either, nobody can know."""
         try:
-            return await self.persist(ask)
+            return await self.retry_until_done(ask)
         except StoreError as error:
             unknown = StoreError(
                 f"It is not known whether this was written: the database {self.label} did not answer, nor whether it had "
@@ -395,88 +410,88 @@ class ServerDatabase(ABC, Generic[C]):
             unknown.retryable = True
             raise unknown from error
 
-    async def _look_up(self, work: Work[T], snapshot: bool) -> T:
-        async with self._pool.one() as connection:
+    async def _read_once(self, work: Work[T], snapshot: bool) -> T:
+        async with self._pool.acquire() as connection:
             if snapshot:
                 await self.begin_reading(connection)
             result = await run(partial(work, self.cursor(connection)))
             if snapshot:
-                await self.end(connection)
+                await self.commit_transaction(connection)
             return result
 
-    async def persist(self, attempt: Callable[[], Awaitable[T]], longest: float | None = None) -> T:
+    async def retry_until_done(self, attempt: Callable[[], Awaitable[T]], longest: float | None = None) -> T:
         """Try until it is done, while others are in the way or the server is away; not beyond the deadline of the call."""
         token = bounds.DEADLINE.set(bounds.deadline() if longest is None else monotonic() + longest)
         try:
-            return await self._persist(attempt)
+            return await self._retry_until_done(attempt)
         finally:
             bounds.DEADLINE.reset(token)
 
-    async def _persist(self, attempt: Callable[[], Awaitable[T]]) -> T:
-        deadline = min(monotonic() + _PATIENCE, bounds.deadline())
+    async def _retry_until_done(self, attempt: Callable[[], Awaitable[T]]) -> T:
+        deadline = min(monotonic() + _RETRY_TIMEOUT, bounds.deadline())
         pause = _FIRST_PAUSE
         while True:
             if self._killed:
                 raise not_open(self.label)
             try:
-                if self._pool.home.moved:
-                    await self._look_again()
+                if self._pool.server_identity.has_changed:
+                    await self._identify_server_again()
                 result = await attempt()
             except StoreError:
                 raise
             except Exception as error:
-                trouble = self.trouble_of(error)
-                if trouble is Trouble.WRONG and not self.is_drivers(error):
+                error_class = self.classify(error)
+                if error_class is ErrorClass.FATAL and not self.is_driver_error(error):
                     raise  # not the server's: a row that this code cannot read, no memory left, a fault of ours
-                if trouble in (Trouble.DATA, Trouble.WRONG) or monotonic() > deadline:
+                if error_class in (ErrorClass.INVALID_DATA, ErrorClass.FATAL) or monotonic() > deadline:
                     raise self.translate(error) from error
-                if trouble is Trouble.AWAY:
-                    self._lose(error)
-                elif trouble is Trouble.AGAIN:  # those who were in each other's way must not come back together
-                    await asyncio.sleep(_IN_THE_WAY * chance(1)[0] / 255)
+                if error_class is ErrorClass.UNAVAILABLE:
+                    self._handle_unavailable(error)
+                elif error_class is ErrorClass.CONFLICT:  # those who were in each other's way must not come back together
+                    await asyncio.sleep(_MAX_CONFLICT_PAUSE * random_bytes(1)[0] / 255)
                     continue
             else:
-                self._away = False
+                self._is_unavailable = False
                 return result
             await asyncio.sleep(pause)
             pause = min(2 * pause, _LONGEST_PAUSE)
 
-    def _lose(self, error: Exception) -> None:
+    def _handle_unavailable(self, error: Exception) -> None:
         self._pool.cut_idle()
-        if not self._away:
-            self._away = True
-            _log.warning("%s Trying again for %.0f s.", self.translate(error), _PATIENCE)
+        if not self._is_unavailable:
+            self._is_unavailable = True
+            _log.warning("%s Trying again for %.0f s.", self.translate(error), _RETRY_TIMEOUT)
 
     # --- which server it is
 
-    async def look_at_server(self) -> None:
+    async def identify_server(self) -> None:
         """See whether the server locks as it is relied upon. Raises `StoreError` if it does not."""
-        home = self._pool.home
-        home.leave()
-        asking = asyncio.ensure_future(self._pool.writers())
+        home = self._pool.server_identity
+        home.reset()
+        asking = asyncio.ensure_future(self._pool.writable_servers())
         try:
-            async with self._two() as (one, other):
-                server = await Probe(self, one, other, self._fresh_id).look()
+            async with self._two_connections() as (one, other):
+                server = await Probe(self, one, other, self._fresh_id).verify_server()
             if len(found := await asking) > 1:
-                raise of_several(self.label, found)
+                raise several_writers_error(self.label, found)
         finally:
             asking.cancel()
-        home.settle(server)
+        home.confirm(server)
 
-    async def _look_again(self) -> None:
-        async with self._looking:
-            if self._pool.home.moved:
+    async def _identify_server_again(self) -> None:
+        async with self._identify_lock:
+            if self._pool.server_identity.has_changed:
                 _log.warning(
                     "Another server answers for %s than before: it is looked at before anything is written.", self.label
                 )
                 await self._pool.drop_idle()
-                await self.look_at_server()
+                await self.identify_server()
 
     @asynccontextmanager
-    async def _two(self) -> AsyncIterator[tuple[C, C]]:
+    async def _two_connections(self) -> AsyncIterator[tuple[C, C]]:
         """Two connections as others get them, which are theirs afterwards."""
         async with AsyncExitStack() as stack:
-            opening = [asyncio.ensure_future(self._pool.fresh()) for _ in range(2)]
+            opening = [asyncio.ensure_future(self._pool.open_extra()) for _ in range(2)]
             try:
                 await asyncio.wait(opening)
             except BaseException:
@@ -485,26 +500,26 @@ class ServerDatabase(ABC, Generic[C]):
                 raise
             for task in opening:
                 if task.exception() is None:
-                    stack.push_async_exit(partial(self._keep, task.result()))
+                    stack.push_async_exit(partial(self._put_idle, task.result()))
             one, other = [task.result() for task in opening]
             yield one, other
 
-    async def _keep(self, connection: C, kind: type[BaseException] | None, *_: object) -> None:
-        await self._pool.keep(connection, failed=True)  # what is needed later is opened then
+    async def _put_idle(self, connection: C, kind: type[BaseException] | None, *_: object) -> None:
+        await self._pool.put_idle(connection, failed=True)  # what is needed later is opened then
 
     @abstractmethod
     def may_only_read(self, error: BaseException) -> bool:
         """The user has no right to write."""
 
-    def is_in_the_way(self, error: BaseException) -> bool:
+    def is_conflict(self, error: BaseException) -> bool:
         """Somebody else has the lock."""
-        return self.trouble_of(error) is Trouble.AGAIN
+        return self.classify(error) is ErrorClass.CONFLICT
 
-    def _crash(self, point: str) -> None:
-        if self._hook is None:
+    def _hit_crash_point(self, point: str) -> None:
+        if self._crash_hook is None:
             return
         try:
-            self._hook(point)
+            self._crash_hook(point)
         except BaseException:
             self._killed = True
             raise
@@ -512,30 +527,30 @@ class ServerDatabase(ABC, Generic[C]):
     # --- what others leave
 
     @property
-    def stages(self) -> bool:
+    def has_staging(self) -> bool:
         """What is said in transactions of others waits: nobody must hold the turn for long."""
         return True
 
-    async def drain(self) -> None:
+    async def emit_staged(self) -> None:
         """Say what was staged, if there is anything."""
-        if await self.read(_anything_staged):
-            await self.persist(partial(self.transact, _nothing))
+        if await self.read(_has_staged):
+            await self.retry_until_done(partial(self.transact, _do_nothing))
 
     # --- time and others
 
-    async def ask_time(self) -> None:
+    async def sync_clock(self) -> None:
         """Set the clock by the database's, now."""
         if isinstance(self.clock, SystemClock):
-            await self.persist(self._ask_time)
+            await self.retry_until_done(self._sync_clock)
 
-    async def _ask_time(self) -> None:
-        async with self._pool.one() as connection:
+    async def _sync_clock(self) -> None:
+        async with self._pool.acquire() as connection:
             await self.read_clock(connection)
 
     def _is_clock_old(self) -> bool:
         """Nobody has asked for the time for long. A worker's upkeep does all the time; a client has none."""
         clock = self.clock
-        return isinstance(clock, SystemClock) and (monotonic() - self._clock_read > _CLOCK_EVERY or clock.astray)
+        return isinstance(clock, SystemClock) and (monotonic() - self._clock_read > _CLOCK_EVERY or clock.has_jumped)
 
     async def read_clock(self, connection: C) -> None:
         """Time is the database's: leases and timers of all workers are measured with one clock."""
@@ -545,7 +560,7 @@ class ServerDatabase(ABC, Generic[C]):
             return  # a test owns the time
         began = clock.elapsed()
         theirs = await self.server_time(connection)
-        clock.follow(theirs, began, clock.elapsed())
+        clock.follow_server(theirs, began, clock.elapsed())
         ahead = clock.ahead
         if abs(ahead - self._ahead) > _NOTABLE_SKEW:  # once, not each time
             self._ahead = ahead
@@ -553,30 +568,30 @@ class ServerDatabase(ABC, Generic[C]):
 
     async def vitals(self) -> Vitals:
         """How the server is, and how far away."""
-        return await self.persist(self._examine)
+        return await self.retry_until_done(self._read_vitals)
 
-    async def _examine(self) -> Vitals:
-        async with self._pool.one() as connection:
+    async def _read_vitals(self) -> Vitals:
+        async with self._pool.acquire() as connection:
             name, notes = await self.product(connection)
             own, begun = SystemClock().now(), monotonic()
             theirs = await self.server_time(connection)
             latency = round((monotonic() - begun) * MICROS)
             return Vitals(name, latency, theirs - own - latency // 2, notes)
 
-    def tell_foreign(self) -> None:
+    def announce_remote_commit(self) -> None:
         """Somebody else has written."""
-        if self.foreign is not None:
+        if self.on_remote_commit is not None:
             try:
-                self.foreign()
+                self.on_remote_commit()
             except Exception:  # what is committed stays so
                 _log.exception("what others wrote could not be looked at")
 
 
-def _anything_staged(cursor: Cursor) -> bool:
+def _has_staged(cursor: Cursor) -> bool:
     return bool(cursor.only("anything_staged")[0])
 
 
-def _nothing(cursor: Cursor) -> None:
+def _do_nothing(cursor: Cursor) -> None:
     """All there is to do is what comes first."""
 
 
@@ -585,11 +600,11 @@ def not_open(label: str) -> StoreError:
     return StoreError(f"The store of the database {label} is not open. Open it first, and do not use it after its close.")
 
 
-def _nowhere(_instance_id: str) -> bool:
+def _never_resumed_here(_instance_id: str) -> bool:
     return False
 
 
-_WRITTEN = (Applied, Accepted)
+_WRITTEN_ANSWERS = (Applied, Accepted)
 
 
 def _is_for_others(write: Write, answer: Applied | Accepted) -> bool:
@@ -598,4 +613,4 @@ def _is_for_others(write: Write, answer: Applied | Accepted) -> bool:
         return True
     if isinstance(write, Transition):
         return write.ending is not None
-    return isinstance(write, Request | Post) or (isinstance(write, Create) and write.owner is None)
+    return isinstance(write, ControlRequest | PostMessage) or (isinstance(write, CreateInstance) and write.owner is None)

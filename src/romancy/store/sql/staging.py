@@ -11,89 +11,87 @@ from collections.abc import Callable
 
 from romancy.codec import is_encoded
 from romancy.model.status import Status
-from romancy.model.talk import Deed, Publish, Said, SendEvent, SendTo, SendToGroup
-from romancy.model.transition import Answer, Applied, Create, Refused
+from romancy.model.talk import Effect, Publish, Sendable, SendEvent, SendTo, SendToGroup
+from romancy.model.transition import Applied, CreateInstance, Refused, WriteResult
 from romancy.serde.talk import event_json, event_of, message_json, message_of
-from romancy.store.sql.cursor import Cursor, Line
-from romancy.store.sql.talk import Talk
-from romancy.store.sql.transitions import born, existing, start
+from romancy.store.sql.cursor import Cursor, RawRow
+from romancy.store.sql.talk import MessagingTransaction
+from romancy.store.sql.transitions import instance_columns, read_existing, start
 
 _PAGE = 1000
-_STAGED = ("staged",)
+_STAGED_CONTEXT = ("staged",)
 
 
-def begin(cursor: Cursor, create: Create) -> Answer:
+def create_instance(cursor: Cursor, create: CreateInstance) -> WriteResult:
     """A new instance, that nobody owns yet."""
     taken = cursor.first("status_of", (create.instance_id,))
     if taken is not None:
-        return existing(cursor, create, taken[0])
-    cursor.run("add_instances", born(create))
+        return read_existing(cursor, create, taken[0])
+    cursor.run("add_instances", instance_columns(create))
     cursor.run("add_payloads", (create.instance_id, create.input))
     cursor.first("hint")
     return Applied()
 
 
-def say(cursor: Cursor, deed: Said, now: int) -> Refused | None:
+def emit(cursor: Cursor, effect: Sendable, now: int) -> Refused | None:
     """Say something at once."""
-    refused = _refusal(cursor, deed)
+    refused = _refusal(cursor, effect)
     if refused is None:
-        Talk(cursor, now, start).do("", deed)
+        MessagingTransaction(cursor, now, start).emit("", effect)
     return refused
 
 
-def stage(cursor: Cursor, deed: Said, now: int) -> Refused | None:
+def stage(cursor: Cursor, effect: Sendable, now: int) -> Refused | None:
     """Leave something to be said when this transaction has committed."""
-    refused = _refusal(cursor, deed)
+    refused = _refusal(cursor, effect)
     if refused is None:
-        kind, head, body = _written(deed, now)
-        cursor.run("stage", (kind, head, cursor.coder.encode(body, _STAGED), now))
+        kind, head, body = _serialize(effect, now)
+        cursor.run("stage", (kind, head, cursor.codec.encode(body, _STAGED_CONTEXT), now))
         cursor.first("hint")
     return refused
 
 
-def drain(cursor: Cursor, now: int, fresh_id: Callable[[], str]) -> None:
+def emit_staged(cursor: Cursor, now: int, fresh_id: Callable[[], str]) -> None:
     """Say what was staged by transactions that have committed, in order. What cannot be decoded here is left to others."""
-    talk = Talk(cursor, now, start)
+    messaging = MessagingTransaction(cursor, now, start)
     more = True
     while more:
         page = cursor.rows("staged", (_PAGE,))
-        said = [
-            (seq, kind, head, body) for seq, kind, head, coded in page if not is_encoded(body := _decoded(cursor, coded))
-        ]
+        said = [(seq, kind, head, body) for seq, kind, head, coded in page if not is_encoded(body := _decode(cursor, coded))]
         for line in said:
-            talk.do("", _read(line, fresh_id))
+            messaging.emit("", _deserialize(line, fresh_id))
         if said:
             cursor.run("unstage", (json.dumps([line[0] for line in said]),))
         more = bool(said)
 
 
-def _decoded(cursor: Cursor, body: bytes) -> bytes:
-    return cursor.coder.as_far_as_possible(body, _STAGED)
+def _decode(cursor: Cursor, body: bytes) -> bytes:
+    return cursor.codec.try_decode(body, _STAGED_CONTEXT)
 
 
-def _refusal(cursor: Cursor, deed: Deed) -> Refused | None:
-    if not isinstance(deed, SendTo):
+def _refusal(cursor: Cursor, effect: Effect) -> Refused | None:
+    if not isinstance(effect, SendTo):
         return None
-    found = cursor.first("status_of", (deed.target,))
+    found = cursor.first("status_of", (effect.target,))
     if found is None:
         return Refused()
     return Refused(Status(found[0])) if found[1] else None
 
 
-def _written(deed: Said, now: int) -> tuple[str, str, bytes]:
-    match deed:
+def _serialize(effect: Sendable, now: int) -> tuple[str, str, bytes]:
+    match effect:
         case SendEvent():
-            return "event", json.dumps([deed.local, deed.brokers]), event_json(deed.event)
+            return "event", json.dumps([effect.local, effect.brokers]), event_json(effect.event)
         case Publish():
-            return "publish", "", message_json(deed.message, now)
+            return "publish", "", message_json(effect.message, now)
         case SendTo():
-            return "send_to", deed.target, message_json(deed.message, now)
+            return "send_to", effect.target, message_json(effect.message, now)
         case SendToGroup():
-            return "send_to_group", deed.group, message_json(deed.message, now)
+            return "send_to_group", effect.group, message_json(effect.message, now)
 
 
-def _read(line: Line, fresh_id: Callable[[], str]) -> Said:
-    _, kind, head, body = line
+def _deserialize(row: RawRow, fresh_id: Callable[[], str]) -> Sendable:
+    _, kind, head, body = row
     if kind == "event":
         local, brokers = json.loads(head)
         return SendEvent(event_of(body), fresh_id=fresh_id(), local=local, brokers=tuple(brokers))

@@ -8,30 +8,38 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from romancy.clock import Clock, SystemClock
-from romancy.codec import Coder
+from romancy.codec import Codec
 from romancy.errors import ConfigurationError, StoreError
-from romancy.model.history import Attempt, Entry
-from romancy.model.instance import Inbox, Loaded, Query, Row, Standing, Stored, WorkerRow
+from romancy.model.history import AttemptRow, Entry
+from romancy.model.instance import (
+    Inbox,
+    InstanceFilter,
+    InstanceProgress,
+    InstanceRow,
+    LoadedInstance,
+    StoredInstance,
+    WorkerRow,
+)
 from romancy.model.operators import (
-    BatchRow,
-    Census,
+    AuditRow,
+    BulkActionRow,
     ChannelState,
     Content,
-    Deeded,
-    Line,
+    InstanceCounts,
+    InstanceListRow,
+    InstanceQuery,
+    InstanceScan,
     Minute,
-    SeenEvent,
+    RecentEvent,
     SubscriberState,
-    Survey,
-    Surveyed,
-    Tally,
     Vitals,
+    WorkflowCounts,
 )
-from romancy.model.outbox import OutboxRow, Settled
+from romancy.model.outbox import DeliveryOutcome, OutboxRow
 from romancy.model.status import Status
-from romancy.model.talk import Said
-from romancy.model.transition import Answer, Create, Deposit, Ending, Left, Refused, Write
-from romancy.store.port import JournalEntry, Pulse, Runnable, Swept
+from romancy.model.talk import Sendable
+from romancy.model.transition import CreateInstance, Ending, Refused, ResultStored, TransactionalResult, Write, WriteResult
+from romancy.store.port import HeartbeatConnection, JournalEntry, Runnable, SweepResult
 from romancy.store.sql import deposits, desk, outbox, ownership, reads, rollup, staging, survey
 from romancy.store.sql.cursor import Cursor
 from romancy.store.sql.database import Database, Work
@@ -50,20 +58,20 @@ class SqlStore:
         self._database = database
         self._clock = clock
         self._auto_migrate = auto_migrate
-        self._turn = 0
+        self._claim_offset = 0
 
-    def encode_with(self, coder: Coder) -> None:
+    def encode_with(self, codec: Codec) -> None:
         """Encode what is made here: the bodies of events and messages, what waits match. The rest comes encoded."""
-        self._database.coder = coder
+        self._database.codec = codec
 
     def now(self) -> int:
         """The time in microseconds."""
         return self._clock.now()
 
-    async def certain_time(self) -> int | None:
+    async def verified_time(self) -> int | None:
         """The database's time, asked now; None while it may be wrong."""
-        await self._database.ask_time()
-        return self.now() if not isinstance(self._clock, SystemClock) or self._clock.certain else None
+        await self._database.sync_clock()
+        return self.now() if not isinstance(self._clock, SystemClock) or self._clock.is_certain else None
 
     async def migrations(self) -> builtins.list[tuple[str, bool]]:
         """Each migration of the schema, and whether the database has it."""
@@ -78,27 +86,27 @@ class SqlStore:
         await self._database.close()
 
     @property
-    def on_foreign_commit(self) -> Callable[[], None] | None:
+    def on_remote_commit(self) -> Callable[[], None] | None:
         """Called on the event loop when another process (or connection) has written: look for work."""
-        return self._database.foreign
+        return self._database.on_remote_commit
 
-    @on_foreign_commit.setter
-    def on_foreign_commit(self, call: Callable[[], None] | None) -> None:
-        self._database.foreign = call
+    @on_remote_commit.setter
+    def on_remote_commit(self, call: Callable[[], None] | None) -> None:
+        self._database.on_remote_commit = call
 
     # --- writing
 
     @property
-    def lanes(self) -> int:
+    def concurrent_batches(self) -> int:
         """How many batches it is worth to have under way at a time."""
-        return self._database.lanes
+        return self._database.concurrent_batches
 
     @property
-    def patience(self) -> float:
+    def call_timeout(self) -> float:
         """Seconds within which a call is answered, be it by an error."""
-        return self._database.patience
+        return self._database.call_timeout
 
-    async def commit(self, batch: Sequence[Write]) -> builtins.list[Answer | StoreError]:
+    async def commit(self, batch: Sequence[Write]) -> builtins.list[WriteResult | StoreError]:
         """Write a batch in one transaction; one answer for each write, in order."""
         if not batch:
             return []
@@ -114,61 +122,67 @@ class SqlStore:
         ids: Sequence[str] | None = None,
         blocked: bool = False,
         blocked_before: int = 0,
-    ) -> builtins.list[Row]:
+    ) -> builtins.list[InstanceRow]:
         """Take up to `limit` unowned instances that are due; each kind of workflow gets its turn."""
-        self._turn += 1
-        turn = self._turn
+        self._claim_offset += 1
+        offset = self._claim_offset
 
-        def take(cursor: Cursor) -> list[Row]:
+        def take(cursor: Cursor) -> list[InstanceRow]:
             if blocked:
-                found = ownership.blocked(cursor, runnable, ids, before=blocked_before, limit=limit, turn=turn)
+                found = ownership.find_blocked(cursor, runnable, ids, before=blocked_before, limit=limit, offset=offset)
             else:
-                found = ownership.due(cursor, worker, runnable, ids, now=now, limit=limit, turn=turn)
-            return ownership.take(cursor, worker, found, now=now)
+                found = ownership.find_due(cursor, worker, runnable, ids, now=now, limit=limit, offset=offset)
+            return ownership.claim(cursor, worker, found, now=now)
 
-        return await self._database.write(take, point="claim", in_turn=False)
+        return await self._database.write(take, point="claim", serialized=False)
 
     async def release(self, worker: str, *, now: int) -> int:
         """Give back everything the worker owns, at once claimable, and strike the worker off."""
         return await self._database.write(partial(ownership.release, worker=worker, now=now))
 
-    async def sweep(self, dead: Sequence[tuple[str, int]], *, now: int, limit: int, max_losses: int | None = None) -> Swept:
+    async def sweep(
+        self, dead: Sequence[tuple[str, int]], *, now: int, limit: int, max_losses: int | None = None
+    ) -> SweepResult:
         """Free up to `limit` instances of workers whose heartbeat still is the one given, and of no workers at all."""
         work = partial(ownership.sweep, dead=dead, now=now, limit=limit, max_losses=max_losses)
         return await self._database.write(work)
 
-    async def strand(self, kinds: Sequence[Runnable], *, due_before: int, now: int, limit: int) -> int:
+    async def mark_unrunnable(self, kinds: Sequence[Runnable], *, due_before: int, now: int, limit: int) -> int:
         """Block up to `limit` instances of kinds that nobody can run and that have been due since before a time."""
         return await self._database.write(
-            partial(ownership.strand, kinds=kinds, due_before=due_before, now=now, limit=limit)
+            partial(ownership.mark_unrunnable, kinds=kinds, due_before=due_before, now=now, limit=limit)
         )
 
-    async def enlist(self, worker: WorkerRow) -> None:
+    async def register_worker(self, worker: WorkerRow) -> None:
         """Record a worker's incarnation."""
-        await self._database.write(partial(ownership.enlist, worker=worker), in_turn=False)
+        await self._database.write(partial(ownership.register_worker, worker=worker), serialized=False)
 
     async def save_source(
         self, code: str, workflow: str, version: str, source: str, *, now: int, replace: bool = False
     ) -> None:
         """Keep a workflow's source, once for each fingerprint; `replace`: the last one."""
         values = (code, workflow, version, source, now)
-        await self._database.write(partial(ownership.save_source, values=values, replace=replace), in_turn=False)
+        await self._database.write(partial(ownership.save_source, values=values, replace=replace), serialized=False)
 
     async def save_handlers(self, handlers: Sequence[tuple[str, str, bool]], *, now: int) -> None:
         """Note which workflows (name, version) handle events, and which do not."""
-        await self._database.write(partial(ownership.save_handlers, handlers=handlers, now=now), in_turn=False)
+        await self._database.write(partial(ownership.save_handlers, handlers=handlers, now=now), serialized=False)
 
-    async def prune(self, *, ended_before: int, limit: int) -> int:
+    async def prune_instances(self, *, ended_before: int, limit: int) -> int:
         """Delete up to `limit` instances that ended before a time, with everything of theirs."""
-        return await self._database.write(partial(ownership.prune, ended_before=ended_before, limit=limit), in_turn=False)
+        return await self._database.write(
+            partial(ownership.prune_instances, ended_before=ended_before, limit=limit), serialized=False
+        )
 
-    async def trim(self, *, over_before: int, limit: int) -> int:
+    async def prune_generations(self, *, over_before: int, limit: int) -> int:
         """Delete up to `limit` archived generations that were over before a time."""
-        return await self._database.write(partial(ownership.trim, over_before=over_before, limit=limit), in_turn=False)
+        return await self._database.write(
+            partial(ownership.prune_generations, over_before=over_before, limit=limit), serialized=False
+        )
 
-    async def forget(self, *, events_before: int, messages_before: int, limit: int) -> int:
+    async def prune_messaging(self, *, events_before: int, messages_before: int, limit: int) -> int:
         """Delete up to `limit` events accepted, and as many unclaimed messages written, before a time."""
-        work = partial(ownership.forget, events_before=events_before, messages_before=messages_before, limit=limit)
+        work = partial(ownership.prune_messaging, events_before=events_before, messages_before=messages_before, limit=limit)
         return await self._database.write(work)
 
     # --- activities' own transactions
@@ -177,27 +191,27 @@ class SqlStore:
         """An engine of SQLAlchemy on the same database, for activities' own tables."""
         return self._database.engine()
 
-    async def begin_on(self, connection: object, create: Create) -> Answer:
+    async def create_on(self, connection: object, create: CreateInstance) -> WriteResult:
         """A new instance in somebody's transaction; it is there when that commits."""
-        return await self._on(connection, partial(staging.begin, create=create))
+        return await self._run_on(connection, partial(staging.create_instance, create=create))
 
-    async def say_on(self, connection: object, deed: Said, *, now: int) -> Refused | None:
+    async def emit_on(self, connection: object, effect: Sendable, *, now: int) -> Refused | None:
         """Say something in somebody's transaction; it is heard when that commits."""
-        say = staging.stage if self._database.stages else staging.say
-        return await self._on(connection, partial(say, deed=deed, now=now))
+        say = staging.stage if self._database.has_staging else staging.emit
+        return await self._run_on(connection, partial(say, effect=effect, now=now))
 
-    async def drain(self) -> None:
+    async def emit_staged(self) -> None:
         """Say what was left by transactions that have committed."""
-        await self._database.drain()
+        await self._database.emit_staged()
 
-    async def _on(self, connection: Any, work: Work[T]) -> T:
+    async def _run_on(self, connection: Any, work: Work[T]) -> T:
         if hasattr(connection, "run_sync"):
-            return cast(T, await connection.run_sync(self._inside(work)))
+            return cast(T, await connection.run_sync(self._on_sync_connection(work)))
         if hasattr(connection, "exec_driver_sql") or hasattr(connection, "get_bind"):
-            return self._inside(work)(connection)
+            return self._on_sync_connection(work)(connection)
         return await self._database.run_on(connection, work)
 
-    def _inside(self, work: Work[T]) -> Callable[[Any], T]:
+    def _on_sync_connection(self, work: Work[T]) -> Callable[[Any], T]:
         """Work on a synchronous connection or session of SQLAlchemy."""
 
         def inside(given: Any) -> T:
@@ -212,13 +226,13 @@ class SqlStore:
 
         return inside
 
-    async def deposit(self, session: AsyncSession, deposit: Deposit) -> Left | Refused:
+    async def store_result(self, session: AsyncSession, result: TransactionalResult) -> ResultStored | Refused:
         """Leave a result in an activity's own transaction; it counts when that is committed."""
-        return await self._on(session, partial(deposits.leave, deposit=deposit))
+        return await self._run_on(session, partial(deposits.store_result, result=result))
 
-    async def deposited(self, deposit: Deposit) -> int | None:
+    async def stored_result(self, result: TransactionalResult) -> int | None:
         """The mail of a deposit whose COMMIT was not answered, if it was committed."""
-        return await self._database.write(partial(deposits.find, deposit=deposit), in_turn=False)
+        return await self._database.write(partial(deposits.find_result, result=result), serialized=False)
 
     # --- the outbox
 
@@ -227,22 +241,22 @@ class SqlStore:
     ) -> builtins.list[OutboxRow]:
         """Take up to `limit` rows of a broker that are due."""
         work = partial(outbox.claim, broker=broker, claimant=claimant, now=now, until=until, limit=limit)
-        return await self._database.write(work, in_turn=False)
+        return await self._database.write(work, serialized=False)
 
-    async def settle_outbox(self, claimant: str, settled: Sequence[Settled]) -> None:
+    async def record_outbox(self, claimant: str, outcomes: Sequence[DeliveryOutcome]) -> None:
         """Write what became of claimed rows."""
-        await self._database.write(partial(outbox.settle, claimant=claimant, settled=settled), in_turn=False)
+        await self._database.write(partial(outbox.record_outcomes, claimant=claimant, outcomes=outcomes), serialized=False)
 
     async def requeue_outbox(self, ids: Sequence[int] | None, *, now: int, limit: int) -> int:
         """Let dead rows be due again."""
-        return await self._database.write(partial(outbox.requeue, ids=ids, now=now, limit=limit), in_turn=False)
+        return await self._database.write(partial(outbox.requeue, ids=ids, now=now, limit=limit), serialized=False)
 
     async def prune_outbox(self, broker: str, *, dead_before: int, limit: int) -> int:
         """Delete up to `limit` rows of a broker that died before a time."""
         work = partial(outbox.prune, broker=broker, dead_before=dead_before, limit=limit)
-        return await self._database.write(work, in_turn=False)
+        return await self._database.write(work, serialized=False)
 
-    async def next_outbox(self, broker: str) -> int | None:
+    async def next_outbox_due(self, broker: str) -> int | None:
         """When the next row of a broker is due, or its claim ends."""
         return await self._database.read(partial(outbox.next_due, broker=broker))
 
@@ -256,11 +270,11 @@ class SqlStore:
 
     async def list_outbox(self, *, dead: bool | None, after: int, limit: int) -> builtins.list[OutboxRow]:
         """Rows with `seq` above `after`, in order."""
-        return await self._database.read(partial(outbox.listed, dead=dead, after=after, limit=limit))
+        return await self._database.read(partial(outbox.list_rows, dead=dead, after=after, limit=limit))
 
     # --- reading, for the engine
 
-    async def load(self, instance_id: str) -> Loaded | None:
+    async def load(self, instance_id: str) -> LoadedInstance | None:
         """Everything a cold replay needs."""
         return await self._database.read(partial(reads.load, instance_id=instance_id), snapshot=True)
 
@@ -268,9 +282,9 @@ class SqlStore:
         """What has arrived for an instance, oldest first, and the signal counter it belongs to."""
         return await self._database.read(partial(reads.inbox, instance_id=instance_id))
 
-    async def arrivals(self, worker: str) -> builtins.list[str]:
+    async def with_unread_inbox(self, worker: str) -> builtins.list[str]:
         """The worker's instances for which something arrived that they have not seen."""
-        return await self._database.read(partial(reads.arrivals, worker=worker))
+        return await self._database.read(partial(reads.with_unread_inbox, worker=worker))
 
     async def owned(self, worker: str) -> builtins.list[str]:
         """The instances a worker owns."""
@@ -296,17 +310,17 @@ class SqlStore:
         """How each instance that exists has ended; None: it has not."""
         return await self._database.read(partial(reads.endings, ids=ids))
 
-    async def standings(self, ids: Sequence[str]) -> dict[str, Standing]:
+    async def progress(self, ids: Sequence[str]) -> dict[str, InstanceProgress]:
         """Where each instance that exists stands."""
-        return await self._database.read(partial(reads.standings, ids=ids))
+        return await self._database.read(partial(reads.progress_of, ids=ids))
 
-    def pulse(self, worker: str) -> Pulse:
+    def heartbeat(self, worker: str) -> HeartbeatConnection:
         """The worker's heartbeat."""
-        return self._database.pulse(worker)
+        return self._database.heartbeat(worker)
 
     # --- reading, for people
 
-    async def get(self, instance_id: str, generation: int | None = None) -> Stored | None:
+    async def get(self, instance_id: str, generation: int | None = None) -> StoredInstance | None:
         """One instance with its payloads, as it is or as it was in an archived generation."""
         return await self._database.read(partial(reads.get, instance_id=instance_id, generation=generation))
 
@@ -318,7 +332,7 @@ class SqlStore:
         """Addressed events whose instance does not exist or has ended: place, time and the event."""
         return await self._database.read(partial(reads.undeliverable, after=after, limit=limit))
 
-    async def list(self, query: Query) -> builtins.list[Stored]:
+    async def list(self, query: InstanceFilter) -> builtins.list[StoredInstance]:
         """Instances, newest first."""
         return await self._database.read(partial(reads.list_rows, query=query))
 
@@ -328,12 +342,12 @@ class SqlStore:
             partial(reads.history, instance_id=instance_id, generation=generation, after=after, limit=limit)
         )
 
-    async def attempts(self, instance_id: str, generation: int) -> builtins.list[Attempt]:
+    async def attempts(self, instance_id: str, generation: int) -> builtins.list[AttemptRow]:
         """Failed and open attempts of one generation, by operation and number."""
         return await self._database.read(partial(reads.attempts, instance_id=instance_id, generation=generation))
 
     async def journal(self, instance_id: str) -> builtins.list[JournalEntry]:
-        """Who owned the instance when, cold replays, operators' deeds; oldest first."""
+        """Who owned the instance when, cold replays, operators' effects; oldest first."""
         return await self._database.read(partial(reads.journal, instance_id=instance_id))
 
     async def source(self, code: str) -> str | None:
@@ -342,13 +356,13 @@ class SqlStore:
 
     # --- for operators
 
-    async def survey(self, wanted: Survey) -> Surveyed:
+    async def scan_instances(self, query: InstanceQuery) -> InstanceScan:
         """Instances without their payloads, newest first, as far as was looked."""
-        return await self._database.read(partial(survey.survey, wanted=wanted))
+        return await self._database.read(partial(survey.scan_instances, query=query))
 
-    async def lines(self, ids: Sequence[str]) -> builtins.list[Line]:
+    async def rows_by_id(self, ids: Sequence[str]) -> builtins.list[InstanceListRow]:
         """The given instances without their payloads, newest first."""
-        return await self._database.read(partial(survey.lines, ids=ids))
+        return await self._database.read(partial(survey.rows_by_id, ids=ids))
 
     async def ids_by_prefix(self, prefix: str, *, limit: int) -> builtins.list[str]:
         """Up to `limit` ids that begin with a text."""
@@ -370,17 +384,19 @@ class SqlStore:
         """What the given instances failed with."""
         return await self._database.read(partial(survey.errors, ids=ids))
 
-    async def census(self, *, failed_since: int, due_before: int, most: int) -> Census:
+    async def count_instances(self, *, failed_since: int, due_before: int, most: int) -> InstanceCounts:
         """How many there are of what operators ask about, each counted up to `most`."""
-        return await self._database.read(partial(survey.census, failed_since=failed_since, due_before=due_before, most=most))
+        return await self._database.read(
+            partial(survey.count_instances, failed_since=failed_since, due_before=due_before, most=most)
+        )
 
-    async def tally(self, *, most: int) -> Tally:
+    async def workflow_counts(self, *, most: int) -> WorkflowCounts:
         """How many instances of each workflow are in flight, looking at `most` of each status."""
-        return await self._database.read(partial(survey.tally, most=most))
+        return await self._database.read(partial(survey.workflow_counts, most=most))
 
-    async def owned_by(self, workers: Sequence[str], *, most: int) -> dict[str, int]:
+    async def count_owned(self, workers: Sequence[str], *, most: int) -> dict[str, int]:
         """How many instances each of the workers has in hand, counted up to `most`."""
-        return await self._database.read(partial(survey.owned_by, workers=workers, most=most))
+        return await self._database.read(partial(survey.count_owned, workers=workers, most=most))
 
     async def channels(self, *, after: str, limit: int, most: int) -> builtins.list[ChannelState]:
         """Channels that have subscribers or messages for anybody, by name; counted up to `most`."""
@@ -404,9 +420,9 @@ class SqlStore:
 
     async def page_of_members(self, group: str, *, after: str, limit: int) -> builtins.list[str]:
         """Who is in a group, by id."""
-        return await self._database.read(partial(survey.members, name=group, after=after, limit=limit))
+        return await self._database.read(partial(survey.page_of_members, name=group, after=after, limit=limit))
 
-    async def last_events(self, kind: str, instance_id: str, *, limit: int) -> builtins.list[SeenEvent]:
+    async def last_events(self, kind: str, instance_id: str, *, limit: int) -> builtins.list[RecentEvent]:
         """The last events of a type that were for everybody or for one instance, newest first."""
         return await self._database.read(partial(survey.last_events, kind=kind, instance_id=instance_id, limit=limit))
 
@@ -414,52 +430,54 @@ class SqlStore:
         """Since when the event of the outbox has been waiting that waits longest."""
         return await self._database.read(survey.outbox_lag)
 
-    async def note_deeds(self, lines: Sequence[Deeded]) -> None:
+    async def add_audit(self, rows: Sequence[AuditRow]) -> None:
         """Write down who did what; the numbers are the store's."""
-        await self._database.write(partial(desk.note, lines=lines), in_turn=False)
+        await self._database.write(partial(desk.add_audit, rows=rows), serialized=False)
 
-    async def forget_deeds(self, *, before: int, limit: int) -> int:
-        """Delete those of the `limit` oldest lines about deeds that were written before a time; how many."""
-        return await self._database.write(partial(desk.forget, before=before, limit=limit), in_turn=False)
+    async def prune_audit(self, *, before: int, limit: int) -> int:
+        """Delete those of the `limit` oldest lines about effects that were written before a time; how many."""
+        return await self._database.write(partial(desk.prune_audit, before=before, limit=limit), serialized=False)
 
-    async def deeds(self, *, instance_id: str | None, before: int | None, limit: int) -> builtins.list[Deeded]:
+    async def audit(self, *, instance_id: str | None, before: int | None, limit: int) -> builtins.list[AuditRow]:
         """What was done, newest first: to one instance, or all; below a number."""
-        return await self._database.read(partial(desk.notes, instance_id=instance_id, before=before, limit=limit))
+        return await self._database.read(partial(desk.list_audit, instance_id=instance_id, before=before, limit=limit))
 
-    async def add_batch(self, batch: BatchRow) -> None:
+    async def add_bulk_action(self, action: BulkActionRow) -> None:
         """A batch begins."""
-        await self._database.write(partial(desk.add_batch, batch=batch), in_turn=False)
+        await self._database.write(partial(desk.add_bulk_action, action=action), serialized=False)
 
-    async def batch(self, batch_id: str) -> BatchRow | None:
+    async def bulk_action(self, action_id: str) -> BulkActionRow | None:
         """One batch."""
-        return await self._database.read(partial(desk.batch, batch_id=batch_id))
+        return await self._database.read(partial(desk.bulk_action, action_id=action_id))
 
-    async def batches(self, *, limit: int) -> builtins.list[BatchRow]:
+    async def bulk_actions(self, *, limit: int) -> builtins.list[BulkActionRow]:
         """The last batches, newest first."""
-        return await self._database.read(partial(desk.batches, limit=limit))
+        return await self._database.read(partial(desk.bulk_actions, limit=limit))
 
-    async def take_batch(self, claimant: str, *, now: int, until: int) -> BatchRow | None:
+    async def claim_bulk_action(self, claimant: str, *, now: int, until: int) -> BulkActionRow | None:
         """The oldest batch that nobody works on, claimed until a time; None if there is none."""
-        if not await self._database.read(partial(desk.is_any_open, now=now)):
+        if not await self._database.read(partial(desk.has_open_bulk_action, now=now)):
             return None  # most often, and nothing need be written to know it
-        return await self._database.write(partial(desk.take_batch, claimant=claimant, now=now, until=until), in_turn=False)
-
-    async def save_batch(self, batch: BatchRow, claimant: str, *, until: int) -> bool:
-        """How far a batch has come; the claim goes on until a time. Not if it is lost, or the batch is over."""
         return await self._database.write(
-            partial(desk.save_batch, batch=batch, claimant=claimant, until=until), in_turn=False
+            partial(desk.claim_bulk_action, claimant=claimant, now=now, until=until), serialized=False
         )
 
-    async def abort_batch(self, batch_id: str, *, now: int) -> bool:
+    async def save_bulk_action(self, action: BulkActionRow, claimant: str, *, until: int) -> bool:
+        """How far a batch has come; the claim goes on until a time. Not if it is lost, or the batch is over."""
+        return await self._database.write(
+            partial(desk.save_bulk_action, action=action, claimant=claimant, until=until), serialized=False
+        )
+
+    async def abort_bulk_action(self, action_id: str, *, now: int) -> bool:
         """A batch goes no further. Not if it is over."""
-        return await self._database.write(partial(desk.abort_batch, batch_id=batch_id, now=now), in_turn=False)
+        return await self._database.write(partial(desk.abort_bulk_action, action_id=action_id, now=now), serialized=False)
 
     async def roll_up(self, *, until: int, limit: int, forget_before: int) -> int:
         """Count about `limit` of what ended before a time and is not counted yet; how many. Only one does at a time."""
         if not await self._database.read(partial(rollup.is_behind, until=until)):
             return 0
         work = partial(rollup.advance, until=until, limit=limit, forget_before=forget_before)
-        return await self._database.write(work, in_turn=False)
+        return await self._database.write(work, serialized=False)
 
     async def minutes(self, *, since: int) -> builtins.list[Minute]:
         """What is counted of the minutes from a time on."""

@@ -18,16 +18,16 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from romancy.model.operators import (
-    Census,
     ChannelState,
     Content,
-    Key,
-    Line,
-    SeenEvent,
+    InstanceCounts,
+    InstanceKey,
+    InstanceListRow,
+    InstanceQuery,
+    InstanceScan,
+    RecentEvent,
     SubscriberState,
-    Survey,
-    Surveyed,
-    Tally,
+    WorkflowCounts,
 )
 from romancy.model.status import ENDED, Status
 from romancy.store.sql.cursor import Cursor
@@ -35,47 +35,49 @@ from romancy.store.sql.keys import as_json
 from romancy.store.sql.reads import kinds_waiting, waits_of
 from romancy.store.sql.rows import row_of
 
-_ENDLESS = (2**63 - 1, "")
-_LOWEST: Key = (-1, "")
-_SMALL = frozenset({"seen_running", "seen_owned", "seen_retrying"})
+_NO_UPPER_BOUND = (2**63 - 1, "")
+_LOWEST: InstanceKey = (-1, "")
+_SHORT_STREAMS = frozenset({"seen_running", "seen_owned", "seen_retrying"})
 """Streams that are short: everything in them may be looked at."""
 _CREATED_AT = 12
-_LIVE = tuple(status for status in Status if status not in ENDED)
-_ALL = len(Status) - 1
+_LIVE_STATUSES = tuple(status for status in Status if status not in ENDED)
+_STATUS_COUNT = len(Status) - 1
 """All statuses but that of archived generations."""
 
 
-def survey(cursor: Cursor, wanted: Survey) -> Surveyed:
+def scan_instances(cursor: Cursor, query: InstanceQuery) -> InstanceScan:
     """Instances, newest first, as far as was looked."""
-    before = wanted.before if wanted.before is not None else _ENDLESS
-    streams = _streams(wanted)
-    ends = [_window(cursor, name, status, wanted, before) for name, status in streams]
+    before = query.before if query.before is not None else _NO_UPPER_BOUND
+    streams = _choose_streams(query)
+    ends = [_window_end(cursor, name, status, query, before) for name, status in streams]
     floor = max([end for end in ends if end is not None], default=None)
-    found = [_stream(cursor, name, status, wanted, before, floor) for name, status in streams]
-    lines = list(heapq.merge(*found, key=_key, reverse=True))[: wanted.limit]
+    found = [_read_stream(cursor, name, status, query, before, floor) for name, status in streams]
+    lines = list(heapq.merge(*found, key=_key_of, reverse=True))[: query.limit]
     # A stream that gave as many as were wanted has more below: so what is cut off, or comes next, lies below the last line.
-    end = _key(lines[-1]) if len(lines) == wanted.limit and lines else floor
-    return Surveyed(_with_waits(cursor, lines), end)
+    end = _key_of(lines[-1]) if len(lines) == query.limit and lines else floor
+    return InstanceScan(_with_waits(cursor, lines), end)
 
 
-def _streams(wanted: Survey) -> list[tuple[str, Status | None]]:
+def _choose_streams(query: InstanceQuery) -> list[tuple[str, Status | None]]:
     """The statements that give what is wanted, and the status to ask each for."""
-    if wanted.owned:
+    if query.owned:
         return [("seen_owned", None)]
-    if wanted.retrying:
+    if query.retrying:
         return [("seen_retrying", None)]
-    if wanted.statuses is None or len(wanted.statuses) >= _ALL:
+    if query.statuses is None or len(query.statuses) >= _STATUS_COUNT:
         return [("seen_all", None)]
     names = {Status.RUNNING: "seen_running", Status.COMPLETED: "seen_completed"}
-    return [(names.get(status, "seen_of_status"), status) for status in sorted(wanted.statuses)]
+    return [(names.get(status, "seen_of_status"), status) for status in sorted(query.statuses)]
 
 
-def _window(cursor: Cursor, name: str, status: Status | None, wanted: Survey, before: Key) -> Key | None:
+def _window_end(
+    cursor: Cursor, name: str, status: Status | None, query: InstanceQuery, before: InstanceKey
+) -> InstanceKey | None:
     """Where looking along a stream ends, if it has to: what is left out by conditions could be all of it."""
-    narrowed = wanted.workflow is not None or wanted.instance is not None or name == "seen_completed"
-    if name in _SMALL or not narrowed:
+    narrowed = query.workflow is not None or query.instance is not None or name == "seen_completed"
+    if name in _SHORT_STREAMS or not narrowed:
         return None
-    values = {"created": before[0], "id": before[1], "after": wanted.created_after, "window": wanted.window}
+    values = {"created": before[0], "id": before[1], "after": query.created_after, "window": query.window}
     if name == "seen_of_status":
         found = cursor.first("window_of_status", {**values, "status": status})
     else:
@@ -83,47 +85,47 @@ def _window(cursor: Cursor, name: str, status: Status | None, wanted: Survey, be
     return None if found is None else (found[0], found[1])
 
 
-def _stream(
-    cursor: Cursor, name: str, status: Status | None, wanted: Survey, before: Key, floor: Key | None
+def _read_stream(
+    cursor: Cursor, name: str, status: Status | None, query: InstanceQuery, before: InstanceKey, floor: InstanceKey | None
 ) -> Sequence[Sequence[Any]]:
-    lowest = max(floor if floor is not None else _LOWEST, (wanted.created_after, ""))
+    lowest = max(floor if floor is not None else _LOWEST, (query.created_after, ""))
     values = {
         "created": before[0],
         "id": before[1],
         "floor": lowest[0],
         "floor_id": lowest[1],
-        "workflow": wanted.workflow,
-        "instance": wanted.instance,
-        "limit": wanted.limit,
+        "workflow": query.workflow,
+        "instance": query.instance,
+        "limit": query.limit,
     }
     return cursor.rows(name, {**values, "status": status} if name == "seen_of_status" else values)
 
 
-def _key(line: Sequence[Any]) -> Key:
-    return line[_CREATED_AT], line[0]
+def _key_of(row: Sequence[Any]) -> InstanceKey:
+    return row[_CREATED_AT], row[0]
 
 
-def _with_waits(cursor: Cursor, lines: Iterable[Sequence[Any]]) -> list[Line]:
+def _with_waits(cursor: Cursor, lines: Iterable[Sequence[Any]]) -> list[InstanceListRow]:
     rows = [row_of(line) for line in lines]
     living = [row.instance_id for row in rows if not row.status.ended]
     waits = waits_of(cursor, living) if living else {}
-    return [Line(row, tuple(waits.get(row.instance_id, ()))) for row in rows]
+    return [InstanceListRow(row, tuple(waits.get(row.instance_id, ()))) for row in rows]
 
 
-def lines(cursor: Cursor, ids: Sequence[str]) -> list[Line]:
+def rows_by_id(cursor: Cursor, ids: Sequence[str]) -> list[InstanceListRow]:
     """The given instances, newest first."""
     return _with_waits(cursor, cursor.rows("seen_by_id", (as_json(ids),))) if ids else []
 
 
 def ids_by_prefix(cursor: Cursor, prefix: str, *, limit: int) -> list[str]:
     """Ids that begin with a text."""
-    after = _after(prefix)
+    after = _next_prefix(prefix)
     if after is None:
         return []
     return [line[0] for line in cursor.rows("ids_by_prefix", {"low": prefix, "high": after, "limit": limit})]
 
 
-def _after(prefix: str) -> str | None:
+def _next_prefix(prefix: str) -> str | None:
     """The least text above all that begin with this one, by code points, as bytes of UTF-8 are ordered."""
     for at in range(len(prefix) - 1, -1, -1):
         following = ord(prefix[at]) + 1
@@ -162,9 +164,9 @@ def errors(cursor: Cursor, ids: Sequence[str]) -> dict[str, bytes]:
 # --- counts
 
 
-def census(cursor: Cursor, *, failed_since: int, due_before: int, most: int) -> Census:
+def count_instances(cursor: Cursor, *, failed_since: int, due_before: int, most: int) -> InstanceCounts:
     """How many there are of what operators ask about, each counted up to `most`."""
-    counts = {status: _count(cursor, "count_status", status=status, since=0, most=most) for status in _LIVE}
+    counts = {status: _count(cursor, "count_status", status=status, since=0, most=most) for status in _LIVE_STATUSES}
     counts[Status.RUNNING] = _count(cursor, "count_running", most=most)
     counts[Status.FAILED] = _count(cursor, "count_status", status=Status.FAILED, since=failed_since, most=most)
     retrying, dead = (_count(cursor, name, most=most) for name in ("count_retrying", "count_dead"))
@@ -174,23 +176,23 @@ def census(cursor: Cursor, *, failed_since: int, due_before: int, most: int) -> 
         overdue += _count(cursor, "count_due", **kind, before=due_before, most=most - overdue)
         if overdue >= most:
             break
-    return Census(counts, retrying, overdue, dead)
+    return InstanceCounts(counts, retrying, overdue, dead)
 
 
 def _count(cursor: Cursor, statement: str, **values: Any) -> int:
     return int(cursor.only(statement, values)[0])
 
 
-def owned_by(cursor: Cursor, workers: Sequence[str], *, most: int) -> dict[str, int]:
+def count_owned(cursor: Cursor, workers: Sequence[str], *, most: int) -> dict[str, int]:
     """How many instances each of the workers has in hand, counted up to `most`."""
     return {worker: _count(cursor, "count_owned", owner=worker, most=most) for worker in workers}
 
 
-def tally(cursor: Cursor, *, most: int) -> Tally:
+def workflow_counts(cursor: Cursor, *, most: int) -> WorkflowCounts:
     """How many instances of each workflow are in flight, looking at `most` of each status."""
     found: dict[str, int] = {}
     complete = True
-    for status in _LIVE:
+    for status in _LIVE_STATUSES:
         if status is Status.RUNNING:
             counted = cursor.rows("tally_running", {"most": most})
         else:
@@ -198,7 +200,7 @@ def tally(cursor: Cursor, *, most: int) -> Tally:
         complete = complete and sum(int(count) for _, count in counted) < most
         for workflow, count in counted:
             found[workflow] = found.get(workflow, 0) + int(count)
-    return Tally(found, complete)
+    return WorkflowCounts(found, complete)
 
 
 def outbox_lag(cursor: Cursor) -> int | None:
@@ -252,15 +254,15 @@ def groups(cursor: Cursor, *, after: str, limit: int, most: int) -> list[tuple[s
     return found
 
 
-def members(cursor: Cursor, name: str, *, after: str, limit: int) -> list[str]:
+def page_of_members(cursor: Cursor, name: str, *, after: str, limit: int) -> list[str]:
     """Who is in a group, by id."""
     return [line[0] for line in cursor.rows("page_of_members", (name, after, limit))]
 
 
-def last_events(cursor: Cursor, kind: str, instance_id: str, *, limit: int) -> list[SeenEvent]:
+def last_events(cursor: Cursor, kind: str, instance_id: str, *, limit: int) -> list[RecentEvent]:
     """The last events of a type that were for everybody or for one instance, newest first."""
     values = {"type": kind, "instance_id": instance_id, "limit": limit}
     return [
-        SeenEvent(at, target, body, bool(taken), bool(before))
+        RecentEvent(at, target, body, bool(taken), bool(before))
         for at, target, body, taken, before in cursor.rows("last_events", values)
     ]

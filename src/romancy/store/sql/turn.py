@@ -15,13 +15,13 @@ from romancy.store.sql.cursor import Cursor
 _log = logging.getLogger("romancy.store")
 
 
-def join_turn(cursor: Cursor) -> None:
+def lock_messaging(cursor: Cursor) -> None:
     """Wait for the turn, in a transaction that has begun without it."""
     if cursor.first("join_turn") is None:
-        put_turn_back(cursor)
+        restore_messaging_lock(cursor)
 
 
-def put_turn_back(cursor: Cursor) -> None:
+def restore_messaging_lock(cursor: Cursor) -> None:
     """Put the row back, and take the turn; raises `StoreError` if it is not to be seen even then.
 
     Of several who do so at once, one inserts the row and has the turn, and the others wait for its key.

@@ -5,36 +5,36 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from romancy.errors import CodecError, StoreError
-from romancy.model.transition import Answer, Write
-from romancy.store.sql.batch import refused, write_deliberately
+from romancy.model.transition import Write, WriteResult
+from romancy.store.sql.batch import apply_serialized, refused_data_error
 from romancy.store.sqlite.cursor import SqliteCursor
 from romancy.store.sqlite.failures import BAD_DATA
-from romancy.store.sqlite.quick import Quick
+from romancy.store.sqlite.quick import SqliteFastPath
 
 
-def write_whole(cursor: SqliteCursor, batch: Sequence[Write]) -> list[Answer | StoreError]:
+def apply_batch(cursor: SqliteCursor, batch: Sequence[Write]) -> list[WriteResult | StoreError]:
     """All writes at once. Raises what the driver raises if one of them cannot be stored."""
-    quick = Quick(cursor.raw)
+    quick = SqliteFastPath(cursor.raw)
     for index, write in enumerate(batch):
         quick.write(index, write)
     quick.flush()
-    answers, late = quick.answers, sorted(quick.late)
+    answers, late = quick.answers, sorted(quick.slow_path)
     if late:
-        answers |= zip(late, write_deliberately(cursor, [batch[index] for index in late]), strict=True)
+        answers |= zip(late, apply_serialized(cursor, [batch[index] for index in late]), strict=True)
     return [answers[index] for index in range(len(batch))]
 
 
-def write_singly(cursor: SqliteCursor, batch: Sequence[Write], path: str) -> list[Answer | StoreError]:
+def apply_one_by_one(cursor: SqliteCursor, batch: Sequence[Write], path: str) -> list[WriteResult | StoreError]:
     """Each write by itself, so that one whose data is refused leaves the others alone."""
-    return [_write_alone(cursor, write, path) for write in batch]
+    return [_apply_one(cursor, write, path) for write in batch]
 
 
-def _write_alone(cursor: SqliteCursor, write: Write, path: str) -> Answer | StoreError:
+def _apply_one(cursor: SqliteCursor, write: Write, path: str) -> WriteResult | StoreError:
     cursor.raw.execute("SAVEPOINT alone")
     try:
-        answer = write_whole(cursor, [write])[0]
+        answer = apply_batch(cursor, [write])[0]
     except (CodecError, *BAD_DATA) as error:
         cursor.raw.execute("ROLLBACK TO alone")
-        answer = error if isinstance(error, CodecError) else refused(path, write, str(error), error)
+        answer = error if isinstance(error, CodecError) else refused_data_error(path, write, str(error), error)
     cursor.raw.execute("RELEASE alone")
     return answer

@@ -11,7 +11,7 @@ from typing import TypeVar
 from urllib.parse import quote
 
 from romancy.clock import monotonic
-from romancy.codec import PLAIN, Coder
+from romancy.codec import NO_CODEC, Codec
 from romancy.errors import StoreError
 from romancy.store.sqlite.cursor import SqliteCursor
 from romancy.store.sqlite.failures import is_busy, translate
@@ -22,7 +22,7 @@ Crash = Callable[[str], None]
 
 MEMORY = ":memory:"
 OLDEST = (3, 33, 0)
-_PATIENCE = 60.0
+_BUSY_LIMIT = 60.0
 """Seconds until a busy database is an error."""
 _BUSY_TIMEOUT = 1_000
 """Milliseconds SQLite itself waits for a lock before it tells us; we ask again until our patience ends."""
@@ -39,22 +39,22 @@ _PRAGMAS = (
     "PRAGMA wal_autocheckpoint = 2000",
     "PRAGMA journal_size_limit = 67108864",
 )
-_EFFECTIVE = os.access in os.supports_effective_ids
-_PRAGMAS_TO_READ = (_PRAGMAS[0], "PRAGMA temp_store = MEMORY", "PRAGMA cache_size = -32768")
+_EFFECTIVE_IDS = os.access in os.supports_effective_ids
+_READ_ONLY_PRAGMAS = (_PRAGMAS[0], "PRAGMA temp_store = MEMORY", "PRAGMA cache_size = -32768")
 
 
 def connect(path: str, *, read_only: bool = False) -> sqlite3.Connection:
     """An open connection in the modes this store needs. Raises `StoreError`."""
     _require_version()
     try:
-        return patiently(lambda: _connect(path, read_only), path)
+        return retry_while_busy(lambda: _connect(path, read_only), path)
     except sqlite3.Error as error:
         raise translate(error, path) from error
 
 
-def patiently(attempt: Callable[[], T], path: str) -> T:
+def retry_while_busy(attempt: Callable[[], T], path: str) -> T:
     """Repeat an attempt while the database is busy; after a minute, `StoreError`. Other errors of the driver pass."""
-    deadline = monotonic() + _PATIENCE
+    deadline = monotonic() + _BUSY_LIMIT
     pause = 0.001
     while True:
         try:
@@ -74,13 +74,13 @@ def write(
     work: Callable[[SqliteCursor], T],
     crash: Crash | None,
     point: str,
-    coder: Coder = PLAIN,
+    codec: Codec = NO_CODEC,
 ) -> T:
     """One transaction: all of `work`, or nothing. Errors of the driver pass, except that nobody sees a busy BEGIN."""
     cursor = connection.cursor()
     cursor.execute("BEGIN IMMEDIATE")
     try:
-        result = work(SqliteCursor(cursor, coder))
+        result = work(SqliteCursor(cursor, codec))
         if crash is not None:
             crash(f"{point}.before")
         cursor.execute("COMMIT")
@@ -115,7 +115,7 @@ def data_version(connection: sqlite3.Connection) -> int:
 
 
 def _connect(path: str, read_only: bool) -> sqlite3.Connection:
-    address, pragmas = (path, _PRAGMAS) if _may_write(path) else (_read_only(path), _PRAGMAS_TO_READ)
+    address, pragmas = (path, _PRAGMAS) if _may_write(path) else (_read_only_uri(path), _READ_ONLY_PRAGMAS)
     # Connections are handed from thread to thread (opened in one, closed in another), never used by two at once.
     connection = sqlite3.connect(
         address, uri=address != path, isolation_level=None, check_same_thread=False, cached_statements=512
@@ -135,10 +135,10 @@ def _may_write(path: str) -> bool:
     """Whether this process may write a file; of one that is not there, SQLite itself says so."""
     if path == MEMORY or not os.path.exists(path):
         return True
-    return all(os.access(one, os.W_OK, effective_ids=_EFFECTIVE) for one in (path, os.path.dirname(path)))
+    return all(os.access(one, os.W_OK, effective_ids=_EFFECTIVE_IDS) for one in (path, os.path.dirname(path)))
 
 
-def _read_only(path: str) -> str:
+def _read_only_uri(path: str) -> str:
     """The address of a file that this process may read and not write.
 
     SQLite reads a file in WAL mode with the help of the files beside it, and would make them. Where there are none, no

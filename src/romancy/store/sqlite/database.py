@@ -13,25 +13,25 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from romancy.clock import MICROS, monotonic
-from romancy.codec import PLAIN
+from romancy.codec import NO_CODEC
 from romancy.errors import CodecError, ConfigurationError, StoreError
 from romancy.model.operators import Vitals
-from romancy.model.transition import Answer, Write
-from romancy.store.migrator import read_migrations, refuse_behind
-from romancy.store.port import Pulse
+from romancy.model.transition import Write, WriteResult
+from romancy.store.migrator import read_migrations, schema_behind_error
+from romancy.store.port import HeartbeatConnection
 from romancy.store.sql.alchemy import AlchemyCursor
 from romancy.store.sql.cursor import Cursor, Values
 from romancy.store.sql.database import Work
-from romancy.store.sqlite.batch import write_singly, write_whole
-from romancy.store.sqlite.connection import MEMORY, Crash, connect, data_version, patiently, read, write
+from romancy.store.sqlite.batch import apply_batch, apply_one_by_one
+from romancy.store.sqlite.connection import MEMORY, Crash, connect, data_version, read, retry_while_busy, write
 from romancy.store.sqlite.cursor import SqliteCursor
 from romancy.store.sqlite.failures import BAD_DATA, not_open, translate
-from romancy.store.sqlite.identity import Identity
-from romancy.store.sqlite.lanes import Inline, Lane, Threaded, on_loop
-from romancy.store.sqlite.pulse import FilePulse, SharedPulse
-from romancy.store.sqlite.schema import MIGRATIONS, prepare, state
-from romancy.store.sqlite.statements import one
-from romancy.store.sqlite.steps import fit_at_once, write_steps
+from romancy.store.sqlite.identity import FileIdentity
+from romancy.store.sqlite.lanes import Executor, InlineExecutor, ThreadExecutor, call_on_loop
+from romancy.store.sqlite.pulse import SharedHeartbeat, SqliteHeartbeat
+from romancy.store.sqlite.schema import MIGRATIONS, migrations_state, prepare
+from romancy.store.sqlite.statements import get_statement
+from romancy.store.sqlite.steps import is_one_statement, write_steps
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -40,8 +40,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 Threads = Literal["threads", "inline"]
 
-_PATIENCE = 60.0
-_LOOK_EVERY = 0.05
+_CALL_TIMEOUT = 60.0
+_POLL_INTERVAL = 0.05
 """Seconds between two looks at whether another process has written."""
 
 
@@ -50,12 +50,12 @@ class _Session:
     """What is there while the database is open. In memory there is one connection and one lane for everything."""
 
     loop: asyncio.AbstractEventLoop
-    writing: Lane
-    reading: Lane
+    write_executor: Executor
+    read_executor: Executor
     writer: sqlite3.Connection
     reader: sqlite3.Connection
     seen_version: int
-    identity: Identity | None
+    identity: FileIdentity | None
     """None in memory."""
 
 
@@ -65,23 +65,23 @@ class SqliteDatabase:
     def __init__(self, path: str, threads: Threads, crash: Crash | None) -> None:
         self.path = path
         self._threads = threads
-        self._hook = crash
+        self._crash_hook = crash
         self._session: _Session | None = None
-        self.coder = PLAIN
+        self.codec = NO_CODEC
         self._killed = False
         self._in_memory = path == MEMORY
         # In memory a heartbeat shares the connection: it must not fall into the middle of a transaction.
         self._lock: AbstractContextManager[object] = threading.Lock() if self._in_memory else nullcontext()
-        self._foreign: Callable[[], None] | None = None
-        self._foreign_pending = False
+        self._on_remote_commit: Callable[[], None] | None = None
+        self._announcement_pending = False
 
     async def migrations(self) -> list[tuple[str, bool]]:
         """Each migration of the schema, and whether the file has it."""
-        return await asyncio.to_thread(self._state)
+        return await asyncio.to_thread(self._read_migrations_state)
 
-    def _state(self) -> list[tuple[str, bool]]:
+    def _read_migrations_state(self) -> list[tuple[str, bool]]:
         try:
-            return state(self.path)
+            return migrations_state(self.path)
         except PermissionError as error:
             raise StoreError(
                 f"The database {self.path} may not be opened. Allow this process to enter its folder."
@@ -93,65 +93,67 @@ class SqliteDatabase:
         """Connect and prepare the schema."""
         if self._session is not None:
             return
-        writing = reading = self._lane("writer")
+        writing = reading = self._make_executor("writer")
         try:
-            reading = writing if self._in_memory else self._lane("reader")
+            reading = writing if self._in_memory else self._make_executor("reader")
             writer, reader, version = await writing.run(partial(self._connect, auto_migrate, now))
         except BaseException:
-            await _close_lanes(writing, reading)
+            await _close_executors(writing, reading)
             raise
         loop = asyncio.get_running_loop()
-        identity = None if self._in_memory else Identity(self.path)
+        identity = None if self._in_memory else FileIdentity(self.path)
         self._session = _Session(loop, writing, reading, writer, reader, version, identity)
-        self.foreign = self._foreign
+        self.on_remote_commit = self._on_remote_commit
 
     async def close(self) -> None:
         """Finish what is queued and disconnect. Safe to call twice."""
         session, self._session = self._session, None
         if session is None:
             return
-        await _close_lanes(session.writing, session.reading)
+        await _close_executors(session.write_executor, session.read_executor)
         session.reader.close()
         session.writer.close()
 
     @property
-    def lanes(self) -> int:
+    def concurrent_batches(self) -> int:
         """One writer, under the interpreter's lock: a second batch would wait for the first."""
         return 1
 
     @property
-    def patience(self) -> float:
+    def call_timeout(self) -> float:
         """Seconds within which a call is answered, be it by an error: as long as it waits for a lock of others."""
-        return _PATIENCE
+        return _CALL_TIMEOUT
 
-    async def commit(self, batch: Sequence[Write]) -> list[Answer | StoreError]:
+    async def commit(self, batch: Sequence[Write]) -> list[WriteResult | StoreError]:
         """Write a batch: if it can be one statement, as that; if its data is refused, each write by itself."""
-        session = self._opened()
-        whole = partial(write_whole, batch=batch)
-        singly = partial(write_singly, batch=batch, path=self.path)
-        if self._hook is not None or not fit_at_once(batch):  # the points where tests crash lie within a transaction
-            return await session.writing.run(partial(self._transact, session.writer, whole, "commit", singly))
+        session = self._require_session()
+        whole = partial(apply_batch, batch=batch)
+        singly = partial(apply_one_by_one, batch=batch, path=self.path)
+        if self._crash_hook is not None or not is_one_statement(
+            batch
+        ):  # the points where tests crash lie within a transaction
+            return await session.write_executor.run(partial(self._transact, session.writer, whole, "commit", singly))
         at_once = partial(write_steps, steps=batch)
-        return await session.writing.run(partial(self._execute, session.writer, at_once, whole, singly))
+        return await session.write_executor.run(partial(self._apply_one_statement, session.writer, at_once, whole, singly))
 
-    async def write(self, work: Work[T], *, point: str = "commit", in_turn: bool = True) -> T:
+    async def write(self, work: Work[T], *, point: str = "commit", serialized: bool = True) -> T:
         """One transaction: there is never another beside it."""
-        session = self._opened()
-        return await session.writing.run(partial(self._transact, session.writer, work, point, None))
+        session = self._require_session()
+        return await session.write_executor.run(partial(self._transact, session.writer, work, point, None))
 
     async def read(self, work: Work[T], *, snapshot: bool = False) -> T:
         """Reads, always of one snapshot."""
-        session = self._opened()
-        return await session.reading.run(partial(self._look_up, session.reader, work))
+        session = self._require_session()
+        return await session.read_executor.run(partial(self._read_once, session.reader, work))
 
-    async def ask_time(self) -> None:
+    async def sync_clock(self) -> None:
         """A file has no clock: the machine's counts."""
 
     async def vitals(self) -> Vitals:
         """How the file is: its clock is the machine's."""
-        session = self._opened()
+        session = self._require_session()
         begun = monotonic()
-        notes = await session.reading.run(partial(self._look_up, session.reader, _notes))
+        notes = await session.read_executor.run(partial(self._read_once, session.reader, _read_notes))
         latency = round((monotonic() - begun) * MICROS)
         return Vitals(f"SQLite {sqlite3.sqlite_version}", latency, None, notes)
 
@@ -163,7 +165,7 @@ class SqliteDatabase:
 
     def cursor_on(self, connection: Connection) -> AlchemyCursor:
         """The deciding code's statements in a transaction of such an engine."""
-        return AlchemyCursor(connection, _bind, self.coder, json_lines=True)
+        return AlchemyCursor(connection, _bind, self.codec, json_rows=True)
 
     @property
     def dialect(self) -> str:
@@ -171,7 +173,7 @@ class SqliteDatabase:
         return "sqlite"
 
     @property
-    def stages(self) -> bool:
+    def has_staging(self) -> bool:
         """A transaction that writes is alone anyway."""
         return False
 
@@ -186,30 +188,32 @@ class SqliteDatabase:
         cursor.row_factory = None
         return work(SqliteCursor(cursor))
 
-    async def drain(self) -> None:
+    async def emit_staged(self) -> None:
         """Nothing is ever staged."""
 
-    def pulse(self, worker: str) -> Pulse:
+    def heartbeat(self, worker: str) -> HeartbeatConnection:
         """A worker's heartbeat."""
         if self._in_memory:
-            return SharedPulse(self._opened().writer, self._lock, worker)
-        return FilePulse(self.path, worker, self._session.identity if self._session is not None else None)
+            return SharedHeartbeat(self._require_session().writer, self._lock, worker)
+        return SqliteHeartbeat(self.path, worker, self._session.identity if self._session is not None else None)
 
     @property
-    def foreign(self) -> Callable[[], None] | None:
+    def on_remote_commit(self) -> Callable[[], None] | None:
         """Called on the event loop when another connection has written; None: nobody looks."""
-        return self._foreign
+        return self._on_remote_commit
 
-    @foreign.setter
-    def foreign(self, foreign: Callable[[], None] | None) -> None:
-        self._foreign = foreign
+    @on_remote_commit.setter
+    def on_remote_commit(self, foreign: Callable[[], None] | None) -> None:
+        self._on_remote_commit = foreign
         if self._session is not None and not self._in_memory:
-            self._session.writing.watch(None if foreign is None else self.check_foreign, _LOOK_EVERY)
+            self._session.write_executor.set_idle_callback(
+                None if foreign is None else self.check_remote_commit, _POLL_INTERVAL
+            )
 
-    def check_foreign(self) -> None:
+    def check_remote_commit(self) -> None:
         """Look whether another connection has written since the last look. In the writer's lane, or inline."""
         session = self._session
-        if session is None or self._foreign is None:
+        if session is None or self._on_remote_commit is None:
             return
         try:
             version = data_version(session.writer)
@@ -217,24 +221,24 @@ class SqliteDatabase:
             return  # The next look will tell. A database that is broken is reported to whoever uses it.
         if version != session.seen_version:
             session.seen_version = version
-            self._announce(session)
+            self._schedule_announcement(session)
 
-    def _announce(self, session: _Session) -> None:
+    def _schedule_announcement(self, session: _Session) -> None:
         if self._threads == "inline":
-            self._tell_foreign()
-        elif not self._foreign_pending:
-            self._foreign_pending = True
-            on_loop(session.loop, self._tell_foreign)
+            self._announce_remote_commit()
+        elif not self._announcement_pending:
+            self._announcement_pending = True
+            call_on_loop(session.loop, self._announce_remote_commit)
 
-    def _tell_foreign(self) -> None:
-        self._foreign_pending = False
-        if self._foreign is not None:
-            self._foreign()
+    def _announce_remote_commit(self) -> None:
+        self._announcement_pending = False
+        if self._on_remote_commit is not None:
+            self._on_remote_commit()
 
-    def _lane(self, name: str) -> Lane:
-        return Inline() if self._threads == "inline" else Threaded(f"romancy-sqlite-{name}")
+    def _make_executor(self, name: str) -> Executor:
+        return InlineExecutor() if self._threads == "inline" else ThreadExecutor(f"romancy-sqlite-{name}")
 
-    def _opened(self) -> _Session:
+    def _require_session(self) -> _Session:
         if self._session is None or self._killed:
             raise not_open(self.path)
         return self._session
@@ -242,11 +246,11 @@ class SqliteDatabase:
     def _connect(self, auto_migrate: bool, now: int) -> tuple[sqlite3.Connection, sqlite3.Connection, int]:
         if not auto_migrate and not Path(self.path).exists():
             # Looking would create the file.
-            raise refuse_behind(read_migrations(MIGRATIONS), self.path)
+            raise schema_behind_error(read_migrations(MIGRATIONS), self.path)
         writer = connect(self.path)
         try:
             prepare(writer, self.path, auto_migrate=auto_migrate, now=now)
-            version = patiently(partial(data_version, writer), self.path)
+            version = retry_while_busy(partial(data_version, writer), self.path)
             return writer, writer if self._in_memory else connect(self.path, read_only=True), version
         except BaseException as error:
             writer.close()
@@ -254,7 +258,7 @@ class SqliteDatabase:
                 raise translate(error, self.path) from error
             raise
 
-    def _execute(
+    def _apply_one_statement(
         self,
         writer: sqlite3.Connection,
         at_once: Callable[[sqlite3.Cursor], T | None],
@@ -262,7 +266,7 @@ class SqliteDatabase:
         rescue: Callable[[SqliteCursor], T],
     ) -> T:
         try:
-            done = self._patiently(lambda: at_once(writer.cursor()))
+            done = self._retry_while_busy(lambda: at_once(writer.cursor()))
         except BAD_DATA:
             done = None
         except sqlite3.Error as error:
@@ -277,7 +281,9 @@ class SqliteDatabase:
         rescue: Callable[[SqliteCursor], T] | None,
     ) -> T:
         try:
-            return self._patiently(partial(write, writer, work, self._crash if self._hook else None, point, self.coder))
+            return self._retry_while_busy(
+                partial(write, writer, work, self._hit_crash_point if self._crash_hook else None, point, self.codec)
+            )
         except CodecError:
             if rescue is None:
                 raise
@@ -288,43 +294,43 @@ class SqliteDatabase:
             raise translate(error, self.path) from error
         return self._transact(writer, rescue, point, None)
 
-    def _look_up(self, reader: sqlite3.Connection, work: Work[T]) -> T:
+    def _read_once(self, reader: sqlite3.Connection, work: Work[T]) -> T:
         try:
-            return self._patiently(partial(read, reader, work))
+            return self._retry_while_busy(partial(read, reader, work))
         except (sqlite3.Error, *BAD_DATA) as error:
             raise translate(error, self.path) from error
 
-    def _patiently(self, attempt: Callable[[], T]) -> T:
+    def _retry_while_busy(self, attempt: Callable[[], T]) -> T:
         if self._killed:
             raise not_open(self.path)
         identity = None if self._session is None else self._session.identity
         if identity is not None:
             identity.require_if_lost()
         with self._lock:
-            done = patiently(attempt, self.path)
+            done = retry_while_busy(attempt, self.path)
         if identity is not None:
-            identity.require_now_and_then()  # before anybody is told
+            identity.require_throttled()  # before anybody is told
         return done
 
-    def _crash(self, point: str) -> None:
-        assert self._hook is not None
+    def _hit_crash_point(self, point: str) -> None:
+        assert self._crash_hook is not None
         try:
-            self._hook(point)
+            self._crash_hook(point)
         except BaseException:
             self._killed = True
             raise
 
 
-def _notes(cursor: Cursor) -> dict[str, str]:
+def _read_notes(cursor: Cursor) -> dict[str, str]:
     assert isinstance(cursor, SqliteCursor)
     (mode,) = cursor.raw.execute("PRAGMA journal_mode").fetchone()
     return {"journal_mode": str(mode)}
 
 
 def _bind(name: str, values: Values) -> tuple[str, Any]:
-    return one(name), dict(values) if isinstance(values, Mapping) else tuple(values)
+    return get_statement(name), dict(values) if isinstance(values, Mapping) else tuple(values)
 
 
-async def _close_lanes(*lanes: Lane) -> None:
-    for lane in lanes:
+async def _close_executors(*executors: Executor) -> None:
+    for lane in executors:
         await lane.close()

@@ -16,7 +16,7 @@ from typing import Any
 
 from romancy.errors import ConfigurationError
 from romancy.store.sqlite.connection import MEMORY
-from romancy.store.sqlite.lanes import do
+from romancy.store.sqlite.lanes import run_job
 
 try:
     import aiosqlite
@@ -26,7 +26,7 @@ try:
 except ImportError as error:
     raise ConfigurationError("ctx.session needs SQLAlchemy: pip install 'romancy[sqlalchemy]'") from error
 
-_PATIENCE = 60.0
+_LOCK_TIMEOUT = 60.0
 """Seconds to wait for the file's write lock."""
 _READS = ("SELECT", "PRAGMA", "EXPLAIN")
 
@@ -39,15 +39,15 @@ def file_engine(path: str) -> AsyncEngine:
         )
     engine = create_async_engine(f"sqlite+aiosqlite:///{path}", async_creator=partial(_connect, path))
     event.listen(engine.sync_engine, "connect", _prepare)
-    event.listen(engine.sync_engine, "before_cursor_execute", _begin_to_write)
+    event.listen(engine.sync_engine, "before_cursor_execute", _begin_immediate)
     return engine
 
 
 async def _connect(path: str) -> aiosqlite.Connection:
-    return await _Connection(path)
+    return await _SessionConnection(path)
 
 
-class _Connection(aiosqlite.Connection):
+class _SessionConnection(aiosqlite.Connection):
     """A connection whose thread nobody waits for.
 
     A session may be cut off, and its loop end, while the thread waits for the file's write lock. It then gives back what
@@ -56,8 +56,8 @@ class _Connection(aiosqlite.Connection):
     """
 
     def __init__(self, path: str) -> None:
-        super().__init__(partial(sqlite3.connect, path, timeout=_PATIENCE), iter_chunk_size=64)
-        self._thread = threading.Thread(target=_work, args=(self._tx,), name="romancy-session", daemon=True)
+        super().__init__(partial(sqlite3.connect, path, timeout=_LOCK_TIMEOUT), iter_chunk_size=64)
+        self._thread = threading.Thread(target=_run_jobs, args=(self._tx,), name="romancy-session", daemon=True)
 
     def stop(self) -> None:
         """Close when all that is queued is done, and end the thread."""
@@ -69,9 +69,9 @@ _Job = tuple[asyncio.Future[Any] | None, Callable[[], Any]]
 _END: _Job = (None, lambda: None)
 
 
-def _work(jobs: SimpleQueue[_Job]) -> None:
+def _run_jobs(jobs: SimpleQueue[_Job]) -> None:
     for future, job in iter(jobs.get, _END):
-        do(job, future)
+        run_job(job, future)
         del future, job  # what they hold must not live until the next job comes
 
 
@@ -82,7 +82,7 @@ def _prepare(connection: DBAPIConnection, record: object) -> None:
     cursor.close()
 
 
-def _begin_to_write(
+def _begin_immediate(
     connection: Connection, cursor: DBAPICursor, statement: str, parameters: Any, context: object, executemany: bool
 ) -> None:
     driver = connection.connection.driver_connection

@@ -21,7 +21,7 @@ BAD_DATA = (
 # PROTOCOL: several processes began or ended to use the log at the same moment.
 _BUSY = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL})
 
-_SAYINGS: dict[int, tuple[str, bool]] = {
+_MESSAGES: dict[int, tuple[str, bool]] = {
     sqlite3.SQLITE_FULL: ("is full: there is no room left on its disk. Make room; the call can then be repeated", True),
     sqlite3.SQLITE_BUSY: ("is locked by another process for too long. Find the process that holds it", True),
     sqlite3.SQLITE_LOCKED: ("is locked by another connection for too long. Find what holds it", True),
@@ -40,14 +40,14 @@ _SAYINGS: dict[int, tuple[str, bool]] = {
 
 def is_busy(error: sqlite3.Error) -> bool:
     """Another connection is in the way: the same will work later."""
-    return _primary(error) in _BUSY
+    return _primary_code(error) in _BUSY
 
 
 def translate(error: BaseException, path: str) -> StoreError:
     """The `StoreError` for an error of the driver, with the error as its cause."""
-    saying, retryable = _SAYINGS.get(_primary(error), ("refused", False))
-    if _primary(error) == sqlite3.SQLITE_CANTOPEN:
-        saying = _cannot_open(path)
+    saying, retryable = _MESSAGES.get(_primary_code(error), ("refused", False))
+    if _primary_code(error) == sqlite3.SQLITE_CANTOPEN:
+        saying = _explain_cannot_open(path)
     return _store_error(f"The database {path} {saying}. ({error})", error, retryable=retryable)
 
 
@@ -63,12 +63,12 @@ def _store_error(text: str, cause: BaseException, *, retryable: bool = False) ->
     return error
 
 
-def _primary(error: BaseException) -> int:
+def _primary_code(error: BaseException) -> int:
     # The low byte of SQLite's extended codes is the plain one.
     return int(getattr(error, "sqlite_errorcode", 0) or 0) & 0xFF
 
 
-def _cannot_open(path: str) -> str:
+def _explain_cannot_open(path: str) -> str:
     file = Path(path)
     if file.is_dir():
         return "is a folder. Give the path of a file"

@@ -20,14 +20,14 @@ T = TypeVar("T")
 Idle = Callable[[], None]
 
 
-class Lane(Protocol):
+class Executor(Protocol):
     """Does jobs in order."""
 
     async def run(self, job: Callable[[], T]) -> T:
         """Do a job; its result, or its error, is the caller's."""
         ...
 
-    def watch(self, idle: Idle | None, every: float) -> None:
+    def set_idle_callback(self, idle: Idle | None, every: float) -> None:
         """Call `idle` in the lane about so often, between jobs; None: no more."""
         ...
 
@@ -36,21 +36,21 @@ class Lane(Protocol):
         ...
 
 
-class Inline:
+class InlineExecutor:
     """Does each job at once, in the caller's thread. Nothing happens between jobs."""
 
     async def run(self, job: Callable[[], T]) -> T:
         """Do a job now."""
         return job()
 
-    def watch(self, idle: Idle | None, every: float) -> None:
+    def set_idle_callback(self, idle: Idle | None, every: float) -> None:
         """Nothing: an inline lane does nothing unasked."""
 
     async def close(self) -> None:
         """Nothing is ever queued."""
 
 
-class Threaded:
+class ThreadExecutor:
     """One thread and its queue."""
 
     def __init__(self, name: str) -> None:
@@ -58,7 +58,7 @@ class Threaded:
         self._idle: tuple[Idle, float] | None = None
         self._next_idle = 0.0
         self._closed = False
-        self._thread = threading.Thread(target=self._work, name=name, daemon=True)
+        self._thread = threading.Thread(target=self._run_jobs, name=name, daemon=True)
         self._thread.start()
 
     async def run(self, job: Callable[[], T]) -> T:
@@ -67,43 +67,43 @@ class Threaded:
             raise RuntimeError("This lane is closed.")
         return await self._submit(job)
 
-    def watch(self, idle: Idle | None, every: float) -> None:
+    def set_idle_callback(self, idle: Idle | None, every: float) -> None:
         """Call `idle` in the thread about so often, between jobs; None: no more."""
         self._idle = None if idle is None else (idle, every)
-        self._queue.put(_nothing)  # The thread may sleep without a limit: let it look again.
+        self._queue.put(_no_op)  # The thread may sleep without a limit: let it look again.
 
     async def close(self) -> None:
         """Finish what is queued and end the thread. Safe to call twice."""
         if self._closed:
             return
         self._closed = True
-        last = self._submit(_nothing)
+        last = self._submit(_no_op)
         self._queue.put(None)
         await last
         self._thread.join()  # It has answered its last job: this is over at once.
 
     def _submit(self, job: Callable[[], T]) -> asyncio.Future[T]:
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        self._queue.put(lambda: do(job, future))
+        self._queue.put(lambda: run_job(job, future))
         return future
 
-    def _work(self) -> None:
+    def _run_jobs(self) -> None:
         while True:
-            job = self._take()
+            job = self._next_job()
             if job is None:
                 return
             job()
             # A caller's result must not live until the next job comes.
             del job
-            self._maybe_idle()
+            self._run_idle_callback()
 
-    def _take(self) -> Callable[[], None] | None:
+    def _next_job(self) -> Callable[[], None] | None:
         try:
             return self._queue.get(timeout=None if self._idle is None else self._idle[1])
         except Empty:
-            return _nothing
+            return _no_op
 
-    def _maybe_idle(self) -> None:
+    def _run_idle_callback(self) -> None:
         idle = self._idle
         if idle is not None and (now := monotonic()) >= self._next_idle:
             self._next_idle = now + idle[1] / 2
@@ -113,23 +113,23 @@ class Threaded:
                 _log.exception("looking for what others wrote failed, will try again")
 
 
-def _nothing() -> None:
+def _no_op() -> None:
     pass
 
 
-def do(job: Callable[[], T], future: asyncio.Future[T] | None) -> None:
+def run_job(job: Callable[[], T], future: asyncio.Future[T] | None) -> None:
     """Do a job; what comes of it goes to the future, if somebody has one."""
     try:
         result = job()
     except BaseException as error:  # also what a crash point raises: it is the caller's
         if future is not None:
-            on_loop(future.get_loop(), _fail, future, error)
+            call_on_loop(future.get_loop(), _set_exception, future, error)
     else:
         if future is not None:
-            on_loop(future.get_loop(), _succeed, future, result)
+            call_on_loop(future.get_loop(), _set_result, future, result)
 
 
-def on_loop(loop: asyncio.AbstractEventLoop, call: Callable[..., None], *args: Any) -> None:
+def call_on_loop(loop: asyncio.AbstractEventLoop, call: Callable[..., None], *args: Any) -> None:
     """Call on the event loop from any thread; a loop that is gone wants no answers."""
     try:
         loop.call_soon_threadsafe(call, *args)
@@ -137,11 +137,11 @@ def on_loop(loop: asyncio.AbstractEventLoop, call: Callable[..., None], *args: A
         return
 
 
-def _succeed(future: asyncio.Future[T], result: T) -> None:
+def _set_result(future: asyncio.Future[T], result: T) -> None:
     if not future.done():
         future.set_result(result)
 
 
-def _fail(future: asyncio.Future[Any], error: BaseException) -> None:
+def _set_exception(future: asyncio.Future[Any], error: BaseException) -> None:
     if not future.done():
         future.set_exception(error)

@@ -236,7 +236,7 @@ ORDER BY wanted.seq DESC LIMIT :limit
 
 -- name: add_audit
 -- Who did what.
-INSERT INTO romancy_audit (at, actor, deed, instance_id, detail) VALUES (?, ?, ?, ?, ?)
+INSERT INTO romancy_audit (at, actor, effect, instance_id, detail) VALUES (?, ?, ?, ?, ?)
 
 -- name: forget_audit
 -- What was done long ago: of the oldest lines, as they were written.
@@ -247,33 +247,33 @@ DELETE FROM romancy_audit WHERE number IN (
 
 -- name: list_audit
 -- What was done before a line, newest first.
-SELECT number, at, actor, deed, instance_id, detail FROM romancy_audit WHERE number < ? ORDER BY number DESC LIMIT ?
+SELECT number, at, actor, effect, instance_id, detail FROM romancy_audit WHERE number < ? ORDER BY number DESC LIMIT ?
 
 -- name: list_audit_of
 -- The same to one instance.
-SELECT number, at, actor, deed, instance_id, detail FROM romancy_audit
+SELECT number, at, actor, effect, instance_id, detail FROM romancy_audit
 WHERE instance_id = ? AND number < ? ORDER BY number DESC LIMIT ?
 
 -- name: add_batch
--- A deed for all that fit a filter begins.
-INSERT INTO romancy_batches (id, deed, filter, reason, actor, status, created_at, ended_at, done, failed, looked_at,
+-- A effect for all that fit a filter begins.
+INSERT INTO romancy_batches (id, effect, filter, reason, actor, status, created_at, ended_at, done, failed, looked_at,
     failures, place, claimed_by, claimed_until)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, NULL, 0)
 
 -- name: batch_of
 -- One batch.
-SELECT id, deed, filter, reason, actor, status, created_at, ended_at, done, failed, looked_at, failures, place
+SELECT id, effect, filter, reason, actor, status, created_at, ended_at, done, failed, looked_at, failures, place
     FROM romancy_batches WHERE id = ?
 
 -- name: last_batches
 -- The last batches, newest first.
-SELECT id, deed, filter, reason, actor, status, created_at, ended_at, done, failed, looked_at, failures, place
+SELECT id, effect, filter, reason, actor, status, created_at, ended_at, done, failed, looked_at, failures, place
     FROM romancy_batches WHERE created_at >= 0
 ORDER BY created_at DESC, id DESC LIMIT ?
 
 -- name: open_batch
 -- The oldest batch that nobody works on.
-SELECT id, deed, filter, reason, actor, status, created_at, ended_at, done, failed, looked_at, failures, place
+SELECT id, effect, filter, reason, actor, status, created_at, ended_at, done, failed, looked_at, failures, place
     FROM romancy_batches INDEXED BY romancy_batches_running
 WHERE status = 'running' AND created_at >= 0 AND claimed_until <= ? ORDER BY created_at LIMIT 1
 

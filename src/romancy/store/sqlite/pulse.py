@@ -7,16 +7,16 @@ import threading
 from contextlib import AbstractContextManager
 
 from romancy.errors import StoreError
-from romancy.store.sqlite.connection import connect, patiently
+from romancy.store.sqlite.connection import connect, retry_while_busy
 from romancy.store.sqlite.failures import translate
-from romancy.store.sqlite.identity import Identity
-from romancy.store.sqlite.statements import one
+from romancy.store.sqlite.identity import FileIdentity
+from romancy.store.sqlite.statements import get_statement
 
 
-class FilePulse:
+class SqliteHeartbeat:
     """Beats on a connection it opens at the first beat, in the thread that beats."""
 
-    def __init__(self, path: str, worker: str, identity: Identity | None = None) -> None:
+    def __init__(self, path: str, worker: str, identity: FileIdentity | None = None) -> None:
         self._path = path
         self._identity = identity
         self._worker = worker
@@ -24,7 +24,7 @@ class FilePulse:
         self._lock = threading.Lock()
         self._closed = False
 
-    def beat(self, now: int) -> bool:
+    def renew(self, now: int) -> bool:
         """Renew the worker's life; waits while the database is busy. False: the worker was struck off."""
         with self._lock:
             if self._closed:
@@ -33,7 +33,7 @@ class FilePulse:
                 self._identity.require()  # or the next line might make a new file
             if self._connection is None:
                 self._connection = connect(self._path)
-            return beat(self._connection, self._path, self._worker, now)
+            return record_heartbeat(self._connection, self._path, self._worker, now)
 
     def close(self) -> None:
         """Let the connection go. Safe to call twice, from any thread."""
@@ -44,7 +44,7 @@ class FilePulse:
                 self._connection = None
 
 
-class SharedPulse:
+class SharedHeartbeat:
     """Beats on the only connection of a database in memory, between its jobs."""
 
     def __init__(self, connection: sqlite3.Connection, lock: AbstractContextManager[object], worker: str) -> None:
@@ -52,18 +52,18 @@ class SharedPulse:
         self._lock = lock
         self._worker = worker
 
-    def beat(self, now: int) -> bool:
+    def renew(self, now: int) -> bool:
         """Renew the worker's life. False: the worker was struck off."""
         with self._lock:
-            return beat(self._connection, ":memory:", self._worker, now)
+            return record_heartbeat(self._connection, ":memory:", self._worker, now)
 
     def close(self) -> None:
         """The connection is the store's."""
 
 
-def beat(connection: sqlite3.Connection, path: str, worker: str, now: int) -> bool:
+def record_heartbeat(connection: sqlite3.Connection, path: str, worker: str, now: int) -> bool:
     """One beat; raises `StoreError`."""
     try:
-        return patiently(lambda: connection.execute(one("beat"), (now, worker)).rowcount == 1, path)
+        return retry_while_busy(lambda: connection.execute(get_statement("beat"), (now, worker)).rowcount == 1, path)
     except sqlite3.Error as error:
         raise translate(error, path) from error

@@ -12,21 +12,30 @@ from typing import Any
 
 from romancy.errors import StoreError
 from romancy.model.status import Status
-from romancy.model.transition import Accept, Answer, Applied, Create, Ending, Post, Transition, Write
+from romancy.model.transition import (
+    AcceptEvents,
+    Applied,
+    CreateInstance,
+    Ending,
+    PostMessage,
+    Transition,
+    Write,
+    WriteResult,
+)
 from romancy.store.sql.shapes import has_extras, is_step
-from romancy.store.sqlite.statements import one
-from romancy.store.sqlite.steps import portions, write_steps
+from romancy.store.sqlite.statements import get_statement
+from romancy.store.sqlite.steps import split_steps, write_steps
 
 
-class Quick:
+class SqliteFastPath:
     """The short way through one transaction. Steps, and rows no decision hangs on, are gathered and written by `flush`."""
 
     def __init__(self, cursor: sqlite3.Cursor) -> None:
-        self.answers: dict[int, Answer | StoreError] = {}
-        self.late: list[int] = []
+        self.answers: dict[int, WriteResult | StoreError] = {}
+        self.slow_path: list[int] = []
         """What must go the long way, after everything else."""
         self._cursor = cursor
-        self._waiting: set[str] = set()
+        self._pending_ids: set[str] = set()
         """Instances of which something is yet to be written: what follows it must not overtake it."""
         self._steps: dict[int, Transition] = {}
         self._payloads: list[tuple[Any, ...]] = []
@@ -35,16 +44,16 @@ class Quick:
 
     def write(self, index: int, write: Write) -> None:
         """Make a write, gather it, or leave it for later."""
-        if isinstance(write, Accept | Post) or write.instance_id in self._waiting:
-            self.late.append(index)
+        if isinstance(write, AcceptEvents | PostMessage) or write.instance_id in self._pending_ids:
+            self.slow_path.append(index)
         elif is_step(write):
             self._steps[index] = write
-            self._waiting.add(write.instance_id)
+            self._pending_ids.add(write.instance_id)
         elif (answer := self._decide(write)) is not None:
             self.answers[index] = answer
         else:
-            self.late.append(index)
-            self._waiting.add(write.instance_id)
+            self.slow_path.append(index)
+            self._pending_ids.add(write.instance_id)
 
     def flush(self) -> None:
         """Write what was gathered."""
@@ -54,32 +63,32 @@ class Quick:
             ("add_history", self._history),
         ):
             if rows:
-                self._cursor.executemany(one(name), rows)
-        for portion in portions(self._steps):
+                self._cursor.executemany(get_statement(name), rows)
+        for portion in split_steps(self._steps):
             done = write_steps(self._cursor, list(portion.values()))
             if done is None:
-                self.late += portion
+                self.slow_path += portion
             else:
                 self.answers |= zip(portion, done, strict=True)
 
     def _decide(self, write: Write) -> Applied | None:
         if type(write) is Transition and write.ending is not None:
             return self._end(write, write.ending)
-        return self._create(write) if type(write) is Create else None
+        return self._create(write) if type(write) is CreateInstance else None
 
     def _end(self, write: Transition, ending: Ending) -> Applied | None:
-        if write.seen != 0 or write.bound or write.length is None or has_extras(write):
+        if write.inbox_seen != 0 or write.has_messaging_state or write.length is None or has_extras(write):
             return None
-        fence = (write.instance_id, write.generation, write.epoch, write.worker, write.seen, write.length)
+        fence = (write.instance_id, write.generation, write.epoch, write.worker, write.inbox_seen, write.length)
         values = (write.status, write.now, write.now, ending.fingerprint, *fence)
-        if self._cursor.execute(one("quick_end"), values).rowcount != 1:
+        if self._cursor.execute(get_statement("quick_end"), values).rowcount != 1:
             return None
         head = (write.instance_id, write.generation)
         self._results.append((ending.output, ending.error, *head))
         self._history += [head + entry for entry in write.history]
-        return Applied(write.seen, False)
+        return Applied(write.inbox_seen, False)
 
-    def _create(self, write: Create) -> Applied | None:
+    def _create(self, write: CreateInstance) -> Applied | None:
         if "\0" in write.instance_id or write.ending is not None:
             return None  # the long way says what is wrong with it
         held = write.owner is not None
@@ -99,7 +108,7 @@ class Quick:
             write.python,
             write.digest,
         )
-        if self._cursor.execute(one("quick_create"), values).rowcount != 1:
+        if self._cursor.execute(get_statement("quick_create"), values).rowcount != 1:
             return None
         self._payloads.append((write.instance_id, write.input))
         return Applied(0, held)

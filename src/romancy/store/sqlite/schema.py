@@ -6,55 +6,55 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
-from romancy.store.migrator import Migration, pending, read_migrations, refuse_behind, state_of
-from romancy.store.sqlite.connection import MEMORY, connect, patiently, write
+from romancy.store.migrator import Migration, pending, read_migrations, schema_behind_error, state_of
+from romancy.store.sqlite.connection import MEMORY, connect, retry_while_busy, write
 from romancy.store.sqlite.cursor import SqliteCursor
 
 MIGRATIONS = "romancy.store.sqlite.migrations"
 
-_BOOKS = """
+_CREATE_MIGRATIONS_TABLE = """
 CREATE TABLE IF NOT EXISTS romancy_migrations (
     version INTEGER NOT NULL PRIMARY KEY, name TEXT NOT NULL, applied_at INTEGER NOT NULL)
 """
-_HAS_BOOKS = "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = 'romancy_migrations'"
-_APPLIED = "SELECT version, name FROM romancy_migrations ORDER BY version"
-_RECORD = "INSERT INTO romancy_migrations (version, name, applied_at) VALUES (?, ?, ?)"
+_HAS_MIGRATIONS_TABLE = "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = 'romancy_migrations'"
+_SELECT_APPLIED = "SELECT version, name FROM romancy_migrations ORDER BY version"
+_INSERT_APPLIED = "INSERT INTO romancy_migrations (version, name, applied_at) VALUES (?, ?, ?)"
 
 
 def prepare(connection: sqlite3.Connection, path: str, *, auto_migrate: bool, now: int) -> None:
     """Apply what is missing, once whoever else starts at the same time; raises `StoreError` if that cannot be."""
     known = read_migrations(MIGRATIONS)
-    missing = pending(known, patiently(lambda: _applied(connection), path), path)
+    missing = pending(known, retry_while_busy(lambda: _read_applied(connection), path), path)
     if not missing:
         return
     if not auto_migrate:
-        raise refuse_behind(missing, path)
+        raise schema_behind_error(missing, path)
 
     def migrate(cursor: SqliteCursor) -> None:
         # Asked again under the lock: another process may have been faster.
-        for migration in pending(known, _applied(connection), path):
+        for migration in pending(known, _read_applied(connection), path):
             _apply(cursor, migration, now)
 
-    patiently(lambda: write(connection, migrate, None, "migrate"), path)
+    retry_while_busy(lambda: write(connection, migrate, None, "migrate"), path)
 
 
-def state(path: str) -> list[tuple[str, bool]]:
+def migrations_state(path: str) -> list[tuple[str, bool]]:
     """Each migration, and whether a file has it. A file that is not there is not made."""
     known = read_migrations(MIGRATIONS)
     if path == MEMORY or not Path(path).exists():
         return state_of(known, [])
     with closing(connect(path, read_only=True)) as connection:
-        return state_of(known, patiently(lambda: _applied(connection), path))
+        return state_of(known, retry_while_busy(lambda: _read_applied(connection), path))
 
 
-def _applied(connection: sqlite3.Connection) -> list[tuple[int, str]]:
-    if not connection.execute(_HAS_BOOKS).fetchone()[0]:
+def _read_applied(connection: sqlite3.Connection) -> list[tuple[int, str]]:
+    if not connection.execute(_HAS_MIGRATIONS_TABLE).fetchone()[0]:
         return []
-    return connection.execute(_APPLIED).fetchall()
+    return connection.execute(_SELECT_APPLIED).fetchall()
 
 
 def _apply(cursor: SqliteCursor, migration: Migration, now: int) -> None:
-    cursor.raw.execute(_BOOKS)
+    cursor.raw.execute(_CREATE_MIGRATIONS_TABLE)
     for statement in migration.statements:
         cursor.raw.execute(statement)
-    cursor.raw.execute(_RECORD, (migration.version, migration.name, now))
+    cursor.raw.execute(_INSERT_APPLIED, (migration.version, migration.name, now))

@@ -12,22 +12,22 @@ _ROW = re.compile(r"\((?:\?, )+\?\)")
 
 
 @cache
-def one(name: str) -> str:
+def get_statement(name: str) -> str:
     """The text of a named statement."""
-    return _all()[name]
+    return _load_statements()[name]
 
 
 @cache
-def repeated(name: str, times: int) -> str:
+def repeat_values(name: str, times: int) -> str:
     """A named statement for so many rows of values at once."""
-    return _ROW.sub(lambda row: ", ".join([row[0]] * times), one(name), count=1)
+    return _ROW.sub(lambda row: ", ".join([row[0]] * times), get_statement(name), count=1)
 
 
-def names() -> Iterator[str]:
+def statement_names() -> Iterator[str]:
     """Every statement."""
-    yield from _all()
+    yield from _load_statements()
 
 
 @cache
-def _all() -> dict[str, str]:
+def _load_statements() -> dict[str, str]:
     return read_statements("romancy.store.sqlite")

@@ -27,6 +27,6 @@ class SqliteStore(SqlStore):
         self._file = SqliteDatabase(path, threads, crash)
         super().__init__(self._file, clock=clock, auto_migrate=auto_migrate)
 
-    def check_foreign(self) -> None:
+    def check_remote_commit(self) -> None:
         """Look now whether another connection has written. For a store that runs inline: it never looks unasked."""
-        self._file.check_foreign()
+        self._file.check_remote_commit()

@@ -10,7 +10,7 @@ import pytest
 from romancy.errors import StoreError
 from romancy.model.status import Status
 from romancy.model.talk import AcceptedEvent, Event, SendEvent
-from romancy.model.transition import Accepted, Applied, RequestKind
+from romancy.model.transition import Accepted, Applied, ControlKind
 from romancy.serde.talk import event_input, event_json
 from romancy.store.port import Store
 from romancy.testing.conformance.actors import Actor, actors, tell
@@ -153,7 +153,7 @@ class TestAccepting:
         await b.ask(wait())
         sent = SendEvent(event(), (create("c", now=40),))
         answer = await a.do(sent, now=40)
-        assert (answer.woken, answer.started, answer.held) == (("b",), ("c",), True)
+        assert (answer.woken, answer.started, answer.owned) == (("b",), ("c",), True)
         assert (await row(store, "b")).wake_at == 40
         again = await a.do(sent, now=41)
         assert (again.woken, again.started) == ((), ()), "known"
@@ -162,8 +162,8 @@ class TestAccepting:
     async def test_what_an_instance_tells_itself_is_not_overlooked(self, store: Store) -> None:
         (a,) = await actors(store, "a")
         await a.ask(wait())
-        answer = await a.write(now=30, deeds=(SendEvent(event()),))
-        assert (answer.held, answer.woken) == (True, ("a",))
+        answer = await a.write(now=30, effects=(SendEvent(event()),))
+        assert (answer.owned, answer.woken) == (True, ("a",))
         assert await a.called() == ("paid:1",)
         assert await a.ask(wait(), now=31) == {"paid:1": "e-1"}
 
@@ -178,7 +178,7 @@ class TestAccepting:
         assert not answers[1].retryable
         assert answers[0] == Accepted((AcceptedEvent("before", "shop", False, ("a",)),), ("a",))
         assert isinstance(answers[3], Accepted)
-        assert answers[2] == Applied(0, held=True)
+        assert answers[2] == Applied(0, owned=True)
         assert await store.get("x") is None
         assert await tell(store, accept(event("e-1"))) == Accepted((NEW,), ("a",))
         heard = [await a.ask(wait(op=f"paid:{n}"), now=40) for n in range(1, 4)]
@@ -252,16 +252,16 @@ class TestAccepting:
         (a,) = await actors(store, "a")
         for n in range(1, 6):
             await tell(store, accept(event(f"e-{n}"), now=20 + n))
-        assert await store.forget(events_before=24, messages_before=24, limit=2) == 2
+        assert await store.prune_messaging(events_before=24, messages_before=24, limit=2) == 2
         assert await a.ask(wait(), now=40) == {"paid:1": "e-3"}
-        assert await store.forget(events_before=24, messages_before=24, limit=2) == 1
-        assert await store.forget(events_before=24, messages_before=24, limit=2) == 0
+        assert await store.prune_messaging(events_before=24, messages_before=24, limit=2) == 1
+        assert await store.prune_messaging(events_before=24, messages_before=24, limit=2) == 0
         heard = [await a.ask(wait(op=f"paid:{n}"), now=41) for n in range(2, 5)]
         assert heard == [{"paid:2": "e-4"}, {"paid:3": "e-5"}, {}]
 
     async def test_with_an_event_it_is_forgotten_that_it_came(self, store: Store) -> None:
         await tell(store, accept(event(to="nobody"), now=20))
-        assert await store.forget(events_before=21, messages_before=0, limit=9) == 1
+        assert await store.prune_messaging(events_before=21, messages_before=0, limit=9) == 1
         assert await store.undeliverable(after=0, limit=9) == []
         assert await tell(store, accept(event(), now=40)) == Accepted((NEW,))
 
@@ -269,7 +269,7 @@ class TestAccepting:
         (a,) = await actors(store, "a")
         await a.ask(wait())
         await tell(store, accept(event()))
-        await store.forget(events_before=99, messages_before=0, limit=9)
+        await store.prune_messaging(events_before=99, messages_before=0, limit=9)
         assert await a.ask(wait(), now=40) == {}
         assert not a.owned
         await tell(store, accept(event("e-2"), now=50))
@@ -280,7 +280,7 @@ class TestAccepting:
         await tell(store, accept(event("e-1"), event("e-2")))
         assert await a.ask(wait(), now=40) == {"paid:1": "e-1"}
         await a.end(status=Status.FAILED)
-        await write(store, request(RequestKind.RETRY, now=95))
+        await write(store, request(ControlKind.RETRY, now=95))
         await a.claimed(now=95)
         assert await a.ask(wait(op="paid:2"), now=96) == {"paid:2": "e-2"}
         assert await a.ask(wait(op="paid:3"), now=97) == {}

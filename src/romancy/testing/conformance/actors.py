@@ -8,19 +8,29 @@ from typing import Any
 
 from romancy.model.history import Outcome
 from romancy.model.status import Status
-from romancy.model.talk import Ask, ChannelMode, Deed, Reply, Unsubscribe
-from romancy.model.transition import Accept, Accepted, Answer, Applied, Ending, Post, Recurrence, RequestKind, Transition
+from romancy.model.talk import ChannelMode, Effect, StoreCall, StoreReply, Unsubscribe
+from romancy.model.transition import (
+    Accepted,
+    AcceptEvents,
+    Applied,
+    ControlKind,
+    Ending,
+    PostMessage,
+    Recurrence,
+    Transition,
+    WriteResult,
+)
 from romancy.serde.failure import decode_failure
 from romancy.store.port import Store
 from romancy.testing.conformance.builders import ME, ORDER, OTHER, create, request, subscribe, transition, write
 
 
-def said(replies: tuple[Reply, ...]) -> dict[str, Any]:
+def said(replies: tuple[StoreReply, ...]) -> dict[str, Any]:
     """What was answered, by operation: an event's id, a message's data, a list of members, None, or the type of an error."""
     return {reply.op: _said(reply) for reply in replies}
 
 
-def _said(reply: Reply) -> Any:
+def _said(reply: StoreReply) -> Any:
     if reply.outcome is Outcome.ERROR:
         return type(decode_failure(reply.value or b""))
     body: Any = None if reply.value is None else json.loads(reply.value)
@@ -47,21 +57,21 @@ class Actor:
             "generation": self.generation,
             "worker": self.worker,
             "new_epoch": self.epoch if self.owned else self.epoch + 1,
-            "status": Status.RUNNING if more.get("hold") else Status.WAITING_FOR_EVENT,
-            "hold": False,
+            "status": Status.RUNNING if more.get("keep_owned") else Status.WAITING_FOR_EVENT,
+            "keep_owned": False,
             "length": self.length,
-            "bound": True,
+            "has_messaging_state": True,
         }
-        if "seen" not in more:
-            given["seen"] = (await self.store.inbox(self.id)).signal
+        if "inbox_seen" not in more:
+            given["inbox_seen"] = (await self.store.inbox(self.id)).inbox_version
         stamp = {"worker": self.worker, "epoch": given["new_epoch"]}
-        given["asks"] = tuple(replace(ask, entry=ask.entry._replace(**stamp)) for ask in more.pop("asks", ()))
+        given["store_calls"] = tuple(replace(ask, entry=ask.entry._replace(**stamp)) for ask in more.pop("store_calls", ()))
         return transition(self.id, epoch=self.epoch, now=now, **(given | more))
 
-    def learn(self, made: Transition, answer: Answer) -> Applied:
+    def learn(self, made: Transition, answer: WriteResult) -> Applied:
         """What it has written was answered."""
         assert isinstance(answer, Applied), answer
-        self.epoch, self.owned = made.new_epoch, answer.held
+        self.epoch, self.owned = made.new_epoch, answer.owned
         self.length += len(made.history) + len(answer.replies)
         if made.recur is not None:
             self.generation, self.length = self.generation + 1, 0
@@ -73,13 +83,13 @@ class Actor:
         (answer,) = await write(self.store, made)
         return self.learn(made, answer)
 
-    async def ask(self, *asks: Ask, now: int = 20, **more: Any) -> dict[str, Any]:
+    async def ask(self, *asks: StoreCall, now: int = 20, **more: Any) -> dict[str, Any]:
         """Ask the store; what it said."""
-        return said((await self.write(now=now, asks=asks, **more)).replies)
+        return said((await self.write(now=now, store_calls=asks, **more)).replies)
 
-    async def do(self, *deeds: Deed, now: int = 20, **more: Any) -> Applied:
+    async def do(self, *effects: Effect, now: int = 20, **more: Any) -> Applied:
         """Say something, and keep the instance in hand."""
-        return await self.write(now=now, deeds=deeds, **({"hold": True} | more))
+        return await self.write(now=now, effects=effects, **({"keep_owned": True} | more))
 
     async def end(self, *, now: int = 90, status: Status = Status.COMPLETED) -> Applied:
         """Come to an end."""
@@ -88,7 +98,7 @@ class Actor:
     async def recur(self, *, now: int = 60, archive: bool = True, **more: Any) -> Applied:
         """Begin the next generation."""
         next_one = Recurrence(b"next", archive=archive)
-        return await self.write(now=now, hold=True, recur=next_one, **more)
+        return await self.write(now=now, keep_owned=True, recur=next_one, **more)
 
     async def claimed(self, *, now: int, worker: str = OTHER, **more: Any) -> None:
         """Somebody claims it, and goes on with it cold."""
@@ -97,7 +107,7 @@ class Actor:
 
     async def called(self) -> tuple[str, ...]:
         """Its waits for which something has come."""
-        return (await self.store.inbox(self.id)).called
+        return (await self.store.inbox(self.id)).matched_waits
 
 
 async def actors(store: Store, *ids: str, now: int = 10) -> list[Actor]:
@@ -112,11 +122,11 @@ async def subscribers(
     """New instances that have subscribed to a channel, one after the other from time 11 on."""
     found = await actors(store, *ids)
     for at, one in enumerate(found, 11):
-        assert await one.ask(subscribe(channel, mode), now=at, hold=True) == {f"subscribe:{channel}": None}
+        assert await one.ask(subscribe(channel, mode), now=at, keep_owned=True) == {f"subscribe:{channel}": None}
     return found
 
 
-async def tell(store: Store, said_outside: Accept | Post) -> Applied | Accepted:
+async def tell(store: Store, said_outside: AcceptEvents | PostMessage) -> Applied | Accepted:
     """Say something from outside that nothing speaks against."""
     (answer,) = await write(store, said_outside)
     assert isinstance(answer, Applied | Accepted), answer
@@ -125,7 +135,7 @@ async def tell(store: Store, said_outside: Accept | Post) -> Applied | Accepted:
 
 async def unclaimed(store: Store) -> int:
     """How many messages nobody has taken; they are gone afterwards."""
-    return await store.forget(events_before=0, messages_before=999, limit=99)
+    return await store.prune_messaging(events_before=0, messages_before=999, limit=99)
 
 
 async def gone(one: Actor, how: str, *, now: int = 40) -> Applied:
@@ -136,11 +146,11 @@ async def gone(one: Actor, how: str, *, now: int = 40) -> Applied:
         case "unsubscribe":
             return await one.do(Unsubscribe("jobs"), now=now)
         case "withdraw":
-            return await one.write(now=now, withdrawn=("jobs:1",), hold=True)
+            return await one.write(now=now, withdrawn=("jobs:1",), keep_owned=True)
         case "recur":
             return await one.recur(now=now)
         case _:
-            (answer,) = await write(one.store, request(RequestKind.TERMINATE, one.id, now=now))
+            (answer,) = await write(one.store, request(ControlKind.TERMINATE, one.id, now=now))
             assert isinstance(answer, Applied)
             return answer
 
@@ -149,6 +159,6 @@ async def at_rest(one: Actor, how: str, *, now: int = 40) -> Applied:
     """Cease to run until somebody says so."""
     if how == "block":
         return await one.write(now=now, status=Status.BLOCKED, blocked_by="code-0")
-    (answer,) = await write(one.store, request(RequestKind.PAUSE, one.id, now=now))
+    (answer,) = await write(one.store, request(ControlKind.PAUSE, one.id, now=now))
     assert isinstance(answer, Applied)
     return answer

@@ -8,14 +8,14 @@ import pytest
 
 from romancy.errors import StoreError
 from romancy.model.status import Status
-from romancy.model.transition import Applied, Beat, Existing, Refused, RequestKind, Write
+from romancy.model.transition import Applied, AttemptUpdate, ControlKind, Existing, Refused, Write
 from romancy.store.port import Store
 from romancy.testing.conformance.builders import (
     attempt,
     create,
-    deeds,
     ending,
     entry,
+    journal_kinds,
     request,
     row,
     started,
@@ -37,18 +37,18 @@ class TestBatches:
             transition("b", epoch=0),
             create("c", owner=None),
             transition("a"),
-            request(RequestKind.CANCEL, "b"),
+            request(ControlKind.CANCEL, "b"),
             create("a"),
-            Beat("a", 1, 1, attempt()),
+            AttemptUpdate("a", 1, 1, attempt()),
             transition("nobody"),
         )
         assert answers == [
             Refused(Status.RUNNING),
-            Applied(0, held=False),
-            Applied(0, held=True),
-            Applied(1, held=False),
+            Applied(0, owned=False),
+            Applied(0, owned=True),
+            Applied(1, owned=False),
             Existing("order", "1", b"digest", Status.RUNNING),
-            Applied(0, held=True),
+            Applied(0, owned=True),
             Refused(None),
         ]
 
@@ -58,25 +58,25 @@ class TestBatches:
             create("a"),
             create("b"),
             transition("a", history=(entry(1),)),
-            request(RequestKind.CANCEL, "a"),
-            transition("a", history=(entry(2), entry(3)), status=Status.WAITING_FOR_EVENT, hold=False, seen=0),
-            ending("a", history=(entry(4),), seen=1),
+            request(ControlKind.CANCEL, "a"),
+            transition("a", history=(entry(2), entry(3)), status=Status.WAITING_FOR_EVENT, keep_owned=False, inbox_seen=0),
+            ending("a", history=(entry(4),), inbox_seen=1),
             transition("a"),
         )
-        held = Applied(0, held=True)
-        assert answers == [held, held, held, Applied(1), Applied(1, held=True), Applied(1), Refused(Status.COMPLETED)]
+        held = Applied(0, owned=True)
+        assert answers == [held, held, held, Applied(1), Applied(1, owned=True), Applied(1), Refused(Status.COMPLETED)]
         loaded = await store.load("a")
         assert loaded is not None
         assert [one.seq for one in loaded.history] == [1, 2, 3, 4]
         assert (loaded.row.length, loaded.row.status) == (4, Status.COMPLETED)
-        assert await deeds(store) == ["cancel"]
+        assert await journal_kinds(store) == ["cancel"]
 
     async def test_a_large_batch(self, store: Store) -> None:
         ids = [f"i{n:04}" for n in range(501)]
         await started(store, *ids)
         story = (entry(1, value=b"v" * 100), entry(2))
         answers = await write(store, *(transition(one, history=story) for one in ids))
-        assert answers == [Applied(0, held=True)] * len(ids)
+        assert answers == [Applied(0, owned=True)] * len(ids)
         for one in (ids[0], ids[250], ids[-1]):
             assert await store.history(one, 1, after=0, limit=9) == list(story)
 
@@ -99,7 +99,7 @@ class TestBatches:
         await write(store, transition("a", history=(entry(1),)))
         good = transition("b", history=(entry(1),), length=0)
         first, wrong, last = await store.commit([create("c"), bad, good])
-        assert (first, last) == (Applied(0, held=True), Applied(0, held=True))
+        assert (first, last) == (Applied(0, owned=True), Applied(0, owned=True))
         assert isinstance(wrong, StoreError)
         assert not wrong.retryable
         assert wrong.__cause__ is not None
@@ -116,5 +116,5 @@ class TestBatches:
 
     async def test_commits_at_once_are_all_answered(self, store: Store) -> None:
         commits = (store.commit([create(f"i{n}")]) for n in range(50))
-        assert await asyncio.gather(*commits) == [[Applied(0, held=True)]] * 50
+        assert await asyncio.gather(*commits) == [[Applied(0, owned=True)]] * 50
         assert len(await store.statuses([f"i{n}" for n in range(50)])) == 50

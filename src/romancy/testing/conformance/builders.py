@@ -6,34 +6,34 @@ import json
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from romancy.model.history import Attempt, Entry, Kind, Outcome, Role
-from romancy.model.instance import Row, WorkerRow
+from romancy.model.history import AttemptRow, Entry, Kind, Outcome, Role
+from romancy.model.instance import InstanceRow, WorkerRow
 from romancy.model.status import Status
 from romancy.model.talk import (
     TARGET,
-    Ask,
     ChannelMode,
     Event,
     LeaveGroup,
-    Members,
+    ListMembers,
     Message,
     Publish,
-    Question,
     SendTo,
+    StoreCall,
+    StoreCommand,
     Subscribe,
-    Wanted,
+    WaitSelector,
 )
 from romancy.model.transition import (
-    Accept,
-    Answer,
+    AcceptEvents,
     Applied,
-    Create,
+    ControlKind,
+    ControlRequest,
+    CreateInstance,
     Ending,
-    Post,
-    Request,
-    RequestKind,
+    PostMessage,
     Transition,
     Write,
+    WriteResult,
 )
 from romancy.store.port import Runnable, Store
 
@@ -43,10 +43,10 @@ ME = "worker-1"
 OTHER = "worker-2"
 
 
-def create(instance_id: str = "a", *, now: int = 10, owner: str | None = ME, **more: Any) -> Create:
+def create(instance_id: str = "a", *, now: int = 10, owner: str | None = ME, **more: Any) -> CreateInstance:
     """A new instance of the workflow `order`."""
     given: dict[str, Any] = {"workflow": "order", "version": "1", "input": b"input", "digest": b"digest"}
-    return Create(instance_id, now=now, owner=owner, **(given | more))
+    return CreateInstance(instance_id, now=now, owner=owner, **(given | more))
 
 
 def transition(instance_id: str = "a", *, epoch: int = 1, **more: Any) -> Transition:
@@ -57,15 +57,15 @@ def transition(instance_id: str = "a", *, epoch: int = 1, **more: Any) -> Transi
         "new_epoch": epoch,
         "status": Status.RUNNING,
         "now": 20,
-        "hold": True,
-        "seen": 0,
+        "keep_owned": True,
+        "inbox_seen": 0,
     }
     return Transition(instance_id, epoch=epoch, **(given | more))
 
 
 def ending(instance_id: str = "a", *, status: Status = Status.COMPLETED, **more: Any) -> Transition:
     """The end of a run."""
-    how: dict[str, Any] = {"ending": Ending(output=b"output"), "hold": False, "now": 30}
+    how: dict[str, Any] = {"ending": Ending(output=b"output"), "keep_owned": False, "now": 30}
     return transition(instance_id, status=status, **(how | more))
 
 
@@ -77,25 +77,25 @@ def entry(seq: int, op: str = "", *, kind: Kind = Kind.ACTIVITY, outcome: Outcom
 
 def beside(seq: int, op: str, **more: Any) -> Entry:
     """A compensation that ran."""
-    return entry(seq, op, kind=Kind.COMPENSATION, role=Role.BESIDE, **more)
+    return entry(seq, op, kind=Kind.COMPENSATION, role=Role.OUT_OF_BAND, **more)
 
 
-def attempt(op: str = "op-1", number: int = 1, *, is_open: bool = True, **more: Any) -> Attempt:
+def attempt(op: str = "op-1", number: int = 1, *, is_open: bool = True, **more: Any) -> AttemptRow:
     """An attempt of an activity."""
-    return Attempt(op, number, "charge", is_open, ME, 1, "app.py:1", scheduled_at=1, started_at=2, **more)
+    return AttemptRow(op, number, "charge", is_open, ME, 1, "app.py:1", scheduled_at=1, started_at=2, **more)
 
 
-def request(kind: RequestKind, instance_id: str = "a", *, now: int = 50, reason: str | None = None) -> Request:
+def request(kind: ControlKind, instance_id: str = "a", *, now: int = 50, reason: str | None = None) -> ControlRequest:
     """What the operator asks."""
-    return Request(instance_id, kind, now, reason, by="operator")
+    return ControlRequest(instance_id, kind, now, reason, by="operator")
 
 
-def worker(worker_id: str = ME, *, beat_at: int = 10) -> WorkerRow:
+def worker(worker_id: str = ME, *, heartbeat_at: int = 10) -> WorkerRow:
     """A worker's incarnation."""
-    return WorkerRow(worker_id, "label", "service", "host", 1, "3.11", "[]", 10, beat_at)
+    return WorkerRow(worker_id, "label", "service", "host", 1, "3.11", "[]", 10, heartbeat_at)
 
 
-async def write(store: Store, *writes: Write) -> list[Answer]:
+async def write(store: Store, *writes: Write) -> list[WriteResult]:
     """Commit a batch none of which may fail."""
     answers = await store.commit(writes)
     return [_answer(answer) for answer in answers]
@@ -103,10 +103,10 @@ async def write(store: Store, *writes: Write) -> list[Answer]:
 
 async def started(store: Store, *ids: str) -> None:
     """Instances that `worker-1` owns under epoch 1."""
-    assert await write(store, *(create(one) for one in ids)) == [Applied(0, held=True)] * len(ids)
+    assert await write(store, *(create(one) for one in ids)) == [Applied(0, owned=True)] * len(ids)
 
 
-async def row(store: Store, instance_id: str = "a") -> Row:
+async def row(store: Store, instance_id: str = "a") -> InstanceRow:
     """The hot row of an instance that exists."""
     loaded = await store.load(instance_id)
     assert loaded is not None
@@ -122,9 +122,9 @@ def event(event_id: str = "e-1", kind: str = "paid", *, to: str | None = None, *
     return Event(event_id, "shop", kind, **(given | more))
 
 
-def accept(*events: Event, now: int = 30, **more: Any) -> Accept:
+def accept(*events: Event, now: int = 30, **more: Any) -> AcceptEvents:
     """Events from outside."""
-    return Accept(events, now, **more)
+    return AcceptEvents(events, now, **more)
 
 
 def message(data: str = "one", channel: str = "jobs") -> Message:
@@ -132,63 +132,69 @@ def message(data: str = "one", channel: str = "jobs") -> Message:
     return Message(f"m-{data}", channel, json.dumps(data).encode())
 
 
-def publish(data: str = "one", channel: str = "jobs", *, now: int = 30) -> Post:
+def publish(data: str = "one", channel: str = "jobs", *, now: int = 30) -> PostMessage:
     """A message for a channel, from outside."""
-    return Post(Publish(message(data, channel)), now)
+    return PostMessage(Publish(message(data, channel)), now)
 
 
-def send(target: str, data: str = "one", channel: str = "jobs", *, now: int = 30) -> Post:
+def send(target: str, data: str = "one", channel: str = "jobs", *, now: int = 30) -> PostMessage:
     """A message for one instance, from outside."""
-    return Post(SendTo(message(data, channel), target), now)
+    return PostMessage(SendTo(message(data, channel), target), now)
 
 
-def wait(kind: str = "paid", *, op: str = "", due: int | None = None, since: int = 20, **wish: Any) -> Ask:
+def wait(kind: str = "paid", *, op: str = "", due: int | None = None, since: int = 20, **wish: Any) -> StoreCall:
     """A wait for an event of a type."""
-    return _ask(Kind.EVENT, op or f"{kind}:1", Wanted(kind, **wish), since=since, due=due)
+    return _ask(Kind.EVENT, op or f"{kind}:1", WaitSelector(kind, **wish), since=since, due=due)
 
 
-def receive(channel: str = "jobs", *, op: str = "", due: int | None = None, since: int = 20) -> Ask:
+def receive(channel: str = "jobs", *, op: str = "", due: int | None = None, since: int = 20) -> StoreCall:
     """A wait for a message of a channel."""
-    return _ask(Kind.MESSAGE, op or f"{channel}:1", Wanted(channel), since=since, due=due)
+    return _ask(Kind.MESSAGE, op or f"{channel}:1", WaitSelector(channel), since=since, due=due)
 
 
-def subscribe(channel: str = "jobs", mode: ChannelMode = ChannelMode.BROADCAST) -> Ask:
+def subscribe(channel: str = "jobs", mode: ChannelMode = ChannelMode.BROADCAST) -> StoreCall:
     """A subscription."""
     asked = {"channel": channel, "mode": mode.value}
     return _ask(Kind.SUBSCRIBE, f"subscribe:{channel}", Subscribe(channel, mode), asked=asked)
 
 
-def send_to(target: str, data: str = "one", channel: str = "jobs") -> Ask:
+def send_to(target: str, data: str = "one", channel: str = "jobs") -> StoreCall:
     """A message for one instance, which must be there."""
     return _ask(Kind.SEND_TO, f"send_to:{target}", SendTo(message(data, channel), target))
 
 
-def leave(group: str = "crew") -> Ask:
+def leave(group: str = "crew") -> StoreCall:
     """The end of a membership."""
     return _ask(Kind.LEAVE_GROUP, f"leave:{group}", LeaveGroup(group), asked={"group": group})
 
 
-def members(group: str = "crew") -> Ask:
+def members(group: str = "crew") -> StoreCall:
     """Who is in a group."""
-    return _ask(Kind.MEMBERS, f"members:{group}", Members(group))
+    return _ask(Kind.MEMBERS, f"members:{group}", ListMembers(group))
 
 
 def _ask(
-    kind: Kind, op: str, question: Question, *, since: int = 20, due: int | None = None, asked: dict[str, str] | None = None
-) -> Ask:
+    kind: Kind,
+    op: str,
+    question: StoreCommand,
+    *,
+    since: int = 20,
+    due: int | None = None,
+    asked: dict[str, str] | None = None,
+) -> StoreCall:
     given = None if asked is None else json.dumps(asked).encode()
     bare = Entry(0, kind, op, Outcome.OK, since, name=op, digest=b"digest", input=given, site="app.py:7", scheduled_at=since)
-    return Ask(bare, question, due)
+    return StoreCall(bare, question, due)
 
 
 # --- reading
 
 
-async def deeds(store: Store, instance_id: str = "a") -> list[str]:
+async def journal_kinds(store: Store, instance_id: str = "a") -> list[str]:
     """The kinds of lines in an instance's journal."""
     return [line.note.kind for line in await store.journal(instance_id)]
 
 
-def _answer(answer: object) -> Answer:
+def _answer(answer: object) -> WriteResult:
     assert not isinstance(answer, Exception), answer
     return answer  # type: ignore[return-value]

@@ -10,7 +10,7 @@ from romancy.errors import ChannelModeConflictError, ChannelNotSubscribedError, 
 from romancy.model.history import Kind, Outcome
 from romancy.model.status import Status
 from romancy.model.talk import ChannelMode, Message, Publish, SendTo, Unsubscribe
-from romancy.model.transition import Applied, Ending, Post, Refused, RequestKind, Wait, WaitKind
+from romancy.model.transition import Applied, ControlKind, Ending, PostMessage, Refused, Wait, WaitKind
 from romancy.serde.talk import message_json
 from romancy.store.port import Store
 from romancy.testing.conformance.actors import actors, at_rest, gone, said, subscribers, tell, unclaimed
@@ -39,8 +39,8 @@ class TestChannels:
     async def test_a_subscription_is_recorded(self, store: Store) -> None:
         (a,) = await actors(store, "a")
         asked = subscribe()
-        answer = await a.write(asks=(asked,))
-        assert (said(answer.replies), answer.held) == ({"subscribe:jobs": None}, True)
+        answer = await a.write(store_calls=(asked,))
+        assert (said(answer.replies), answer.owned) == ({"subscribe:jobs": None}, True)
         (recorded,) = await store.history("a", 1, after=0, limit=9)
         assert recorded == asked.entry._replace(seq=1, worker=ME, epoch=1)
         assert (recorded.kind, recorded.outcome) == (Kind.SUBSCRIBE, Outcome.OK)
@@ -49,7 +49,7 @@ class TestChannels:
         (a,) = await actors(store, "a")
         await tell(store, publish())
         assert await a.ask(receive()) == {"jobs:1": ChannelNotSubscribedError}
-        assert await a.ask(subscribe("other"), hold=True) == {"subscribe:other": None}
+        assert await a.ask(subscribe("other"), keep_owned=True) == {"subscribe:other": None}
         assert await a.ask(receive()) == {"jobs:1": ChannelNotSubscribedError}
 
     @pytest.mark.parametrize(("first", "second"), [(BROADCAST, COMPETING), (COMPETING, BROADCAST)])
@@ -88,7 +88,7 @@ class TestChannels:
         a, b = await subscribers(store, "a", "b", mode=BROADCAST)
         (c,) = await actors(store, "c")
         await a.end()
-        assert await c.ask(subscribe(mode=COMPETING), hold=True) == {"subscribe:jobs": ChannelModeConflictError}
+        assert await c.ask(subscribe(mode=COMPETING), keep_owned=True) == {"subscribe:jobs": ChannelModeConflictError}
         await gone(b, how)
         assert await c.ask(subscribe(mode=COMPETING)) == {"subscribe:jobs": None}
 
@@ -113,16 +113,16 @@ class TestChannels:
 
     async def test_unsubscribing_ends_a_wait_of_ones_own(self, store: Store) -> None:
         (a,) = await subscribers(store, "a")
-        await a.ask(receive(), hold=True)
-        assert (await a.write(now=30, deeds=(Unsubscribe("jobs"),))).held, "it would wait for ever"
+        await a.ask(receive(), keep_owned=True)
+        assert (await a.write(now=30, effects=(Unsubscribe("jobs"),))).owned, "it would wait for ever"
         assert await a.called() == ("jobs:1",)
         assert await a.ask(receive(), now=31) == {"jobs:1": ChannelNotSubscribedError}
 
     async def test_unsubscribing_leaves_calls_for_other_channels_alone(self, store: Store) -> None:
         (a,) = await subscribers(store, "a")
-        await a.ask(subscribe("mail", COMPETING), subscribe("news", BROADCAST), hold=True)
+        await a.ask(subscribe("mail", COMPETING), subscribe("news", BROADCAST), keep_owned=True)
         waits = (receive(), receive("mail"), receive("news"))
-        await a.ask(*waits, hold=True)
+        await a.ask(*waits, keep_owned=True)
         for channel in ("mail", "news"):
             assert (await tell(store, publish(channel, channel))).woken == ("a",)
         await a.do(Unsubscribe("jobs"), now=40)
@@ -174,15 +174,15 @@ class TestBroadcast:
     async def test_what_is_recorded_tells_everything(self, store: Store) -> None:
         (a,) = await subscribers(store, "a", mode=BROADCAST)
         full = Message("m-é", "jobs", bytes(range(256)), binary=True, metadata=b'{"n": [1]}', sender="b")
-        await tell(store, Post(Publish(full), now=30))
-        (reply,) = (await a.write(asks=(receive(),))).replies
+        await tell(store, PostMessage(Publish(full), now=30))
+        (reply,) = (await a.write(store_calls=(receive(),))).replies
         assert (reply.seq, reply.outcome, reply.value) == (2, Outcome.OK, message_json(full, 30))
 
     async def test_a_workflow_publishes_in_its_commit(self, store: Store) -> None:
         a, b = await subscribers(store, "a", "b", mode=BROADCAST)
         await b.ask(receive())
         words = tuple(Publish(message(word)) for word in ("one", "two"))
-        made = await a.made(now=30, deeds=words, asks=(receive(),))
+        made = await a.made(now=30, effects=words, store_calls=(receive(),))
         answer = a.learn(made, (await write(store, made))[0])
         assert (said(answer.replies), answer.woken) == ({"jobs:1": "one"}, ("b",))
         assert await write(store, made) == [Refused(Status.RUNNING)]
@@ -195,11 +195,11 @@ class TestBroadcast:
 
     async def test_a_running_instance_is_not_released_past_it(self, store: Store) -> None:
         (a,) = await subscribers(store, "a", mode=BROADCAST)
-        await a.ask(receive(), hold=True)
-        seen = (await store.inbox("a")).signal
+        await a.ask(receive(), keep_owned=True)
+        seen = (await store.inbox("a")).inbox_version
         await tell(store, publish())
-        assert await store.arrivals(ME) == ["a"]
-        assert (await a.write(now=40, seen=seen)).held
+        assert await store.with_unread_inbox(ME) == ["a"]
+        assert (await a.write(now=40, inbox_seen=seen)).owned
         assert await a.ask(receive(), now=41) == {"jobs:1": "one"}
 
     async def test_waits_of_one_instance_never_share_a_message(self, store: Store) -> None:
@@ -214,7 +214,7 @@ class TestBroadcast:
     @pytest.mark.parametrize("message_first", [True, False])
     async def test_both_in_one_batch(self, store: Store, *, message_first: bool) -> None:
         (a,) = await subscribers(store, "a", mode=BROADCAST)
-        asking, coming = await a.made(asks=(receive(),)), publish(now=20)
+        asking, coming = await a.made(store_calls=(receive(),)), publish(now=20)
         answers = await write(store, *((coming, asking) if message_first else (asking, coming)))
         heard = said(a.learn(asking, answers[1 if message_first else 0]).replies)
         assert (heard or await a.ask(receive(), now=30)) == {"jobs:1": "one"}
@@ -222,12 +222,12 @@ class TestBroadcast:
     async def test_what_the_database_refuses_fails_alone(self, store: Store) -> None:
         a, b = await subscribers(store, "a", "b", mode=BROADCAST)
         await tell(store, publish("one"))
-        bad = await a.made(asks=(receive(),), deeds=(Publish(message("never")),), history=(entry(2), entry(2)))
+        bad = await a.made(store_calls=(receive(),), effects=(Publish(message("never")),), history=(entry(2), entry(2)))
         broken = publish("x", "\ud800")
-        answers = await store.commit([bad, publish("two"), broken, await b.made(asks=(receive(),))])
+        answers = await store.commit([bad, publish("two"), broken, await b.made(store_calls=(receive(),))])
         assert [isinstance(answer, StoreError) for answer in answers] == [True, False, True, False]
         assert isinstance(answers[3], Applied)
-        b.owned, b.length = answers[3].held, b.length + 1
+        b.owned, b.length = answers[3].owned, b.length + 1
         assert said(answers[3].replies) == {"jobs:1": "one"}
         assert await b.ask(receive(op="jobs:2"), now=40) == {"jobs:2": "two"}
         assert await b.ask(receive(op="jobs:3"), now=41) == {}
@@ -237,11 +237,11 @@ class TestBroadcast:
     @pytest.mark.parametrize("how", ["pause", "block"])
     async def test_who_is_at_rest_finds_it_later(self, store: Store, how: str) -> None:
         (a,) = await subscribers(store, "a", mode=BROADCAST)
-        await a.ask(receive(), hold=how == "block")
+        await a.ask(receive(), keep_owned=how == "block")
         await at_rest(a, how)
         await tell(store, publish(now=40))
         assert (await row(store, "a")).wake_at is None
-        await write(store, request(RequestKind.RESUME, now=50))
+        await write(store, request(ControlKind.RESUME, now=50))
         await a.claimed(now=50)
         assert await a.ask(receive(), now=51) == {"jobs:1": "one"}
 
@@ -254,7 +254,7 @@ class TestDirect:
         for word in ("one", "two"):
             assert (await tell(store, send("a", word))).woken == ()
         assert await a.ask(receive()) == {"jobs:1": ChannelNotSubscribedError}
-        await a.ask(subscribe(mode=DIRECT), hold=True)
+        await a.ask(subscribe(mode=DIRECT), keep_owned=True)
         heard = [await a.ask(receive(op=f"jobs:{n}")) for n in (1, 2, 3)]
         assert heard == [{"jobs:1": "one"}, {"jobs:2": "two"}, {}]
 
@@ -262,7 +262,7 @@ class TestDirect:
         (a,) = await actors(store, "a")
         await tell(store, send("a", "one"))
         await a.do(Unsubscribe("jobs"), now=40)
-        await a.ask(subscribe(mode=DIRECT), hold=True)
+        await a.ask(subscribe(mode=DIRECT), keep_owned=True)
         assert await a.ask(receive()) == {"jobs:1": "one"}
 
     async def test_who_waits_is_woken(self, store: Store) -> None:
@@ -292,15 +292,15 @@ class TestDirect:
         (b,) = await subscribers(store, "b", mode=DIRECT)
         (a,) = await actors(store, "a")
         await b.ask(receive())
-        answer = await a.write(now=30, asks=(send_to("b", "one"),), deeds=(SendTo(message("zero"), "b"),))
+        answer = await a.write(now=30, store_calls=(send_to("b", "one"),), effects=(SendTo(message("zero"), "b"),))
         assert (said(answer.replies), answer.woken) == ({"send_to:b": None}, ("b",))
         heard = [await b.ask(receive(op=f"jobs:{n}"), now=40) for n in (1, 2, 3)]
-        assert heard == [{"jobs:1": "zero"}, {"jobs:2": "one"}, {}], "deeds come before what is asked"
+        assert heard == [{"jobs:1": "zero"}, {"jobs:2": "one"}, {}], "effects come before what is asked"
 
     async def test_an_activity_may_send_to_who_has_gone(self, store: Store) -> None:
         (a,) = await actors(store, "a")
         answer = await a.do(SendTo(message(), "nobody"))
-        assert (answer.held, answer.woken) == (True, ())
+        assert (answer.owned, answer.woken) == (True, ())
 
     @pytest.mark.parametrize("mode", [BROADCAST, COMPETING])
     async def test_it_joins_what_the_channel_brings(self, store: Store, mode: ChannelMode) -> None:
@@ -325,16 +325,16 @@ class TestDirect:
         (a,) = await subscribers(store, "a", mode=DIRECT)
         await tell(store, send("a"))
         await a.end(status=Status.FAILED)
-        await write(store, request(RequestKind.RETRY, now=95))
+        await write(store, request(ControlKind.RETRY, now=95))
         await a.claimed(now=95)
         assert await a.ask(receive(), now=96) == {}
 
     async def test_one_that_never_talked_drops_it_too(self, store: Store) -> None:
         (a,) = await actors(store, "a")
         await tell(store, send("a"))
-        made = await a.made(now=40, bound=False, status=Status.FAILED, ending=Ending(error=b"error"))
+        made = await a.made(now=40, has_messaging_state=False, status=Status.FAILED, ending=Ending(error=b"error"))
         a.learn(made, (await write(store, made))[0])
-        await write(store, request(RequestKind.RETRY, now=50))
+        await write(store, request(ControlKind.RETRY, now=50))
         await a.claimed(now=50)
-        await a.ask(subscribe(mode=DIRECT), now=51, hold=True)
+        await a.ask(subscribe(mode=DIRECT), now=51, keep_owned=True)
         assert await a.ask(receive(), now=52) == {}

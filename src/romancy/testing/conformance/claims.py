@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from romancy.model.status import Status
-from romancy.model.transition import Note, Refused, RequestKind
+from romancy.model.transition import ControlKind, JournalNote, Refused
 from romancy.store.port import JournalEntry, Runnable, Store
 from romancy.testing.conformance.builders import ME, ORDER, OTHER, create, request, row, started, transition, write
 
@@ -19,12 +19,12 @@ class TestClaims:
         assert claimed == await row(store)
         assert (claimed.owner, claimed.epoch, claimed.status) == (ME, 1, Status.RUNNING)
         assert (claimed.started_at, claimed.updated_at) == (40, 40)
-        assert await store.journal("a") == [JournalEntry(40, Note("claimed"), ME, 1)]
+        assert await store.journal("a") == [JournalEntry(40, JournalNote("claimed"), ME, 1)]
         assert await store.claim(OTHER, [ORDER], now=40, limit=5) == []
 
     async def test_a_waiting_instance_keeps_its_status(self, store: Store) -> None:
         await started(store, "a")
-        await write(store, transition(status=Status.WAITING_FOR_TIMER, hold=False, wake_at=30))
+        await write(store, transition(status=Status.WAITING_FOR_TIMER, keep_owned=False, wake_at=30))
         (claimed,) = await store.claim(OTHER, [ORDER], now=40, limit=5)
         assert (claimed.status, claimed.started_at) == (Status.WAITING_FOR_TIMER, 10)
 
@@ -61,8 +61,8 @@ class TestClaims:
 
     async def test_blocked_instances_are_for_other_code(self, store: Store) -> None:
         await started(store, "a", "b")
-        await write(store, transition("a", status=Status.BLOCKED, hold=False, blocked_by="code-1"))
-        await write(store, transition("b", status=Status.BLOCKED, hold=False, blocked_by="code-0"))
+        await write(store, transition("a", status=Status.BLOCKED, keep_owned=False, blocked_by="code-1"))
+        await write(store, transition("b", status=Status.BLOCKED, keep_owned=False, blocked_by="code-0"))
         assert await store.claim(ME, [ORDER], now=99, limit=9) == []
         (claimed,) = await store.claim(ME, [ORDER], now=99, limit=9, blocked=True)
         assert (claimed.instance_id, claimed.epoch, claimed.owner) == ("b", 2, ME)
@@ -72,15 +72,15 @@ class TestClaims:
 
     async def test_whoever_comes_later_claims_blocked_instances_with_any_code(self, store: Store) -> None:
         await started(store, "a", "b")
-        await write(store, transition("a", status=Status.BLOCKED, hold=False, blocked_by="code-1", now=50))
-        await write(store, transition("b", status=Status.BLOCKED, hold=False, blocked_by="code-1", now=51))
+        await write(store, transition("a", status=Status.BLOCKED, keep_owned=False, blocked_by="code-1", now=50))
+        await write(store, transition("b", status=Status.BLOCKED, keep_owned=False, blocked_by="code-1", now=51))
         claimed = await store.claim(ME, [ORDER], now=99, limit=9, blocked=True, blocked_before=51)
         assert [one.instance_id for one in claimed] == ["a"]
 
     async def test_blocked_instances_by_id(self, store: Store) -> None:
         await started(store, "a", "b")
         for one in ("a", "b"):
-            await write(store, transition(one, status=Status.BLOCKED, hold=False, blocked_by="code-0"))
+            await write(store, transition(one, status=Status.BLOCKED, keep_owned=False, blocked_by="code-0"))
         claimed = await store.claim(ME, [ORDER], now=99, limit=1, ids=["b"], blocked=True)
         assert [one.instance_id for one in claimed] == ["b"]
 
@@ -95,7 +95,7 @@ class TestClaims:
     async def test_upcoming_tells_what_will_be_due(self, store: Store) -> None:
         await write(store, *(create(f"i{now}", now=now, owner=None) for now in (30, 10, 20, 50)))
         await write(store, create("foreign", owner=None, workflow="other"), create("owned", now=1))
-        await write(store, create("paused", now=1, owner=None), request(RequestKind.PAUSE, "paused"))
+        await write(store, create("paused", now=1, owner=None), request(ControlKind.PAUSE, "paused"))
         assert await store.upcoming([ORDER, MAIL], until=30, limit=9) == [("i10", 10), ("i20", 20), ("i30", 30)]
         assert await store.upcoming([ORDER], until=99, limit=1) == [("i10", 10)]
         assert await store.upcoming([], until=99, limit=9) == []
@@ -103,8 +103,8 @@ class TestClaims:
     async def test_arrivals_are_the_unseen_of_one_worker(self, store: Store) -> None:
         await started(store, "a", "b", "c")
         await write(store, create("d", owner=OTHER))
-        await write(store, *(request(RequestKind.CANCEL, one) for one in ("a", "b", "d")))
-        await write(store, transition("b", seen=1))
-        assert await store.arrivals(ME) == ["a"]
-        assert await store.arrivals(OTHER) == ["d"]
-        assert await store.arrivals("nobody") == []
+        await write(store, *(request(ControlKind.CANCEL, one) for one in ("a", "b", "d")))
+        await write(store, transition("b", inbox_seen=1))
+        assert await store.with_unread_inbox(ME) == ["a"]
+        assert await store.with_unread_inbox(OTHER) == ["d"]
+        assert await store.with_unread_inbox("nobody") == []

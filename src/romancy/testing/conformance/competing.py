@@ -8,7 +8,7 @@ import pytest
 
 from romancy.model.status import Status
 from romancy.model.talk import ChannelMode
-from romancy.model.transition import Refused, RequestKind
+from romancy.model.transition import ControlKind, Refused
 from romancy.store.port import Store
 from romancy.testing.conformance.actors import Actor, at_rest, gone, said, subscribers, tell, unclaimed
 from romancy.testing.conformance.builders import (
@@ -52,9 +52,9 @@ class TestCompeting:
     async def test_what_nobody_takes_is_forgotten_the_oldest_first(self, store: Store) -> None:
         for n in range(1, 6):
             await tell(store, publish(f"m{n}", now=20 + n))
-        assert await store.forget(events_before=0, messages_before=24, limit=2) == 2
-        assert await store.forget(events_before=0, messages_before=24, limit=2) == 1
-        assert await store.forget(events_before=0, messages_before=24, limit=2) == 0
+        assert await store.prune_messaging(events_before=0, messages_before=24, limit=2) == 2
+        assert await store.prune_messaging(events_before=0, messages_before=24, limit=2) == 1
+        assert await store.prune_messaging(events_before=0, messages_before=24, limit=2) == 0
         (a,) = await subscribers(store, "a")
         heard = [await a.ask(receive(op=f"jobs:{n}"), now=40) for n in (1, 2, 3)]
         assert heard == [{"jobs:1": "m4"}, {"jobs:2": "m5"}, {}]
@@ -90,7 +90,7 @@ class TestCompeting:
     @pytest.mark.parametrize("how", ["end", "terminate", "unsubscribe", "withdraw", "pause", "block", "recur"])
     async def test_who_cannot_come_is_replaced(self, store: Store, how: str) -> None:
         a, b = await subscribers(store, "a", "b")
-        await a.ask(receive(since=20), now=20, hold=how == "block")
+        await a.ask(receive(since=20), now=20, keep_owned=how == "block")
         await b.ask(receive(since=21), now=21)
         assert (await tell(store, publish(now=30))).woken == ("a",)
         assert await b.called() == ()
@@ -103,7 +103,7 @@ class TestCompeting:
     @pytest.mark.parametrize("how", ["end", "terminate", "pause", "block"])
     async def test_who_waits_twice_is_not_its_own_replacement(self, store: Store, how: str) -> None:
         a, b = await subscribers(store, "a", "b")
-        await a.ask(receive(op="jobs:1", since=20), receive(op="jobs:2", since=20), now=20, hold=how == "block")
+        await a.ask(receive(op="jobs:1", since=20), receive(op="jobs:2", since=20), now=20, keep_owned=how == "block")
         await b.ask(receive(since=21), now=21)
         assert (await tell(store, publish(now=30))).woken == ("a",)
         answer = await (at_rest(a, how) if how in ("pause", "block") else gone(a, how))
@@ -115,10 +115,10 @@ class TestCompeting:
         for one, since in ((a, 20), (b, 21)):
             await one.ask(receive(since=since), now=since)
         for one, since in ((c, 22), (d, 23)):
-            await one.ask(receive(since=since), now=since, hold=True)
+            await one.ask(receive(since=since), now=since, keep_owned=True)
         for n, called in enumerate("ab"):
             assert (await tell(store, publish(f"m{n}"))).woken == (called,)
-        assert await store.strand([ORDER], due_before=40, now=50, limit=9) == 2
+        assert await store.mark_unrunnable([ORDER], due_before=40, now=50, limit=9) == 2
         assert (await row(store, "a")).status is Status.BLOCKED
         assert await c.called() == ("jobs:1",)
         assert await c.ask(receive(since=22), now=51) == {"jobs:1": "m0"}
@@ -128,9 +128,9 @@ class TestCompeting:
     @pytest.mark.parametrize("how", ["sweep", "release"])
     async def test_whose_worker_is_gone_is_replaced(self, store: Store, how: str) -> None:
         a, b, c = await subscribers(store, "a", "b", "c")
-        await store.enlist(worker(ME, beat_at=10))
+        await store.register_worker(worker(ME, heartbeat_at=10))
         for one, since in ((a, 20), (b, 21)):
-            await one.ask(receive(since=since), now=since, hold=True)
+            await one.ask(receive(since=since), now=since, keep_owned=True)
         await c.ask(receive(since=22), now=22)
         assert (await tell(store, publish("one"))).woken == ("a",)
         assert (await tell(store, publish("two"))).woken == ("b",)
@@ -148,7 +148,7 @@ class TestCompeting:
 
     async def test_a_released_instance_looks_again_if_there_is_nobody_else(self, store: Store) -> None:
         (a,) = await subscribers(store, "a")
-        await a.ask(receive(), hold=True)
+        await a.ask(receive(), keep_owned=True)
         await tell(store, publish())
         assert await store.release(ME, now=50) == 1
         await a.claimed(now=50)
@@ -161,14 +161,14 @@ class TestCompeting:
         await tell(store, send("a", "mine"))
         assert (await tell(store, publish("ours"))).woken == ("b",), "a has been called already"
         await b.end(now=35)
-        answer = await a.write(now=40, asks=(receive(),))
+        answer = await a.write(now=40, store_calls=(receive(),))
         assert (said(answer.replies)) == {"jobs:1": "mine"}
         assert await a.ask(receive(op="jobs:2"), now=41) == {"jobs:2": "ours"}
 
     @pytest.mark.parametrize("how", ["pause", "block"])
     async def test_who_is_at_rest_is_not_called(self, store: Store, how: str) -> None:
         a, b = await subscribers(store, "a", "b")
-        await a.ask(receive(since=20), now=20, hold=how == "block")
+        await a.ask(receive(since=20), now=20, keep_owned=how == "block")
         await b.ask(receive(since=21), now=21)
         await at_rest(a, how)
         assert (await tell(store, publish(now=50))).woken == ("b",)
@@ -178,7 +178,7 @@ class TestCompeting:
         await a.ask(receive())
         await at_rest(a, "pause")
         assert (await tell(store, publish(now=50))).woken == ()
-        await write(store, request(RequestKind.RESUME, now=60))
+        await write(store, request(ControlKind.RESUME, now=60))
         await a.claimed(now=60)
         assert await a.ask(receive(), now=61) == {"jobs:1": "one"}
 
@@ -195,11 +195,11 @@ class TestCompeting:
     async def test_it_is_gone_when_its_receipt_is_recorded_and_not_before(self, store: Store) -> None:
         a, b = await subscribers(store, "a", "b")
         await tell(store, publish())
-        late = await a.made(asks=(receive(),))
+        late = await a.made(store_calls=(receive(),))
         await store.sweep([], now=40, limit=9)
         assert await write(store, late) == [Refused(Status.PENDING)]
         await b.claimed(now=40)
-        made = await b.made(asks=(receive(),), now=41)
+        made = await b.made(store_calls=(receive(),), now=41)
         assert said(b.learn(made, (await write(store, made))[0]).replies) == {"jobs:1": "one"}
         assert await write(store, made) == [Refused(Status.RUNNING)]
         await a.claimed(now=42)

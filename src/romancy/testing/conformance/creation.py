@@ -13,15 +13,15 @@ class TestCreation:
 
     async def test_with_an_owner_it_runs_at_once(self, store: Store) -> None:
         answers = await write(store, create(now=10, deadline_at=99, code="c", python="3.11"))
-        assert answers == [Applied(signal=0, held=True)]
+        assert answers == [Applied(inbox_version=0, owned=True)]
         one = await row(store)
         assert (one.status, one.epoch, one.owner, one.wake_at) == (Status.RUNNING, 1, ME, None)
         assert (one.created_at, one.started_at, one.updated_at, one.ended_at) == (10, 10, 10, None)
-        assert (one.generation, one.round, one.signal, one.length) == (1, 0, 0, 0)
+        assert (one.generation, one.round, one.inbox_version, one.length) == (1, 0, 0, 0)
         assert (one.deadline_at, one.code, one.python) == (99, "c", "3.11")
 
     async def test_without_an_owner_it_is_claimable_at_once(self, store: Store) -> None:
-        assert await write(store, create(now=10, owner=None)) == [Applied(signal=0, held=False)]
+        assert await write(store, create(now=10, owner=None)) == [Applied(inbox_version=0, owned=False)]
         one = await row(store)
         assert (one.status, one.epoch, one.owner, one.wake_at, one.started_at) == (Status.PENDING, 0, None, 10, None)
         assert [row.instance_id for row in await store.claim(OTHER, [ORDER], now=10, limit=5)] == ["a"]
@@ -41,7 +41,7 @@ class TestCreation:
     async def test_the_first_of_two_in_one_batch_wins(self, store: Store) -> None:
         answers = await write(store, create(owner=None), create(digest=b"second"))
         first = Existing("order", "1", b"digest", Status.PENDING, b"input")  # only its input can tell whether it is the same
-        assert answers == [Applied(0, held=False), first]
+        assert answers == [Applied(0, owned=False), first]
 
     async def test_ids_are_any_text(self, store: Store) -> None:
         ids = ["o'brien", 'say "hi"', "naïve ☃ 𝄞", " ", "a\\b", "%_", "x" * 500]

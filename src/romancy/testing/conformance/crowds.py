@@ -8,7 +8,7 @@ import pytest
 
 from romancy.model.status import Status
 from romancy.model.talk import ChannelMode, Unsubscribe
-from romancy.model.transition import RequestKind
+from romancy.model.transition import ControlKind
 from romancy.store.port import Store
 from romancy.testing.conformance.actors import Actor, actors, tell, unclaimed
 from romancy.testing.conformance.builders import publish, receive, request, row, subscribe, write
@@ -77,36 +77,36 @@ class Crowd:
     async def _come(self) -> None:
         self.born += 1
         (actor,) = await actors(self.store, f"i{self.born}", now=self.now)
-        await actor.ask(subscribe(mode=ChannelMode.COMPETING), now=self.now, hold=True)
+        await actor.ask(subscribe(mode=ChannelMode.COMPETING), now=self.now, keep_owned=True)
         self.people.append(Person(actor))
 
     async def _act(self, one: Person) -> None:
-        deeds = [self._look, self._look, self._give_up, self._rest, self._end, self._recur, self._lose, self._resubscribe]
-        await self.chance.choice(deeds)(one)
+        effects = [self._look, self._look, self._give_up, self._rest, self._end, self._recur, self._lose, self._resubscribe]
+        await self.chance.choice(effects)(one)
 
     async def _look(self, one: Person) -> None:
         if await self._is_free(one):
             await one.actor.claimed(now=self.now)
         since = self.now if not one.waits else 99
         hold = self.chance.random() < 0.4
-        heard = await one.actor.ask(receive(since=since), now=self.now, hold=hold)
+        heard = await one.actor.ask(receive(since=since), now=self.now, keep_owned=hold)
         self.heard += heard.values()
         one.waits = not heard
 
     async def _give_up(self, one: Person) -> None:
         if one.waits and not await self._is_free(one):
-            await one.actor.write(now=self.now, withdrawn=("jobs:1",), hold=True)
+            await one.actor.write(now=self.now, withdrawn=("jobs:1",), keep_owned=True)
             one.waits = False
 
     async def _rest(self, one: Person) -> None:
         if one.actor.owned:
             await one.actor.write(now=self.now, status=Status.PAUSED)
         else:
-            await write(self.store, request(RequestKind.PAUSE, one.actor.id, now=self.now))
+            await write(self.store, request(ControlKind.PAUSE, one.actor.id, now=self.now))
         one.rests = True
 
     async def _go_on(self, one: Person) -> None:
-        await write(self.store, request(RequestKind.RESUME, one.actor.id, now=self.now))
+        await write(self.store, request(ControlKind.RESUME, one.actor.id, now=self.now))
         one.rests = False
         await one.actor.claimed(now=self.now)
         if one.waits:
@@ -114,7 +114,7 @@ class Crowd:
 
     async def _end(self, one: Person) -> None:
         self.people.remove(one)
-        await write(self.store, request(RequestKind.TERMINATE, one.actor.id, now=self.now))
+        await write(self.store, request(ControlKind.TERMINATE, one.actor.id, now=self.now))
 
     async def _recur(self, one: Person) -> None:
         if not await self._is_free(one):
@@ -131,7 +131,7 @@ class Crowd:
     async def _resubscribe(self, one: Person) -> None:
         if not await self._is_free(one):
             await one.actor.do(Unsubscribe("jobs"), now=self.now)
-            await one.actor.ask(subscribe(mode=ChannelMode.COMPETING), now=self.now, hold=True)
+            await one.actor.ask(subscribe(mode=ChannelMode.COMPETING), now=self.now, keep_owned=True)
 
     async def _is_free(self, one: Person) -> bool:
         """Its worker is gone: somebody has to claim it."""

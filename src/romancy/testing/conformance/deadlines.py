@@ -23,9 +23,9 @@ class TestDeadlines:
         assert await a.ask(wait(due=50), now=20, wake_at=50) == {}
         assert (await row(store, "a")).wake_at == 50
         assert await a.ask(wait(due=50), now=49, wake_at=50) == {}
-        answer = await a.write(now=50, asks=(wait(due=50),))
+        answer = await a.write(now=50, store_calls=(wait(due=50),))
         assert said(answer.replies) == {"paid:1": EventTimeoutError}
-        assert answer.held
+        assert answer.owned
         (recorded,) = await store.history("a", 1, after=0, limit=9)
         assert (recorded.seq, recorded.outcome, recorded.value) == (1, Outcome.ERROR, answer.replies[0].value)
         stored = await store.get("a")
@@ -102,7 +102,7 @@ class TestDeadlines:
         if registered:
             await a.ask(wait())
         await tell(store, accept(event(), now=45))
-        answer = await a.write(now=50, asks=(replace(wait(), before=40),))
+        answer = await a.write(now=50, store_calls=(replace(wait(), before=40),))
         assert (answer.replies, answer.caught_up) == ((), False)
         assert await a.called() == ("paid:1",)
         assert await a.ask(wait(), now=51) == {"paid:1": "e-1"}

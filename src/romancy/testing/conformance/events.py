@@ -12,7 +12,7 @@ import pytest
 from romancy.model.history import Kind, Outcome
 from romancy.model.status import Status
 from romancy.model.talk import AcceptedEvent, SendEvent
-from romancy.model.transition import Accepted, Applied, Refused, RequestKind, Wait, WaitKind
+from romancy.model.transition import Accepted, Applied, ControlKind, Refused, Wait, WaitKind
 from romancy.serde.talk import event_json
 from romancy.store.port import Store
 from romancy.testing.conformance.actors import actors, said, tell
@@ -82,7 +82,7 @@ class TestEvents:
     @pytest.mark.parametrize("event_first", [True, False])
     async def test_both_in_one_batch(self, store: Store, *, event_first: bool) -> None:
         (a,) = await actors(store, "a")
-        asking, coming = await a.made(asks=(wait(),)), accept(event(), now=20)
+        asking, coming = await a.made(store_calls=(wait(),)), accept(event(), now=20)
         answers = await write(store, *((coming, asking) if event_first else (asking, coming)))
         heard = said(a.learn(asking, answers[1 if event_first else 0]).replies)
         if not heard:
@@ -237,14 +237,14 @@ class TestEvents:
             extensions={"trace": "t", "n": 3, "flag": True},
         )
         await tell(store, accept(full))
-        answer = await a.write(asks=(wait(),))
+        answer = await a.write(store_calls=(wait(),))
         assert [reply.value for reply in answer.replies] == [event_json(full)]
 
     async def test_ten_megabytes_come_back(self, store: Store) -> None:
         (a,) = await actors(store, "a")
         large = event(data=json.dumps("é\0" * 1_250_000, ensure_ascii=False).encode())
         await tell(store, accept(large))
-        (reply,) = (await a.write(asks=(wait(),))).replies
+        (reply,) = (await a.write(store_calls=(wait(),))).replies
         assert reply.value == event_json(large)
         assert [one.value for one in await store.history("a", 1, after=0, limit=9)] == [reply.value]
 
@@ -289,7 +289,7 @@ class TestEvents:
         (a,) = await actors(store, "a")
         await a.ask(wait(op="paid:1"))
         await tell(store, accept(event()))
-        await a.write(now=40, withdrawn=("paid:1",), hold=True)
+        await a.write(now=40, withdrawn=("paid:1",), keep_owned=True)
         assert await a.called() == ()
         assert await a.ask(wait(op="paid:2"), now=50) == {"paid:2": "e-1"}
 
@@ -297,13 +297,13 @@ class TestEvents:
 
     async def test_a_running_instance_is_not_released_past_what_came(self, store: Store) -> None:
         (a,) = await actors(store, "a")
-        await a.ask(wait(), hold=True)
+        await a.ask(wait(), keep_owned=True)
         assert a.owned
-        seen = (await store.inbox("a")).signal
+        seen = (await store.inbox("a")).inbox_version
         assert (await tell(store, accept(event()))).woken == ("a",)
         assert (await row(store, "a")).owner == ME
-        assert await store.arrivals(ME) == ["a"]
-        assert (await a.write(now=40, seen=seen)).held, "it has not looked"
+        assert await store.with_unread_inbox(ME) == ["a"]
+        assert (await a.write(now=40, inbox_seen=seen)).owned, "it has not looked"
         assert await a.ask(wait(), now=50) == {"paid:1": "e-1"}
         assert await a.ask(wait(op="paid:2"), now=60) == {}
         assert not a.owned
@@ -312,35 +312,35 @@ class TestEvents:
         (a,) = await actors(store, "a")
         both = (wait(match=b'{"n": 1}', op="paid:1"), wait("shipped"))
         await a.ask(*both)
-        seen = (await store.inbox("a")).signal
+        seen = (await store.inbox("a")).inbox_version
         await tell(store, accept(event(data=b'{"n": 1}')))
-        left = await a.write(now=40, seen=seen, asks=both[1:])
-        assert (left.held, left.caught_up, left.replies) == (True, False, ()), "one of its waits was not asked for"
-        found = await a.write(now=41, seen=seen, asks=both)
-        assert (said(found.replies), found.held, found.caught_up) == ({"paid:1": "e-1"}, True, True)
-        rest = await a.write(now=42, seen=seen, asks=both[1:])
-        assert (rest.held, rest.caught_up) == (False, True)
+        left = await a.write(now=40, inbox_seen=seen, store_calls=both[1:])
+        assert (left.owned, left.caught_up, left.replies) == (True, False, ()), "one of its waits was not asked for"
+        found = await a.write(now=41, inbox_seen=seen, store_calls=both)
+        assert (said(found.replies), found.owned, found.caught_up) == ({"paid:1": "e-1"}, True, True)
+        rest = await a.write(now=42, inbox_seen=seen, store_calls=both[1:])
+        assert (rest.owned, rest.caught_up) == (False, True)
 
     async def test_a_request_in_the_inbox_is_not_overlooked(self, store: Store) -> None:
         (a,) = await actors(store, "a")
-        await write(store, request(RequestKind.CANCEL))
-        answer = await a.write(seen=0, asks=(wait(),))
-        assert (answer.held, answer.caught_up, answer.replies) == (True, False, ())
+        await write(store, request(ControlKind.CANCEL))
+        answer = await a.write(inbox_seen=0, store_calls=(wait(),))
+        assert (answer.owned, answer.caught_up, answer.replies) == (True, False, ())
 
     async def test_a_paused_instance_finds_it_when_it_goes_on(self, store: Store) -> None:
         (a,) = await actors(store, "a")
         await a.ask(wait())
-        await write(store, request(RequestKind.PAUSE, now=25))
+        await write(store, request(ControlKind.PAUSE, now=25))
         await tell(store, accept(event(), now=30))
         one = await row(store, "a")
         assert (one.status, one.wake_at) == (Status.PAUSED, None)
-        await write(store, request(RequestKind.RESUME, now=40))
+        await write(store, request(ControlKind.RESUME, now=40))
         await a.claimed(now=40)
         assert await a.ask(wait(), now=41) == {"paid:1": "e-1"}
 
     async def test_a_blocked_instance_finds_it_when_fitting_code_comes(self, store: Store) -> None:
         (a,) = await actors(store, "a")
-        await a.ask(wait(), hold=True)
+        await a.ask(wait(), keep_owned=True)
         await a.write(status=Status.BLOCKED, blocked_by="code-0")
         await tell(store, accept(event(), now=30))
         one = await row(store, "a")
@@ -354,7 +354,7 @@ class TestEvents:
         for one in (a, b):
             await one.ask(wait())
         await a.end()
-        await write(store, request(RequestKind.TERMINATE, "b"))
+        await write(store, request(ControlKind.TERMINATE, "b"))
         assert (await tell(store, accept(event()))).woken == ()
         assert await store.upcoming([ORDER], until=999, limit=9) == []
 
@@ -362,13 +362,13 @@ class TestEvents:
 
     async def test_the_answer_is_in_the_history_behind_what_the_run_did(self, store: Store) -> None:
         (a,) = await actors(store, "a")
-        await a.write(history=(entry(1),), hold=True)
+        await a.write(history=(entry(1),), keep_owned=True)
         await tell(store, accept(event()))
         asked = wait()
-        answer = await a.write(asks=(subscribe(), asked), history=(entry(2), entry(3)))
+        answer = await a.write(store_calls=(subscribe(), asked), history=(entry(2), entry(3)))
         (bound,) = answer.replies
         assert (bound.op, bound.seq, bound.outcome, bound.value) == ("subscribe:jobs", 4, Outcome.OK, None)
-        (reply,) = (await a.write(asks=(asked,))).replies
+        (reply,) = (await a.write(store_calls=(asked,))).replies
         assert (reply.op, reply.seq, reply.at, reply.outcome) == ("paid:1", 5, 20, Outcome.OK)
         assert reply.value == event_json(event())
         story = await store.history("a", 1, after=0, limit=9)
@@ -385,7 +385,7 @@ class TestEvents:
     async def test_an_asking_transition_is_not_written_twice(self, store: Store) -> None:
         (a,) = await actors(store, "a")
         await tell(store, accept(event("e-1"), event("e-2")))
-        asking = await a.made(asks=(wait(),), deeds=(SendEvent(event("said", "note")),))
+        asking = await a.made(store_calls=(wait(),), effects=(SendEvent(event("said", "note")),))
         assert said(a.learn(asking, (await write(store, asking))[0]).replies) == {"paid:1": "e-1"}
         assert await write(store, asking) == [Refused(Status.RUNNING)]
         assert (await row(store, "a")).length == 1
@@ -395,7 +395,7 @@ class TestEvents:
         a, b = await actors(store, "a", "b")
         await b.ask(wait("note"))
         await tell(store, accept(event()))
-        late = await a.made(asks=(wait(),), deeds=(SendEvent(event("said", "note"), (create("c", now=20),)),))
+        late = await a.made(store_calls=(wait(),), effects=(SendEvent(event("said", "note"), (create("c", now=20),)),))
         await store.sweep([], now=40, limit=9)
         assert await write(store, late) == [Refused(Status.PENDING)]
         assert await b.called() == ()
@@ -407,8 +407,10 @@ class TestEvents:
         a, b, c = await actors(store, "a", "b", "c")
         await c.ask(wait("note"))
         await tell(store, accept(event()))
-        bad = await a.made(asks=(wait(),), history=(entry(1, name="\ud800"),), deeds=(SendEvent(event("said", "note")),))
-        good = await b.made(asks=(wait(),), deeds=(SendEvent(event("heard", "note")),), now=25)
+        bad = await a.made(
+            store_calls=(wait(),), history=(entry(1, name="\ud800"),), effects=(SendEvent(event("said", "note")),)
+        )
+        good = await b.made(store_calls=(wait(),), effects=(SendEvent(event("heard", "note")),), now=25)
         wrong, right = await store.commit([bad, good])
         assert isinstance(wrong, Exception)
         assert isinstance(right, Applied)

@@ -10,7 +10,7 @@ from romancy.errors import ChannelNotSubscribedError
 from romancy.model.history import Entry, Kind, Role
 from romancy.model.status import Status
 from romancy.model.talk import ChannelMode, JoinGroup, Publish, Unsubscribe
-from romancy.model.transition import Beat, Recurrence, Refused, RequestKind, Wait, WaitKind
+from romancy.model.transition import AttemptUpdate, ControlKind, Recurrence, Refused, Wait, WaitKind
 from romancy.store.port import Store
 from romancy.testing.conformance.actors import Actor, actors, subscribers, tell
 from romancy.testing.conformance.builders import (
@@ -42,9 +42,9 @@ class TestGenerations:
     @archived
     async def test_the_next_generation_begins(self, store: Store, *, archive: bool) -> None:
         (a,) = await actors(store, "a", now=10)
-        await a.write(now=20, history=(entry(1), entry(2)), hold=True, retrying_since=15)
+        await a.write(now=20, history=(entry(1), entry(2)), keep_owned=True, retrying_since=15)
         answer = await a.recur(now=60, archive=archive, history=(entry(3),))
-        assert (answer.held, answer.replies) == (True, ())
+        assert (answer.owned, answer.replies) == (True, ())
         loaded = await store.load("a")
         assert loaded is not None
         one = loaded.row
@@ -54,7 +54,7 @@ class TestGenerations:
         stored = await store.get("a")
         assert stored is not None
         assert (stored.input, stored.row.generation) == (b"next", 2)
-        await a.write(now=70, history=(entry(1),), hold=True)
+        await a.write(now=70, history=(entry(1),), keep_owned=True)
         assert await store.history("a", 2, after=0, limit=9) == [entry(1)]
 
     async def test_old_generations_are_trimmed_a_few_at_a_time(self, store: Store) -> None:
@@ -62,7 +62,7 @@ class TestGenerations:
         for now in (20, 30, 40):
             await a.recur(now=now, archive=True, history=(entry(1),))
         await b.recur(now=25, archive=True, history=(entry(1),))
-        assert [await store.trim(over_before=40, limit=2) for _ in range(3)] == [2, 1, 0]
+        assert [await store.prune_generations(over_before=40, limit=2) for _ in range(3)] == [2, 1, 0]
         assert [await store.get("a", generation) is None for generation in (1, 2, 3, 4)] == [True, True, False, False]
         assert await store.history("a", 2, after=0, limit=9) == []
         assert await store.history("a", 3, after=0, limit=9) == [entry(1)]
@@ -71,7 +71,7 @@ class TestGenerations:
 
     async def test_an_archived_generation_can_be_read(self, store: Store) -> None:
         (a,) = await actors(store, "a", now=10)
-        await a.write(now=20, history=(entry(1),), attempts=(attempt(is_open=False),), hold=True)
+        await a.write(now=20, history=(entry(1),), attempts=(attempt(is_open=False),), keep_owned=True)
         await a.recur(now=60, history=(entry(2),))
         await a.recur(now=80)
         first, second = await store.get("a", 1), await store.get("a", 2)
@@ -90,7 +90,7 @@ class TestGenerations:
 
     async def test_one_that_is_not_kept_is_gone(self, store: Store) -> None:
         (a,) = await actors(store, "a")
-        await a.write(now=20, history=(entry(1),), attempts=(attempt(is_open=False),), hold=True)
+        await a.write(now=20, history=(entry(1),), attempts=(attempt(is_open=False),), keep_owned=True)
         await a.recur(archive=False, history=(entry(2),))
         assert await store.get("a", 1) is None
         assert await store.history("a", 1, after=0, limit=9) == []
@@ -98,8 +98,8 @@ class TestGenerations:
 
     async def test_what_it_waited_for_it_waits_for_no_more(self, store: Store) -> None:
         (a,) = await subscribers(store, "a")
-        await a.ask(wait(), receive(), hold=True, waits=(TIMER,))
-        await a.write(now=50, attempts=(attempt(),), hold=True)
+        await a.ask(wait(), receive(), keep_owned=True, waits=(TIMER,))
+        await a.write(now=50, attempts=(attempt(),), keep_owned=True)
         await a.recur(now=60)
         loaded = await store.load("a")
         assert loaded is not None
@@ -117,9 +117,9 @@ class TestGenerations:
         for n, word in enumerate(("one", "two", "three")):
             await tell(store, publish(word, now=32 + n))
         assert await a.ask(receive(), now=40) == {"jobs:1": "one"}
-        await write(store, request(RequestKind.CANCEL, now=41))
+        await write(store, request(ControlKind.CANCEL, now=41))
         await a.recur(archive=archive)
-        assert [mail.kind for mail in (await store.inbox("a")).mails] == ["cancel"]
+        assert [mail.kind for mail in (await store.inbox("a")).items] == ["cancel"]
         assert await store.members("crew") == ["a"]
         heard = [await a.ask(receive(op=f"jobs:{n}"), now=61) for n in (1, 2, 3)]
         assert heard == [{"jobs:1": "two"}, {"jobs:2": "three"}, {}]
@@ -130,25 +130,25 @@ class TestGenerations:
         (b,) = await subscribers(store, "b", mode=ChannelMode.BROADCAST)
         (a,) = await actors(store, "a")
         await b.ask(receive())
-        assert (await a.recur(deeds=(Publish(message()),))).woken == ("b",)
+        assert (await a.recur(effects=(Publish(message()),))).woken == ("b",)
         assert await b.ask(receive(), now=70) == {"jobs:1": "one"}
 
     async def test_it_does_not_forget_what_arrived_meanwhile(self, store: Store) -> None:
         (a,) = await actors(store, "a")
-        await write(store, request(RequestKind.CANCEL))
-        answer = await a.recur(seen=0)
-        assert answer.signal == 1, "the owner sees that it has not seen it"
-        assert await store.arrivals(ME) == ["a"]
+        await write(store, request(ControlKind.CANCEL))
+        answer = await a.recur(inbox_seen=0)
+        assert answer.inbox_version == 1, "the owner sees that it has not seen it"
+        assert await store.with_unread_inbox(ME) == ["a"]
 
     async def test_the_old_generation_is_fenced(self, store: Store) -> None:
         (a,) = await subscribers(store, "a")
-        late = [await a.made(history=(entry(2),)), await a.made(asks=(receive(),), deeds=(Unsubscribe("jobs"),))]
-        again = await a.made(hold=True, recur=Recurrence(b"next"), now=60)
+        late = [await a.made(history=(entry(2),)), await a.made(store_calls=(receive(),), effects=(Unsubscribe("jobs"),))]
+        again = await a.made(keep_owned=True, recur=Recurrence(b"next"), now=60)
         await tell(store, publish())
         a.learn(again, (await write(store, again))[0])
         for one in (*late, again):
             assert await write(store, one) == [Refused(Status.RUNNING)]
-        assert await write(store, Beat("a", 1, 1, attempt())) == [Refused(Status.RUNNING)]
+        assert await write(store, AttemptUpdate("a", 1, 1, attempt())) == [Refused(Status.RUNNING)]
         assert (await row(store, "a")).generation == 2
         assert await a.ask(receive(), now=70) == {"jobs:1": "one"}
 
@@ -159,7 +159,7 @@ class TestGenerations:
         stored = await store.get("a")
         assert stored is not None
         assert (stored.row.status, stored.row.generation, stored.output) == (Status.COMPLETED, 2, b"output")
-        assert await store.prune(ended_before=99, limit=9) == 1
+        assert await store.prune_instances(ended_before=99, limit=9) == 1
         assert await store.get("a", 1) is None
         assert await store.history("a", 1, after=0, limit=9) == []
 
@@ -169,7 +169,7 @@ class TestGenerations:
         assert not a.owned
         await tell(store, accept(event(), now=30))
         answer = await a.recur(now=40)
-        assert answer.held
+        assert answer.owned
         one = await row(store, "a")
         assert (one.owner, one.epoch, one.generation) == (ME, 2, 2)
         assert await a.ask(wait(), now=41) == {"paid:1": "e-1"}
@@ -177,7 +177,7 @@ class TestGenerations:
     async def test_a_cold_worker_goes_on_with_the_generation(self, store: Store) -> None:
         (a,) = await actors(store, "a")
         await a.recur()
-        await a.write(history=(entry(1),), hold=True)
+        await a.write(history=(entry(1),), keep_owned=True)
         await store.release(ME, now=70)
         await a.claimed(now=70)
         assert a.length == 1, "the history of this generation"
@@ -206,7 +206,7 @@ class TestBonds:
         gone = _effect(a.length + 1, Kind.UNSUBSCRIBE, channel="jobs")
         joined = _effect(a.length + 2, Kind.JOIN_GROUP, group="crew")
         await a.do(Unsubscribe("jobs"), JoinGroup("crew"), history=(gone, joined))
-        assert await a.ask(leave(), now=30, hold=True) == {"leave:crew": None}
+        assert await a.ask(leave(), now=30, keep_owned=True) == {"leave:crew": None}
         await _fail_and_retry(a)
         assert await store.members("crew") == []
         assert await a.ask(receive(), now=97) == {"jobs:1": ChannelNotSubscribedError}
@@ -242,7 +242,7 @@ class TestBonds:
     async def test_a_failed_subscription_is_not_put_back(self, store: Store) -> None:
         (b,) = await subscribers(store, "b", mode=ChannelMode.COMPETING)
         (a,) = await actors(store, "a")
-        await a.ask(subscribe(mode=ChannelMode.BROADCAST), hold=True)
+        await a.ask(subscribe(mode=ChannelMode.BROADCAST), keep_owned=True)
         await b.end()
         await _fail_and_retry(a)
         assert await a.ask(receive(), now=97) == {"jobs:1": ChannelNotSubscribedError}
@@ -250,7 +250,7 @@ class TestBonds:
 
 def _effect(seq: int, kind: Kind, **asked: str) -> Entry:
     """What a run records of something it said."""
-    return entry(seq, kind=kind, role=Role.BESIDE, input=json.dumps(asked).encode())
+    return entry(seq, kind=kind, role=Role.OUT_OF_BAND, input=json.dumps(asked).encode())
 
 
 async def _fail_and_retry(one: Actor) -> None:
@@ -259,5 +259,5 @@ async def _fail_and_retry(one: Actor) -> None:
 
 
 async def _retry(one: Actor) -> None:
-    await write(one.store, request(RequestKind.RETRY, one.id, now=95))
+    await write(one.store, request(ControlKind.RETRY, one.id, now=95))
     await one.claimed(now=95)

@@ -9,8 +9,8 @@ import pytest
 from romancy.errors import ChannelNotSubscribedError, GroupNotJoinedError
 from romancy.model.history import Kind
 from romancy.model.status import Status
-from romancy.model.talk import ChannelMode, Deed, JoinGroup, Publish, SendToGroup
-from romancy.model.transition import Post, Refused, RequestKind
+from romancy.model.talk import ChannelMode, Effect, JoinGroup, Publish, SendToGroup
+from romancy.model.transition import ControlKind, PostMessage, Refused
 from romancy.store.port import Store
 from romancy.testing.conformance.actors import Actor, actors, subscribers, tell
 from romancy.testing.conformance.builders import (
@@ -28,9 +28,9 @@ from romancy.testing.conformance.builders import (
 JOIN = JoinGroup("crew")
 
 
-def shout(data: str = "one", group: str = "crew", *, now: int = 30) -> Post:
+def shout(data: str = "one", group: str = "crew", *, now: int = 30) -> PostMessage:
     """A message for a group, from outside."""
-    return Post(SendToGroup(message(data), group), now)
+    return PostMessage(SendToGroup(message(data), group), now)
 
 
 async def crew(store: Store, *ids: str) -> list[Actor]:
@@ -71,7 +71,7 @@ class TestGroups:
 
     async def test_what_is_said_in_one_commit_comes_before_what_is_asked(self, store: Store) -> None:
         (a,) = await actors(store, "a")
-        assert await a.ask(members(), leave(), members("x"), deeds=(JOIN,)) == {
+        assert await a.ask(members(), leave(), members("x"), effects=(JOIN,)) == {
             "members:crew": ["a"],
             "leave:crew": None,
             "members:x": [],
@@ -84,7 +84,7 @@ class TestGroups:
         if how == "end":
             await a.end()
         else:
-            await write(store, request(RequestKind.TERMINATE))
+            await write(store, request(ControlKind.TERMINATE))
         assert await store.members("crew") == ["b"]
 
     async def test_every_member_hears_what_is_said_to_all(self, store: Store) -> None:
@@ -104,7 +104,7 @@ class TestGroups:
         await a.do(JOIN)
         await tell(store, shout())
         assert await a.ask(receive(), now=40) == {"jobs:1": ChannelNotSubscribedError}
-        await a.ask(subscribe(mode=ChannelMode.DIRECT), now=41, hold=True)
+        await a.ask(subscribe(mode=ChannelMode.DIRECT), now=41, keep_owned=True)
         assert await a.ask(receive(), now=42) == {"jobs:1": "one"}
 
     async def test_who_joins_later_does_not_hear_it(self, store: Store) -> None:
@@ -115,7 +115,7 @@ class TestGroups:
     async def test_a_member_hears_itself(self, store: Store) -> None:
         a, b = await crew(store, "a", "b")
         await b.ask(receive())
-        said: tuple[Deed, ...] = (SendToGroup(message("one"), "crew"), Publish(message("lost", "nowhere")))
+        said: tuple[Effect, ...] = (SendToGroup(message("one"), "crew"), Publish(message("lost", "nowhere")))
         answer = await a.do(*said, now=30)
         assert answer.woken == ("b",)
         assert await a.ask(receive(), now=40) == {"jobs:1": "one"}
@@ -123,15 +123,15 @@ class TestGroups:
 
     async def test_a_zombie_joins_nothing(self, store: Store) -> None:
         (a,) = await actors(store, "a")
-        late = await a.made(deeds=(JOIN,), asks=(members(),))
+        late = await a.made(effects=(JOIN,), store_calls=(members(),))
         await store.sweep([], now=40, limit=9)
         assert await write(store, late) == [Refused(Status.PENDING)]
         assert await store.members("crew") == []
 
     async def test_what_the_database_refuses_joins_nothing(self, store: Store) -> None:
         a, b = await actors(store, "a", "b")
-        bad = await a.made(deeds=(JOIN,), history=(entry(1), entry(1)))
-        good = await b.made(deeds=(JOIN,))
+        bad = await a.made(effects=(JOIN,), history=(entry(1), entry(1)))
+        good = await b.made(effects=(JOIN,))
         wrong, right = await store.commit([bad, good])
         assert isinstance(wrong, Exception)
         assert not isinstance(right, Exception)

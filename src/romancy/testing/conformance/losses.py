@@ -6,18 +6,18 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from romancy.clock import MICROS
-from romancy.model.instance import Row
+from romancy.model.instance import InstanceRow
 from romancy.model.status import Status
-from romancy.model.transition import Applied, Beat, Note, RequestKind
-from romancy.store.port import Store, Swept
+from romancy.model.transition import Applied, AttemptUpdate, ControlKind, JournalNote
+from romancy.store.port import Store, SweepResult
 from romancy.testing.conformance.builders import (
     ME,
     ORDER,
     attempt,
     create,
-    deeds,
     ending,
     entry,
+    journal_kinds,
     request,
     row,
     started,
@@ -40,22 +40,22 @@ class TestLosses:
         assert await lose(store, 110) == ()
         assert await again(store, 120) == ["a"]
         assert await _losses(store) == 2
-        await write(store, Beat("a", 1, 5, replace(attempt("charge:1"), epoch=5)))
+        await write(store, AttemptUpdate("a", 1, 5, replace(attempt("charge:1"), epoch=5)))
 
         why = f"its worker died 3 times in charge:1, last on {ME}"
         assert await lose(store, 130) == (("a", why),)
 
         one = await row(store)
         assert (one.status, one.owner, one.wake_at) == (Status.PAUSED, None, None)
-        assert [line.note for line in await store.journal("a")][-2:] == [Note("lost"), Note("pause", why)]
+        assert [line.note for line in await store.journal("a")][-2:] == [JournalNote("lost"), JournalNote("pause", why)]
         assert await again(store, LATER) == []
-        assert await write(store, transition(epoch=5, now=LATER)) != [Applied(0, held=True)]
+        assert await write(store, transition(epoch=5, now=LATER)) != [Applied(0, owned=True)]
 
     async def test_a_resumed_instance_begins_with_a_clean_sheet(self, store: Store) -> None:
         await started(store, "a")
         assert [await _lose_and_take(store, at) for at in (90, 110)] == [(), ()]
         assert len(await lose(store, 130)) == 1
-        await write(store, request(RequestKind.RESUME, now=140))
+        await write(store, request(ControlKind.RESUME, now=140))
         assert await again(store, 150) == ["a"]
         assert await _losses(store) == 0
         assert await lose(store, 160) == ()
@@ -83,7 +83,7 @@ class TestLosses:
     async def test_a_release_is_no_loss(self, store: Store) -> None:
         await started(store, "a")
         for at in range(100, 2000, 100):
-            await store.enlist(worker(beat_at=at))
+            await store.register_worker(worker(heartbeat_at=at))
             assert await store.release(ME, now=at + 10) == 1
             assert await again(store, at + 20) == ["a"]
         assert await _losses(store) == 0
@@ -92,15 +92,15 @@ class TestLosses:
     async def test_an_owner_that_is_no_worker_is_no_loss(self, store: Store) -> None:
         await started(store, "a")
         for at in (100, 200, 300, 400):
-            assert await store.sweep([], now=at, limit=9, max_losses=3) == Swept(1)
+            assert await store.sweep([], now=at, limit=9, max_losses=3) == SweepResult(1)
             assert len(await store.claim(ME, [ORDER], now=at + 20, limit=9)) == 1
         assert await _losses(store) == 0
 
     async def test_without_a_limit_nothing_is_counted(self, store: Store) -> None:
         await started(store, "a")
         for at in (100, 200, 300, 400):
-            await store.enlist(worker(beat_at=at))
-            assert await store.sweep([(ME, at)], now=at + 5, limit=9) == Swept(1)
+            await store.register_worker(worker(heartbeat_at=at))
+            assert await store.sweep([(ME, at)], now=at + 5, limit=9) == SweepResult(1)
             assert await again(store, at + 20) == ["a"]
         assert await _losses(store) == 0
 
@@ -152,22 +152,22 @@ class TestLosses:
         await lose(store, 90)
         await again(store, 100)
         await write(store, ending(epoch=3, now=110))
-        assert await store.prune(ended_before=120, limit=9) == 1
+        assert await store.prune_instances(ended_before=120, limit=9) == 1
         await started(store, "a")
         assert await _losses(store) == 0
-        assert await deeds(store) == []
+        assert await journal_kinds(store) == []
 
 
 async def lose(store: Store, now: int, *, max_losses: int = 3) -> Sequence[tuple[str, str]]:
     """The worker dies, and its instances are taken from it; those that are paused, and why."""
-    await store.enlist(worker(beat_at=now))
+    await store.register_worker(worker(heartbeat_at=now))
     return (await store.sweep([(ME, now)], now=now, limit=9, max_losses=max_losses)).paused
 
 
 async def again(store: Store, now: int) -> list[str]:
     """A worker claims what is due, under the name of the one that died; what it gets."""
-    await store.enlist(worker(beat_at=now))
-    taken: list[Row] = await store.claim(ME, [ORDER], now=now, limit=9)
+    await store.register_worker(worker(heartbeat_at=now))
+    taken: list[InstanceRow] = await store.claim(ME, [ORDER], now=now, limit=9)
     return sorted(one.instance_id for one in taken)
 
 

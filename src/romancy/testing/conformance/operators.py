@@ -6,10 +6,10 @@ import asyncio
 from dataclasses import replace
 from typing import Any
 
-from romancy.model.operators import BatchRow, Content, Deeded, Minute, Survey, Tally, bucket_of
+from romancy.model.operators import AuditRow, BulkActionRow, Content, InstanceQuery, Minute, WorkflowCounts, bucket_of
 from romancy.model.status import Status
 from romancy.model.talk import ChannelMode, JoinGroup
-from romancy.model.transition import Ending, RequestKind, Wait, WaitKind
+from romancy.model.transition import ControlKind, Ending, Wait, WaitKind
 from romancy.store.port import Store
 from romancy.testing.conformance.builders import (
     ME,
@@ -30,16 +30,16 @@ from romancy.testing.conformance.builders import (
 )
 
 MINUTE = 60_000_000
-BATCH = BatchRow("b", "cancel", "status:live", "why", "ann", "running", 10)
+BATCH = BulkActionRow("b", "cancel", "status:live", "why", "ann", "running", 10)
 
 
 async def surveyed(store: Store, **wanted: Any) -> list[str]:
     """The ids that a survey gives, over all its windows."""
     found: list[str] = []
-    survey = Survey(**wanted)
+    survey = InstanceQuery(**wanted)
     while True:
-        part = await store.survey(survey)
-        found += [line.row.instance_id for line in part.lines]
+        part = await store.scan_instances(survey)
+        found += [line.row.instance_id for line in part.rows]
         if part.end is None:
             return found
         survey = replace(survey, before=part.end)
@@ -54,11 +54,11 @@ async def a_mixture(store: Store) -> None:
     timer = Wait("timer:1", WaitKind.TIMER, since=20, due=99)
     await write(
         store,
-        transition("d-waits", status=Status.WAITING_FOR_TIMER, hold=False, wake_at=99, waits=(timer,)),
-        transition("e-paused", status=Status.WAITING_FOR_TIMER, hold=False, wake_at=99),
+        transition("d-waits", status=Status.WAITING_FOR_TIMER, keep_owned=False, wake_at=99, waits=(timer,)),
+        transition("e-paused", status=Status.WAITING_FOR_TIMER, keep_owned=False, wake_at=99),
         transition("f-retries", retrying_since=15),
     )
-    await write(store, request(RequestKind.PAUSE, "e-paused"))
+    await write(store, request(ControlKind.PAUSE, "e-paused"))
 
 
 class TestSurveys:
@@ -82,14 +82,14 @@ class TestSurveys:
 
     async def test_a_window_bounds_what_is_looked_at(self, store: Store) -> None:
         await write(store, *(create(f"i{n:02}", now=10 + n) for n in range(20)))
-        first = await store.survey(Survey(workflow="nothing", window=5))
-        assert (first.lines, first.end) == ([], (24, "i14"))
+        first = await store.scan_instances(InstanceQuery(workflow="nothing", window=5))
+        assert (first.rows, first.end) == ([], (24, "i14"))
         assert await surveyed(store, workflow="nothing", window=5) == []
         assert await surveyed(store, workflow="rde", window=5, limit=3) == [f"i{n:02}" for n in reversed(range(20))]
         await write(store, *(create(f"p{n:02}", now=40 + n, owner=None) for n in range(9)))
         waiting = frozenset({Status.PENDING})
-        first = await store.survey(Survey(statuses=waiting, workflow="nothing", window=4))
-        assert (first.lines, first.end) == ([], (44, "p04"))
+        first = await store.scan_instances(InstanceQuery(statuses=waiting, workflow="nothing", window=4))
+        assert (first.rows, first.end) == ([], (44, "p04"))
         assert await surveyed(store, statuses=waiting, workflow="rde", window=4) == [f"p{n:02}" for n in reversed(range(9))]
 
     async def test_what_is_owned_and_what_retries(self, store: Store) -> None:
@@ -105,12 +105,12 @@ class TestSurveys:
 
     async def test_lines_have_waits_and_contents_are_apart(self, store: Store) -> None:
         await a_mixture(store)
-        lines = await store.lines(["c-failed", "d-waits", "nobody"])
+        lines = await store.rows_by_id(["c-failed", "d-waits", "nobody"])
         assert [line.row.instance_id for line in lines] == ["d-waits", "c-failed"]
         assert [wait.op for wait in lines[0].waits] == ["timer:1"]
         assert await store.contents(["c-failed", "nobody"]) == {"c-failed": Content(b"input", b"{}")}
         assert await store.errors(["c-failed", "b-done"]) == {"c-failed": b"{}"}
-        assert (await store.lines([]), await store.contents([]), await store.errors([])) == ([], {}, {})
+        assert (await store.rows_by_id([]), await store.contents([]), await store.errors([])) == ([], {}, {})
 
     async def test_what_is_too_large_is_not_looked_through(self, store: Store) -> None:
         await write(store, create("a", input=b"x" * 300_000))
@@ -126,9 +126,9 @@ class TestSurveys:
 
     async def test_ids_by_wait_and_by_due(self, store: Store) -> None:
         await started(store, "a", "b", "c")
-        await write(store, transition("a", asks=(wait("paid"),), hold=False, status=Status.WAITING_FOR_EVENT))
-        await write(store, transition("b", asks=(wait("sent"),), hold=False, status=Status.WAITING_FOR_EVENT))
-        await write(store, transition("c", hold=False, status=Status.WAITING_FOR_TIMER, wake_at=50))
+        await write(store, transition("a", store_calls=(wait("paid"),), keep_owned=False, status=Status.WAITING_FOR_EVENT))
+        await write(store, transition("b", store_calls=(wait("sent"),), keep_owned=False, status=Status.WAITING_FOR_EVENT))
+        await write(store, transition("c", keep_owned=False, status=Status.WAITING_FOR_TIMER, wake_at=50))
         assert await store.ids_by_wait("paid", limit=9) == ["a"]
         assert await store.ids_by_wait("nothing", limit=9) == []
         assert await store.ids_by_due(before=49, limit=9) == []
@@ -143,7 +143,7 @@ class TestCounts:
 
     async def test_a_census(self, store: Store) -> None:
         await a_mixture(store)
-        census = await store.census(failed_since=0, due_before=99, most=9)
+        census = await store.count_instances(failed_since=0, due_before=99, most=9)
         assert {status: n for status, n in census.statuses.items() if n} == {
             Status.PENDING: 1,
             Status.RUNNING: 2,
@@ -152,15 +152,15 @@ class TestCounts:
             Status.FAILED: 1,
         }
         assert (census.retrying, census.overdue, census.dead_letters) == (1, 2, 0)
-        later = await store.census(failed_since=13, due_before=98, most=1)
+        later = await store.count_instances(failed_since=13, due_before=98, most=1)
         assert (later.statuses[Status.FAILED], later.statuses[Status.RUNNING], later.overdue) == (0, 1, 1)
 
     async def test_by_workflow_and_by_worker(self, store: Store) -> None:
         await a_mixture(store)
-        assert await store.tally(most=9) == Tally({"order": 4, "other": 1}, True)
-        assert not (await store.tally(most=1)).complete
-        assert await store.owned_by([ME, "nobody"], most=9) == {ME: 2, "nobody": 0}
-        assert await store.owned_by([ME], most=1) == {ME: 1}
+        assert await store.workflow_counts(most=9) == WorkflowCounts({"order": 4, "other": 1}, True)
+        assert not (await store.workflow_counts(most=1)).complete
+        assert await store.count_owned([ME, "nobody"], most=9) == {ME: 2, "nobody": 0}
+        assert await store.count_owned([ME], most=1) == {ME: 1}
 
 
 class TestPlaces:
@@ -168,8 +168,10 @@ class TestPlaces:
 
     async def test_channels_by_name(self, store: Store) -> None:
         await started(store, "a", "b")
-        await write(store, transition("a", asks=(subscribe("news"),)), transition("b", asks=(subscribe("news"),)))
-        await write(store, transition("a", asks=(subscribe("jobs", ChannelMode.COMPETING),)))
+        await write(
+            store, transition("a", store_calls=(subscribe("news"),)), transition("b", store_calls=(subscribe("news"),))
+        )
+        await write(store, transition("a", store_calls=(subscribe("jobs", ChannelMode.COMPETING),)))
         await write(store, publish("one", "news", now=30), publish("two", "jobs", now=31), publish("three", "later", now=32))
         found = await store.channels(after="", limit=9, most=9)
         assert [tuple(one) for one in found] == [
@@ -183,9 +185,15 @@ class TestPlaces:
 
     async def test_subscribers_by_id(self, store: Store) -> None:
         await started(store, "a", "b")
-        await write(store, transition("a", asks=(subscribe("news"),)), transition("b", asks=(subscribe("news"),), now=25))
+        await write(
+            store,
+            transition("a", store_calls=(subscribe("news"),)),
+            transition("b", store_calls=(subscribe("news"),), now=25),
+        )
         await write(store, send("a", "one", "news"))
-        await write(store, transition("b", asks=(receive("news"),), hold=False, status=Status.WAITING_FOR_MESSAGE))
+        await write(
+            store, transition("b", store_calls=(receive("news"),), keep_owned=False, status=Status.WAITING_FOR_MESSAGE)
+        )
         found = await store.subscribers("news", after="", limit=9, most=9)
         assert [(one.instance_id, one.mode, one.unread, one.waits) for one in found] == [
             ("a", "broadcast", 1, False),
@@ -197,8 +205,8 @@ class TestPlaces:
 
     async def test_groups_and_their_members_by_name(self, store: Store) -> None:
         await started(store, "a", "b")
-        await write(store, transition("a", deeds=(JoinGroup("crew"), JoinGroup("staff"))))
-        await write(store, transition("b", deeds=(JoinGroup("crew"),)))
+        await write(store, transition("a", effects=(JoinGroup("crew"), JoinGroup("staff"))))
+        await write(store, transition("b", effects=(JoinGroup("crew"),)))
         assert await store.groups(after="", limit=9, most=9) == [("crew", 2), ("staff", 1)]
         assert await store.groups(after="crew", limit=9, most=9) == [("staff", 1)]
         assert await store.groups(after="", limit=1, most=1) == [("crew", 1)]
@@ -209,9 +217,9 @@ class TestPlaces:
         await write(store, accept(event("e-0"), now=5))
         await started(store, "a", "b")
         await write(store, accept(event("e-1"), event("e-2", to="a"), event("e-3", to="b"), event("e-4", "sent"), now=30))
-        await write(store, transition("a", asks=(wait("paid"),)))
+        await write(store, transition("a", store_calls=(wait("paid"),)))
         found = await store.last_events("paid", "a", limit=5)
-        assert [(one.accepted_at, one.target, one.taken, one.before) for one in found] == [
+        assert [(one.accepted_at, one.target, one.consumed, one.predates_instance) for one in found] == [
             (30, "a", False, False),
             (30, None, True, False),
             (5, None, False, True),
@@ -230,52 +238,52 @@ class TestDesk:
     """Who did what, and batches."""
 
     async def test_deeds_newest_first(self, store: Store) -> None:
-        await store.note_deeds([Deeded(0, 10, "ann", "cancel", "a", "why"), Deeded(0, 11, "bob", "prune", None, "")])
-        await store.note_deeds([Deeded(0, 12, "ann", "retry", "a", "")])
-        found = await store.deeds(instance_id=None, before=None, limit=9)
+        await store.add_audit([AuditRow(0, 10, "ann", "cancel", "a", "why"), AuditRow(0, 11, "bob", "prune", None, "")])
+        await store.add_audit([AuditRow(0, 12, "ann", "retry", "a", "")])
+        found = await store.audit(instance_id=None, before=None, limit=9)
         assert [line[1:] for line in found] == [
             (12, "ann", "retry", "a", ""),
             (11, "bob", "prune", None, ""),
             (10, "ann", "cancel", "a", "why"),
         ]
-        assert [line.at for line in await store.deeds(instance_id="a", before=None, limit=9)] == [12, 10]
-        assert [line.at for line in await store.deeds(instance_id=None, before=found[0].number, limit=1)] == [11]
-        assert [line.at for line in await store.deeds(instance_id="a", before=found[0].number, limit=9)] == [10]
+        assert [line.at for line in await store.audit(instance_id="a", before=None, limit=9)] == [12, 10]
+        assert [line.at for line in await store.audit(instance_id=None, before=found[0].number, limit=1)] == [11]
+        assert [line.at for line in await store.audit(instance_id="a", before=found[0].number, limit=9)] == [10]
 
     async def test_old_deeds_are_forgotten_some_at_a_time(self, store: Store) -> None:
-        await store.note_deeds([Deeded(0, at, "ann", "cancel", "a", "") for at in (10, 11, 12, 30, 13)])
-        assert await store.forget_deeds(before=14, limit=2) == 2
-        assert await store.forget_deeds(before=14, limit=2) == 1
-        assert [line.at for line in await store.deeds(instance_id="a", before=None, limit=9)] == [13, 30]
-        assert await store.forget_deeds(before=14, limit=2) == 1
-        assert [line.at for line in await store.deeds(instance_id="a", before=None, limit=9)] == [30]
-        assert await store.forget_deeds(before=30, limit=2) == 0
+        await store.add_audit([AuditRow(0, at, "ann", "cancel", "a", "") for at in (10, 11, 12, 30, 13)])
+        assert await store.prune_audit(before=14, limit=2) == 2
+        assert await store.prune_audit(before=14, limit=2) == 1
+        assert [line.at for line in await store.audit(instance_id="a", before=None, limit=9)] == [13, 30]
+        assert await store.prune_audit(before=14, limit=2) == 1
+        assert [line.at for line in await store.audit(instance_id="a", before=None, limit=9)] == [30]
+        assert await store.prune_audit(before=30, limit=2) == 0
 
     async def test_a_batch_is_one_claimants_at_a_time(self, store: Store) -> None:
-        await store.add_batch(BATCH)
-        assert await store.batch("b") == BATCH
-        assert await store.take_batch("one", now=20, until=30) == BATCH
-        assert await store.take_batch("two", now=29, until=39) is None
-        further = BATCH._replace(done=5, failed=1, looked_at=9, failures="[1]", place="here")
-        assert await store.save_batch(further, "one", until=40)
-        assert await store.take_batch("two", now=39, until=49) is None
-        assert await store.take_batch("two", now=40, until=50) == further
-        assert not await store.save_batch(BATCH, "one", until=60)
-        assert await store.batch("b") == further
+        await store.add_bulk_action(BATCH)
+        assert await store.bulk_action("b") == BATCH
+        assert await store.claim_bulk_action("one", now=20, until=30) == BATCH
+        assert await store.claim_bulk_action("two", now=29, until=39) is None
+        further = BATCH._replace(done=5, failed=1, scanned=9, failures="[1]", cursor="here")
+        assert await store.save_bulk_action(further, "one", until=40)
+        assert await store.claim_bulk_action("two", now=39, until=49) is None
+        assert await store.claim_bulk_action("two", now=40, until=50) == further
+        assert not await store.save_bulk_action(BATCH, "one", until=60)
+        assert await store.bulk_action("b") == further
 
     async def test_a_batch_that_is_over_stays_so(self, store: Store) -> None:
-        await store.add_batch(BATCH)
-        await store.add_batch(BATCH._replace(id="c", created_at=11))
-        assert [row.id for row in await store.batches(limit=9)] == ["c", "b"]
-        assert await store.take_batch("one", now=20, until=30) is not None
-        assert await store.abort_batch("b", now=25)
-        assert not await store.abort_batch("b", now=26)
-        assert not await store.abort_batch("nothing", now=26)
-        assert not await store.save_batch(BATCH._replace(done=1), "one", until=40)
-        found = await store.batch("b")
+        await store.add_bulk_action(BATCH)
+        await store.add_bulk_action(BATCH._replace(id="c", created_at=11))
+        assert [row.id for row in await store.bulk_actions(limit=9)] == ["c", "b"]
+        assert await store.claim_bulk_action("one", now=20, until=30) is not None
+        assert await store.abort_bulk_action("b", now=25)
+        assert not await store.abort_bulk_action("b", now=26)
+        assert not await store.abort_bulk_action("nothing", now=26)
+        assert not await store.save_bulk_action(BATCH._replace(done=1), "one", until=40)
+        found = await store.bulk_action("b")
         assert found is not None
         assert (found.status, found.ended_at, found.done) == ("aborted", 25, 0)
-        assert [row.id for row in await store.batches(limit=1)] == ["c"]
+        assert [row.id for row in await store.bulk_actions(limit=1)] == ["c"]
 
 
 class TestRollUp:
@@ -334,7 +342,7 @@ class TestRollUp:
         assert [(one.at, one.ended) for one in await store.minutes(since=0)] == [(MINUTE, 8)]
 
     async def test_the_database_is_well(self, store: Store) -> None:
-        await store.enlist(worker())
+        await store.register_worker(worker())
         vitals = await store.vitals()
         assert vitals.product
         assert vitals.latency >= 0

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from romancy.errors import StoreError
-from romancy.model.outbox import Buried, Delayed, Delivered, OutboxRow, Returned, Settled
+from romancy.model.outbox import DeadLettered, Delayed, Delivered, DeliveryOutcome, OutboxRow, Returned
 from romancy.model.talk import AcceptedEvent, SendEvent
 from romancy.model.transition import Accepted, Refused
 from romancy.serde.talk import event_json, event_of
@@ -91,15 +91,15 @@ class TestPuttingIn:
 
     async def test_what_a_zombie_sends_is_not_sent(self, store: Store) -> None:
         (a,) = await actors(store, "a")
-        late = await a.made(deeds=(SendEvent(event(), local=False, brokers=HTTP),), worker=OTHER)
+        late = await a.made(effects=(SendEvent(event(), local=False, brokers=HTTP),), worker=OTHER)
         assert isinstance((await write(store, late))[0], Refused)
         assert await lying(store) == []
 
     async def test_what_is_rolled_back_is_not_sent_and_its_neighbours_are(self, store: Store) -> None:
         a, b = await actors(store, "a", "b")
-        deed = SendEvent(event("never"), local=False, brokers=HTTP)
-        bad = await a.made(deeds=(deed,), history=(entry(1), entry(1)))
-        good = await b.made(deeds=(SendEvent(event("sent"), local=False, brokers=HTTP),))
+        effect = SendEvent(event("never"), local=False, brokers=HTTP)
+        bad = await a.made(effects=(effect,), history=(entry(1), entry(1)))
+        good = await b.made(effects=(SendEvent(event("sent"), local=False, brokers=HTTP),))
         answers = await store.commit([bad, good])
         assert isinstance(answers[0], StoreError)
         assert await lying(store) == ["sent"]
@@ -118,14 +118,14 @@ class TestRelaying:
     async def test_other_brokers_rows_are_left_alone(self, store: Store) -> None:
         await put(store, "e-1", brokers=("nats",))
         assert await claim(store, "http") == []
-        assert await store.next_outbox("http") is None
+        assert await store.next_outbox_due("http") is None
         (row,) = await store.list_outbox(dead=None, after=0, limit=9)
         assert (row.broker, row.claimed_by, row.attempts) == ("nats", None, 0)
 
     async def test_it_is_not_due_before_its_time(self, store: Store) -> None:
         await put(store, "e-1", now=50)
         assert await claim(store, now=49) == []
-        assert await store.next_outbox("http") == 50
+        assert await store.next_outbox_due("http") == 50
         assert ids(await claim(store, now=50)) == ["e-1"]
 
     async def test_a_claim_says_whose_it_is_and_how_often_it_was_tried(self, store: Store) -> None:
@@ -133,12 +133,12 @@ class TestRelaying:
         (row,) = await claim(store)
         assert (row.claimed_by, row.attempts, row.next_at) == (RELAY, 1, 50)
         assert await store.list_outbox(dead=False, after=0, limit=9) == [row]
-        assert await store.next_outbox("http") == 50
+        assert await store.next_outbox_due("http") == 50
 
     async def test_what_was_delivered_is_gone(self, store: Store) -> None:
         await put(store, "e-1", "e-2")
         first, _ = await claim(store)
-        await store.settle_outbox(RELAY, [Delivered(first.seq)])
+        await store.record_outbox(RELAY, [Delivered(first.seq)])
         assert await lying(store) == ["e-2"]
 
     async def test_a_claim_that_is_over_is_for_anybody(self, store: Store) -> None:
@@ -152,19 +152,19 @@ class TestRelaying:
         await put(store, "e-1", "e-2", "e-3", "e-4")
         late = [row.seq for row in await claim(store, now=40)]
         rows = await claim(store, now=50, by=RIVAL)
-        words: list[Settled] = [
+        words: list[DeliveryOutcome] = [
             Delivered(late[0]),
             Delayed(late[1], 99, "late"),
-            Buried(late[2], 99, "late"),
+            DeadLettered(late[2], 99, "late"),
             Returned(late[3]),
         ]
-        await store.settle_outbox(RELAY, words)
+        await store.record_outbox(RELAY, words)
         assert await store.list_outbox(dead=None, after=0, limit=9) == rows
 
     async def test_one_that_fails_waits_and_does_not_hold_up_others(self, store: Store) -> None:
         await put(store, "e-1", "e-2")
         (first,) = await claim(store, limit=1)
-        await store.settle_outbox(RELAY, [Delayed(first.seq, 60, "no route")])
+        await store.record_outbox(RELAY, [Delayed(first.seq, 60, "no route")])
         assert ids(await claim(store, now=41)) == ["e-2"]
         row = (await store.list_outbox(dead=None, after=0, limit=9))[0]
         assert (row.attempts, row.next_at, row.last_error, row.claimed_by) == (1, 60, "no route", None)
@@ -174,7 +174,7 @@ class TestRelaying:
         await put(store, "e-1", now=30)
         await put(store, "e-2", now=31)
         (first,) = await claim(store, limit=1)
-        await store.settle_outbox(RELAY, [Returned(first.seq)])
+        await store.record_outbox(RELAY, [Returned(first.seq)])
         rows = await claim(store, now=41, by=RIVAL)
         assert ids(rows) == ["e-1", "e-2"]
         assert rows[0].attempts == 1
@@ -182,12 +182,12 @@ class TestRelaying:
     async def test_many_settled_at_once(self, store: Store) -> None:
         await put(store, *(f"e-{n}" for n in range(8)))
         seqs = [row.seq for row in await claim(store)]
-        await store.settle_outbox(
+        await store.record_outbox(
             RELAY,
             [
                 *[Delivered(seq) for seq in seqs[:2]],
                 *[Delayed(seq, 70 + seq, f"error {seq}") for seq in seqs[2:4]],
-                *[Buried(seq, 41, f"dead {seq}") for seq in seqs[4:6]],
+                *[DeadLettered(seq, 41, f"dead {seq}") for seq in seqs[4:6]],
                 *[Returned(seq) for seq in seqs[6:]],
             ],
         )
@@ -212,7 +212,7 @@ async def _drain(store: Store, by: str) -> list[str]:
     taken: list[str] = []
     while rows := await claim(store, by=by, limit=7):
         taken += ids(rows)
-        await store.settle_outbox(by, [Delivered(row.seq) for row in rows])
+        await store.record_outbox(by, [Delivered(row.seq) for row in rows])
     return taken
 
 
@@ -222,14 +222,14 @@ class TestTheDead:
     async def buried(self, store: Store, *names: str, at: int = 41) -> list[OutboxRow]:
         """Events that were given up."""
         await put(store, *names)
-        await store.settle_outbox(RELAY, [Buried(row.seq, at, "410 Gone") for row in await claim(store)])
+        await store.record_outbox(RELAY, [DeadLettered(row.seq, at, "410 Gone") for row in await claim(store)])
         return await store.list_outbox(dead=True, after=0, limit=99)
 
     async def test_nobody_tries_them(self, store: Store) -> None:
         (row,) = await self.buried(store, "e-1")
         assert (row.dead_at, row.next_at, row.last_error, row.attempts) == (41, None, "410 Gone", 1)
         assert await claim(store, now=10**15) == []
-        assert await store.next_outbox("http") is None
+        assert await store.next_outbox_due("http") is None
 
     async def test_requeued_they_begin_anew(self, store: Store) -> None:
         first, second = await self.buried(store, "e-1", "e-2")

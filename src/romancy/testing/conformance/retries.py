@@ -6,15 +6,15 @@ import pytest
 
 from romancy.model.history import Entry, Kind, Outcome, Role
 from romancy.model.status import Status
-from romancy.model.transition import Applied, Ending, Refused, RequestKind
+from romancy.model.transition import Applied, ControlKind, Ending, Refused
 from romancy.store.port import Store
 from romancy.testing.conformance.builders import (
     attempt,
     beside,
     create,
-    deeds,
     ending,
     entry,
+    journal_kinds,
     request,
     row,
     started,
@@ -22,7 +22,7 @@ from romancy.testing.conformance.builders import (
     write,
 )
 
-RETRY = RequestKind.RETRY
+RETRY = ControlKind.RETRY
 FAILED = Ending(error=b"error", fingerprint="print")
 
 
@@ -37,22 +37,22 @@ class TestRetries:
         assert await write(store, request(RETRY, now=60)) == [Applied()]
         loaded = await store.load("a")
         assert loaded is not None
-        assert [one.role for one in loaded.history] == [Role.FED, Role.UNDONE, Role.FED]
+        assert [one.role for one in loaded.history] == [Role.FED, Role.DISCARDED, Role.FED]
         assert loaded.history[-1] == Entry(3, Kind.RETRY, "retry", Outcome.OK, 60, name="retry")
         assert loaded.attempts == ()
         one = loaded.row
         assert (one.status, one.wake_at, one.ended_at, one.epoch, one.round) == (Status.PENDING, 60, None, 2, 0)
-        assert await deeds(store) == ["retry"]
+        assert await journal_kinds(store) == ["retry"]
 
     async def test_results_and_errors_are_cleared(self, store: Store) -> None:
         await started(store, "a")
-        await write(store, request(RequestKind.CANCEL), ending(status=Status.FAILED, ending=FAILED, seen=1))
+        await write(store, request(ControlKind.CANCEL), ending(status=Status.FAILED, ending=FAILED, inbox_seen=1))
         await write(store, request(RETRY, now=60))
         stored = await store.get("a")
         assert stored is not None
         assert (stored.input, stored.output, stored.error) == (b"input", None, None)
         # The cancel was forgotten with the failure: a new one is new.
-        assert await write(store, request(RequestKind.CANCEL)) == [Applied(signal=2)]
+        assert await write(store, request(ControlKind.CANCEL)) == [Applied(inbox_version=2)]
 
     async def test_what_was_compensated_is_done_again_in_a_new_round(self, store: Store) -> None:
         await started(store, "a")
@@ -60,7 +60,7 @@ class TestRetries:
         await write(store, ending(status=Status.FAILED, ending=FAILED, history=story))
         await write(store, request(RETRY))
         roles = [one.role for one in await store.history("a", 1, after=0, limit=9)]
-        assert roles == [Role.UNDONE, Role.KEPT, Role.UNDONE, Role.UNDONE, Role.FED]
+        assert roles == [Role.DISCARDED, Role.RETAINED, Role.DISCARDED, Role.DISCARDED, Role.FED]
         assert (await row(store)).round == 1
 
     @pytest.mark.parametrize(("deadline_at", "kept"), [(59, None), (60, None), (61, 61), (None, None)])
@@ -81,7 +81,7 @@ class TestRetries:
         await started(store, "a")
         await write(store, ending(status=status))
         assert await write(store, request(RETRY)) == [Refused(status)]
-        assert await deeds(store) == []
+        assert await journal_kinds(store) == []
 
     @pytest.mark.parametrize("status", [Status.RUNNING, Status.COMPENSATING])
     async def test_what_has_not_ended_is_not_retried(self, store: Store, status: Status) -> None:

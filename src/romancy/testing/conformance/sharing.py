@@ -41,14 +41,14 @@ class TestSharing:
 
     async def test_a_zombie_is_fenced_across_stores(self, store: Store, make_store: MakeStore) -> None:
         other = await make_store()
-        await store.enlist(worker(ME, beat_at=10))
+        await store.register_worker(worker(ME, heartbeat_at=10))
         await started(store, "a")
         assert (await other.sweep([(ME, 10)], now=40, limit=9)).freed == 1
         (claimed,) = await other.claim(OTHER, [ORDER], now=40, limit=9)
         late = transition(history=(entry(1),))
         assert await write(store, late) == [Refused(Status.RUNNING)]
         mine = transition(worker=OTHER, epoch=claimed.epoch, history=(entry(1),))
-        assert await write(other, mine) == [Applied(0, held=True)]
+        assert await write(other, mine) == [Applied(0, owned=True)]
         assert await store.history("a", 1, after=0, limit=9) == [entry(1)]
 
     async def test_both_write_at_once(self, store: Store, make_store: MakeStore) -> None:

@@ -9,7 +9,7 @@ import pytest
 from romancy.errors import StoreError
 from romancy.model.history import Entry
 from romancy.model.status import Status
-from romancy.model.transition import Answer, Applied, Refused, RequestKind, Transition, Write
+from romancy.model.transition import Applied, ControlKind, Refused, Transition, Write, WriteResult
 from romancy.store.port import Store
 from romancy.testing.conformance.builders import (
     OTHER,
@@ -23,7 +23,7 @@ from romancy.testing.conformance.builders import (
     write,
 )
 
-HELD = Applied(0, held=True)
+HELD = Applied(0, owned=True)
 
 
 def step(instance_id: str = "a", seq: int = 1, *, entries: int = 1, **more: Any) -> Transition:
@@ -77,9 +77,9 @@ class TestSteps:
 
     async def test_one_for_which_something_arrived_is_told(self, store: Store) -> None:
         await started(store, "a", "b")
-        await write(store, request(RequestKind.CANCEL, "a"))
-        assert await write(store, step("b"), step("a")) == [HELD, Applied(1, held=True)]
-        assert await write(store, step("a", 2, seen=1)) == [Applied(1, held=True)]
+        await write(store, request(ControlKind.CANCEL, "a"))
+        assert await write(store, step("b"), step("a")) == [HELD, Applied(1, owned=True)]
+        assert await write(store, step("a", 2, inbox_seen=1)) == [Applied(1, owned=True)]
         assert await stored(store) == [1, 2]
 
     @pytest.mark.parametrize(
@@ -106,12 +106,12 @@ class TestSteps:
             ([step(seq=2)], [HELD], 2),
             ([step()], [Refused(Status.RUNNING)], 1),
             ([ending(history=(entry(2),), length=1), step(seq=3)], [Applied(), Refused(Status.COMPLETED)], 2),
-            ([request(RequestKind.CANCEL), step(seq=2)], [Applied(1), Applied(1, held=True)], 2),
+            ([request(ControlKind.CANCEL), step(seq=2)], [Applied(1), Applied(1, owned=True)], 2),
         ],
         ids=["step", "again", "end", "request"],
     )
     async def test_writes_of_one_instance_follow_each_other(
-        self, store: Store, more: list[Write], answers: list[Answer], length: int
+        self, store: Store, more: list[Write], answers: list[WriteResult], length: int
     ) -> None:
         assert await write(store, create("a"), step(), *more) == [HELD, HELD, *answers]
         assert len(await stored(store)) == length

@@ -1,4 +1,4 @@
-// Choosing rows of a list: all of them at once, and no deed without a choice.
+// Choosing rows of a list: all of them at once, and no action without a choice.
 const form = document.getElementById("rows");
 const every = document.getElementById("every");
 const all = document.getElementById("all-match");
@@ -16,7 +16,7 @@ function refresh() {
     every.checked = count > 0 && count === boxes().length;
     every.indeterminate = count > 0 && count < boxes().length;
   }
-  for (const button of form?.querySelectorAll("button[name=deed]") ?? []) {
+  for (const button of form?.querySelectorAll("button[name=action]") ?? []) {
     if (button instanceof HTMLButtonElement) button.disabled = chosen() === 0;
   }
 }

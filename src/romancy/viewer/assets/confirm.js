@@ -38,5 +38,5 @@ document.addEventListener("submit", (event) => {
   if (event.submitter instanceof HTMLButtonElement) values.append(event.submitter.name, event.submitter.value);
   const body = new URLSearchParams();
   for (const [name, value] of values) if (typeof value === "string") body.append(name, value);
-  open(form.action, body).catch(() => form.submit());
+  open(form.getAttribute("action") ?? "", body).catch(() => form.submit());
 });

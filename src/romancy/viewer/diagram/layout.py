@@ -21,7 +21,7 @@ _MOST = 28
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class Connector:
     """A connector: points, and whether the path taken runs along it."""
 
     points: tuple[tuple[float, float], ...]
@@ -48,11 +48,11 @@ class Box:
 
 
 @dataclass(slots=True)
-class Canvas:
+class DiagramCanvas:
     """What is to be drawn, from back to front."""
 
     frames: list[Box] = field(default_factory=list[Box])
-    lines: list[Line] = field(default_factory=list[Line])
+    lines: list[Connector] = field(default_factory=list[Connector])
     boxes: list[Box] = field(default_factory=list[Box])
     width: float = 0
     height: float = 0
@@ -65,7 +65,7 @@ class Block:
     left: float
     right: float
     height: float
-    put: Callable[[Canvas, float, float], None]
+    put: Callable[[DiagramCanvas, float, float], None]
     """Draw it with its axis at x, its top at y."""
     open: bool = True
     """The path goes on below it."""
@@ -129,7 +129,7 @@ class Measure:
         width, height = max(wide, 112.0), 46.0 if small else 34.0
         taken = node in self._taken
 
-        def put(canvas: Canvas, x: float, y: float) -> None:
+        def put(canvas: DiagramCanvas, x: float, y: float) -> None:
             canvas.boxes.append(
                 Box(
                     node,
@@ -154,7 +154,7 @@ class Measure:
         width, height = columns(text) * SMALL + 24, 24.0
         taken = end in self._taken
 
-        def put(canvas: Canvas, x: float, y: float) -> None:
+        def put(canvas: DiagramCanvas, x: float, y: float) -> None:
             canvas.boxes.append(Box(end, f"end {end.kind}", x - width / 2, y, width, height, text, "", end.label, taken))
 
         return Block(width / 2, width / 2, height, put, open=False, taken=taken)
@@ -167,12 +167,12 @@ class Measure:
             return Block(8, 8, 0, lambda canvas, x, y: None, taken=seq in self._taken)
         height = sum(one.height for one in blocks) + _GAP * (len(blocks) - 1)
 
-        def put(canvas: Canvas, x: float, y: float) -> None:
+        def put(canvas: DiagramCanvas, x: float, y: float) -> None:
             before: Block | None = None
             for one in blocks:
                 if before is not None:
                     if before.open:
-                        canvas.lines.append(Line(((x, y), (x, y + _GAP)), before.taken and one.taken))
+                        canvas.lines.append(Connector(((x, y), (x, y + _GAP)), before.taken and one.taken))
                     y += _GAP
                 one.put(canvas, x, y)
                 y += one.height
@@ -198,7 +198,7 @@ class Measure:
         opened = any(one.open for one in blocks)
         height = tall + rail + (rail if opened else 0)
 
-        def put(canvas: Canvas, x: float, y: float) -> None:
+        def put(canvas: DiagramCanvas, x: float, y: float) -> None:
             if forked:
                 bar = (x + min(axes) - 24, x + max(axes) + 24)
                 self._bar(canvas, item, bar, y, y + height, taken)
@@ -208,20 +208,30 @@ class Measure:
 
         return Block(wide / 2, wide / 2, height, put, open=opened, taken=taken)
 
-    def _bar(self, canvas: Canvas, item: Item, span: tuple[float, float], top: float, bottom: float, taken: bool) -> None:
+    def _bar(
+        self, canvas: DiagramCanvas, item: Item, span: tuple[float, float], top: float, bottom: float, taken: bool
+    ) -> None:
         for y in (top, bottom):
-            canvas.lines.append(Line(((span[0], y), (span[1], y)), taken, arrow=False, kind="bar"))
+            canvas.lines.append(Connector(((span[0], y), (span[1], y)), taken, arrow=False, kind="bar"))
 
     def _connect(
-        self, canvas: Canvas, x: float, axis: float, top: float, first: float, bottom: float, lane: Block, forked: bool
+        self,
+        canvas: DiagramCanvas,
+        x: float,
+        axis: float,
+        top: float,
+        first: float,
+        bottom: float,
+        lane: Block,
+        forked: bool,
     ) -> None:
         down = ((axis, top), (axis, first)) if forked else ((x, top), (axis, top), (axis, first))
-        canvas.lines.append(Line(down, lane.taken, arrow=False))
+        canvas.lines.append(Connector(down, lane.taken, arrow=False))
         if not lane.open:
             return
         end = first + lane.height
         up = ((axis, end), (axis, bottom)) if forked else ((axis, end), (axis, bottom), (x, bottom))
-        canvas.lines.append(Line(up, lane.taken, arrow=False))
+        canvas.lines.append(Connector(up, lane.taken, arrow=False))
 
     def _lane(self, lane: Lane, forked: bool) -> Block:
         body = self.block(lane.body)
@@ -232,10 +242,10 @@ class Measure:
         width, chip = columns(text) * SMALL + 20, 22.0
         gap = _GAP if lane.body.items else 0
 
-        def put(canvas: Canvas, x: float, y: float) -> None:
+        def put(canvas: DiagramCanvas, x: float, y: float) -> None:
             canvas.boxes.append(Box(lane, "lane", x - width / 2, y, width, chip, text, "", lane.label, taken))
             if gap:
-                canvas.lines.append(Line(((x, y + chip), (x, y + chip + gap)), taken and body.taken))
+                canvas.lines.append(Connector(((x, y + chip), (x, y + chip + gap)), taken and body.taken))
             body.put(canvas, x, y + chip + gap)
 
         return Block(max(body.left, width / 2), max(body.right, width / 2), chip + gap + body.height, put, body.open, taken)
@@ -255,19 +265,19 @@ class Measure:
         entry = 20 if loop else 12
         height = _HEADER + entry + body.height + _PAD + (6 if loop else 0)
 
-        def put(canvas: Canvas, x: float, y: float) -> None:
+        def put(canvas: DiagramCanvas, x: float, y: float) -> None:
             canvas.frames.append(
                 Box(frame, f"frame {frame.kind}", x - left, y, left + right, height, text, "", frame.label, taken)
             )
             top = y + _HEADER + entry
             bottom = top + body.height
-            canvas.lines.append(Line(((x, y + _HEADER - 4), (x, top)), taken and body.taken))  # below the header
+            canvas.lines.append(Connector(((x, y + _HEADER - 4), (x, top)), taken and body.taken))  # below the header
             if loop:
                 side = x - left + 14
                 back = ((x, bottom), (x, bottom + 12), (side, bottom + 12), (side, top - 12), (x - 2, top - 12))
-                canvas.lines.append(Line(back, taken, kind="edge back"))
+                canvas.lines.append(Connector(back, taken, kind="edge back"))
             elif body.open:
-                canvas.lines.append(Line(((x, bottom), (x, y + height)), taken and body.taken, arrow=False))
+                canvas.lines.append(Connector(((x, bottom), (x, y + height)), taken and body.taken, arrow=False))
             body.put(canvas, x, top)
 
         return Block(left, right, height, put, open=body.open or loop or frame.kind in ("try", "helper"), taken=taken)

@@ -7,24 +7,24 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from romancy.model.source import Section
-from romancy.viewer.diagram.marks import place_of
+from romancy.viewer.diagram.marks import parse_call_site
 from romancy.viewer.diagram.reading import Function, parse
 
 
-def located(sections: list[Section], sites: Iterable[str]) -> tuple[list[Section], bool]:
+def locate_sections(sections: list[Section], sites: Iterable[str]) -> tuple[list[Section], bool]:
     """The sections with their modules and lines; False if one had to be found out."""
     if all(one.line for one in sections):
         return sections, True
     places = [one for site in sites for one in site.split("|")]
-    return [one if one.line else _placed(one, places) for one in sections], False
+    return [one if one.line else _locate_section(one, places) for one in sections], False
 
 
-def _placed(section: Section, sites: list[str]) -> Section:
+def _locate_section(section: Section, sites: list[str]) -> Section:
     function = parse(section)
     if function is None:
         return section
     named = [site for site in sites if _function_name(site) == function.definition.name]
-    places = [place for site in named if (place := place_of(site)) is not None]
+    places = [place for site in named if (place := parse_call_site(site)) is not None]
     if not places:
         return section
     shift = _shift(_calls(function), {(line, column) for _, line, column in places})
@@ -42,16 +42,16 @@ def _calls(function: Function) -> set[tuple[int, int]]:
     found: set[tuple[int, int]] = set()
     for one in ast.walk(function.definition):
         if isinstance(one, ast.Call | ast.Await | ast.AsyncWith):
-            _, line, column = function.place(one.lineno, one.col_offset)
+            _, line, column = function.call_site(one.lineno, one.col_offset)
             found.add((line, column))
     return found
 
 
-def _shift(calls: set[tuple[int, int]], places: set[tuple[int, int]]) -> int | None:
+def _shift(calls: set[tuple[int, int]], call_sites: set[tuple[int, int]]) -> int | None:
     """By how many lines the calls must be moved to cover most of the places; the least, if several do."""
-    shifts = {line - mine for line, column in places for mine, mine_column in calls if column == mine_column}
+    shifts = {line - mine for line, column in call_sites for mine, mine_column in calls if column == mine_column}
     if not shifts:
         return None
     return max(
-        sorted(shifts, reverse=True), key=lambda shift: sum((line - shift, column) in calls for line, column in places)
+        sorted(shifts, reverse=True), key=lambda shift: sum((line - shift, column) in calls for line, column in call_sites)
     )

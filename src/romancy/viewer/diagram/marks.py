@@ -8,9 +8,9 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from romancy.model.instance import AttemptEntry, HistoryEntry, WaitingFor
-from romancy.viewer.diagram.tree import Branch, End, Fork, Frame, Item, Node, Place, Seq, nodes
+from romancy.viewer.diagram.tree import Branch, CallSite, End, Fork, Frame, Item, Node, Seq, nodes
 
-_WITHOUT_PLACE = {"start", "cancel", "timeout", "retry"}
+_KINDS_WITHOUT_SITE = {"start", "cancel", "timeout", "retry"}
 """What happened to the instance, not at a place in its code."""
 
 
@@ -18,7 +18,7 @@ _NO_COLUMN = 1
 """What a site has for its column if Python keeps none: nothing in a function can begin there."""
 
 
-class State(StrEnum):
+class MarkState(StrEnum):
     """How an operation of the code fares."""
 
     UNTAKEN = "untaken"
@@ -30,14 +30,14 @@ class State(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Sight:
+class Observation:
     """Something that history or an open wait tells about one operation."""
 
     op: str
     kind: str
     name: str
     site: str
-    state: State
+    state: MarkState
     seq: int = 0
     attempt: int = 0
     note: str = ""
@@ -47,7 +47,7 @@ class Sight:
 class Mark:
     """Everything that is known about one place."""
 
-    sights: dict[str, Sight] = field(default_factory=dict[str, Sight])
+    observations: dict[str, Observation] = field(default_factory=dict[str, Observation])
     """By operation: its latest."""
     undone: list[str] = field(default_factory=list[str])
     """Compensations that ran for it."""
@@ -57,52 +57,54 @@ class Mark:
     @property
     def count(self) -> int:
         """How often it was asked for."""
-        return len(self.sights)
+        return len(self.observations)
 
     @property
     def failed(self) -> int:
         """How many of these failed."""
-        return sum(one.state is State.FAILED for one in self.sights.values())
+        return sum(one.state is MarkState.FAILED for one in self.observations.values())
 
     @property
     def attempts(self) -> int:
         """The most attempts that one of them took."""
-        return max((one.attempt for one in self.sights.values()), default=0)
+        return max((one.attempt for one in self.observations.values()), default=0)
 
     @property
-    def state(self) -> State:
+    def state(self) -> MarkState:
         """What to show: what happens now before what went wrong before what is done."""
-        if not self.sights:
-            return State.UNTAKEN
+        if not self.observations:
+            return MarkState.UNTAKEN
         if self.unsure:
-            return State.MAYBE
-        states = {one.state for one in self.sights.values()}
-        return next(one for one in (State.RUNNING, State.WAITING, State.FAILED, State.TAKEN) if one in states)
+            return MarkState.MAYBE
+        states = {one.state for one in self.observations.values()}
+        return next(
+            one for one in (MarkState.RUNNING, MarkState.WAITING, MarkState.FAILED, MarkState.TAKEN) if one in states
+        )
 
-    def add(self, sight: Sight) -> None:
+    def add(self, sight: Observation) -> None:
         """Note one more."""
-        before = self.sights.get(sight.op)
+        before = self.observations.get(sight.op)
         attempt = max(sight.attempt, before.attempt if before is not None else 0)
-        kept = sight if attempt == sight.attempt else Sight(*_fields(sight)[:6], attempt, sight.note)
-        self.sights[sight.op] = kept
+        kept = sight if attempt == sight.attempt else Observation(*_fields(sight)[:6], attempt, sight.note)
+        self.observations[sight.op] = kept
         if sight.seq:
             self.seqs.append(sight.seq)
 
 
-def _fields(one: Sight) -> tuple[str, str, str, str, State, int, int, str]:
+def _fields(one: Observation) -> tuple[str, str, str, str, MarkState, int, int, str]:
     return one.op, one.kind, one.name, one.site, one.state, one.seq, one.attempt, one.note
 
 
-def look(entries: Iterable[HistoryEntry], open: Iterable[WaitingFor | AttemptEntry]) -> dict[str, Mark]:
+def collect_marks(entries: Iterable[HistoryEntry], open: Iterable[WaitingFor | AttemptEntry]) -> dict[str, Mark]:
     """What is known for each site, in the order of history."""
     marks: dict[str, Mark] = defaultdict(Mark)
     ended: set[str] = set()
     for one in entries:
         if one.kind == "compensation":
             marks[one.site or f"?{one.name}"].undone.append(one.name)
-        elif one.kind not in _WITHOUT_PLACE:
+        elif one.kind not in _KINDS_WITHOUT_SITE:
             ended.add(one.activity_id)
-            marks[one.site or f"?{one.name}"].add(_seen(one))
+            marks[one.site or f"?{one.name}"].add(_observe_entry(one))
     for entry in _open_last(open):
         if entry.activity_id not in ended:
             sight = _opened(entry)
@@ -115,18 +117,18 @@ def _open_last(open: Iterable[WaitingFor | AttemptEntry]) -> list[WaitingFor | A
     return sorted(open, key=lambda one: (isinstance(one, WaitingFor), getattr(one, "open", True)))
 
 
-def _seen(one: HistoryEntry) -> Sight:
-    state = State.FAILED if one.outcome == "error" else State.TAKEN
+def _observe_entry(one: HistoryEntry) -> Observation:
+    state = MarkState.FAILED if one.outcome == "error" else MarkState.TAKEN
     note = str(one.error) if one.error is not None else ("withdrawn" if one.outcome == "cancelled" else "")
-    return Sight(one.activity_id, one.kind, one.name, one.site, state, one.seq, one.attempt, note)
+    return Observation(one.activity_id, one.kind, one.name, one.site, state, one.seq, one.attempt, note)
 
 
-def _opened(one: WaitingFor | AttemptEntry) -> Sight:
+def _opened(one: WaitingFor | AttemptEntry) -> Observation:
     if isinstance(one, AttemptEntry):
-        state = State.RUNNING if one.open else State.FAILED
+        state = MarkState.RUNNING if one.open else MarkState.FAILED
         note = str(one.error) if one.error is not None else ""
-        return Sight(one.activity_id, "activity", one.name, one.site, state, 0, one.attempt, note)
-    return Sight(one.activity_id, one.kind, one.key, one.site, State.WAITING, 0, 0, _awaited(one))
+        return Observation(one.activity_id, "activity", one.name, one.site, state, 0, one.attempt, note)
+    return Observation(one.activity_id, one.kind, one.key, one.site, MarkState.WAITING, 0, 0, _awaited(one))
 
 
 def _awaited(one: WaitingFor) -> str:
@@ -139,7 +141,7 @@ def _awaited(one: WaitingFor) -> str:
     return words + due
 
 
-def place_of(site: str) -> Place | None:
+def parse_call_site(site: str) -> CallSite | None:
     """Module, line and column of one place; None if it is not one."""
     parts = site.rsplit(":", 2)
     if len(parts) != 3 or not (parts[1].isdecimal() and parts[2].isdecimal()):
@@ -147,9 +149,9 @@ def place_of(site: str) -> Place | None:
     return parts[0].partition(":")[0], int(parts[1]), int(parts[2])
 
 
-def chain_of(site: str) -> list[Place]:
+def call_site_chain(site: str) -> list[CallSite]:
     """The place of an operation, and of the calls of helpers that led there, the nearest first."""
-    return [place for one in site.split("|") if (place := place_of(one)) is not None]
+    return [place for one in site.split("|") if (place := parse_call_site(one)) is not None]
 
 
 def assign(tree: Item, marks: Mapping[str, Mark]) -> tuple[dict[Node, Mark], dict[str, Mark]]:
@@ -172,13 +174,13 @@ class _Index:
 
     def __init__(self, tree: Item) -> None:
         self.lanes = {node: lane for lane, node in _parallel(tree)}
-        self._exact: dict[Place, list[Node]] = defaultdict(list)
-        self._around: dict[Place, list[Node]] = defaultdict(list)
-        self._lines: dict[Place, list[Node]] = defaultdict(list)
+        self._exact: dict[CallSite, list[Node]] = defaultdict(list)
+        self._around: dict[CallSite, list[Node]] = defaultdict(list)
+        self._lines: dict[CallSite, list[Node]] = defaultdict(list)
         all_nodes = nodes(tree)
         self._loose = [node for node in all_nodes if node.loose]
         for node in all_nodes:
-            for place in node.places:
+            for place in node.call_sites:
                 self._exact[place].append(node)
                 self._lines[*place[:2], _NO_COLUMN].append(node)
             for place in node.around:
@@ -186,9 +188,9 @@ class _Index:
 
     def find(self, site: str, mark: Mark) -> list[Node]:
         """The nodes that this site can mean: one, unless a helper was begun as a task from several places."""
-        chain = chain_of(site)
+        chain = call_site_chain(site)
         if not chain:
-            only_timers = all(one.kind == "timer" and one.name in ("timer", "timeout") for one in mark.sights.values())
+            only_timers = all(one.kind == "timer" and one.name in ("timer", "timeout") for one in mark.observations.values())
             return self._loose if len(self._loose) == 1 and only_timers else []
         found = _led_by(self._exact.get(chain[0], []) or self._lines.get(chain[0], []), chain[1:])
         for level in range(1, len(chain)):  # a helper whose source is not known: the call that leads to it stands for it
@@ -196,9 +198,9 @@ class _Index:
         return found
 
 
-def _led_by(candidates: list[Node], callers: list[Place]) -> list[Node]:
+def _led_by(candidates: list[Node], callers: list[CallSite]) -> list[Node]:
     """Those whose calls of helpers are the recorded ones, as far as both are known."""
-    fitting = [node for node in candidates if all(a in b.places for a, b in zip(callers, node.path, strict=False))]
+    fitting = [node for node in candidates if all(a in b.call_sites for a, b in zip(callers, node.path, strict=False))]
     # The recorded calls end where a task begins: that call was not awaited.
     begun = [node for node in fitting if len(callers) >= len(node.path) or not node.path[len(callers)].awaited]
     return begun or fitting
@@ -230,24 +232,24 @@ def _shares(mark: Mark, found: list[Node], index: _Index) -> list[tuple[Node, Ma
         return [(node, mark) for node in found]
     lanes = [index.lanes.get(node) for node in found]
     forks = {lane[0] if lane is not None else None for lane in lanes}
-    if len(mark.sights) == len(found) == len(set(lanes)) and len(forks) == 1 and None not in forks:
+    if len(mark.observations) == len(found) == len(set(lanes)) and len(forks) == 1 and None not in forks:
         return [(node, _alone(sight)) for node, sight in zip(found, _by_number(mark), strict=True)]
     return [(node, replace(mark, unsure=True)) for node in found]
 
 
-def _by_number(mark: Mark) -> list[Sight]:
+def _by_number(mark: Mark) -> list[Observation]:
     """In the order in which they were asked for: `charge:2` before `charge:10`."""
-    return sorted(mark.sights.values(), key=lambda one: (len(one.op), one.op))
+    return sorted(mark.observations.values(), key=lambda one: (len(one.op), one.op))
 
 
-def _alone(sight: Sight) -> Mark:
+def _alone(sight: Observation) -> Mark:
     mark = Mark()
     mark.add(sight)
     return mark
 
 
 def _merge(into: Mark, mark: Mark) -> None:
-    for sight in mark.sights.values():
+    for sight in mark.observations.values():
         into.add(sight)
     into.undone += mark.undone
     into.unsure = into.unsure or mark.unsure

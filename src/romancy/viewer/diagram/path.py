@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from enum import Enum, auto
 
-from romancy.viewer.diagram.marks import Mark, State
+from romancy.viewer.diagram.marks import Mark, MarkState
 from romancy.viewer.diagram.tree import Branch, End, Fork, Frame, Item, Lane, Node, Seq, children, walk
 
 
-class Left(Enum):
+class PathExit(Enum):
     """How the path leaves an item."""
 
     FALLS = auto()
@@ -29,40 +29,40 @@ class Path:
 
     def __init__(self, root: Seq, marks: Mapping[Node, Mark], *, completed: bool, failed: bool = False) -> None:
         self._marks = marks
-        self._hot: set[object] = set()
+        self._recorded: set[object] = set()
         """Parts with an operation that history knows."""
-        self._troubled: set[Branch] = set()
+        self._failed_branches: set[Branch] = set()
         """Branches for errors behind a body in which an operation failed."""
         self._loops = 0
         """How many loops are around what is being resolved."""
-        self._heat(root)
+        self._mark_recorded(root)
         raises = sum(isinstance(one, End) and one.kind == "raise" for one in walk(root))
         # Nothing failed but the workflow itself, and there is one place where it says so.
         raised = failed and raises == 1 and not any(mark.failed for mark in marks.values())
         self._end = "raise" if raised else "return"
-        self.taken: set[object] = set(self._hot)
-        if completed or raised or self._hot:
+        self.taken: set[object] = set(self._recorded)
+        if completed or raised or self._recorded:
             self.taken.add(root)
-            self._resolve(root, Left.ENDS if completed or raised else Left.UNKNOWN)
+            self._resolve(root, PathExit.ENDS if completed or raised else PathExit.UNKNOWN)
 
-    def _heat(self, item: Item) -> bool:
+    def _mark_recorded(self, item: Item) -> bool:
         if isinstance(item, Node):
             mark = self._marks.get(item)
-            hot = mark is not None and mark.state not in (State.UNTAKEN, State.MAYBE)
+            hot = mark is not None and mark.state not in (MarkState.UNTAKEN, MarkState.MAYBE)
         elif isinstance(item, Seq):
-            hot = bool([one for one in item.items if self._heat(one)])  # all of them, not up to the first
+            hot = bool([one for one in item.items if self._mark_recorded(one)])  # all of them, not up to the first
         elif isinstance(item, Branch | Fork):
-            hot = bool([lane for lane in item.lanes if self._heat_lane(lane)])
+            hot = bool([lane for lane in item.lanes if self._mark_recorded_lane(lane)])
         else:
-            hot = bool([one for one in children(item) if self._heat(one)])
+            hot = bool([one for one in children(item) if self._mark_recorded(one)])
         if hot:
-            self._hot.add(item)
+            self._recorded.add(item)
         return hot
 
-    def _heat_lane(self, lane: Lane) -> bool:
-        hot = self._heat(lane.body)
+    def _mark_recorded_lane(self, lane: Lane) -> bool:
+        hot = self._mark_recorded(lane.body)
         if hot:
-            self._hot.add(lane)
+            self._recorded.add(lane)
         return hot
 
     # -- what is possible without a trace in history
@@ -70,7 +70,7 @@ class Path:
     def _can_fall(self, item: Item) -> bool:
         match item:
             case Node():
-                return item in self._hot or item in self._marks
+                return item in self._recorded or item in self._marks
             case End():
                 return False
             case Seq():
@@ -87,7 +87,7 @@ class Path:
                     return any(self._can_fall(lane.body) for lane in handled)
                 returned = item.kind == "helper" and self._can_end(item.body)
                 broken = item.endless and any(isinstance(one, End) and one.kind == "break" for one in walk(item.body))
-                return returned or (broken and item in self._hot) or self._can_fall(item.body)
+                return returned or (broken and item in self._recorded) or self._can_fall(item.body)
 
     def _can_end(self, item: Item) -> bool:
         match item:
@@ -109,9 +109,9 @@ class Path:
         """The handlers of a `try` whose body has failed; None if it has not, as far as history knows."""
         items = frame.body.items
         branch = next((one for one in items if isinstance(one, Branch) and one.on_error), None)
-        if frame.kind != "try" or branch is None or not self._is_troubled(items[0], branch):
+        if frame.kind != "try" or branch is None or not self._has_failed(items[0], branch):
             return None
-        return [lane for lane in branch.lanes[1:] if lane in self._hot] or branch.lanes[1:]
+        return [lane for lane in branch.lanes[1:] if lane in self._recorded] or branch.lanes[1:]
 
     def _stops(self, items: list[Item]) -> Iterator[int]:
         """At which of the items of a sequence the function can have ended."""
@@ -123,7 +123,7 @@ class Path:
 
     # -- what follows from it
 
-    def _resolve(self, item: Item, left: Left) -> None:
+    def _resolve(self, item: Item, left: PathExit) -> None:
         match item:
             case Seq():
                 self._sequence(item.items, left)
@@ -131,17 +131,17 @@ class Path:
                 self._branch(item, left)
             case Fork():
                 for lane in item.lanes:
-                    if lane in self._hot or (left is Left.FALLS and self._can_fall(lane.body)):
+                    if lane in self._recorded or (left is PathExit.FALLS and self._can_fall(lane.body)):
                         self._take(lane, left)
             case Frame():
                 self._frame(item, left)
             case Node() | End():
                 return
 
-    def _frame(self, frame: Frame, left: Left) -> None:
+    def _frame(self, frame: Frame, left: PathExit) -> None:
         match frame.kind:
             case "helper":  # whatever it did, it has returned
-                self._take_body(frame.body, Left.UNKNOWN if left is Left.UNKNOWN else Left.ENDS)
+                self._take_body(frame.body, PathExit.UNKNOWN if left is PathExit.UNKNOWN else PathExit.ENDS)
             case "loop":
                 self._loop(frame, left)
             case "try":
@@ -149,98 +149,98 @@ class Path:
             case _:
                 self._take_body(frame.body, left)
 
-    def _loop(self, loop: Frame, left: Left) -> None:
+    def _loop(self, loop: Frame, left: PathExit) -> None:
         rounds = max(
             (self._marks[one].count for one in loop.body.items if isinstance(one, Node) and one in self._marks), default=0
         )
-        ends = left is Left.ENDS and self._can_end(loop.body)
+        ends = left is PathExit.ENDS and self._can_end(loop.body)
         repeated = rounds > 1 and not self._loops  # of a loop in a loop, nobody knows which one went round
         self._loops += 1
-        self._take_body(loop.body, Left.ENDS if ends else Left.FALLS if repeated else Left.UNKNOWN)
+        self._take_body(loop.body, PathExit.ENDS if ends else PathExit.FALLS if repeated else PathExit.UNKNOWN)
         self._loops -= 1
         breaks = list(_ways_to_break(loop.body))
-        if loop.endless and left is Left.FALLS and len(breaks) == 1:
+        if loop.endless and left is PathExit.FALLS and len(breaks) == 1:
             self.taken.update(breaks[0])
 
-    def _try(self, frame: Frame, left: Left) -> None:
+    def _try(self, frame: Frame, left: PathExit) -> None:
         self.taken.add(frame.body)
         guarded = [one for one in frame.body.items if not (isinstance(one, Frame) and one.kind == "finally")]
         for final in frame.body.items[len(guarded) :]:  # it runs whatever was before: it tells nothing about that
-            self._pass(final, Left.UNKNOWN if left is Left.UNKNOWN else Left.FALLS)
+            self._pass(final, PathExit.UNKNOWN if left is PathExit.UNKNOWN else PathExit.FALLS)
         branch = next((one for one in guarded if isinstance(one, Branch) and one.on_error), None)
-        if branch is None or not self._is_troubled(guarded[0], branch):
+        if branch is None or not self._has_failed(guarded[0], branch):
             self._sequence(guarded, left)
             return
-        self._troubled.add(branch)
-        if guarded[0] in self._hot:
-            self._pass(guarded[0], Left.UNKNOWN)
+        self._failed_branches.add(branch)
+        if guarded[0] in self._recorded:
+            self._pass(guarded[0], PathExit.UNKNOWN)
         self._pass(branch, left)
 
-    def _is_troubled(self, body: Item, branch: Branch) -> bool:
-        caught = any(lane in self._hot for lane in branch.lanes[1:])
+    def _has_failed(self, body: Item, branch: Branch) -> bool:
+        caught = any(lane in self._recorded for lane in branch.lanes[1:])
         return caught or (body is not branch and _failed_in(body, self._marks))
 
-    def _take(self, lane: Lane, left: Left) -> None:
+    def _take(self, lane: Lane, left: PathExit) -> None:
         self.taken.add(lane)
         self._take_body(lane.body, left)
 
-    def _take_body(self, body: Seq, left: Left) -> None:
+    def _take_body(self, body: Seq, left: PathExit) -> None:
         self.taken.add(body)
         self._resolve(body, left)
 
-    def _sequence(self, items: list[Item], left: Left) -> None:
-        last = max((at for at, one in enumerate(items) if one in self._hot), default=-1)
+    def _sequence(self, items: list[Item], left: PathExit) -> None:
+        last = max((at for at, one in enumerate(items) if one in self._recorded), default=-1)
         for one in items[: max(last, 0)]:
-            self._pass(one, Left.FALLS)
+            self._pass(one, PathExit.FALLS)
         tail = items[max(last, 0) :]
-        if left is Left.FALLS:
+        if left is PathExit.FALLS:
             for one in tail:
-                self._pass(one, Left.FALLS)
-        elif left is Left.ENDS:
+                self._pass(one, PathExit.FALLS)
+        elif left is PathExit.ENDS:
             self._ending(tail)
-        elif tail and tail[0] in self._hot:
-            self._pass(tail[0], Left.UNKNOWN)
+        elif tail and tail[0] in self._recorded:
+            self._pass(tail[0], PathExit.UNKNOWN)
 
     def _ending(self, tail: list[Item]) -> None:
         """The function has ended somewhere in here, or by coming to its end."""
         stops = list(self._stops([*tail, End("return", "")]))
         if len(stops) != 1:
-            if tail and tail[0] in self._hot:
-                self._pass(tail[0], Left.UNKNOWN)
+            if tail and tail[0] in self._recorded:
+                self._pass(tail[0], PathExit.UNKNOWN)
             return
         for one in tail[: stops[0]]:
-            self._pass(one, Left.FALLS)
+            self._pass(one, PathExit.FALLS)
         if stops[0] < len(tail):
-            self._pass(tail[stops[0]], Left.ENDS)
+            self._pass(tail[stops[0]], PathExit.ENDS)
 
-    def _pass(self, item: Item, left: Left) -> None:
+    def _pass(self, item: Item, left: PathExit) -> None:
         if isinstance(item, Node):
             return  # only history says that an operation was asked for
-        possible = {Left.FALLS: self._can_fall, Left.ENDS: self._can_end}.get(left)
-        if item not in self._hot and possible is not None and not possible(item):
+        possible = {PathExit.FALLS: self._can_fall, PathExit.ENDS: self._can_end}.get(left)
+        if item not in self._recorded and possible is not None and not possible(item):
             return  # something in it was asked for and withdrawn, or an error led around it
-        if isinstance(item, Frame) and item not in self._hot and item.kind in _PERHAPS:
+        if isinstance(item, Frame) and item not in self._recorded and item.kind in _PERHAPS:
             return  # passed, perhaps without a round
         self.taken.add(item)
         self._resolve(item, left)
 
-    def _branch(self, branch: Branch, left: Left) -> None:
-        hot = [lane for lane in branch.lanes if lane in self._hot]
+    def _branch(self, branch: Branch, left: PathExit) -> None:
+        hot = [lane for lane in branch.lanes if lane in self._recorded]
         for lane in hot:
-            self._take(lane, left if len(hot) == 1 else Left.UNKNOWN)
+            self._take(lane, left if len(hot) == 1 else PathExit.UNKNOWN)
         if hot:
             return
         possible = self._possible(branch, left)
         if len(possible) == 1:
             self._take(possible[0], left)
 
-    def _possible(self, branch: Branch, left: Left) -> list[Lane]:
-        if left is Left.UNKNOWN:
+    def _possible(self, branch: Branch, left: PathExit) -> list[Lane]:
+        if left is PathExit.UNKNOWN:
             return []
         lanes = branch.lanes
         if branch.on_error:
-            lanes = lanes[1:] if branch in self._troubled else lanes[:1]
-        can = self._can_fall if left is Left.FALLS else self._can_end
+            lanes = lanes[1:] if branch in self._failed_branches else lanes[:1]
+        can = self._can_fall if left is PathExit.FALLS else self._can_end
         return [lane for lane in lanes if can(lane.body)]
 
 

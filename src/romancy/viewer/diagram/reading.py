@@ -7,7 +7,20 @@ from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass, field
 
 from romancy.model.source import Section, tree_of
-from romancy.viewer.diagram.tree import Branch, Call, End, Fork, Frame, Item, Lane, Node, Place, Seq, has_content, has_nodes
+from romancy.viewer.diagram.tree import (
+    Branch,
+    Call,
+    CallSite,
+    End,
+    Fork,
+    Frame,
+    Item,
+    Lane,
+    Node,
+    Seq,
+    has_content,
+    has_nodes,
+)
 
 _KINDS = {
     "wait_event": "event",
@@ -49,7 +62,7 @@ class Function:
     """Names under which it has the workflow's context."""
     inner: dict[str, Function] = field(default_factory=dict[str, "Function"])
 
-    def place(self, line: int, column: int) -> Place:
+    def call_site(self, line: int, column: int) -> CallSite:
         """Where something stands, as history tells it."""
         return self.module, line + self.offset, column + 1
 
@@ -95,26 +108,26 @@ def _inner_definitions(body: Sequence[ast.AST]) -> list[Def]:
 class Reader:
     """Reads the functions of a stored source; `seen` are the places that history knows."""
 
-    def __init__(self, functions: Sequence[Function], seen: Set[Place]) -> None:
-        self._seen = frozenset(seen)
+    def __init__(self, functions: Sequence[Function], recorded: Set[CallSite]) -> None:
+        self._recorded = frozenset(recorded)
         self._top = {one.definition.name: one for one in reversed(functions)}
         self._left = _MOST_NODES
         self._calls: list[Call] = []
-        self._awaits: list[set[Place]] = []
-        self._here: list[Function] = []
-        self._claimed: set[Place] = set()
+        self._awaits: list[set[CallSite]] = []
+        self._function_stack: list[Function] = []
+        self._claimed: set[CallSite] = set()
         """Places of operations whose callee is being read: `charge.with_options(...)` begins where the whole call does."""
         self.inlined: list[Function] = []
         """Helpers, as often as they are drawn."""
 
     def read(self, function: Function) -> Seq:
         """The operations of a function."""
-        self._here.append(function)
+        self._function_stack.append(function)
         self._awaits.append(set())
         try:
             return self._body(function.definition.body)
         finally:
-            self._here.pop()
+            self._function_stack.pop()
             self._awaits.pop()
 
     # -- statements
@@ -238,8 +251,8 @@ class Reader:
         """`async with timeout(...)`: its timer is in the history if it rang."""
         if _last_name(entered) not in _TIMEOUTS:
             return []
-        places = {self._place(one), self._place(entered)}
-        return [self._node("timer", "timed out", "", places, one)] if places & self._seen else []
+        places = {self._call_site(one), self._call_site(entered)}
+        return [self._node("timer", "timed out", "", places, one)] if places & self._recorded else []
 
     # -- expressions, in the order in which they are worked out
 
@@ -266,7 +279,7 @@ class Reader:
                 return [item for child in ast.iter_child_nodes(one) for item in self._expression(child)]
 
     def _await(self, one: ast.Await) -> list[Item]:
-        place = self._place(one)
+        place = self._call_site(one)
         self._awaits[-1].add(place)
         try:
             return self._call(one.value, one) if isinstance(one.value, ast.Call) else self._expression(one.value)
@@ -295,7 +308,7 @@ class Reader:
         if name in _TOGETHER:
             return [*self._together(call, name), *self._noticed(call, awaited)]
         helper = self._helper(call)
-        places = self._places(call, awaited if _is_asyncio_sleep(call) else None)
+        places = self._call_sites(call, awaited if _is_asyncio_sleep(call) else None)
         if helper is not None:
             return [*self._before(call, places), *self._inline(call, helper, awaited)]
         if self._is_operation(call) or _is_asyncio_sleep(call):
@@ -303,11 +316,11 @@ class Reader:
             node.loose = awaited is None and _is_asyncio_sleep(call)
             return [*self._before(call, places), node]
         before = self._before(call, set())
-        if any(isinstance(one, Node) and one.places & places for one in before):
+        if any(isinstance(one, Node) and one.call_sites & places for one in before):
             return before  # `charge(ctx).add_done_callback(...)`: the operation is in front
         return [*before, *self._noticed(call, awaited)]
 
-    def _before(self, call: ast.Call, claimed: set[Place]) -> list[Item]:
+    def _before(self, call: ast.Call, claimed: set[CallSite]) -> list[Item]:
         new = claimed - self._claimed
         self._claimed |= new
         callee = self._expression(_caller(call.func))
@@ -324,24 +337,26 @@ class Reader:
 
     def _noticed(self, call: ast.Call, awaited: ast.Await | None) -> list[Item]:
         """It does not look like an operation, but history says that it is one."""
-        places = self._places(call, awaited)
-        return [self._operation(call, places)] if (places & self._seen) - self._claimed else []
+        places = self._call_sites(call, awaited)
+        return [self._operation(call, places)] if (places & self._recorded) - self._claimed else []
 
-    def _operation(self, call: ast.Call, places: set[Place]) -> Node:
+    def _operation(self, call: ast.Call, call_sites: set[CallSite]) -> Node:
         name = _last_name(call.func)
         given = call.args[1:] if call.args and self._is_context(call.args[0]) else call.args
         kind = _KINDS.get(name, "activity")
         if kind == "compensation" and given:
-            return self._node(kind, f"register {_last_name(given[0])}", _list(given[1:], call.keywords), places, call)
+            return self._node(kind, f"register {_last_name(given[0])}", _list(given[1:], call.keywords), call_sites, call)
         if name in ("sleep", "wait_for"):
             kind = "timer"
-        return self._node(kind, name, _list(given, call.keywords), places, call)
+        return self._node(kind, name, _list(given, call.keywords), call_sites, call)
 
-    def _node(self, kind: str, label: str, detail: str, places: set[Place], at: ast.expr | ast.stmt) -> Node:
+    def _node(self, kind: str, label: str, detail: str, call_sites: set[CallSite], at: ast.expr | ast.stmt) -> Node:
         self._left -= 1
-        around = frozenset(places | {self._place(at)} | self._awaits[-1])
+        around = frozenset(call_sites | {self._call_site(at)} | self._awaits[-1])
         path = tuple(reversed(self._calls))
-        return Node(kind, label[:_LABEL_LIMIT], detail[:_LABEL_LIMIT], frozenset(places), self._place(at)[1], around, path)
+        return Node(
+            kind, label[:_LABEL_LIMIT], detail[:_LABEL_LIMIT], frozenset(call_sites), self._call_site(at)[1], around, path
+        )
 
     def _is_operation(self, call: ast.Call) -> bool:
         if isinstance(call.func, ast.Attribute) and self._is_context(call.func.value):
@@ -352,13 +367,13 @@ class Reader:
     def _is_context(self, one: ast.expr) -> bool:
         if isinstance(one, ast.Attribute):
             return one.attr == "ctx"
-        return isinstance(one, ast.Name) and one.id in self._here[-1].contexts
+        return isinstance(one, ast.Name) and one.id in self._function_stack[-1].contexts
 
     # -- helpers
 
     def _helper(self, call: ast.Call) -> Function | None:
         if isinstance(call.func, ast.Name):
-            for outer in reversed(self._here):
+            for outer in reversed(self._function_stack):
                 if call.func.id in outer.inner:
                     return outer.inner[call.func.id]
         known = self._top.get(_last_name(call.func)) if isinstance(call.func, ast.Name | ast.Attribute) else None
@@ -367,10 +382,10 @@ class Reader:
 
     def _inline(self, call: ast.Call, helper: Function, awaited: ast.Await | None) -> list[Item]:
         label = f"{_last_name(call.func)}({_list(call.args, call.keywords)})"
-        if self._left <= 0 or any(helper is one for one in self._here):
-            return [self._node("call", _last_name(call.func), "again", self._places(call), call)]
+        if self._left <= 0 or any(helper is one for one in self._function_stack):
+            return [self._node("call", _last_name(call.func), "again", self._call_sites(call), call)]
         self.inlined.append(helper)
-        self._calls.append(Call(frozenset(self._places(call) | self._awaits[-1]), awaited is not None))
+        self._calls.append(Call(frozenset(self._call_sites(call) | self._awaits[-1]), awaited is not None))
         try:
             body = self.read(helper)
         finally:
@@ -381,18 +396,18 @@ class Reader:
 
     # -- places
 
-    def _place(self, one: ast.expr | ast.stmt) -> Place:
-        return self._here[-1].place(one.lineno, one.col_offset)
+    def _call_site(self, one: ast.expr | ast.stmt) -> CallSite:
+        return self._function_stack[-1].call_site(one.lineno, one.col_offset)
 
-    def _places(self, call: ast.Call, awaited: ast.Await | None = None) -> set[Place]:
+    def _call_sites(self, call: ast.Call, awaited: ast.Await | None = None) -> set[CallSite]:
         """Where Python says that a call stands: at its beginning, or, of a chain over several lines, at its last name."""
-        found = {self._place(call)}
+        found = {self._call_site(call)}
         if isinstance(call.func, ast.Attribute) and call.func.end_lineno is not None:
             end = (call.func.end_col_offset or 0) - len(call.func.attr.encode())
             if call.func.end_lineno != call.lineno:
-                found = {self._here[-1].place(call.func.end_lineno, end)}
+                found = {self._function_stack[-1].call_site(call.func.end_lineno, end)}
         if awaited is not None:
-            found.add(self._place(awaited))
+            found.add(self._call_site(awaited))
         return found
 
 

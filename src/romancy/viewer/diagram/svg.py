@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from html import escape
 
-from romancy.viewer.diagram.layout import SMALL, Box, Canvas, Line, columns
+from romancy.viewer.diagram.layout import SMALL, Box, Connector, DiagramCanvas, columns
 from romancy.viewer.diagram.marks import Mark
 from romancy.viewer.diagram.tree import Node
 
@@ -42,7 +42,7 @@ def attribute(text: str) -> str:
 
 
 def render(
-    canvas: Canvas,
+    canvas: DiagramCanvas,
     *,
     title: str,
     description: str,
@@ -93,14 +93,14 @@ def _way(taken: bool) -> str:
     return "taken" if taken else "untaken"
 
 
-def _line(line: Line) -> Iterator[str]:
+def _line(line: Connector) -> Iterator[str]:
     path = "M" + " L".join(f"{_number(x)} {_number(y)}" for x, y in line.points)
     yield f'<path class="{line.kind} {_way(line.taken)}" d="{_rounded(line) if len(line.points) > 2 else path}"/>'
     if line.arrow:
         yield f'<path class="head {_way(line.taken)}" d="{_arrow(line)}"/>'
 
 
-def _rounded(line: Line) -> str:
+def _rounded(line: Connector) -> str:
     """A path with round corners."""
     points = line.points
     path = f"M{_number(points[0][0])} {_number(points[0][1])}"
@@ -121,7 +121,7 @@ def _pair(point: tuple[float, float]) -> str:
     return f"{_number(point[0])} {_number(point[1])}"
 
 
-def _arrow(line: Line) -> str:
+def _arrow(line: Connector) -> str:
     (x0, y0), (x, y) = line.points[-2:]
     if abs(x - x0) > abs(y - y0):
         back = -5.0 if x > x0 else 5.0

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-Place: TypeAlias = tuple[str, int, int]
+CallSite: TypeAlias = tuple[str, int, int]
 """Module, line and column, both from 1: where history says that an operation was asked for."""
 
 
@@ -14,7 +14,7 @@ Place: TypeAlias = tuple[str, int, int]
 class Call:
     """A call of a helper."""
 
-    places: frozenset[Place]
+    call_sites: frozenset[CallSite]
     awaited: bool
     """At once, by its caller; otherwise it may begin as a task, and history does not know its caller."""
 
@@ -27,10 +27,10 @@ class Node:
     """activity, event, message, timer, effect, compensation, recur, call."""
     label: str
     detail: str = ""
-    places: frozenset[Place] = frozenset()
+    call_sites: frozenset[CallSite] = frozenset()
     line: int = 0
     """The line of the file, or of the stored text where that is not known."""
-    around: frozenset[Place] = frozenset()
+    around: frozenset[CallSite] = frozenset()
     """Where Python is while something inside of this call is asked for."""
     path: tuple[Call, ...] = ()
     """The calls of helpers that lead here, the nearest first."""

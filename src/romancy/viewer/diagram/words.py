@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from romancy.viewer.diagram.marks import Mark, State
+from romancy.viewer.diagram.marks import Mark, MarkState
 from romancy.viewer.diagram.svg import clean
 from romancy.viewer.diagram.tree import Branch, End, Fork, Frame, Item, Lane, Node, Seq
 
 _STATES = {
-    State.UNTAKEN: "not reached",
-    State.MAYBE: "perhaps: its helper is called from several places",
-    State.TAKEN: "done",
-    State.FAILED: "failed",
-    State.WAITING: "waiting now",
-    State.RUNNING: "running now",
+    MarkState.UNTAKEN: "not reached",
+    MarkState.MAYBE: "perhaps: its helper is called from several places",
+    MarkState.TAKEN: "done",
+    MarkState.FAILED: "failed",
+    MarkState.WAITING: "waiting now",
+    MarkState.RUNNING: "running now",
 }
 
 
@@ -31,7 +31,7 @@ class Outline:
     below: tuple[Outline, ...] = ()
 
 
-def told(node: Node, mark: Mark) -> str:
+def describe_operation(node: Node, mark: Mark) -> str:
     """An operation: `charge(order.total), line 12, done, 3 times`."""
     words = [f"{node.label}({node.detail})" if node.kind != "compensation" else node.label]
     words += [f"line {node.line}"] if node.line else []
@@ -40,7 +40,7 @@ def told(node: Node, mark: Mark) -> str:
     words += [f"{mark.failed} failed"] if 0 < mark.failed < mark.count else []
     words += [f"{mark.attempts} attempts"] if mark.attempts > 1 else []
     words += [shortened(f"undone by {', '.join(dict.fromkeys(mark.undone))}")] if mark.undone else []
-    notes = dict.fromkeys(one.note for one in mark.sights.values() if one.note)
+    notes = dict.fromkeys(one.note for one in mark.observations.values() if one.note)
     return clean(": ".join([", ".join(words), *(shortened(one) for one in list(notes)[:3])]))
 
 
@@ -51,7 +51,7 @@ def shortened(text: str) -> str:
 
 def badge(mark: Mark) -> str:
     """The little sign at the corner of a node."""
-    signs = {State.FAILED: "✕", State.WAITING: "●", State.RUNNING: "▶", State.MAYBE: "?"}
+    signs = {MarkState.FAILED: "✕", MarkState.WAITING: "●", MarkState.RUNNING: "▶", MarkState.MAYBE: "?"}
     words = [signs.get(mark.state, "")]
     words += [f"×{mark.count}"] if mark.count > 1 else []
     words += [f"try {mark.attempts}"] if mark.attempts > 1 else []
@@ -59,7 +59,7 @@ def badge(mark: Mark) -> str:
     return " ".join(word for word in words if word)
 
 
-class Teller:
+class OutlineWriter:
     """Puts a tree into words."""
 
     def __init__(self, marks: Mapping[Node, Mark], taken: Collection[object]) -> None:
@@ -74,7 +74,7 @@ class Teller:
         """What one part is called."""
         match item:
             case Node():
-                return told(item, self._marks.get(item, Mark()))
+                return describe_operation(item, self._marks.get(item, Mark()))
             case End() | Lane() | Frame():
                 return clean(f"{item.label}, {self._way(item)}")
             case Fork():

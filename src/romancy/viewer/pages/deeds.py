@@ -6,72 +6,72 @@ from urllib.parse import unquote
 
 from romancy.errors import RomancyError
 from romancy.ingress.problems import MalformedRequestError
-from romancy.manage.records import Deed, Preview
-from romancy.viewer.page import Go, View, Visit
+from romancy.manage.records import ActionKind, Preview
+from romancy.viewer.page import PageRequest, Redirect, View
 
 _PREVIEWS = 3
 """Instances whose effects are told before they are confirmed."""
 
 
-async def confirm(visit: Visit) -> View:
+async def confirm(visit: PageRequest) -> View:
     """What would be done; nothing is done yet."""
-    deed, ids = _deed(visit), _ids(visit)
+    action, ids = _read_action(visit), _ids(visit)
     previews: list[Preview] = []
     trouble = ""
     if ids is not None:
         for one in ids[:_PREVIEWS]:
             try:
-                previews.append(await visit.manager.preview(deed, one))
+                previews.append(await visit.manager.preview(action, one))
             except RomancyError as error:
                 trouble = trouble or str(error)
-    return _confirmation(visit, deed, ids, previews, trouble)
+    return _confirmation(visit, action, ids, previews, trouble)
 
 
-async def do(visit: Visit) -> View | Go:
+async def apply(visit: PageRequest) -> View | Redirect:
     """Do it."""
-    deed, ids = _deed(visit), _ids(visit)
+    action, ids = _read_action(visit), _ids(visit)
     reason = visit.get("reason").strip() or None
     if ids is None:
-        if visit.get("word").strip().lower() != deed.value:
-            return _confirmation(visit, deed, ids, [], f"Type {deed.value} to confirm.", 400)
-        batch = await visit.manager.start_batch(deed, visit.get("q"), reason=reason, actor=visit.actor)
-        return Go("batches", {"id": batch.batch_id})
-    done = await visit.manager.do(deed, ids, reason=reason, actor=visit.actor)
+        if visit.get("word").strip().lower() != action.value:
+            return _confirmation(visit, action, ids, [], f"Type {action.value} to confirm.", 400)
+        batch = await visit.manager.start_bulk_action(action, visit.get("q"), reason=reason, actor=visit.actor)
+        return Redirect("batches", {"id": batch.batch_id})
+    done = await visit.manager.apply(action, ids, reason=reason, actor=visit.actor)
     if len(done) == 1 and done[0].ok:
-        return Go("instance", {"id": done[0].instance_id, "did": deed.value})
-    return View("done.html", {"deed": deed, "done": done, "failed": [one for one in done if not one.ok]})
+        return Redirect("instance", {"id": done[0].instance_id, "did": action.value})
+    return View("done.html", {"action": action, "done": done, "failed": [one for one in done if not one.ok]})
 
 
-async def requeue(visit: Visit) -> Go:
+async def requeue(visit: PageRequest) -> Redirect:
     """Let dead letters be sent again: the chosen ones, or all."""
     chosen = [int(one) for one in visit.all("letter") if one.isascii() and one.isdecimal() and len(one) < 19]
     if not chosen and visit.get("all") != "1":
         raise MalformedRequestError("Choose the dead letters to send again.")
     count = await visit.manager.requeue_outbox(None if visit.get("all") == "1" else chosen, actor=visit.actor)
-    return Go("outbox", {"dead": "1", "requeued": count})
+    return Redirect("outbox", {"dead": "1", "requeued": count})
 
 
-async def abort(visit: Visit) -> Go:
+async def abort(visit: PageRequest) -> Redirect:
     """Stop a batch."""
-    batch = await visit.manager.abort_batch(visit.get("id"), actor=visit.actor)
-    return Go("batches", {"id": batch.batch_id})
+    batch = await visit.manager.abort_bulk_action(visit.get("id"), actor=visit.actor)
+    return Redirect("batches", {"id": batch.batch_id})
 
 
 def _confirmation(
-    visit: Visit, deed: Deed, ids: list[str] | None, previews: list[Preview], trouble: str, status: int = 200
+    visit: PageRequest, action: ActionKind, ids: list[str] | None, previews: list[Preview], trouble: str, status: int = 200
 ) -> View:
-    values = {"deed": deed, "ids": ids, "line": visit.get("q"), "previews": previews, "trouble": trouble}
+    values = {"action": action, "ids": ids, "line": visit.get("q"), "previews": previews, "trouble": trouble}
     return View("confirm.html", {**values, "reason": visit.get("reason")}, status)
 
 
-def _deed(visit: Visit) -> Deed:
+def _read_action(visit: PageRequest) -> ActionKind:
     try:
-        return Deed(visit.get("deed"))
+        return ActionKind(visit.get("action"))
     except ValueError:
-        raise MalformedRequestError(f"{visit.get('deed')[:40]!a} is none of {', '.join(Deed)}.") from None
+        raise MalformedRequestError(f"{visit.get('action')[:40]!a} is none of {', '.join(ActionKind)}.") from None
 
 
-def _ids(visit: Visit) -> list[str] | None:
+def _ids(visit: PageRequest) -> list[str] | None:
     """The instances; None: all that fit the filter."""
     if visit.get("all") == "1":
         return None

@@ -6,13 +6,13 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from romancy.errors import RomancyError
-from romancy.manage.records import Deed, Explanation, InstanceDetail
+from romancy.manage.records import ActionKind, Explanation, InstanceDetail
 from romancy.model.instance import AttemptEntry, HistoryEntry, WaitingFor
 from romancy.model.status import Status
 from romancy.viewer import diagram, values
-from romancy.viewer.diagram.code import listing
-from romancy.viewer.page import GENERATIONS, View, Visit, link
-from romancy.viewer.timeline.drawing import ROWS, draw
+from romancy.viewer.diagram.code import list_source
+from romancy.viewer.page import GENERATIONS, PageRequest, View, link
+from romancy.viewer.timeline.drawing import ROWS, draw_timeline
 
 _ENTRIES = 200
 _DRAWN = 1000
@@ -22,7 +22,7 @@ _LISTED = 10
 """Generations that are listed with their figures."""
 
 
-async def instance(visit: Visit) -> View:
+async def instance(visit: PageRequest) -> View:
     """Header, explanation, error, time line, payloads, and one of the views."""
     instance_id, generation = visit.get("id"), visit.number("gen", GENERATIONS)
     manager = visit.manager
@@ -43,13 +43,13 @@ async def instance(visit: Visit) -> View:
             "here": here,
             "shown": shown,
             "ribbon": range(max(1, detail.generations - _RIBBON + 1), detail.generations + 1),
-            "deeds": [] if past or shown != detail.generations else detail.deeds,
+            "actions": [] if past or shown != detail.generations else detail.actions,
             "explanation": explanation,
             "ways": [] if explanation is None else _ways(explanation, detail),
             "sites": _sites(detail),
             "user_frame": user_frame(detail.error.trace) if detail.error else "",
             "timeline": timeline,
-            "drawing": draw(timeline, **_drawn(visit, here), limit=rows),
+            "drawing": draw_timeline(timeline, **_drawn(visit, here), limit=rows),
             "opened": visit.get("open"),
             "rows": rows,
             "did": visit.get("did"),
@@ -61,13 +61,13 @@ async def instance(visit: Visit) -> View:
 
 
 def _ways(explanation: Explanation, detail: InstanceDetail) -> list[dict[str, Any]]:
-    """What could be done about it, besides the deeds that are offered above."""
+    """What could be done about it, besides the actions that are offered above."""
     ways: list[dict[str, Any]] = []
     for one in explanation.remedies:
         if one.name in ("send_event", "publish"):
             where = link("event", id=detail.summary.instance_id, op=one.values.get("op"))
             ways.append({"label": one.label, "link": where, "icon": "mail"})
-        elif one.name not in set(Deed):
+        elif one.name not in set(ActionKind):
             ways.append({"label": one.label, "link": "", "icon": ""})
     return ways
 
@@ -81,17 +81,17 @@ def _sites(detail: InstanceDetail) -> list[tuple[str, str]]:
 def user_frame(trace: str) -> str:
     """The last lines of a trace that are about the user's own code: neither ours nor a package's."""
     frames = ("\n" + trace).split("\n  File ")[1:]
-    own = [one for one in frames if not any(place in one.partition("\n")[0] for place in _FOREIGN)]
+    own = [one for one in frames if not any(place in one.partition("\n")[0] for place in _LIBRARY_PATHS)]
     if not own:
         return ""
     place, *code = own[-1].split("\n")[:3]
     return "\n".join([f"File {place}", *(line for line in code if line.startswith("    ") and set(line) - set(" ^~"))])
 
 
-_FOREIGN = ("site-packages", "/romancy/", "/asyncio/", "/lib/python")
+_LIBRARY_PATHS = ("site-packages", "/romancy/", "/asyncio/", "/lib/python")
 
 
-def _drawn(visit: Visit, here: dict[str, Any]) -> dict[str, Any]:
+def _drawn(visit: PageRequest, here: dict[str, Any]) -> dict[str, Any]:
     """Where spans and breaks lead, and which breaks are open."""
     open_link = link("instance", **here, view=visit.get("view"), open=f"{given}," if (given := visit.get("open")) else "")
     return {
@@ -101,7 +101,7 @@ def _drawn(visit: Visit, here: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _opened(visit: Visit) -> list[int] | None:
+def _opened(visit: PageRequest) -> list[int] | None:
     """Breaks of the time line that are open: all, or those with these offsets."""
     given = visit.get("open")
     if given == "all":
@@ -112,24 +112,24 @@ def _opened(visit: Visit) -> list[int] | None:
 # --- views
 
 
-async def _history(visit: Visit, detail: InstanceDetail, generation: int | None) -> dict[str, Any]:
+async def _history(visit: PageRequest, detail: InstanceDetail, generation: int | None) -> dict[str, Any]:
     after = visit.number("after") or 0
     page = await visit.manager.get_history(detail.summary.instance_id, generation=generation, after=after, limit=_ENTRIES)
     return {"history": page, "full": visit.get("full") == "1", "after": after}
 
 
-async def _diagram(visit: Visit, detail: InstanceDetail, generation: int | None) -> dict[str, Any]:
+async def _diagram(visit: PageRequest, detail: InstanceDetail, generation: int | None) -> dict[str, Any]:
     source, entries, now = await _known(visit, detail, generation)
     return {"diagram": diagram.draw(source, entries, open=now, status=detail.summary.status.value)}
 
 
-async def _code(visit: Visit, detail: InstanceDetail, generation: int | None) -> dict[str, Any]:
+async def _code(visit: PageRequest, detail: InstanceDetail, generation: int | None) -> dict[str, Any]:
     source, entries, now = await _known(visit, detail, generation)
-    return {"listings": listing(source, entries, open=now)}
+    return {"listings": list_source(source, entries, open=now)}
 
 
 async def _known(
-    visit: Visit, detail: InstanceDetail, generation: int | None
+    visit: PageRequest, detail: InstanceDetail, generation: int | None
 ) -> tuple[str | None, list[HistoryEntry], list[WaitingFor | AttemptEntry]]:
     """The source, the history, and what goes on now: what diagram and code are made of."""
     source = await visit.manager.get_source(detail.summary.instance_id)
@@ -137,7 +137,7 @@ async def _known(
     return source, entries.items, [*detail.summary.waiting_for, *detail.attempts]
 
 
-async def _generations(visit: Visit, detail: InstanceDetail, generation: int | None) -> dict[str, Any]:
+async def _generations(visit: PageRequest, detail: InstanceDetail, generation: int | None) -> dict[str, Any]:
     last = visit.number("upto", GENERATIONS) or detail.generations
     numbers = range(last, max(0, last - _LISTED), -1)
     found: list[tuple[int, InstanceDetail | None]] = []
@@ -146,19 +146,19 @@ async def _generations(visit: Visit, detail: InstanceDetail, generation: int | N
     return {"listed": found, "older": numbers[-1] - 1 if numbers else 0}
 
 
-async def _archived(visit: Visit, instance_id: str, number: int) -> InstanceDetail | None:
+async def _archived(visit: PageRequest, instance_id: str, number: int) -> InstanceDetail | None:
     try:
         return await visit.manager.get_instance(instance_id, generation=number)
     except RomancyError:  # its archive was trimmed
         return None
 
 
-async def _audit(visit: Visit, detail: InstanceDetail, generation: int | None) -> dict[str, Any]:
+async def _audit(visit: PageRequest, detail: InstanceDetail, generation: int | None) -> dict[str, Any]:
     page = await visit.manager.list_audit(instance_id=detail.summary.instance_id, before=visit.number("before"))
     return {"audit": page}
 
 
-_VIEWS: dict[str, Callable[[Visit, InstanceDetail, int | None], Awaitable[dict[str, Any]]]] = {
+_VIEWS: dict[str, Callable[[PageRequest, InstanceDetail, int | None], Awaitable[dict[str, Any]]]] = {
     "history": _history,
     "diagram": _diagram,
     "code": _code,
@@ -170,7 +170,7 @@ _VIEWS: dict[str, Callable[[Visit, InstanceDetail, int | None], Awaitable[dict[s
 # --- payloads as files
 
 
-async def payload(visit: Visit) -> tuple[str, bytes]:
+async def payload(visit: PageRequest) -> tuple[str, bytes]:
     """An input, output or error to keep: its file name and its JSON."""
     detail = await visit.manager.get_instance(visit.get("id"), generation=visit.number("gen", GENERATIONS))
     what = visit.get("what")

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from romancy.errors import ConfigurationError
-from romancy.manage.records import Deed, InstancePage
-from romancy.viewer.page import View, Visit, link
+from romancy.manage.records import ActionKind, InstancePage
+from romancy.viewer.page import PageRequest, View, link
 
 PRESETS = (
     ("In flight", "status:live"),
@@ -17,10 +17,10 @@ PRESETS = (
 )
 """Filters with a name."""
 ROWS = 50
-BULK = (Deed.CANCEL, Deed.RETRY, Deed.PAUSE, Deed.RESUME, Deed.TERMINATE)
+BULK = (ActionKind.CANCEL, ActionKind.RETRY, ActionKind.PAUSE, ActionKind.RESUME, ActionKind.TERMINATE)
 
 
-async def instances(visit: Visit) -> View:
+async def instances(visit: PageRequest) -> View:
     """Instances that fit the filter, newest first."""
     line = visit.get("q").strip()
     trouble = ""

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from romancy.manage.records import ChannelPage, SubscriberPage
-from romancy.viewer.page import View, Visit
+from romancy.viewer.page import PageRequest, View
 
 
-async def workflows(visit: Visit) -> View:
+async def workflows(visit: PageRequest) -> View:
     """How each workflow fares."""
     return View("workflows.html", {"workflows": await visit.manager.list_workflows()})
 
 
-async def workers(visit: Visit) -> View:
+async def workers(visit: PageRequest) -> View:
     """Worker processes."""
     return View("workers.html", {"workers": await visit.manager.list_workers()})
 
 
-async def channels(visit: Visit) -> View:
+async def channels(visit: PageRequest) -> View:
     """Channels, or who has subscribed to one."""
     name, after = visit.get("name"), visit.get("after")
     if name:
@@ -26,27 +26,27 @@ async def channels(visit: Visit) -> View:
     return View("channels.html", {"name": name, "found": found, "said": visit.get("said")})
 
 
-async def groups(visit: Visit) -> View:
+async def groups(visit: PageRequest) -> View:
     """Groups, or who is in one."""
     name, after = visit.get("name"), visit.get("after")
     found = await (visit.manager.list_members(name, after=after) if name else visit.manager.list_groups(after=after))
     return View("groups.html", {"name": name, "found": found})
 
 
-async def outbox(visit: Visit) -> View:
+async def outbox(visit: PageRequest) -> View:
     """What waits to be sent, and what could not be."""
     dead = {"1": True, "0": False}.get(visit.get("dead"))
     found = await visit.manager.list_outbox(dead=dead, after=visit.number("after") or 0)
     return View("outbox.html", {"found": found, "dead": dead, "requeued": visit.number("requeued")})
 
 
-async def batches(visit: Visit) -> View:
+async def batches(visit: PageRequest) -> View:
     """The last batches, or one of them."""
     batch_id = visit.get("id")
-    found = [await visit.manager.get_batch(batch_id)] if batch_id else await visit.manager.list_batches()
+    found = [await visit.manager.get_bulk_action(batch_id)] if batch_id else await visit.manager.list_bulk_actions()
     return View("batches.html", {"batches": found, "single": bool(batch_id)})
 
 
-async def audit(visit: Visit) -> View:
+async def audit(visit: PageRequest) -> View:
     """Who did what."""
     return View("audit.html", {"audit": await visit.manager.list_audit(before=visit.number("before"))})

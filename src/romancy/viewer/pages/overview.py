@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from romancy.manage.records import Attention, Overview
+from romancy.manage.records import AttentionItem, Overview
 from romancy.model.status import Status
-from romancy.viewer.page import View, Visit, link
-from romancy.viewer.words import FACES, TROUBLES
+from romancy.viewer.page import PageRequest, View, link
+from romancy.viewer.words import ATTENTION_LABELS, STATUS_LABELS
 
 _ELSEWHERE = {"dead_letters": link("outbox", dead="1"), "silent_workers": "workers"}
 
 
-async def overview(visit: Visit) -> View:
+async def overview(visit: PageRequest) -> View:
     """What needs attention, in flight, rates, workers."""
     found = await visit.manager.overview()
     ended = any(point.completed or point.failed for point in found.points)
@@ -21,7 +21,7 @@ async def overview(visit: Visit) -> View:
     return View(
         "overview.html",
         {
-            "troubles_found": [_trouble(one) for one in found.attention if one.count.value],
+            "troubles_found": [_attention_tile(one) for one in found.attention if one.count.value],
             "in_flight": _in_flight(found),
             "points": found.points if ended else [],
             "workers": found.workers,
@@ -30,15 +30,15 @@ async def overview(visit: Visit) -> View:
     )
 
 
-def _trouble(one: Attention) -> dict[str, Any]:
-    title, icon, tone = TROUBLES.get(one.what, (one.what.replace("_", " ").capitalize(), "stop", "failed"))
+def _attention_tile(one: AttentionItem) -> dict[str, Any]:
+    title, icon, tone = ATTENTION_LABELS.get(one.what, (one.what.replace("_", " ").capitalize(), "stop", "failed"))
     where = _ELSEWHERE.get(one.what) or link("instances", q=one.filter)
     return {"title": title, "icon": icon, "tone": tone, "count": one.count, "link": where}
 
 
 def _in_flight(found: Overview) -> list[dict[str, Any]]:
     return [
-        {"face": FACES[Status(name)], "count": count, "link": link("instances", q=f"status:{name}")}
+        {"face": STATUS_LABELS[Status(name)], "count": count, "link": link("instances", q=f"status:{name}")}
         for name, count in found.in_flight.items()
         if count.value
     ]

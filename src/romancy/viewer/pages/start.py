@@ -10,7 +10,7 @@ from romancy.errors import InstanceConflictError, PayloadError, RomancyError
 from romancy.ingress.problems import MalformedRequestError
 from romancy.model.instance import WaitingFor
 from romancy.viewer import forms
-from romancy.viewer.page import Go, View, Visit
+from romancy.viewer.page import PageRequest, Redirect, View
 from romancy.viewer.text import escaped
 from romancy.viewer.values import plain
 
@@ -38,7 +38,7 @@ class Draft:
         """The value as JSON text."""
         return self.text or ("" if self.value is forms.MISSING else escaped(plain(self.value, indent=2)))
 
-    def take(self, visit: Visit) -> bool:
+    def read(self, visit: PageRequest) -> bool:
         """Read what was posted; whether it could be read."""
         if self.fields is None:
             self.text = visit.get("json")
@@ -56,10 +56,10 @@ class Draft:
         """Say what the app said, at the field that it is about."""
         self.trouble = str(error)
         if self.fields is not None:
-            self.errors |= _placed(error, self.fields)
+            self.errors |= _errors_by_path(error, self.fields)
 
 
-def _placed(error: RomancyError, form: forms.Field) -> dict[str, str]:
+def _errors_by_path(error: RomancyError, form: forms.Field) -> dict[str, str]:
     """What an error says of each field, by path. The paths it knows are dotted."""
     said: dict[str, str] = getattr(error, "fields", None) or {}
     known = {one.path.removeprefix("/").replace("/", "."): one.path for one in _leaves(form)}
@@ -73,7 +73,7 @@ def _leaves(form: forms.Field) -> list[forms.Field]:
 # --- starting
 
 
-async def start_form(visit: Visit) -> View:
+async def start_form(visit: PageRequest) -> View:
     """An empty form, or one like an instance that was."""
     name, like = visit.get("workflow"), visit.get("like")
     value: Any = forms.MISSING
@@ -86,11 +86,11 @@ async def start_form(visit: Visit) -> View:
     return _start_view(visit, name, draft)
 
 
-async def start(visit: Visit) -> View | Go:
+async def start(visit: PageRequest) -> View | Redirect:
     """Start it."""
     name = visit.get("workflow")
     draft = Draft(await visit.manager.get_schema(name), visit.get("as") == "json")
-    if not draft.take(visit):
+    if not draft.read(visit):
         return _start_view(visit, name, draft, 400)
     value = {} if draft.value is forms.MISSING else draft.value
     if not isinstance(value, dict):
@@ -101,10 +101,10 @@ async def start(visit: Visit) -> View | Go:
     except (PayloadError, InstanceConflictError) as error:
         draft.complain(error)
         return _start_view(visit, name, draft, 400)
-    return Go("instance", {"id": started.instance_id, "did": "start"})
+    return Redirect("instance", {"id": started.instance_id, "did": "start"})
 
 
-def _start_view(visit: Visit, name: str, draft: Draft, status: int = 200) -> View:
+def _start_view(visit: PageRequest, name: str, draft: Draft, status: int = 200) -> View:
     return View(
         "start.html",
         {"name": name, "draft": draft, "instance_id": visit.get("instance_id"), "like": visit.get("like")},
@@ -115,15 +115,15 @@ def _start_view(visit: Visit, name: str, draft: Draft, status: int = 200) -> Vie
 # --- sending
 
 
-async def event_form(visit: Visit) -> View:
+async def event_form(visit: PageRequest) -> View:
     """The event that an instance waits for."""
     return _event_view(visit, *await _awaited(visit))
 
 
-async def event(visit: Visit) -> View | Go:
+async def event(visit: PageRequest) -> View | Redirect:
     """Send it."""
     wait, draft = await _awaited(visit)
-    if not draft.take(visit):
+    if not draft.read(visit):
         return _event_view(visit, wait, draft, 400)
     data = None if draft.value is forms.MISSING else draft.value
     only = visit.get("id") if visit.get("to") != "all" else None
@@ -137,10 +137,10 @@ async def event(visit: Visit) -> View | Go:
     except RomancyError as error:
         draft.complain(error)
         return _event_view(visit, wait, draft, 400)
-    return Go("instance", {"id": visit.get("id"), "did": "event"})
+    return Redirect("instance", {"id": visit.get("id"), "did": "event"})
 
 
-async def _awaited(visit: Visit) -> tuple[WaitingFor | None, Draft]:
+async def _awaited(visit: PageRequest) -> tuple[WaitingFor | None, Draft]:
     """The wait that is to be answered, and a form for its data."""
     if not visit.get("id"):
         raise MalformedRequestError("Say which instance the event is for: event?id=...")
@@ -155,14 +155,14 @@ async def _awaited(visit: Visit) -> tuple[WaitingFor | None, Draft]:
     return wait, Draft(schema, visit.get("as") == "json" or schema is None, value)
 
 
-async def _suggested(visit: Visit, wait: WaitingFor) -> Any:
+async def _suggested(visit: PageRequest, wait: WaitingFor) -> Any:
     """What the data must hold to fit, if that is known."""
     found = await visit.manager.explain(visit.get("id"))
     values = next((one.values for one in found.remedies if one.values.get("op") == wait.activity_id), {})
     return values.get("data") or forms.MISSING
 
 
-def _event_view(visit: Visit, wait: WaitingFor | None, draft: Draft, status: int = 200) -> View:
+def _event_view(visit: PageRequest, wait: WaitingFor | None, draft: Draft, status: int = 200) -> View:
     return View(
         "event.html",
         {

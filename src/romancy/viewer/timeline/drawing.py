@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from romancy.clock import to_micros
-from romancy.manage.records import Span, Timeline
+from romancy.manage.records import Timeline, TimelineSpan
 from romancy.model.instance import JournalLine
 from romancy.viewer import words
 from romancy.viewer.text import Markup, attribute
-from romancy.viewer.timeline.rows import Fold, Row, fold, lanes, rows_of
-from romancy.viewer.timeline.scale import BUSY, Piece, Scale, Tick, scale
+from romancy.viewer.timeline.rows import FoldedRows, OperationRow, fold_rows, rows_of, split_compensations
+from romancy.viewer.timeline.scale import BUSY, ScaleSegment, Tick, TimeScale, build_scale
 
 ROWS = 200
 """Rows that a page draws."""
@@ -49,7 +49,7 @@ ICONS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class DrawnRow:
     """A row as it is drawn; `lines` are those that it folds."""
 
     key: str
@@ -58,7 +58,7 @@ class Line:
     outcome: str
     note: str
     track: Markup
-    lines: tuple[Line, ...] = ()
+    lines: tuple[DrawnRow, ...] = ()
 
     @property
     def icon(self) -> str:
@@ -82,57 +82,57 @@ class Gap:
 
 
 @dataclass(frozen=True, slots=True)
-class Drawing:
+class TimelineDrawing:
     """A time line, ready for a page."""
 
     ticks: list[Tick]
     gaps: list[Gap]
     axis: Markup
     owners: Markup
-    done: list[Line]
-    undone: list[Line]
+    done: list[DrawnRow]
+    undone: list[DrawnRow]
     left_out: int
     """Rows that are not drawn."""
     cut: bool
 
 
-def draw(
+def draw_timeline(
     timeline: Timeline, *, link: str = "", open_link: str = "", opened: Sequence[int] | None = (), limit: int = ROWS
-) -> Drawing:
+) -> TimelineDrawing:
     """Draw a time line. `link`: where a span leads; `open_link`: where a break leads, its offset is put behind."""
-    sized = scale(timeline, opened)
-    pen = _Pen(sized, timeline, link, open_link)
+    sized = build_scale(timeline, opened)
+    pen = _RowRenderer(sized, timeline, link, open_link)
     rows = rows_of(timeline.spans)
-    done, undone = lanes(rows[:limit])
-    return Drawing(
+    done, undone = split_compensations(rows[:limit])
+    return TimelineDrawing(
         ticks=sized.ticks(),
         gaps=[Gap(one.left, one.right, words.micros(one.length), one.start - sized.start) for one in sized.breaks()],
         axis=pen.axis(),
         owners=pen.owners(),
-        done=[pen.line(one) for one in fold(done)],
-        undone=[pen.line(one) for one in fold(undone)],
+        done=[pen.line(one) for one in fold_rows(done)],
+        undone=[pen.line(one) for one in fold_rows(undone)],
         left_out=max(len(rows) - limit, 0),
         cut=timeline.cut,
     )
 
 
-class _Pen:
+class _RowRenderer:
     """Draws on one scale."""
 
-    def __init__(self, sized: Scale, timeline: Timeline, link: str, open_link: str) -> None:
+    def __init__(self, sized: TimeScale, timeline: Timeline, link: str, open_link: str) -> None:
         self.scale = sized
         self.timeline = timeline
         self.link = link
         self.open_link = open_link
         self._background = self._lines()
 
-    def line(self, row: Row | Fold) -> Line:
+    def line(self, row: OperationRow | FoldedRows) -> DrawnRow:
         """A row, or a fold of rows."""
-        if isinstance(row, Row):
-            return Line(row.key, row.name, row.kind, row.outcome, _note(row), self._track(row.spans))
+        if isinstance(row, OperationRow):
+            return DrawnRow(row.key, row.name, row.kind, row.outcome, _note(row), self._track(row.spans))
         spans = [span for one in row.rows for span in one.spans]
         lines = tuple(self.line(one) for one in row.rows)
-        return Line(row.name, row.name, row.kind, row.outcome, _fold_note(row), self._overview(spans), lines)
+        return DrawnRow(row.name, row.name, row.kind, row.outcome, _fold_note(row), self._overview(spans), lines)
 
     # --- the background
 
@@ -152,7 +152,7 @@ class _Pen:
         gaps = [self._gap(one) for one in self.scale.breaks()]
         return self._svg(Markup("").join([*ticks, *gaps]), "axis")
 
-    def _gap(self, piece: Piece) -> Markup:
+    def _gap(self, piece: ScaleSegment) -> Markup:
         says = f"break of {words.micros(piece.length)}: nothing ran"
         text = '<a class="gap-link" href="{}{}" aria-label="{}, open it"><title>{}</title>{}'
         label = '<text class="gap-label" x="{:.3f}%" y="15" text-anchor="middle">{}</text></a>'
@@ -173,22 +173,22 @@ class _Pen:
 
     # --- rows
 
-    def _track(self, spans: Sequence[Span]) -> Markup:
+    def _track(self, spans: Sequence[TimelineSpan]) -> Markup:
         return self._svg(Markup("").join(self._span(one) for one in spans))
 
-    def _overview(self, spans: Sequence[Span]) -> Markup:
+    def _overview(self, spans: Sequence[TimelineSpan]) -> Markup:
         """Of many rows, the marks only: what is told is told by the rows inside."""
         return self._svg(Markup('<g aria-hidden="true">{}</g>').format(Markup("").join(self._shape(one) for one in spans)))
 
-    def _span(self, span: Span) -> Markup:
-        says = attribute(told(span, self.timeline.now))
+    def _span(self, span: TimelineSpan) -> Markup:
+        says = attribute(describe_span(span, self.timeline.now))
         return Markup('<a class="span" href="{}{}" aria-label="{}"><title>{}</title>{}</a>').format(
             self.link, f"#seq{span.seq}" if span.seq else "", says, says, self._shape(span)
         )
 
-    def _shape(self, span: Span) -> Markup:
-        left = self.scale.place(span.start)
-        right = self.scale.place(max(self.scale.end if span.end is None else span.end, span.start))
+    def _shape(self, span: TimelineSpan) -> Markup:
+        left = self.scale.position(span.start)
+        right = self.scale.position(max(self.scale.end if span.end is None else span.end, span.start))
         wide = min(max(right - left, _THIN), 100.0)
         left = min(left, 100 - wide)
         tone = _tone(span.kind, span.outcome)
@@ -207,7 +207,7 @@ class _Pen:
         return self._svg(Markup("").join(drawn), "owners")
 
     def _owner(self, number: int, worker: str, start: int, end: int) -> Markup:
-        left, right = self.scale.place(start), self.scale.place(end)
+        left, right = self.scale.position(start), self.scale.position(end)
         says = attribute(f"owned by {worker} for {words.micros(end - start)}")
         shape = _rect(f"owner owner-{number % 2}", left, max(right - left, _THIN), 9, 6)
         return Markup('<g class="span" tabindex="0" role="img" aria-label="{}"><title>{}</title>{}</g>').format(
@@ -219,7 +219,7 @@ class _Pen:
         return Markup(
             '<g class="span" tabindex="0" role="img" aria-label="{}"><title>{}</title>'
             '<svg x="{:.3f}%" overflow="visible"><path class="mark {}" d="M0 4l4 4h-3v10h-2v-10h-3z"/></svg></g>'
-        ).format(says, says, self.scale.place(to_micros(mark.at)), "bad" if mark.kind in _BAD else "")
+        ).format(says, says, self.scale.position(to_micros(mark.at)), "bad" if mark.kind in _BAD else "")
 
 
 def _rank(tick: Tick) -> str:
@@ -230,7 +230,7 @@ def _rank(tick: Tick) -> str:
 _BAD = frozenset({"lost", "blocked", "terminate"})
 
 
-def told(span: Span, now: int) -> str:
+def describe_span(span: TimelineSpan, now: int) -> str:
     """A span in words: `charge, attempt 2, failed after 1.2 s`."""
     parts = [span.name or span.row]
     if span.kind in ("activity", "compensation"):
@@ -244,7 +244,7 @@ def told(span: Span, now: int) -> str:
     return ", ".join(parts)
 
 
-def _lasted(span: Span, now: int) -> str:
+def _lasted(span: TimelineSpan, now: int) -> str:
     if span.end is None:
         due = "" if span.due is None else f", due in {words.micros(span.due - now)}" if span.due > now else ", due"
         return f"for {words.micros(max(now - span.start, 0))} now{due}"
@@ -257,18 +257,20 @@ def _lasted(span: Span, now: int) -> str:
     return f"{_PAST.get(span.outcome, span.outcome)} after {words.micros(span.end - span.start)}"
 
 
-def _note(row: Row) -> str:
+def _note(row: OperationRow) -> str:
     return f"×{row.attempts}" if row.attempts > 1 else ""
 
 
-def _fold_note(row: Fold) -> str:
+def _fold_note(row: FoldedRows) -> str:
     said = [
         f"{row.count(outcome):,} {word}" for outcome, word in (("error", "failed"), ("open", "open")) if row.count(outcome)
     ]
     return ", ".join([f"{len(row.rows):,} calls", *said])
 
 
-def _ownership(marks: Sequence[JournalLine], spans: Sequence[Span], begin: int, end: int) -> list[tuple[str, int, int]]:
+def _ownership(
+    marks: Sequence[JournalLine], spans: Sequence[TimelineSpan], begin: int, end: int
+) -> list[tuple[str, int, int]]:
     """Who had it from when to when. Who created it and ran it at once did not claim it: its spans tell."""
     changes = [(to_micros(one.at), one.worker_id if one.kind == "claimed" else "") for one in marks if one.kind in _CHANGES]
     first = next((one.worker_id for one in spans if one.worker_id), "")

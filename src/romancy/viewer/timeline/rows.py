@@ -5,21 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from romancy.manage.records import Span
+from romancy.manage.records import TimelineSpan
 
 FOLD = 5
 """More rows of one name than this stand folded."""
-_TROUBLE = ("error", "open")
+_NOTABLE_OUTCOMES = ("error", "open")
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class OperationRow:
     """The spans of one operation."""
 
     key: str
     name: str
     kind: str
-    spans: tuple[Span, ...]
+    spans: tuple[TimelineSpan, ...]
 
     @property
     def attempts(self) -> int:
@@ -39,53 +39,55 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
-class Fold:
+class FoldedRows:
     """Many rows of one name."""
 
     name: str
     kind: str
-    rows: tuple[Row, ...]
+    rows: tuple[OperationRow, ...]
 
     @property
     def outcome(self) -> str:
         """The worst."""
         found = {row.outcome for row in self.rows}
-        return next((one for one in (*_TROUBLE, "cancelled") if one in found), "ok")
+        return next((one for one in (*_NOTABLE_OUTCOMES, "cancelled") if one in found), "ok")
 
     def count(self, outcome: str) -> int:
         """How many ended so."""
         return sum(row.outcome == outcome for row in self.rows)
 
 
-def rows_of(spans: Iterable[Span]) -> list[Row]:
+def rows_of(spans: Iterable[TimelineSpan]) -> list[OperationRow]:
     """The rows, in the order in which their operations were asked for."""
-    found: dict[str, list[Span]] = {}
+    found: dict[str, list[TimelineSpan]] = {}
     for span in spans:
         found.setdefault(span.row, []).append(span)
     return [_row(key, sorted(own, key=lambda one: (one.start, one.attempt))) for key, own in found.items()]
 
 
-def _row(key: str, spans: Sequence[Span]) -> Row:
+def _row(key: str, spans: Sequence[TimelineSpan]) -> OperationRow:
     telling = next((one for one in spans if one.kind not in ("backoff", "queue")), spans[0])
     kind = telling.kind if telling.kind not in ("backoff", "queue") else "activity"
-    return Row(key, telling.name, kind, tuple(spans))
+    return OperationRow(key, telling.name, kind, tuple(spans))
 
 
-def fold(rows: Sequence[Row]) -> list[Row | Fold]:
+def fold_rows(rows: Sequence[OperationRow]) -> list[OperationRow | FoldedRows]:
     """Rows of a name that occurs often stand together, where the first of them was; those in trouble first."""
-    groups: dict[tuple[str, str], list[Row]] = {}
+    groups: dict[tuple[str, str], list[OperationRow]] = {}
     for row in rows:
         groups.setdefault((row.name, row.kind), []).append(row)
-    shown: list[Row | Fold] = []
+    shown: list[OperationRow | FoldedRows] = []
     for row in rows:
         group = groups[row.name, row.kind]
         if len(group) <= FOLD:
             shown.append(row)
         elif row is group[0]:
-            shown.append(Fold(row.name, row.kind, tuple(sorted(group, key=lambda one: one.outcome not in _TROUBLE))))
+            shown.append(
+                FoldedRows(row.name, row.kind, tuple(sorted(group, key=lambda one: one.outcome not in _NOTABLE_OUTCOMES)))
+            )
     return shown
 
 
-def lanes(rows: Sequence[Row]) -> tuple[list[Row], list[Row]]:
+def split_compensations(rows: Sequence[OperationRow]) -> tuple[list[OperationRow], list[OperationRow]]:
     """What was done, and what was undone."""
     return [row for row in rows if row.kind != "compensation"], [row for row in rows if row.kind == "compensation"]

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from romancy.manage.records import Span, Timeline
+from romancy.manage.records import Timeline, TimelineSpan
 from romancy.viewer import words
 
 BUSY = frozenset({"activity", "compensation"})
@@ -24,7 +24,7 @@ _TICKS = 11.0
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class ScaleSegment:
     """A stretch of time and where it is drawn."""
 
     start: int
@@ -38,7 +38,7 @@ class Piece:
         """In microseconds."""
         return self.end - self.start
 
-    def place(self, at: int) -> float:
+    def position(self, at: int) -> float:
         """Where a time in it lies."""
         return self.left + (self.right - self.left) * (at - self.start) / max(self.length, 1)
 
@@ -52,10 +52,10 @@ class Tick:
 
 
 @dataclass(frozen=True, slots=True)
-class Scale:
+class TimeScale:
     """All of the time, left to right from 0 to 100."""
 
-    pieces: Sequence[Piece]
+    pieces: Sequence[ScaleSegment]
 
     @property
     def start(self) -> int:
@@ -67,13 +67,13 @@ class Scale:
         """The last time."""
         return self.pieces[-1].end
 
-    def place(self, at: int) -> float:
+    def position(self, at: int) -> float:
         """Where a time lies; times outside lie on the edge."""
         inside = min(max(at, self.start), self.end)
         number = bisect_right(self.pieces, inside, key=lambda piece: piece.start) - 1
-        return self.pieces[max(number, 0)].place(inside)
+        return self.pieces[max(number, 0)].position(inside)
 
-    def breaks(self) -> list[Piece]:
+    def breaks(self) -> list[ScaleSegment]:
         """The stretches that are not drawn to scale."""
         return [piece for piece in self.pieces if piece.broken]
 
@@ -85,16 +85,16 @@ class Scale:
         return [tick for run in runs for tick in _ticks(run, _step(_TICKS / max(each, 1e-12)), run.start - self.start)]
 
 
-def scale(timeline: Timeline, opened: Iterable[int] | None = ()) -> Scale:
+def build_scale(timeline: Timeline, opened: Iterable[int] | None = ()) -> TimeScale:
     """The scale of a time line. `opened`: offsets of breaks to draw to scale all the same; None: all of them."""
     end = max([timeline.ended_at or timeline.now, *(one.end or one.start for one in timeline.spans), timeline.begun_at + 1])
     begin = min([timeline.begun_at, *(one.start for one in timeline.spans)])
     stretches = _stretches(timeline.spans, begin, end)
     broken = set[int]() if opened is None else _broken(stretches, {begin + offset for offset in opened})
-    return Scale(_lay_out(stretches, broken))
+    return TimeScale(_lay_out(stretches, broken))
 
 
-def _stretches(spans: Sequence[Span], begin: int, end: int) -> list[tuple[int, int, bool]]:
+def _stretches(spans: Sequence[TimelineSpan], begin: int, end: int) -> list[tuple[int, int, bool]]:
     """The time cut at every start and end: from, to, and whether something runs."""
     changes: dict[int, int] = {begin: 0, end: 0}
     for span in spans:
@@ -128,39 +128,39 @@ def _broken(stretches: Sequence[tuple[int, int, bool]], opened: set[int]) -> set
     return broken
 
 
-def _lay_out(stretches: Sequence[tuple[int, int, bool]], broken: set[int]) -> list[Piece]:
+def _lay_out(stretches: Sequence[tuple[int, int, bool]], broken: set[int]) -> list[ScaleSegment]:
     width = min(_BREAK, _BREAKS / len(broken)) if broken else 0.0
     drawn = sum(stop - start for start, stop, _ in stretches if start not in broken)
     each = (100 - width * len(broken)) / max(drawn, 1)
-    pieces: list[Piece] = []
+    pieces: list[ScaleSegment] = []
     left = 0.0
     for start, stop, _ in stretches:
         right = left + (width if start in broken else (stop - start) * each)
-        pieces.append(Piece(start, stop, left, right, start in broken))
+        pieces.append(ScaleSegment(start, stop, left, right, start in broken))
         left = right
     return pieces
 
 
-def _runs(pieces: Sequence[Piece]) -> list[Piece]:
+def _runs(pieces: Sequence[ScaleSegment]) -> list[ScaleSegment]:
     """Neighbours that are to scale, as one."""
-    runs: list[Piece] = []
+    runs: list[ScaleSegment] = []
     for piece in pieces:
         if piece.broken:
             continue
         if runs and runs[-1].end == piece.start:
-            runs[-1] = Piece(runs[-1].start, piece.end, runs[-1].left, piece.right)
+            runs[-1] = ScaleSegment(runs[-1].start, piece.end, runs[-1].left, piece.right)
         else:
             runs.append(piece)
     return runs
 
 
-def _ticks(run: Piece, step: int, offset: int) -> list[Tick]:
+def _ticks(run: ScaleSegment, step: int, offset: int) -> list[Tick]:
     first = Tick(run.left, words.micros(offset) if offset else "0")
     if run.right - run.left < _TICKS / 2:
         return [first] if not offset else []
     more = range(run.start + step, run.end, step)
-    near_end = [at for at in more if run.place(at) < run.right - _TICKS * 0.7]
-    return [first, *(Tick(run.place(at), f"+{words.micros(at - run.start)}") for at in near_end)]
+    near_end = [at for at in more if run.position(at) < run.right - _TICKS * 0.7]
+    return [first, *(Tick(run.position(at), f"+{words.micros(at - run.start)}") for at in near_end)]
 
 
 def _step(least: float) -> int:

@@ -6,7 +6,7 @@ from typing import Any
 
 import romancy
 from romancy.integrations.edda.channels import payload
-from romancy.integrations.edda.context import WorkflowContext, anywhere, new_id
+from romancy.integrations.edda.context import WorkflowContext, native_context, new_id
 from romancy.integrations.edda.running import warn_without_broker
 
 __all__ = ["send_event_transactional"]
@@ -19,7 +19,7 @@ async def send_event_transactional(
 
     It wakes the workflows of this database that wait for it, and goes to the app's broker if it has one.
     """
-    inner = anywhere(ctx, "send_event_transactional()")
+    inner = native_context(ctx, "send_event_transactional()")
     warn_without_broker(inner.app, event_type)
     event_id = new_id(ctx)
     await romancy.send_event(

@@ -27,7 +27,7 @@ CREATE TABLE IF NOT EXISTS romancy_audit (
     number      BIGINT          NOT NULL AUTO_INCREMENT PRIMARY KEY,
     at          BIGINT          NOT NULL,
     actor       LONGTEXT        NOT NULL,
-    deed        VARBINARY(64)   NOT NULL,
+    effect        VARBINARY(64)   NOT NULL,
     instance_id VARBINARY(1020),
     detail      LONGTEXT        NOT NULL,
     KEY romancy_audit_instance (instance_id, number)
@@ -36,7 +36,7 @@ CREATE TABLE IF NOT EXISTS romancy_audit (
 -- Deeds for all instances that fit a filter, and how far they have come: whoever holds the claim goes on.
 CREATE TABLE IF NOT EXISTS romancy_batches (
     id            VARBINARY(1020) NOT NULL PRIMARY KEY,
-    deed          VARBINARY(64)   NOT NULL,
+    effect          VARBINARY(64)   NOT NULL,
     filter        LONGTEXT        NOT NULL,
     reason        LONGTEXT,
     actor         LONGTEXT        NOT NULL,

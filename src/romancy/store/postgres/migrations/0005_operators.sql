@@ -26,7 +26,7 @@ CREATE TABLE romancy_audit (
     number      BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     at          BIGINT NOT NULL,
     actor       TEXT   NOT NULL,
-    deed        TEXT   NOT NULL,
+    effect        TEXT   NOT NULL,
     instance_id TEXT COLLATE "C",
     detail      TEXT   NOT NULL
 );
@@ -35,7 +35,7 @@ CREATE INDEX romancy_audit_instance ON romancy_audit (instance_id, number) WHERE
 -- Deeds for all instances that fit a filter, and how far they have come: whoever holds the claim goes on.
 CREATE TABLE romancy_batches (
     id            TEXT COLLATE "C" NOT NULL PRIMARY KEY,
-    deed          TEXT   NOT NULL,
+    effect          TEXT   NOT NULL,
     filter        TEXT   NOT NULL,
     reason        TEXT,
     actor         TEXT   NOT NULL,
