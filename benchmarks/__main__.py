@@ -10,33 +10,33 @@ from benchmarks import (
     history,
     layers,
     million,
-    page,
     plans,
     postgres,
     records,
-    recurring,
-    scaling,
-    sleeping,
+    recurrence,
+    report_page,
+    scale,
+    sleepers,
     throughput,
     timers,
-    waking,
+    wakeups,
 )
 from benchmarks.report import LATEST
 
 _ALL: dict[str, Callable[..., None]] = {
     "throughput": throughput.measure,
     "history": history.measure,
-    "sleeping": sleeping.measure,
-    "waking": waking.measure,
+    "sleeping": sleepers.measure,
+    "waking": wakeups.measure,
     "timers": timers.measure,
     "channel": channel.measure,
-    "recurring": recurring.measure,
+    "recurring": recurrence.measure,
     "records": records.measure,
     "profile": layers.measure,
     "postgres": postgres.measure,
     "plans": plans.measure,
     "million": million.measure,
-    "scaling": scaling.measure,
+    "scaling": scale.measure,
 }
 
 
@@ -52,7 +52,7 @@ def main() -> None:
             _ALL[name](quick=given.quick, rounds=given.rounds)
         print(f"\nWritten to {LATEST}")
     if given.what == "page" or (given.what == "all" and not given.quick):
-        page.write()
+        report_page.write()
 
 
 if __name__ == "__main__":

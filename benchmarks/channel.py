@@ -6,8 +6,8 @@ from functools import partial
 from statistics import median
 
 from benchmarks.child import Figures, run
+from benchmarks.interleave import in_turn
 from benchmarks.report import save, table
-from benchmarks.turns import in_turn
 
 WORKERS, SENDERS = 10, 20
 

@@ -21,8 +21,8 @@ class ChildFailed(Exception):
 
 
 def run(side: str, arguments: Mapping[str, object], python: Path | str = sys.executable) -> Figures:
-    """Run a module of `benchmarks.sides` to its end; what it printed last."""
-    command = [str(python), "-m", f"benchmarks.sides.{side}", json.dumps(arguments)]
+    """Run a module of `benchmarks.processes` to its end; what it printed last."""
+    command = [str(python), "-m", f"benchmarks.processes.{side}", json.dumps(arguments)]
     ended = subprocess.run(command, cwd=ROOT, env=_environment(), capture_output=True, text=True, check=False)
     if ended.returncode != 0:
         raise ChildFailed(f"{side} {arguments}\n{ended.stderr[-4000:]}")

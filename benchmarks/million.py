@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from benchmarks.child import Figures, folder, run
+from benchmarks.postgres_server import serving
 from benchmarks.report import Target, judge, save, table
-from benchmarks.server import serving
 
 MILLISECONDS = 300
 _PARTS = {"calls": "Looking", "searches": "Searches with a time box", "pages": "Pages of the viewer", "actions": "Doing"}

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from benchmarks.child import Figures, run
+from benchmarks.postgres_server import serving
 from benchmarks.report import Target, judge, save, table
-from benchmarks.server import serving
 
 RATIO = 2
 LABELS = {

@@ -11,12 +11,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from benchmarks import peer
+from benchmarks import peer_env
 from benchmarks.cases import BY_NAME, ON_POSTGRES, Case
 from benchmarks.child import ChildFailed, Figures, folder, run
+from benchmarks.interleave import Measure, Results, found_with, in_turn, middle, ratio
+from benchmarks.postgres_server import Server, serving
 from benchmarks.report import Target, judge, save, table
-from benchmarks.server import Server, serving
-from benchmarks.turns import Measure, Results, found_with, in_turn, middle, ratio
 
 OURS, ELSEWHERE, DBOS, EDDA, INSERTS = "romancy", "romancy, sent by another client", "DBOS", "Edda", "pgbench"
 WAITING, SENDERS = 200, 20
@@ -50,7 +50,7 @@ QUICK = Pace(rounds=1, warm_up=0.2, seconds=0.8, samples=20, bursts=1, their_sam
 
 
 Side = tuple[str, dict[str, Any]]
-"""A module of `benchmarks.sides`, and what it is told."""
+"""A module of `benchmarks.processes`, and what it is told."""
 
 
 def measure(*, quick: bool, rounds: int | None = None) -> None:
@@ -80,7 +80,7 @@ def measure(*, quick: bool, rounds: int | None = None) -> None:
 
 
 def _peers() -> dict[str, Path]:
-    found = {DBOS: peer.install(peer.DBOS), EDDA: peer.install(peer.EDDA)}
+    found = {DBOS: peer_env.install(peer_env.DBOS), EDDA: peer_env.install(peer_env.EDDA)}
     return {name: python for name, python in found.items() if python is not None}
 
 

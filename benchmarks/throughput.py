@@ -8,11 +8,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from benchmarks import peer
+from benchmarks import peer_env
 from benchmarks.cases import CASES, Case
 from benchmarks.child import Figures, run
+from benchmarks.interleave import Results, found_with, in_turn, middle, ratio
 from benchmarks.report import Target, judge, save, table
-from benchmarks.turns import Results, found_with, in_turn, middle, ratio
 
 OURS, THEIRS, THEIRS_WAL, BARE = "romancy", "DBOS", "DBOS, WAL", "bare commits"
 Measure = Callable[..., Figures]
@@ -35,7 +35,7 @@ QUICK = Pace(rounds=1, warm_up=0.2, ours=0.7, theirs=1.0)
 def measure(*, quick: bool, rounds: int | None = None) -> None:
     """Run all cases, print the tables, save the figures."""
     pace = QUICK if quick else FULL
-    engines = _engines(pace, peer.install())
+    engines = _engines(pace, peer_env.install())
     results = {case.name: _measure_case(case, engines, rounds or pace.rounds) for case in CASES}
     table(
         f"Throughput: medians of {rounds or pace.rounds} rounds, engines in turn, durable commits on SQLite",

@@ -6,11 +6,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from benchmarks import peer
+from benchmarks import peer_env
 from benchmarks.child import Figures, run
-from benchmarks.naps import PROMPT
+from benchmarks.interleave import Measure, Results, found_with, in_turn, middle
 from benchmarks.report import Target, judge, save, table
-from benchmarks.turns import Measure, Results, found_with, in_turn, middle
+from benchmarks.timer_load import PROMPT
 
 OURS, SMALL, FOUND, THEIRS = "romancy", "romancy, a tenth in memory", "romancy, found in the file", "DBOS, WAL"
 SHARE = 99
@@ -20,7 +20,7 @@ SLEEPERS, SPREAD = 1000, 5.0
 def measure(*, quick: bool, rounds: int | None = None) -> None:
     """Let them sleep, print the table, save the figures."""
     rounds = rounds or (1 if quick else 5)
-    results = in_turn("within 50 ms, %", _engines(peer.install()), rounds, "prompt", 100)
+    results = in_turn("within 50 ms, %", _engines(peer_env.install()), rounds, "prompt", 100)
     table(
         f"{SLEEPERS:,} sleepers, due within {SPREAD:g} s: medians of {rounds} rounds, engines in turn",
         ["", f"% within {PROMPT * 1e3:.0f} ms", "median ms late", "99 % within ms", "last, ms late", "first, ms late"],

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, settings
 from tests import databases
 from tests.databases import Lend
 
-from romancy.core import patch
+from romancy.core import asyncio_patches
 from romancy.testing import TestEnvironment
 
 settings.register_profile("romancy", deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow])
@@ -38,7 +38,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(autouse=True, scope="session")
 def _patched() -> None:
     """As in a process whose first App has started: for good, whatever the order of the tests."""
-    patch.install()
+    asyncio_patches.install()
 
 
 @pytest.fixture(params=databases.names())

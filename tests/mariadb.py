@@ -18,7 +18,7 @@ from typing import Any
 from asyncmy import errors
 from tests.servers import free_port, named_database
 
-from romancy.store.mysql.connections import MySqlPool, parse_address
+from romancy.store.mysql.pool import MySqlPool, parse_address
 
 _number = count(1)
 _PLACES = os.pathsep.join((os.environ.get("PATH", os.defpath), "/usr/sbin", "/usr/local/sbin", "/usr/local/bin"))

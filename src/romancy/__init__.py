@@ -9,11 +9,11 @@ from romancy.authoring.activity import Activity, activity
 from romancy.authoring.channels import publish, receive, send_to, subscribe, unsubscribe
 from romancy.authoring.compensation import register_compensation
 from romancy.authoring.context import ActivityContext, WorkflowContext
+from romancy.authoring.control import recur
 from romancy.authoring.durations import Duration
 from romancy.authoring.events import send_event, wait_event
 from romancy.authoring.groups import get_group_members, join_group, leave_group, send_to_group
-from romancy.authoring.recurrence import recur
-from romancy.authoring.waits import sleep, sleep_until
+from romancy.authoring.timers import sleep, sleep_until
 from romancy.authoring.workflow import Workflow, WorkflowRef, workflow
 from romancy.brokers.http import HTTPBroker
 from romancy.client import Client
@@ -54,7 +54,7 @@ from romancy.errors import (
 )
 from romancy.handle import WorkflowHandle
 from romancy.hooks import Hooks
-from romancy.ingress.wsgi import to_wsgi
+from romancy.http.wsgi import to_wsgi
 from romancy.model.instance import (
     AttemptEntry,
     Error,
@@ -65,10 +65,10 @@ from romancy.model.instance import (
     WaitingFor,
     WorkflowResult,
 )
+from romancy.model.messaging import AcceptedEvent, ChannelMode, ReceivedEvent, ReceivedMessage, UndeliverableEvent
 from romancy.model.outbox import OutboxEntry
-from romancy.model.policy import RetryPolicy
+from romancy.model.retry import RetryPolicy
 from romancy.model.status import Status
-from romancy.model.talk import AcceptedEvent, ChannelMode, ReceivedEvent, ReceivedMessage, UndeliverableEvent
 
 __version__ = "0.1.0"
 __all__ = [

@@ -9,49 +9,49 @@ from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Literal, Never, ParamSpec, TypeAlias, TypeVar, overload
 
+from romancy.admin.bulk_actions import BulkActionRunner
+from romancy.admin.descriptors import descriptor_key, write_descriptor
+from romancy.admin.local import DatabaseManager
+from romancy.admin.schemas import input_schema, read_input
 from romancy.auth import AuthOption, Visitors
 from romancy.authoring.durations import Duration
 from romancy.authoring.guard import install as install_guard
 from romancy.authoring.signatures import refuse_unknown
-from romancy.authoring.sources import stored_source
-from romancy.authoring.starting import starts_of
 from romancy.authoring.workflow import Workflow, WorkflowRef
-from romancy.broker import BrokerOption
+from romancy.brokers.base import BrokerOption
 from romancy.client import Client
 from romancy.clock import Clock, monotonic
 from romancy.codec import NO_CODEC, CodecOption
-from romancy.core import patch
+from romancy.core import asyncio_patches
 from romancy.errors import StoreError
-from romancy.figures import Metric, build_info, gauge
 from romancy.handle import WorkflowHandle
 from romancy.hooks import HooksOption
+from romancy.http.lazy_gateway import load_extra, open_guarded, open_http
+from romancy.http.types import ASGIApp, HTTPSettings, Receive, Scope, Send
 from romancy.ids import Ids
-from romancy.ingress.entrance import load_extra, open_guarded, open_http
-from romancy.ingress.types import ASGIApp, HTTPSettings, Receive, Scope, Send
-from romancy.manage.batches import BulkActionRunner
-from romancy.manage.cards import descriptor_key, write_descriptor
-from romancy.manage.schemas import input_schema, read_input
-from romancy.manage.service import DatabaseManager
-from romancy.model.operators import ConcurrencyStall
-from romancy.model.policy import RetryPolicy
+from romancy.messaging import Starts
+from romancy.metrics.metrics import Metric, build_info, gauge
+from romancy.model.admin import ConcurrencyStall
+from romancy.model.messaging import Event
+from romancy.model.retry import RetryPolicy
 from romancy.model.status import Status
-from romancy.model.talk import Event
 from romancy.model.transition import Accepted, Applied, ControlKind, CreateInstance, Ending, Existing, WriteResult
 from romancy.outbox.relay import Relay, RelayOptions
-from romancy.sending import Starts
+from romancy.registry.creation import starts_of
+from romancy.registry.source_capture import stored_source
 from romancy.store.open import kind_of
-from romancy.using import check_same_start
-from romancy.worker.alarms import TimerHeap
-from romancy.worker.figures import collect_gauges
-from romancy.worker.finder import Claimer
-from romancy.worker.telling import HookDispatcher
-from romancy.worker.unanswered import owned_starts
-from romancy.worker.upkeep import Maintenance
+from romancy.transaction import check_same_start
+from romancy.worker.claimer import Claimer
+from romancy.worker.gauges import collect_gauges
+from romancy.worker.hook_dispatcher import HookDispatcher
+from romancy.worker.maintenance import Maintenance
+from romancy.worker.pending_writes import owned_starts
+from romancy.worker.timers import TimerHeap
 from romancy.worker.worker import Worker, WorkerOptions
 
 if TYPE_CHECKING:
-    from romancy.api.watch import Watcher
-    from romancy.ingress.asgi import ExtraRoutes
+    from romancy.api.watcher import Watcher
+    from romancy.http.gateway import ExtraRoutes
     from romancy.store.port import Store
 
 Guard: TypeAlias = Literal["raise", "warn", "off"]
@@ -261,7 +261,7 @@ class App(Client):
     # --- life
 
     async def _start(self) -> None:
-        patch.install()
+        asyncio_patches.install()
         if self._options["refuse_blocking_io"]:
             install_guard(everywhere=True)
         self._registry.all()  # two workflows under one name are told before anything is opened

@@ -14,13 +14,11 @@ from typing import Any, Never, ParamSpec, TypeVar, overload
 from romancy.auth import Visitors
 from romancy.authoring.durations import Duration, micros
 from romancy.authoring.signatures import refuse_unknown
-from romancy.authoring.starting import creation
 from romancy.authoring.workflow import Workflow, WorkflowRef
-from romancy.broker import BrokerOption
+from romancy.brokers.base import BrokerOption
 from romancy.clock import MICROS, Clock, to_micros
 from romancy.codec import CodecOption, is_encoded, not_decoded
-from romancy.connected import refuse_in_workflow
-from romancy.core.matching import input_matches
+from romancy.core.matcher import input_matches
 from romancy.errors import (
     CodecError,
     ConfigurationError,
@@ -35,6 +33,8 @@ from romancy.errors import (
 )
 from romancy.handle import WorkflowHandle
 from romancy.ids import Ids
+from romancy.messaging import MessagingClient, page_limit
+from romancy.model.admin import AuditRow, ConcurrencyStall
 from romancy.model.instance import (
     AttemptEntry,
     Error,
@@ -46,14 +46,9 @@ from romancy.model.instance import (
     StoredInstance,
     WorkflowResult,
 )
-from romancy.model.operators import AuditRow, ConcurrencyStall
 from romancy.model.status import Status
 from romancy.model.transition import ControlKind, ControlRequest, CreateInstance, Existing, Refused
-from romancy.sending import MessagingClient, page_limit
-from romancy.serde.failure import decode_failure
-from romancy.serde.payload import ValueCodec
-from romancy.using import TransactionalClient, check_same_start
-from romancy.views import (
+from romancy.presenters import (
     attempt_of,
     error_of,
     history_of,
@@ -63,6 +58,11 @@ from romancy.views import (
     parse_page_token,
     value_of,
 )
+from romancy.registry.creation import creation
+from romancy.runtime import refuse_in_workflow
+from romancy.serde.failure import decode_failure
+from romancy.serde.payload import ValueCodec
+from romancy.transaction import TransactionalClient, check_same_start
 
 P = ParamSpec("P")
 R = TypeVar("R")

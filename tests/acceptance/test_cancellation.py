@@ -28,7 +28,7 @@ from romancy.model.instance import Inbox, InboxItem
 from romancy.model.transition import Write, WriteResult
 from romancy.store.sql.store import SqlStore
 from romancy.testing import TestEnvironment
-from romancy.worker.host import InstanceRunner
+from romancy.worker.runner import InstanceRunner
 
 pytestmark = pytest.mark.usefixtures("everywhere")
 

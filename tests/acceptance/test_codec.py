@@ -43,8 +43,8 @@ from romancy import (
     workflow,
 )
 from romancy.codec import Layer
-from romancy.model.talk import Event
-from romancy.store.coded import EncodingStore
+from romancy.model.messaging import Event
+from romancy.store.encoding.store import EncodingStore
 from romancy.testing import TestEnvironment
 
 SECRET = "s3kr1t"

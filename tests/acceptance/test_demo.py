@@ -21,10 +21,10 @@ import pytest
 from romancy import Error, HistoryEntry, Instance, Status
 from romancy.clock import to_micros
 from romancy.demo.checks import check_all
+from romancy.demo.external_services import LedgerLine, read_ledger
 from romancy.demo.records import InstanceRecord, Kill
 from romancy.demo.terminal import Colour, Terminal, paint, plain
 from romancy.demo.timeline import draw
-from romancy.demo.world import LedgerLine, read_ledger
 from romancy.model.history import AttemptRow
 from romancy.model.transition import JournalNote
 from romancy.store.port import JournalEntry

@@ -47,7 +47,7 @@ from romancy.hooks import WorkflowFailed
 from romancy.model.transition import Transition, Write, WriteResult
 from romancy.testing import TestEnvironment
 from romancy.worker.attempt import Attempt
-from romancy.worker.host import InstanceRunner
+from romancy.worker.runner import InstanceRunner
 
 pytestmark = pytest.mark.usefixtures("everywhere")
 

@@ -30,9 +30,8 @@ from romancy import (
     workflow,
 )
 from romancy import hooks as told
-from romancy.hooks import HOOK_METHODS
+from romancy.hooks import HOOK_METHODS, queue
 from romancy.testing import TestEnvironment
-from romancy.worker import lanes
 
 REPLAY = {"on_replay_start", "on_replay_complete", "on_activity_cache_hit"}
 
@@ -659,7 +658,7 @@ async def test_a_hook_that_never_ends_does_not_keep_an_app_from_stopping(caplog:
 async def test_calls_beyond_the_bound_are_dropped_and_counted(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(lanes, "MAX_QUEUED_CALLS", 3)
+    monkeypatch.setattr(queue, "MAX_QUEUED_CALLS", 3)
     gate, heard = asyncio.Event(), list[str]()
 
     class Slow(Hooks):
@@ -802,9 +801,9 @@ async def test_what_is_around_an_activity_may_fail_with_it(of_its_own: bool, cap
 
 
 async def test_after_some_calls_at_a_stretch_others_have_their_turn(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lanes, "_YIELD_EVERY", 2)
+    monkeypatch.setattr(queue, "_YIELD_EVERY", 2)
     turns: list[Any] = []
-    lane = lanes.HookQueue(Hooks())
+    lane = queue.HookQueue(Hooks())
     for number in range(5):
         lane.push(turns.append, number)
     while len(turns) < 8:

@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 import pytest
 from pydantic import BaseModel
 from tests import databases
-from tests.http.calls import STRUCTURED, binary, call, scope_of, structured
+from tests.http.asgi_client import STRUCTURED, binary, call, scope_of, structured
 
 from romancy import (
     ActivityContext,
@@ -41,7 +41,7 @@ from romancy import (
     workflow,
 )
 from romancy.auth import Token
-from romancy.ingress.types import Message
+from romancy.http.types import Message
 from romancy.testing import TestEnvironment
 
 pytestmark = pytest.mark.usefixtures("everywhere")

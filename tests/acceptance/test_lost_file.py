@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from romancy import App, Client, StoreError, WorkflowContext, workflow
-from romancy.store.sqlite import identity
+from romancy.store.sqlite import file_identity
 
 
 @workflow
@@ -53,7 +53,7 @@ def lead_a_link_elsewhere(link: Path) -> None:
 
 @pytest.fixture(autouse=True)
 def always_looked(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(identity, "_CHECK_INTERVAL", 0)
+    monkeypatch.setattr(file_identity, "_CHECK_INTERVAL", 0)
 
 
 @pytest.mark.parametrize("harm", [delete, move, replace, delete_the_log])

@@ -10,7 +10,7 @@ import pytest
 from romancy import App, Client, Compress, ConfigurationError, Hooks, RetryPolicy, activity, workflow
 from romancy.auth import Token, Tokens
 from romancy.codec import read_codec
-from romancy.options import OPTIONS
+from romancy.settings import OPTIONS
 
 _HERE = "tests.acceptance.test_options"
 _RETRY = "max_attempts=3, initial_interval=0.5,multiplier=1,max_interval=9,max_duration=600,jitter=.25"

@@ -9,14 +9,14 @@ from typing import Any
 from urllib.parse import urlencode
 
 import pytest
-from tests.api.asking import HOST, Asked, serve
+from tests.api.fake_manager import HOST, Asked, serve
 from tests.api.test_routes import DEEDS, LOOKS
-from tests.http.calls import Answer, call
+from tests.http.asgi_client import Answer, call
 
-from romancy.api.table import BASE, ENDPOINTS, Endpoint
+from romancy.api.endpoints import BASE, ENDPOINTS, Endpoint
 from romancy.auth import CallerRole, Token, Tokens
 from romancy.clock import MICROS, to_micros
-from romancy.ingress.access import COOKIE, OURS, Need
+from romancy.http.access import COOKIE, OURS, Need
 
 NOW = datetime.now(UTC)
 ADMIN = Token("a" * 20, role="admin")

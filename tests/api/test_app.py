@@ -13,9 +13,9 @@ import pytest
 from pydantic import TypeAdapter
 from starlette.applications import Starlette
 from starlette.routing import Mount
-from tests.api.asking import get, post
-from tests.api.test_stream import Open, opened, told
-from tests.http.calls import lifespan
+from tests.api.fake_manager import get, post
+from tests.api.test_sse import Open, opened, told
+from tests.http.asgi_client import lifespan
 
 from romancy import (
     ActivityContext,
@@ -33,7 +33,7 @@ from romancy import (
     wait_event,
     workflow,
 )
-from romancy.api.table import BASE, ENDPOINTS
+from romancy.api.endpoints import BASE, ENDPOINTS
 
 ID = "order/1\n\u2603 'x'"
 

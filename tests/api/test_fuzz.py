@@ -15,13 +15,13 @@ from urllib.parse import quote, urlencode
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.api.asking import Asked, serve
-from tests.http.calls import STRUCTURED, Answer, call, structured
-from tests.property.settings import examples, unhurried
+from tests.api.fake_manager import Asked, serve
+from tests.http.asgi_client import STRUCTURED, Answer, call, structured
+from tests.property.hypothesis_settings import examples, unhurried
 
 from romancy import App, Token, WorkflowContext, wait_event, workflow
-from romancy.api.table import BASE, ENDPOINTS
-from romancy.views import make_page_token
+from romancy.api.endpoints import BASE, ENDPOINTS
+from romancy.presenters import make_page_token
 
 TOKEN = Token("t" * 20)
 ADMIN = {"authorization": f"Bearer {TOKEN.value}"}

@@ -9,12 +9,12 @@ from typing import Any
 from urllib.parse import urlencode
 
 import pytest
-from tests.api.asking import HOST, Asked, serve
+from tests.api.fake_manager import HOST, Asked, serve
 from tests.api.test_access import ADMIN, BROWSER, EVENTS, EXPIRED, FAR, READ, TOKENS
-from tests.http.calls import Answer, call
+from tests.http.asgi_client import Answer, call
 
-from romancy.api.table import BASE
-from romancy.ingress.access import COOKIE
+from romancy.api.endpoints import BASE
+from romancy.http.access import COOKIE
 
 FORM = {"content-type": "application/x-www-form-urlencoded"}
 PAGE = {"accept": "text/html,*/*"}

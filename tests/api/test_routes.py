@@ -8,11 +8,13 @@ from typing import Any
 
 import pytest
 from starlette.routing import Router
-from tests.api.asking import HUGE, Asked, get, post, serve
-from tests.http.calls import call
+from tests.api.fake_manager import HUGE, Asked, get, post, serve
+from tests.http.asgi_client import call
 
+from romancy.admin.port import Manager
+from romancy.admin.records import ActionKind, InputError
+from romancy.api.endpoints import BASE, ENDPOINTS
 from romancy.api.routes import routes
-from romancy.api.table import BASE, ENDPOINTS
 from romancy.errors import (
     ConfigurationError,
     InstanceConflictError,
@@ -21,9 +23,7 @@ from romancy.errors import (
     StoreError,
     WorkflowNotCancellableError,
 )
-from romancy.ingress.problems import UnauthenticatedError
-from romancy.manage.port import Manager
-from romancy.manage.records import ActionKind, InputError
+from romancy.http.problems import UnauthenticatedError
 
 ID = "order/1\n\u2603"
 LOOKS: list[tuple[str, dict[str, Any], str, tuple[Any, ...], dict[str, Any]]] = [

@@ -15,11 +15,11 @@ from schemathesis.specs.openapi.checks import (
     response_schema_conformance,
     status_code_conformance,
 )
-from tests.api.asking import Asked, serve
+from tests.api.fake_manager import Asked, serve
 
 from romancy import App, Token, WorkflowContext, to_wsgi, wait_event, workflow
 from romancy.api.openapi import document
-from romancy.ingress.wsgi import WSGIApp
+from romancy.http.wsgi import WSGIApp
 
 TOKEN = Token("t" * 20)
 CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import httpx
-from tests.http.serving import Served
+from tests.http.serve_process import Served
 
 
 def test_a_stream_does_not_hold_up_the_end_of_the_server(tmp_path: Path) -> None:

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 from tests import servers
-from tests.chaos import mailroom, storm
-from tests.chaos.storm import Books, Hands, Reception, close_clerks, count, faults, until
+from tests.chaos import competing_consumers, hotel_workload
+from tests.chaos.hotel_workload import Books, Hands, Reception, close_clerks, count, faults, until
 
 from romancy import Client, StoreError
 from romancy.clock import SystemClock
@@ -57,8 +57,8 @@ async def test_a_standby_takes_over(pair: Pair, tmp_path: Path, options: str) ->
     with Hands(address, tmp_path) as hands:
         for _ in range(2):
             hands.start()
-        async with Client(address, workflows=[storm.visit, mailroom.clerk]) as client:
-            await mailroom.hire(client, CLERKS)
+        async with Client(address, workflows=[hotel_workload.visit, competing_consumers.clerk]) as client:
+            await competing_consumers.hire(client, CLERKS)
             serving = asyncio.create_task(Reception(client, books, random.Random(3), at_once=20).serve(VISITS))
 
             async def some_have_come() -> bool:
@@ -70,7 +70,7 @@ async def test_a_standby_takes_over(pair: Pair, tmp_path: Path, options: str) ->
             await serving
 
             async def all_are_gone() -> bool:
-                return await count(pair.standby.address, storm.UNFINISHED) == 0
+                return await count(pair.standby.address, hotel_workload.UNFINISHED) == 0
 
             await until(all_are_gone, "every visit ends", more=lambda: hands.texts()[-3000:])
             await close_clerks(client, CLERKS)

@@ -7,8 +7,8 @@ import time
 from pathlib import Path
 
 import pytest
-from tests.chaos import orders
-from tests.chaos.processes import (
+from tests.chaos import order_workflows
+from tests.chaos.worker_processes import (
     HISTORY_WITH_GAPS,
     LEFT_BEHIND,
     RECORDED_TWICE,
@@ -33,19 +33,19 @@ async def test_killed_workers_lose_nothing_and_repeat_nothing(tmp_path: Path) ->
     killed: set[int] = set()
     with Workers(tmp_path) as workers:
         running = [workers.start(), workers.start()]
-        async with Client(str(tmp_path / "chaos.db"), workflows=orders.WORKFLOWS) as client:
+        async with Client(str(tmp_path / "chaos.db"), workflows=order_workflows.WORKFLOWS) as client:
             for number in range(ORDERS):
-                await client.start_workflow(orders.order.with_options(instance_id=f"order-{number}"), number)
+                await client.start_workflow(order_workflows.order.with_options(instance_id=f"order-{number}"), number)
             await _kill_at_random(workers, running, chance, killed, tmp_path)
             await until(lambda: _unfinished(tmp_path) == 0, f"every order ends:\n{workers.texts()[-3000:]}")
             for number in range(ORDERS):
                 result = await client.get_result(f"order-{number}")
-                wanted = orders.expected(number)
+                wanted = order_workflows.expected(number)
                 assert result.status == ("failed" if wanted is None else "completed"), (result, workers.texts()[-3000:])
                 assert result.output == wanted
     assert len(killed) >= 3
-    lines = orders.read(tmp_path / "ledger")
-    assert list(orders.faults_of(lines, killed=killed)) == []
+    lines = order_workflows.read(tmp_path / "ledger")
+    assert list(order_workflows.faults_of(lines, killed=killed)) == []
     _check_effects(tmp_path, lines)
     for query in (RECORDED_TWICE, HISTORY_WITH_GAPS, LEFT_BEHIND, WITHOUT_WAKE_SOURCE):
         assert rows(tmp_path, query) == []
@@ -58,9 +58,11 @@ async def _kill_at_random(
 ) -> None:
     end = time.monotonic() + KILLING
     while time.monotonic() < end and _unfinished(folder):
-        seen = len(orders.read(folder / "ledger"))
+        seen = len(order_workflows.read(folder / "ledger"))
         more = chance.randrange(1, 150)
-        await until(lambda: len(orders.read(folder / "ledger")) >= seen + more or not _unfinished(folder), "effects go on")  # noqa: B023
+        await until(
+            lambda: len(order_workflows.read(folder / "ledger")) >= seen + more or not _unfinished(folder), "effects go on"
+        )  # noqa: B023
         victim = chance.randrange(len(running))
         running[victim].kill()
         killed.add(running[victim].pid)
@@ -73,7 +75,7 @@ def _unfinished(folder: Path) -> int:
     return found
 
 
-def _check_effects(folder: Path, lines: list[orders.Line]) -> None:
+def _check_effects(folder: Path, lines: list[order_workflows.Line]) -> None:
     """What is recorded as done was done, in that attempt."""
     done = {(line.instance, line.op, line.attempt) for line in lines if line.what == "done"}
     recorded = rows(
@@ -81,7 +83,7 @@ def _check_effects(folder: Path, lines: list[orders.Line]) -> None:
         "SELECT instance_id, op, attempt FROM romancy_history WHERE kind IN ('activity', 'compensation') AND outcome = 'ok'",
     )
     assert set(recorded) <= done
-    failed = [number for number in range(ORDERS) if orders.expected(number) is None]
+    failed = [number for number in range(ORDERS) if order_workflows.expected(number) is None]
     undone = rows(
         folder, "SELECT instance_id, op FROM romancy_history WHERE kind = 'compensation' ORDER BY instance_id, seq"
     )

@@ -11,8 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from tests.chaos.poison import POISON, meal
-from tests.chaos.processes import ROOT
+from tests.chaos.poison_worker import POISON, meal
+from tests.chaos.worker_processes import ROOT
 
 from romancy import ActivityContext, App, Client, Status, WorkflowContext, activity, workflow
 
@@ -41,7 +41,7 @@ class Fleet:
             with (self._folder / f"{name}.log").open("wb") as log:
                 self._workers.append(
                     subprocess.Popen(
-                        [sys.executable, "-m", "tests.chaos.poison", self._database, name],
+                        [sys.executable, "-m", "tests.chaos.poison_worker", self._database, name],
                         cwd=ROOT,
                         env=os.environ | {"PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'src'}"},
                         stdin=subprocess.PIPE,

@@ -9,9 +9,17 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import pytest
-from tests.chaos import mailroom, orders
-from tests.chaos.crew import Crew
-from tests.chaos.processes import HISTORY_WITH_GAPS, LEFT_BEHIND, RECORDED_TWICE, WITHOUT_WAKE_SOURCE, Worker, rows, until
+from tests.chaos import competing_consumers, order_workflows
+from tests.chaos.message_workers import Crew
+from tests.chaos.worker_processes import (
+    HISTORY_WITH_GAPS,
+    LEFT_BEHIND,
+    RECORDED_TWICE,
+    WITHOUT_WAKE_SOURCE,
+    Worker,
+    rows,
+    until,
+)
 
 from romancy import App, Client
 from romancy.store.sql import channels
@@ -26,14 +34,14 @@ async def test_each_letter_is_used_once_whoever_is_killed(tmp_path: Path) -> Non
     killed: set[int] = set()
     with Crew(tmp_path) as crew:
         running = [crew.start() for _ in range(PROCESSES)]
-        async with Client(str(tmp_path / "chaos.db"), workflows=[mailroom.clerk]) as client:
-            await mailroom.hire(client, CLERKS)
-            posting = asyncio.create_task(mailroom.post(client, LETTERS, clerks=CLERKS))
+        async with Client(str(tmp_path / "chaos.db"), workflows=[competing_consumers.clerk]) as client:
+            await competing_consumers.hire(client, CLERKS)
+            posting = asyncio.create_task(competing_consumers.post(client, LETTERS, clerks=CLERKS))
             await _kill_on_the_way(crew, running, killed, tmp_path)
             await posting
-            for name in mailroom.names(CLERKS):
+            for name in competing_consumers.names(CLERKS):
                 await client.get_handle(name).result(timeout=200)
-            assert await mailroom.faults(client, tmp_path, LETTERS, CLERKS, killed) == []
+            assert await competing_consumers.faults(client, tmp_path, LETTERS, CLERKS, killed) == []
     assert len(killed) == KILLS
     for query in (RECORDED_TWICE, HISTORY_WITH_GAPS, LEFT_BEHIND, "SELECT * FROM romancy_subscriptions"):
         assert rows(tmp_path, query) == []
@@ -48,7 +56,7 @@ async def _kill_on_the_way(crew: Crew, running: list[Worker], killed: set[int], 
     chance = random.Random(10)
     for number in range(1, KILLS + 1):
         far_enough = number * LETTERS // (KILLS + 1) - chance.randrange(LETTERS // 20)
-        await until(lambda: mailroom.taken(folder) >= far_enough, f"letters are taken:\n{crew.texts()[-3000:]}")  # noqa: B023
+        await until(lambda: competing_consumers.taken(folder) >= far_enough, f"letters are taken:\n{crew.texts()[-3000:]}")  # noqa: B023
         victim = chance.randrange(PROCESSES)
         running[victim].kill()
         killed.add(running[victim].pid)
@@ -64,15 +72,15 @@ Found: TypeAlias = Callable[[], Awaitable[list[str]]]
 @pytest.fixture
 def found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Found:
     """Lets two clerks take a hundred letters in this process: what the check says."""
-    monkeypatch.setenv(orders.LEDGER, str(tmp_path / "ledger"))
+    monkeypatch.setenv(order_workflows.LEDGER, str(tmp_path / "ledger"))
 
     async def run() -> list[str]:
-        async with App(str(tmp_path / "chaos.db"), workflows=[mailroom.clerk]) as app:
-            await mailroom.hire(app, 2)
-            await mailroom.post(app, 100, clerks=2)
-            for name in mailroom.names(2):
+        async with App(str(tmp_path / "chaos.db"), workflows=[competing_consumers.clerk]) as app:
+            await competing_consumers.hire(app, 2)
+            await competing_consumers.post(app, 100, clerks=2)
+            for name in competing_consumers.names(2):
                 await app.get_handle(name).result(timeout=30)
-            return await mailroom.faults(app, tmp_path, 100, 2, set())
+            return await competing_consumers.faults(app, tmp_path, 100, 2, set())
 
     return run
 

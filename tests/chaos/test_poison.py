@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from tests import databases
-from tests.chaos.processes import until
+from tests.chaos.worker_processes import until
 
 from romancy import ActivityContext, App, Client, Status, StoreError, WorkflowContext, activity, sleep, workflow
 from romancy.store.sql.store import SqlStore

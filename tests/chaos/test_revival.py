@@ -9,11 +9,11 @@ from collections.abc import Callable
 
 import pytest
 from tests import databases
-from tests.chaos.processes import until
+from tests.chaos.worker_processes import until
 
 from romancy import ActivityContext, App, StoreError, WorkflowContext, activity, workflow
 from romancy.model.instance import WorkerRow
-from romancy.worker.upkeep import HeartbeatThread
+from romancy.worker.maintenance import HeartbeatThread
 from romancy.worker.worker import Worker
 
 pytestmark = pytest.mark.chaos

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 from tests import servers
-from tests.chaos import mailroom, orders, storm
-from tests.chaos.storm import Books, Hands, Reception, close_clerks, count, faults, rows, until
+from tests.chaos import competing_consumers, hotel_workload, order_workflows
+from tests.chaos.hotel_workload import Books, Hands, Reception, close_clerks, count, faults, rows, until
 
 from romancy import Client
 
@@ -40,20 +40,20 @@ async def test_a_flood_in_one_service_does_not_drown_the_other(server: servers.P
     with Hands(address, folders[0], service="orders") as busy, Hands(address, folders[1], service="visits") as calm:
         flooded = busy.start()
         calm.start()
-        async with Client(address, workflows=storm.SERVICES["all"]) as client:
+        async with Client(address, workflows=hotel_workload.SERVICES["all"]) as client:
             reception = Reception(client, books, random.Random(5))
             flooding = asyncio.create_task(_flood(client))
             await _until_count(address, "SELECT count(*) FROM romancy_instances", at_least=FLOOD // 3)
-            await mailroom.hire(client, CLERKS)
+            await competing_consumers.hire(client, CLERKS)
             await reception.serve(VISITS)
-            await _until_count(address, storm.FINISHED, at_least=VISITS)
+            await _until_count(address, hotel_workload.FINISHED, at_least=VISITS)
             await flooding
             assert await count(address, ORDERS_LEFT) > 0, "the visits were over while the flood was not"
 
             flooded.kill()  # what nobody can run waits, and the other service goes on
             left = await count(address, ORDERS_LEFT)
             await reception.serve(VISITS, first=VISITS)
-            await _until_count(address, storm.FINISHED, at_least=2 * VISITS)
+            await _until_count(address, hotel_workload.FINISHED, at_least=2 * VISITS)
             await close_clerks(client, CLERKS)
             assert await count(address, ORDERS_LEFT) == left
             assert await rows(address, IN_WRONG_HANDS) == []
@@ -61,10 +61,10 @@ async def test_a_flood_in_one_service_does_not_drown_the_other(server: servers.P
             busy.start()
             await _until_count(address, ORDERS_LEFT, at_most=0)
             for number in range(0, FLOOD, 50):
-                assert (await client.get_result(f"order-{number}")).output == orders.expected(number)
+                assert (await client.get_result(f"order-{number}")).output == order_workflows.expected(number)
         assert await rows(address, IN_WRONG_HANDS) == []
         assert await faults(address, folders[1], books, 2 * VISITS) == []
-        assert await storm.wrong_repetitions(address, orders.read(folders[0] / "ledger")) == []
+        assert await hotel_workload.wrong_repetitions(address, order_workflows.read(folders[0] / "ledger")) == []
         assert "Traceback" not in busy.texts() + calm.texts()
 
 
@@ -73,7 +73,7 @@ async def _flood(client: Client) -> None:
 
     async def some() -> None:
         for number in numbers:
-            await client.start_workflow(orders.order.with_options(instance_id=f"order-{number}"), number)
+            await client.start_workflow(order_workflows.order.with_options(instance_id=f"order-{number}"), number)
 
     await asyncio.gather(*(some() for _ in range(50)))
 

@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
-from tests.chaos import orders
-from tests.chaos.processes import LEASE, LEFT_BEHIND, RECORDED_TWICE, Worker, Workers, rows, until, write_lock
+from tests.chaos import order_workflows
+from tests.chaos.worker_processes import LEASE, LEFT_BEHIND, RECORDED_TWICE, Worker, Workers, rows, until, write_lock
 
 from romancy import Client
 
@@ -24,7 +24,7 @@ def workers(tmp_path: Path) -> Iterator[Workers]:
 
 @pytest.fixture
 async def client(tmp_path: Path) -> AsyncIterator[Client]:
-    async with Client(str(tmp_path / "chaos.db"), workflows=orders.WORKFLOWS) as one:
+    async with Client(str(tmp_path / "chaos.db"), workflows=order_workflows.WORKFLOWS) as one:
         yield one
 
 
@@ -35,9 +35,9 @@ class Story:
         self.folder = folder
         self.workers = workers
 
-    def lines(self, what: str, worker: Worker | None = None) -> list[orders.Line]:
+    def lines(self, what: str, worker: Worker | None = None) -> list[order_workflows.Line]:
         """The lines of a kind, of one process or all."""
-        found = orders.read(self.folder / "ledger")
+        found = order_workflows.read(self.folder / "ledger")
         return [line for line in found if line.what == what and (worker is None or line.pid == worker.pid)]
 
     async def sees(self, what: str, count: int, worker: Worker | None = None) -> None:
@@ -71,7 +71,7 @@ def story(tmp_path: Path, workers: Workers) -> Story:
 
 async def _start_jobs(client: Client, count: int, prefix: str = "job") -> None:
     for number in range(count):
-        await client.start_workflow(orders.job.with_options(instance_id=f"{prefix}-{number}"), number)
+        await client.start_workflow(order_workflows.job.with_options(instance_id=f"{prefix}-{number}"), number)
 
 
 async def _results(client: Client, count: int, prefix: str = "job") -> list[int]:
@@ -96,7 +96,7 @@ async def test_a_zombie_changes_nothing_and_starts_over(client: Client, workers:
     assert await _results(client, 6) == list(range(6))
     recorded = rows(story.folder, "SELECT DISTINCT worker FROM romancy_history WHERE name LIKE 'hold%'")
     assert [name for (name,) in recorded] == story.incarnations("w2")
-    assert list(orders.faults_of(orders.read(story.folder / "ledger"), killed={zombie.pid})) == []
+    assert list(order_workflows.faults_of(order_workflows.read(story.folder / "ledger"), killed={zombie.pid})) == []
     story.assert_recorded_once()
 
     heir.kill()
@@ -130,7 +130,7 @@ async def test_a_zombie_that_finishes_late_is_refused(client: Client, workers: W
 async def test_a_blocked_event_loop_is_not_a_dead_worker(client: Client, workers: Workers, story: Story) -> None:
     first = workers.start()
     await until(lambda: "ready" in first.text(), "the worker is ready")
-    handle = await client.start_workflow(orders.blocking, 3 * LEASE)
+    handle = await client.start_workflow(order_workflows.blocking, 3 * LEASE)
     await story.sees("begin", 1)
     workers.start()  # would take over
     assert await handle.result(timeout=40)
@@ -149,11 +149,11 @@ async def test_a_held_write_lock_kills_nobody(client: Client, workers: Workers, 
     await story.sees("begin", 6)
     for _ in range(2):
         with write_lock(story.folder):
-            starting = asyncio.create_task(client.start_workflow(orders.order, 1))
+            starting = asyncio.create_task(client.start_workflow(order_workflows.order, 1))
             until_over = time.monotonic() + 2.5 * LEASE
             await until(lambda: time.monotonic() > until_over, "the lease has run out")  # noqa: B023
         handle = await starting
-        assert await handle.result(timeout=40) == orders.expected(1)
+        assert await handle.result(timeout=40) == order_workflows.expected(1)
     story.open_gate()
     assert await _results(client, 6) == list(range(6))
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.cli.world import Place, copied, environment, prepare
+from tests.cli.sample_database import Place, copied, environment, prepare
 
 _SAID = re.compile(rb"romancy serves \S+ on (http://\S+)\n")
 

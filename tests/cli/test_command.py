@@ -15,13 +15,13 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from tests.cli.world import SHOP, Place, environment, romancy
+from tests.cli.sample_database import SHOP, Place, environment, romancy
 
-from romancy.cli.completion import levels
+from romancy.cli.commands.completion import levels
 from romancy.cli.main import main, parser
-from romancy.cli.parsing import parse_span, read_arguments
-from romancy.cli.printing import note, one_line, read_line
-from romancy.cli.text import escape
+from romancy.cli.output import note, one_line, read_line
+from romancy.cli.parser import parse_span, read_arguments
+from romancy.cli.terminal_text import escape
 
 # --- where it looks
 

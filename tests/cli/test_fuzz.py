@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.cli.world import Place
-from tests.property.settings import examples, unhurried
+from tests.cli.sample_database import Place
+from tests.property.hypothesis_settings import examples, unhurried
 
-from romancy.cli.exits import Exit
+from romancy.cli.exit_codes import Exit
 from romancy.cli.main import main
 
 _PIECES = [

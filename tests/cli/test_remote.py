@@ -10,9 +10,13 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any
 
 import pytest
-from tests.cli.world import HOSTILE, Place
+from tests.cli.sample_database import HOSTILE, Place
 
 from romancy import Client
+from romancy.admin.local import DatabaseManager
+from romancy.admin.port import Manager
+from romancy.admin.records import ActionKind, InputError
+from romancy.admin.remote import AccessError, HttpManager
 from romancy.errors import (
     ConfigurationError,
     InvalidWorkflowStateError,
@@ -21,10 +25,6 @@ from romancy.errors import (
     StoreError,
     WorkflowNotFoundError,
 )
-from romancy.manage.port import Manager
-from romancy.manage.records import ActionKind, InputError
-from romancy.manage.remote import AccessError, HttpManager
-from romancy.manage.service import DatabaseManager
 
 LOOKS: list[Callable[[Manager], Any]] = [
     lambda manager: manager.get_instance("failed-1"),

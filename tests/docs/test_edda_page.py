@@ -13,11 +13,11 @@ from tests.docs.pages import DOCS, prose_of, table_of
 from romancy.integrations import edda
 from romancy.integrations.edda import EddaApp, WorkflowContext, WorkflowHooks
 from romancy.integrations.edda.integrations.mcp import EddaMCPServer
-from romancy.integrations.edda.unmapped import MODULE
-from romancy.integrations.edda.unmapped import MODULES as MISSING
+from romancy.integrations.edda.unsupported import MODULE
+from romancy.integrations.edda.unsupported import MODULES as MISSING
 
 PAGE = DOCS / "reference" / "edda.md"
-PARTS = {"addressing", "desk", "fitting", "results", "running", "unmapped"}
+PARTS = {"addressed_events", "coercion", "current_app", "facades", "result_types", "unsupported"}
 """Modules that Edda has not: they are ours alone."""
 MODULES = [one.name for one in pkgutil.walk_packages(edda.__path__, f"{edda.__name__}.")]
 

@@ -8,10 +8,10 @@ from importlib.resources import files
 from typing import Any
 
 from tests.docs.pages import DOCS, headings_of, table_of
-from tests.outbox.desk import Desk
+from tests.outbox.fake_broker import Desk
 
 from romancy import App
-from romancy.figures import MOST_ACTIVITIES, MOST_WORKFLOWS, Metric
+from romancy.metrics.metrics import MOST_ACTIVITIES, MOST_WORKFLOWS, Metric
 
 PAGE = DOCS / "reference" / "metrics.md"
 SECTIONS = ["Instances", "Activities", "Events and messages", "The worker", "The database", "The outbox"]
@@ -40,7 +40,7 @@ async def test_every_value_of_a_bounded_label_is_named(file: str) -> None:
 
 
 def dashboard() -> dict[str, Any]:
-    board: dict[str, Any] = json.loads((files("romancy.ingress") / "grafana.json").read_text("utf-8"))
+    board: dict[str, Any] = json.loads((files("romancy.http") / "grafana.json").read_text("utf-8"))
     return board
 
 

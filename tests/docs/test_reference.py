@@ -37,19 +37,18 @@ from romancy import (
     WaitingFor,
     WorkflowContext,
     brokers,
-    hooks,
     testing,
 )
 from romancy import errors as error_module
 from romancy.authoring.activity import activity
 from romancy.authoring.guard import _AUDITED
 from romancy.authoring.workflow import workflow
-from romancy.cli.completion import levels
+from romancy.cli.commands.completion import levels
 from romancy.cli.main import parser
-from romancy.hooks import HOOK_METHODS
+from romancy.hooks import HOOK_METHODS, hooks
 from romancy.integrations import opentelemetry, prometheus
 from romancy.model.history import Kind, Outcome
-from romancy.options import OPTIONS
+from romancy.settings import OPTIONS
 from romancy.testing import POINTS, TestEnvironment
 
 REFERENCE = DOCS / "reference"

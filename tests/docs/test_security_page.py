@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 from tests.docs.pages import DOCS, ROOT
-from tests.http.calls import STRUCTURED, Recorder, call, serve, structured
+from tests.http.asgi_client import STRUCTURED, Recorder, call, serve, structured
 
 from romancy import App, Token
 from romancy.auth import Tokens
-from romancy.cli import server
 from romancy.cli.main import parser
-from romancy.ingress import jsontext
+from romancy.cli.uvicorn import server
+from romancy.http import strict_json
 
 PAGE = DOCS / "explanation" / "security.md"
 PARTS = ("Who can do what", "What is set by default", "Writing the database")
@@ -26,9 +26,13 @@ ACCESS, API, ASGI, LOGIN, SERVE = (
     f"tests/{name}.py"
     for name in ("http/test_access", "api/test_access", "http/test_asgi", "api/test_login", "http/test_serve")
 )
-EVENTS, ORIGINS, WSGI = "tests/http/test_cloudevents.py", "tests/browser/test_other_origins.py", "tests/http/test_wsgi.py"
-FAILURE, CODEC, FILTERS = "tests/unit/test_failure.py", "tests/acceptance/test_codec.py", "tests/manage/test_filters.py"
-HTTP, MYSQL, EDDA = "tests/outbox/test_http.py", "tests/store/test_mysql_charsets.py", "tests/integrations/test_edda.py"
+EVENTS, ORIGINS, WSGI = "tests/http/test_cloudevents.py", "tests/viewer/test_other_origins.py", "tests/http/test_wsgi.py"
+FAILURE, CODEC, FILTERS = "tests/unit/test_failure.py", "tests/acceptance/test_codec.py", "tests/admin/test_filters.py"
+HTTP, MYSQL, EDDA = (
+    "tests/outbox/test_http.py",
+    "tests/store/dialects/test_mysql_charsets.py",
+    "tests/integrations/test_edda.py",
+)
 
 ADVICE = (
     "| the author of a workflow |",
@@ -73,7 +77,7 @@ SHOWN: dict[str, tuple[str, ...]] = {
     "`romancy serve` warns": (
         f"{SERVE}::test_it_warns_when_others_can_reach_it_and_nobody_has_to_say_who_they_are",
         f"{ACCESS}::test_open_is_for_events_only",
-        "tests/manage/test_service.py::test_the_doctor_says_who_may_call",
+        "tests/admin/test_local.py::test_the_doctor_says_who_may_call",
     ),
     "The caller's address is taken from the connection": (f"{ACCESS}::test_a_forwarded_request_is_not_from_this_machine",),
     "Access is decided before the body is read": (
@@ -90,7 +94,7 @@ SHOWN: dict[str, tuple[str, ...]] = {
     ),
     "`expires=` ends them": (f"{ACCESS}::test_strangers_are_asked_who_they_are", f"{API}::test_it_ends_with_its_token"),
     "**Actions** leave a line": (
-        "tests/manage/test_service.py::test_every_action_leaves_a_line",
+        "tests/admin/test_local.py::test_every_action_leaves_a_line",
         "tests/api/test_app.py::test_the_record_of_deeds_names_the_token",
         "tests/api/test_app.py::test_the_record_names_whom_a_function_names_and_programs",
         "tests/integrations/test_mcp.py::test_a_call_can_be_cancelled_once",
@@ -120,8 +124,8 @@ SHOWN: dict[str, tuple[str, ...]] = {
     "There is no CORS": ("tests/docs/test_security_page.py::test_no_other_origin_may_read",),
     "Every response carries a Content-Security-Policy": (f"{ASGI}::test_browsers_are_told_to_do_nothing_with_any_answer",),
     "Stored user data is escaped": (
-        "tests/browser/test_hostile.py::test_nothing_of_it_is_obeyed",
-        "tests/browser/test_hostile.py::test_all_of_it_is_shown",
+        "tests/viewer/test_hostile_text.py::test_nothing_of_it_is_obeyed",
+        "tests/viewer/test_hostile_text.py::test_all_of_it_is_shown",
         "tests/cli/test_command.py::test_texts_are_shown_and_not_obeyed",
         "tests/cli/test_command.py::test_what_is_said_of_an_argument_steers_no_terminal",
     ),
@@ -143,8 +147,8 @@ SHOWN: dict[str, tuple[str, ...]] = {
     "| a filter line |": (f"{FILTERS}::test_what_is_wrong_is_told",),
     "| a page of a list": ("tests/api/test_routes.py::test_a_question_that_is_wrong_is_told_where",),
     "| streams of one process": (
-        "tests/api/test_stream.py::test_only_so_many",
-        "tests/api/test_stream.py::test_a_silent_stream_is_kept_alive_and_then_ends",
+        "tests/api/test_sse.py::test_only_so_many",
+        "tests/api/test_sse.py::test_a_silent_stream_is_kept_alive_and_then_ends",
     ),
     "| what is stored of a broker's answer": (f"{FAILURE}::test_the_trace_is_limited",),
     "The time that reading takes grows": (
@@ -165,16 +169,16 @@ SHOWN: dict[str, tuple[str, ...]] = {
     ),
     "Passwords in database and broker addresses": (
         "tests/acceptance/test_options.py::test_a_password_in_a_wrong_address_is_not_told",
-        "tests/store/test_postgres_failures.py::test_the_right_password_is_shown_nowhere",
+        "tests/store/dialects/test_postgres_errors.py::test_the_right_password_is_shown_nowhere",
         f"{HTTP}::test_no_secret_is_told",
     ),
-    "strings from outside are logged as literals": ("tests/manage/test_service.py::test_every_action_leaves_a_line",),
+    "strings from outside are logged as literals": ("tests/admin/test_local.py::test_every_action_leaves_a_line",),
     # the database
     "Values are never a part of SQL": (f"{MYSQL}::test_what_strangers_choose_is_stored_as_it_is_and_not_executed",),
     "they are bound; on MySQL": (f"{MYSQL}::test_no_value_stands_in_a_statement_but_as_digits",),
     "Each connection runs `SET NAMES": (f"{MYSQL}::test_a_connection_that_does_not_keep_to_what_it_is_told_is_refused",),
     "asks for the password in clear": (
-        "tests/store/test_mysql_password.py::test_a_password_is_not_sent_in_clear_over_a_line_that_others_can_read",
+        "tests/store/dialects/test_mysql_password.py::test_a_password_is_not_sent_in_clear_over_a_line_that_others_can_read",
     ),
     "Nothing is unpickled": ("tests/docs/test_security_page.py::test_nothing_is_unpickled",),
     "They cannot choose which code runs": (
@@ -302,7 +306,7 @@ def test_reading_takes_forty_times_the_size_at_most(part: bytes) -> None:
     body = b"[" + part * (200_000 // len(part)) + part[:-1] + b"]"
     tracemalloc.start()
     try:
-        value = jsontext.read(body)
+        value = strict_json.read(body)
         _, most = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()

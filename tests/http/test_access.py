@@ -7,13 +7,13 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from tests.http.calls import STRUCTURED, Answer, Recorder, call, scope_of, serve, structured
+from tests.http.asgi_client import STRUCTURED, Answer, Recorder, call, scope_of, serve, structured
 
 from romancy.auth import CallerRole, Token, Tokens, Visitors, read_auth
 from romancy.clock import SystemClock, to_micros
-from romancy.ingress.access import COOKIE, OURS, Access, Need, need
-from romancy.ingress.entrance import open_http
-from romancy.ingress.types import HTTPSettings
+from romancy.http.access import COOKIE, OURS, Access, Need, need
+from romancy.http.lazy_gateway import open_http
+from romancy.http.types import HTTPSettings
 
 FAR = ("203.0.113.9", 1)
 _OF_PROXIES = ["Via", "CF-Connecting-IP", "True-Client-IP", "X-Client-IP", "X-Envoy-External-Address", "Fly-Client-IP"]

@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse
 
 from romancy import App, ConfigurationError, PayloadError, Token, WorkflowContext, WorkflowNotFoundError, workflow
-from romancy.ingress.types import ASGIApp, Receive, Scope, Send
+from romancy.http.types import ASGIApp, Receive, Scope, Send
 
 HERE = ("127.0.0.1", 50000)
 TOKENS = [Token("the-admin", name="Ada"), Token("the-reader", role="read"), Token("the-sender", role="events")]

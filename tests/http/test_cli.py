@@ -11,10 +11,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.http.serving import SHOP
+from tests.http.serve_process import SHOP
 
 from romancy import __version__
-from romancy.cli.loading import load_app
+from romancy.cli.app_loader import load_app
 from romancy.cli.main import main
 from romancy.errors import ConfigurationError
 

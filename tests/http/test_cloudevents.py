@@ -12,12 +12,12 @@ from cloudevents.core.bindings import http as sdk
 from cloudevents.core.v1.event import CloudEvent
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.http.calls import BATCH, STRUCTURED, binary, event, structured
+from tests.http.asgi_client import BATCH, STRUCTURED, binary, event, structured
 
-from romancy.ingress import cloudevents, jsontext
-from romancy.ingress.cloudevents import MAX_BATCH, MAX_KEY
-from romancy.ingress.problems import BodyTooLargeError, MalformedEventError, UnsupportedContentTypeError
-from romancy.model.talk import Event
+from romancy.http import cloudevents, strict_json
+from romancy.http.cloudevents import MAX_BATCH, MAX_KEY
+from romancy.http.problems import BodyTooLargeError, MalformedEventError, UnsupportedContentTypeError
+from romancy.model.messaging import Event
 
 
 def parse(headers: dict[str, str], body: bytes) -> list[Event]:
@@ -217,20 +217,20 @@ def test_a_wrong_body_is_explained(body: bytes, said: str) -> None:
 
 def test_nesting_is_counted_outside_of_strings() -> None:
     deep = f'"{"[" * 500}\\"{"{" * 500}"'.encode()
-    assert jsontext.read(b"[" * 99 + deep + b"]" * 99)
+    assert strict_json.read(b"[" * 99 + deep + b"]" * 99)
     with pytest.raises(ValueError, match="deeper"):
-        jsontext.read(b"[" * 101 + deep + b"]" * 101)
+        strict_json.read(b"[" * 101 + deep + b"]" * 101)
 
 
 def test_millions_of_arrays_are_refused_before_they_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
     """Python reads a text in one go: who may send a large one could hold up the whole process."""
-    most = jsontext.MAX_CONTAINERS - 1
-    in_a_text = b'"' + b"[{" * jsontext.MAX_CONTAINERS + b'",'
-    assert len(jsontext.read(b"[" + in_a_text + b"[]," * (most - 1) + b"{}]")) == most + 1
-    monkeypatch.setattr(jsontext, "_DECODER", None)
+    most = strict_json.MAX_CONTAINERS - 1
+    in_a_text = b'"' + b"[{" * strict_json.MAX_CONTAINERS + b'",'
+    assert len(strict_json.read(b"[" + in_a_text + b"[]," * (most - 1) + b"{}]")) == most + 1
+    monkeypatch.setattr(strict_json, "_DECODER", None)
     for one in (b"[]", b"{}"):
         with pytest.raises(ValueError, match="arrays and objects"):
-            jsontext.read(b"[" + (one + b",") * most + one + b"]")
+            strict_json.read(b"[" + (one + b",") * most + one + b"]")
 
 
 @pytest.mark.timeout(20)
@@ -238,7 +238,7 @@ def test_millions_of_arrays_are_refused_before_they_are_read(monkeypatch: pytest
 def test_how_long_reading_takes_grows_with_the_text_alone(rest: bytes) -> None:
     """A text that never ends, full of quotes: were each of them tried as a beginning, this would take hours."""
     with pytest.raises(ValueError):
-        jsontext.read(b"[" * 101 + b'"' + rest * 2_000_000)
+        strict_json.read(b"[" * 101 + b'"' + rest * 2_000_000)
 
 
 @pytest.mark.parametrize(

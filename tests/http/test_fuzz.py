@@ -14,12 +14,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests import databases
-from tests.http.calls import STRUCTURED, Answer, Recorder, binary, call, event, serve, structured
-from tests.property.settings import examples, unhurried
+from tests.http.asgi_client import STRUCTURED, Answer, Recorder, binary, call, event, serve, structured
+from tests.property.hypothesis_settings import examples, unhurried
 
 from romancy import App, WorkflowContext, workflow
-from romancy.ingress.types import Message
-from romancy.model.talk import AcceptedEvent, Event
+from romancy.http.types import Message
+from romancy.model.messaging import AcceptedEvent, Event
 
 Pairs = list[tuple[str, str]]
 KNOWN = {202, 200, 400, 401, 403, 404, 405, 408, 409, 413, 415}

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.http.calls import Recorder, call, serve
-from tests.metrics.parsing import Scrape, parse
+from tests.exposition_parser import Scrape, parse
+from tests.http.asgi_client import Recorder, call, serve
 
 from romancy import (
     ActivityContext,
@@ -33,9 +33,9 @@ from romancy import (
     wait_event,
     workflow,
 )
-from romancy.ingress import life
+from romancy.http import lifespan
 from romancy.testing import TestEnvironment
-from romancy.worker import finder as finder_module
+from romancy.worker import claimer as finder_module
 
 
 @activity
@@ -423,7 +423,7 @@ async def test_what_was_counted_is_told_while_the_database_cannot_be_opened(tmp_
 
 
 async def test_a_start_that_takes_long_holds_nobody_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(life, "_START_TIMEOUT", 0.01)
+    monkeypatch.setattr(lifespan, "_START_TIMEOUT", 0.01)
     starts = asyncio.Event()
 
     class Slow(Recorder):

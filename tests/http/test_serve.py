@@ -18,8 +18,8 @@ import httpx
 import pytest
 from cloudevents.core.bindings import http as sdk
 from cloudevents.core.v1.event import CloudEvent
-from tests.http.calls import BATCH, STRUCTURED, event, structured
-from tests.http.serving import SHOP, Served, until
+from tests.http.asgi_client import BATCH, STRUCTURED, event, structured
+from tests.http.serve_process import SHOP, Served, until
 
 pytestmark = pytest.mark.slow
 

@@ -18,14 +18,14 @@ from wsgiref.validate import validator
 
 import httpx
 import pytest
-from tests.http.calls import STRUCTURED, Recorder, binary, serve, structured
+from tests.http.asgi_client import STRUCTURED, Recorder, binary, serve, structured
 
 from romancy import App, WorkflowContext, workflow
 from romancy.errors import StoreError
-from romancy.ingress import wsgi
-from romancy.ingress.problems import UnavailableError
-from romancy.ingress.types import Receive, Scope, Send
-from romancy.ingress.wsgi import WSGIApp, to_wsgi
+from romancy.http import wsgi
+from romancy.http.problems import UnavailableError
+from romancy.http.types import Receive, Scope, Send
+from romancy.http.wsgi import WSGIApp, to_wsgi
 
 
 @workflow(event_handler=True)
@@ -250,7 +250,7 @@ def test_an_application_that_breaks() -> None:
 PROGRAM = """
 from wsgiref.util import setup_testing_defaults
 from romancy import App
-from romancy.ingress.wsgi import to_wsgi
+from romancy.http.wsgi import to_wsgi
 environ = {"PATH_INFO": "/health/ready"}
 setup_testing_defaults(environ)
 print(list(to_wsgi(App("wsgi.db"))(environ, print)))

@@ -7,9 +7,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.integrations.looking import seen
+from tests.integrations.integration_helpers import seen
 
-DESK = Path(__file__).with_name("agent_desk.py")
+DESK = Path(__file__).with_name("agent_process.py")
 
 
 def desk(folder: Path) -> subprocess.Popen[str]:

@@ -16,7 +16,7 @@ from httpx import ASGITransport, AsyncClient
 from sqlalchemy import text
 from tests.integrations import edda_programs as programs
 from tests.integrations.edda_programs import done
-from tests.outbox.desk import Desk
+from tests.outbox.fake_broker import Desk
 
 import romancy
 from romancy import App, ConfigurationError, InvalidWorkflowStateError, Status, TerminalError
@@ -24,8 +24,8 @@ from romancy.integrations import edda
 from romancy.integrations.edda import EddaApp, RetryExhaustedError, WorkflowContext, publish, workflow
 from romancy.integrations.edda.compensation import run_registered
 from romancy.integrations.edda.context import RegisteredCompensation
+from romancy.integrations.edda.current_app import unset_current_app
 from romancy.integrations.edda.events import ReceivedEvent, send_event
-from romancy.integrations.edda.running import unset_current_app
 from romancy.testing import TestEnvironment
 
 
@@ -543,7 +543,7 @@ async def test_rows_and_events_of_an_activity_commit_with_its_result(file: str) 
 
 
 def test_names_that_are_not_offered_say_what_to_use() -> None:
-    from romancy.integrations.edda.unmapped import MODULE
+    from romancy.integrations.edda.unsupported import MODULE
 
     for name in MODULE:
         with pytest.raises(ConfigurationError, match=f"has no '{name}': .*use|romancy|viewer|engine"):

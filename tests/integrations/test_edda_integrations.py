@@ -24,14 +24,14 @@ from pydantic import BaseModel
 from romancy import ConfigurationError
 from romancy.integrations import edda
 from romancy.integrations.edda import EddaApp, WorkflowContext, wait_event, workflow
+from romancy.integrations.edda.current_app import unset_current_app
 from romancy.integrations.edda.integrations.mcp import EddaMCPServer
 from romancy.integrations.edda.integrations.opentelemetry import (
     OpenTelemetryHooks,
     extract_trace_context,
     inject_trace_context,
 )
-from romancy.integrations.edda.running import unset_current_app
-from romancy.integrations.edda.unmapped import MODULES
+from romancy.integrations.edda.unsupported import MODULES
 from romancy.integrations.opentelemetry import trace_id_of
 
 PACKAGE = edda.__name__

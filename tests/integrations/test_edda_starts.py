@@ -11,7 +11,7 @@ from pydantic import BaseModel
 import romancy
 from romancy import ConfigurationError, Status
 from romancy.integrations.edda import EddaApp, RetryPolicy, WorkflowContext, activity, workflow
-from romancy.integrations.edda.running import unset_current_app
+from romancy.integrations.edda.current_app import unset_current_app
 from romancy.testing import TestEnvironment
 
 attempts: list[int] = []
@@ -144,7 +144,7 @@ def _defined(module: str, returned: str) -> Any:
 
 async def test_the_last_definition_of_a_name_is_meant(file: str, monkeypatch: pytest.MonkeyPatch) -> None:
     first, last = _defined("shop.old", "first"), _defined("shop.new", "last")
-    monkeypatch.setattr("romancy.authoring.registry.imported", [first.romancy, last.romancy])
+    monkeypatch.setattr("romancy.registry.registry.imported", [first.romancy, last.romancy])
     async with EddaApp("shop", file) as app:
         handle = app.romancy.get_handle(await last.start())
         assert await handle.result() == "last"

@@ -24,7 +24,7 @@ from pydantic_ai import (
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 from pydantic_ai.models.test import TestModel
 from tests.docs.pages import DOCS, table_of
-from tests.integrations.looking import signature_of
+from tests.integrations.integration_helpers import signature_of
 
 from romancy import (
     ActivityContext,

@@ -19,7 +19,7 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.types import CallToolResult, CancelTaskRequestParams, Result, TextContent
 from starlette.applications import Starlette
 from starlette.routing import Mount
-from tests.integrations.mcp_tasks import CancelTask, TasksClient, asked, begun
+from tests.integrations.mcp_tasks_client import CancelTask, TasksClient, asked, begun
 
 from romancy import (
     ActivityContext,
@@ -36,10 +36,10 @@ from romancy import (
     wait_event,
     workflow,
 )
+from romancy.admin.local import DatabaseManager
 from romancy.integrations.mcp import ToolServer
 from romancy.integrations.mcp.progress import Steps, message_of, poll_interval, status_of
 from romancy.integrations.mcp.server import _StreamableHTTP
-from romancy.manage.service import DatabaseManager
 
 TOKENS = [Token("the-admin"), Token("the-reader", role="read"), Token("the-sender", role="events")]
 HERE = ("127.0.0.1", 50000)

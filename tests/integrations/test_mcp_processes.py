@@ -17,10 +17,10 @@ import pytest
 from mcp import Client, MCPError, StdioServerParameters, stdio_client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.types import CallToolResult
-from tests.integrations.looking import seen
-from tests.integrations.mcp_tasks import TasksClient, asked, begun
+from tests.integrations.integration_helpers import seen
+from tests.integrations.mcp_tasks_client import TasksClient, asked, begun
 
-SHOP = Path(__file__).with_name("mcp_shop.py")
+SHOP = Path(__file__).with_name("mcp_shop_server.py")
 
 
 def environment(folder: Path) -> dict[str, str]:

@@ -382,7 +382,7 @@ def test_a_missing_extra_says_what_to_install() -> None:
 
 
 def process(folder: Path, name: str) -> subprocess.Popen[str]:
-    script = Path(__file__).with_name("traced.py")
+    script = Path(__file__).with_name("traced_worker.py")
     arguments = [str(folder / "orders.db"), str(folder / f"{name}.spans"), name]
     return subprocess.Popen([sys.executable, str(script), *arguments], stdout=subprocess.PIPE, text=True)
 

@@ -10,12 +10,12 @@ from urllib.request import urlopen
 
 import pytest
 from prometheus_client import CollectorRegistry, Counter, generate_latest, start_http_server
-from tests.http.calls import call
-from tests.metrics.parsing import Scrape, parse
+from tests.exposition_parser import Scrape, parse
+from tests.http.asgi_client import call
 
 from romancy import ActivityContext, App, WorkflowContext, activity, workflow
-from romancy.figures import Metric
 from romancy.integrations.prometheus import register
+from romancy.metrics.metrics import Metric
 
 
 @activity

@@ -35,7 +35,7 @@ from pydantic_ai.capabilities import HandleDeferredToolCalls
 from pydantic_ai.mcp import MCPToolset
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 from tests.docs.pages import DOCS, table_of
-from tests.integrations.looking import signature_of
+from tests.integrations.integration_helpers import signature_of
 
 from romancy import (
     ActivityContext,

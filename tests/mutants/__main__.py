@@ -9,7 +9,7 @@ import sys
 import time
 
 from tests.mutants.faults import BY_NAME, FAULTS
-from tests.mutants.planting import caught, garden, sound
+from tests.mutants.project_copy import caught, garden, sound
 
 
 def main(names: list[str]) -> int:

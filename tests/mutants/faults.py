@@ -62,7 +62,7 @@ FAULTS: tuple[Fault, ...] = (
     Fault(
         "fence-steps",
         "the short way for steps looks at the epoch, too",
-        "store/sqlite/batch.sql",
+        "store/sqlite/queries/batch.sql",
         "WHERE i.id = new.id AND i.generation = new.generation AND i.epoch = new.under AND i.owner = new.owner\n",
         "WHERE i.id = new.id AND i.generation = new.generation\n",
         _kept("TestSteps::test_one_that_may_not_be_is_refused_alone", "TestTransitions::test_a_zombie_changes_nothing"),
@@ -88,7 +88,7 @@ FAULTS: tuple[Fault, ...] = (
     Fault(
         "adopted-by-looks",
         "what is on its way to a worker is not taken up meanwhile, however long that takes",
-        "worker/finder.py",
+        "worker/claimer.py",
         "        for instance_id in sorted(set(await worker.store.owned(worker.id)) - here):\n"
         "            try:\n"
         "                if await worker.resume_owned(instance_id):\n",
@@ -99,7 +99,7 @@ FAULTS: tuple[Fault, ...] = (
         "            try:\n"
         "                loaded = await worker.store.load(instance_id)\n"
         "                if loaded is not None and not await worker.resume(loaded.row):\n",
-        ("tests/integration/test_adoption.py",),
+        ("tests/engine/test_adoption.py",),
     ),
     Fault(
         "twin-begun",
@@ -107,26 +107,26 @@ FAULTS: tuple[Fault, ...] = (
         "worker/worker.py",
         "        there = self._find_runner(create.instance_id)\n        if self.pending_claims.is_named",
         "        there = None\n        self._hosts.pop(create.instance_id, None)\n        if self.pending_claims.is_named",
-        ("tests/integration/test_adoption.py",),
+        ("tests/engine/test_adoption.py",),
     ),
     Fault(
         "called-without-a-thread",
         "an attempt that could not begin is not made later, beside the next",
-        "threads.py",
+        "thread_pool.py",
         "            if not self._prepared or self._closed:\n"
         "                self._prepare()\n"
         "            self._prepared -= 1\n"
         "            self._calls.put(call)\n",
         "            self._calls.put(call)\n            self._prepare()\n",
-        ("tests/integration/test_threads.py",),
+        ("tests/engine/test_thread_pool.py",),
     ),
     Fault(
         "poll-missing",
         "work is found although every notification of it is lost",
-        "worker/finder.py",
+        "worker/claimer.py",
         "async with asyncio.timeout(worker.options.poll_interval):",
         "async with asyncio.timeout(None):",
-        ("tests/integration/test_hints.py",),
+        ("tests/engine/test_notifications.py",),
     ),
     # --- durability
     Fault(
@@ -152,7 +152,7 @@ FAULTS: tuple[Fault, ...] = (
         "store/sql/server.py",
         "            if not answers:\n                raise\n",
         "            raise\n",
-        ("tests/store/test_postgres_failures.py::test_of_a_batch_that_breaks_off_what_is_written_is_answered",),
+        ("tests/store/dialects/test_postgres_errors.py::test_of_a_batch_that_breaks_off_what_is_written_is_answered",),
     ),
     Fault(
         "into-nowhere",
@@ -165,23 +165,23 @@ FAULTS: tuple[Fault, ...] = (
     Fault(
         "accepted-before-stored",
         "an event is answered 202 when it is stored",
-        "ingress/asgi.py",
+        "http/gateway.py",
         "accepted = await self._service.accept_events(events) if events else []",
         "accepted = []\n            self._late = asyncio.ensure_future(self._service.accept_events(events))",
-        ("tests/http/test_asgi.py::test_not_before_it_is_stored",),
+        ("tests/http/test_gateway.py::test_not_before_it_is_stored",),
     ),
     Fault(
         "start-before-cause",
         "an activity does not start before what led to it is durable",
-        "worker/host.py",
+        "worker/runner.py",
         "        self._starts_after_commit, self._starts = self._starts, []\n",
         "        self._launch(self._starts)\n        self._starts_after_commit, self._starts = [], []\n",
-        ("tests/integration/test_durability.py",),
+        ("tests/engine/test_durability.py",),
     ),
     Fault(
         "half-a-write",
         "a write that the database refuses leaves nothing of itself",
-        "store/sqlite/batch.py",
+        "store/sqlite/apply.py",
         '        cursor.raw.execute("ROLLBACK TO alone")\n',
         "",
         _kept("TestBatches::test_a_refused_write_leaves_nothing_of_itself"),
@@ -247,7 +247,7 @@ FAULTS: tuple[Fault, ...] = (
     Fault(
         "cursor-over-numbers",
         "an event that did not fit stays for later waits: no cursor has passed it",
-        "store/sqlite/talk.sql",
+        "store/sqlite/queries/messaging.sql",
         "    SELECT max(seq) FROM romancy_taken WHERE instance_id = :id AND wanted = :wanted), 0))\n",
         "    SELECT max(seq) FROM romancy_taken WHERE instance_id = :id), 0))\n",
         _kept("TestEvents::test_what_does_not_fit_stays_for_later_waits"),
@@ -255,7 +255,7 @@ FAULTS: tuple[Fault, ...] = (
     Fault(
         "dedupe-off",
         "an event that is known by its source and id does nothing",
-        "store/sqlite/talk.sql",
+        "store/sqlite/queries/messaging.sql",
         "INSERT OR IGNORE INTO romancy_events (source,",
         "INSERT OR REPLACE INTO romancy_events (source,",
         _kept("TestAccepting::test_source_and_id_tell_events_apart", "TestAccepting::test_a_known_one_wakes_nobody"),
@@ -263,7 +263,7 @@ FAULTS: tuple[Fault, ...] = (
     Fault(
         "late-is-in-time",
         "what comes at the deadline of a wait does not meet it",
-        "store/sql/talk.py",
+        "store/sql/messaging.py",
         "before = min((time for time in (store_call.due, store_call.before) if time is not None), default=None)",
         "before = store_call.before",
         _kept("TestDeadlines::test_what_comes_at_the_deadline_is_late", "TestDeadlines::test_the_log_decides_what_was_late"),
@@ -295,7 +295,7 @@ FAULTS: tuple[Fault, ...] = (
     Fault(
         "recur-drops-mail",
         "what arrived is there for the next generation",
-        "store/sql/ledger.py",
+        "store/sql/unit_of_work.py",
         '        self.cursor.run("forget_waits", (state.id,))\n',
         '        self.cursor.run("forget_waits", (state.id,))\n        self._ended[state.id] = now\n',
         _kept("TestGenerations::test_what_arrived_is_there_for_the_next"),
@@ -303,7 +303,7 @@ FAULTS: tuple[Fault, ...] = (
     Fault(
         "mail-again",
         "a cancellation whose mail is read while it is consumed cancels once",
-        "worker/host.py",
+        "worker/runner.py",
         "            if item.id in self._consumed_items or item.id in self._recently_consumed:\n",
         "            if item.id in self._consumed_items:\n",
         ("tests/acceptance/test_cancellation.py::test_a_cancellation_that_is_read_twice_cancels_once",),
@@ -320,7 +320,7 @@ FAULTS: tuple[Fault, ...] = (
     Fault(
         "claim-ignored",
         "two relays do not deliver the same row",
-        "store/sqlite/outbox.sql",
+        "store/sqlite/queries/outbox.sql",
         "SET claimed_by = :claim, next_at = :until, attempts",
         "SET claimed_by = :claim, attempts",
         _kept(
@@ -331,7 +331,7 @@ FAULTS: tuple[Fault, ...] = (
     Fault(
         "lost-claim-settles",
         "who has lost its claim on a row changes nothing of it",
-        "store/sqlite/outbox.sql",
+        "store/sqlite/queries/outbox.sql",
         "DELETE FROM romancy_outbox\nWHERE claimed_by = :claim AND seq IN",
         "DELETE FROM romancy_outbox\nWHERE seq IN",
         _kept("TestRelaying::test_who_has_lost_a_claim_changes_nothing"),
@@ -340,7 +340,7 @@ FAULTS: tuple[Fault, ...] = (
     Fault(
         "another-spelling",
         "no other spelling of a path lets a stranger in",
-        "ingress/asgi.py",
+        "http/gateway.py",
         '    if path.endswith("\\n") and not path.startswith("/cancel/"):\n',
         "    if False:\n",
         ("tests/http/test_access.py::test_no_other_spelling_of_a_path_needs_no_token",),
@@ -348,7 +348,7 @@ FAULTS: tuple[Fault, ...] = (
     Fault(
         "cookie-of-others",
         "a page of somebody else writes nothing with our cookie",
-        "ingress/access.py",
+        "http/access.py",
         '        if scope["method"] not in _READING:\n',
         '        if scope["method"] not in _READING and not by_cookie:\n',
         ("tests/http/test_access.py::test_a_cookie_does_not_let_pages_of_others_write",),
@@ -356,7 +356,7 @@ FAULTS: tuple[Fault, ...] = (
     Fault(
         "login-of-others",
         "a page of somebody else writes nothing by what a function as auth goes by",
-        "ingress/access.py",
+        "http/access.py",
         "    if foreign or headers.get(",
         "    if by_cookie and foreign or headers.get(",
         ("tests/http/test_access.py::test_pages_of_others_may_not_write_by_what_a_function_goes_by",),
@@ -364,7 +364,7 @@ FAULTS: tuple[Fault, ...] = (
     Fault(
         "name-pointed-here",
         "a name that its owner has pointed at this machine opens nothing",
-        "ingress/access.py",
+        "http/access.py",
         "    if not _is_local_name(headers, served_on):\n",
         "    if False:\n",
         ("tests/http/test_access.py::test_pages_in_a_browser_may_neither_steer_nor_send",),
@@ -380,10 +380,10 @@ FAULTS: tuple[Fault, ...] = (
     Fault(
         "words-of-the-database",
         "strangers do not read what the database says of itself",
-        "ingress/asgi.py",
+        "http/gateway.py",
         "    if isinstance(error, StoreError | ConfigurationError) and caller.role is CallerRole.EVENTS:\n",
         "    if False:\n",
-        ("tests/http/test_asgi.py::test_what_the_database_says_is_not_for_everybody",),
+        ("tests/http/test_gateway.py::test_what_the_database_says_is_not_for_everybody",),
     ),
 )
 BY_NAME = {fault.name: fault for fault in FAULTS}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from tests.mutants.faults import BY_NAME, FAULTS, Fault
-from tests.mutants.planting import ROOT, caught, garden, sound, spoilt
+from tests.mutants.project_copy import ROOT, caught, garden, sound, spoilt
 
 QUICK = [BY_NAME["undo-reversed"], BY_NAME["ack-before-commit"]]
 

@@ -14,12 +14,12 @@ from typing import Any
 
 import pytest
 from tests import servers
-from tests.outbox.desk import SOON
+from tests.outbox.fake_broker import SOON
 from tests.outbox.receiver import Drop, Got, Hang, Receiver, Reply, Say
 
 from romancy import App, BrokerError, ConfigurationError, EventRejectedError, HTTPBroker
 from romancy.brokers import Event
-from romancy.ingress.cloudevents import parse
+from romancy.http.cloudevents import parse
 
 SAID = Event(
     "e-1",

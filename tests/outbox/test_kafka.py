@@ -13,7 +13,7 @@ import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from tests import servers
-from tests.outbox.desk import SOON
+from tests.outbox.fake_broker import SOON
 
 from romancy import App, BrokerError, ConfigurationError, EventRejectedError
 from romancy.brokers import Event, KafkaBroker

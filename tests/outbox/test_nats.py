@@ -11,7 +11,7 @@ from typing import Any
 
 import nats
 import pytest
-from tests.outbox.desk import SOON
+from tests.outbox.fake_broker import SOON
 from tests.outbox.nats_server import PROGRAM, NATSServer
 
 from romancy import App, BrokerError, ConfigurationError, EventRejectedError

@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from tests.outbox.desk import Desk
+from tests.outbox.fake_broker import Desk
 from tests.outbox.receiver import Hang, Receiver, Say
 
 from romancy import Client
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.chaos
 def relaying(database: str, url: str, *, lease: float = 1.0) -> Iterator[subprocess.Popen[bytes]]:
     """A process that relays, once it has begun; killed at the end."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "tests.outbox.relaying", database, url, str(lease)],
+        [sys.executable, "-m", "tests.outbox.relay_process", database, url, str(lease)],
         cwd=ROOT,
         env={**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'src'}"},
         stdout=subprocess.PIPE,

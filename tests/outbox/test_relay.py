@@ -9,8 +9,8 @@ from typing import Any
 from unittest import mock
 
 import pytest
-from tests.http.calls import STRUCTURED, call
-from tests.outbox.desk import Desk
+from tests.http.asgi_client import STRUCTURED, call
+from tests.outbox.fake_broker import Desk
 
 from romancy import (
     ActivityContext,
@@ -32,7 +32,7 @@ from romancy import (
 from romancy.brokers import BrokerError, Event
 from romancy.model.outbox import OutboxRow
 from romancy.outbox.relay import Relay
-from romancy.serde.talk import event_json
+from romancy.serde.messaging import event_json
 from romancy.store.sql.store import SqlStore
 
 NEVER = RetryPolicy(max_attempts=1)

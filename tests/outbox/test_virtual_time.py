@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pytest
-from tests.outbox.desk import Desk
+from tests.outbox.fake_broker import Desk
 
 from romancy import App, BrokerError, RetryPolicy, StoreError, WorkflowContext, send_event, sleep, workflow
 from romancy.brokers import Event

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
-from tests.property.channel_model import Act, What
-from tests.property.channel_puppets import Stage
-from tests.property.settings import examples, unhurried
+from tests.model.channels import Act, What
+from tests.property.channel_instances import Stage
+from tests.property.hypothesis_settings import examples, unhurried
 
 CHANNELS = ("news", "work")
 GROUPS = ("red", "blue")

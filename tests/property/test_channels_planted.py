@@ -7,22 +7,22 @@ from random import Random
 from typing import Any, ClassVar
 
 import pytest
-from tests.property import channel_puppets
-from tests.property.channel_puppets import Divergence
+from tests.property import channel_instances
+from tests.property.channel_instances import Divergence
 from tests.property.test_channels_model import SCENES, Channels
 
 from romancy.core.execution import Execution
 from romancy.model.history import Entry
-from romancy.model.talk import ChannelMode, Effect, LeaveGroup, SendTo
+from romancy.model.messaging import ChannelMode, Effect, LeaveGroup, SendTo
 from romancy.store.sql import channels, transitions
-from romancy.store.sql.keys import as_json
-from romancy.store.sql.ledger import InstanceState, UnitOfWork
-from romancy.store.sql.talk import MessagingTransaction
+from romancy.store.sql.json_params import as_json
+from romancy.store.sql.messaging import MessagingTransaction
+from romancy.store.sql.unit_of_work import InstanceState, UnitOfWork
 from romancy.store.sqlite import cursor as sqlite_cursor
 from romancy.store.sqlite.cursor import SqliteCursor
 from romancy.store.sqlite.statements import get_statement
 from romancy.worker.attempt import Attempt
-from romancy.worker.host import InstanceRunner
+from romancy.worker.runner import InstanceRunner
 
 Plant = pytest.MonkeyPatch
 
@@ -30,7 +30,7 @@ Plant = pytest.MonkeyPatch
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch: Plant) -> None:
     """What a planted fault leaves without rest is stuck soon."""
-    monkeypatch.setattr(channel_puppets, "_LIMIT", 3.0)
+    monkeypatch.setattr(channel_instances, "_LIMIT", 3.0)
 
 
 def found(attempts: int = 100, scenes: Sequence[str] = SCENES, **options: Any) -> str | None:
@@ -179,7 +179,7 @@ def test_a_mode_that_outlives_its_last_subscriber_is_found(monkeypatch: Plant) -
         return original(cursor, instance_id, channel, mode, now)
 
     monkeypatch.setattr(channels, "subscribe", resentful)
-    monkeypatch.setattr(channel_puppets.Stage, "open", _clearing(channel_puppets.Stage.open, used))
+    monkeypatch.setattr(channel_instances.Stage, "open", _clearing(channel_instances.Stage.open, used))
     assert found()
 
 
@@ -252,5 +252,5 @@ def test_a_deed_that_is_done_twice_is_found(monkeypatch: Plant) -> None:
         if instance_id:
             original(self, instance_id, effect)
 
-    monkeypatch.setattr(MessagingTransaction, "send", emphatic)
+    monkeypatch.setattr(MessagingTransaction, "emit", emphatic)
     assert found()

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.property.settings import examples
+from tests.property.hypothesis_settings import examples
 
 from romancy.codec import Codec, Compress, Encrypt, FileBlobs, Offload, encoding_of, is_encoded
 from romancy.codec.blobs import BlobOwner
-from romancy.codec.coder import PendingBlobs
+from romancy.codec.pipeline import PendingBlobs
 
 KEYS = {"old": b"o" * 32, "new": b"n" * 32}
 

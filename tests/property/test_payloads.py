@@ -19,12 +19,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, Field, FiniteFloat, PositiveInt
 from pydantic_core import from_json
-from tests.property.settings import examples, unhurried
+from tests.property.hypothesis_settings import examples, unhurried
 
 from romancy.errors import PayloadError
 from romancy.serde import ValueCodec
+from romancy.serde.messaging import external_data
 from romancy.serde.payload import CallCodec
-from romancy.serde.talk import external_data
 
 
 class Colour(Enum):

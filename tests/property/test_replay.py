@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.property.driver import check
-from tests.property.programs import Node, programs
-from tests.property.settings import examples, unhurried
+from tests.property.asyncio_programs import Node, programs
+from tests.property.hypothesis_settings import examples, unhurried
+from tests.property.replay_check import check
 
 
 @unhurried(examples(800))

@@ -8,21 +8,25 @@ import shutil
 import sys
 from pathlib import Path
 
-from tests.chaos.campaign import places
-from tests.chaos.processes import ROOT
-from tests.soak.run import Soak, soak
+from tests.chaos.campaign import database_targets
+from tests.chaos.worker_processes import ROOT
+from tests.soak.soak import Soak, soak
 
 
 def main() -> int:
     """Soaks on the databases that are wanted; the exit code."""
     given = _arguments()
-    return places.on_each(given.database, lambda kind: _one(kind, 60 * given.minutes, given.folder / kind, given.rate))
+    return database_targets.on_each(
+        given.database, lambda kind: _one(kind, 60 * given.minutes, given.folder / kind, given.rate)
+    )
 
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.soak", description=__doc__)
     parser.add_argument("--minutes", type=float, default=20.0, help="how long (default: %(default)s)")
-    parser.add_argument("--database", choices=[*places.KINDS, "all"], default="all", help="where (default: %(default)s)")
+    parser.add_argument(
+        "--database", choices=[*database_targets.KINDS, "all"], default="all", help="where (default: %(default)s)"
+    )
     parser.add_argument("--rate", type=float, default=20.0, help="workflows a second (default: %(default)s)")
     parser.add_argument("--folder", type=Path, default=ROOT / "build" / "soak", help="where samples are kept")
     return parser.parse_args()

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.memory import resident_mb
-from tests.chaos import storm
+from tests.chaos import hotel_workload
 
 _POSTGRES = """
     SELECT relname::text, pg_total_relation_size(oid)::bigint FROM pg_class
@@ -42,14 +42,14 @@ def of_times(took: Sequence[float]) -> dict[str, float]:
 async def of_database(address: str) -> dict[str, float]:
     """The rows of every table, and its size; of a file, the size of the whole."""
     sizes = await _sizes(address)
-    tables = [name for (name,) in await storm.rows(address, _SQLITE)] if "://" not in address else list(sizes)
+    tables = [name for (name,) in await hotel_workload.rows(address, _SQLITE)] if "://" not in address else list(sizes)
     parts = [f"SELECT '{name}', count(*) FROM {name}" for name in sorted(tables)]
-    rows = {f"rows:{name}": float(number) for name, number in await storm.rows(address, " UNION ALL ".join(parts))}
+    rows = {f"rows:{name}": float(number) for name, number in await hotel_workload.rows(address, " UNION ALL ".join(parts))}
     return {**rows, **{f"kb:{name}": size / 1024 for name, size in sorted(sizes.items())}}
 
 
 async def _sizes(address: str) -> dict[str, float]:
     if "://" not in address:
         return {"file": sum(file.stat().st_size for file in Path(address).parent.glob(f"{Path(address).name}*"))}
-    found = await storm.rows(address, _MYSQL if address.startswith("mysql") else _POSTGRES)
+    found = await hotel_workload.rows(address, _MYSQL if address.startswith("mysql") else _POSTGRES)
     return {name: float(size) for name, size in found}

@@ -10,17 +10,17 @@ from pathlib import Path
 import pytest
 from benchmarks.memory import resident_mb
 from tests import databases
-from tests.chaos.campaign import places
-from tests.soak.run import Soak, soak
-from tests.soak.verdict import TIMES
+from tests.chaos.campaign import database_targets
+from tests.soak.soak import Soak, soak
+from tests.soak.trend import TIMES
 
 pytestmark = [pytest.mark.chaos, pytest.mark.slow]
 
 
 @pytest.mark.timeout(120)
-@pytest.mark.parametrize("kind", [kind for kind in places.KINDS if kind in databases.names()])
+@pytest.mark.parametrize("kind", [kind for kind in database_targets.KINDS if kind in databases.names()])
 async def test_nothing_grows(kind: str, tmp_path: Path) -> None:
-    if reason := places.why_not(kind):
+    if reason := database_targets.why_not(kind):
         pytest.skip(reason)
     verdicts = await soak(Soak(kind, 20, tmp_path))
     assert [str(one) for one in verdicts if not one.is_flat and one.name not in TIMES] == []

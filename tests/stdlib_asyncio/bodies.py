@@ -21,7 +21,7 @@ from unittest import mock
 
 from greenlet import getcurrent, greenlet
 
-from romancy.core import patch
+from romancy.core import asyncio_patches
 from romancy.core.commands import Fail, Finish, Resolution
 from romancy.core.execution import Execution
 from romancy.core.loop import Run
@@ -218,7 +218,7 @@ def judged(body: Body) -> tuple[str, Played]:
 
 
 def _prepared(body: Body, history: list[Entry]) -> tuple[BodyRun, Execution]:
-    patch.install()
+    asyncio_patches.install()
     random.seed(1)  # some tests sleep for random times: each play of them for the same ones
     make: Any = BodyRun
     run: BodyRun = make(lambda: body(run))

@@ -15,7 +15,7 @@ from romancy.store.open import open_store
 from romancy.store.port import Store
 
 # Before its first import: its bare asserts are to tell what they compared.
-pytest.register_assert_rewrite("romancy.testing.conformance")
+pytest.register_assert_rewrite("tests.store.conformance")
 
 WAYS = ["file", "file inline", "memory", "postgres", "mariadb", "file coded", "postgres coded", "mariadb coded"]
 Open = Callable[[], Store]

@@ -1,3 +1,3 @@
 """SQLite does what every store does."""
 
-from romancy.testing.conformance import *  # noqa: F403
+from tests.store.conformance import *  # noqa: F403

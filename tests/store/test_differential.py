@@ -13,17 +13,17 @@ from pathlib import Path
 
 import pytest
 from tests import databases
-from tests.property.settings import examples
-from tests.store.player import Place, Player
-from tests.store.steps import Step, shortened, tell
+from tests.property.hypothesis_settings import examples
+from tests.store.differential import Place, Player
+from tests.store.store_operations import Step, shortened, tell
 
 from romancy.clock import SystemClock
 from romancy.model.transition import Transition, WriteResult
 from romancy.store.open import ServerOptions, open_store
 from romancy.store.postgres.cursor import PostgresCursor
-from romancy.store.sql import batch, channels, events, ownership, requests, transitions
-from romancy.store.sql.ledger import UnitOfWork
+from romancy.store.sql import apply, channels, events, ownership, requests, transitions
 from romancy.store.sql.transitions import apply_transition
+from romancy.store.sql.unit_of_work import UnitOfWork
 
 Play = Callable[[Sequence[Step], int], None]
 Plant = pytest.MonkeyPatch
@@ -103,7 +103,7 @@ def _plant_a_careless_release(monkeypatch: Plant) -> None:
         state = ledger.states.get(write.instance_id)
         return apply_transition(ledger, write if state is None else write._replace(inbox_seen=state.inbox_version))
 
-    monkeypatch.setattr(batch, "apply_transition", careless)
+    monkeypatch.setattr(apply, "apply_transition", careless)
 
 
 def _plant_unread_messages_that_stay(monkeypatch: Plant) -> None:

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from romancy.authoring import registry as registry_module
 from romancy.authoring import workflow as workflow_module
+from romancy.registry import registry as registry_module
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent.parent

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 import pytest
-from tests.unit.stories import Body, Story, Tell
+from tests.unit.instance_driver import Body, Story, Tell
 
 from romancy.model.history import Entry
 

@@ -29,12 +29,12 @@ from romancy import (
     sleep,
     sleep_until,
 )
-from romancy.authoring import registry as registry_module
 from romancy.authoring import workflow as workflow_module
-from romancy.authoring.registry import Registry
 from romancy.core.commands import Fail, Finish, Resolution
 from romancy.core.loop import Run, new_run
 from romancy.model.history import Kind
+from romancy.registry import registry as registry_module
+from romancy.registry.registry import Registry
 
 T = TypeVar("T")
 SECOND = 1_000_000

@@ -5,7 +5,7 @@ import time
 from types import SimpleNamespace
 
 import pytest
-from tests.machine import DAY, HOUR, Machine
+from tests.machine_clock import DAY, HOUR, Machine
 
 from romancy import clock as clocks
 from romancy.clock import MICROS, SystemClock

@@ -12,8 +12,8 @@ import pytest
 from romancy import CodecError, Compress, ConfigurationError, Encrypt, FileBlobs, Offload
 from romancy.codec import Codec, Layer, encoding_of, is_encoded, read_codec
 from romancy.codec.blobs import BlobOwner, owner_of_blob
-from romancy.codec.coder import PendingBlobs
 from romancy.codec.frames import frame, refused
+from romancy.codec.pipeline import PendingBlobs
 
 OLD, NEW = b"o" * 32, b"n" * 32
 PLACE = ("value", "order-1", "1", "charge:1")

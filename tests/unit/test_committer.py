@@ -10,8 +10,8 @@ import pytest
 
 from romancy.errors import StoreError
 from romancy.model.history import AttemptRow, Entry, Kind, Outcome
+from romancy.model.messaging import Event, Message, Publish, SendEvent
 from romancy.model.status import Status
-from romancy.model.talk import Event, Message, Publish, SendEvent
 from romancy.model.transition import (
     AcceptEvents,
     Applied,

@@ -13,8 +13,8 @@ from tests.unit import diagram_cases as cases
 from tests.unit.diagram_cases import lit, pale, run, ways
 
 from romancy import AttemptEntry, HistoryEntry, WaitingFor, Workflow, WorkflowContext, workflow
-from romancy.authoring.sources import stored_source
 from romancy.model.source import Section, join_sections, split_sections
+from romancy.registry.source_capture import stored_source
 from romancy.viewer.diagram import Diagram, draw
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)

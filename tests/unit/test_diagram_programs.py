@@ -18,7 +18,7 @@ from xml.etree import ElementTree
 
 from hypothesis import given, note
 from hypothesis import strategies as st
-from tests.property.settings import examples, unhurried
+from tests.property.hypothesis_settings import examples, unhurried
 
 from romancy.core.commands import Finish, Issue, Resolution
 from romancy.core.loop import Run

@@ -13,7 +13,7 @@ from romancy.core.execution import AttemptResult, Execution, Phase
 from romancy.core.loop import Run
 from romancy.errors import DeterminismViolationError
 from romancy.model.history import Entry, Kind, Outcome, Role
-from romancy.model.talk import JoinGroup
+from romancy.model.messaging import JoinGroup
 
 Body = Callable[[Run], Coroutine[Any, Any, Any]]
 SECOND = 1_000_000

@@ -6,7 +6,7 @@ import pytest
 
 from romancy.core.retry import is_retryable, next_attempt_at
 from romancy.errors import PayloadError, TerminalError
-from romancy.model.policy import RetryPolicy
+from romancy.model.retry import RetryPolicy
 
 SECOND = 1_000_000
 NOON = 1_700_000_000 * SECOND

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from romancy.manage.records import Timeline, TimelineSpan
+from romancy.admin.records import Timeline, TimelineSpan
 from romancy.model.instance import JournalLine
-from romancy.viewer.timeline.drawing import describe_span, draw_timeline
 from romancy.viewer.timeline.rows import FoldedRows, OperationRow, fold_rows, rows_of
 from romancy.viewer.timeline.scale import build_scale
+from romancy.viewer.timeline.svg import describe_span, draw_timeline
 
 MS = 1000
 SECOND = 1000 * MS

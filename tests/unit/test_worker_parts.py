@@ -13,10 +13,10 @@ import pytest
 from romancy import ConfigurationError
 from romancy.clock import SystemClock, to_datetime, to_micros
 from romancy.ids import RandomIds
+from romancy.presenters import make_page_token, parse_page_token
 from romancy.testing import VirtualClock
-from romancy.views import make_page_token, parse_page_token
-from romancy.worker.alarms import TimerHeap
-from romancy.worker.slots import ConcurrencyLimiter
+from romancy.worker.limiter import ConcurrencyLimiter
+from romancy.worker.timers import TimerHeap
 
 
 class HandAlarms(TimerHeap):

@@ -21,17 +21,17 @@ from starlette.routing import BaseRoute, Route
 
 from romancy.auth import CallerRole, Session, Tokens
 from romancy.clock import Clock
-from romancy.ingress.access import COOKIE, Need, Needs, headers_of
-from romancy.ingress.body import Bodies
-from romancy.ingress.headers import HTML_HEADERS
-from romancy.ingress.problems import (
+from romancy.http.access import COOKIE, Need, Needs, headers_of
+from romancy.http.body import Bodies
+from romancy.http.headers import HTML_HEADERS
+from romancy.http.problems import (
     ForbiddenError,
     MalformedRequestError,
     NotFoundError,
     UnauthenticatedError,
     UnsupportedContentTypeError,
 )
-from romancy.ingress.types import HTTPSettings, Scope
+from romancy.http.types import HTTPSettings, Scope
 
 LOGIN = "/viewer/login"
 LOGOUT = "/viewer/logout"
@@ -43,7 +43,7 @@ NEEDS: Needs = {
     ("POST", LOGOUT): Need.ENTER,
 }
 _MAX_FORM = 16 * 1024
-_INVALID_TOKEN = "That is no token of this app, or it is not valid any more."
+_NOT_VALID = "That is no token of this app, or it is not valid any more."
 
 
 def routes(settings: HTTPSettings, clock: Clock) -> list[BaseRoute]:
@@ -67,7 +67,7 @@ async def _log_in(auth: Any, clock: Clock, bodies: Bodies, request: Request) -> 
     form = await _form(bodies, request)
     token = auth.find(form.get("token", "").strip(), clock.now())
     if token is None:
-        raise UnauthenticatedError(_INVALID_TOKEN)
+        raise UnauthenticatedError(_NOT_VALID)
     if CallerRole(token.role) not in Need.READ.value:
         raise ForbiddenError(f"The role {token.role!r} may not look at anything.")
     answer = _redirect(request.scope, form.get("next") or form.get("back") or "")
@@ -130,7 +130,7 @@ def render_refusal(scope: Scope, path: str, refusal: Response) -> Response:
     goes_to = path if scope["method"] in ("GET", "HEAD") else ""
     if goes_to and scope.get("query_string"):
         goes_to += "?" + scope["query_string"].decode("latin-1")
-    says = _INVALID_TOKEN if path == LOGIN else "Show a token of this app to go on."
+    says = _NOT_VALID if path == LOGIN else "Show a token of this app to go on."
     answer = page(scope, 401, "Log in", says, form=True, goes_to=goes_to)
     answer.headers["WWW-Authenticate"] = refusal.headers["WWW-Authenticate"]
     return answer

@@ -6,15 +6,15 @@ from collections.abc import Mapping, Sequence
 
 from starlette.routing import BaseRoute
 
+from romancy.admin.port import Manager
 from romancy.api import login
+from romancy.api.endpoints import needs
 from romancy.api.routes import routes
-from romancy.api.table import needs
-from romancy.api.watch import Watcher, WatchSettings
+from romancy.api.watcher import Watcher, WatchSettings
 from romancy.client import Client
 from romancy.clock import Clock
-from romancy.ingress.asgi import ExtraRoutes
-from romancy.ingress.types import HTTPSettings
-from romancy.manage.port import Manager
+from romancy.http.gateway import ExtraRoutes
+from romancy.http.types import HTTPSettings
 from romancy.model.instance import InstanceProgress
 
 

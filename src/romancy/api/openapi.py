@@ -8,10 +8,10 @@ from typing import Any, cast
 from pydantic import TypeAdapter
 from pydantic.json_schema import JsonSchemaMode
 
-from romancy.api import questions as ask
-from romancy.api import shapes
-from romancy.api.table import BASE, ENDPOINTS, Endpoint
-from romancy.ingress.access import COOKIE
+from romancy.api import requests as ask
+from romancy.api import responses
+from romancy.api.endpoints import BASE, ENDPOINTS, Endpoint
+from romancy.http.access import COOKIE
 
 _TITLE = "romancy"
 _REFS = "#/components/schemas/{model}"
@@ -69,7 +69,9 @@ _Key = tuple[str, JsonSchemaMode]
 
 def _schemas(endpoints: Sequence[Endpoint[Any]]) -> tuple[dict[_Key, Any], dict[str, Any]]:
     """The schemas of questions and answers by endpoint, and what they refer to."""
-    wanted: list[tuple[str, JsonSchemaMode, TypeAdapter[Any]]] = [("Problem", "serialization", TypeAdapter(shapes.Problem))]
+    wanted: list[tuple[str, JsonSchemaMode, TypeAdapter[Any]]] = [
+        ("Problem", "serialization", TypeAdapter(responses.Problem))
+    ]
     for endpoint in endpoints:
         if endpoint.method == "POST":
             wanted.append((endpoint.name, "validation", TypeAdapter(endpoint.request_model)))

@@ -14,11 +14,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from romancy.api import questions as ask
+from romancy.admin.port import Manager
+from romancy.api import requests as ask
+from romancy.api.endpoints import BASE, ENDPOINTS, Endpoint
 from romancy.api.openapi import document
-from romancy.api.stream import open_stream
-from romancy.api.table import BASE, ENDPOINTS, Endpoint
-from romancy.api.watch import Watcher
+from romancy.api.sse import open_stream
+from romancy.api.watcher import Watcher
 from romancy.auth import Caller
 from romancy.errors import (
     ChannelModeConflictError,
@@ -29,14 +30,13 @@ from romancy.errors import (
     RomancyError,
     WorkflowNotFoundError,
 )
-from romancy.ingress import jsontext
-from romancy.ingress.access import Need
-from romancy.ingress.asgi import CALLER, IN_A_THREAD, problem
-from romancy.ingress.body import Bodies
-from romancy.ingress.headers import JSON_HEADERS
-from romancy.ingress.problems import ForbiddenError, MalformedRequestError, UnauthenticatedError, UnsupportedContentTypeError
-from romancy.ingress.types import HTTPSettings
-from romancy.manage.port import Manager
+from romancy.http import strict_json
+from romancy.http.access import Need
+from romancy.http.body import Bodies
+from romancy.http.gateway import CALLER, IN_A_THREAD, problem
+from romancy.http.headers import JSON_HEADERS
+from romancy.http.problems import ForbiddenError, MalformedRequestError, UnauthenticatedError, UnsupportedContentTypeError
+from romancy.http.types import HTTPSettings
 
 Q = TypeVar("Q", bound=ask.RequestModel)
 
@@ -154,8 +154,8 @@ def _check_type(request: Request) -> None:
 
 def _object(body: bytes) -> dict[str, Any]:
     try:
-        value = jsontext.read(body) if body.strip() else {}
-        jsontext.write(value)
+        value = strict_json.read(body) if body.strip() else {}
+        strict_json.write(value)
     except ValueError as error:
         raise MalformedRequestError(f"The body cannot be read: {error}.") from error
     if not isinstance(value, dict):

@@ -14,12 +14,12 @@ from typing_extensions import TypeVar
 
 from romancy.authoring.context import ActivityContext, WorkflowContext, run_of
 from romancy.authoring.durations import Duration, optional_micros
-from romancy.authoring.operation import decoder
+from romancy.authoring.operations import optional_text
+from romancy.authoring.outcomes import decoder
 from romancy.authoring.signatures import check_context_first, check_types, refuse_unknown
-from romancy.authoring.talking import optional_text
 from romancy.errors import ConfigurationError
 from romancy.model.history import Kind
-from romancy.model.policy import RetryPolicy
+from romancy.model.retry import RetryPolicy
 from romancy.serde.payload import CallCodec, result_codec
 
 P = ParamSpec("P")

@@ -10,13 +10,30 @@ from pydantic_core import from_json, to_json
 
 from romancy.authoring.context import ActivityContext, WorkflowContext, run_of
 from romancy.authoring.durations import Duration
-from romancy.authoring.talking import OperationInput, call_store, due_at, emit, emit_in_activity, read_nothing, require_text
+from romancy.authoring.operations import (
+    OperationInput,
+    call_store,
+    due_at,
+    emit,
+    emit_in_activity,
+    read_nothing,
+    require_text,
+)
 from romancy.core.futures import Operation
 from romancy.errors import ConfigurationError, UnknownChannelModeError
 from romancy.model.history import Kind
-from romancy.model.talk import ChannelMode, Message, Publish, ReceivedMessage, SendTo, Subscribe, Unsubscribe, WaitSelector
-from romancy.serde.foreign import check_model
-from romancy.serde.talk import external_data, received_message, with_data
+from romancy.model.messaging import (
+    ChannelMode,
+    Message,
+    Publish,
+    ReceivedMessage,
+    SendTo,
+    Subscribe,
+    Unsubscribe,
+    WaitSelector,
+)
+from romancy.serde.external import check_model
+from romancy.serde.messaging import external_data, received_message, with_data
 
 T = TypeVar("T")
 Mode: TypeAlias = ChannelMode | Literal["broadcast", "competing", "direct"]

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Protocol, final
 from romancy.clock import to_datetime
 from romancy.core.loop import Run
 from romancy.errors import InvalidWorkflowStateError
-from romancy.model.talk import Effect
+from romancy.model.messaging import Effect
 
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncSession

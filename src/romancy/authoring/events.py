@@ -12,14 +12,14 @@ from pydantic_core import to_json
 
 from romancy.authoring.context import ActivityContext, WorkflowContext, run_of
 from romancy.authoring.durations import Duration
-from romancy.authoring.talking import OperationInput, call_store, due_at, emit, optional_text, parse_match, require_text
+from romancy.authoring.operations import OperationInput, call_store, due_at, emit, optional_text, parse_match, require_text
 from romancy.clock import to_datetime
 from romancy.core.futures import Operation
 from romancy.errors import ConfigurationError
 from romancy.model.history import Kind
-from romancy.model.talk import Event, ReceivedEvent, SendEvent, WaitSelector
-from romancy.serde.foreign import check_model
-from romancy.serde.talk import ATTRIBUTES, BASE64, DATA, EncodedData, external_data, received_event, with_data
+from romancy.model.messaging import Event, ReceivedEvent, SendEvent, WaitSelector
+from romancy.serde.external import check_model
+from romancy.serde.messaging import ATTRIBUTES, BASE64, DATA, EncodedData, external_data, received_event, with_data
 
 T = TypeVar("T")
 

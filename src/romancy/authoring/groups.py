@@ -9,10 +9,10 @@ from pydantic_core import from_json, to_json
 
 from romancy.authoring.channels import compose_message, describe_message
 from romancy.authoring.context import ActivityContext, WorkflowContext, run_of
-from romancy.authoring.talking import OperationInput, call_store, emit, read_nothing, require_text
+from romancy.authoring.operations import OperationInput, call_store, emit, read_nothing, require_text
 from romancy.core.futures import Operation
 from romancy.model.history import Kind
-from romancy.model.talk import JoinGroup, LeaveGroup, ListMembers, SendToGroup
+from romancy.model.messaging import JoinGroup, LeaveGroup, ListMembers, SendToGroup
 
 
 def join_group(ctx: WorkflowContext, name: str) -> Operation[None]:

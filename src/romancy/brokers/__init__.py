@@ -7,11 +7,11 @@
 May import `serde` and below. Each broker translates the errors of its driver once, and shows no password.
 """
 
-from romancy.broker import Broker
+from romancy.brokers.base import Broker
 from romancy.brokers.http import HTTPBroker
 from romancy.brokers.kafka import KafkaBroker
 from romancy.brokers.nats import NATSBroker
 from romancy.errors import BrokerError, EventRejectedError
-from romancy.model.talk import Event
+from romancy.model.messaging import Event
 
 __all__ = ["Broker", "BrokerError", "Event", "EventRejectedError", "HTTPBroker", "KafkaBroker", "NATSBroker"]

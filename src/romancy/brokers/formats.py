@@ -11,8 +11,8 @@ from typing import Any, Literal, TypeAlias
 from urllib.parse import quote
 
 from romancy.errors import ConfigurationError
-from romancy.model.talk import Event
-from romancy.serde.talk import event_json
+from romancy.model.messaging import Event
+from romancy.serde.messaging import event_json
 
 Mode: TypeAlias = Literal["structured", "binary"]
 STRUCTURED = "application/cloudevents+json; charset=UTF-8"

@@ -20,7 +20,7 @@ from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnec
 from typing import Any, NamedTuple
 from urllib.parse import SplitResult, unquote, urlsplit
 
-from romancy.broker import DEFAULT_CONCURRENCY, DEFAULT_RETRY
+from romancy.brokers.base import DEFAULT_CONCURRENCY, DEFAULT_RETRY
 from romancy.brokers.formats import (
     STRUCTURED,
     Mode,
@@ -35,9 +35,9 @@ from romancy.brokers.formats import (
 )
 from romancy.clock import SystemClock, to_datetime
 from romancy.errors import BrokerError, ConfigurationError, EventRejectedError
-from romancy.model.policy import RetryPolicy
-from romancy.model.talk import Event
-from romancy.threads import ThreadPool
+from romancy.model.messaging import Event
+from romancy.model.retry import RetryPolicy
+from romancy.thread_pool import ThreadPool
 
 _RETRYABLE_STATUSES = frozenset({401, 403, 404, 407, 408, 425, 429})
 """What sounds like the fault of the event and is none."""

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from importlib.util import find_spec
 from typing import Any, NamedTuple
 
-from romancy.broker import DEFAULT_RETRY
+from romancy.brokers.base import DEFAULT_RETRY
 from romancy.brokers.formats import (
     STRUCTURED,
     Mode,
@@ -18,8 +18,8 @@ from romancy.brokers.formats import (
     structured,
 )
 from romancy.errors import BrokerError, ConfigurationError, EventRejectedError
-from romancy.model.policy import RetryPolicy
-from romancy.model.talk import Event
+from romancy.model.messaging import Event
+from romancy.model.retry import RetryPolicy
 
 _EXTRA = "KafkaBroker needs aiokafka: pip install 'romancy[kafka]'"
 

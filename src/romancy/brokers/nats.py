@@ -9,11 +9,11 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote, urlsplit
 
-from romancy.broker import DEFAULT_RETRY
+from romancy.brokers.base import DEFAULT_RETRY
 from romancy.brokers.formats import STRUCTURED, describe_error, positive, structured
 from romancy.errors import BrokerError, ConfigurationError, EventRejectedError
-from romancy.model.policy import RetryPolicy
-from romancy.model.talk import Event
+from romancy.model.messaging import Event
+from romancy.model.retry import RetryPolicy
 
 if TYPE_CHECKING:
     from nats.aio.client import Client

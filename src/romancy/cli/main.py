@@ -8,36 +8,36 @@ import sys
 from argparse import Namespace
 from collections.abc import Sequence
 
-from romancy.cli import (
+from romancy.cli.commands import (
     batch,
     bench,
     completion,
+    control,
     demo,
     doctor,
-    histories,
-    instances,
-    looking,
+    get,
+    list,
     migrate,
-    opening,
+    open,
     outbox,
-    overviews,
+    overview,
     prune,
+    replay,
+    send,
     serve,
-    starting,
-    steering,
-    talking,
+    start,
     version,
 )
-from romancy.cli.desk import add_format
-from romancy.cli.exits import Exit, code_of
-from romancy.cli.parsing import Parser, read_arguments
-from romancy.cli.place import add_target
-from romancy.cli.text import escape_lines
+from romancy.cli.context import add_format
+from romancy.cli.exit_codes import Exit, code_of
+from romancy.cli.parser import Parser, read_arguments
+from romancy.cli.target import add_target
+from romancy.cli.terminal_text import escape_lines
 from romancy.errors import RomancyError
 
 _COMMANDS = (
-    *(serve, starting, talking, instances, looking, steering, batch),
-    *(overviews, outbox, prune, histories, doctor, migrate, bench, demo, opening, completion, version),
+    *(serve, start, send, list, get, control, batch),
+    *(overview, outbox, prune, replay, doctor, migrate, bench, demo, open, completion, version),
 )
 
 

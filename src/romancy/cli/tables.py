@@ -13,8 +13,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
-from romancy.cli.printing import Column, RecordSection
-from romancy.cli.text import escape, escape_lines
+from romancy.cli.output import Column, RecordSection
+from romancy.cli.terminal_text import escape, escape_lines
 
 _UNBOUNDED = 4000
 """Columns of what is no terminal: nothing is cut that a program may read."""

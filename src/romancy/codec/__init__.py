@@ -15,9 +15,9 @@ Of romancy it imports `errors` and `ids`. The store calls it; nothing here knows
 """
 
 from romancy.codec.blobs import BlobStore, FileBlobs, Offload
-from romancy.codec.coder import NO_CODEC, Codec, CodecOption, read_codec
 from romancy.codec.frames import encoding_of, is_encoded, is_encoded_digest, not_decoded
 from romancy.codec.layers import Compress, Encrypt, Layer
+from romancy.codec.pipeline import NO_CODEC, Codec, CodecOption, read_codec
 
 __all__ = [
     "NO_CODEC",

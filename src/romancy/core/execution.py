@@ -18,7 +18,7 @@ from romancy.core.commands import BodyOutcome, Cancelled, Command, Fail, Finish,
 from romancy.core.loop import CODE_CHANGE_ADVICE, NONDETERMINISM_ADVICE, Run
 from romancy.errors import DeterminismViolationError
 from romancy.model.history import EFFECTS, STORE_CALLS, Entry, Kind, Outcome, Role
-from romancy.model.talk import Effect, StoreReply
+from romancy.model.messaging import Effect, StoreReply
 
 _MESSAGING_KINDS = STORE_CALLS | EFFECTS - {Kind.REGISTRATION}
 _EXTERNAL_KINDS = frozenset({Kind.CANCEL, Kind.TIMEOUT, Kind.RETRY})

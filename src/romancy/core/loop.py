@@ -18,6 +18,7 @@ from collections.abc import Callable, Container, Coroutine
 from types import AsyncGeneratorType
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from romancy.core.call_site import call_site
 from romancy.core.commands import (
     UNTIL,
     BodyOutcome,
@@ -42,7 +43,6 @@ from romancy.core.futures import (
     Timer,
     WaitOperation,
 )
-from romancy.core.sites import call_site
 from romancy.errors import (
     ActivityIDConflictError,
     DeterminismViolationError,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hashlib import blake2b
 
 from romancy.errors import PayloadError
-from romancy.model.policy import RetryPolicy
+from romancy.model.retry import RetryPolicy
 
 _MICROS = 1_000_000
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from romancy import RomancyError
 from romancy.demo.process import WorkerFault
-from romancy.demo.story import Story
+from romancy.demo.scenario import Story
 from romancy.demo.terminal import Colour, Terminal, paint
 
 _BROKEN = 1

@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from romancy.demo.external_services import LedgerLine
 from romancy.demo.records import InstanceRecord
-from romancy.demo.world import LedgerLine
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from romancy.demo.world import WorkerReport
+from romancy.demo.external_services import WorkerReport
 
 TIMEOUT = 60.0
 """Seconds to wait for anything at all. A busy machine may need many; only a fault needs all."""

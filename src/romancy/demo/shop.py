@@ -11,7 +11,7 @@ from decimal import Decimal
 from pydantic import BaseModel
 
 from romancy import ActivityContext, RetryPolicy, TerminalError, WorkflowContext, activity, sleep, workflow
-from romancy.demo.world import World
+from romancy.demo.external_services import World
 
 LATENCY = 0.4
 """Seconds the outside world takes to answer."""

@@ -10,8 +10,8 @@ import asyncio
 import sys
 
 from romancy import App
+from romancy.demo.external_services import WorkerReport
 from romancy.demo.shop import checkout
-from romancy.demo.world import WorkerReport
 
 HEARTBEAT = 0.25
 LEASE = 1.0

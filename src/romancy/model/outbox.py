@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NamedTuple, TypeAlias
 
-from romancy.model.talk import ReceivedEvent
+from romancy.model.messaging import ReceivedEvent
 
 
 class OutboxRow(NamedTuple):

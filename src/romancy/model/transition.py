@@ -11,8 +11,18 @@ from enum import StrEnum
 from typing import NamedTuple, TypeAlias
 
 from romancy.model.history import AttemptRow, Entry
+from romancy.model.messaging import (
+    AcceptedEvent,
+    Effect,
+    Event,
+    Publish,
+    SendEvent,
+    SendTo,
+    SendToGroup,
+    StoreCall,
+    StoreReply,
+)
 from romancy.model.status import Status
-from romancy.model.talk import AcceptedEvent, Effect, Event, Publish, SendEvent, SendTo, SendToGroup, StoreCall, StoreReply
 
 
 class WaitKind(StrEnum):

@@ -12,17 +12,17 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from romancy.broker import DEFAULT_CONCURRENCY, DEFAULT_RETRY, Broker
+from romancy.brokers.base import DEFAULT_CONCURRENCY, DEFAULT_RETRY, Broker
 from romancy.clock import MICROS, Clock
 from romancy.codec import is_encoded, not_decoded
 from romancy.core.retry import is_retryable, next_attempt_at
-from romancy.crash import SimulatedCrash
+from romancy.crash_points import SimulatedCrash
 from romancy.errors import BrokerError, EventRejectedError, StoreError
-from romancy.figures import BrokerMetrics, Metrics
+from romancy.metrics.metrics import BrokerMetrics, Metrics
+from romancy.model.messaging import Event
 from romancy.model.outbox import DeadLettered, Delayed, Delivered, DeliveryOutcome, OutboxRow, Returned
-from romancy.model.policy import RetryPolicy
-from romancy.model.talk import Event
-from romancy.serde.talk import event_of
+from romancy.model.retry import RetryPolicy
+from romancy.serde.messaging import event_of
 from romancy.store.port import Store
 
 _log = logging.getLogger("romancy.outbox")

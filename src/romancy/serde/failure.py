@@ -23,8 +23,8 @@ from pydantic_core import from_json, to_json
 
 from romancy.codec import encoding_of, is_encoded
 from romancy.errors import ActivityError, PayloadError, TerminalError
-from romancy.serde.classes import class_path, find_class
-from romancy.serde.rebuild import fields_of, rebuild_exception, set_field
+from romancy.serde.class_lookup import class_path, find_class
+from romancy.serde.exception_state import fields_of, rebuild_exception, set_field
 from romancy.serde.tagged import Unkept, decode_data, encode_data, from_tagged, to_tagged
 
 __all__ = [

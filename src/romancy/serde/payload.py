@@ -22,7 +22,7 @@ from pydantic_core import PydanticSerializationError, from_json, to_json
 from typing_extensions import TypeVar
 
 from romancy.errors import ConfigurationError, PayloadError, RomancyError
-from romancy.serde.kept import find_loss
+from romancy.serde.round_trip import find_loss
 from romancy.serde.schema import Wire, record_wire, value_wire
 from romancy.serde.signature import Scope, Shape, annotations_of, result_annotation, shape_of
 from romancy.serde.unions import UNTAGGED

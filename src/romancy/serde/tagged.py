@@ -22,7 +22,7 @@ from pydantic import BaseModel
 from pydantic_core import from_json, to_json
 
 from romancy.errors import PayloadError, RomancyError
-from romancy.serde.classes import class_path, find_class
+from romancy.serde.class_lookup import class_path, find_class
 from romancy.serde.payload import ValueCodec
 
 _TAG = "$"

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from pydantic_core import from_json, to_json
 
-from romancy.serde.kept import alike
+from romancy.serde.round_trip import alike
 
 Node = dict[str, Any]
 

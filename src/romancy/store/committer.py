@@ -33,10 +33,10 @@ from itertools import accumulate, chain
 from typing import NamedTuple, Protocol, TypeAlias
 
 from romancy.clock import MICROS, monotonic
-from romancy.crash import SimulatedCrash
+from romancy.crash_points import SimulatedCrash
 from romancy.errors import StoreError
-from romancy.figures import Metrics
-from romancy.model.talk import Effect, Publish, SendEvent, SendTo, SendToGroup
+from romancy.metrics.metrics import Metrics
+from romancy.model.messaging import Effect, Publish, SendEvent, SendTo, SendToGroup
 from romancy.model.transition import (
     Accepted,
     AcceptEvents,

@@ -11,7 +11,7 @@ from typing import Literal, cast
 from romancy.clock import Clock
 from romancy.codec import NO_CODEC, Codec
 from romancy.errors import ConfigurationError
-from romancy.store.coded import EncodingStore
+from romancy.store.encoding.store import EncodingStore
 from romancy.store.port import Store
 from romancy.store.sql.store import SqlStore
 from romancy.store.sqlite.store import SqliteStore

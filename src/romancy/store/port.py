@@ -18,17 +18,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from romancy.errors import StoreError
-from romancy.model.history import AttemptRow, Entry
-from romancy.model.instance import (
-    Inbox,
-    InstanceFilter,
-    InstanceProgress,
-    InstanceRow,
-    LoadedInstance,
-    StoredInstance,
-    WorkerRow,
-)
-from romancy.model.operators import (
+from romancy.model.admin import (
     AuditRow,
     BulkActionRow,
     ChannelState,
@@ -43,9 +33,19 @@ from romancy.model.operators import (
     Vitals,
     WorkflowCounts,
 )
+from romancy.model.history import AttemptRow, Entry
+from romancy.model.instance import (
+    Inbox,
+    InstanceFilter,
+    InstanceProgress,
+    InstanceRow,
+    LoadedInstance,
+    StoredInstance,
+    WorkerRow,
+)
+from romancy.model.messaging import Sendable
 from romancy.model.outbox import DeliveryOutcome, OutboxRow
 from romancy.model.status import Status
-from romancy.model.talk import Sendable
 from romancy.model.transition import (
     CreateInstance,
     Ending,

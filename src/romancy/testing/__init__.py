@@ -9,7 +9,7 @@ takes over; `replay_history(...)` checks code against a recorded history. The py
 environment for everything that was imported: `async with romancy_env as env`.
 """
 
-from romancy.crash import POINTS, SimulatedCrash
+from romancy.crash_points import POINTS, SimulatedCrash
 from romancy.testing.environment import CrashPointNotReached, TestEnvironment, VirtualClock
 from romancy.testing.histories import RecordedHistory, Replayed, record_history, replay_history
 

@@ -20,7 +20,7 @@ from romancy.authoring.workflow import Workflow
 from romancy.clock import to_datetime, to_micros
 from romancy.core.commands import BodyOutcome, Cancelled, Fail, Finish, Issue, Recur
 from romancy.core.loop import Run
-from romancy.crash import POINTS, SimulatedCrash
+from romancy.crash_points import POINTS, SimulatedCrash
 from romancy.errors import (
     ConfigurationError,
     DeterminismViolationError,
@@ -31,8 +31,8 @@ from romancy.errors import (
 )
 from romancy.model.history import Entry, Outcome
 from romancy.testing.histories import RecordedHistory, record_history, replay_in_full
-from romancy.worker.alarms import TimerHeap
-from romancy.worker.host import InstanceRunner
+from romancy.worker.runner import InstanceRunner
+from romancy.worker.timers import TimerHeap
 from romancy.worker.worker import WorkerOptions
 
 _START_TIME = datetime(2030, 1, 1, tzinfo=UTC)

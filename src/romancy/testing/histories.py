@@ -8,14 +8,14 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from romancy.app import App
-from romancy.authoring.running import execution_of
 from romancy.authoring.workflow import Workflow
 from romancy.client import Client
 from romancy.codec import not_decoded
-from romancy.core import patch
+from romancy.core import asyncio_patches
 from romancy.core.commands import BodyOutcome, Issue
 from romancy.errors import CodecError, DeterminismViolationError, WorkflowNotFoundError
 from romancy.model.history import Entry, Kind, Outcome, Role
+from romancy.registry.instantiation import execution_of
 from romancy.worker.worker import find_encoded
 
 
@@ -83,7 +83,7 @@ def replay_in_full(
     workflow: Workflow[..., Any], history: RecordedHistory, *, app: App | None = None, guard: str = "raise"
 ) -> tuple[Replayed, list[Issue]]:
     """As `replay_history`, with what the code waits for in full."""
-    patch.install()
+    asyncio_patches.install()
     if workflow.name != history.workflow:
         raise DeterminismViolationError(f"recorded: a history of {history.workflow!r}; attempted: {workflow!r}")
     execution = execution_of(

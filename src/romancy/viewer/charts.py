@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from romancy.manage.records import ChartPoint
-from romancy.viewer.text import Markup, attribute
+from romancy.admin.records import ChartPoint
+from romancy.viewer.html_text import Markup, attribute
 
 _WIDTH, _HEIGHT = 240, 40
 

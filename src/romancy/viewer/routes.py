@@ -14,15 +14,15 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import BaseRoute, Route
 
+from romancy.admin.port import Manager
 from romancy.clock import Clock, SystemClock
 from romancy.errors import ConfigurationError, InvalidWorkflowStateError, PayloadError, RomancyError, WorkflowNotFoundError
-from romancy.ingress.body import Bodies, ClientDisconnected
-from romancy.ingress.headers import HTML_HEADERS, JSON_HEADERS
-from romancy.ingress.problems import HTTPProblem, NotFoundError
-from romancy.ingress.types import HTTPSettings
-from romancy.manage.port import Manager
-from romancy.viewer.page import THEME, THEMES, PageRequest, Redirect, View, link, respond
-from romancy.viewer.pages import deeds, instance, instances, lists, overview, start
+from romancy.http.body import Bodies, ClientDisconnected
+from romancy.http.headers import HTML_HEADERS, JSON_HEADERS
+from romancy.http.problems import HTTPProblem, NotFoundError
+from romancy.http.types import HTTPSettings
+from romancy.viewer.pages import actions, instance, instances, lists, overview, start
+from romancy.viewer.renderer import THEME, THEMES, PageRequest, Redirect, View, link, respond
 
 Handler: TypeAlias = Callable[[PageRequest], Awaitable[View | Redirect]]
 
@@ -44,15 +44,15 @@ _READS: dict[str, Handler] = {
     "audit": lists.audit,
     "start": start.start_form,
     "event": start.event_form,
-    "confirm": deeds.confirm,
+    "confirm": actions.confirm,
 }
 _WRITES: dict[str, Handler] = {
     "start": start.start,
     "event": start.event,
-    "confirm": deeds.confirm,
-    "do": deeds.apply,
-    "requeue": deeds.requeue,
-    "abort": deeds.abort,
+    "confirm": actions.confirm,
+    "do": actions.apply,
+    "requeue": actions.requeue,
+    "abort": actions.abort,
 }
 
 

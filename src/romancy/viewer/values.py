@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from romancy.viewer.text import Markup, escaped
+from romancy.viewer.html_text import Markup, escaped
 
 LIMIT = 64 * 1024
 """Characters of a value that are shown."""

@@ -20,25 +20,25 @@ from typing import TYPE_CHECKING, Any
 
 from romancy.authoring.activity import Activity, AttemptOptions, Compensation
 from romancy.authoring.context import CURRENT_TRANSACTION, ActivityContext
-from romancy.authoring.talking import EmittedEffect
+from romancy.authoring.operations import EmittedEffect
 from romancy.clock import MICROS
 from romancy.core.commands import Issue
 from romancy.core.execution import PendingCompensation
-from romancy.crash import SimulatedCrash
+from romancy.crash_points import SimulatedCrash
 from romancy.errors import ActivityTimeoutError, LeaseLostError
 from romancy.hooks import EventSent
 from romancy.model.history import AttemptRow, Kind
-from romancy.model.talk import Effect, SendEvent
+from romancy.model.messaging import Effect, SendEvent
 from romancy.model.transition import Applied, ResultStored
 from romancy.serde.tagged import decode_data, encode_data
 from romancy.store.committer import count_effects
-from romancy.worker.alarms import ScheduledCall
-from romancy.worker.sessions import ActivityTransaction, run_shielded
-from romancy.worker.unanswered import owned_starts
+from romancy.worker.activity_session import ActivityTransaction, run_shielded
+from romancy.worker.pending_writes import owned_starts
+from romancy.worker.timers import ScheduledCall
 
 if TYPE_CHECKING:
-    from romancy.worker.host import InstanceRunner
-    from romancy.worker.telling import HookDispatcher
+    from romancy.worker.hook_dispatcher import HookDispatcher
+    from romancy.worker.runner import InstanceRunner
 
 _log = logging.getLogger("romancy.worker")
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 1.0

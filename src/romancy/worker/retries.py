@@ -14,7 +14,7 @@ from typing import Any
 from romancy.core.retry import is_retryable, next_attempt_at
 from romancy.errors import LeaseLostError, PayloadError, RetryExhaustedError, TerminalError
 from romancy.model.history import AttemptRow
-from romancy.model.policy import RetryPolicy
+from romancy.model.retry import RetryPolicy
 from romancy.serde.failure import describe_failure, encode_failure, is_terminal
 from romancy.worker.attempt import Attempt, WorkItem
 

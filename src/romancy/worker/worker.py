@@ -13,21 +13,18 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from romancy.authoring.registry import Registry
-from romancy.authoring.running import execution_of
-from romancy.authoring.starting import starts_of
 from romancy.authoring.workflow import Workflow
 from romancy.clock import MICROS, Clock, SystemClock, monotonic
 from romancy.codec import is_encoded, is_encoded_digest, not_decoded
-from romancy.crash import CrashPoint, SimulatedCrash
+from romancy.crash_points import CrashPoint, SimulatedCrash
 from romancy.errors import DeterminismViolationError, PayloadError, StoreError, no_recipient
 from romancy.ids import Ids
+from romancy.model.admin import ConcurrencyStall
 from romancy.model.history import Entry, Kind
 from romancy.model.instance import Inbox, InstanceRow, LoadedInstance
-from romancy.model.operators import ConcurrencyStall
-from romancy.model.policy import RetryPolicy
+from romancy.model.messaging import Effect, Publish, SendEvent, SendTo, SendToGroup
+from romancy.model.retry import RetryPolicy
 from romancy.model.status import Status
-from romancy.model.talk import Effect, Publish, SendEvent, SendTo, SendToGroup
 from romancy.model.transition import (
     Accepted,
     AcceptEvents,
@@ -41,19 +38,22 @@ from romancy.model.transition import (
     Transition,
     WriteResult,
 )
+from romancy.registry.creation import starts_of
+from romancy.registry.instantiation import execution_of
+from romancy.registry.registry import Registry
 from romancy.serde.failure import describe_failure, encode_failure
-from romancy.serde.talk import event_of_input
+from romancy.serde.messaging import event_of_input
 from romancy.store.committer import Committer
 from romancy.store.port import Store
-from romancy.threads import ThreadPool
-from romancy.worker import failures
-from romancy.worker.alarms import TimerHeap
+from romancy.thread_pool import ThreadPool
+from romancy.worker import failure_log
+from romancy.worker.activity_session import ActivitySessions
 from romancy.worker.attempt import Attempt
-from romancy.worker.host import InstanceRunner, RunnerIdentity
-from romancy.worker.sessions import ActivitySessions
-from romancy.worker.slots import ConcurrencyLimiter
-from romancy.worker.telling import HookDispatcher
-from romancy.worker.unanswered import PendingWrites, owned_starts
+from romancy.worker.hook_dispatcher import HookDispatcher
+from romancy.worker.limiter import ConcurrencyLimiter
+from romancy.worker.pending_writes import PendingWrites, owned_starts
+from romancy.worker.runner import InstanceRunner, RunnerIdentity
+from romancy.worker.timers import TimerHeap
 
 if TYPE_CHECKING:
     from romancy.app import App
@@ -656,7 +656,9 @@ class Worker:
         """An instance has ended, durably."""
         self.metrics.workflows[runner.workflow.name].end(status, self.clock.now() - runner.identity.created_at)
         if status is Status.FAILED:
-            failures.log_instance_failed(runner.instance_id, runner.workflow.label, ending.error, hidden=self.hides_payloads)
+            failure_log.log_instance_failed(
+                runner.instance_id, runner.workflow.label, ending.error, hidden=self.hides_payloads
+            )
         self.drop(runner)
         if self._on_ended is not None:
             self._on_ended(runner.instance_id, status, ending)
@@ -719,7 +721,7 @@ class Worker:
 
     def _on_failed_start(self, row: InstanceRow, instance_id: str, status: Status, ending: Ending) -> None:
         self.metrics.workflows[row.workflow].end(status, self.clock.now() - row.created_at)
-        failures.log_instance_failed(instance_id, row.workflow, ending.error, hidden=self.hides_payloads)
+        failure_log.log_instance_failed(instance_id, row.workflow, ending.error, hidden=self.hides_payloads)
         if self.hook_dispatcher is not None:
             self.hook_dispatcher.workflow_failed_at_once(row, ending, self.id, self.clock.now())
         if self._on_ended is not None:

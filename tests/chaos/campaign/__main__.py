@@ -10,9 +10,9 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from tests.chaos.campaign import places
-from tests.chaos.campaign.run import Campaign, Report, wage
-from tests.chaos.processes import ROOT
+from tests.chaos.campaign import database_targets
+from tests.chaos.campaign.campaign import Campaign, Report, wage
+from tests.chaos.worker_processes import ROOT
 
 _SHOWN = 20
 
@@ -21,13 +21,17 @@ def main() -> int:
     """Campaigns on the databases that are wanted; the exit code."""
     given = _arguments()
     seed: int = time.time_ns() % 1_000_000 if given.seed is None else given.seed
-    return places.on_each(given.database, lambda kind: _one(kind, 60 * given.minutes, seed, given.folder / f"{kind}-{seed}"))
+    return database_targets.on_each(
+        given.database, lambda kind: _one(kind, 60 * given.minutes, seed, given.folder / f"{kind}-{seed}")
+    )
 
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.chaos.campaign", description=__doc__)
     parser.add_argument("--minutes", type=float, default=10.0, help="how long faults come (default: %(default)s)")
-    parser.add_argument("--database", choices=[*places.KINDS, "all"], default="all", help="where (default: %(default)s)")
+    parser.add_argument(
+        "--database", choices=[*database_targets.KINDS, "all"], default="all", help="where (default: %(default)s)"
+    )
     parser.add_argument("--seed", type=int, help="of the plan; a new one each time if it is not given")
     parser.add_argument("--folder", type=Path, default=ROOT / "build" / "chaos", help="where evidence is kept")
     return parser.parse_args()

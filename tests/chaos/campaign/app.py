@@ -17,12 +17,12 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from tests.chaos.campaign.ledger import CallKind
-from tests.chaos.campaign.plants import VARIABLE, Plant, planted
-from tests.chaos.campaign.town import WORKFLOWS
+from tests.chaos.campaign.campaign_workflows import WORKFLOWS
+from tests.chaos.campaign.client_log import CallKind
+from tests.chaos.campaign.planted_faults import VARIABLE, Plant, planted
 
 from romancy import App, RetryPolicy
-from romancy.ingress.types import ASGIApp, Message, Receive, Scope, Send
+from romancy.http.types import ASGIApp, Message, Receive, Scope, Send
 
 _PATHS = {
     "/": CallKind.EVENT,

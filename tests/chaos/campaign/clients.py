@@ -16,15 +16,15 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-from tests.chaos.campaign import town
-from tests.chaos.campaign.ledger import CallKind, Ledger, State
+from tests.chaos.campaign import campaign_workflows
+from tests.chaos.campaign.client_log import CallKind, Ledger, State
 
 TIMEOUT = 3.0
 """Seconds after which nobody waits for an answer any more."""
 SOURCE = "client"
 """Of the events that clients send."""
 _PAUSE = 0.1
-_WORDS = ("one", "two", town.BYE)
+_WORDS = ("one", "two", campaign_workflows.BYE)
 _EVENT = {"content-type": "application/cloudevents+json"}
 Open = Callable[[int], httpx.AsyncClient]
 """A connection to the server of that number."""
@@ -90,39 +90,39 @@ class Client:
         instance = f"order-{self.name}-{number}"
         # Drawn for each order: orders served at the same time must not draw for each other, or every run has others.
         chance = random.Random(f"{self._seed} {number}")
-        fate = chance.choices([town.OK, town.FAILS, town.CANCELLED], [8, 1, 1])[0]
-        await self.start(town.order.name, instance, about=fate, number=number, fate=fate)
+        fate = chance.choices([campaign_workflows.OK, campaign_workflows.FAILS, campaign_workflows.CANCELLED], [8, 1, 1])[0]
+        await self.start(campaign_workflows.order.name, instance, about=fate, number=number, fate=fate)
         calls = [self._pay(instance, number), self._say_words(instance, fate)]
         if chance.random() < 0.5:
             calls.reverse()
         for kind in calls:
             await kind
-        if fate == town.CANCELLED or chance.random() < 0.1:
+        if fate == campaign_workflows.CANCELLED or chance.random() < 0.1:
             await self.cancel(instance)
         if chance.random() < 0.3:
             await self._send_parcel(number, chance)
         self.served += 1
 
     async def _pay(self, instance: str, number: int) -> None:
-        await self.event(f"paid-{instance}", town.PAID, {"amount": number}, subject=instance)
+        await self.event(f"paid-{instance}", campaign_workflows.PAID, {"amount": number}, subject=instance)
 
     async def _say_words(self, instance: str, fate: str) -> None:
         for word in _WORDS:
-            if fate == town.CANCELLED and word == town.BYE:
+            if fate == campaign_workflows.CANCELLED and word == campaign_workflows.BYE:
                 return
-            await self.message(town.DESK, f"{instance}.{word}", to=instance)
+            await self.message(campaign_workflows.DESK, f"{instance}.{word}", to=instance)
 
     async def _send_parcel(self, number: int, chance: random.Random) -> None:
         whole = f"parcel-{self.name}-{number}"
         if chance.random() < 0.2:
             await self.wrong_event(f"{whole}-wrong")
-        await self.event(whole, town.PARCEL, {"number": whole})
+        await self.event(whole, campaign_workflows.PARCEL, {"number": whole})
 
     async def _tell_news(self, over: asyncio.Event) -> None:
         number = 0
         while not over.is_set():
             number += 1
-            channel = self._chance.choice([town.NEWS, town.LETTERS])
+            channel = self._chance.choice([campaign_workflows.NEWS, campaign_workflows.LETTERS])
             await self.message(channel, f"{channel}-{self.name}.{number}")
             await asyncio.sleep(self._chance.random() * 0.3)
 
@@ -145,7 +145,7 @@ class Client:
 
     async def wrong_event(self, id: str) -> None:
         """Send an event that cannot be taken."""
-        content = {"specversion": "1.0", "id": id, "source": SOURCE, "type": town.PARCEL, "time": "yesterday"}
+        content = {"specversion": "1.0", "id": id, "source": SOURCE, "type": campaign_workflows.PARCEL, "time": "yesterday"}
         request = _Request(CallKind.EVENT, "/", {**content, "data": {"number": id}}, "wrong")
         for _ in range(1000):
             if (await self._ask(request, id)).is_final:

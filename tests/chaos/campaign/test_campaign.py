@@ -7,17 +7,17 @@ from pathlib import Path
 
 import pytest
 from tests import databases
-from tests.chaos.campaign import places
-from tests.chaos.campaign.run import Campaign, wage
-from tests.chaos.campaign.weather import CLIENTS, FILES, ISLANDS, LINES, PROCESSES, Blow, plan
+from tests.chaos.campaign import database_targets
+from tests.chaos.campaign.campaign import Campaign, wage
+from tests.chaos.campaign.fault_schedule import CLIENTS, FILES, ISLANDS, LINES, PROCESSES, Blow, plan
 
 pytestmark = [pytest.mark.chaos, pytest.mark.slow]
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("kind", [kind for kind in places.KINDS if kind in databases.names()])
+@pytest.mark.parametrize("kind", [kind for kind in database_targets.KINDS if kind in databases.names()])
 async def test_a_campaign_finds_nothing(kind: str, tmp_path: Path) -> None:
-    if reason := places.why_not(kind):
+    if reason := database_targets.why_not(kind):
         pytest.skip(reason)
     report = await wage(Campaign(kind, 8, 5, tmp_path, workers=2, clients=2, calm=0.3))
     assert [str(fault) for fault in report.faults] == []

@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from tests.databases import Lend
-from tests.property.crashes.driver import check
-from tests.property.crashes.programs import Node, programs
-from tests.property.settings import examples, unhurried
+from tests.property.crashes.crash_check import check
+from tests.property.crashes.workflow_programs import Node, programs
+from tests.property.hypothesis_settings import examples, unhurried
 
 
 # Not shrunk: a program that gets stuck takes its time, and smaller ones are as hard to read.

@@ -9,18 +9,18 @@ from typing import Any
 import pytest
 from hypothesis import Phase, given, seed, settings
 from hypothesis import strategies as st
-from tests.property.crashes import driver
-from tests.property.crashes.programs import Node, programs
-from tests.property.settings import unhurried
+from tests.property.crashes import crash_check
+from tests.property.crashes.workflow_programs import Node, programs
+from tests.property.hypothesis_settings import unhurried
 
 from romancy.core.commands import Resolution
 from romancy.core.execution import Execution, PendingCompensation
 from romancy.model.history import AttemptRow, Entry
 from romancy.model.transition import Applied, Transition, Write, WriteResult
 from romancy.store.sql import transitions
-from romancy.store.sql.ledger import InstanceState, UnitOfWork
 from romancy.store.sql.store import SqlStore
-from romancy.worker.host import InstanceRunner
+from romancy.store.sql.unit_of_work import InstanceState, UnitOfWork
+from romancy.worker.runner import InstanceRunner
 
 Plant = pytest.MonkeyPatch
 
@@ -28,7 +28,7 @@ Plant = pytest.MonkeyPatch
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch: Plant) -> None:
     """What a planted fault leaves stuck is stuck at once."""
-    monkeypatch.setattr(driver, "_LIMIT", 1.5)
+    monkeypatch.setattr(crash_check, "_LIMIT", 1.5)
 
 
 def found(*, attempts: int = 100, crashes: int = 8, orders: int = 6) -> str | None:
@@ -42,8 +42,8 @@ def found(*, attempts: int = 100, crashes: int = 8, orders: int = 6) -> str | No
         # Not left to hypothesis: it would run the program again, and again in smaller pieces.
         if not divergences:
             try:
-                driver.check(program, order, crashes=crashes, orders=orders)
-            except driver.Divergence as divergence:
+                crash_check.check(program, order, crashes=crashes, orders=orders)
+            except crash_check.Divergence as divergence:
                 divergences.append(str(divergence))
 
     search()

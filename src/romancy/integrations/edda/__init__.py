@@ -20,7 +20,7 @@ object of this library that it stands for, so that a program can be moved over o
     desk           app.storage, app.replay_engine
     app            EddaApp
     integrations   mcp, opentelemetry
-    unmapped       what is not offered, and what to use instead
+    unsupported    what is not offered, and what to use instead
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ from romancy.integrations.edda.exceptions import RetryExhaustedError, TerminalEr
 from romancy.integrations.edda.hooks import HooksBase, WorkflowHooks
 from romancy.integrations.edda.outbox import OutboxRelayer, send_event_transactional
 from romancy.integrations.edda.retry import RetryPolicy
-from romancy.integrations.edda.unmapped import MODULE, MODULES, explain_missing_modules, no_name
+from romancy.integrations.edda.unsupported import MODULE, MODULES, explain_missing_modules, no_name
 from romancy.integrations.edda.workflow import workflow
 from romancy.integrations.edda.wsgi import create_wsgi_app
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Generic, TypeVar, overload
 
 import romancy
 from romancy import ActivityContext, ConfigurationError
+from romancy.integrations.edda.coercion import result_type
 from romancy.integrations.edda.compensation import (
     compensation_of,
     fields_of,
@@ -18,10 +19,9 @@ from romancy.integrations.edda.compensation import (
     run_registered,
 )
 from romancy.integrations.edda.context import WorkflowContext, in_workflow, use_context
-from romancy.integrations.edda.fitting import result_type
-from romancy.integrations.edda.results import ACTIVITIES, ResultWithCompensations
+from romancy.integrations.edda.result_types import ACTIVITIES, ResultWithCompensations
 from romancy.integrations.edda.retry import RetryPolicy, policy_of
-from romancy.integrations.edda.unmapped import no_attribute
+from romancy.integrations.edda.unsupported import no_attribute
 
 __all__ = ["Activity", "activity"]
 

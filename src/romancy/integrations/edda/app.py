@@ -9,12 +9,12 @@ from typing import Any, NoReturn, Self, cast
 
 from romancy import App, Client, ConfigurationError, HTTPBroker
 from romancy import RetryPolicy as Policy
-from romancy.integrations.edda.addressing import Message, Receive, Scope, translate_targets, with_target
-from romancy.integrations.edda.desk import ReplayEngine, Storage, instance_dict
+from romancy.integrations.edda.addressed_events import Message, Receive, Scope, translate_targets, with_target
+from romancy.integrations.edda.current_app import apps_without_broker, set_current_app, unset_current_app
+from romancy.integrations.edda.facades import ReplayEngine, Storage, instance_dict
 from romancy.integrations.edda.hooks import native_hooks
 from romancy.integrations.edda.retry import DEFAULT_RETRY_POLICY, RetryPolicy, policy_of
-from romancy.integrations.edda.running import apps_without_broker, set_current_app, unset_current_app
-from romancy.integrations.edda.unmapped import APP, no_attribute
+from romancy.integrations.edda.unsupported import APP, no_attribute
 from romancy.integrations.edda.workflow import Workflow
 
 __all__ = ["EddaApp"]

@@ -22,7 +22,7 @@ from romancy import (
     WorkflowNotFoundError,
 )
 from romancy.integrations.edda.context import CURRENT_CONTEXT, WorkflowContext, in_workflow, native_context, new_id
-from romancy.integrations.edda.running import current_app
+from romancy.integrations.edda.current_app import current_app
 
 __all__ = [
     "ChannelMessage",

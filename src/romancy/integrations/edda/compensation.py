@@ -20,8 +20,8 @@ from pydantic_core import to_jsonable_python
 
 import romancy
 from romancy import ActivityContext, ConfigurationError, InvalidWorkflowStateError, TerminalError
+from romancy.integrations.edda.coercion import hints_of
 from romancy.integrations.edda.context import RegisteredCompensation, WorkflowContext, native_context, use_context
-from romancy.integrations.edda.fitting import hints_of
 
 __all__ = ["compensation", "on_failure", "register_compensation"]
 

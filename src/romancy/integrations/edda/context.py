@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from romancy import ActivityContext, ConfigurationError, InvalidWorkflowStateError
 from romancy import WorkflowContext as RunContext
-from romancy.integrations.edda.unmapped import CONTEXT, no_attribute
+from romancy.integrations.edda.unsupported import CONTEXT, no_attribute
 
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncSession

@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 import romancy
 from romancy import ConfigurationError, Error
 from romancy import hooks as infos
-from romancy.integrations.edda.results import ACTIVITIES, WORKFLOWS, restore_result
+from romancy.integrations.edda.result_types import ACTIVITIES, WORKFLOWS, restore_result
 
 __all__ = ["HooksBase", "WorkflowHooks"]
 

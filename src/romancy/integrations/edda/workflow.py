@@ -10,11 +10,11 @@ from typing import Any, Concatenate, Generic, NoReturn, TypeVar, overload
 
 import romancy
 from romancy import ActivityContext, App, ConfigurationError, Status, WorkflowFailedError
+from romancy.integrations.edda.coercion import coerce_arguments, event_arguments, result_type
 from romancy.integrations.edda.context import CURRENT_CONTEXT, WorkflowContext, in_workflow, new_id, use_context
-from romancy.integrations.edda.fitting import coerce_arguments, event_arguments, result_type
-from romancy.integrations.edda.results import WORKFLOWS
-from romancy.integrations.edda.running import current_app
-from romancy.integrations.edda.unmapped import WORKFLOW, no_attribute
+from romancy.integrations.edda.current_app import current_app
+from romancy.integrations.edda.result_types import WORKFLOWS
+from romancy.integrations.edda.unsupported import WORKFLOW, no_attribute
 
 __all__ = ["Workflow", "recur", "workflow"]
 

@@ -29,7 +29,7 @@ from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from romancy import App, ConfigurationError, Workflow, __version__
-from romancy.integrations.mcp.desk import SHARED, Context, DurableTool, InstanceTools, ToolHandler
+from romancy.integrations.mcp.handlers import SHARED, Context, DurableTool, InstanceTools, ToolHandler
 from romancy.integrations.mcp.tasks import Tasks
 
 _LOG = logging.getLogger("romancy.mcp")

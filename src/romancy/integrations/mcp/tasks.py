@@ -23,9 +23,9 @@ from mcp.types import (
 from mcp.types.version import MODERN_PROTOCOL_VERSIONS
 
 from romancy import Instance, RomancyError, Status, WorkflowNotCancellableError
-from romancy.integrations.mcp.answers import error_result, instance_result
-from romancy.integrations.mcp.desk import Context, ToolCallError, ToolHandler
+from romancy.integrations.mcp.handlers import Context, ToolCallError, ToolHandler
 from romancy.integrations.mcp.progress import Steps, message_of, milliseconds, poll_interval, steps_of
+from romancy.integrations.mcp.responses import error_result, instance_result
 
 EXTENSION = "io.modelcontextprotocol/tasks"
 

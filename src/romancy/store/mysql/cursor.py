@@ -8,11 +8,11 @@ from operator import itemgetter
 from typing import Any, Protocol, TypeAlias
 
 from romancy.codec import NO_CODEC, Codec
-from romancy.store.mysql.connections import MySqlResult
+from romancy.store.mysql.pool import MySqlResult
 from romancy.store.mysql.statements import get_statement
-from romancy.store.sql.bridge import wait
 from romancy.store.sql.cursor import RawRow, Values
-from romancy.store.sql.keys import as_json
+from romancy.store.sql.greenlet_bridge import wait
+from romancy.store.sql.json_params import as_json
 
 WaitFunction: TypeAlias = Callable[[Any], MySqlResult]
 

@@ -17,21 +17,21 @@ from romancy.clock import MICROS, Clock
 from romancy.errors import ConfigurationError, StoreError
 from romancy.model.transition import Write, WriteResult
 from romancy.store.migrator import Migration, read_migrations
-from romancy.store.mysql import failures
-from romancy.store.mysql.connections import READ_USER_SESSION, MySqlConnection, MySqlPool, parse_address, require_session
+from romancy.store.mysql import errors
 from romancy.store.mysql.cursor import MySqlCursor
-from romancy.store.mysql.plain import dbapi_cursor_on
-from romancy.store.mysql.pulse import MySqlHeartbeat
-from romancy.store.mysql.quick import select_fast
+from romancy.store.mysql.dbapi import dbapi_cursor_on
+from romancy.store.mysql.fast_path import select_fast
+from romancy.store.mysql.heartbeat import MySqlHeartbeat
+from romancy.store.mysql.notifier import MySqlNotifier
+from romancy.store.mysql.pool import READ_USER_SESSION, MySqlConnection, MySqlPool, parse_address, require_session
 from romancy.store.mysql.schema import MIGRATIONS, prepare, read_applied
 from romancy.store.mysql.statements import get_statement
-from romancy.store.mysql.watch import MySqlNotifier
 from romancy.store.port import HeartbeatConnection
-from romancy.store.sql.bridge import run
 from romancy.store.sql.cursor import Cursor, Values
-from romancy.store.sql.database import Work
-from romancy.store.sql.plain import is_dbapi_connection
+from romancy.store.sql.dbapi import is_dbapi_connection
+from romancy.store.sql.greenlet_bridge import run
 from romancy.store.sql.server import MIGRATION_TIMEOUT, Crash, ErrorClass, ServerDatabase
+from romancy.store.sql.transaction_runner import Work
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -130,23 +130,23 @@ class MySqlDatabase(ServerDatabase[MySqlConnection]):
 
     def classify(self, error: BaseException) -> ErrorClass:
         """What an error means."""
-        return failures.classify(error)
+        return errors.classify(error)
 
     def is_driver_error(self, error: BaseException) -> bool:
         """The driver raised it, or the server through it."""
-        return isinstance(error, failures.DRIVER_ERRORS)
+        return isinstance(error, errors.DRIVER_ERRORS)
 
     def may_only_read(self, error: BaseException) -> bool:
         """The user has no right to write."""
-        return failures.may_only_read(error)
+        return errors.may_only_read(error)
 
     def translate(self, error: BaseException) -> StoreError:
         """The `StoreError` for an error of the driver, with the error as its cause."""
-        return failures.translate(error, self.label)
+        return errors.translate(error, self.label)
 
     def refusal(self, error: BaseException) -> str:
         """Why the database refuses data."""
-        return failures.refusal(error)
+        return errors.refusal(error)
 
     def cursor(self, connection: MySqlConnection) -> Cursor:
         """What runs statements on a connection."""

@@ -8,9 +8,9 @@ from asyncmy.connection import Connection as DriverConnection
 
 from romancy.codec import Codec
 from romancy.errors import ConfigurationError
-from romancy.store.mysql.connections import READ_USER_SESSION, MySqlConnection, MySqlPool, require_session
 from romancy.store.mysql.cursor import MySqlCursor
-from romancy.store.mysql.plain import dbapi_cursor_on
+from romancy.store.mysql.dbapi import dbapi_cursor_on
+from romancy.store.mysql.pool import READ_USER_SESSION, MySqlConnection, MySqlPool, require_session
 
 try:
     from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine

@@ -6,8 +6,8 @@ import re
 
 from romancy.errors import StoreError
 from romancy.store.migrator import pending, read_migrations, schema_behind_error
-from romancy.store.mysql.connections import MySqlConnection
-from romancy.store.mysql.failures import error_number
+from romancy.store.mysql.errors import error_number
+from romancy.store.mysql.pool import MySqlConnection
 from romancy.store.mysql.statements import literal
 
 MIGRATIONS = "romancy.store.mysql.migrations"

@@ -217,4 +217,4 @@ def _parse_key(text: str, count: int) -> tuple[SlotKey, int]:
 
 @cache
 def _load_statements() -> dict[str, str]:
-    return read_statements("romancy.store.mysql")
+    return read_statements("romancy.store.mysql.queries")

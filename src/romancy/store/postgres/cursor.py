@@ -9,8 +9,8 @@ from asyncpg import Connection
 
 from romancy.codec import NO_CODEC, Codec
 from romancy.store.postgres.statements import get_statement
-from romancy.store.sql.bridge import wait
 from romancy.store.sql.cursor import RawRow, Values
+from romancy.store.sql.greenlet_bridge import wait
 
 
 class PostgresCursor:

@@ -16,20 +16,20 @@ from romancy.errors import ConfigurationError, StoreError
 from romancy.model.transition import AcceptEvents, Write, WriteResult
 from romancy.store.migrator import Migration, read_migrations
 from romancy.store.port import HeartbeatConnection
-from romancy.store.postgres import failures
-from romancy.store.postgres.bell import PostgresNotifier
-from romancy.store.postgres.connections import PostgresPool, redact_dsn, timeout_settings
+from romancy.store.postgres import errors
 from romancy.store.postgres.cursor import PostgresCursor
-from romancy.store.postgres.pulse import PostgresHeartbeat
-from romancy.store.postgres.quick import WITH_RECORDS, AwaitedEvents, FastStatement, PlainEvents, PostgresFastPath
+from romancy.store.postgres.fast_path import WITH_RECORDS, AwaitedEvents, FastStatement, PlainEvents, PostgresFastPath
+from romancy.store.postgres.heartbeat import PostgresHeartbeat
+from romancy.store.postgres.notifier import PostgresNotifier
+from romancy.store.postgres.pool import PostgresPool, redact_dsn, timeout_settings
 from romancy.store.postgres.schema import MIGRATIONS, prepare, read_applied
 from romancy.store.postgres.statements import get_statement
-from romancy.store.sql.alchemy import AlchemyCursor
-from romancy.store.sql.bridge import run
 from romancy.store.sql.cursor import Cursor, Values
-from romancy.store.sql.database import Work
-from romancy.store.sql.plain import DbapiConnection, is_dbapi_connection
+from romancy.store.sql.dbapi import DbapiConnection, is_dbapi_connection
+from romancy.store.sql.greenlet_bridge import run
 from romancy.store.sql.server import MIGRATION_TIMEOUT, Crash, ErrorClass, IsResumedHere, ServerDatabase
+from romancy.store.sql.sqlalchemy import AlchemyCursor
+from romancy.store.sql.transaction_runner import Work
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection as AlchemyConnection
@@ -223,19 +223,19 @@ class PostgresDatabase(ServerDatabase["Connection[Any]"]):
 
     def classify(self, error: BaseException) -> ErrorClass:
         """What an error means."""
-        return failures.classify(error)
+        return errors.classify(error)
 
     def is_driver_error(self, error: BaseException) -> bool:
         """The driver raised it, or the server through it."""
-        return isinstance(error, failures.DRIVER_ERRORS)
+        return isinstance(error, errors.DRIVER_ERRORS)
 
     def may_only_read(self, error: BaseException) -> bool:
         """The user has no right to write."""
-        return failures.may_only_read(error)
+        return errors.may_only_read(error)
 
     def translate(self, error: BaseException) -> StoreError:
         """The `StoreError` for an error of the driver, with the error as its cause."""
-        return failures.translate(error, self.label)
+        return errors.translate(error, self.label)
 
     def cursor(self, connection: DriverConnection) -> Cursor:
         """What runs statements on a connection."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from romancy.errors import ConfigurationError
-from romancy.store.postgres.connections import PostgresPool
+from romancy.store.postgres.pool import PostgresPool
 
 try:
     from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine

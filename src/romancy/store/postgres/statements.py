@@ -55,4 +55,4 @@ def statement_names() -> Iterator[str]:
 
 @cache
 def _load_statements() -> dict[str, str]:
-    return read_statements("romancy.store.postgres")
+    return read_statements("romancy.store.postgres.queries")

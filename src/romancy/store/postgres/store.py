@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from romancy.clock import Clock
-from romancy.store.postgres.addresses import check_dsn
 from romancy.store.postgres.database import PostgresDatabase
+from romancy.store.postgres.dsn import check_dsn
 from romancy.store.sql.server import Crash, IsResumedHere
 from romancy.store.sql.store import SqlStore
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from romancy.model.talk import ChannelMode, Message
-from romancy.serde.talk import message_json
-from romancy.store.sql.calls import match_waits, wake, wake_next, wake_replacements
+from romancy.model.messaging import ChannelMode, Message
+from romancy.serde.messaging import message_json
 from romancy.store.sql.cursor import Cursor
-from romancy.store.sql.keys import as_json
+from romancy.store.sql.json_params import as_json
+from romancy.store.sql.wakeups import match_waits, wake, wake_next, wake_replacements
 
 MESSAGE_CONTEXT = ("message",)
 """The place of a message's body, in its channel and in the histories of those who took it."""

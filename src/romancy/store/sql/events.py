@@ -12,12 +12,12 @@ from operator import itemgetter
 from typing import Any
 
 from romancy.codec import NO_CODEC, Codec, is_encoded
-from romancy.core.matching import matches
-from romancy.model.talk import Event, WaitSelector
-from romancy.serde.talk import event_json
-from romancy.store.sql.calls import match_waits, wake
+from romancy.core.matcher import matches
+from romancy.model.messaging import Event, WaitSelector
+from romancy.serde.messaging import event_json
 from romancy.store.sql.cursor import Cursor, RawRow
-from romancy.store.sql.keys import as_json
+from romancy.store.sql.json_params import as_json
+from romancy.store.sql.wakeups import match_waits, wake
 
 EVENT_CONTEXT = ("event",)
 """The place of an event's body, in the log and in the histories of those who took it."""

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from romancy.model.messaging import Event
 from romancy.model.outbox import DeadLettered, Delayed, Delivered, DeliveryOutcome, OutboxRow, Returned
-from romancy.model.talk import Event
-from romancy.serde.talk import event_json
+from romancy.serde.messaging import event_json
 from romancy.store.sql.cursor import Cursor
-from romancy.store.sql.keys import as_json
+from romancy.store.sql.json_params import as_json
 
 OUTBOX_CONTEXT = ("outbox",)
 """The place of an event's body on its way to brokers."""

@@ -13,10 +13,10 @@ from romancy.clock import MICROS
 from romancy.model.instance import InstanceRow, WorkerRow
 from romancy.store.port import Runnable, SweepResult
 from romancy.store.sql import channels, events
-from romancy.store.sql.calls import wake_replacements
 from romancy.store.sql.cursor import Cursor
-from romancy.store.sql.keys import NO_LIMIT, as_json, kinds_as_json
+from romancy.store.sql.json_params import NO_LIMIT, as_json, kinds_as_json
 from romancy.store.sql.rows import row_of
+from romancy.store.sql.wakeups import wake_replacements
 
 _WORKER = attrgetter("id", "label", "service", "hostname", "pid", "python", "kinds", "started_at", "heartbeat_at")
 _PRUNE_STATEMENTS = (

@@ -6,14 +6,14 @@ import json
 from collections.abc import Callable, Sequence
 
 from romancy.core.rewind import rewind
+from romancy.model.admin import AuditRow
 from romancy.model.history import Entry, Kind, Outcome, Role
-from romancy.model.operators import AuditRow
+from romancy.model.messaging import ChannelMode
 from romancy.model.status import Status
-from romancy.model.talk import ChannelMode
 from romancy.model.transition import Applied, ControlKind, ControlRequest, JournalNote, Refused, WriteResult
-from romancy.store.sql import channels, desk
-from romancy.store.sql.calls import wake_replacements
-from romancy.store.sql.ledger import InstanceState, UnitOfWork
+from romancy.store.sql import audit, channels
+from romancy.store.sql.unit_of_work import InstanceState, UnitOfWork
+from romancy.store.sql.wakeups import wake_replacements
 
 
 def apply_request(unit: UnitOfWork, write: ControlRequest) -> WriteResult:
@@ -25,7 +25,7 @@ def apply_request(unit: UnitOfWork, write: ControlRequest) -> WriteResult:
         return Refused(Status(state.status))
     answer = _ACTIONS[write.kind](unit, state, write)
     if write.audited and isinstance(answer, Applied):
-        desk.add_audit(
+        audit.add_audit(
             unit.cursor, [AuditRow(0, write.now, write.by, write.kind.value, write.instance_id, write.reason or "")]
         )
     return answer

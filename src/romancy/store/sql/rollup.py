@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable
 
 from romancy.clock import MICROS
-from romancy.model.operators import Minute, bucket_of
+from romancy.model.admin import Minute, bucket_of
 from romancy.store.sql.cursor import Cursor
 
 _WATERMARK = "rollup"

@@ -25,7 +25,7 @@ from romancy.clock import MICROS, Clock, SystemClock, monotonic
 from romancy.codec import NO_CODEC
 from romancy.errors import CodecError, StoreError
 from romancy.ids import RandomIds, random_bytes
-from romancy.model.operators import Vitals
+from romancy.model.admin import Vitals
 from romancy.model.transition import (
     Accepted,
     Applied,
@@ -38,15 +38,15 @@ from romancy.model.transition import (
 )
 from romancy.store.migrator import Migration, state_of
 from romancy.store.port import NotWrittenError
-from romancy.store.sql import bounds
-from romancy.store.sql.batch import apply_row_locked, apply_serialized, concerns_others, refused_data_error
-from romancy.store.sql.bridge import run
+from romancy.store.sql import call_timeout
+from romancy.store.sql.apply import apply_row_locked, apply_serialized, concerns_others, refused_data_error
 from romancy.store.sql.cursor import Cursor
-from romancy.store.sql.database import Work
-from romancy.store.sql.home import ServerIdentity
-from romancy.store.sql.probe import Probe, several_writers_error
+from romancy.store.sql.greenlet_bridge import run
+from romancy.store.sql.lock_probe import Probe, several_writers_error
+from romancy.store.sql.messaging_lock import restore_messaging_lock
+from romancy.store.sql.server_identity import ServerIdentity
 from romancy.store.sql.staging import emit_staged
-from romancy.store.sql.turn import restore_messaging_lock
+from romancy.store.sql.transaction_runner import Work
 
 _log = logging.getLogger("romancy.store")
 T = TypeVar("T")
@@ -56,7 +56,7 @@ Crash = Callable[[str], None]
 IsResumedHere = Callable[[str], bool]
 """Whether this process goes on by itself with an instance that is called."""
 
-_RETRY_TIMEOUT = bounds.CALL_TIMEOUT
+_RETRY_TIMEOUT = call_timeout.CALL_TIMEOUT
 """Seconds that a transaction is tried for while the server is away."""
 MIGRATION_TIMEOUT = 3600.0
 """Seconds that a migration may take."""
@@ -239,7 +239,7 @@ class ServerDatabase(ABC, Generic[C]):
     @property
     def call_timeout(self) -> float:
         """Seconds within which a call is answered, be it by an error."""
-        return bounds.CALL_TIMEOUT
+        return call_timeout.CALL_TIMEOUT
 
     async def commit(self, batch: Sequence[Write]) -> list[WriteResult | StoreError]:
         """Write a batch, each write all or not at all; if its data is refused, each by itself.
@@ -250,7 +250,7 @@ class ServerDatabase(ABC, Generic[C]):
             with suppress(Exception):  # what is wrong with the database shows in a moment
                 await self._sync_clock()
         answers: dict[int, WriteResult | StoreError] = {}
-        token = bounds.DEADLINE.set(bounds.deadline())  # for all its parts
+        token = call_timeout.DEADLINE.set(call_timeout.deadline())  # for all its parts
         try:
             await self._apply_parts(batch, answers)
         except Exception as error:
@@ -261,7 +261,7 @@ class ServerDatabase(ABC, Generic[C]):
             unwritten = NotWrittenError(error)
             answers = {index: answers.get(index, unwritten) for index in range(len(batch))}
         finally:
-            bounds.DEADLINE.reset(token)
+            call_timeout.DEADLINE.reset(token)
         try:
             self._notify_others(batch, answers)
         except Exception:  # it is committed, whoever hears of it
@@ -421,14 +421,14 @@ class ServerDatabase(ABC, Generic[C]):
 
     async def retry_until_done(self, attempt: Callable[[], Awaitable[T]], longest: float | None = None) -> T:
         """Try until it is done, while others are in the way or the server is away; not beyond the deadline of the call."""
-        token = bounds.DEADLINE.set(bounds.deadline() if longest is None else monotonic() + longest)
+        token = call_timeout.DEADLINE.set(call_timeout.deadline() if longest is None else monotonic() + longest)
         try:
             return await self._retry_until_done(attempt)
         finally:
-            bounds.DEADLINE.reset(token)
+            call_timeout.DEADLINE.reset(token)
 
     async def _retry_until_done(self, attempt: Callable[[], Awaitable[T]]) -> T:
-        deadline = min(monotonic() + _RETRY_TIMEOUT, bounds.deadline())
+        deadline = min(monotonic() + _RETRY_TIMEOUT, call_timeout.deadline())
         pause = _FIRST_PAUSE
         while True:
             if self._killed:

@@ -10,12 +10,12 @@ import json
 from collections.abc import Callable
 
 from romancy.codec import is_encoded
+from romancy.model.messaging import Effect, Publish, Sendable, SendEvent, SendTo, SendToGroup
 from romancy.model.status import Status
-from romancy.model.talk import Effect, Publish, Sendable, SendEvent, SendTo, SendToGroup
 from romancy.model.transition import Applied, CreateInstance, Refused, WriteResult
-from romancy.serde.talk import event_json, event_of, message_json, message_of
+from romancy.serde.messaging import event_json, event_of, message_json, message_of
 from romancy.store.sql.cursor import Cursor, RawRow
-from romancy.store.sql.talk import MessagingTransaction
+from romancy.store.sql.messaging import MessagingTransaction
 from romancy.store.sql.transitions import instance_columns, read_existing, start
 
 _PAGE = 1000

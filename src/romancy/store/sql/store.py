@@ -10,17 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from romancy.clock import Clock, SystemClock
 from romancy.codec import Codec
 from romancy.errors import ConfigurationError, StoreError
-from romancy.model.history import AttemptRow, Entry
-from romancy.model.instance import (
-    Inbox,
-    InstanceFilter,
-    InstanceProgress,
-    InstanceRow,
-    LoadedInstance,
-    StoredInstance,
-    WorkerRow,
-)
-from romancy.model.operators import (
+from romancy.model.admin import (
     AuditRow,
     BulkActionRow,
     ChannelState,
@@ -35,14 +25,24 @@ from romancy.model.operators import (
     Vitals,
     WorkflowCounts,
 )
+from romancy.model.history import AttemptRow, Entry
+from romancy.model.instance import (
+    Inbox,
+    InstanceFilter,
+    InstanceProgress,
+    InstanceRow,
+    LoadedInstance,
+    StoredInstance,
+    WorkerRow,
+)
+from romancy.model.messaging import Sendable
 from romancy.model.outbox import DeliveryOutcome, OutboxRow
 from romancy.model.status import Status
-from romancy.model.talk import Sendable
 from romancy.model.transition import CreateInstance, Ending, Refused, ResultStored, TransactionalResult, Write, WriteResult
 from romancy.store.port import HeartbeatConnection, JournalEntry, Runnable, SweepResult
-from romancy.store.sql import deposits, desk, outbox, ownership, reads, rollup, staging, survey
+from romancy.store.sql import activity_results, admin_queries, audit, outbox, ownership, queries, rollup, staging
 from romancy.store.sql.cursor import Cursor
-from romancy.store.sql.database import Database, Work
+from romancy.store.sql.transaction_runner import Database, Work
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -228,11 +228,11 @@ class SqlStore:
 
     async def store_result(self, session: AsyncSession, result: TransactionalResult) -> ResultStored | Refused:
         """Leave a result in an activity's own transaction; it counts when that is committed."""
-        return await self._run_on(session, partial(deposits.store_result, result=result))
+        return await self._run_on(session, partial(activity_results.store_result, result=result))
 
     async def stored_result(self, result: TransactionalResult) -> int | None:
         """The mail of a deposit whose COMMIT was not answered, if it was committed."""
-        return await self._database.write(partial(deposits.find_result, result=result), serialized=False)
+        return await self._database.write(partial(activity_results.find_result, result=result), serialized=False)
 
     # --- the outbox
 
@@ -276,43 +276,43 @@ class SqlStore:
 
     async def load(self, instance_id: str) -> LoadedInstance | None:
         """Everything a cold replay needs."""
-        return await self._database.read(partial(reads.load, instance_id=instance_id), snapshot=True)
+        return await self._database.read(partial(queries.load, instance_id=instance_id), snapshot=True)
 
     async def inbox(self, instance_id: str) -> Inbox:
         """What has arrived for an instance, oldest first, and the signal counter it belongs to."""
-        return await self._database.read(partial(reads.inbox, instance_id=instance_id))
+        return await self._database.read(partial(queries.inbox, instance_id=instance_id))
 
     async def with_unread_inbox(self, worker: str) -> builtins.list[str]:
         """The worker's instances for which something arrived that they have not seen."""
-        return await self._database.read(partial(reads.with_unread_inbox, worker=worker))
+        return await self._database.read(partial(queries.with_unread_inbox, worker=worker))
 
     async def owned(self, worker: str) -> builtins.list[str]:
         """The instances a worker owns."""
-        return await self._database.read(partial(reads.owned, worker=worker))
+        return await self._database.read(partial(queries.owned, worker=worker))
 
     async def upcoming(self, runnable: Sequence[Runnable], *, until: int, limit: int) -> builtins.list[tuple[str, int]]:
         """Unowned instances and when they are due, up to a time, soonest first."""
-        return await self._database.read(partial(reads.upcoming, runnable=runnable, until=until, limit=limit))
+        return await self._database.read(partial(queries.upcoming, runnable=runnable, until=until, limit=limit))
 
     async def kinds_waiting(self) -> builtins.list[tuple[str, str]]:
         """Each workflow and version that unowned instances wait for."""
-        return await self._database.read(reads.kinds_waiting)
+        return await self._database.read(queries.kinds_waiting)
 
     async def workers(self) -> builtins.list[WorkerRow]:
         """Every worker that has not been struck off."""
-        return await self._database.read(reads.workers)
+        return await self._database.read(queries.workers)
 
     async def statuses(self, ids: Sequence[str]) -> dict[str, Status]:
         """The status of each instance that exists."""
-        return await self._database.read(partial(reads.statuses, ids=ids))
+        return await self._database.read(partial(queries.statuses, ids=ids))
 
     async def endings(self, ids: Sequence[str]) -> dict[str, tuple[Status, Ending] | None]:
         """How each instance that exists has ended; None: it has not."""
-        return await self._database.read(partial(reads.endings, ids=ids))
+        return await self._database.read(partial(queries.endings, ids=ids))
 
     async def progress(self, ids: Sequence[str]) -> dict[str, InstanceProgress]:
         """Where each instance that exists stands."""
-        return await self._database.read(partial(reads.progress_of, ids=ids))
+        return await self._database.read(partial(queries.progress_of, ids=ids))
 
     def heartbeat(self, worker: str) -> HeartbeatConnection:
         """The worker's heartbeat."""
@@ -322,155 +322,157 @@ class SqlStore:
 
     async def get(self, instance_id: str, generation: int | None = None) -> StoredInstance | None:
         """One instance with its payloads, as it is or as it was in an archived generation."""
-        return await self._database.read(partial(reads.get, instance_id=instance_id, generation=generation))
+        return await self._database.read(partial(queries.get, instance_id=instance_id, generation=generation))
 
     async def members(self, group: str) -> builtins.list[str]:
         """Who is in a group, in the order they joined."""
-        return await self._database.read(partial(reads.members, group=group))
+        return await self._database.read(partial(queries.members, group=group))
 
     async def undeliverable(self, *, after: int, limit: int) -> builtins.list[tuple[int, int, bytes]]:
         """Addressed events whose instance does not exist or has ended: place, time and the event."""
-        return await self._database.read(partial(reads.undeliverable, after=after, limit=limit))
+        return await self._database.read(partial(queries.undeliverable, after=after, limit=limit))
 
     async def list(self, query: InstanceFilter) -> builtins.list[StoredInstance]:
         """Instances, newest first."""
-        return await self._database.read(partial(reads.list_rows, query=query))
+        return await self._database.read(partial(queries.list_rows, query=query))
 
     async def history(self, instance_id: str, generation: int, *, after: int, limit: int) -> builtins.list[Entry]:
         """Entries of one generation with `seq` above `after`, in order."""
         return await self._database.read(
-            partial(reads.history, instance_id=instance_id, generation=generation, after=after, limit=limit)
+            partial(queries.history, instance_id=instance_id, generation=generation, after=after, limit=limit)
         )
 
     async def attempts(self, instance_id: str, generation: int) -> builtins.list[AttemptRow]:
         """Failed and open attempts of one generation, by operation and number."""
-        return await self._database.read(partial(reads.attempts, instance_id=instance_id, generation=generation))
+        return await self._database.read(partial(queries.attempts, instance_id=instance_id, generation=generation))
 
     async def journal(self, instance_id: str) -> builtins.list[JournalEntry]:
         """Who owned the instance when, cold replays, operators' effects; oldest first."""
-        return await self._database.read(partial(reads.journal, instance_id=instance_id))
+        return await self._database.read(partial(queries.journal, instance_id=instance_id))
 
     async def source(self, code: str) -> str | None:
         """The source of a workflow by its fingerprint."""
-        return await self._database.read(partial(reads.source, code=code))
+        return await self._database.read(partial(queries.source, code=code))
 
     # --- for operators
 
     async def scan_instances(self, query: InstanceQuery) -> InstanceScan:
         """Instances without their payloads, newest first, as far as was looked."""
-        return await self._database.read(partial(survey.scan_instances, query=query))
+        return await self._database.read(partial(admin_queries.scan_instances, query=query))
 
     async def rows_by_id(self, ids: Sequence[str]) -> builtins.list[InstanceListRow]:
         """The given instances without their payloads, newest first."""
-        return await self._database.read(partial(survey.rows_by_id, ids=ids))
+        return await self._database.read(partial(admin_queries.rows_by_id, ids=ids))
 
     async def ids_by_prefix(self, prefix: str, *, limit: int) -> builtins.list[str]:
         """Up to `limit` ids that begin with a text."""
-        return await self._database.read(partial(survey.ids_by_prefix, prefix=prefix, limit=limit))
+        return await self._database.read(partial(admin_queries.ids_by_prefix, prefix=prefix, limit=limit))
 
     async def ids_by_wait(self, key: str, *, limit: int) -> builtins.list[str]:
         """Up to `limit` of those who wait for an event of a type, or a message of a channel."""
-        return await self._database.read(partial(survey.ids_by_wait, key=key, limit=limit))
+        return await self._database.read(partial(admin_queries.ids_by_wait, key=key, limit=limit))
 
     async def ids_by_due(self, *, before: int, limit: int) -> builtins.list[str]:
         """Up to `limit` of those that have been due since before a time, and that nobody has taken up."""
-        return await self._database.read(partial(survey.ids_by_due, before=before, limit=limit))
+        return await self._database.read(partial(admin_queries.ids_by_due, before=before, limit=limit))
 
     async def contents(self, ids: Sequence[str]) -> dict[str, Content]:
         """The arguments and errors of the given instances, if they are not too large to be looked through."""
-        return await self._database.read(partial(survey.contents, ids=ids))
+        return await self._database.read(partial(admin_queries.contents, ids=ids))
 
     async def errors(self, ids: Sequence[str]) -> dict[str, bytes]:
         """What the given instances failed with."""
-        return await self._database.read(partial(survey.errors, ids=ids))
+        return await self._database.read(partial(admin_queries.errors, ids=ids))
 
     async def count_instances(self, *, failed_since: int, due_before: int, most: int) -> InstanceCounts:
         """How many there are of what operators ask about, each counted up to `most`."""
         return await self._database.read(
-            partial(survey.count_instances, failed_since=failed_since, due_before=due_before, most=most)
+            partial(admin_queries.count_instances, failed_since=failed_since, due_before=due_before, most=most)
         )
 
     async def workflow_counts(self, *, most: int) -> WorkflowCounts:
         """How many instances of each workflow are in flight, looking at `most` of each status."""
-        return await self._database.read(partial(survey.workflow_counts, most=most))
+        return await self._database.read(partial(admin_queries.workflow_counts, most=most))
 
     async def count_owned(self, workers: Sequence[str], *, most: int) -> dict[str, int]:
         """How many instances each of the workers has in hand, counted up to `most`."""
-        return await self._database.read(partial(survey.count_owned, workers=workers, most=most))
+        return await self._database.read(partial(admin_queries.count_owned, workers=workers, most=most))
 
     async def channels(self, *, after: str, limit: int, most: int) -> builtins.list[ChannelState]:
         """Channels that have subscribers or messages for anybody, by name; counted up to `most`."""
-        return await self._database.read(partial(survey.channels, after=after, limit=limit, most=most))
+        return await self._database.read(partial(admin_queries.channels, after=after, limit=limit, most=most))
 
     async def channel(self, name: str, *, most: int) -> ChannelState:
         """One channel."""
-        return await self._database.read(partial(survey.channel, name=name, most=most))
+        return await self._database.read(partial(admin_queries.channel, name=name, most=most))
 
     async def subscribers(self, channel: str, *, after: str, limit: int, most: int) -> builtins.list[SubscriberState]:
         """Who has subscribed to a channel, by id."""
-        return await self._database.read(partial(survey.subscribers, name=channel, after=after, limit=limit, most=most))
+        return await self._database.read(
+            partial(admin_queries.subscribers, name=channel, after=after, limit=limit, most=most)
+        )
 
     async def is_subscribed(self, channel: str, instance_id: str) -> bool:
         """Whether an instance has subscribed to a channel."""
-        return await self._database.read(partial(survey.is_subscribed, name=channel, instance_id=instance_id))
+        return await self._database.read(partial(admin_queries.is_subscribed, name=channel, instance_id=instance_id))
 
     async def groups(self, *, after: str, limit: int, most: int) -> builtins.list[tuple[str, int]]:
         """Groups by name, and how many are in each, counted up to `most`."""
-        return await self._database.read(partial(survey.groups, after=after, limit=limit, most=most))
+        return await self._database.read(partial(admin_queries.groups, after=after, limit=limit, most=most))
 
     async def page_of_members(self, group: str, *, after: str, limit: int) -> builtins.list[str]:
         """Who is in a group, by id."""
-        return await self._database.read(partial(survey.page_of_members, name=group, after=after, limit=limit))
+        return await self._database.read(partial(admin_queries.page_of_members, name=group, after=after, limit=limit))
 
     async def last_events(self, kind: str, instance_id: str, *, limit: int) -> builtins.list[RecentEvent]:
         """The last events of a type that were for everybody or for one instance, newest first."""
-        return await self._database.read(partial(survey.last_events, kind=kind, instance_id=instance_id, limit=limit))
+        return await self._database.read(partial(admin_queries.last_events, kind=kind, instance_id=instance_id, limit=limit))
 
     async def outbox_lag(self) -> int | None:
         """Since when the event of the outbox has been waiting that waits longest."""
-        return await self._database.read(survey.outbox_lag)
+        return await self._database.read(admin_queries.outbox_lag)
 
     async def add_audit(self, rows: Sequence[AuditRow]) -> None:
         """Write down who did what; the numbers are the store's."""
-        await self._database.write(partial(desk.add_audit, rows=rows), serialized=False)
+        await self._database.write(partial(audit.add_audit, rows=rows), serialized=False)
 
     async def prune_audit(self, *, before: int, limit: int) -> int:
         """Delete those of the `limit` oldest lines about effects that were written before a time; how many."""
-        return await self._database.write(partial(desk.prune_audit, before=before, limit=limit), serialized=False)
+        return await self._database.write(partial(audit.prune_audit, before=before, limit=limit), serialized=False)
 
     async def audit(self, *, instance_id: str | None, before: int | None, limit: int) -> builtins.list[AuditRow]:
         """What was done, newest first: to one instance, or all; below a number."""
-        return await self._database.read(partial(desk.list_audit, instance_id=instance_id, before=before, limit=limit))
+        return await self._database.read(partial(audit.list_audit, instance_id=instance_id, before=before, limit=limit))
 
     async def add_bulk_action(self, action: BulkActionRow) -> None:
         """A batch begins."""
-        await self._database.write(partial(desk.add_bulk_action, action=action), serialized=False)
+        await self._database.write(partial(audit.add_bulk_action, action=action), serialized=False)
 
     async def bulk_action(self, action_id: str) -> BulkActionRow | None:
         """One batch."""
-        return await self._database.read(partial(desk.bulk_action, action_id=action_id))
+        return await self._database.read(partial(audit.bulk_action, action_id=action_id))
 
     async def bulk_actions(self, *, limit: int) -> builtins.list[BulkActionRow]:
         """The last batches, newest first."""
-        return await self._database.read(partial(desk.bulk_actions, limit=limit))
+        return await self._database.read(partial(audit.bulk_actions, limit=limit))
 
     async def claim_bulk_action(self, claimant: str, *, now: int, until: int) -> BulkActionRow | None:
         """The oldest batch that nobody works on, claimed until a time; None if there is none."""
-        if not await self._database.read(partial(desk.has_open_bulk_action, now=now)):
+        if not await self._database.read(partial(audit.has_open_bulk_action, now=now)):
             return None  # most often, and nothing need be written to know it
         return await self._database.write(
-            partial(desk.claim_bulk_action, claimant=claimant, now=now, until=until), serialized=False
+            partial(audit.claim_bulk_action, claimant=claimant, now=now, until=until), serialized=False
         )
 
     async def save_bulk_action(self, action: BulkActionRow, claimant: str, *, until: int) -> bool:
         """How far a batch has come; the claim goes on until a time. Not if it is lost, or the batch is over."""
         return await self._database.write(
-            partial(desk.save_bulk_action, action=action, claimant=claimant, until=until), serialized=False
+            partial(audit.save_bulk_action, action=action, claimant=claimant, until=until), serialized=False
         )
 
     async def abort_bulk_action(self, action_id: str, *, now: int) -> bool:
         """A batch goes no further. Not if it is over."""
-        return await self._database.write(partial(desk.abort_bulk_action, action_id=action_id, now=now), serialized=False)
+        return await self._database.write(partial(audit.abort_bulk_action, action_id=action_id, now=now), serialized=False)
 
     async def roll_up(self, *, until: int, limit: int, forget_before: int) -> int:
         """Count about `limit` of what ended before a time and is not counted yet; how many. Only one does at a time."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from romancy.model.messaging import SendEvent, SendTo, StoreReply
 from romancy.model.status import Status
-from romancy.model.talk import SendEvent, SendTo, StoreReply
 from romancy.model.transition import (
     Accepted,
     AcceptEvents,
@@ -20,10 +20,10 @@ from romancy.model.transition import (
     Transition,
     WriteResult,
 )
-from romancy.store.sql.calls import wake_replacements
 from romancy.store.sql.cursor import Cursor
-from romancy.store.sql.ledger import InstanceState, UnitOfWork
-from romancy.store.sql.talk import MessagingTransaction, make_reply
+from romancy.store.sql.messaging import MessagingTransaction, make_reply
+from romancy.store.sql.unit_of_work import InstanceState, UnitOfWork
+from romancy.store.sql.wakeups import wake_replacements
 
 _AT_REST = frozenset({Status.PAUSED, Status.BLOCKED})
 """Unowned instances that only a request (or a claim for other code) sets going."""

@@ -14,7 +14,7 @@ from romancy.clock import monotonic
 from romancy.codec import NO_CODEC, Codec
 from romancy.errors import StoreError
 from romancy.store.sqlite.cursor import SqliteCursor
-from romancy.store.sqlite.failures import is_busy, translate
+from romancy.store.sqlite.errors import is_busy, translate
 
 T = TypeVar("T")
 Crash = Callable[[str], None]

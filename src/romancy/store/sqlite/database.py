@@ -15,23 +15,23 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from romancy.clock import MICROS, monotonic
 from romancy.codec import NO_CODEC
 from romancy.errors import CodecError, ConfigurationError, StoreError
-from romancy.model.operators import Vitals
+from romancy.model.admin import Vitals
 from romancy.model.transition import Write, WriteResult
 from romancy.store.migrator import read_migrations, schema_behind_error
 from romancy.store.port import HeartbeatConnection
-from romancy.store.sql.alchemy import AlchemyCursor
 from romancy.store.sql.cursor import Cursor, Values
-from romancy.store.sql.database import Work
-from romancy.store.sqlite.batch import apply_batch, apply_one_by_one
+from romancy.store.sql.sqlalchemy import AlchemyCursor
+from romancy.store.sql.transaction_runner import Work
+from romancy.store.sqlite.apply import apply_batch, apply_one_by_one
 from romancy.store.sqlite.connection import MEMORY, Crash, connect, data_version, read, retry_while_busy, write
 from romancy.store.sqlite.cursor import SqliteCursor
-from romancy.store.sqlite.failures import BAD_DATA, not_open, translate
-from romancy.store.sqlite.identity import FileIdentity
-from romancy.store.sqlite.lanes import Executor, InlineExecutor, ThreadExecutor, call_on_loop
-from romancy.store.sqlite.pulse import SharedHeartbeat, SqliteHeartbeat
+from romancy.store.sqlite.errors import BAD_DATA, not_open, translate
+from romancy.store.sqlite.executor import Executor, InlineExecutor, ThreadExecutor, call_on_loop
+from romancy.store.sqlite.file_identity import FileIdentity
+from romancy.store.sqlite.heartbeat import SharedHeartbeat, SqliteHeartbeat
 from romancy.store.sqlite.schema import MIGRATIONS, migrations_state, prepare
 from romancy.store.sqlite.statements import get_statement
-from romancy.store.sqlite.steps import is_one_statement, write_steps
+from romancy.store.sqlite.step_batch import is_one_statement, write_steps
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection

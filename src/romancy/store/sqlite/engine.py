@@ -16,7 +16,7 @@ from typing import Any
 
 from romancy.errors import ConfigurationError
 from romancy.store.sqlite.connection import MEMORY
-from romancy.store.sqlite.lanes import run_job
+from romancy.store.sqlite.executor import run_job
 
 try:
     import aiosqlite

@@ -30,4 +30,4 @@ def statement_names() -> Iterator[str]:
 
 @cache
 def _load_statements() -> dict[str, str]:
-    return read_statements("romancy.store.sqlite")
+    return read_statements("romancy.store.sqlite.queries")

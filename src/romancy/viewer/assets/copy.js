@@ -1,5 +1,5 @@
 // Copy buttons. Pages served over plain HTTP have no clipboard: there the text is selected and copied the old way.
-import { announce } from "./words.js";
+import { announce } from "./formatters.js";
 
 /** @param {string} text */
 async function copy(text) {

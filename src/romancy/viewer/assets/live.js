@@ -4,7 +4,7 @@ import { chosen } from "./choose.js";
 import { wireCopies } from "./copy.js";
 import { setClock } from "./times.js";
 import { wireTimeline } from "./timeline.js";
-import { announce } from "./words.js";
+import { announce } from "./formatters.js";
 
 const GAP = 2000; // milliseconds between two looks
 const button = document.getElementById("live");

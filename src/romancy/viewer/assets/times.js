@@ -1,5 +1,5 @@
 // Clocks tick here, so that pages need not be asked again for them. The server's clock is the one that counts.
-import { duration } from "./words.js";
+import { duration } from "./formatters.js";
 
 /** How far this machine's clock is ahead of the server's, in milliseconds. */
 let ahead = 0;

@@ -8,7 +8,7 @@ side, loops and `try` are frames, what runs at once forks. The nodes are operati
 place in the code, never by its name. Pure: no I/O, no clock.
 """
 
-from romancy.viewer.diagram.drawing import Diagram, DrawnNode, draw
-from romancy.viewer.diagram.words import Outline
+from romancy.viewer.diagram.composition import Diagram, DrawnNode, draw
+from romancy.viewer.diagram.text_alternative import Outline
 
 __all__ = ["Diagram", "DrawnNode", "Outline", "draw"]

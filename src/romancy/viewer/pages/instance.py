@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from romancy.admin.records import ActionKind, Explanation, InstanceDetail
 from romancy.errors import RomancyError
-from romancy.manage.records import ActionKind, Explanation, InstanceDetail
 from romancy.model.instance import AttemptEntry, HistoryEntry, WaitingFor
 from romancy.model.status import Status
 from romancy.viewer import diagram, values
-from romancy.viewer.diagram.code import list_source
-from romancy.viewer.page import GENERATIONS, PageRequest, View, link
-from romancy.viewer.timeline.drawing import ROWS, draw_timeline
+from romancy.viewer.diagram.source_lines import list_source
+from romancy.viewer.renderer import GENERATIONS, PageRequest, View, link
+from romancy.viewer.timeline.svg import ROWS, draw_timeline
 
 _ENTRIES = 200
 _DRAWN = 1000

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from romancy.admin.records import ActionKind, InstancePage
 from romancy.errors import ConfigurationError
-from romancy.manage.records import ActionKind, InstancePage
-from romancy.viewer.page import PageRequest, View, link
+from romancy.viewer.renderer import PageRequest, View, link
 
 PRESETS = (
     ("In flight", "status:live"),

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from romancy.manage.records import ChannelPage, SubscriberPage
-from romancy.viewer.page import PageRequest, View
+from romancy.admin.records import ChannelPage, SubscriberPage
+from romancy.viewer.renderer import PageRequest, View
 
 
 async def workflows(visit: PageRequest) -> View:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from romancy.manage.records import AttentionItem, Overview
+from romancy.admin.records import AttentionItem, Overview
 from romancy.model.status import Status
-from romancy.viewer.page import PageRequest, View, link
-from romancy.viewer.words import ATTENTION_LABELS, STATUS_LABELS
+from romancy.viewer.formatters import ATTENTION_LABELS, STATUS_LABELS
+from romancy.viewer.renderer import PageRequest, View, link
 
 _ELSEWHERE = {"dead_letters": link("outbox", dead="1"), "silent_workers": "workers"}
 

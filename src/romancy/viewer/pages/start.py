@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from romancy.errors import InstanceConflictError, PayloadError, RomancyError
-from romancy.ingress.problems import MalformedRequestError
+from romancy.http.problems import MalformedRequestError
 from romancy.model.instance import WaitingFor
 from romancy.viewer import forms
-from romancy.viewer.page import PageRequest, Redirect, View
-from romancy.viewer.text import escaped
+from romancy.viewer.html_text import escaped
+from romancy.viewer.renderer import PageRequest, Redirect, View
 from romancy.viewer.values import plain
 
 _NO_FIELDS: dict[str, Any] = {"type": "object", "properties": {}}

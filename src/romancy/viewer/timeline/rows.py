@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from romancy.manage.records import TimelineSpan
+from romancy.admin.records import TimelineSpan
 
 FOLD = 5
 """More rows of one name than this stand folded."""

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from romancy.manage.records import Timeline, TimelineSpan
-from romancy.viewer import words
+from romancy.admin.records import Timeline, TimelineSpan
+from romancy.viewer import formatters
 
 BUSY = frozenset({"activity", "compensation"})
 """Kinds of spans in which something runs."""
@@ -155,12 +155,12 @@ def _runs(pieces: Sequence[ScaleSegment]) -> list[ScaleSegment]:
 
 
 def _ticks(run: ScaleSegment, step: int, offset: int) -> list[Tick]:
-    first = Tick(run.left, words.micros(offset) if offset else "0")
+    first = Tick(run.left, formatters.micros(offset) if offset else "0")
     if run.right - run.left < _TICKS / 2:
         return [first] if not offset else []
     more = range(run.start + step, run.end, step)
     near_end = [at for at in more if run.position(at) < run.right - _TICKS * 0.7]
-    return [first, *(Tick(run.position(at), f"+{words.micros(at - run.start)}") for at in near_end)]
+    return [first, *(Tick(run.position(at), f"+{formatters.micros(at - run.start)}") for at in near_end)]
 
 
 def _step(least: float) -> int:

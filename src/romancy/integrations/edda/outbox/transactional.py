@@ -7,7 +7,7 @@ from typing import Any
 import romancy
 from romancy.integrations.edda.channels import payload
 from romancy.integrations.edda.context import WorkflowContext, native_context, new_id
-from romancy.integrations.edda.running import warn_without_broker
+from romancy.integrations.edda.current_app import warn_without_broker
 
 __all__ = ["send_event_transactional"]
 

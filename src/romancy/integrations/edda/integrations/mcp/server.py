@@ -8,10 +8,10 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, NoReturn, overload
 
 from romancy import ConfigurationError
-from romancy.integrations.edda.addressing import Message, Receive, Scope
+from romancy.integrations.edda.addressed_events import Message, Receive, Scope
 from romancy.integrations.edda.app import EddaApp
-from romancy.integrations.edda.desk import ReplayEngine, Storage
-from romancy.integrations.edda.unmapped import no_attribute
+from romancy.integrations.edda.facades import ReplayEngine, Storage
+from romancy.integrations.edda.unsupported import no_attribute
 from romancy.integrations.edda.workflow import Workflow, workflow
 from romancy.integrations.mcp import ToolServer
 

@@ -1,0 +1,106 @@
+"""How often romancy commits on PostgreSQL, one workflow at a time: its own writing transactions, counted at the driver."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from typing import Any
+
+from asyncpg import Connection
+from asyncpg.connection import LoggedQuery
+
+from benchmarks.processes.romancy_throughput import count
+from benchmarks.processes.task_entry import perform
+from romancy import App, Client, WorkflowContext, wait_event, workflow
+from romancy.store.postgres.pool import Connections
+
+QUIET: dict[str, Any] = {"poll_interval": 3600, "heartbeat_interval": 600, "lease_timeout": 3600}
+"""Nothing is done regularly: heartbeats do not count."""
+_WRITES = re.compile(r"(INSERT INTO|UPDATE|DELETE FROM) romancy_(?!commits)|FROM romancy_accept\(")
+"""The mark that every transaction leaves is no reason for one."""
+
+commits: list[str] = []
+"""What each commit wrote first."""
+
+
+@workflow
+async def watch(ctx: WorkflowContext, name: str) -> None:
+    """Wait for one bell."""
+    await wait_event(ctx, "ring", subject=name)
+
+
+class Line:
+    """What one connection does."""
+
+    def __init__(self) -> None:
+        self._within = False
+        self._wrote: str | None = None
+
+    def executed(self, query: LoggedQuery) -> None:
+        """A statement has been executed."""
+        text: str = query.query.strip()
+        if text.startswith("BEGIN"):
+            self._within, self._wrote = True, None
+        elif text in ("COMMIT", "ROLLBACK"):
+            if text == "COMMIT" and self._wrote:
+                commits.append(self._wrote)
+            self._within = False
+        elif found := _WRITES.search(text):
+            self._wrote = self._wrote or found[0]
+            if not self._within:
+                commits.append(found[0])
+
+
+def listen() -> None:
+    """Count what connections do that are opened from now on."""
+    connect = Connections.connect
+
+    async def counted(self: Connections, dsn: str | None = None) -> Connection[Any]:
+        opened = await connect(self, dsn)
+        opened.add_query_logger(Line().executed)
+        return opened
+
+    Connections.connect = counted  # type: ignore[method-assign]
+
+
+async def counts(database: str, times: int) -> dict[str, Any]:
+    """Commits of a one-activity workflow, of a wait, and of an event for one who waits: the most there ever were."""
+    listen()
+    async with App(database, **QUIET) as app:
+        await (await app.start_workflow(count, 1)).result()
+        await asyncio.sleep(0.5)  # what an app does at its start
+        one_activity = [await _run(app) for _ in range(times)]
+        waits = [await _wait(app, f"bell-{number}") for number in range(times)]
+    async with Client(database) as client:  # nobody is there who would go on, and commit too
+        events = [await _ring(client, f"bell-{number}") for number in range(times)]
+    return {"one_activity": max(one_activity), "wait": max(waits), "event": max(events)}
+
+
+async def _run(app: App) -> int:
+    commits.clear()
+    handle = await app.start_workflow(count, 1)
+    await handle.result()
+    return await _committed()
+
+
+async def _wait(app: App, name: str) -> int:
+    handle = await app.start_workflow(watch, name)
+    commits.clear()
+    while await handle.status() != "waiting_for_event":
+        await asyncio.sleep(0.002)
+    return await _committed()
+
+
+async def _ring(client: Client, name: str) -> int:
+    commits.clear()
+    await client.send_event("ring", "/bench", subject=name)
+    return await _committed()
+
+
+async def _committed() -> int:
+    await asyncio.sleep(0.01)  # the driver tells of its statements a little later
+    return len(commits)
+
+
+if __name__ == "__main__":
+    perform(counts)

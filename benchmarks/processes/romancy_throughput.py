@@ -1,0 +1,50 @@
+"""romancy under one load."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from typing import Any
+
+from benchmarks.cases import BY_NAME, Case
+from benchmarks.load_generator import Driven, drive
+from romancy import ActivityContext, App, WorkflowContext, activity, workflow
+
+
+@activity
+async def add(ctx: ActivityContext, number: int) -> int:
+    """The cheapest activity there is."""
+    return number + 1
+
+
+@workflow
+async def count(ctx: WorkflowContext, steps: int) -> int:
+    """Add one, again and again."""
+    number = 0
+    for _ in range(steps):
+        number = await add(ctx, number)
+    return number
+
+
+async def load(app: App, case: Case, seconds: float) -> Driven:
+    """Run a case's load for a while."""
+
+    async def one() -> None:
+        handle = await app.start_workflow(count, case.activities)
+        assert await handle.result() == case.activities
+
+    return await drive(one, at_once=case.at_once, seconds=seconds)
+
+
+async def measure(database: str, case: Case, warm_up: float, seconds: float) -> dict[str, Any]:
+    """A case's rate, after a warm-up."""
+    async with App(database) as app:
+        await load(app, case, warm_up)
+        driven = await load(app, case, seconds)
+    return {"rate": driven.rate * case.weight, "seconds": driven.seconds, "latency": driven.latency}
+
+
+if __name__ == "__main__":
+    given = json.loads(sys.argv[1])
+    print(json.dumps(asyncio.run(measure(given["database"], BY_NAME[given["case"]], given["warm_up"], given["seconds"]))))

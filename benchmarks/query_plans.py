@@ -1,0 +1,195 @@
+"""What PostgreSQL would do for each of the store's statements: its plan, and what is wrong with it.
+
+A connection keeps its statements prepared. The server plans the first five executions of one with their values, and from the
+sixth on with or without them, as seems cheaper: both plans have to be good.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from benchmarks.seeded_tables import BROKER, CHANNEL, GROUP, SMALL, TYPE, WORKER, WORKFLOW
+from romancy.store.postgres.statements import get_statement, statement_names
+
+Plan = dict[str, Any]
+
+HOUR = 3600 * 1_000_000
+MANY = 20
+"""Writes of a batch."""
+WALKED = {
+    # The newest event, from the end.
+    "accept_event": "romancy_events_pkey",
+    "accept_events": "romancy_events_pkey",
+    "add_instances": "romancy_events_pkey",
+    "quick": "romancy_events_pkey",
+    # From one kind to the next.
+    "kinds_waiting": "romancy_instances_claimable",
+    # As many as run at once.
+    "count_running": "romancy_instances_owned",
+    "list_running": "romancy_instances_owned",
+    "seen_owned": "romancy_instances_owned",
+    "seen_running": "romancy_instances_owned",
+    "tally_running": "romancy_instances_owned",
+    "orphans": "romancy_instances_owned",
+    "abort_batch": "romancy_batches_running",
+    "claim_batch": "romancy_batches_running",
+    "save_batch": "romancy_batches_running",
+    # Nothing while all is well.
+    "count_outbox": "romancy_outbox_dead",
+    "old_outbox": "romancy_outbox_dead",
+}
+"""Statements that may go along an index without looking for something in it."""
+ENDS = frozenset({"behind"})
+"""Statements that ask for the last rows of indexes."""
+_VALUES: dict[str, Any] = {
+    "id": "waiting-1",
+    "ids": "waiting-1",
+    "instance_id": "waiting-1",
+    "target": "waiting-1",
+    "workflow": WORKFLOW,
+    "version": "",
+    "status": "waiting_for_event",
+    "high": "waiting-2",
+    "low": "waiting-1",
+    "owner": WORKER,
+    "worker": WORKER,
+    "type": TYPE,
+    "key": TYPE,
+    "kind": "event",
+    "subject": "filled-1",
+    "op": "event:1",
+    "channel": CHANNEL,
+    "name": GROUP,
+    "broker": BROKER,
+    "claimed_by": "relay",
+    "wanted": '["ring", "1", null]',
+    "token": "token-1",
+    "source": "/bench",
+}
+"""The value that a column has most often, or that is usual for a parameter of this name."""
+_ANYTHING = ("workflow", "instance")
+"""What lists are narrowed by, mostly by nothing."""
+_FIELDS = """
+SELECT a.attname, t.typname FROM pg_attribute AS a JOIN pg_type AS t ON t.oid = a.atttypid
+WHERE a.attrelid = $1::text::regclass ORDER BY a.attnum
+"""
+_KINDS = json.dumps([[WORKFLOW, "", "code"]])
+
+
+def statements() -> list[str]:
+    """The names of all statements, in order."""
+    return sorted(statement_names())
+
+
+async def plans(connection: Any, name: str, *, now: int) -> dict[str, Plan]:
+    """How a statement would be executed: with values, and without."""
+    return {"custom": await custom(connection, name, now=now), "generic": await generic(connection, name)}
+
+
+async def custom(connection: Any, name: str, *, now: int) -> Plan:
+    """The plan for usual values."""
+    statement = get_statement(name)
+    prepared = await connection.prepare(statement.text)
+    types = [parameter.name for parameter in prepared.get_parameters()]
+    values = [
+        await _records(connection, type_, now)
+        if type_.startswith("romancy_")
+        else _value(statement.text, number, label, type_, now)
+        for number, (label, type_) in enumerate(zip(statement.names, types, strict=True), 1)
+    ]
+    return _root(await connection.fetchval(f"EXPLAIN (FORMAT JSON) {statement.text}", *values))
+
+
+async def _records(connection: Any, type_: str, now: int) -> list[tuple[Any, ...]]:
+    fields = await connection.fetch(_FIELDS, type_.removesuffix("[]"))
+    return [tuple(_value("", 0, name, kind, now) for name, kind in fields)] * MANY
+
+
+async def generic(connection: Any, name: str) -> Plan:
+    """The plan for any values."""
+    statement = get_statement(name)
+    given = f"({', '.join(['NULL'] * len(statement.names))})" if statement.names else ""
+    await connection.execute(f"SET plan_cache_mode = force_generic_plan; PREPARE explained AS {statement.text}")
+    try:
+        return _root(await connection.fetchval(f"EXPLAIN (FORMAT JSON) EXECUTE explained{given}"))
+    finally:
+        await connection.execute("DEALLOCATE explained; RESET plan_cache_mode")
+
+
+def faults(name: str, plan: Plan) -> list[str]:
+    """The steps of a statement that read a whole table which may be large, or a whole index of it."""
+    found = [step for step in steps(plan) if _reads_all(step) and step.get("Index Name") != WALKED.get(name, "")]
+    if name in ENDS:
+        few = [step for over in steps(plan) if over["Node Type"] == "Limit" for step in over["Plans"]]
+        found = [step for step in found if step not in few or "Index Name" not in step]
+    return [_described(step) for step in found]
+
+
+def steps(plan: Plan) -> Iterator[Plan]:
+    """A plan's steps, from the outermost in."""
+    yield plan
+    for part in plan.get("Plans", ()):
+        yield from steps(part)
+
+
+def _reads_all(step: Plan) -> bool:
+    table = step.get("Relation Name", "romancy_" if "Index Name" in step else "")  # a bitmap's index does not name its table
+    if not table.startswith("romancy_") or table in SMALL:
+        return False
+    return step["Node Type"].endswith("Seq Scan") or ("Index Name" in step and "Index Cond" not in step)
+
+
+def _described(step: Plan) -> str:
+    where = step.get("Index Name", step.get("Relation Name"))
+    return f"{step['Node Type']} on {where}, where {step.get('Filter', 'true')}"
+
+
+def _root(said: str) -> Plan:
+    plan: Plan = json.loads(said)[0]["Plan"]
+    return plan
+
+
+def _value(text: str, number: int, label: str, type_: str, now: int) -> Any:
+    """A usual value for a parameter: by the column it is compared with, else by its name, else by its type."""
+    compared = re.search(rf"(\w+)\"? (?:=|<|>|<=|>=|<>) \${number}\b", text)
+    column = label if label in _VALUES or not compared else compared[1]
+    match type_:
+        case "jsonb":
+            return _json(text, number, label)
+        case "text" | "varchar":
+            if label in _ANYTHING:
+                return None
+            return _VALUES.get(column, _VALUES.get(label, "some"))
+        case "bytea":
+            return b"{}"
+        case "bool":
+            return False
+        case _ if type_.endswith("[]"):
+            return [_value(text, 0, f"{label}", type_.removesuffix("[]"), now)] * MANY
+        case _:
+            return _number(text, number, label if label == "before" else column, now)
+
+
+def _number(text: str, number: int, column: str, now: int) -> int | None:
+    if column == "before":
+        return None  # most waits have all the time there is
+    if re.search(rf"LIMIT \${number}\b", text):
+        return 100
+    if column in ("generation", "epoch", "seq", "after", "attempt", "round", "open"):
+        return 1
+    if re.search(rf"(?:_at|\bat) < \${number}\b", text):
+        return now - HOUR  # what is thrown away is older
+    return now if column.endswith("_at") or column in ("now", "at", "until", "due", "created") else 0
+
+
+def _json(text: str, number: int, label: str) -> str:
+    if label == "kinds":
+        return _KINDS
+    if re.search(rf"jsonb_array_elements_text\(\${number}::jsonb\)::bigint", text):
+        return json.dumps(list(range(1, MANY + 1)))
+    if f"jsonb_array_elements_text(${number}::jsonb)" in text:
+        return json.dumps([f"waiting-{n}" for n in range(1, MANY + 1)])
+    return json.dumps([[n, f"waiting-{n}", "event:1", TYPE, None, None, "wish"] for n in range(1, MANY + 1)])

@@ -1,0 +1,53 @@
+"""A workflow that recurs for ever: what a round costs early and late, with and without an archive."""
+
+from __future__ import annotations
+
+from functools import partial
+from statistics import median
+from typing import Any
+
+from benchmarks.child import Figures, run
+from benchmarks.interleave import in_turn
+from benchmarks.report import Target, judge, save, table
+
+KEPT, FORGOTTEN = "with its archive", "without an archive"
+COST, MEGABYTES = 1.3, 10
+
+
+def measure(*, quick: bool, rounds: int | None = None) -> None:
+    """Let it recur, print the table, save the figures."""
+    times, window, repetitions = (2_000, 200, rounds or 1) if quick else (20_000, 1_000, rounds or 3)
+    engines = {
+        name: partial(_recur, archive=archive, times=times, window=window)
+        for name, archive in ((KEPT, True), (FORGOTTEN, False))
+    }
+    results = in_turn(f"round {times:,}, µs", engines, repetitions, "wall", 1e6)
+    rows: list[list[object]] = []
+    for name, found in results.items():
+        for when, label in (("early", f"around round {2 * window:,}"), ("late", f"around round {times:,}")):
+            costs = [_middle(found, when, kind) for kind in ("wall", "processor", "resident_mb")]
+            rows.append([f"{label}, {name}", costs[0] * 1e6, costs[1] * 1e6, costs[2]])
+    table(
+        f"A workflow of one activity that recurs {times:,} times: medians of {repetitions} repetitions",
+        ["", "wall µs a round", "processor µs", "memory, MB"],
+        rows,
+        ["Early and late lie a while apart: on a machine with other work, look at the processor's time."],
+    )
+    late = median(one["late"]["processor"] / one["early"]["processor"] for one in results[KEPT])
+    growth = median(one["late"]["resident_mb"] - one["early"]["resident_mb"] for one in results[KEPT])
+    targets = [
+        Target(f"processor time of round {times:,} beside round {2 * window:,}", late, "<=", COST, "x"),
+        Target(f"memory added from round {2 * window:,} to {times:,}", growth, "<", MEGABYTES, " MB"),
+    ]
+    judge(targets)
+    save("recurring", {"times": times, **results}, targets, quick=quick)
+
+
+def _recur(file: str, *, archive: bool, times: int, window: int) -> Figures:
+    found = run("recurring_side", {"task": "recur", "database": file, "rounds": times, "window": window, "archive": archive})
+    return {**found, "wall": found["late"]["wall"]}
+
+
+def _middle(found: list[dict[str, Any]], when: str, kind: str) -> float:
+    costs: list[float] = [one[when][kind] for one in found]
+    return median(costs)

@@ -1,0 +1,64 @@
+"""PostgreSQL with more of everything: what a workflow costs beside a million that wait, and with several processes."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+
+from benchmarks.child import Figures, run
+from benchmarks.postgres_server import Server, serving
+from benchmarks.report import Target, judge, save, table
+
+CROWDS = (0, 10_000, 100_000, 1_000_000)
+PROCESSES = (1, 2, 4)
+LEAST = 0.5
+"""What is left of the speed of empty tables, beside the most that wait."""
+
+
+def measure(*, quick: bool, rounds: int | None = None) -> None:
+    """Measure both, print the tables, save the figures."""
+    seconds, rounds = (0.8, 1) if quick else (3.0, rounds or 3)
+    crowds = CROWDS[:2] if quick else CROWDS
+    with serving() as server:
+        waiting = _beside_waiting(server, crowds, rounds, seconds)
+        processes = _with_processes(server, rounds, seconds)
+    _print("Beside instances that wait, on PostgreSQL", "waiting", waiting, rounds)
+    _print("In several processes, on one PostgreSQL", "processes", processes, rounds)
+    kept = waiting[crowds[-1]] / waiting[0]
+    targets = [Target(f"workflows/s beside {crowds[-1]:,} that wait, of those beside none", kept, ">=", LEAST, "x")]
+    judge(targets)
+    save("scaling", {"waiting": waiting, "processes": processes}, targets, quick=quick)
+
+
+def _beside_waiting(server: Server, crowds: tuple[int, ...], rounds: int, seconds: float) -> dict[int, float]:
+    """The best rate for each size of crowd: what is beside it in the machine only ever takes away."""
+    best: dict[int, float] = {}
+    for number in crowds:
+        with server.database() as database:
+            if number:
+                filled = run("plans_side", {"task": "fill", "database": database, "ended": 0, "waiting": number})
+                print(f"  {number:,} waiting: filled in {filled['seconds']:.0f} s", flush=True)
+            best[number] = max(_load(database, seconds)["rate"] for _ in range(rounds))
+        print(f"  beside {number:,}: {best[number]:,.0f} workflows/s", flush=True)
+    return best
+
+
+def _with_processes(server: Server, rounds: int, seconds: float) -> dict[int, float]:
+    best: dict[int, float] = {}
+    for number in PROCESSES:
+        with server.database() as database, ThreadPoolExecutor(number) as pool:
+            rates = [
+                sum(one["rate"] for one in pool.map(_load, [database] * number, [seconds] * number)) for _ in range(rounds)
+            ]
+        best[number] = max(rates)
+        print(f"  {number} processes: {best[number]:,.0f} workflows/s", flush=True)
+    return best
+
+
+def _load(database: str, seconds: float) -> Figures:
+    return run("romancy_side", {"database": database, "case": "twenty", "warm_up": 1.0, "seconds": seconds})
+
+
+def _print(title: str, what: str, found: dict[int, float], rounds: int) -> None:
+    first = next(iter(found.values()))
+    rows = [[f"{number:,}", rate, rate / first] for number, rate in found.items()]
+    table(f"{title}: one activity, 20 at once in each process", [what, "workflows/s", "×"], rows, [f"The best of {rounds}."])

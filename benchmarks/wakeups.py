@@ -1,0 +1,154 @@
+"""Waking workflows that wait: how long it takes, how many at once, and whether anybody has to look for it."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from benchmarks import peer_env
+from benchmarks.child import Figures, folder, run
+from benchmarks.interleave import Measure, Results, found_with, in_turn, middle, ratio
+from benchmarks.report import Target, judge, save, table
+
+HTTP, CALL, COLD, ELSEWHERE = (
+    "romancy, HTTP",
+    "romancy",
+    "romancy, HTTP, not in memory",
+    "romancy, sent by another client of the file",
+)
+THEIRS, EAGER = "DBOS", "DBOS, WAL, looks every 10 ms"
+MILLISECONDS, TIMES = 5, 20
+WAITING, SENDERS = 200, 20
+_WAYS = {HTTP: "http", CALL: "app", COLD: "cold", ELSEWHERE: "elsewhere"}
+_SETTINGS: dict[str, dict[str, Any]] = {
+    THEIRS: {"wal": False, "look_every": None},
+    EAGER: {"wal": True, "look_every": 0.01},
+}
+
+
+def measure(*, quick: bool, rounds: int | None = None) -> None:
+    """Ring for one and for many, count statements, print the tables, save the figures."""
+    rounds = rounds or (1 if quick else 5)
+    python = peer_env.install()
+    alone = in_turn("one waits, ms", _latency(python, quick=quick), rounds, "latency", 1e3)
+    many = in_turn(f"{WAITING} wait, wakes/s", _rate(python, quick=quick), rounds)
+    asked = _statements(python)
+    _print_alone(alone, rounds)
+    _print_many(many, rounds)
+    _print_statements(asked)
+    targets = _targets(alone, many, asked)
+    judge(targets)
+    save("waking", {"alone": alone, "many": many, "statements": asked}, targets, quick=quick)
+
+
+def _latency(python: Path | None, *, quick: bool) -> dict[str, Measure]:
+    samples, theirs = (40, 5) if quick else (200, 15)
+    ours: dict[str, Measure] = {
+        name: partial(_ours, task="latency", way=way, samples=samples) for name, way in _WAYS.items()
+    }
+    return ours | {name: partial(_theirs, python, name, task="latency", samples=theirs) for name in _peers(python)}
+
+
+def _rate(python: Path | None, *, quick: bool) -> dict[str, Measure]:
+    load: dict[str, Any] = {"task": "rate", "waiting": WAITING, "senders": SENDERS}
+    bursts, theirs = (3, 1) if quick else (10, 3)
+    ours: dict[str, Measure] = {name: partial(_ours, **load, way=_WAYS[name], bursts=bursts) for name in (HTTP, CALL)}
+    return ours | {name: partial(_theirs, python, name, **load, bursts=theirs) for name in _peers(python)}
+
+
+def _statements(python: Path | None) -> dict[str, Figures]:
+    load: dict[str, Any] = {"task": "statements", "waiting": WAITING, "seconds": 5.0}  # so long that each has one heartbeat
+    with folder() as where:
+        found = {CALL: _ours(str(where / "ours.db"), **load)}
+        if python is not None:
+            found[THEIRS] = _theirs(python, THEIRS, str(where / "theirs.db"), **load)
+    return found
+
+
+def _peers(python: Path | None) -> list[str]:
+    return [] if python is None else [THEIRS, EAGER]
+
+
+def _ours(file: str, **arguments: object) -> Figures:
+    return run("waking_side", {"database": file, **arguments})
+
+
+def _theirs(python: Path | None, name: str, file: str, **arguments: object) -> Figures:
+    assert python is not None
+    return run("dbos_waking_side", {"database": file, **_SETTINGS[name], **arguments}, python)
+
+
+def _print_alone(results: Results, rounds: int) -> None:
+    rows: list[list[object]] = []
+    for name, found in results.items():
+        times = sorted(time for one in found for time in one["all"])
+        worst = times[int(0.95 * len(times))]
+        rows.append([name, middle(results, name, "latency") * 1e3, worst * 1e3, ratio(results, name, HTTP, "latency")])
+    notes = [
+        "From sending to the line behind the wait. HTTP: a structured CloudEvent posted to uvicorn over loopback, the",
+        "client on the app's own event loop. The others: app.send_event, DBOS.send. Rung after a pause of random length.",
+        *(found_with(name, results[name][0]) for name in (THEIRS, EAGER) if name in results),
+    ]
+    table(
+        f"Waking one idle workflow: medians of {rounds} rounds, engines in turn",
+        ["", "median ms", "95 % within", "× romancy, HTTP"],
+        rows,
+        notes,
+    )
+
+
+def _print_many(results: Results, rounds: int) -> None:
+    peers = [name for name in (THEIRS, EAGER) if name in results]
+    rows = [
+        [name, middle(results, name), *(ratio(results, name, other) for other in peers if name not in peers)]
+        for name in results
+    ]
+    table(
+        f"{WAITING} waiting workflows woken by {SENDERS} senders: medians of {rounds} rounds, engines in turn",
+        ["", "wakes/s", *(f"× {name}" for name in peers)],
+        [row + [""] * (2 + len(peers) - len(row)) for row in rows],
+        ["From the first sending to the last line behind a wait; a sender sends its next when the last is answered."],
+    )
+
+
+def _print_statements(asked: dict[str, Figures]) -> None:
+    rows: list[list[object]] = []
+    for name, found in asked.items():
+        for key, what in (
+            ("nobody", "nobody waits"),
+            ("somebody", f"{WAITING} wait"),
+            ("silent", f"{WAITING} wait, nothing regular"),
+        ):
+            if key in found:
+                looks = found[key].get("PRAGMA data_version", 0)
+                rows.append([f"{name}: {what}", sum(found[key].values()) - looks, looks])
+    seconds = next(iter(asked.values()))["seconds"]
+    waking = asked[CALL]["waking"]
+    table(
+        f"What an idle app asks of the database in {seconds:g} s",
+        ["", "statements", "looks whether others wrote"],
+        rows,
+        [
+            "A look is PRAGMA data_version: it reads no table. Nothing regular: without looks, polling and heartbeat;",
+            f"woken all the same, {asked[CALL]['woken'] * 1e3:.1f} ms after the event, with {sum(waking.values())} "
+            "statements.",
+        ],
+    )
+
+
+def _targets(alone: Results, many: Results, asked: dict[str, Figures]) -> list[Target]:
+    targets = [
+        Target(
+            "HTTP event to the next line of an idle workflow",
+            middle(alone, HTTP, "latency") * 1e3,
+            "<=",
+            MILLISECONDS,
+            " ms",
+        ),
+        Target("statements of a waiting app that does nothing regularly", sum(asked[CALL]["silent"].values()), "<=", 0),
+    ]
+    if THEIRS in many:
+        what = f"{WAITING} woken by {SENDERS} senders, by calls, beside DBOS as it comes"
+        targets.append(Target(what, ratio(many, CALL, THEIRS), ">=", TIMES, "x"))
+    return targets

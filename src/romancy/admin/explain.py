@@ -1,0 +1,508 @@
+"""Why an instance stands where it stands, and what will move it: a function from records to an explanation.
+
+waits          for an event, a message, a timer: what it waits for, since when, and what came near
+backs off      which attempt failed with what, and when the next begins
+runs           on which worker, and whether that is alive
+unclaimed      nobody runs it: no worker, none that knows it, or all are busy
+paused         by whom
+blocked        which code does not fit, and where
+compensating   what is undone and what is left
+ended          with what
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from romancy.admin.filters import OVERDUE
+from romancy.admin.records import ActionKind, Explanation, Health, Remedy, WakeCondition
+from romancy.admin.summaries import error_line, match_text
+from romancy.clock import MICROS, to_datetime
+from romancy.codec import is_encoded
+from romancy.core.matcher import find, is_same_json
+from romancy.model.history import AttemptRow, Entry, Kind, Outcome, Role
+from romancy.model.instance import StoredInstance, WorkerRow
+from romancy.model.status import Status
+from romancy.model.transition import Wait, WaitKind
+from romancy.serde.messaging import received_event
+from romancy.store.port import JournalEntry
+
+_COMPENSATE = "compensate:"
+_LATE = 10 * MICROS
+"""What nobody has taken up for so long, with workers there, will not be taken up by itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class CandidateEvent:
+    """An event of the type that a wait is for."""
+
+    accepted_at: int
+    body: bytes | None
+    """None: it is too large to be looked through."""
+    target: str | None = None
+    consumed: bool = False
+    """The instance has consumed it already."""
+    predates_instance: bool = False
+    """It came before the instance was there."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelFacts:
+    """What is known of a channel that an instance waits for."""
+
+    subscribed: bool
+    mode: str | None
+    backlog: int
+    """Messages that nobody has taken, counted up to a bound."""
+    others: int
+    """Other subscribers, counted up to a bound."""
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What is known when an explanation is asked for."""
+
+    stored: StoredInstance
+    now: int
+    lease: int
+    """Microseconds of silence after which a worker is taken for dead."""
+    workers: Sequence[WorkerRow] = ()
+    attempts: Sequence[AttemptRow] = ()
+    journal: Sequence[JournalEntry] = ()
+    entries: Sequence[Entry] = ()
+    """Of the history: what failed, what could be undone, and what was."""
+    events: Mapping[str, Sequence[CandidateEvent]] = field(default_factory=dict[str, Sequence[CandidateEvent]])
+    """The last events of each type that it waits for, newest first."""
+    channels: Mapping[str, ChannelFacts] = field(default_factory=dict[str, ChannelFacts])
+    most_attempts: Mapping[str, int] = field(default_factory=dict[str, int])
+    """How many attempts an operation has, where the code is known; 0: without limit."""
+    compensable: frozenset[str] = frozenset()
+    """Names of activities that have a compensation, where the code is known."""
+    usual_duration: float | None = None
+    """Seconds in which 95 of 100 instances of the workflow end."""
+
+
+def explain(facts: Facts) -> Explanation:
+    """Why the instance stands where it stands."""
+    row = facts.stored.row
+    if row.status.ended:
+        return _explain_ended(facts)
+    if row.status is Status.PAUSED:
+        return _explain_paused(facts)
+    if row.status is Status.BLOCKED:
+        return _explain_blocked(facts)
+    if row.owner is not None:
+        return _explain_owned(facts)
+    if row.wake_at is not None and row.wake_at <= facts.now:
+        return _explain_unclaimed(facts)
+    return _explain_waiting(facts)
+
+
+def _make_explanation(
+    facts: Facts, health: Health, because: str, conditions: Iterable[WakeCondition] = (), remedies: Iterable[Remedy] = ()
+) -> Explanation:
+    row = facts.stored.row
+    return Explanation(row.instance_id, row.status, health, because, tuple(conditions), tuple(remedies))
+
+
+# --- waiting
+
+
+def _explain_waiting(facts: Facts) -> Explanation:
+    waits = facts.stored.waits
+    wakes = [_wake_condition(facts, wait) for wait in waits]
+    remedies = [remedy for wait in waits for remedy in _remedies(wait)]
+    if facts.stored.row.status is Status.COMPENSATING:
+        wakes = [*wakes, *_compensation_condition(facts)]
+    if not _live_workers(facts):
+        because = f"It {_describe_waits(facts)}, and no worker is alive to take it up."
+        return _make_explanation(facts, Health.STUCK, because, wakes, [*remedies, _start_worker()])
+    verdict = Health.SLOW if any(wait.kind is WaitKind.RETRY for wait in waits) else Health.HEALTHY
+    return _make_explanation(
+        facts, verdict, f"It {_describe_waits(facts)}.", wakes, [*remedies, *_action_remedies(ActionKind.CANCEL)]
+    )
+
+
+def _describe_waits(facts: Facts) -> str:
+    waits = facts.stored.waits
+    parts = [_describe_wait(facts, wait) for wait in waits]
+    if facts.stored.row.status is Status.COMPENSATING:
+        parts.insert(0, "undoes what it did")
+    return " and ".join(parts) or "waits for nothing that is known"
+
+
+def _describe_wait(facts: Facts, wait: Wait) -> str:
+    match wait.kind:
+        case WaitKind.EVENT:
+            return f"waits for the event {wait.key!r}{_describe_selector(wait)}"
+        case WaitKind.MESSAGE:
+            return f"waits for a message on the channel {wait.key!r}"
+        case WaitKind.TIMER:
+            return f"sleeps until {_clock(wait.due)}" if wait.due is not None else "sleeps"
+        case WaitKind.RETRY:
+            return _backoff(facts, wait)
+
+
+def _backoff(facts: Facts, wait: Wait) -> str:
+    failed = [attempt for attempt in facts.attempts if attempt.op == wait.op and attempt.error is not None]
+    if not failed:
+        return f"waits for the next attempt of {wait.op}"
+    last = failed[-1]
+    assert last.error is not None
+    return f"backs off: attempt {_count(facts, last)} of {wait.op} failed with {error_line(last.error)}"
+
+
+def _count(facts: Facts, attempt: AttemptRow) -> str:
+    most = facts.most_attempts.get(attempt.op)
+    return f"{attempt.attempt} of {most}" if most else str(attempt.attempt)
+
+
+def _describe_selector(wait: Wait) -> str:
+    subject = f" with subject {wait.subject!r}" if wait.subject is not None else ""
+    match = f" whose data has {match_text(wait.match)}" if wait.match is not None else ""
+    return subject + match
+
+
+def _wake_condition(facts: Facts, wait: Wait) -> WakeCondition:
+    evidence: Iterable[str] = ()
+    match wait.kind:
+        case WaitKind.EVENT:
+            evidence = _near_misses(facts, wait)
+        case WaitKind.MESSAGE:
+            evidence = _channel(facts, wait)
+        case WaitKind.TIMER:
+            evidence = ()
+        case WaitKind.RETRY:
+            evidence = _failures(facts, wait)
+    key = wait.key or wait.op
+    return WakeCondition(wait.kind.value, key, to_datetime(wait.since), _optional_datetime(wait.due), tuple(evidence))
+
+
+def _failures(facts: Facts, wait: Wait) -> Iterator[str]:
+    for attempt in facts.attempts:
+        if attempt.op == wait.op and attempt.error is not None:
+            yield f"Attempt {_count(facts, attempt)} failed at {_clock(attempt.ended_at)}: {error_line(attempt.error)}"
+
+
+def _near_misses(facts: Facts, wait: Wait) -> Iterator[str]:
+    if wait.key not in facts.events:
+        return
+    seen = facts.events[wait.key]
+    if not seen:
+        yield f"No event of type {wait.key!r} is stored: none came, or it is older than events are kept."
+    for one in seen:
+        yield f"At {_clock(one.accepted_at)} one came: {_difference(facts, wait, one)}."
+
+
+def _difference(facts: Facts, wait: Wait, seen: CandidateEvent) -> str:
+    """Why an event did not meet a wait."""
+    own = facts.stored.row.instance_id
+    if seen.target is not None and seen.target != own:
+        return f"it was addressed to {seen.target!r}"
+    if seen.consumed:
+        return "this instance has consumed it already"
+    if seen.predates_instance:
+        return "that was before this instance was started"
+    if seen.body is None:
+        return "it is too large to say whether it fits"
+    if is_encoded(seen.body) or is_encoded(wait.match):
+        return "it is encoded, and cannot be decoded here"
+    event = received_event(seen.body)
+    if wait.subject is not None and event.subject != wait.subject:
+        return f"its subject is {event.subject!r}, not {wait.subject!r}"
+    for path, wanted in _selector_items(wait):
+        found = find(event.data, path)
+        if not is_same_json(found, wanted):
+            return f"its {path} is {_json_text(found)}, not {_json_text(wanted)}"
+    if wait.due is not None and seen.accepted_at >= wait.due:
+        return "that was after the wait's time-out"
+    return "it fits; the instance is being called for it"
+
+
+def _selector_items(wait: Wait) -> list[tuple[str, Any]]:
+    try:
+        return list(json.loads(wait.match).items()) if wait.match is not None else []
+    except ValueError:
+        return []
+
+
+def _json_text(value: Any) -> str:
+    try:
+        text = json.dumps(value, ensure_ascii=False)
+    except TypeError:
+        return "missing"
+    return text if len(text) <= 80 else text[:79] + "…"
+
+
+def _channel(facts: Facts, wait: Wait) -> Iterator[str]:
+    known = facts.channels.get(wait.key)
+    if known is None:
+        return
+    if not known.subscribed:
+        yield f"It is not subscribed to {wait.key!r}."
+    if known.mode is not None:
+        yield f"The channel's mode is {known.mode}."
+    yield f"{known.backlog} messages wait to be read there." if known.backlog else "No message waits to be read there."
+    if known.mode == "competing" and known.others:
+        yield f"{known.others} other subscribers compete for its messages."
+
+
+def _remedies(wait: Wait) -> Iterator[Remedy]:
+    if wait.kind is WaitKind.EVENT:
+        data = dict(_selector_items(wait))
+        values = {"type": wait.key, "subject": wait.subject, "data": _nested(data), "op": wait.op}
+        yield Remedy("send_event", f"Send the event {wait.key}", values)
+    elif wait.kind is WaitKind.MESSAGE:
+        yield Remedy("publish", f"Send it a message on {wait.key}", {"channel": wait.key, "op": wait.op})
+
+
+def _nested(flat: Mapping[str, Any]) -> Any:
+    """Dotted paths as an object: what a form begins with."""
+    whole: dict[str, Any] = {}
+    for path, value in flat.items():
+        inner = whole
+        *steps, last = path.split(".")
+        for step in steps:
+            following = inner.setdefault(step, {})
+            if not isinstance(following, dict):
+                break
+            inner = following
+        else:
+            inner[last] = value
+    return whole
+
+
+# --- in somebody's hands
+
+
+def _explain_owned(facts: Facts) -> Explanation:
+    row = facts.stored.row
+    assert row.owner is not None
+    worker = next((one for one in facts.workers if one.id == row.owner), None)
+    wakes = [*_open_attempts(facts), *(_wake_condition(facts, wait) for wait in facts.stored.waits)]
+    if row.status is Status.COMPENSATING:
+        wakes = [*wakes, *_compensation_condition(facts)]
+    what = "undoes what it did" if row.status is Status.COMPENSATING else "runs"
+    actions = [ActionKind.TERMINATE] if row.status is Status.COMPENSATING else [ActionKind.CANCEL, ActionKind.PAUSE]
+    if worker is None or not _is_alive(worker, facts):
+        return _make_explanation(
+            facts, Health.STUCK, *_silent(facts, what, worker), [*_action_remedies(*actions), _start_worker()]
+        )
+    because = f"It {what} on {row.owner}"
+    failing = [attempt for attempt in facts.attempts if attempt.next_at is not None and attempt.next_at > facts.now]
+    if row.retrying_since is not None and failing and failing[-1].error is not None:
+        last = failing[-1]
+        assert last.error is not None
+        because += f"; attempt {_count(facts, last)} of {last.op} failed with {error_line(last.error)}"
+        return _make_explanation(
+            facts, Health.SLOW, f"{because}.", [*wakes, _next_attempt(facts, last)], _action_remedies(*actions)
+        )
+    if facts.usual_duration is not None and row.started_at is not None:
+        running = (facts.now - row.started_at) / MICROS
+        if running > max(60.0, 3 * facts.usual_duration):
+            because += f" for {format_span(running)}; 95 of 100 end within {format_span(facts.usual_duration)}"
+            return _make_explanation(facts, Health.SLOW, f"{because}.", wakes, _action_remedies(*actions))
+    return _make_explanation(facts, Health.HEALTHY, f"{because}.", wakes, _action_remedies(*actions))
+
+
+def _silent(facts: Facts, what: str, worker: WorkerRow | None) -> tuple[str, list[WakeCondition]]:
+    owner = facts.stored.row.owner
+    if worker is None:
+        because = f"It {what} on {owner}, which is no worker any more: another takes it over shortly."
+        return because, [WakeCondition("lease", owner or "")]
+    over = worker.heartbeat_at + facts.lease
+    silent = format_span((facts.now - worker.heartbeat_at) / MICROS)
+    left = over - facts.now
+    takes = f"its lease ends in {format_span(left / MICROS)}, then" if left > 0 else "its lease is over:"
+    others = "another takes over" if len(_live_workers(facts)) > 0 else "somebody must take over, and no worker is alive"
+    evidence = (f"The last sign of life of {worker.id} came at {_clock(worker.heartbeat_at)}.",)
+    because = f"It {what} on {owner}, which has been silent for {silent}; {takes} {others}."
+    return because, [WakeCondition("lease", owner or "", to_datetime(worker.heartbeat_at), to_datetime(over), evidence)]
+
+
+def _open_attempts(facts: Facts) -> Iterator[WakeCondition]:
+    for attempt in facts.attempts:
+        if attempt.open:
+            beat = f", its last heartbeat came at {_clock(attempt.heartbeat_at)}" if attempt.heartbeat_at is not None else ""
+            said = f"Attempt {_count(facts, attempt)} has been running for {_since(facts, attempt.started_at)}{beat}."
+            yield WakeCondition("activity", attempt.op, to_datetime(attempt.started_at), None, (said,))
+
+
+def _next_attempt(facts: Facts, attempt: AttemptRow) -> WakeCondition:
+    wait = Wait(attempt.op, WaitKind.RETRY, attempt.scheduled_at, attempt.next_at)
+    return _wake_condition(facts, wait)
+
+
+def _explain_unclaimed(facts: Facts) -> Explanation:
+    row = facts.stored.row
+    assert row.wake_at is not None
+    late = facts.now - row.wake_at
+    due = WakeCondition(
+        "claim", row.workflow, to_datetime(row.wake_at), to_datetime(row.wake_at), tuple(_worker_evidence(facts))
+    )
+    fired = [_wake_condition(facts, wait) for wait in facts.stored.waits]
+    living = _live_workers(facts)
+    label = f"{row.workflow} version {row.version}" if row.version else row.workflow
+    if not living:
+        because = "No worker is alive to take it up."
+        return _make_explanation(facts, Health.STUCK, because, [due, *fired], [_start_worker()])
+    if not any([row.workflow, row.version] in json.loads(worker.kinds) for worker in living):
+        because = f"No live worker knows {label}."
+        return _make_explanation(
+            facts, Health.STUCK, because, [due, *fired], [Remedy("deploy", f"Start an app that has {label}")]
+        )
+    if late < OVERDUE:
+        return _make_explanation(facts, Health.HEALTHY, "It is due, and about to be taken up.", [due, *fired])
+    verdict = Health.STUCK if late >= _LATE else Health.SLOW
+    because = f"It has been due for {format_span(late / MICROS)}, and no worker has taken it up: all may be full or blocked."
+    return _make_explanation(facts, verdict, because, [due, *fired], [Remedy("deploy", "Start more workers")])
+
+
+def _worker_evidence(facts: Facts) -> Iterator[str]:
+    row = facts.stored.row
+    for worker in facts.workers:
+        knows = "knows" if [row.workflow, row.version] in json.loads(worker.kinds) else "does not know"
+        alive = "alive" if _is_alive(worker, facts) else f"silent for {_since(facts, worker.heartbeat_at)}"
+        yield f"{worker.id} is {alive} and {knows} the workflow."
+
+
+# --- held, blocked, over
+
+
+def _explain_paused(facts: Facts) -> Explanation:
+    by = _last(facts, "pause")
+    why = f" at {_clock(by.at)}{_by(by)}" if by is not None else ""
+    wakes = [WakeCondition("operator", "resume"), *(_wake_condition(facts, wait) for wait in facts.stored.waits)]
+    return _make_explanation(
+        facts, Health.STUCK, f"It was paused{why}.", wakes, _action_remedies(ActionKind.RESUME, ActionKind.CANCEL)
+    )
+
+
+def _by(entry: JournalEntry) -> str:
+    who = f" by {entry.worker}" if entry.worker else ""
+    return f"{who}: {entry.note.detail}" if entry.note.detail else who
+
+
+def _explain_blocked(facts: Facts) -> Explanation:
+    note = _last(facts, "blocked")
+    why = note.note.detail if note is not None else "its code does not fit its history"
+    remedies = [Remedy("deploy", "Deploy code that fits"), *_action_remedies(ActionKind.RESUME, ActionKind.TERMINATE)]
+    wakes = [WakeCondition("claim", facts.stored.row.workflow, evidence=tuple(_worker_evidence(facts)))]
+    return _make_explanation(facts, Health.STUCK, f"It is blocked: {why.rstrip('.')}.", wakes, remedies)
+
+
+def _explain_ended(facts: Facts) -> Explanation:
+    row, error = facts.stored.row, facts.stored.error
+    undone = (
+        [WakeCondition("compensation", "undone", evidence=tuple(_compensation_evidence(facts)))]
+        if _has_compensations(facts)
+        else []
+    )
+    match row.status:
+        case Status.FAILED:
+            failed = _failed_operation(facts)
+            where = f" in {failed.op}" if failed is not None else ""
+            because = f"It failed{where}: {error_line(error)}" if error is not None else f"It failed{where}"
+            return _make_explanation(
+                facts, Health.ENDED, f"{because.rstrip('.')}.", undone, _action_remedies(ActionKind.RETRY)
+            )
+        case Status.CANCELLED | Status.TERMINATED:
+            by = _last(facts, "cancel" if row.status is Status.CANCELLED else "terminate")
+            because = f"It was {row.status.value}{_by(by) if by is not None else ''}".rstrip(".")
+            return _make_explanation(facts, Health.ENDED, f"{because}.", undone)
+        case _:
+            return _make_explanation(facts, Health.ENDED, f"It has {row.status.value} at {_clock(row.ended_at)}.")
+
+
+def _failed_operation(facts: Facts) -> Entry | None:
+    failed = [entry for entry in facts.entries if entry.role is Role.FED and entry.outcome is Outcome.ERROR]
+    return failed[-1] if failed else None
+
+
+def _compensation_condition(facts: Facts) -> Iterator[WakeCondition]:
+    yield WakeCondition("compensation", "undoing", evidence=tuple(_compensation_evidence(facts)))
+
+
+def _has_compensations(facts: Facts) -> bool:
+    return any(entry.kind is Kind.COMPENSATION and entry.role is not Role.DISCARDED for entry in facts.entries)
+
+
+def _compensation_evidence(facts: Facts) -> Iterator[str]:
+    steps = [entry for entry in facts.entries if entry.kind is Kind.COMPENSATION and entry.role is not Role.DISCARDED]
+    for step in steps:
+        undone = step.op.removeprefix(_COMPENSATE)
+        if step.outcome is Outcome.OK:
+            yield f"{undone} was undone by {step.name}."
+        else:
+            why = f": {error_line(step.value)}" if step.value is not None else ""
+            yield f"{undone} could not be undone by {step.name}{why}."
+    if facts.stored.row.status is Status.COMPENSATING:
+        for entry in pending_compensations(facts.entries, facts.compensable):
+            yield f"{entry.op} is left to undo."
+
+
+def pending_compensations(entries: Sequence[Entry], compensable: frozenset[str]) -> list[Entry]:
+    """What would be undone if the instance failed now, the first to be undone first."""
+    done = {e.op.removeprefix(_COMPENSATE) for e in entries if e.kind is Kind.COMPENSATION and e.role is not Role.DISCARDED}
+    return [
+        entry
+        for entry in reversed(entries)
+        if entry.role is not Role.DISCARDED and entry.op not in done and _is_compensable(entry, compensable)
+    ]
+
+
+def _is_compensable(entry: Entry, compensable: frozenset[str]) -> bool:
+    if entry.kind is Kind.REGISTRATION:
+        return True
+    return entry.kind is Kind.ACTIVITY and entry.outcome is Outcome.OK and entry.name in compensable
+
+
+# --- words
+
+
+def _live_workers(facts: Facts) -> list[WorkerRow]:
+    return [worker for worker in facts.workers if _is_alive(worker, facts)]
+
+
+def _is_alive(worker: WorkerRow, facts: Facts) -> bool:
+    """Half a lease without a sign of life is silence."""
+    return facts.now - worker.heartbeat_at <= facts.lease // 2
+
+
+def _last(facts: Facts, kind: str) -> JournalEntry | None:
+    return next((entry for entry in reversed(facts.journal) if entry.note.kind == kind), None)
+
+
+def _start_worker() -> Remedy:
+    return Remedy("deploy", "Start an app on this database")
+
+
+def _action_remedies(*actions: ActionKind) -> list[Remedy]:
+    return [Remedy(action.value, action.value.capitalize()) for action in actions]
+
+
+def _optional_datetime(micros: int | None) -> Any:
+    return None if micros is None else to_datetime(micros)
+
+
+def _clock(micros: int | None) -> str:
+    return "an unknown time" if micros is None else to_datetime(micros).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def _since(facts: Facts, micros: int) -> str:
+    return format_span((facts.now - micros) / MICROS)
+
+
+def format_span(seconds: float) -> str:
+    """A span of time as people say it: `3 h 20 min`."""
+    seconds = max(0.0, seconds)
+    if seconds < 10:
+        return f"{seconds:.1f} s"
+    for size, name, part, small in ((86400, "d", 3600, "h"), (3600, "h", 60, "min"), (60, "min", 1, "s")):
+        if seconds >= size:
+            whole, rest = divmod(int(seconds), size)
+            return f"{whole} {name} {rest // part} {small}" if rest >= part else f"{whole} {name}"
+    return f"{seconds:.0f} s"

@@ -1,0 +1,1 @@
+"""The commands of `romancy`, a module each or for each family."""

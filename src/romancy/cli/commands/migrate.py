@@ -1,0 +1,62 @@
+"""`romancy migrate status|up`: the schema of a database."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from argparse import ArgumentParser, Namespace
+from typing import Any
+
+from romancy.clock import SystemClock
+from romancy.settings import resolve
+from romancy.store.open import open_store
+from romancy.store.port import Store
+
+
+def add(commands: Any) -> None:
+    """Describe the command."""
+    command = commands.add_parser("migrate", help="look at a database's schema, or bring it up to date")
+    parts = command.add_subparsers(required=True, metavar="WHAT")
+    status = parts.add_parser("status", help="which migrations a database has; exit code 3 if it lacks some")
+    status.add_argument("--json", action="store_true", help="print a list of objects")
+    _database(status)
+    status.set_defaults(do=show)
+    up = parts.add_parser("up", help="apply the migrations that a database lacks")
+    _database(up)
+    up.set_defaults(do=apply)
+
+
+def _database(command: ArgumentParser) -> None:
+    command.add_argument("--database", help="the database's address (default: ROMANCY_DATABASE, else sqlite:///romancy.db)")
+
+
+def show(given: Namespace) -> int:
+    """Print what a database has and lacks."""
+    found = asyncio.run(_store(given).migrations())
+    if given.json:
+        print(json.dumps([{"name": name, "applied": applied} for name, applied in found]))
+    else:
+        for name, applied in found:
+            print(f"{'applied' if applied else 'missing'}  {name}")
+    return 0 if all(applied for _, applied in found) else 3
+
+
+def apply(given: Namespace) -> int:
+    """Apply what is missing."""
+    applied = asyncio.run(_apply(_store(given)))
+    for name in applied:
+        print(f"applied  {name}")
+    if not applied:
+        print("The schema is up to date.")
+    return 0
+
+
+async def _apply(store: Store) -> list[str]:
+    missing = [name for name, applied in await store.migrations() if not applied]
+    await store.open()
+    await store.close()
+    return missing
+
+
+def _store(given: Namespace) -> Store:
+    return open_store(resolve({"database": given.database})["database"], clock=SystemClock())

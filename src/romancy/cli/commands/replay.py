@@ -1,0 +1,164 @@
+"""`romancy export`, `romancy replay`: stored histories against code.
+
+A history is replayed as a worker would after a restart: the code runs, and gets the recorded results. Nothing is called, and
+nothing is written.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from argparse import Namespace
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from romancy.app import App
+from romancy.authoring.workflow import Workflow
+from romancy.cli.app_loader import load_app, load_workflow
+from romancy.cli.context import CommandContext, add_command, add_format, format_of
+from romancy.cli.exit_codes import Exit, UsageError
+from romancy.cli.output import Column, Output, note, write
+from romancy.cli.terminal_text import escape, escape_lines
+from romancy.client import Client
+from romancy.errors import CodecError, PayloadError, RomancyError
+from romancy.model.status import Status
+from romancy.testing.histories import RecordedHistory, record_history, replay_history
+
+_PAGE = 200
+_OPEN = [status for status in Status if not status.ended and status is not Status.COMPENSATING]
+
+
+def add(commands: Any) -> None:
+    """Describe the commands."""
+    export = add_command(
+        commands,
+        "export",
+        write_history,
+        help="print the history of an instance as JSON, for `romancy replay`",
+        tables=False,
+    )
+    export.add_argument("id", metavar="ID", help="the instance")
+    replay = commands.add_parser(
+        "replay",
+        help="check code against stored histories",
+        description="Check code against a stored history, or with --all-open against those of all instances in flight.",
+    )
+    replay.add_argument("file", nargs="?", metavar="FILE", help="what `romancy export` printed; - is standard input")
+    replay.add_argument("workflow", nargs="?", metavar="MODULE:WORKFLOW", help="the code")
+    replay.add_argument("--all-open", metavar="MODULE:APP", help="the code of this app, against all instances in flight")
+    replay.add_argument("--database", metavar="ADDRESS", help="with --all-open: another database than the app's")
+    add_format(replay)
+    replay.set_defaults(do=check, parser=replay)
+
+
+async def write_history(context: CommandContext) -> int:
+    """Print it as it is stored."""
+    if context.target.client is None:
+        raise UsageError("A history as it is stored can be read from its database only: give --database instead of --url.")
+    write((await record_history(context.target.client, context.arguments.id)).to_json())
+    return Exit.OK
+
+
+def check(given: Namespace) -> int:
+    """1 if the code does not fit."""
+    if given.all_open is not None:
+        if given.file is not None:
+            raise UsageError("--all-open takes its histories from the database: leave out FILE.")
+        return asyncio.run(_check_all(given))
+    if given.file is None or given.workflow is None:
+        raise UsageError("Give FILE and MODULE:WORKFLOW, or --all-open MODULE:APP.")
+    return _check_one(given.file, load_workflow(given.workflow))
+
+
+def _check_one(name: str, workflow: Workflow[..., Any]) -> int:
+    history = read_history(name)
+    outcome = check_history(workflow, history)
+    if not outcome.fits:
+        note(f"romancy: {escape_lines(outcome.says)}")
+        return Exit.FAILED
+    write(escape_lines(outcome.says))
+    return Exit.OK
+
+
+def read_history(name: str) -> RecordedHistory:
+    """A history from a file."""
+    try:
+        text = Path("/dev/stdin" if name == "-" else name).read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        raise UsageError(f"The file {escape(name)!r} cannot be read: {error}.") from error
+    try:
+        return RecordedHistory.from_json(text)
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        raise UsageError(f"{escape(name)} is no history that `romancy export` has printed.") from error
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayOutcome:
+    """What a replay showed."""
+
+    instance_id: str
+    workflow: str
+    fits: bool
+    says: str
+
+
+def check_history(workflow: Workflow[..., Any] | None, history: RecordedHistory, app: App | None = None) -> ReplayOutcome:
+    """Replay a history."""
+    if workflow is None:
+        named = f"{history.workflow} {history.version}".strip()
+        return ReplayOutcome(history.instance_id, history.workflow, False, f"No workflow {named!r} is known here.")
+    try:
+        found = replay_history(workflow, history, app=app)
+    except PayloadError as error:
+        return ReplayOutcome(history.instance_id, history.workflow, False, f"The input does not fit: {error}")
+    except RomancyError as error:
+        return ReplayOutcome(history.instance_id, history.workflow, False, str(error))
+    entries = f"{len(history.entries)} entries fit"
+    if found.pending:
+        entries += f"; it waits for {', '.join(found.pending)}"
+    return ReplayOutcome(history.instance_id, history.workflow, True, f"{entries}.")
+
+
+async def _check_all(given: Namespace) -> int:
+    printer = Output(format_of(given))
+    app = load_app(given.all_open)
+    client = Client(
+        given.database or app._options["database"],
+        workflows=app._registry.all(),
+        auto_migrate=False,
+        codec=app._options["codec"],
+    )
+    outcomes: list[ReplayOutcome] = []
+    async with client:
+        async for instance_id in _open_ids(client):
+            try:
+                history = await record_history(client, instance_id)
+            except CodecError as error:
+                outcomes.append(ReplayOutcome(instance_id, "", False, str(error)))
+                continue
+            outcomes.append(check_history(client._registry.find(history.workflow, history.version), history, app))
+    wrong = [one for one in outcomes if not one.fits]
+    columns = [
+        Column[ReplayOutcome]("workflow", lambda one: one.workflow),
+        Column[ReplayOutcome]("instance", lambda one: one.instance_id),
+        Column[ReplayOutcome]("why", lambda one: one.says),
+    ]
+    if wrong or not printer.is_table:
+        printer.table(
+            {"items": outcomes}, wrong if printer.is_table else outcomes, columns, name=lambda one: one.instance_id
+        )
+    note(f"{len(outcomes) - len(wrong):,} of {len(outcomes):,} instances in flight fit the code.")
+    return Exit.FAILED if wrong else Exit.OK
+
+
+async def _open_ids(client: Client) -> AsyncIterator[str]:
+    """Of a compensating instance the code runs no more."""
+    token: str | None = None
+    while True:
+        page = await client.list_instances(status=_OPEN, limit=_PAGE, page_token=token)
+        for one in page.items:
+            yield one.instance_id
+        token = page.next_page_token
+        if token is None:
+            return

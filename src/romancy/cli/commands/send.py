@@ -1,0 +1,97 @@
+"""`romancy event`, `publish`, `send`: something is said from outside."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from romancy.admin.records import SendResult
+from romancy.cli.context import CommandContext, add_command
+from romancy.cli.exit_codes import Exit, UsageError
+from romancy.cli.json_output import to_json
+from romancy.cli.output import Format, note, one_line, write
+from romancy.cli.target import actor, add_app
+from romancy.cli.terminal_text import escape
+from romancy.cli.values import read_json
+
+
+def add(commands: Any) -> None:
+    """Describe the commands."""
+    event = add_command(commands, "event", send_event, help="send an event, and print whom it woke or started", tables=False)
+    event.add_argument("type", metavar="TYPE", help="the type of the event")
+    _data(event)
+    event.add_argument("--source", default="romancy", help="where it comes from (default: %(default)s)")
+    event.add_argument("--subject", help="what it is about")
+    event.add_argument("--to", metavar="ID", help="only for this instance")
+    publish = add_command(commands, "publish", publish_message, help="publish a message to a channel", tables=False)
+    publish.add_argument("channel", metavar="CHANNEL", help="the channel")
+    _data(publish)
+    send = add_command(commands, "send", send_message, help="send a message to one instance", tables=False)
+    send.add_argument("id", metavar="ID", help="the instance")
+    send.add_argument("channel", metavar="CHANNEL", help="the channel it receives from")
+    _data(send)
+
+
+def _data(command: Any) -> None:
+    command.add_argument("json_data", nargs="?", metavar="JSON", help="the data (default: null)")
+    command.add_argument("--data", metavar="JSON|@FILE", help="the data: JSON, or a file with some (@- is standard input)")
+    command.add_argument("--dry-run", action="store_true", help="only show what would be sent")
+    add_app(command)
+
+
+async def send_event(context: CommandContext) -> int:
+    """Send an event."""
+    given, data = context.arguments, _read(context)
+    if given.dry_run:
+        shape = {"type": given.type, "source": given.source, "subject": given.subject, "to": given.to, "data": data}
+        return _would(shape)
+    sent = await context.manager.send_event(
+        given.type, data, source=given.source, subject=given.subject, to=given.to, actor=actor()
+    )
+    return _print_result(context, sent, f"event {given.type}")
+
+
+async def publish_message(context: CommandContext) -> int:
+    """Publish a message."""
+    given, data = context.arguments, _read(context)
+    if given.dry_run:
+        return _would({"channel": given.channel, "data": data})
+    return _print_result(
+        context, await context.manager.publish(given.channel, data, actor=actor()), f"message to {given.channel}"
+    )
+
+
+async def send_message(context: CommandContext) -> int:
+    """Send a message to one instance."""
+    given, data = context.arguments, _read(context)
+    if given.dry_run:
+        return _would({"channel": given.channel, "to": given.id, "data": data})
+    sent = await context.manager.publish(given.channel, data, to=given.id, actor=actor())
+    return _print_result(context, sent, f"message to {given.id}")
+
+
+def _would(document: Any) -> int:
+    write(to_json(document, indent=2))
+    return Exit.OK
+
+
+def _print_result(context: CommandContext, sent: SendResult, what: str) -> int:
+    if context.arguments.output in (Format.JSON, Format.JSONL):
+        write(to_json(sent))
+        return Exit.OK
+    for one in sent.instance_ids:
+        write(one_line(one))
+    if sent.duplicate:
+        note(f"The {escape(what)} was known already: nothing happened.")
+    elif sent.instance_ids:
+        note(f"The {escape(what)} was accepted. It woke or started {len(sent.instance_ids)}.")
+    else:
+        note(f"The {escape(what)} was accepted. Nobody waits for it now.")
+    return Exit.OK
+
+
+def _read(context: CommandContext) -> Any:
+    first, second = context.arguments.json_data, context.arguments.data
+    if first is not None and second is not None:
+        raise UsageError("The data is given twice: as JSON and with --data.")
+    text = first if first is not None else second
+    return None if text is None else read_json(text, "The data")

@@ -1,0 +1,144 @@
+"""What goes to standard output: tables for people, JSON for programs, ids for the next command."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from romancy.cli.json_output import to_json
+from romancy.cli.terminal_text import escape, escape_lines
+from romancy.errors import RomancyError
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+T = TypeVar("T")
+
+
+class Format(StrEnum):
+    """How it is printed."""
+
+    TABLE = "table"
+    JSON = "json"
+    JSONL = "jsonl"
+    IDS = "ids"
+
+
+class MissingPackageError(RomancyError):
+    """Something that can be installed is not."""
+
+
+@dataclass(frozen=True)  # with slots, `Column[T](...)` fails on Python 3.11
+class Column(Generic[T]):
+    """One column of a table."""
+
+    title: str
+    value: Callable[[T], str]
+    right: bool = False
+    status: bool = False
+    """The text is a status, a level or a verdict, and coloured as such."""
+
+
+class Output:
+    """Prints in the format that was asked for."""
+
+    def __init__(self, format: Format, title: str = "") -> None:
+        self.format = format
+        self._title = title
+        self._tables: ModuleType | None = _load_tables() if format is Format.TABLE else None
+
+    @property
+    def is_table(self) -> bool:
+        """A table is wanted."""
+        return self.format is Format.TABLE
+
+    def table(
+        self,
+        document: Any,
+        items: Sequence[T],
+        columns: Sequence[Column[T]],
+        *,
+        name: Callable[[T], str],
+        empty: str = "There is nothing.",
+    ) -> None:
+        """Rows. `shape` is what the HTTP interface answers, `name` what `-o ids` prints of a row."""
+        if self.format is Format.JSON:
+            write(to_json(document, indent=2))
+        elif not self.is_table:
+            self.stream(items, name)
+        elif items:
+            self._rich.table(self._title, columns, items)
+        else:
+            note(empty)
+
+    def stream(self, items: Sequence[T], name: Callable[[T], str]) -> None:
+        """Rows, one line each, of a list that may be long."""
+        for item in items:
+            write(to_json(item) if self.format is Format.JSONL else one_line(name(item)))
+
+    def record(self, document: Any, sections: Callable[[], Sequence[RecordSection]], *, name: str) -> None:
+        """One thing with its parts."""
+        if self.format is Format.IDS:
+            write(one_line(name))
+        elif self.is_table:
+            self._rich.record(sections())
+        else:
+            write(to_json(document, indent=2 if self.format is Format.JSON else None))
+
+    @property
+    def _rich(self) -> ModuleType:
+        assert self._tables is not None
+        return self._tables
+
+
+@dataclass(frozen=True, slots=True)
+class RecordSection:
+    """A part of what is told about one thing: named values, or a text."""
+
+    title: str
+    fields: Sequence[tuple[str, str]] = ()
+    text: str = ""
+
+
+def one_line(name: str) -> str:
+    """An id as one line. One that has line breaks or controls in it cannot be read from a line again: it is JSON then."""
+    return name if escape(name) == name and name == name.strip() and not name.startswith(('"', "-")) else to_json(name)
+
+
+def read_line(line: str) -> str:
+    """What `one_line` wrote."""
+    text = line.strip("\r\n ")
+    if len(text) > 1 and text.startswith('"') and text.endswith('"'):
+        import json
+
+        try:
+            value = json.loads(text)
+        except ValueError:
+            return text
+        return value if isinstance(value, str) else text
+    return text
+
+
+def write(text: str) -> None:
+    """A line of what was asked for."""
+    print(text, flush=True)
+
+
+def note(text: str) -> None:
+    """A line beside it, for people: whatever stands in it, it steers no terminal."""
+    print(escape_lines(text), file=sys.stderr, flush=True)
+
+
+def _load_tables() -> ModuleType:
+    try:
+        return importlib.import_module("romancy.cli.tables")
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != "rich":
+            raise
+        raise MissingPackageError(
+            "Tables need rich, which is not installed: pip install 'romancy[cli]'. `--json` works without it."
+        ) from error

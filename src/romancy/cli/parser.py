@@ -1,0 +1,119 @@
+"""The parser: argparse, with advice for what is misspelt."""
+
+from __future__ import annotations
+
+import argparse
+import math
+import re
+from collections.abc import Iterable, Sequence
+from difflib import get_close_matches
+from typing import Any, NoReturn
+
+from romancy.cli.terminal_text import escape
+
+_WATCH = "--watch"
+_EVERY = "2"
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
+_SPAN = re.compile(r"(\d+(?:\.\d+)?)([smhdw]?)")
+
+
+class Parser(argparse.ArgumentParser):
+    """Says what may have been meant. Long options are never abbreviated: a script must not change its meaning later."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **{"allow_abbrev": False, **kwargs})
+
+    def parse_known_args(  # pyright: ignore[reportIncompatibleMethodOverride]
+        self, args: Any = None, namespace: Any = None
+    ) -> Any:
+        """As argparse does, but the arguments of a command may stand before, between and behind its options."""
+        if args is not None and not self._has_commands():
+            args = self._options_first(args)
+        found: tuple[argparse.Namespace, list[str]] = super().parse_known_args(args, namespace)
+        return found
+
+    def _has_commands(self) -> bool:
+        return any(isinstance(action, argparse._SubParsersAction) for action in self._actions)
+
+    def _options_first(self, arguments: Sequence[str]) -> list[str]:
+        """argparse gives a command's list of arguments up as soon as an option follows the first of them."""
+        options: list[str] = []
+        others: list[str] = []
+        left = iter(arguments)
+        for one in left:
+            if one == "--":
+                others += [one, *left]
+            elif not one.startswith("-") or one == "-":
+                others.append(one)
+            else:
+                options.append(one)
+                action = self._option_string_actions.get(one)
+                if action is not None and action.nargs is None and (value := next(left, None)) is not None:
+                    options.append(value)
+                elif action is not None and action.nargs not in (None, 0):
+                    return list(arguments)  # how many words are this option's only argparse knows
+        return [*options, *others]
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        if action.choices is not None and value not in action.choices:
+            offered = [str(one) for one in action.choices]
+            meant = advice(str(value), offered) or f" There are: {', '.join(offered)}."
+            raise argparse.ArgumentError(None, f"{_called(action)} {value!r} is not known.{meant}")
+
+    def error(self, message: str) -> NoReturn:
+        """End with what is wrong; arguments may hold what would steer the terminal."""
+        super().error(escape(message))
+
+    def exit(self, status: int = 0, message: str | None = None) -> NoReturn:
+        """End; whatever is said of wrong usage is one line that ends with the advice."""
+        super().exit(status, message)
+
+
+def _called(action: argparse.Action) -> str:
+    if action.option_strings:
+        return action.option_strings[-1]
+    return "the command" if action.metavar in ("COMMAND", "WHAT") else str(action.metavar or action.dest)
+
+
+def read_arguments(parser: Parser, arguments: Sequence[str]) -> argparse.Namespace:
+    """What was given. Ends the program with 2 and advice if it cannot be understood."""
+    given: argparse.Namespace
+    given, left = parser.parse_known_args(_spelt_out(arguments))
+    if left:
+        own: Parser = getattr(given, "parser", parser)
+        options = [name for name in left if name.startswith("-")]
+        meant = advice(options[0].partition("=")[0], options_of(own)) if options else ""
+        own.error(f"unrecognized arguments: {' '.join(left)}.{meant}")
+    return given
+
+
+def _spelt_out(arguments: Sequence[str]) -> list[str]:
+    """`--watch` alone means `--watch=2`; argparse would take the word behind it."""
+    end = list(arguments).index("--") if "--" in arguments else len(arguments)
+    return [f"{_WATCH}={_EVERY}" if one == _WATCH and at < end else one for at, one in enumerate(arguments)]
+
+
+def options_of(parser: argparse.ArgumentParser) -> list[str]:
+    """The names of a parser's options."""
+    return [name for action in parser._actions for name in action.option_strings if action.help != argparse.SUPPRESS]
+
+
+def advice(word: str, known: Iterable[str]) -> str:
+    """` Did you mean ...?`, or nothing."""
+    close = get_close_matches(word, list(known), n=3, cutoff=0.6)
+    return f" Did you mean {' or '.join(close)}?" if close else ""
+
+
+def parse_span(text: str) -> float:
+    """A duration as people write it: `90`, `90s`, `15m`, `1h`, `30d`, `2w`; in seconds."""
+    match = _SPAN.fullmatch(text)
+    if match is None or not math.isfinite(float(match[1])):
+        raise argparse.ArgumentTypeError(f"{text!r} is no duration: write e.g. 90s, 15m, 1h, 30d")
+    return float(match[1]) * _UNITS[match[2] or "s"]
+
+
+def parse_count(text: str) -> int:
+    """A number of things: at least one."""
+    if not text.isascii() or not text.isdecimal() or int(text[:12]) < 1 or len(text) > 9:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of things: give a whole number from 1 to 999999999")
+    return int(text)

@@ -1,0 +1,151 @@
+"""Where a command looks: into a database (`--database`), or at an app over HTTP (`--url`)."""
+
+from __future__ import annotations
+
+import getpass
+import os
+import re
+import socket
+from argparse import SUPPRESS, ArgumentParser, Namespace
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from romancy.admin.local import DatabaseManager
+from romancy.admin.port import Manager
+from romancy.admin.remote import HttpManager
+from romancy.cli.app_loader import find_modules_here, load_app
+from romancy.cli.exit_codes import UsageError
+from romancy.client import Client
+from romancy.clock import SystemClock
+from romancy.errors import StoreError
+from romancy.settings import BY_NAME, resolve
+from romancy.store.open import kind_of, open_store, sqlite_path
+
+_USERINFO = re.compile(r"//.*@")
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A database or an app, open."""
+
+    manager: Manager
+    client: Client | None
+    """Of a database."""
+    name: str
+    """Its address, without secrets."""
+    url: str | None = None
+
+
+def add_target(parser: ArgumentParser, *, first: bool = False) -> None:
+    """The options that say where to look. They may stand before the command, too; there they come `first`."""
+    default: Any = None if first else SUPPRESS
+    group = parser.add_argument_group("where to look")
+    group.add_argument(
+        "--database",
+        metavar="ADDRESS",
+        default=default,
+        help="a database (default: ROMANCY_DATABASE, else sqlite:///romancy.db)",
+    )
+    group.add_argument("--url", default=default, help="an app that is served there, instead (default: ROMANCY_URL)")
+    group.add_argument("--token", default=default, help="what to show to that app (better: ROMANCY_TOKEN)")
+
+
+def add_app(parser: ArgumentParser) -> None:
+    """An option for commands that can do more where the code is."""
+    parser.add_argument("--app", metavar="MODULE:APP", help="an app whose workflows and database are used")
+
+
+@asynccontextmanager
+async def open_target(given: Namespace) -> AsyncIterator[Target]:
+    """Open what the options name."""
+    url = _url(given)
+    if url is not None:
+        if getattr(given, "app", None):
+            raise UsageError("--app is for databases: the app at --url knows its workflows itself.")
+        token = _option(given, "token") or os.environ.get("ROMANCY_TOKEN") or None
+        yield Target(HttpManager(url, token), None, mask_address(url), url)
+        return
+    client = _client(given)
+    address = client._options["database"]
+    await check_schema(address)
+    async with client:
+        yield Target(DatabaseManager(client), client, mask_address(address))
+
+
+def url_of(given: Namespace) -> str | None:
+    """The address of the app, if one is named."""
+    return _url(given)
+
+
+def _url(given: Namespace) -> str | None:
+    url, database = _option(given, "url"), _option(given, "database")
+    if url and database:
+        raise UsageError("--database and --url name two places: give one of them.")
+    if url or database or getattr(given, "app", None):
+        return url
+    return os.environ.get("ROMANCY_URL") or None
+
+
+def _option(given: Namespace, name: str) -> str | None:
+    value: str | None = getattr(given, name, None)
+    return value
+
+
+def _client(given: Namespace) -> Client:
+    """Without a worker, and never changing the schema: a misspelt address must not make a database."""
+    if (target := getattr(given, "app", None)) is None:
+        if os.environ.get(BY_NAME["codec"].variable):  # names a module, which may lie here
+            find_modules_here()
+        return Client(_option(given, "database"), workflows=[], auto_migrate=False)
+    app = load_app(target)
+    database = _option(given, "database") or app._options["database"]
+    return Client(database, workflows=app._registry.all(), auto_migrate=False, codec=app._options["codec"])
+
+
+async def check_schema(address: str) -> None:
+    """Raise `StoreError` unless a database has everything."""
+    _require_file(address)
+    found = await open_store(address, clock=SystemClock()).migrations()
+    missing = [name for name, applied in found if not applied]
+    if missing:
+        lacks = "no tables of romancy" if len(missing) == len(found) else f"not the migrations {', '.join(missing)}"
+        raise StoreError(
+            f"The database {mask_address(address)} has {lacks}. If it is the right one: romancy migrate up --database ADDRESS"
+        )
+
+
+def _require_file(address: str) -> None:
+    if kind_of(address) != "sqlite":
+        return
+    path = sqlite_path(address)
+    try:
+        os.stat(path)
+    except FileNotFoundError:
+        raise StoreError(
+            f"There is no database file {path}. Name the right one with --database or ROMANCY_DATABASE; an app makes a new "
+            "one when it starts, and so does `romancy migrate up`."
+        ) from None
+    except OSError:
+        return  # whether it is there and may not be opened, or what else is the matter, the store says
+
+
+def mask_address(address: str) -> str:
+    """An address without user, password and options."""
+    return _USERINFO.sub("//", address.partition("?")[0])
+
+
+def actor() -> str:
+    """Who does it, for the audit."""
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):
+        user = "?"
+    return f"{user}@{socket.gethostname()} (command line)"
+
+
+def database_of(given: Namespace) -> str:
+    """The address of the database that the options name."""
+    address: str = resolve({"database": _option(given, "database")})["database"]
+    return address

@@ -1,0 +1,1 @@
+"""`romancy serve`: the server, and its protocol with read timeouts."""

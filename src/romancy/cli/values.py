@@ -1,0 +1,40 @@
+"""Values that people type: JSON, or a file with some."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from romancy.cli.exit_codes import UsageError
+from romancy.cli.terminal_text import escape, shorten
+
+
+def read_text(part: str) -> str:
+    """A text, or with `@` before it the file of that name; `@-` is standard input."""
+    if not part.startswith("@"):
+        return part
+    name = part[1:]
+    try:
+        return sys.stdin.read() if name == "-" else Path(name).read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        raise UsageError(f"The file {escape(name)!r} cannot be read: {error}.") from error
+
+
+def read_json(part: str, what: str) -> Any:
+    """JSON, or a file with some."""
+    try:
+        return json.loads(read_text(part))
+    except (ValueError, RecursionError) as error:
+        raise UsageError(
+            f"{what} {escape(shorten(part, 80))} is no JSON: {error}. A text needs quotes: '\"like this\"'."
+        ) from error
+
+
+def read_loosely(text: str) -> Any:
+    """JSON if it is some, else the text itself."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return text

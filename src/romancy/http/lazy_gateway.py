@@ -1,0 +1,48 @@
+"""The way in for the app: nothing here or below needs Starlette until the first request."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+from romancy.auth import CallerRole
+from romancy.clock import Clock
+from romancy.errors import ConfigurationError
+from romancy.http.access import Need
+from romancy.http.types import ASGIApp, HTTPSettings, Service
+
+if TYPE_CHECKING:
+    from romancy.http.gateway import ExtraRoutes
+
+
+def open_http(
+    service: Service, settings: HTTPSettings, clock: Clock, extra_routes: Callable[[], ExtraRoutes] | None = None
+) -> ASGIApp:
+    """The ASGI application of an app, with more paths if given. Raises `ConfigurationError` if the extra is missing."""
+    # Not at the top: the library works without HTTP, and without Starlette.
+    asgi = load_extra("romancy.http.gateway", needs="starlette", extra="http", what="HTTP")
+    app: ASGIApp = asgi.build(service, settings, clock, extra_routes() if extra_routes is not None else None)
+    return app
+
+
+def open_guarded(inner: ASGIApp, role: str, service: Service, settings: HTTPSettings, clock: Clock) -> ASGIApp:
+    """An ASGI application of others, for callers of this role."""
+    try:
+        need = {"admin": Need.ADMIN, "read": Need.READ, "events": Need.EVENTS}[role]
+    except KeyError:
+        raise ConfigurationError(f"role={role!r}: a role is one of {', '.join(CallerRole)}.") from None
+    asgi = load_extra("romancy.http.gateway", needs="starlette", extra="http", what="HTTP")
+    app: ASGIApp = asgi.guard(inner, need, service, settings, clock)
+    return app
+
+
+def load_extra(module: str, *, needs: str, extra: str, what: str) -> ModuleType:
+    """Import a module of romancy that needs a package that may be missing."""
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != needs:
+            raise
+        raise ConfigurationError(f"{what} needs {needs}, which is not installed: pip install 'romancy[{extra}]'") from error

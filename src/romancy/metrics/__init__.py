@@ -1,0 +1,1 @@
+"""What an app counts (`metrics`), and how `GET /metrics` writes it (`exposition`)."""

@@ -1,0 +1,100 @@
+"""The short way: what most writes of a batch do, with two packets for all of them.
+
+New instances, steps with nothing but a longer history, ends with nothing left to clear. What is out of the ordinary (the
+epoch is old, something arrived, somebody else holds the row) is left out here and goes the long way, which says why. So
+does everything if an id is taken or a history is longer than it was read: the keys refuse it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import NamedTuple
+
+from romancy.model.transition import AcceptEvents, Applied, CreateInstance, PostMessage, Transition, Write, WriteResult
+from romancy.store.sql.cursor import Cursor
+from romancy.store.sql.fast_path import has_extras, is_step
+from romancy.store.sql.transaction_runner import Work
+from romancy.store.sql.transitions import create
+from romancy.store.sql.unit_of_work import InstanceState, UnitOfWork
+
+
+class OwnedRow(NamedTuple):
+    """An instance in somebody's hands, in the order of the statement `quick`."""
+
+    id: str
+    generation: int
+    epoch: int
+    owner: str | None
+    inbox_version: int
+    inbox_version_seen: int
+    status: str
+    wake_at: int | None
+    retrying_since: int | None
+    length: int
+
+
+def select_fast(batch: Sequence[Write]) -> Work[dict[int, WriteResult]] | None:
+    """The work for the plainest writes of a batch, if there are any."""
+    chosen: dict[int, CreateInstance | Transition] = {}
+    seen: set[str] = set()
+    for index, write in enumerate(batch):
+        if isinstance(write, AcceptEvents | PostMessage):
+            continue
+        # What follows another write of its instance must not overtake it.
+        if write.instance_id not in seen and isinstance(write, CreateInstance | Transition) and _is_plain(write):
+            chosen[index] = write
+        seen.add(write.instance_id)
+    return partial(apply_fast, chosen=chosen) if chosen else None
+
+
+def _is_plain(write: CreateInstance | Transition) -> bool:
+    if isinstance(write, CreateInstance):
+        return write.ending is None and "\0" not in write.instance_id  # else the long way says what is wrong with it
+    return is_step(write) or _is_plain_end(write)
+
+
+def _is_plain_end(write: Transition) -> bool:
+    plain = write.ending is not None and not write.has_messaging_state and write.length is not None and write.inbox_seen == 0
+    return plain and not has_extras(write)
+
+
+def apply_fast(cursor: Cursor, chosen: dict[int, CreateInstance | Transition]) -> dict[int, WriteResult]:
+    """Write what can be written; the others have no answer."""
+    ids = [write.instance_id for write in chosen.values() if isinstance(write, Transition)]
+    held = {row[0]: OwnedRow(*row) for row in cursor.rows("quick", {"ids": ids})} if ids else {}
+    answers: dict[int, WriteResult] = {}
+    ledger = _FastUnitOfWork(cursor)
+    for index, write in sorted(chosen.items(), key=lambda one: one[1].instance_id):
+        if isinstance(write, CreateInstance):
+            answers[index] = create(ledger, write)
+        elif _is_current(write, held.get(write.instance_id)):
+            answers[index] = ledger.apply(write)
+    ledger.flush()
+    return answers
+
+
+def _is_current(write: Transition, owned: OwnedRow | None) -> bool:
+    """The instance is as its run knows it."""
+    if owned is None or (owned.generation, owned.epoch, owned.owner) != (write.generation, write.epoch, write.worker):
+        return False
+    if not owned.inbox_version == owned.inbox_version_seen == write.inbox_seen or owned.length != write.length:
+        return False
+    return write.ending is not None or (owned.status, owned.wake_at, owned.retrying_since) == (write.status, None, None)
+
+
+class _FastUnitOfWork(UnitOfWork):
+    """A ledger that has read nothing."""
+
+    def __init__(self, cursor: Cursor) -> None:
+        super().__init__(cursor, (), read_statement=None)
+
+    def apply(self, write: Transition) -> WriteResult:
+        """A step, or an end."""
+        state = InstanceState(write.instance_id, write.status, write.generation)
+        self.add_history(state, write.history)
+        if (ending := write.ending) is not None:
+            row = (write.status, write.now, write.now, ending.fingerprint, write.instance_id)
+            self.cursor.many("quick_end", [row])
+            self.set_results(state, ending.output, ending.error)
+        return Applied(write.inbox_seen, ending is None)

@@ -1,0 +1,316 @@
+"""What a transition says and asks: done and decided one after another, under the write lock.
+
+    effects    events and messages go out, those who wait for them are called
+    asks     answered from what there is, and the answer joins the history; a wait that finds nothing is registered
+
+Everything here writes at once. What it changes about other instances must not lie in a ledger meanwhile: a write that talks
+has a ledger of its own.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+from romancy.errors import (
+    ChannelMessageTimeoutError,
+    ChannelModeConflictError,
+    ChannelNotSubscribedError,
+    EventTimeoutError,
+    GroupNotJoinedError,
+    RomancyError,
+    no_recipient,
+)
+from romancy.model.history import Entry, Kind, Outcome
+from romancy.model.messaging import (
+    AcceptedEvent,
+    Effect,
+    JoinGroup,
+    LeaveGroup,
+    ListMembers,
+    Publish,
+    SendEvent,
+    SendTo,
+    SendToGroup,
+    StoreCall,
+    StoreReply,
+    Subscribe,
+    Unsubscribe,
+    WaitSelector,
+)
+from romancy.model.transition import CreateInstance, WaitKind
+from romancy.serde.failure import encode_failure
+from romancy.serde.messaging import event_input
+from romancy.store.sql import channels, events, outbox
+from romancy.store.sql.cursor import Cursor
+from romancy.store.sql.json_params import as_json
+from romancy.store.sql.wakeups import members, wake_next
+
+
+class StoreDecision(NamedTuple):
+    """An answer: a value, or an error."""
+
+    outcome: Outcome
+    value: bytes | None
+
+    @classmethod
+    def ok(cls, value: bytes | None) -> StoreDecision:
+        """A value."""
+        return cls(Outcome.OK, value)
+
+    @classmethod
+    def error(cls, error: RomancyError) -> StoreDecision:
+        """An error."""
+        return cls(Outcome.ERROR, encode_failure(error))
+
+
+@dataclass(slots=True)
+class MessagingTransaction:
+    """The talking of one write."""
+
+    cursor: Cursor
+    now: int
+    create: Callable[[Cursor, Sequence[CreateInstance]], None]
+    """Creates instances."""
+    woken: dict[str, None] = field(default_factory=dict[str, None])
+    started: list[str] = field(default_factory=list[str])
+
+    def add_woken(self, ids: Iterable[str]) -> None:
+        """These instances have something to look for."""
+        self.woken.update(dict.fromkeys(ids))
+
+    # --- effects
+
+    def emit(self, instance_id: str, effect: Effect) -> None:
+        """Do what an instance, or one of its activities, has said."""
+        match effect:
+            case SendEvent():
+                self.accept(effect)
+            case Publish():
+                self.add_woken(channels.publish(self.cursor, effect.message, self.now))
+            case SendToGroup():
+                self.add_woken(channels.send_to_group(self.cursor, effect.message, effect.group, self.now))
+            case SendTo():
+                self.send(effect)
+            case Unsubscribe():
+                self.add_woken(channels.unsubscribe(self.cursor, instance_id, effect.channel, self.now))
+            case JoinGroup():
+                self.cursor.run("join_group", (effect.group, instance_id, self.now))
+
+    def accept(self, sent: SendEvent) -> AcceptedEvent:
+        """Accept an event, unless it is known; what is known is not sent to brokers again either."""
+        event = sent.event
+        if not sent.local:
+            outbox.enqueue(self.cursor, event, sent.brokers, self.now)
+            return AcceptedEvent(event.id, event.source, duplicate=False, instance_ids=())
+        accepted = events.accept(self.cursor, event, self.now)
+        if accepted is None:
+            return AcceptedEvent(event.id, event.source, duplicate=True, instance_ids=())
+        if sent.brokers:
+            outbox.enqueue(self.cursor, event, sent.brokers, self.now)
+        called, woken = accepted
+        self.add_woken(called)
+        starts = sent.starts or self._started_elsewhere(sent)
+        self.create(self.cursor, starts)  # now: the next event comes after them
+        ids = [create.instance_id for create in starts]
+        self.started += ids
+        return AcceptedEvent(event.id, event.source, duplicate=False, instance_ids=(*woken, *ids))
+
+    def _started_elsewhere(self, sent: SendEvent) -> tuple[CreateInstance, ...]:
+        """What an event starts that is handled by a workflow whose code is not here: it binds the data when it begins."""
+        event = sent.event
+        handler = self.cursor.first("handler_of", (event.type,))
+        if handler is None or not sent.fresh_id or event.target is not None:
+            return ()
+        given = self.cursor.codec.encode(event_input(event), ("input", sent.fresh_id, "1"))
+        return (CreateInstance(sent.fresh_id, event.type, handler[0], given, b"", self.now),)
+
+    def send(self, sent: SendTo) -> RomancyError | None:
+        """Send to one instance; the error if it cannot get anything."""
+        found = self.cursor.first("status_of", (sent.target,))
+        if found is None or found[1]:
+            return no_recipient(sent.target, None if found is None else found[0])
+        self.add_woken(channels.send(self.cursor, sent.message, sent.target, self.now))
+        return None
+
+    def withdraw(self, instance_id: str, ops: Sequence[str]) -> None:
+        """Waits are given up; who was called for a message and does not want it is replaced."""
+        values = (instance_id, as_json(ops))
+        called: list[str] = self.cursor.json_rows("withdrawn_calls", values)
+        for op in ops:
+            self.cursor.run("drop_wait", (instance_id, op))
+        for channel in called:
+            self.add_woken(wake_next(self.cursor, channel, self.now))
+
+    # --- asks
+
+    def has_unread(self, instance_id: str) -> bool:
+        """Something lies there for the instance that its waits did not ask for, or could not have yet."""
+        return bool(self.cursor.only("anything_left", {"id": instance_id})[0])
+
+    def resolve_store_calls(
+        self, instance_id: str, store_calls: Sequence[StoreCall]
+    ) -> list[tuple[StoreCall, StoreDecision]]:
+        """Decide what can be decided, in the order to be recorded.
+
+        Waits come last, and only if nothing else is answered: an answer before could make the code withdraw the wait, and
+        what it got would be lost. For the same reason one of them gets something, what came first. The run asks again.
+        """
+        decided = [
+            (ask, self._resolve_store_call(instance_id, ask))
+            for ask in store_calls
+            if not isinstance(ask.command, WaitSelector)
+        ]
+        if decided:
+            return decided
+        waits = [ask for ask in store_calls if isinstance(ask.command, WaitSelector)]
+        return self._take_first_arrival(instance_id, waits) or self._expire_or_register(instance_id, waits)
+
+    def _resolve_store_call(self, instance_id: str, store_call: StoreCall) -> StoreDecision:
+        match store_call.command:
+            case SendTo():
+                return _decision_of(self.send(store_call.command))
+            case Subscribe():
+                return _decision_of(self._subscribe(instance_id, store_call.command))
+            case LeaveGroup():
+                return _decision_of(self._leave_group(instance_id, store_call.command))
+            case ListMembers():
+                return StoreDecision.ok(json.dumps(members(self.cursor, store_call.command.group)).encode())
+            case WaitSelector():
+                raise AssertionError("a wait is not decided alone")
+
+    def _take_first_arrival(self, instance_id: str, waits: Sequence[StoreCall]) -> list[tuple[StoreCall, StoreDecision]]:
+        """The wait for which something came first gets it."""
+        found = [(event, ask) for ask in waits if (event := self._find_arrival(instance_id, ask)) is not None]
+        if not found:
+            return []
+        (_, seq, body), ask = min(found, key=lambda one: one[0][:2])
+        self._consume(instance_id, ask, seq)
+        self._end_wait(instance_id, ask)
+        return [(ask, StoreDecision.ok(body))]
+
+    def _find_arrival(self, instance_id: str, store_call: StoreCall) -> tuple[int, int, bytes] | None:
+        selector = store_call.command
+        assert isinstance(selector, WaitSelector)
+        if store_call.due is not None and store_call.due <= (store_call.entry.scheduled_at or 0):
+            before = None  # without patience: whatever is there now
+        else:
+            before = min((time for time in (store_call.due, store_call.before) if time is not None), default=None)
+        return self._find_arrival_before(instance_id, store_call, selector, before)
+
+    def _find_arrival_before(
+        self, instance_id: str, store_call: StoreCall, selector: WaitSelector, before: int | None
+    ) -> tuple[int, int, bytes] | None:
+        if store_call.entry.kind is Kind.EVENT:
+            return events.find(self.cursor, instance_id, store_call.entry.op, selector, before)
+        mode = self._subscription_mode(instance_id, selector.key)
+        return None if mode is None else channels.find(self.cursor, instance_id, selector.key, mode, before)
+
+    def _consume(self, instance_id: str, store_call: StoreCall, seq: int) -> None:
+        selector = store_call.command
+        assert isinstance(selector, WaitSelector)
+        if store_call.entry.kind is Kind.EVENT:
+            events.take(self.cursor, instance_id, selector, seq)
+        else:
+            channels.take(self.cursor, instance_id, selector.key, seq)
+
+    def _expire_or_register(self, instance_id: str, waits: Sequence[StoreCall]) -> list[tuple[StoreCall, StoreDecision]]:
+        """Waits that are in vain, or whose time is over; the others are registered."""
+        over: list[tuple[StoreCall, StoreDecision]] = []
+        for ask in waits:
+            error = self._expiry_error(instance_id, ask)
+            if error is None:
+                self._register_wait(instance_id, ask)
+            else:
+                self._end_wait(instance_id, ask)
+                over.append((ask, _decision_of(error)))
+        return over
+
+    def _expiry_error(self, instance_id: str, store_call: StoreCall) -> RomancyError | None:
+        selector = store_call.command
+        assert isinstance(selector, WaitSelector)
+        if store_call.entry.kind is Kind.MESSAGE and self._subscription_mode(instance_id, selector.key) is None:
+            return ChannelNotSubscribedError(
+                f"{instance_id} has not subscribed to channel {selector.key!r}: await subscribe(ctx, {selector.key!r}) before "
+                "receive()."
+            )
+        now = self.now if store_call.before is None else store_call.before
+        return timeout_error(store_call.entry, selector) if store_call.due is not None and store_call.due <= now else None
+
+    def _subscription_mode(self, instance_id: str, channel: str) -> str | None:
+        found = self.cursor.first("subscription", (channel, instance_id))
+        return None if found is None else str(found[0])
+
+    def _end_wait(self, instance_id: str, store_call: StoreCall) -> None:
+        self.cursor.run("drop_wait", (instance_id, store_call.entry.op))
+        if store_call.entry.kind is Kind.MESSAGE:  # it may have been called for another message than it got
+            assert isinstance(store_call.command, WaitSelector)
+            self.add_woken(wake_next(self.cursor, store_call.command.key, self.now))
+
+    def _register_wait(self, instance_id: str, store_call: StoreCall) -> None:
+        selector = store_call.command
+        assert isinstance(selector, WaitSelector)
+        # What came, but not before the bound, is for this wait when it is asked for again.
+        later = (
+            None
+            if store_call.before is None
+            else self._find_arrival_before(instance_id, store_call, selector, store_call.due)
+        )
+        if selector.match is not None:
+            match = self.cursor.codec.encode(selector.match, events.match_context(instance_id, store_call.entry.op))
+            store_call = replace(store_call, command=replace(selector, match=match))
+        self.cursor.run("put_wait", wait_row(instance_id, store_call, None if later is None else later[1]))
+
+    def _subscribe(self, instance_id: str, command: Subscribe) -> RomancyError | None:
+        mode = channels.subscribe(self.cursor, instance_id, command.channel, command.mode, self.now)
+        if mode is None:
+            return None
+        return ChannelModeConflictError(
+            f"Channel {command.channel!r} is in use in mode {mode!r}, so {instance_id} cannot subscribe to it in mode "
+            f"{command.mode.value!r}: use that mode, or another channel."
+        )
+
+    def _leave_group(self, instance_id: str, command: LeaveGroup) -> RomancyError | None:
+        if self.cursor.run("leave_group", (command.group, instance_id)):
+            return None
+        return GroupNotJoinedError(f"{instance_id} is not a member of group {command.group!r}: it cannot leave it.")
+
+
+def make_reply(entry: Entry, seq: int, decided: StoreDecision) -> tuple[Entry, StoreReply]:
+    """An answer as the history keeps it, and as the run is told."""
+    outcome, value = decided
+    written = entry._replace(seq=seq, outcome=outcome, value=value)
+    return written, StoreReply(entry.op, seq, entry.at, outcome, value)
+
+
+def wait_row(instance_id: str, store_call: StoreCall, matched_seq: int | None) -> tuple[object, ...]:
+    """The row of a wait; `met`: what has come for it."""
+    entry, selector = store_call.entry, store_call.command
+    assert isinstance(selector, WaitSelector)
+    kind = WaitKind.EVENT if entry.kind is Kind.EVENT else WaitKind.MESSAGE
+    return (
+        instance_id,
+        entry.op,
+        kind,
+        entry.scheduled_at,
+        store_call.due,
+        selector.key,
+        selector.subject,
+        selector.match,
+        entry.site,
+        matched_seq,
+    )
+
+
+def _decision_of(error: RomancyError | None) -> StoreDecision:
+    return StoreDecision.ok(None) if error is None else StoreDecision.error(error)
+
+
+def timeout_error(entry: Entry, selector: WaitSelector) -> RomancyError:
+    """What a wait is told whose time is over."""
+    if entry.kind is Kind.MESSAGE:
+        return ChannelMessageTimeoutError(f"No message came on channel {selector.key!r} in time ({entry.op}).")
+    subject = f" with subject {selector.subject!r}" if selector.subject is not None else ""
+    return EventTimeoutError(f"No event {selector.key!r}{subject} came in time ({entry.op}).")

@@ -1,0 +1,84 @@
+"""What an operator does to instances: asked for, confirmed, done."""
+
+from __future__ import annotations
+
+from urllib.parse import unquote
+
+from romancy.admin.records import ActionKind, Preview
+from romancy.errors import RomancyError
+from romancy.http.problems import MalformedRequestError
+from romancy.viewer.renderer import PageRequest, Redirect, View
+
+_PREVIEWS = 3
+"""Instances whose effects are told before they are confirmed."""
+
+
+async def confirm(visit: PageRequest) -> View:
+    """What would be done; nothing is done yet."""
+    action, ids = _read_action(visit), _ids(visit)
+    previews: list[Preview] = []
+    trouble = ""
+    if ids is not None:
+        for one in ids[:_PREVIEWS]:
+            try:
+                previews.append(await visit.manager.preview(action, one))
+            except RomancyError as error:
+                trouble = trouble or str(error)
+    return _confirmation(visit, action, ids, previews, trouble)
+
+
+async def apply(visit: PageRequest) -> View | Redirect:
+    """Do it."""
+    action, ids = _read_action(visit), _ids(visit)
+    reason = visit.get("reason").strip() or None
+    if ids is None:
+        if visit.get("word").strip().lower() != action.value:
+            return _confirmation(visit, action, ids, [], f"Type {action.value} to confirm.", 400)
+        batch = await visit.manager.start_bulk_action(action, visit.get("q"), reason=reason, actor=visit.actor)
+        return Redirect("batches", {"id": batch.batch_id})
+    done = await visit.manager.apply(action, ids, reason=reason, actor=visit.actor)
+    if len(done) == 1 and done[0].ok:
+        return Redirect("instance", {"id": done[0].instance_id, "did": action.value})
+    return View("action_results.html", {"action": action, "done": done, "failed": [one for one in done if not one.ok]})
+
+
+async def requeue(visit: PageRequest) -> Redirect:
+    """Let dead letters be sent again: the chosen ones, or all."""
+    chosen = [int(one) for one in visit.all("letter") if one.isascii() and one.isdecimal() and len(one) < 19]
+    if not chosen and visit.get("all") != "1":
+        raise MalformedRequestError("Choose the dead letters to send again.")
+    count = await visit.manager.requeue_outbox(None if visit.get("all") == "1" else chosen, actor=visit.actor)
+    return Redirect("outbox", {"dead": "1", "requeued": count})
+
+
+async def abort(visit: PageRequest) -> Redirect:
+    """Stop a batch."""
+    batch = await visit.manager.abort_bulk_action(visit.get("id"), actor=visit.actor)
+    return Redirect("batches", {"id": batch.batch_id})
+
+
+def _confirmation(
+    visit: PageRequest, action: ActionKind, ids: list[str] | None, previews: list[Preview], trouble: str, status: int = 200
+) -> View:
+    values = {"action": action, "ids": ids, "line": visit.get("q"), "previews": previews, "trouble": trouble}
+    return View("confirm.html", {**values, "reason": visit.get("reason")}, status)
+
+
+def _read_action(visit: PageRequest) -> ActionKind:
+    try:
+        return ActionKind(visit.get("action"))
+    except ValueError:
+        raise MalformedRequestError(f"{visit.get('action')[:40]!a} is none of {', '.join(ActionKind)}.") from None
+
+
+def _ids(visit: PageRequest) -> list[str] | None:
+    """The instances; None: all that fit the filter."""
+    if visit.get("all") == "1":
+        return None
+    # Quoted in forms: browsers send line feeds of plain values in another way than they got them.
+    ids = list(dict.fromkeys((visit.all("key") and [unquote(one) for one in visit.all("key")]) or visit.all("id")))
+    if not ids:
+        raise MalformedRequestError("Choose instances first.")
+    if any("\0" in one for one in ids):
+        raise MalformedRequestError("An id holds a NUL character.")
+    return ids

@@ -1,0 +1,319 @@
+"""The comparison of a campaign, on little books and little databases that are written by hand."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+
+import pytest
+from tests.chaos.campaign import campaign_workflows
+from tests.chaos.campaign.client_log import Account, CallKind, Line, State, accounts
+from tests.chaos.campaign.comparison import Sort, compare
+from tests.chaos.campaign.database_state import Found, Heard, Instance, Row
+
+ORDER = "order-c0-7"
+FAILED = "order-c0-8"
+WORDS = [f"{ORDER}.{word}#1" for word in ("one", "two", "bye")]
+
+
+def _told(kind: CallKind, id: str, about: str, at: float, *states: State, why: str = "") -> list[Line]:
+    """It was asked for, and answered at once; again for each state."""
+    lines: list[Line] = []
+    for state in states or (State.DONE,):
+        lines += [Line(kind, id, State.ASKED, at, about), Line(kind, id, state, at + 0.5, about, why)]
+    return lines
+
+
+def _books() -> list[Line]:
+    """All that clients were told of a small town in which all went well."""
+    lines: list[Line] = []
+    for name, number in campaign_workflows.RESIDENTS.items():
+        for one in range(number):
+            lines += _told(CallKind.START, f"{name}-{one}", "", 0)
+    for id, fate in ((ORDER, campaign_workflows.OK), (FAILED, campaign_workflows.FAILS)):
+        lines += _told(CallKind.START, id, fate, 1)
+        lines += _told(CallKind.EVENT, f"paid-{id}", campaign_workflows.PAID, 2)
+        for at, word in enumerate(("one", "two", "bye"), 3):
+            lines += _told(CallKind.MESSAGE, f"{id}.{word}#1", campaign_workflows.DESK, at)
+    lines += _told(CallKind.EVENT, "parcel-c0-1", campaign_workflows.PARCEL, 6)
+    lines += _told(CallKind.EVENT, "parcel-c0-1-wrong", "wrong", 6, State.REFUSED, why="400")
+    for at in (7, 8):
+        lines += _told(CallKind.MESSAGE, f"news-c0.{at}#1", campaign_workflows.NEWS, at)
+        lines += _told(CallKind.MESSAGE, f"letters-c0.{at}#1", campaign_workflows.LETTERS, at)
+    return lines
+
+
+def _town() -> Found:
+    """What the database shows of it."""
+    found = Found()
+    for name, number in campaign_workflows.RESIDENTS.items():
+        for one in range(number):
+            found.instances[f"{name}-{one}"] = Instance(name, "completed", 2)
+    found.instances[ORDER] = Instance("order", "completed", {**campaign_workflows.expected(7), "words": WORDS})
+    found.instances[FAILED] = Instance("order", "failed")
+    found.instances["some-id"] = Instance(campaign_workflows.PARCEL, "completed", "parcel-c0-1")
+    found.events = [("client", f"paid-{ORDER}"), ("client", f"paid-{FAILED}"), ("client", "parcel-c0-1")]
+    found.events += [(campaign_workflows.SOURCE, f"finished-{ORDER}")]
+    found.consumed = [Heard(id, "order", campaign_workflows.PAID, f"paid-{id}") for id in (ORDER, FAILED)]
+    found.consumed += [Heard("some-id", campaign_workflows.PARCEL, campaign_workflows.PARCEL, "parcel-c0-1")]
+    found.consumed += [Heard("teller-0", "teller", campaign_workflows.FINISHED, f"finished-{ORDER}")]
+    for id in (ORDER, FAILED):
+        found.messages += [Heard(id, "order", campaign_workflows.DESK, f"{id}.{word}#1") for word in ("one", "two", "bye")]
+    for reader in ("reader-0", "reader-1"):
+        found.messages += [Heard(reader, "reader", campaign_workflows.NEWS, f"news-c0.{number}#1") for number in (7, 8)]
+    taken = ["letters-c0.7#1", "letters-c0.8#1", f"letter {ORDER}"]
+    found.messages += [Heard("clerk-0", "clerk", campaign_workflows.LETTERS, letter) for letter in taken]
+    found.rows = [Row(ORDER, "book", "k1", "book 7"), Row(FAILED, "book", "k2", "book 8"), Row(FAILED, "unbook", "k3", "u")]
+    found.rows += [Row("clerk-0", "file", f"f{letter}", letter) for letter in taken]
+    found.rows += [Row("some-id", "unpack", "p1", "parcel-c0-1")]
+    for ticker in ("ticker-0", "ticker-1"):
+        found.rows += [Row(ticker, "tick", f"{ticker}{number}", f"tick {number}") for number in (1, 2)]
+    found.recorded = Counter((row.instance, row.name) for row in found.rows)
+    return found
+
+
+def test_nothing_is_wrong_where_all_went_well() -> None:
+    assert compare(_books(), _town()) == []
+
+
+# --- what can be wrong with the database
+
+Change = Callable[[Found], object]
+
+
+def _replace_instance(id: str, **changes: object) -> Change:
+    return lambda found: found.instances.update({id: found.instances[id]._replace(**changes)})  # type: ignore[arg-type]
+
+
+def _swap_words(found: Found) -> None:
+    place = next(n for n, one in enumerate(found.messages) if one.id == WORDS[0])
+    found.messages[place : place + 2] = reversed(found.messages[place : place + 2])
+
+
+def _lose_row(name: str) -> Change:
+    def lose(found: Found) -> None:
+        found.rows.remove(next(row for row in found.rows if row.name == name))
+
+    return lose
+
+
+def _lose_with_record(name: str) -> Change:
+    def lose(found: Found) -> None:
+        row = next(row for row in found.rows if row.name == name)
+        found.rows.remove(row)
+        del found.recorded[row.instance, row.name]
+
+    return lose
+
+
+CHANGES: list[tuple[str, Change, Sort]] = [
+    ("an instance is gone", lambda found: found.instances.pop("clerk-3"), Sort.LOST),
+    ("an order has not ended", _replace_instance(ORDER, status="running"), Sort.LOST),
+    ("an order has failed by itself", _replace_instance(ORDER, status="failed"), Sort.WRONG),
+    (
+        "an order has not failed",
+        _replace_instance(FAILED, status="completed", output=campaign_workflows.expected(8)),
+        Sort.WRONG,
+    ),
+    ("an order was cancelled by nobody", _replace_instance(ORDER, status="cancelled"), Sort.WRONG),
+    ("an order returns something else", _replace_instance(ORDER, output={}), Sort.WRONG),
+    ("a resident has failed", _replace_instance("clerk-1", status="failed"), Sort.WRONG),
+    (
+        "an instance was started by nobody",
+        lambda found: found.instances.update(x=Instance("clerk", "completed")),
+        Sort.UNASKED,
+    ),
+    ("an event is gone", lambda found: found.events.pop(0), Sort.LOST),
+    ("an event is there twice", lambda found: found.events.append(found.events[0]), Sort.DOUBLED),
+    ("an event was sent by nobody", lambda found: found.events.append(("client", "x")), Sort.UNASKED),
+    ("an event has another source", lambda found: found.events.append(("x", "paid")), Sort.UNASKED),
+    ("a wrong event is there", lambda found: found.events.append(("client", "parcel-c0-1-wrong")), Sort.REFUSED),
+    ("an event was not consumed", lambda found: found.consumed.pop(0), Sort.LOST),
+    ("an event was consumed twice", lambda found: found.consumed.append(found.consumed[0]), Sort.DOUBLED),
+    (
+        "an order was paid by the event of another",
+        lambda found: found.consumed.append(Heard(ORDER, "order", campaign_workflows.PAID, f"paid-{FAILED}")),
+        Sort.WRONG,
+    ),
+    ("a parcel was not started", lambda found: found.instances.pop("some-id"), Sort.LOST),
+    ("a parcel was not unpacked", _replace_instance("some-id", output=None), Sort.LOST),
+    (
+        "a parcel was started twice",
+        lambda found: found.instances.update(other=Instance(campaign_workflows.PARCEL, "completed", "parcel-c0-1")),
+        Sort.DOUBLED,
+    ),
+    (
+        "a parcel was sent by nobody",
+        lambda found: found.instances.update(other=Instance(campaign_workflows.PARCEL, "completed", "x")),
+        Sort.UNASKED,
+    ),
+    ("a word was not heard", lambda found: found.messages.pop(0), Sort.LOST),
+    ("a word was heard twice", lambda found: found.messages.append(found.messages[0]), Sort.DOUBLED),
+    (
+        "a word was heard by another",
+        lambda found: found.messages.append(Heard(ORDER, "order", campaign_workflows.DESK, f"{FAILED}.one#1")),
+        Sort.UNASKED,
+    ),
+    ("words came in another order", _swap_words, Sort.DISORDER),
+    ("news were not heard by one", lambda found: found.messages.remove(_news(found)), Sort.LOST),
+    ("news were heard twice by one", lambda found: found.messages.append(_news(found)), Sort.DOUBLED),
+    (
+        "news that nobody told",
+        lambda found: found.messages.append(Heard("reader-0", "reader", campaign_workflows.NEWS, "news-c0.99#1")),
+        Sort.UNASKED,
+    ),
+    (
+        "a letter was taken by two",
+        lambda found: found.messages.append(Heard("clerk-1", "clerk", campaign_workflows.LETTERS, "letters-c0.7#1")),
+        Sort.DOUBLED,
+    ),
+    (
+        "a letter that nobody published",
+        lambda found: found.messages.append(Heard("clerk-1", "clerk", campaign_workflows.LETTERS, "letters-c0.99#1")),
+        Sort.UNASKED,
+    ),
+    (
+        "an order's letter was taken twice",
+        lambda found: found.messages.append(Heard("clerk-1", "clerk", campaign_workflows.LETTERS, f"letter {ORDER}")),
+        Sort.DOUBLED,
+    ),
+    ("an order's letter is gone", lambda found: found.messages.pop(), Sort.LOST),
+    (
+        "an order that failed has written",
+        lambda found: found.messages.append(Heard("clerk-1", "clerk", campaign_workflows.LETTERS, f"letter {FAILED}")),
+        Sort.UNASKED,
+    ),
+    (
+        "a letter of no order",
+        lambda found: found.messages.append(Heard("clerk-1", "clerk", campaign_workflows.LETTERS, "letter order-x-1")),
+        Sort.UNASKED,
+    ),
+    ("a report was not sent", lambda found: found.events.pop(), Sort.LOST),
+    ("a report was not counted", lambda found: found.consumed.pop(), Sort.LOST),
+    ("a row is gone", _lose_row("file"), Sort.LOST),
+    ("a row is there twice", lambda found: found.rows.append(found.rows[0]), Sort.DOUBLED),
+    (
+        "a letter was filed twice",
+        lambda found: found.rows.append(Row("clerk-1", "file", "another key", "letters-c0.7#1")),
+        Sort.DOUBLED,
+    ),
+    ("a booking was never made", _lose_with_record("book"), Sort.WRONG),
+    ("a booking was not taken back", _lose_with_record("unbook"), Sort.LOST),
+    ("a tick is missing", _lose_with_record("tick"), Sort.LOST),
+    ("a tick too many", lambda found: found.rows.append(Row("ticker-0", "tick", "new", "tick 3")), Sort.UNASKED),
+    ("a tick came twice", lambda found: found.rows.append(Row("ticker-0", "tick", "new", "tick 2")), Sort.DOUBLED),
+    ("what no database may show", lambda found: found.broken.append("recorded twice"), Sort.BROKEN),
+]
+
+
+def _news(found: Found) -> Heard:
+    return next(one for one in found.messages if one.about == campaign_workflows.NEWS)
+
+
+@pytest.mark.parametrize(("change", "sort"), [pytest.param(*rest, id=name) for name, *rest in CHANGES])
+def test_what_is_wrong_is_found(change: Change, sort: Sort) -> None:
+    found = _town()
+    change(found)
+    assert sort in {fault.sort for fault in compare(_books(), found)}
+
+
+# --- what clients know
+
+
+def _sorts(lines: list[Line], found: Found) -> set[Sort]:
+    return {fault.sort for fault in compare(lines, found)}
+
+
+def test_what_nobody_has_heard_of_may_be_there_or_not() -> None:
+    found = _town()
+    unheard = _told(CallKind.MESSAGE, "news-c0.5#1", campaign_workflows.NEWS, 5, State.UNKNOWN)
+    unheard += _told(CallKind.EVENT, "parcel-c0-5", campaign_workflows.PARCEL, 5, State.UNKNOWN)
+    unheard += _told(CallKind.START, "order-c0-99", campaign_workflows.OK, 5, State.UNKNOWN)
+    assert _sorts([*_books(), *unheard], found) == set()
+    found.messages.insert(0, Heard("reader-0", "reader", campaign_workflows.NEWS, "news-c0.5#1"))
+    found.events.append(("client", "parcel-c0-5"))
+    found.instances["another"] = Instance(campaign_workflows.PARCEL, "completed", "parcel-c0-5")
+    assert _sorts([*_books(), *unheard], found) == set()
+    found.messages.insert(0, Heard("reader-0", "reader", campaign_workflows.NEWS, "news-c0.5#1"))
+    assert _sorts([*_books(), *unheard], found) == {Sort.DOUBLED}
+
+
+def test_what_was_asked_for_and_never_answered_is_unknown() -> None:
+    lines = [Line(CallKind.EVENT, "e", State.ASKED, 1, campaign_workflows.PAID)]
+    assert accounts(lines)[CallKind.EVENT, "e"].unknown
+    assert accounts([*lines, Line(CallKind.EVENT, "e", State.REFUSED, 2, campaign_workflows.PAID, "503")])[
+        CallKind.EVENT, "e"
+    ].cannot_be
+
+
+def test_what_was_refused_and_then_done_is_done() -> None:
+    lines = _told(CallKind.EVENT, "e", campaign_workflows.PAID, 1, State.REFUSED, State.DONE, why="503")
+    assert accounts(lines)[CallKind.EVENT, "e"] == Account(
+        CallKind.EVENT, "e", campaign_workflows.PAID, 1, 1.5, False, "503"
+    )
+    assert not accounts(lines)[CallKind.EVENT, "e"].cannot_be
+
+
+@pytest.mark.parametrize(
+    ("kind", "id", "about"),
+    [
+        (CallKind.START, "order-c0-9", campaign_workflows.OK),
+        (CallKind.EVENT, "paid-order-c0-9", campaign_workflows.PAID),
+        (CallKind.MESSAGE, "order-c0-9.one#1", campaign_workflows.DESK),
+        (CallKind.CANCEL, "order-c0-9", ""),
+    ],
+)
+def test_what_was_refused_must_not_be_done(kind: CallKind, id: str, about: str) -> None:
+    found, started = _town(), _told(CallKind.START, "order-c0-9", campaign_workflows.OK, 1)
+    found.instances["order-c0-9"] = Instance("order", "cancelled")
+    found.events.append(("client", "paid-order-c0-9"))
+    found.messages.append(Heard("order-c0-9", "order", campaign_workflows.DESK, "order-c0-9.one#1"))
+    refused = _told(kind, id, about, 1, State.REFUSED, why="503")
+    assert Sort.REFUSED in _sorts([*_books(), *(refused if kind is CallKind.START else [*started, *refused])], found)
+
+
+@pytest.mark.parametrize("status", ["completed", "failed"])
+def test_a_cancellation_that_was_acknowledged_happens(status: str) -> None:
+    found = _town()
+    found.instances[ORDER] = found.instances[ORDER]._replace(status=status)
+    assert Sort.LOST in _sorts([*_books(), *_told(CallKind.CANCEL, ORDER, "", 9)], found)
+
+
+@pytest.mark.parametrize("status", ["completed", "cancelled"])
+def test_a_cancellation_that_nobody_has_heard_of_may_happen(status: str) -> None:
+    found = _town()
+    found.instances[ORDER] = found.instances[ORDER]._replace(status=status)
+    unknown = _told(CallKind.CANCEL, ORDER, "", 9, State.UNKNOWN, State.REFUSED, why="409")
+    found.rows += [Row(ORDER, "unbook", "k9", "u")] if status == "cancelled" else []
+    found.recorded = Counter((row.instance, row.name) for row in found.rows)
+    assert _sorts([*_books(), *unknown], found) == set()
+
+
+@pytest.mark.parametrize(
+    ("kind", "id", "about"),
+    [
+        (CallKind.START, "clerk-0", ""),
+        (CallKind.EVENT, f"paid-{ORDER}", campaign_workflows.PAID),
+        (CallKind.MESSAGE, WORDS[0], campaign_workflows.DESK),
+        (CallKind.MESSAGE, "news-c0.7#1", campaign_workflows.NEWS),
+    ],
+)
+def test_what_is_right_must_not_be_refused(kind: CallKind, id: str, about: str) -> None:
+    refused = _told(kind, id, about, 9, State.REFUSED, why="409 no")
+    assert Sort.WRONG in _sorts([*_books(), *refused], _town())
+
+
+def test_a_wrong_event_must_not_be_taken() -> None:
+    assert Sort.WRONG in _sorts([*_books(), *_told(CallKind.EVENT, "parcel-c0-2-wrong", "wrong", 9)], _town())
+
+
+def test_messages_that_were_under_way_at_once_have_no_order() -> None:
+    found = _town()
+    _swap_words(found)
+    together = [
+        Line(line.kind, line.id, line.state, 3.1 if line.state is State.ASKED else 3.2, line.about)
+        if line.id in WORDS
+        else line
+        for line in _books()
+    ]
+    assert compare(together, found) == []

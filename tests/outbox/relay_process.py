@@ -1,0 +1,23 @@
+"""A process with an app that relays: `python -m tests.outbox.relay_process DATABASE URL LEASE`. It says when it has begun."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+
+from tests.outbox.fake_broker import SOON
+
+from romancy import App, HTTPBroker
+
+
+async def main(database: str, url: str, lease: str) -> None:
+    """Relay until somebody ends the process."""
+    broker = HTTPBroker(url, retry=SOON, timeout=20)
+    options = {"heartbeat_interval": 0.2, "lease_timeout": float(lease), "outbox_interval": 0.05, "outbox_batch_size": 5}
+    async with App(database, workflows=[], broker=broker, **options):  # type: ignore[arg-type]
+        print("begun", flush=True)
+        await asyncio.Event().wait()
+
+
+if __name__ == "__main__":
+    asyncio.run(main(*sys.argv[1:]))

@@ -1,0 +1,445 @@
+"""What is tried out at the start: which servers, and what in between, are refused."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from tests import databases, mariadb, servers
+from tests.store.conformance import builders
+from tests.store.conformance.builders import started, transition, write
+
+from romancy import StoreError
+from romancy.clock import SystemClock
+from romancy.codec import NO_CODEC
+from romancy.model.instance import InstanceFilter
+from romancy.store.open import ServerOptions, open_store
+from romancy.store.postgres import pool
+from romancy.store.sql import greenlet_bridge
+from romancy.store.sql.greenlet_bridge import wait
+from romancy.store.sql.lock_probe import Probe
+
+DIRECT = ServerOptions(listen_notify=False)
+
+
+async def execute(address: str, statement: str) -> list[tuple[Any, ...]]:
+    """Run a statement beside the store."""
+    return await asyncio.to_thread(databases.execute, address, statement)
+
+
+@pytest.fixture(params=["postgres", "mariadb"])
+def kind(request: pytest.FixtureRequest) -> str:
+    """A kind of server."""
+    if request.param == "mariadb" and (why_not := mariadb.why_not()):
+        pytest.skip(why_not)
+    return str(request.param)
+
+
+@pytest.fixture
+async def address(kind: str) -> str:
+    """A database of its own."""
+    make = servers.new_postgres_database if kind == "postgres" else mariadb.new_database
+    return await asyncio.to_thread(make)
+
+
+async def open_and_close(address: str) -> None:
+    """A start."""
+    store = open_store(address, clock=SystemClock(), server=DIRECT)
+    await store.open()
+    await store.close()
+
+
+# --- servers that are none, played
+
+
+class LockedError(Exception):
+    """Somebody else has the lock."""
+
+
+@dataclass
+class World:
+    """What a server, or several, keep; and how it differs from what is relied upon."""
+
+    flaws: frozenset[str]
+    committed: list[str] = field(default_factory=list)
+    holder: object = None
+    freed: asyncio.Event = field(default_factory=asyncio.Event)
+    numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
+    there: bool = True
+    put_back: int = 0
+
+
+class Connected:
+    """A connection to it."""
+
+    def __init__(self, world: World, name: str) -> None:
+        self.world = world
+        self.name = name
+        self.in_transaction = False
+        self.token = ""
+        self.snapshot: list[str] | None = None
+        self.numbers = itertools.count(1 if name == "one" else 30001)
+
+    def visible(self) -> Sequence[str]:
+        """What it sees of what was committed."""
+        return self.world.committed if self.snapshot is None else self.snapshot
+
+
+class Played:
+    """What the probe has of a dialect, on such a server."""
+
+    label = "mysql://played/db"
+
+    def cursor(self, connection: Connected) -> Any:
+        """Statements."""
+        return PlayedCursor(connection)
+
+    async def begin(self, connection: Connected, token: str, *, serialized: bool) -> bool | None:
+        """Begin."""
+        world = connection.world
+        connection.in_transaction, connection.token = True, token
+        if "snapshot" in world.flaws:
+            connection.snapshot = list(world.committed)
+        if serialized:
+            world.holder = connection
+            world.freed.clear()
+            return False if world.there else None
+        return False
+
+    async def commit_transaction(self, connection: Connected) -> None:
+        """Commit."""
+        if "stale" not in connection.world.flaws or connection.name == "other":
+            connection.world.committed.append(connection.token)
+        await self.rollback(connection)
+
+    async def rollback(self, connection: Connected) -> None:
+        """Roll back."""
+        connection.in_transaction, connection.snapshot = False, None
+        if connection.world.holder is connection:
+            connection.world.holder = None
+            connection.world.freed.set()
+
+    def may_only_read(self, error: BaseException) -> bool:
+        """It may write."""
+        return False
+
+    def is_conflict(self, error: BaseException) -> bool:
+        """Somebody has the lock."""
+        return isinstance(error, LockedError)
+
+
+class PlayedCursor:
+    """Named statements on it, in work that the bridge does."""
+
+    codec = NO_CODEC
+    has_bulk_statements = True
+
+    def __init__(self, connection: Connected) -> None:
+        self._connection = connection
+        self._world = connection.world
+
+    def rows(self, name: str, values: Sequence[Any] | Mapping[str, Any] = ()) -> list[Any]:
+        """What a statement answers."""
+        return list(getattr(self, f"_{name}")(*values))
+
+    def first(self, name: str, values: Sequence[Any] = ()) -> Any:
+        """The first row."""
+        found = self.rows(name, values)
+        return found[0] if found else None
+
+    def run(self, name: str, values: Sequence[Any] = ()) -> int:
+        """Change something."""
+        self._world.put_back += name == "put_turn"
+        self._world.there = "hidden" not in self._world.flaws
+        return 1
+
+    def insert(self, name: str, values: Sequence[Any] = ()) -> int:
+        """The next number."""
+        return next(self._connection.numbers if "batches" in self._world.flaws else self._world.numbers)
+
+    def _probe_server(self) -> list[Any]:
+        wait(asyncio.sleep(0))
+        splits = "splits" in self._world.flaws and not self._connection.in_transaction
+        another = "several" in self._world.flaws and self._connection.name == "other"
+        return [("standby" if splits else "node b" if another else "node a",)]
+
+    def _probe_nowait(self) -> list[Any]:
+        if "nowait" in self._world.flaws:
+            return [(1,)]
+        raise LockedError
+
+    def _probe_skip(self) -> list[Any]:
+        return [(1,)] if "skip" in self._world.flaws else []
+
+    def _probe_seen(self, token: str) -> list[Any]:
+        return [(1,)] if token in self._connection.visible() else []
+
+    def _behind(self) -> list[Any]:
+        return []
+
+    def _join_turn(self) -> list[Any]:
+        if not self._world.there:
+            return []
+        if self._world.holder is not self._connection and "wait" not in self._world.flaws:
+            wait(self._world.freed.wait())
+        return [(1,)]
+
+
+async def probe(*flaws: str, there: bool = True) -> World:
+    """Look at such a server."""
+    world = World(frozenset(flaws), there=there)
+    tokens = (f"token-{number}" for number in itertools.count())
+    await Probe(Played(), Connected(world, "one"), Connected(world, "other"), lambda: next(tokens)).verify_server()
+    return world
+
+
+async def test_a_server_that_keeps_to_it_is_not_refused() -> None:
+    assert (await probe()).put_back == 0
+    assert (await probe(there=False)).put_back == 1
+
+
+@pytest.mark.parametrize(
+    ("flaw", "seen"),
+    [
+        ("skip", "SKIP LOCKED"),  # TiDB
+        ("nowait", "NOWAIT"),  # Aurora DSQL, Galera nodes
+        ("wait", "should have waited"),
+        ("snapshot", "did not see what was committed under it"),  # Yugabyte without READ COMMITTED
+        ("splits", "several servers"),  # Pgpool-II, pgcat
+        ("several", "several servers"),
+        ("stale", "was not seen by another|did not see"),  # a replica
+        ("batches", "do not rise"),  # TiDB, Yugabyte: each server takes some in advance
+    ],
+)
+async def test_one_that_does_not_is_refused_and_what_was_seen_is_said(flaw: str, seen: str) -> None:
+    with pytest.raises(StoreError, match=seen) as caught:
+        await probe(flaw)
+    assert "cannot be used" in str(caught.value)
+    assert not caught.value.retryable
+
+
+async def test_a_row_that_is_put_back_and_still_not_seen() -> None:
+    with pytest.raises(StoreError, match="cannot be seen, though it is there"):
+        await probe("hidden", there=False)
+
+
+# --- real ones
+
+
+@pytest.mark.parametrize("how", ["DELETE FROM romancy_turn", "TRUNCATE romancy_turn"])
+async def test_a_row_to_take_turns_with_that_is_missing_is_put_back(
+    address: str, how: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    await open_and_close(address)
+    await execute(address, how)
+    await open_and_close(address)
+    assert await execute(address, "SELECT id FROM romancy_turn") == [(1,)]
+    assert "was missing, and was put back" in caplog.text
+
+
+BEGIN_ANEW = {
+    "postgres": "SELECT setval('romancy_events_seq_seq', 1, false), setval('romancy_inbox_id_seq', 1, false)",
+    "mariadb": "ALTER TABLE romancy_events AUTO_INCREMENT = 1",
+}
+
+
+async def test_numbers_that_began_anew_go_on_behind_those_that_were_given(
+    address: str, kind: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As in a copy without sequences. An event whose number is too small would be accepted, and never heard."""
+    store = open_store(address, clock=SystemClock(), server=DIRECT)
+    await store.open()
+    await write(store, *[builders.accept(builders.event(f"e-{number}", "old")) for number in range(5)])
+    await started(store, "a")
+    await store.close()
+    await execute(address, "DELETE FROM romancy_events")
+    await execute(address, BEGIN_ANEW[kind])
+    assert await execute(address, "SELECT born FROM romancy_instances") == [(5,)]
+
+    store = open_store(address, clock=SystemClock(), server=DIRECT)
+    await store.open()
+    assert "romancy_events had begun anew at 0, while 5 had been given" in caplog.text
+    await write(store, transition(store_calls=[builders.wait("paid")], length=0, has_messaging_state=True, keep_owned=False))
+    (accepted,) = await write(store, builders.accept(builders.event("new", "paid")))
+    assert accepted.woken == ("a",)  # type: ignore[union-attr]
+    assert await execute(address, "SELECT seq FROM romancy_events") == [(6,)]
+    await store.close()
+    caplog.clear()
+    await open_and_close(address)
+    assert "begun anew" not in caplog.text
+
+
+async def test_starting_leaves_nothing_behind(address: str) -> None:
+    await open_and_close(address)
+    for table in ("romancy_staged", "romancy_events", "romancy_instances"):
+        assert await execute(address, f"SELECT count(*) FROM {table}") == [(0,)]
+
+
+# --- several servers, and what in between sends to several
+
+
+@pytest.fixture(scope="module")
+def two() -> Iterator[list[servers.Postgres]]:
+    """Two servers, one of which follows the other."""
+    primary = servers.Postgres()
+    standby = servers.Standby(primary)
+    yield [primary, standby]
+    standby.remove()
+    primary.remove()
+
+
+def address_of(*several: servers.Postgres) -> str:
+    """One address for several servers."""
+    return f"postgresql://romancy@{','.join(f'127.0.0.1:{one.port}' for one in several)}/postgres"
+
+
+class Balancer:
+    """Sends each connection to the next server, or where it is told to."""
+
+    def __init__(self, *ports: int) -> None:
+        self.ports = list(ports)
+        self.next = itertools.count()
+        self.lines: list[asyncio.StreamWriter] = []
+        self.tasks: set[asyncio.Task[None]] = set()
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """A connection."""
+        port = self.ports[next(self.next) % len(self.ports)]
+        server_reader, server_writer = await asyncio.open_connection("127.0.0.1", port)
+        self.lines += [writer, server_writer]
+        await asyncio.gather(pump(reader, server_writer), pump(server_reader, writer))
+
+    def hang_up(self) -> None:
+        """Cut all connections."""
+        for line in self.lines:
+            line.transport.abort()
+
+
+async def pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """One way of a connection."""
+    with suppress(ConnectionError):
+        while data := await reader.read(1 << 16):
+            writer.write(data)
+    writer.close()
+
+
+@asynccontextmanager
+async def balancing(*ports: int) -> AsyncIterator[tuple[Balancer, int]]:
+    """A load balancer, and its port."""
+    balancer = Balancer(*ports)
+    listening = await asyncio.start_server(balancer.serve, "127.0.0.1", 0)
+    try:
+        yield balancer, listening.sockets[0].getsockname()[1]
+    finally:
+        balancer.hang_up()
+        listening.close()
+        await listening.wait_closed()
+
+
+async def test_a_load_balancer_in_front_of_a_primary_and_its_standby(two: list[servers.Postgres]) -> None:
+    primary, standby = two
+    await open_and_close(primary.address)
+    async with balancing(primary.port, primary.port, standby.port) as (_, port):
+        with pytest.raises(StoreError, match=r"cannot be used|is a standby, or read-only") as caught:
+            await open_and_close(f"postgresql://romancy@127.0.0.1:{port}/postgres?sslmode=disable")
+    assert "password" not in str(caught.value)
+
+
+async def test_two_servers_of_one_address_that_take_writes(
+    two: list[servers.Postgres], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An old primary has come back. A new process would go to whichever stands first."""
+    monkeypatch.setattr(pool, "_FIND_WRITERS_TIMEOUT", 60.0)
+    primary, standby = two
+    await open_and_close(address_of(*two))  # of which one takes writes
+    old = await asyncio.to_thread(servers.Postgres)
+    try:
+        with pytest.raises(StoreError, match=f"127.0.0.1:{old.port} .*both take writes") as caught:
+            await open_and_close(address_of(primary, standby, old))
+        assert f"127.0.0.1:{primary.port}" in str(caught.value)
+        assert f"127.0.0.1:{standby.port} " not in str(caught.value).partition("cannot be used")[2]
+    finally:
+        await asyncio.to_thread(old.remove)
+
+
+async def test_another_server_than_before_is_looked_at_before_anything_is_written(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """A name that leads elsewhere now: a copy whose numbers begin anew, and without a row to take turns with."""
+    first, second = [await asyncio.to_thread(servers.Postgres) for _ in range(2)]
+    try:
+        await open_and_close(second.address)
+        await asyncio.to_thread(second.ask, "TRUNCATE romancy_turn")
+        async with balancing(first.port) as (balancer, port):
+            store = open_store(
+                f"postgresql://romancy@127.0.0.1:{port}/postgres?sslmode=disable", clock=SystemClock(), server=DIRECT
+            )
+            await store.open()
+            await started(store, "a")
+            balancer.ports = [second.port]
+            balancer.hang_up()
+            await started(store, "b")
+            assert "Another server answers" in caplog.text
+            assert await asyncio.to_thread(second.ask, "SELECT count(*) FROM romancy_turn") == 1
+            assert {row.row.instance_id for row in await store.list(InstanceFilter(limit=10))} == {"b"}
+            await store.close()
+    finally:
+        await asyncio.to_thread(first.remove)
+        await asyncio.to_thread(second.remove)
+
+
+# --- poolers and settings
+
+
+@pytest.mark.skipif(servers.bouncer_program() is None, reason="PgBouncer is not installed (apt-get install pgbouncer)")
+async def test_a_pooler_that_hands_out_connections_by_the_statement() -> None:
+    direct = await asyncio.to_thread(servers.new_postgres_database)
+    await open_and_close(direct)
+    bouncer = await asyncio.to_thread(servers.PgBouncer, servers.postgres(), "pool_mode = statement")
+    try:
+        with pytest.raises(StoreError, match=r"by the statement\. Set pool_mode = transaction") as caught:
+            await open_and_close(bouncer.over(direct))
+        assert not caught.value.retryable
+    finally:
+        await asyncio.to_thread(bouncer.remove)
+
+
+@pytest.mark.parametrize(("given", "kept"), [("off", "on"), ("local", "on"), ("remote_apply", "remote_apply")])
+async def test_what_is_acknowledged_is_on_the_disk_whatever_was_set_for_the_role(given: str, kept: str) -> None:
+    direct = await asyncio.to_thread(servers.new_postgres_database)
+    name = direct.rpartition("/")[2]
+    await execute(direct, f"ALTER DATABASE {name} SET synchronous_commit = {given}")
+    await execute(direct, f"ALTER DATABASE {name} SET idle_session_timeout = '1h'")
+    some = pool.PostgresPool(direct, 1)
+    some.pooled = False
+    asked = "SELECT current_setting('synchronous_commit'), current_setting('idle_session_timeout')"
+    async with some.acquire() as connection:
+        assert [tuple(row) for row in await connection.fetch(asked)] == [(kept, "0")]
+    other = await some.connect()  # of a heartbeat, or of ctx.session
+    assert [tuple(row) for row in await other.fetch(asked)] == [(kept, "0")]
+    await other.close()
+    await some.close()
+
+
+@pytest.mark.skipif(servers.bouncer_program() is None, reason="PgBouncer is not installed (apt-get install pgbouncer)")
+async def test_behind_a_pooler_each_transaction_says_so() -> None:
+    direct = await asyncio.to_thread(servers.new_postgres_database)
+    name = direct.rpartition("/")[2]
+    await execute(direct, f"ALTER DATABASE {name} SET synchronous_commit = off")
+    store: Any = open_store((await asyncio.to_thread(servers.bouncer)).over(direct), clock=SystemClock(), server=DIRECT)
+    await store.open()
+    seen: list[str] = []
+
+    def work(cursor: Any) -> None:
+        seen.append(greenlet_bridge.wait(cursor._connection.fetchval("SHOW synchronous_commit")))
+
+    assert store._database._connections.lax
+    await store._database.write(work)
+    await write(store, builders.create("a"))  # no statement is a transaction by itself then
+    assert seen == ["on"]
+    await store.close()
