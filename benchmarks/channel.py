@@ -32,4 +32,4 @@ def measure(*, quick: bool, rounds: int | None = None) -> None:
 
 def _compete(messages: int, file: str) -> Figures:
     load = {"messages": messages, "workers": WORKERS, "senders": SENDERS}
-    return run("channel_side", {"task": "compete", "database": file, **load})
+    return run("romancy_channel", {"task": "compete", "database": file, **load})

@@ -52,12 +52,12 @@ def _ratio(early: Sequence[dict[str, float]], late: Sequence[dict[str, float]], 
 def _compare(length: int, windows: int) -> dict[str, Any]:
     with folder() as where:
         return run(
-            "long_side", {"task": "compare", "database": str(where / "bench.db"), "length": length, "windows": windows}
+            "romancy_history", {"task": "compare", "database": str(where / "bench.db"), "length": length, "windows": windows}
         )
 
 
 def _resume(length: int) -> dict[str, Any]:
     with folder() as where:
         database = str(where / "bench.db")
-        run("long_side", {"task": "leave", "database": database, "length": length})
-        return run("long_side", {"task": "resume", "database": database})
+        run("romancy_history", {"task": "leave", "database": database, "length": length})
+        return run("romancy_history", {"task": "resume", "database": database})

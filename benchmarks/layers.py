@@ -45,7 +45,7 @@ def measure(*, quick: bool, rounds: int | None = None) -> None:
 def _watch(task: str, case: str, seconds: float) -> dict[str, Any]:
     with folder() as where:
         database = str(where / "bench.db")
-        return run("profile_side", {"task": task, "database": database, "case": case, "seconds": seconds})
+        return run("romancy_profile", {"task": task, "database": database, "case": case, "seconds": seconds})
 
 
 def _print_threads(label: str, timed: dict[str, Any]) -> None:

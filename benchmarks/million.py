@@ -31,9 +31,9 @@ def measure(*, quick: bool, rounds: int | None = None) -> None:
 
 
 def _measured(database: str, instances: int, times: int) -> Figures:
-    filled = run("million_side", {"task": "fill", "database": database, "instances": instances})
+    filled = run("romancy_million", {"task": "fill", "database": database, "instances": instances})
     print(f"  filled in {filled['seconds']:.0f} s", flush=True)
-    return run("million_side", {"task": "look", "database": database, "instances": instances, "times": times})
+    return run("romancy_million", {"task": "look", "database": database, "instances": instances, "times": times})
 
 
 def _print(title: str, found: dict[str, Figures]) -> None:

@@ -57,8 +57,8 @@ class Crowd:
         return [
             Table(
                 "romancy_instances",
-                "id workflow version status generation round epoch wake_at signal signal_seen retrying_since fingerprint "
-                "created_at started_at updated_at ended_at code python digest born",
+                "id workflow version status generation round epoch wake_at inbox_version inbox_version_seen retrying_since fingerprint "
+                "created_at started_at updated_at ended_at code python digest created_at_event_seq",
                 self._instances,
             ),
             Table("romancy_payloads", "instance_id generation input output error", self._payloads),
@@ -69,10 +69,10 @@ class Crowd:
                 self._history,
             ),
             Table("romancy_waits", "instance_id op kind since due key subject site", self._waits),
-            Table("romancy_events", "source id type subject used accepted_at body", self._events),
+            Table("romancy_events", "source id type subject consumed accepted_at body", self._events),
             Table("romancy_subscriptions", "channel instance_id mode since", self._subscriptions),
             Table("romancy_messages", "channel pooled created_at body", self._messages),
-            Table("romancy_members", "name instance_id since", self._members),
+            Table("romancy_group_members", "name instance_id since", self._members),
             Table("romancy_journal", "instance_id at kind detail worker epoch", self._journal),
             Table("romancy_attempts", _ATTEMPTS, self._attempts),
             Table("romancy_outbox", "broker body created_at since attempts next_at last_error dead_at", self._outbox),

@@ -19,11 +19,11 @@ def measure(*, quick: bool, rounds: int | None = None) -> None:
     """Fill the tables, look at the plans, time the same in large and in empty tables, print and save what was found."""
     ended, waiting, samples = (10_000, 10_000, 30) if quick else (1_000_000, 100_000, 100)
     with serving() as server, server.database() as large, server.database() as empty:
-        filled = run("plans_side", {"task": "fill", "database": large, "ended": ended, "waiting": waiting})
+        filled = run("romancy_plans", {"task": "fill", "database": large, "ended": ended, "waiting": waiting})
         print(f"  filled in {filled['seconds']:.0f} s", flush=True)
-        plans = run("plans_side", {"task": "explain", "database": large, "now": filled["now"]})
+        plans = run("romancy_plans", {"task": "explain", "database": large, "now": filled["now"]})
         load = {"task": "times", "large": large, "empty": empty, "samples": samples * (rounds or 1)}
-        times = run("plans_side", load)
+        times = run("romancy_plans", load)
     _print(times, ended, waiting)
     for statement, steps in plans["faults"].items():
         print(f"  {statement}: {'; '.join(steps)}")

@@ -68,7 +68,7 @@ def measure(*, quick: bool, rounds: int | None = None) -> None:
         alone = in_turn("one waits, ms", _alone(pythons, pace), rounds, "latency", 1e3, place=place)
         bare = in_turn("bare commits/s", _bare(server, pace), rounds, place=place)
         with place() as database:
-            counts = run("commits_side", {"task": "counts", "database": database, "times": pace.samples})
+            counts = run("romancy_commits", {"task": "counts", "database": database, "times": pace.samples})
     _print_rates(loads, many, rounds, version)
     _print_alone(alone, rounds)
     _print_bare(bare, rounds)
@@ -112,9 +112,9 @@ def _measure(python: Path, side: str, arguments: Mapping[str, object], database:
 def _loads(case: Case, server: Server, pythons: Mapping[str, Path], pace: Pace) -> dict[str, Measure]:
     load = {"case": case.name, "warm_up": pace.warm_up, "seconds": pace.seconds}
     sides: dict[str, Side] = {
-        OURS: ("romancy_side", load),
-        DBOS: ("dbos_side", {**load, "wal": False}),
-        EDDA: ("edda_side", {**load, "task": "throughput"}),
+        OURS: ("romancy_throughput", load),
+        DBOS: ("dbos_throughput", {**load, "wal": False}),
+        EDDA: ("edda_throughput", {**load, "task": "throughput"}),
     }
     inserts = {INSERTS: partial(_pgbench, server, SENDERS, "simple", pace)} if case.name in SHARES else {}
     return _engines(pythons, sides) | inserts
@@ -123,9 +123,9 @@ def _loads(case: Case, server: Server, pythons: Mapping[str, Path], pace: Pace) 
 def _many(pythons: Mapping[str, Path], pace: Pace) -> dict[str, Measure]:
     load = {"task": "rate", "waiting": WAITING, "senders": SENDERS, "bursts": pace.bursts}
     sides: dict[str, Side] = {
-        OURS: ("waking_side", {**load, "way": "app"}),
-        DBOS: ("dbos_waking_side", {**load, **AS_IT_COMES}),
-        EDDA: ("edda_waking_side", {**load, "waiting": FEW, "bursts": 1}),
+        OURS: ("romancy_wakeups", {**load, "way": "app"}),
+        DBOS: ("dbos_wakeups", {**load, **AS_IT_COMES}),
+        EDDA: ("edda_wakeups", {**load, "waiting": FEW, "bursts": 1}),
     }
     return _engines(pythons, sides)
 
@@ -133,10 +133,10 @@ def _many(pythons: Mapping[str, Path], pace: Pace) -> dict[str, Measure]:
 def _alone(pythons: Mapping[str, Path], pace: Pace) -> dict[str, Measure]:
     ours = {"task": "latency", "samples": pace.samples}
     sides: dict[str, Side] = {
-        OURS: ("waking_side", {**ours, "way": "app"}),
-        ELSEWHERE: ("waking_side", {**ours, "way": "elsewhere"}),
-        DBOS: ("dbos_waking_side", {**ours, "samples": pace.their_samples, **AS_IT_COMES}),
-        EDDA: ("edda_waking_side", {**ours, "samples": pace.their_samples // 3}),
+        OURS: ("romancy_wakeups", {**ours, "way": "app"}),
+        ELSEWHERE: ("romancy_wakeups", {**ours, "way": "elsewhere"}),
+        DBOS: ("dbos_wakeups", {**ours, "samples": pace.their_samples, **AS_IT_COMES}),
+        EDDA: ("edda_wakeups", {**ours, "samples": pace.their_samples // 3}),
     }
     return _engines(pythons, sides)
 
@@ -144,7 +144,7 @@ def _alone(pythons: Mapping[str, Path], pace: Pace) -> dict[str, Measure]:
 def _bare(server: Server, pace: Pace) -> dict[str, Measure]:
     load = {"task": "commits", "warm_up": pace.warm_up, "seconds": pace.seconds}
     ours: dict[str, Side] = {
-        f"asyncpg, {_connections(number)}": ("bare_postgres_side", {**load, "connections": number})
+        f"asyncpg, {_connections(number)}": ("bare_postgres", {**load, "connections": number})
         for number in (1, SENDERS)
     }
     theirs: dict[str, Measure] = {

@@ -24,25 +24,25 @@ WALKED = {
     "accept_event": "romancy_events_pkey",
     "accept_events": "romancy_events_pkey",
     "add_instances": "romancy_events_pkey",
-    "quick": "romancy_events_pkey",
+    "fast_path": "romancy_events_pkey",
     # From one kind to the next.
     "kinds_waiting": "romancy_instances_claimable",
     # As many as run at once.
     "count_running": "romancy_instances_owned",
     "list_running": "romancy_instances_owned",
-    "seen_owned": "romancy_instances_owned",
-    "seen_running": "romancy_instances_owned",
-    "tally_running": "romancy_instances_owned",
+    "scan_owned": "romancy_instances_owned",
+    "scan_running": "romancy_instances_owned",
+    "count_running_by_workflow": "romancy_instances_owned",
     "orphans": "romancy_instances_owned",
-    "abort_batch": "romancy_batches_running",
-    "claim_batch": "romancy_batches_running",
-    "save_batch": "romancy_batches_running",
+    "abort_bulk_action": "romancy_bulk_actions_running",
+    "claim_bulk_action": "romancy_bulk_actions_running",
+    "save_bulk_action": "romancy_bulk_actions_running",
     # Nothing while all is well.
     "count_outbox": "romancy_outbox_dead",
     "old_outbox": "romancy_outbox_dead",
 }
 """Statements that may go along an index without looking for something in it."""
-ENDS = frozenset({"behind"})
+ENDS = frozenset({"sequences_behind"})
 """Statements that ask for the last rows of indexes."""
 _VALUES: dict[str, Any] = {
     "id": "waiting-1",
@@ -65,7 +65,7 @@ _VALUES: dict[str, Any] = {
     "name": GROUP,
     "broker": BROKER,
     "claimed_by": "relay",
-    "wanted": '["ring", "1", null]',
+    "selector": '["ring", "1", null]',
     "token": "token-1",
     "source": "/bench",
 }

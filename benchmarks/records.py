@@ -11,7 +11,7 @@ def measure(*, quick: bool, rounds: int | None = None) -> None:
     workflows, repetitions = (40, 3) if quick else (200, rounds or 7)
     with folder() as where:
         found = run(
-            "records_side", {"database": str(where / "bench.db"), "workflows": workflows, "repetitions": repetitions}
+            "romancy_records", {"database": str(where / "bench.db"), "workflows": workflows, "repetitions": repetitions}
         )
     data, extra = found["data"], found["extra"]
     written = found["write_whole"] - found["write_slim"]

@@ -44,7 +44,7 @@ def measure(*, quick: bool, rounds: int | None = None) -> None:
 
 
 def _recur(file: str, *, archive: bool, times: int, window: int) -> Figures:
-    found = run("recurring_side", {"task": "recur", "database": file, "rounds": times, "window": window, "archive": archive})
+    found = run("romancy_recurrence", {"task": "recur", "database": file, "rounds": times, "window": window, "archive": archive})
     return {**found, "wall": found["late"]["wall"]}
 
 

@@ -35,7 +35,7 @@ def _beside_waiting(server: Server, crowds: tuple[int, ...], rounds: int, second
     for number in crowds:
         with server.database() as database:
             if number:
-                filled = run("plans_side", {"task": "fill", "database": database, "ended": 0, "waiting": number})
+                filled = run("romancy_plans", {"task": "fill", "database": database, "ended": 0, "waiting": number})
                 print(f"  {number:,} waiting: filled in {filled['seconds']:.0f} s", flush=True)
             best[number] = max(_load(database, seconds)["rate"] for _ in range(rounds))
         print(f"  beside {number:,}: {best[number]:,.0f} workflows/s", flush=True)
@@ -55,7 +55,7 @@ def _with_processes(server: Server, rounds: int, seconds: float) -> dict[int, fl
 
 
 def _load(database: str, seconds: float) -> Figures:
-    return run("romancy_side", {"database": database, "case": "twenty", "warm_up": 1.0, "seconds": seconds})
+    return run("romancy_throughput", {"database": database, "case": "twenty", "warm_up": 1.0, "seconds": seconds})
 
 
 def _print(title: str, what: str, found: dict[int, float], rounds: int) -> None:

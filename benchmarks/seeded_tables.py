@@ -15,14 +15,14 @@ _GIVEN = "WITH given (ended, waiting, now) AS (VALUES ($1::bigint, $2::bigint, $
 # Of those who wait, a third each waits for a timer, an event and a message.
 _FILL = (
     """INSERT INTO romancy_instances (
-        id, workflow, version, status, generation, round, epoch, signal, signal_seen, fingerprint, created_at, started_at,
-        updated_at, ended_at, code, python, digest, born)
+        id, workflow, version, status, generation, round, epoch, inbox_version, inbox_version_seen, fingerprint, created_at, started_at,
+        updated_at, ended_at, code, python, digest, created_at_event_seq)
     SELECT 'ended-' || n, 'watch', '', CASE WHEN n % 100 = 0 THEN 'failed' ELSE 'completed' END, 1, 0, 1, 0, 0, '',
         now - n * 1000, now - n * 1000, now - n * 1000 + 500, now - n * 1000 + 500, 'code', '3.13', '\\x00', 0
     FROM given, generate_series(1, ended) AS n""",
     """INSERT INTO romancy_instances (
-        id, workflow, version, status, generation, round, epoch, wake_at, signal, signal_seen, fingerprint, created_at,
-        started_at, updated_at, code, python, digest, born)
+        id, workflow, version, status, generation, round, epoch, wake_at, inbox_version, inbox_version_seen, fingerprint, created_at,
+        started_at, updated_at, code, python, digest, created_at_event_seq)
     SELECT 'waiting-' || n, 'watch', '', (ARRAY['waiting_for_timer', 'waiting_for_event', 'waiting_for_message'])[1 + n % 3],
         1, 0, 1, CASE WHEN n % 3 = 0 THEN now + 604800000000 + n END, 0, 0, '', now - n, now - n, now - n, 'code', '3.13',
         '\\x00', 0
@@ -42,11 +42,11 @@ _FILL = (
         (ARRAY['timer', 'event', 'message'])[1 + n % 3], now - n, CASE WHEN n % 3 = 0 THEN now + 604800000000 + n END,
         (ARRAY['', 'ring', 'jobs-' || n % 50])[1 + n % 3], CASE WHEN n % 3 = 1 THEN 'filled-' || n END, 'flow.py:1'
     FROM given, generate_series(1, waiting) AS n""",
-    """INSERT INTO romancy_events (source, id, type, subject, target, used, accepted_at, body)
+    """INSERT INTO romancy_events (source, id, type, subject, target, consumed, accepted_at, body)
     SELECT '/bench', 'filled-' || n, CASE WHEN n % 50 = 1 THEN 'ring' ELSE 'other-' || n % 50 END, 'old-' || n,
         CASE WHEN n % 10 = 0 THEN 'ended-' || n END, 0, now - waiting + n, '{}'
     FROM given, generate_series(1, waiting) AS n""",
-    """INSERT INTO romancy_taken (instance_id, seq, wanted)
+    """INSERT INTO romancy_consumed_events (instance_id, seq, selector)
     SELECT 'ended-' || n / 10, n, '["ring", "' || n % 5 || '", null]' FROM given, generate_series(1, waiting) AS n""",
     """INSERT INTO romancy_subscriptions (channel, instance_id, mode, since)
     SELECT 'jobs-' || n % 50, 'waiting-' || n, 'competing', n FROM given, generate_series(1, waiting) AS n
@@ -55,7 +55,7 @@ _FILL = (
     SELECT 'jobs-' || n % 50, n % 2, now - waiting + n, '{}' FROM given, generate_series(1, waiting) AS n""",
     """INSERT INTO romancy_deliveries (instance_id, channel, seq)
     SELECT 'waiting-' || n, 'jobs-' || n % 50, n FROM given, generate_series(1, waiting) AS n WHERE n % 2 = 0""",
-    """INSERT INTO romancy_members (name, instance_id, since)
+    """INSERT INTO romancy_group_members (name, instance_id, since)
     SELECT 'crew-' || n % 50, 'waiting-' || n, n FROM given, generate_series(1, waiting) AS n""",
     """INSERT INTO romancy_journal (instance_id, at, kind, detail, worker, epoch)
     SELECT 'ended-' || n, now - n, 'claimed', '', 'worker', 1 FROM given, generate_series(1, waiting) AS n""",
@@ -73,7 +73,7 @@ _FILL = (
     FROM given, generate_series(1, waiting) AS n""",
     """INSERT INTO romancy_audit (at, actor, action, instance_id, detail)
         SELECT now - n, 'ann', 'cancel', 'waiting-' || n, '' FROM given, generate_series(1, waiting) AS n""",
-    """INSERT INTO romancy_batches (id, action, filter, actor, status, created_at, done, failed, looked_at, failures,
+    """INSERT INTO romancy_bulk_actions (id, action, filter, actor, status, created_at, done, failed, scanned, failures,
             claimed_until)
         SELECT 'batch-' || n, 'cancel', '', 'ann', CASE WHEN n <= 3 THEN 'running' ELSE 'done' END, now - n, 0, 0, 0, '[]',
             now + 604800000000 -- in others' hands
@@ -83,8 +83,8 @@ _FILL = (
     """INSERT INTO romancy_commits (token, at) SELECT 'token-' || n, now - n FROM given, generate_series(1, waiting) AS n""",
 )
 SMALL = frozenset({
-    "romancy_turn",  # one row
-    "romancy_marks",  # another
+    "romancy_messaging_lock",  # one row
+    "romancy_watermarks",  # another
     "romancy_workers",  # as many as there are processes
     "romancy_sources",  # as many as there are versions of workflows
     "romancy_handlers",

@@ -17,7 +17,7 @@ def measure(*, quick: bool, rounds: int | None = None) -> None:
     instances, seconds, rounds = (5_000, 0.7, rounds or 1) if quick else (100_000, 2.0, rounds or 5)
     with folder() as where:
         file = where / "full.db"
-        filled = run("sleeping_side", {"task": "fill", "database": str(file), "instances": instances})
+        filled = run("romancy_sleepers", {"task": "fill", "database": str(file), "instances": instances})
         pairs = [_pair(where, file, number, seconds) for number in range(rounds)]
         size = file.stat().st_size
     empty, full = _medians([a for a, _ in pairs]), _medians([b for _, b in pairs])
@@ -55,7 +55,7 @@ def _pair(where: Path, full: Path, number: int, seconds: float) -> tuple[dict[st
     files = [where / f"empty{number}.db", full]
     if number % 2:
         files.reverse()
-    found = {file: run("sleeping_side", {"task": "look", "database": str(file), "seconds": seconds}) for file in files}
+    found = {file: run("romancy_sleepers", {"task": "look", "database": str(file), "seconds": seconds}) for file in files}
     return found[where / f"empty{number}.db"], found[full]
 
 

@@ -53,14 +53,14 @@ def _engines(pace: Pace, python: Path | None) -> dict[str, Measure]:
     theirs = {"warm_up": pace.warm_up, "seconds": pace.theirs}
 
     def romancy(file: str, case: Case) -> Figures:
-        return run("romancy_side", {"database": file, "case": case.name, **ours})
+        return run("romancy_throughput", {"database": file, "case": case.name, **ours})
 
     def dbos(file: str, case: Case, *, wal: bool) -> Figures:
         assert python is not None
-        return run("dbos_side", {"database": file, "case": case.name, "wal": wal, **theirs}, python)
+        return run("dbos_throughput", {"database": file, "case": case.name, "wal": wal, **theirs}, python)
 
     def bare(file: str, case: Case) -> Figures:
-        return run("bare_side", {"database": file, **ours})
+        return run("bare_sqlite", {"database": file, **ours})
 
     peers: dict[str, Measure] = {THEIRS: partial(dbos, wal=False), THEIRS_WAL: partial(dbos, wal=True)}
     return {OURS: romancy, **(peers if python is not None else {}), BARE: bare}

@@ -50,11 +50,11 @@ def _engines(python: Path | None) -> dict[str, Measure]:
 
 
 def _ours(file: str, **arguments: object) -> Figures:
-    return run("timers_side", {"database": file, **arguments})
+    return run("romancy_timers", {"database": file, **arguments})
 
 
 def _theirs(python: Path, file: str, **arguments: object) -> Figures:
-    return run("dbos_timers_side", {"database": file, **arguments}, python)
+    return run("dbos_timers", {"database": file, **arguments}, python)
 
 
 def _row(results: Results, name: str) -> list[object]:

@@ -71,12 +71,12 @@ def _peers(python: Path | None) -> list[str]:
 
 
 def _ours(file: str, **arguments: object) -> Figures:
-    return run("waking_side", {"database": file, **arguments})
+    return run("romancy_wakeups", {"database": file, **arguments})
 
 
 def _theirs(python: Path | None, name: str, file: str, **arguments: object) -> Figures:
     assert python is not None
-    return run("dbos_waking_side", {"database": file, **_SETTINGS[name], **arguments}, python)
+    return run("dbos_wakeups", {"database": file, **_SETTINGS[name], **arguments}, python)
 
 
 def _print_alone(results: Results, rounds: int) -> None:

@@ -206,7 +206,7 @@ class PostgresServer:
             SELECT CASE WHEN tablename LIKE 'romancy_%' THEN 'DELETE FROM ' ELSE 'DROP TABLE ' END || quote_ident(tablename)
                 AS how
             FROM pg_tables
-            WHERE schemaname = current_schema() AND tablename NOT IN ('romancy_turn', 'romancy_migrations')
+            WHERE schemaname = current_schema() AND tablename NOT IN ('romancy_messaging_lock', 'romancy_migrations')
             UNION ALL
             SELECT 'SELECT setval(' || quote_literal(sequencename) || ', 1, false)' FROM pg_sequences
             WHERE schemaname = current_schema() AND sequencename LIKE 'romancy_%') AS parts"""
@@ -264,7 +264,7 @@ class MariaServer:
         SELECT group_concat(CASE WHEN table_name LIKE 'romancy_%' THEN 'DELETE FROM ' ELSE 'DROP TABLE ' END, table_name
             SEPARATOR '; ')
         FROM information_schema.tables
-        WHERE table_schema = database() AND table_name NOT IN ('romancy_turn', 'romancy_bell', 'romancy_migrations')"""
+        WHERE table_schema = database() AND table_name NOT IN ('romancy_messaging_lock', 'romancy_notifications', 'romancy_migrations')"""
 
     def missing(self) -> str | None:
         """Whether it is installed and starts."""

@@ -22,7 +22,7 @@ from romancy.store.mysql.pool import MySqlPool, parse_address
 
 _number = count(1)
 _PLACES = os.pathsep.join((os.environ.get("PATH", os.defpath), "/usr/sbin", "/usr/local/sbin", "/usr/local/bin"))
-_KEPT = ("romancy_turn", "romancy_bell", "romancy_migrations")
+_KEPT = ("romancy_messaging_lock", "romancy_notifications", "romancy_migrations")
 
 
 class MariaDb:

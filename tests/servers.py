@@ -209,7 +209,7 @@ async def empty_postgres(address: str) -> None:
     connection = await asyncpg.connect(address)
     try:
         tables = await connection.fetch("SELECT tablename FROM pg_tables WHERE schemaname = current_schema()")
-        names = [row[0] for row in tables if row[0] not in ("romancy_turn", "romancy_migrations")]
+        names = [row[0] for row in tables if row[0] not in ("romancy_messaging_lock", "romancy_migrations")]
         if names:
             await _truncate(connection, names)
     finally:

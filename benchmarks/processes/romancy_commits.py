@@ -12,11 +12,11 @@ from asyncpg.connection import LoggedQuery
 from benchmarks.processes.romancy_throughput import count
 from benchmarks.processes.task_entry import perform
 from romancy import App, Client, WorkflowContext, wait_event, workflow
-from romancy.store.postgres.pool import Connections
+from romancy.store.postgres.pool import PostgresPool
 
 QUIET: dict[str, Any] = {"poll_interval": 3600, "heartbeat_interval": 600, "lease_timeout": 3600}
 """Nothing is done regularly: heartbeats do not count."""
-_WRITES = re.compile(r"(INSERT INTO|UPDATE|DELETE FROM) romancy_(?!commits)|FROM romancy_accept\(")
+_WRITES = re.compile(r"(INSERT INTO|UPDATE|DELETE FROM) romancy_(?!commits)|FROM romancy_accept_events\(")
 """The mark that every transaction leaves is no reason for one."""
 
 commits: list[str] = []
@@ -53,14 +53,14 @@ class Line:
 
 def listen() -> None:
     """Count what connections do that are opened from now on."""
-    connect = Connections.connect
+    connect = PostgresPool.connect
 
-    async def counted(self: Connections, dsn: str | None = None) -> Connection[Any]:
+    async def counted(self: PostgresPool, dsn: str | None = None) -> Connection[Any]:
         opened = await connect(self, dsn)
         opened.add_query_logger(Line().executed)
         return opened
 
-    Connections.connect = counted  # type: ignore[method-assign]
+    PostgresPool.connect = counted  # type: ignore[method-assign]
 
 
 async def counts(database: str, times: int) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from benchmarks.processes.task_entry import perform
 from benchmarks.wakeup_load import latencies
 from romancy import App
 from romancy.clock import MICROS, SystemClock
-from romancy.model.transition import Create
+from romancy.model.transition import CreateInstance
 from romancy.store.open import open_store
 from romancy.store.port import Runnable, Store
 
@@ -93,7 +93,7 @@ class _Claims:
         self._number += 1
         now = self._store.now()
         name = f"claimed-{self._number}"
-        await self._store.commit([Create(name, KIND.workflow, "", b"{}", b"", now)])
+        await self._store.commit([CreateInstance(name, KIND.workflow, "", b"{}", b"", now)])
         begin = perf_counter()
         claimed = await self._store.claim("bench", [KIND], now=self._store.now(), limit=20)
         seconds = perf_counter() - begin

@@ -157,7 +157,7 @@ async def test_the_source_is_kept_once_for_each_version_of_the_code(database: st
 async def test_workers_are_listed_with_what_they_know_and_gone_after_shutdown(database: str) -> None:
     async with TestEnvironment(database, workflows=[job], worker_id="w1", service_name="shop") as env:
         (row,) = await env.app._store.workers()
-        assert (row.label, row.service, row.kinds) == ("w1", "shop", '[["job", ""]]')
+        assert (row.label, row.service, row.workflows) == ("w1", "shop", '[["job", ""]]')
         first = row.id
         await env.restart()
         (row,) = await env.app._store.workers()

@@ -421,7 +421,7 @@ async def test_what_only_others_know_can_be_started_if_they_are_there() -> None:
         with pytest.raises(WorkflowNotFoundError):
             await manager.start("elsewhere", {})
         row = (await env.app._store.workers())[0]
-        await env.app._store.register_worker(replace(row, id="other/1", kinds='[["elsewhere", "2"]]'))
+        await env.app._store.register_worker(replace(row, id="other/1", workflows='[["elsewhere", "2"]]'))
         one = (await manager.start("elsewhere", {"n": 1}, instance_id="mine")).instance_id
         detail = await manager.get_instance(one)
         assert (detail.summary.instance_id, detail.summary.version, detail.input) == ("mine", "2", {"n": 1})

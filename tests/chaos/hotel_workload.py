@@ -445,7 +445,7 @@ async def _wrong_events(address: str, books: Books) -> list[str]:
     """Every event that was acknowledged is there, once, and was consumed once."""
     found = await rows(
         address,
-        "SELECT e.id, count(t.seq) FROM romancy_events AS e LEFT JOIN romancy_taken AS t ON t.seq = e.seq"
+        "SELECT e.id, count(t.seq) FROM romancy_events AS e LEFT JOIN romancy_consumed_events AS t ON t.seq = e.seq"
         " GROUP BY e.seq, e.id",
     )
     taken = Counter(dict(found))

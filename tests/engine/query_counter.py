@@ -17,13 +17,13 @@ from romancy.store.postgres.pool import PostgresPool
 from romancy.store.sqlite import connection as sqlite
 
 _WRITES = re.compile(
-    r"(INSERT (OR \w+ )?INTO|UPDATE|DELETE FROM|REPLACE INTO) romancy_(?!commits|bell)|FROM romancy_accept\("
+    r"(INSERT (OR \w+ )?INTO|UPDATE|DELETE FROM|REPLACE INTO) romancy_(?!commits|notifications)|FROM romancy_accept_events\("
 )
 """Servers also mark their transactions, to know later whether they were committed, and ring for others."""
-BEAT = "UPDATE romancy_workers SET beat_at"
+BEAT = "UPDATE romancy_workers SET heartbeat_at"
 READS_HISTORY = "SELECT seq, kind, op"
 """How the statement begins that reads entries; those that only ask how long the history is do not count."""
-_BESIDE = ("PRAGMA", "pg_notify", "romancy_bell", "current_setting('jit')", "set_config('jit'", "typeinfo_tree")
+_BESIDE = ("PRAGMA", "pg_notify", "romancy_notifications", "current_setting('jit')", "set_config('jit'", "typeinfo_tree")
 """The watch for other processes' commits, and the hints to them: as often as time passes. What drivers ask for once."""
 
 

@@ -111,8 +111,8 @@ def test_a_look_that_begins_behind_the_newest_event_is_found(monkeypatch: Plant)
 
 def test_a_look_that_begins_behind_the_last_event_of_any_kind_is_found(monkeypatch: Plant) -> None:
     def last(cursor: SqliteCursor, op: str, values: dict[str, Any]) -> int:
-        taken = "SELECT coalesce(max(seq), 0) FROM romancy_taken WHERE instance_id = :id"
-        born = "SELECT born FROM romancy_instances WHERE id = :id"
+        taken = "SELECT coalesce(max(seq), 0) FROM romancy_consumed_events WHERE instance_id = :id"
+        born = "SELECT created_at_event_seq FROM romancy_instances WHERE id = :id"
         return _met(cursor, op, values) or max(int(cursor.raw.execute(sql, values).fetchone()[0]) for sql in (taken, born))
 
     monkeypatch.setattr(events, "_search_start", last)
@@ -120,7 +120,7 @@ def test_a_look_that_begins_behind_the_last_event_of_any_kind_is_found(monkeypat
 
 
 def _met(cursor: SqliteCursor, op: str, values: dict[str, Any]) -> int | None:
-    stored = cursor.first("stored_wait", (values["id"], op))
+    stored = cursor.first("matched_seq_of", (values["id"], op))
     return None if stored is None or stored[0] is None else int(stored[0]) - 1
 
 

@@ -664,7 +664,7 @@ class Model:
         letters = {row["seq"]: _id_of(row["body"]) for row in tables["messages"]}
         for row in tables["instances"]:
             id, generation = row["id"], row["generation"]
-            numbers = [None if row[name] is None else int(row[name] or 0) for name in ("wake_at", "signal")]
+            numbers = [None if row[name] is None else int(row[name] or 0) for name in ("wake_at", "inbox_version")]
             head = (Status(row["status"] or ""), int(generation or 0), int(row["epoch"] or 0), row["owner"])
             facts[f"{id!r}"] = (*head, *numbers, row["cancel_requested_at"] is not None)
             entries = [one for one in tables["history"] if (one["instance_id"], one["generation"]) == (id, generation)]
@@ -672,8 +672,8 @@ class Model:
             facts[f"history of {id!r}"] = [(one["op"], one["outcome"]) for one in entries]
             facts[f"inbox of {id!r}"] = [one["kind"] for one in tables["inbox"] if one["instance_id"] == id]
             waits = [one for one in tables["waits"] if one["instance_id"] == id]
-            facts[f"waits of {id!r}"] = {one["op"]: one["met"] is not None for one in waits}
-            taken = [events[one["seq"]] or "" for one in tables["taken"] if one["instance_id"] == id]
+            facts[f"waits of {id!r}"] = {one["op"]: one["matched_seq"] is not None for one in waits}
+            taken = [events[one["seq"]] or "" for one in tables["consumed_events"] if one["instance_id"] == id]
             facts[f"taken by {id!r}"] = sorted(taken)
         for row in sorted(tables["deliveries"], key=lambda row: int(row["seq"] or 0)):
             name = f"unread by {row['instance_id']!r} in {row['channel']!r}"
@@ -683,7 +683,7 @@ class Model:
                 facts.setdefault(f"pool of {row['channel']!r}", []).append(letters[row["seq"]])
         for row in tables["subscriptions"]:
             facts.setdefault(f"subscribers of {row['channel']!r}", {})[row["instance_id"]] = row["mode"]
-        for row in tables["members"]:
+        for row in tables["group_members"]:
             facts.setdefault(f"members of {row['name']!r}", {})[row["instance_id"]] = int(row["since"] or 0)
         return {name: fact for name, fact in facts.items() if fact}
 

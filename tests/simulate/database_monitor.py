@@ -42,7 +42,7 @@ _FOLLOWS: dict[Status, frozenset[Status]] = {
 """Which status may come after which. None may become blocked here: the code fits."""
 
 _ROWS = """
-SELECT i.id, i.workflow, i.status, i.generation, i.epoch, i.owner, i.wake_at, i.signal, i.signal_seen,
+SELECT i.id, i.workflow, i.status, i.generation, i.epoch, i.owner, i.wake_at, i.inbox_version, i.inbox_version_seen,
        (SELECT count(*) FROM romancy_waits AS w WHERE w.instance_id = i.id)
 FROM romancy_instances AS i ORDER BY i.id
 """
@@ -63,8 +63,8 @@ class Seen(NamedTuple):
     epoch: int
     owner: str | None
     wake_at: int | None
-    signal: int
-    signal_seen: int
+    inbox_version: int
+    inbox_version_seen: int
     waits: int
 
 

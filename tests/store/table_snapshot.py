@@ -11,24 +11,24 @@ from tests import databases
 # A blob is marked with a star, a number that counts rows in the order of their insertion with a plus. When an instance was
 # last written is left out: where a step is but an entry of its history, its row does not know.
 _TABLES = {
-    "instances": "id workflow version status generation round epoch owner wake_at signal signal_seen cancel_requested_at "
-    "deadline_at retrying_since blocked_by fingerprint created_at started_at ended_at code python digest* born",
-    "payloads": "instance_id generation input* output* error* begun_at bonds",
+    "instances": "id workflow version status generation round epoch owner wake_at inbox_version inbox_version_seen cancel_requested_at "
+    "deadline_at retrying_since blocked_by fingerprint created_at started_at ended_at code python digest* created_at_event_seq",
+    "payloads": "instance_id generation input* output* error* begun_at memberships",
     "history": "instance_id generation seq kind op outcome at name role digest* input* value* attempt site scheduled_at "
     "started_at ended_at worker epoch",
     "attempts": "instance_id generation op attempt name open worker epoch site scheduled_at started_at ended_at next_at "
-    "error* details* beat_at",
-    "waits": "instance_id op kind since due key subject match* site met",
+    "error* details* heartbeat_at",
+    "waits": "instance_id op kind since due key subject match* site matched_seq",
     "inbox": "instance_id id+ kind op body* at",
     "journal": "instance_id id+ at kind detail worker epoch",
-    "workers": "id label service host pid python kinds started_at beat_at",
-    "events": "seq+ source id type subject target used accepted_at body*",
-    "taken": "instance_id seq",  # and the wish, which some keep as a digest
+    "workers": "id label service hostname pid python workflows started_at heartbeat_at",
+    "events": "seq+ source id type subject target consumed accepted_at body*",
+    "consumed_events": "instance_id seq",  # and the wish, which some keep as a digest
     "handlers": "workflow version saved_at",
     "subscriptions": "channel instance_id mode since",
     "messages": "seq+ channel pooled created_at body*",
     "deliveries": "instance_id channel seq",
-    "members": "name instance_id since",
+    "group_members": "name instance_id since",
 }
 _WIDTH = max(len(columns.split()) for columns in _TABLES.values())
 
@@ -52,18 +52,18 @@ def compared(tables: Tables, *, signals: bool) -> dict[str, list[tuple[str | Non
     """The same with places instead of numbers that may have gaps; how often somebody was called may be left out."""
     events, messages = _places(tables["events"]), _places(tables["messages"])
     for row in tables["instances"]:
-        row["born"] = str(sum(int(seq) <= int(row["born"] or 0) for seq in events))
+        row["created_at_event_seq"] = str(sum(int(seq) <= int(row["created_at_event_seq"] or 0) for seq in events))
         if not signals:
-            row["signal"], row["signal_seen"] = str(row["signal"] != row["signal_seen"]), None
+            row["inbox_version"], row["inbox_version_seen"] = str(row["inbox_version"] != row["inbox_version_seen"]), None
     for row in tables["waits"]:
-        if row["met"] is not None:
-            row["met"] = (events if row["kind"] == "event" else messages).get(row["met"], "gone")
-    for row in tables["taken"]:
+        if row["matched_seq"] is not None:
+            row["matched_seq"] = (events if row["kind"] == "event" else messages).get(row["matched_seq"], "gone")
+    for row in tables["consumed_events"]:
         row["seq"] = events.get(row["seq"] or "", "gone")
     for row in tables["deliveries"]:
         row["seq"] = messages.get(row["seq"] or "", "gone")
     for row in tables["payloads"]:
-        row["bonds"] = row["bonds"] and json.dumps(_sorted(json.loads(row["bonds"])))
+        row["memberships"] = row["memberships"] and json.dumps(_sorted(json.loads(row["memberships"])))
     for name, listed in _TABLES.items():
         for place, row in enumerate(tables[name]):
             row.update({column.rstrip("+"): f"{place:06}" for column in listed.split() if column.endswith("+")})

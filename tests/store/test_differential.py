@@ -116,7 +116,7 @@ def _plant_unread_messages_that_stay(monkeypatch: Plant) -> None:
 def _plant_nobody_in_line(monkeypatch: Plant) -> None:
     rows = PostgresCursor.rows
     monkeypatch.setattr(
-        PostgresCursor, "rows", lambda self, name, values=(): [] if name == "next_in_line" else rows(self, name, values)
+        PostgresCursor, "rows", lambda self, name, values=(): [] if name == "next_waiter" else rows(self, name, values)
     )
 
 

@@ -154,7 +154,7 @@ class PlayedCursor:
 
     def run(self, name: str, values: Sequence[Any] = ()) -> int:
         """Change something."""
-        self._world.put_back += name == "put_turn"
+        self._world.put_back += name == "restore_messaging_lock"
         self._world.there = "hidden" not in self._world.flaws
         return 1
 
@@ -179,10 +179,10 @@ class PlayedCursor:
     def _probe_seen(self, token: str) -> list[Any]:
         return [(1,)] if token in self._connection.visible() else []
 
-    def _behind(self) -> list[Any]:
+    def _sequences_behind(self) -> list[Any]:
         return []
 
-    def _join_turn(self) -> list[Any]:
+    def _lock_messaging(self) -> list[Any]:
         if not self._world.there:
             return []
         if self._world.holder is not self._connection and "wait" not in self._world.flaws:
@@ -231,14 +231,14 @@ async def test_a_row_that_is_put_back_and_still_not_seen() -> None:
 # --- real ones
 
 
-@pytest.mark.parametrize("how", ["DELETE FROM romancy_turn", "TRUNCATE romancy_turn"])
+@pytest.mark.parametrize("how", ["DELETE FROM romancy_messaging_lock", "TRUNCATE romancy_messaging_lock"])
 async def test_a_row_to_take_turns_with_that_is_missing_is_put_back(
     address: str, how: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     await open_and_close(address)
     await execute(address, how)
     await open_and_close(address)
-    assert await execute(address, "SELECT id FROM romancy_turn") == [(1,)]
+    assert await execute(address, "SELECT id FROM romancy_messaging_lock") == [(1,)]
     assert "was missing, and was put back" in caplog.text
 
 
@@ -259,7 +259,7 @@ async def test_numbers_that_began_anew_go_on_behind_those_that_were_given(
     await store.close()
     await execute(address, "DELETE FROM romancy_events")
     await execute(address, BEGIN_ANEW[kind])
-    assert await execute(address, "SELECT born FROM romancy_instances") == [(5,)]
+    assert await execute(address, "SELECT created_at_event_seq FROM romancy_instances") == [(5,)]
 
     store = open_store(address, clock=SystemClock(), server=DIRECT)
     await store.open()
@@ -374,7 +374,7 @@ async def test_another_server_than_before_is_looked_at_before_anything_is_writte
     first, second = [await asyncio.to_thread(servers.Postgres) for _ in range(2)]
     try:
         await open_and_close(second.address)
-        await asyncio.to_thread(second.ask, "TRUNCATE romancy_turn")
+        await asyncio.to_thread(second.ask, "TRUNCATE romancy_messaging_lock")
         async with balancing(first.port) as (balancer, port):
             store = open_store(
                 f"postgresql://romancy@127.0.0.1:{port}/postgres?sslmode=disable", clock=SystemClock(), server=DIRECT
@@ -385,7 +385,7 @@ async def test_another_server_than_before_is_looked_at_before_anything_is_writte
             balancer.hang_up()
             await started(store, "b")
             assert "Another server answers" in caplog.text
-            assert await asyncio.to_thread(second.ask, "SELECT count(*) FROM romancy_turn") == 1
+            assert await asyncio.to_thread(second.ask, "SELECT count(*) FROM romancy_messaging_lock") == 1
             assert {row.row.instance_id for row in await store.list(InstanceFilter(limit=10))} == {"b"}
             await store.close()
     finally:
@@ -438,7 +438,7 @@ async def test_behind_a_pooler_each_transaction_says_so() -> None:
     def work(cursor: Any) -> None:
         seen.append(greenlet_bridge.wait(cursor._connection.fetchval("SHOW synchronous_commit")))
 
-    assert store._database._connections.lax
+    assert store._database._connections.is_commit_async
     await store._database.write(work)
     await write(store, builders.create("a"))  # no statement is a transaction by itself then
     assert seen == ["on"]

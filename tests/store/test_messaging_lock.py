@@ -25,7 +25,7 @@ WAITING = {
     "postgres": "SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'",
     "mariadb": "SELECT 1 FROM information_schema.innodb_trx WHERE trx_state = 'LOCK WAIT'",
 }
-LOST = ("TRUNCATE romancy_turn", "DELETE FROM romancy_turn")
+LOST = ("TRUNCATE romancy_messaging_lock", "DELETE FROM romancy_messaging_lock")
 
 
 @pytest.fixture(params=["postgres", "mariadb"])
@@ -74,7 +74,7 @@ async def open_transaction(address: str) -> AsyncIterator[Callable[[str], Awaita
 
 async def turns(address: str) -> list[tuple[Any, ...]]:
     """The row, if it is there."""
-    return await execute(address, "SELECT id FROM romancy_turn")
+    return await execute(address, "SELECT id FROM romancy_messaging_lock")
 
 
 @pytest.mark.parametrize("how", LOST)
@@ -91,9 +91,9 @@ async def test_it_is_put_back_before_anything_is_decided_and_said(
 
 
 async def test_who_comes_while_it_is_put_back_waits_for_who_does(address: str, store: Store, kind: str) -> None:
-    await execute(address, "DELETE FROM romancy_turn")
+    await execute(address, "DELETE FROM romancy_messaging_lock")
     async with open_transaction(address) as other:
-        await other("INSERT INTO romancy_turn (id) VALUES (1)")
+        await other("INSERT INTO romancy_messaging_lock (id) VALUES (1)")
         writing = asyncio.create_task(write(store, builders.publish("one")))
         async with asyncio.timeout(30):
             while not await execute(address, WAITING[kind]):
@@ -106,7 +106,7 @@ async def test_who_comes_while_it_is_put_back_waits_for_who_does(address: str, s
 @activity
 async def lose(ctx: ActivityContext) -> None:
     """Say something in a transaction in which there is no row."""
-    await ctx.session.execute(text("DELETE FROM romancy_turn"))
+    await ctx.session.execute(text("DELETE FROM romancy_messaging_lock"))
     await send_event(ctx, "paid", "shop", {})
 
 
@@ -140,7 +140,7 @@ async def test_one_that_is_hidden_is_not_taken_for_one_that_is_free() -> None:
         f"CREATE ROLE {role} LOGIN",
         f"GRANT ALL ON ALL TABLES IN SCHEMA public TO {role}",
         f"GRANT ALL ON ALL SEQUENCES IN SCHEMA public TO {role}",
-        "ALTER TABLE romancy_turn ENABLE ROW LEVEL SECURITY",
+        "ALTER TABLE romancy_messaging_lock ENABLE ROW LEVEL SECURITY",
     ):
         await execute(address, statement)
     one = open_store(address.replace("romancy@", f"{role}@"), clock=SystemClock())

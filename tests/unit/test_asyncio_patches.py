@@ -87,11 +87,11 @@ def test_anyio_cancels_siblings_in_the_order_they_were_started(through: str) -> 
 def test_anyio_is_told_when_it_is_imported_in_a_run() -> None:
     program = """
 import asyncio, sys
-from romancy.core import patch
+from romancy.core import asyncio_patches
 from romancy.core.commands import Resolution
 from romancy.core.loop import Run
 from romancy.model.history import Kind
-patch.install()
+asyncio_patches.install()
 assert "anyio" not in sys.modules
 async def body():
     import anyio

@@ -139,9 +139,9 @@ def _check_workers(seen: DoctorFacts) -> Iterator[Finding]:
             f"{worker.id} on {worker.hostname} has been silent for {format_span((seen.now - worker.heartbeat_at) / MICROS)}.",
             "If another worker is alive it takes over its instances; see whether that process hangs.",
         )
-    names = {name: [w for w in living if name in {kind[0] for kind in json.loads(w.kinds)}] for name in _known(living)}
+    names = {name: [w for w in living if name in {kind[0] for kind in json.loads(w.workflows)}] for name in _known(living)}
     for name, knowing in sorted(names.items()):
-        versions = {tuple(sorted(v for n, v in json.loads(w.kinds) if n == name)) for w in knowing}
+        versions = {tuple(sorted(v for n, v in json.loads(w.workflows) if n == name)) for w in knowing}
         if len(versions) > 1:
             yield Finding(
                 "versions",
@@ -163,11 +163,11 @@ def _check_slots(seen: DoctorFacts) -> Iterator[Finding]:
 
 
 def _known(workers: Sequence[WorkerRow]) -> set[str]:
-    return {name for worker in workers for name, _ in json.loads(worker.kinds)}
+    return {name for worker in workers for name, _ in json.loads(worker.workflows)}
 
 
 def _check_claims(seen: DoctorFacts) -> Iterator[Finding]:
-    known = {(n, v) for worker in seen.workers if _is_alive(worker, seen) for n, v in json.loads(worker.kinds)}
+    known = {(n, v) for worker in seen.workers if _is_alive(worker, seen) for n, v in json.loads(worker.workflows)}
     unknown = [kind for kind in seen.unclaimed_kinds if tuple(kind) not in known]
     if unknown:
         names = ", ".join(f"{name} version {version}" if version else name for name, version in unknown[:5])

@@ -349,7 +349,7 @@ def _explain_unclaimed(facts: Facts) -> Explanation:
     if not living:
         because = "No worker is alive to take it up."
         return _make_explanation(facts, Health.STUCK, because, [due, *fired], [_start_worker()])
-    if not any([row.workflow, row.version] in json.loads(worker.kinds) for worker in living):
+    if not any([row.workflow, row.version] in json.loads(worker.workflows) for worker in living):
         because = f"No live worker knows {label}."
         return _make_explanation(
             facts, Health.STUCK, because, [due, *fired], [Remedy("deploy", f"Start an app that has {label}")]
@@ -364,7 +364,7 @@ def _explain_unclaimed(facts: Facts) -> Explanation:
 def _worker_evidence(facts: Facts) -> Iterator[str]:
     row = facts.stored.row
     for worker in facts.workers:
-        knows = "knows" if [row.workflow, row.version] in json.loads(worker.kinds) else "does not know"
+        knows = "knows" if [row.workflow, row.version] in json.loads(worker.workflows) else "does not know"
         alive = "alive" if _is_alive(worker, facts) else f"silent for {_since(facts, worker.heartbeat_at)}"
         yield f"{worker.id} is {alive} and {knows} the workflow."
 

@@ -103,7 +103,7 @@ class DatabaseManager:
         census = await self._count_instances()
         workers = await self.list_workers()
         minutes = await self._store.minutes(since=max(0, now - charts.SHOWN * charts.MINUTE))
-        names = {name for row in await self._live_workers() for name, _ in json.loads(row.kinds)}
+        names = {name for row in await self._live_workers() for name, _ in json.loads(row.workflows)}
         here = {workflow.name for workflow in self._client._registry.all()}
         return Overview(
             attention=_attention_items(census, workers),
@@ -253,7 +253,7 @@ class DatabaseManager:
         now = self._now()
         versions: dict[str, set[str]] = {}
         for worker in await self._live_workers():
-            for name, version in json.loads(worker.kinds):
+            for name, version in json.loads(worker.workflows):
                 versions.setdefault(name, set()).add(version)
         here = {workflow.name: workflow for workflow in self._client._registry.all()}
         tally = await self._store.workflow_counts(most=_SAMPLE)
@@ -288,7 +288,7 @@ class DatabaseManager:
         return [
             version
             for worker in await self._live_workers()
-            for name, version in json.loads(worker.kinds)
+            for name, version in json.loads(worker.workflows)
             if name == workflow
         ]
 
@@ -317,7 +317,7 @@ class DatabaseManager:
                 beat_at=to_datetime(row.heartbeat_at),
                 alive=self._is_alive(row),
                 owned=_count(owned[row.id]),
-                workflows=tuple(f"{name} ({version})" if version else name for name, version in json.loads(row.kinds)),
+                workflows=tuple(f"{name} ({version})" if version else name for name, version in json.loads(row.workflows)),
             )
             for row in rows
         ]

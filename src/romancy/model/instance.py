@@ -123,7 +123,7 @@ class WorkerRow:
     hostname: str
     pid: int
     python: str
-    kinds: str
+    workflows: str
     """The workflows and versions it knows, as JSON."""
     started_at: int
     heartbeat_at: int

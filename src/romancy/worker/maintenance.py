@@ -324,7 +324,7 @@ class Maintenance:
         own = {(workflow.name, workflow.version) for workflow in worker.registry.all()}
         waiting = set(await worker.store.kinds_waiting()) - own
         for row in await worker.store.workers() if waiting else ():
-            waiting -= {(workflow, version) for workflow, version in json.loads(row.kinds)}
+            waiting -= {(workflow, version) for workflow, version in json.loads(row.workflows)}
         if not waiting:
             return 0
         kinds = [Runnable(workflow, version) for workflow, version in sorted(waiting)]
@@ -410,7 +410,7 @@ def worker_row(worker: Worker, now: int) -> WorkerRow:
         hostname=socket.gethostname(),
         pid=os.getpid(),
         python=platform.python_version(),
-        kinds=json.dumps(kinds),
+        workflows=json.dumps(kinds),
         started_at=now,
         heartbeat_at=now,
     )

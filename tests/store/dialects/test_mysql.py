@@ -420,11 +420,11 @@ class TestMigrating:
             await started(store, "a")
 
     async def test_one_that_failed_lets_others_try(self, fresh: str) -> None:
-        await mariadb.execute(fresh, "CREATE TABLE romancy_turn (other INTEGER)")
+        await mariadb.execute(fresh, "CREATE TABLE romancy_messaging_lock (other INTEGER)")
         failing = open_store(fresh, clock=SystemClock())
         with pytest.raises(StoreError, match="Unknown column"):
             await failing.open()
-        await mariadb.execute(fresh, "DROP TABLE romancy_turn")
+        await mariadb.execute(fresh, "DROP TABLE romancy_messaging_lock")
         async with opened(fresh) as store:
             await started(store, "a")
 
@@ -574,7 +574,7 @@ async def test_an_app_hears_of_what_a_client_elsewhere_does(address: str) -> Non
 OPEN = """
 import asyncio, sys
 from romancy.clock import SystemClock
-from romancy.store.mysql.notifier import Watch
+from romancy.store.mysql.notifier import MySqlNotifier
 from romancy.store.open import open_store
 
 async def main():

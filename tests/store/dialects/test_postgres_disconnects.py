@@ -59,15 +59,15 @@ pytestmark = [pytest.mark.chaos]
 DIRECT = ServerOptions(listen_notify=False)
 TIMER = Wait("timer:1", WaitKind.TIMER, since=20, due=99)
 COMMITS = re.compile(
-    r"^COMMIT$|^WITH (new|held|asked) AS|^INSERT INTO romancy_history \([^)]*\)\s*SELECT|^SELECT \* FROM romancy_accept"
+    r"^COMMIT$|^WITH (new|owned|awaited) AS|^INSERT INTO romancy_history \([^)]*\)\s*SELECT|^SELECT \* FROM romancy_accept_events"
     r"|^UPDATE romancy_workers"
 )
 """Requests after which something is durable."""
 
 TABLES = (
-    "SELECT id, workflow, version, status, generation, round, epoch, owner, wake_at, signal, signal_seen,"
+    "SELECT id, workflow, version, status, generation, round, epoch, owner, wake_at, inbox_version, inbox_version_seen,"
     " cancel_requested_at, deadline_at, retrying_since, blocked_by, fingerprint, created_at, started_at, ended_at, code,"
-    " digest, (SELECT count(*) FROM romancy_events AS e WHERE e.seq <= i.born)"
+    " digest, (SELECT count(*) FROM romancy_events AS e WHERE e.seq <= i.created_at_event_seq)"
     " FROM romancy_instances AS i ORDER BY id",
     "SELECT * FROM romancy_payloads ORDER BY instance_id, generation",
     "SELECT * FROM romancy_history ORDER BY instance_id, generation, seq",
@@ -77,14 +77,14 @@ TABLES = (
     "SELECT instance_id, at, kind, detail, worker, epoch FROM romancy_journal ORDER BY at, instance_id, kind, id",
     "SELECT * FROM romancy_workers ORDER BY id",
     "SELECT * FROM romancy_sources ORDER BY code",
-    "SELECT source, id, type, subject, target, used, accepted_at, body FROM romancy_events ORDER BY seq",
-    "SELECT t.instance_id, t.wanted, e.id FROM romancy_taken AS t LEFT JOIN romancy_events AS e USING (seq) ORDER BY 1, 3",
+    "SELECT source, id, type, subject, target, consumed, accepted_at, body FROM romancy_events ORDER BY seq",
+    "SELECT t.instance_id, t.selector, e.id FROM romancy_consumed_events AS t LEFT JOIN romancy_events AS e USING (seq) ORDER BY 1, 3",
     "SELECT * FROM romancy_handlers ORDER BY workflow",
     "SELECT * FROM romancy_subscriptions ORDER BY channel, instance_id",
     "SELECT channel, pooled, created_at, body FROM romancy_messages ORDER BY seq",
     "SELECT d.instance_id, d.channel, m.body FROM romancy_deliveries AS d LEFT JOIN romancy_messages AS m USING (seq)"
     " ORDER BY d.instance_id, d.channel, d.seq",
-    "SELECT * FROM romancy_members ORDER BY name, instance_id",
+    "SELECT * FROM romancy_group_members ORDER BY name, instance_id",
     "SELECT broker, body, created_at, since, attempts, next_at, claimed_by, last_error, dead_at FROM romancy_outbox"
     " ORDER BY seq",
     "SELECT kind, head, body, at FROM romancy_staged ORDER BY seq",
@@ -537,7 +537,7 @@ async def _schema(address: str) -> Any:
     try:
         tables = await connection.fetch("SELECT tablename FROM pg_tables WHERE schemaname = 'public' ORDER BY 1")
         applied = await connection.fetch("SELECT version, name FROM romancy_migrations ORDER BY version")
-        turns = await connection.fetchval("SELECT count(*) FROM romancy_turn")
+        turns = await connection.fetchval("SELECT count(*) FROM romancy_messaging_lock")
         assert [row[0] for row in applied] == [one.version for one in read_migrations(MIGRATIONS)]
         return tables, applied, turns
     finally:

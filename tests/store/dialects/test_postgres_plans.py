@@ -79,7 +79,7 @@ def _full() -> tuple[str, int]:
 async def test_nor_within_the_function_that_accepts_events(full: tuple[str, int]) -> None:
     address, now = full
     event = {"source": "/bench", "id": "e", "type": seeded_tables.TYPE, "subject": "filled-1", "target": None, "body": b"{}"}
-    accept = get_statement("quick_accept")
+    accept = get_statement("fast_accept")
     async with closing(await asyncpg.connect(address)) as connection, connection.transaction():
         values = {name: [value] for name, value in event.items()} | {"now": now}
         assert await connection.fetchval(accept.text, *accept.bind(values)) == 0
@@ -87,7 +87,7 @@ async def test_nor_within_the_function_that_accepts_events(full: tuple[str, int]
         assert {table for (table,) in await connection.fetch(read)} <= seeded_tables.SMALL
         used = "SELECT indexrelname FROM pg_stat_user_indexes WHERE pg_stat_get_xact_numscans(indexrelid) > 0"
         indexes = {index for (index,) in await connection.fetch(used)}
-    assert {"romancy_waits_particular", "romancy_waits_key", "romancy_events_pkey", "romancy_instances_pkey"} <= indexes
+    assert {"romancy_waits_match", "romancy_waits_key", "romancy_events_pkey", "romancy_instances_pkey"} <= indexes
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -97,47 +97,47 @@ async def test_nor_within_the_function_that_accepts_events(full: tuple[str, int]
         ("due", "romancy_instances_claimable", "workflow version wake_at"),
         ("upcoming", "romancy_instances_claimable", "workflow version wake_at"),
         ("blocked", "romancy_instances_blocked", "workflow version"),
-        ("arrivals", "romancy_instances_owned", "owner"),
+        ("with_unread_inbox", "romancy_instances_owned", "owner"),
         ("owned", "romancy_instances_owned", "owner"),
         ("list_rows", "romancy_instances_created", "created_at"),
         ("list_of_status", "romancy_instances_status", "status created_at"),
         ("prunable", "romancy_instances_ended", "ended_at"),
-        ("look", "romancy_instances_pkey", "id"),
-        ("rows", "romancy_instances_pkey", "id"),
-        ("take", "romancy_instances_pkey", "id"),
+        ("load_states", "romancy_instances_pkey", "id"),
+        ("instance_rows", "romancy_instances_pkey", "id"),
+        ("claim_instances", "romancy_instances_pkey", "id"),
         ("wake", "romancy_instances_pkey", "id"),
-        ("quick", "romancy_instances_pkey", "id"),
-        ("quick_step", "romancy_instances_pkey", "id"),
-        ("quick_step", "romancy_history_pkey", "instance_id generation"),
-        ("quick_steps", "romancy_instances_pkey", "id"),
-        ("quick_others", "romancy_instances_pkey", "id"),
-        ("quick_accepted", "romancy_events_id", "source id"),
-        ("quick_accepted", "romancy_waits_key", "kind key"),
-        ("quick_answers", "romancy_instances_pkey", "id"),
-        ("quick_answers", "romancy_events_type", "type seq"),
-        ("quick_answers", "romancy_events_subject", "type subject seq"),
-        ("quick_answers", "romancy_events_target", "target type seq"),
+        ("fast_path", "romancy_instances_pkey", "id"),
+        ("fast_step", "romancy_instances_pkey", "id"),
+        ("fast_step", "romancy_history_pkey", "instance_id generation"),
+        ("fast_steps", "romancy_instances_pkey", "id"),
+        ("fast_others", "romancy_instances_pkey", "id"),
+        ("fast_accept_done", "romancy_events_id", "source id"),
+        ("fast_accept_done", "romancy_waits_key", "kind key"),
+        ("fast_awaited", "romancy_instances_pkey", "id"),
+        ("fast_awaited", "romancy_events_type", "type seq"),
+        ("fast_awaited", "romancy_events_subject", "type subject seq"),
+        ("fast_awaited", "romancy_events_target", "target type seq"),
         ("history_of", "romancy_history_pkey", "instance_id generation seq"),
         ("accept_events", "romancy_waits_key", "kind key subject"),
-        ("call_many", "romancy_waits_pkey", "instance_id"),
+        ("match_and_wake", "romancy_waits_pkey", "instance_id"),
         ("withdraw_waits", "romancy_waits_pkey", "instance_id"),
         ("find_events", "romancy_events_type", "type seq"),
         ("find_events", "romancy_events_subject", "type subject seq"),
         ("find_events", "romancy_events_target", "target type seq"),
-        ("find_events", "romancy_taken_wanted", "instance_id wanted seq"),
-        ("find_events", "romancy_taken_pkey", "instance_id seq"),
-        ("looked_up_to", "romancy_taken_wanted", "instance_id wanted"),
+        ("find_events", "romancy_consumed_events_selector", "instance_id selector seq"),
+        ("find_events", "romancy_consumed_events_pkey", "instance_id seq"),
+        ("search_start", "romancy_consumed_events_selector", "instance_id selector"),
         ("events_for_all", "romancy_events_type", "type seq"),
         ("events_of_subject", "romancy_events_subject", "type subject seq"),
         ("events_for_one", "romancy_events_target", "target type seq"),
         ("mode_of", "romancy_subscriptions_mode", "channel"),
-        ("next_in_line", "romancy_waits_line", "key"),
+        ("next_waiter", "romancy_waits_queue", "key"),
         ("first_of_pool", "romancy_messages_pool", "channel"),
         ("first_delivery", "romancy_deliveries_pkey", "instance_id channel"),
         ("waits_for_message", "romancy_deliveries_seq", "seq"),
         ("old_events", "romancy_events_accepted", "accepted_at"),
         ("old_messages", "romancy_messages_age", "created_at"),
-        ("undeliverable", "romancy_events_unused", "seq"),
+        ("undeliverable", "romancy_events_unconsumed", "seq"),
         ("due_outbox", "romancy_outbox_due", "broker next_at"),
     ],
 )
@@ -158,7 +158,7 @@ def test_the_index_meant_is_used(name: str, index: str, columns: str, kind: str)
         "events_for_all",
         "events_of_subject",
         "events_for_one",
-        "next_in_line",
+        "next_waiter",
         "first_of_pool",
         "old_events",
         "old_messages",

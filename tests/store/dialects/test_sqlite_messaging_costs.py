@@ -214,7 +214,7 @@ async def test_nothing_is_left_of_what_was_said(tmp_path: Path, how: str) -> Non
                 await one.end()
             else:
                 await write(store, request(ControlKind.TERMINATE, one.id))
-        assert set(counts(path)) - KEPT == {"romancy_events", "romancy_taken"}
+        assert set(counts(path)) - KEPT == {"romancy_events", "romancy_consumed_events"}
         assert await store.prune_messaging(events_before=99, messages_before=99, limit=99) == 2
         assert set(counts(path)) <= KEPT
         assert await store.prune_instances(ended_before=999, limit=9) == 3
@@ -227,7 +227,7 @@ async def test_what_was_consumed_is_remembered_until_its_instance_is_pruned(tmp_
         await tell(store, accept(event()))
         await a.ask(wait(), now=40)
         await a.end(status=Status.FAILED)
-        assert counts(path)["romancy_taken"] == 1, "it may be tried again"
+        assert counts(path)["romancy_consumed_events"] == 1, "it may be tried again"
         await store.prune_instances(ended_before=999, limit=9)
         assert counts(path) == {"romancy_migrations": MIGRATED, "romancy_events": 1}
 

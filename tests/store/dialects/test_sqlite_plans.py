@@ -29,7 +29,7 @@ def connection(request: pytest.FixtureRequest) -> Iterator[sqlite3.Connection]:
 @pytest.mark.parametrize("name", sorted(set(statement_names()) - SMALL))
 def test_no_table_is_scanned(connection: sqlite3.Connection, name: str) -> None:
     for step in plan(connection, name):
-        assert not re.match(r"SCAN (?!json_each|wanted|kind|new|\d|\(|CONSTANT)", step) or "INDEX" in step, step
+        assert not re.match(r"SCAN (?!json_each|given|shared|kind|new|\d|\(|CONSTANT)", step) or "INDEX" in step, step
 
 
 @pytest.mark.parametrize(
@@ -38,7 +38,7 @@ def test_no_table_is_scanned(connection: sqlite3.Connection, name: str) -> None:
         ("due", "romancy_instances_claimable (workflow=? AND version=? AND wake_at"),
         ("upcoming", "romancy_instances_claimable (workflow=? AND version=? AND wake_at"),
         ("blocked", "romancy_instances_blocked (workflow=? AND version=?)"),
-        ("arrivals", "romancy_instances_owned (owner=?)"),
+        ("with_unread_inbox", "romancy_instances_owned (owner=?)"),
         ("owned", "romancy_instances_owned (owner=?)"),
         ("orphans", "romancy_instances_owned"),
         ("list_rows", "romancy_instances_created (created_at>? AND (created_at,id)<(?,?))"),
@@ -46,10 +46,10 @@ def test_no_table_is_scanned(connection: sqlite3.Connection, name: str) -> None:
         ("list_running", "romancy_instances_owned"),
         ("list_completed", "romancy_instances_created (created_at>? AND (created_at,id)<(?,?))"),
         ("kinds_waiting", "romancy_instances_claimable (workflow=? AND version>?)"),
-        ("seen_all", "romancy_instances_created (created_at>? AND (created_at,id)<(?,?))"),
-        ("seen_completed", "romancy_instances_created (created_at>? AND (created_at,id)<(?,?))"),
-        ("seen_of_status", "romancy_instances_status (status=? AND created_at>? AND (created_at,id)<(?,?))"),
-        ("seen_retrying", "romancy_instances_retrying (created_at>? AND (created_at,id)<(?,?))"),
+        ("scan_all", "romancy_instances_created (created_at>? AND (created_at,id)<(?,?))"),
+        ("scan_completed", "romancy_instances_created (created_at>? AND (created_at,id)<(?,?))"),
+        ("scan_of_status", "romancy_instances_status (status=? AND created_at>? AND (created_at,id)<(?,?))"),
+        ("scan_retrying", "romancy_instances_retrying (created_at>? AND (created_at,id)<(?,?))"),
         ("window_of_status", "romancy_instances_status (status=? AND created_at>? AND (created_at,id)<(?,?))"),
         ("count_status", "romancy_instances_status (status=? AND created_at>?)"),
         ("count_due", "romancy_instances_claimable (workflow=? AND version=? AND wake_at"),
@@ -60,7 +60,7 @@ def test_no_table_is_scanned(connection: sqlite3.Connection, name: str) -> None:
         ("subscribers_of", "PRIMARY KEY (channel=? AND instance_id>?)"),
         ("list_audit_of", "romancy_audit_instance (instance_id=? AND number<?)"),
         ("add_steps", "PRIMARY KEY (id=?)"),
-        ("quick_end", "PRIMARY KEY (id=?)"),
+        ("fast_end", "PRIMARY KEY (id=?)"),
         ("prunable", "romancy_instances_ended (ended_at"),
         ("get_row", "PRIMARY KEY (id=?)"),
         ("history_of", "PRIMARY KEY (instance_id=? AND generation=? AND seq>?)"),
@@ -68,20 +68,20 @@ def test_no_table_is_scanned(connection: sqlite3.Connection, name: str) -> None:
         ("inbox_of", "romancy_inbox_instance (instance_id=?)"),
         ("journal_of", "romancy_journal_instance (instance_id=?)"),
         ("waits_of", "PRIMARY KEY (instance_id=?)"),
-        ("look", "PRIMARY KEY (id=?)"),
+        ("load_states", "PRIMARY KEY (id=?)"),
         ("step", "PRIMARY KEY (id=?)"),
-        ("move", "PRIMARY KEY (id=?)"),
+        ("update_instances", "PRIMARY KEY (id=?)"),
         ("set_results", "PRIMARY KEY (instance_id=? AND generation=?)"),
         ("withdraw_waits", "PRIMARY KEY (instance_id=? AND op=?)"),
         ("close_attempts", "PRIMARY KEY (instance_id=?"),
-        ("consume_mails", "INTEGER PRIMARY KEY (rowid=?)"),
+        ("consume_inbox_items", "INTEGER PRIMARY KEY (rowid=?)"),
         ("events_for_all", "romancy_events_type (type=? AND seq>?)"),
         ("events_of_subject", "romancy_events_subject (type=? AND subject=? AND seq>?)"),
         ("events_for_one", "romancy_events_target (target=? AND type=? AND seq>?)"),
-        ("looked_up_to", "romancy_taken_wanted (instance_id=? AND wanted=?"),
+        ("search_start", "romancy_consumed_events_selector (instance_id=? AND selector=?"),
         ("waits_for_event", "romancy_waits_key (kind=? AND key=? AND subject=?)"),
         ("waits_for_message", "romancy_deliveries_seq (seq=?)"),
-        ("meet_waits", "PRIMARY KEY (instance_id=? AND op=?)"),
+        ("match_waits", "PRIMARY KEY (instance_id=? AND op=?)"),
         ("wake", "PRIMARY KEY (id=?)"),
         ("first_of_pool", "romancy_messages_pool (channel=?)"),
         ("first_delivery", "PRIMARY KEY (instance_id=? AND channel=?)"),
@@ -89,11 +89,11 @@ def test_no_table_is_scanned(connection: sqlite3.Connection, name: str) -> None:
         ("deliver_to_members", "PRIMARY KEY (name=?)"),
         ("drop_messages", "romancy_deliveries_seq (seq=?)"),
         ("clear_subscriptions", "romancy_subscriptions_instance (instance_id=?)"),
-        ("clear_members", "romancy_members_instance (instance_id=?)"),
+        ("clear_members", "romancy_group_members_instance (instance_id=?)"),
         ("old_events", "romancy_events_accepted (accepted_at<?)"),
         ("old_messages", "romancy_messages_age (created_at<?)"),
-        ("prune_taken", "romancy_taken_seq (seq=?)"),
-        ("undeliverable", "romancy_events_unused (seq>?)"),
+        ("prune_consumed_by_event", "romancy_consumed_events_seq (seq=?)"),
+        ("undeliverable", "romancy_events_unconsumed (seq>?)"),
     ],
 )
 def test_the_index_meant_is_used(connection: sqlite3.Connection, name: str, index: str) -> None:
@@ -106,16 +106,16 @@ def test_the_index_meant_is_used(connection: sqlite3.Connection, name: str, inde
     [
         "due",
         "upcoming",
-        "seen_all",
-        "seen_of_status",
-        "seen_retrying",
+        "scan_all",
+        "scan_of_status",
+        "scan_retrying",
         "list_rows",
         "prunable",
         "history_of",
         "events_for_all",
         "events_of_subject",
         "events_for_one",
-        "next_in_line",
+        "next_waiter",
         "first_of_pool",
         "old_events",
         "old_messages",
@@ -141,7 +141,7 @@ def _fill(connection: sqlite3.Connection) -> None:
     """Everything is of one workflow, ended and alike: statistics that speak against every index."""
     rows = [(f"i{n}", n) for n in range(2000)]
     connection.executemany(
-        "INSERT INTO romancy_instances (id, workflow, version, status, generation, round, epoch, signal, signal_seen,"
+        "INSERT INTO romancy_instances (id, workflow, version, status, generation, round, epoch, inbox_version, inbox_version_seen,"
         " fingerprint, created_at, updated_at, ended_at, code, python, digest)"
         " VALUES (?, 'order', '', 'completed', 1, 0, 1, 0, 0, '', ?, 1, 1, '', '', x'')",
         rows,
@@ -151,7 +151,7 @@ def _fill(connection: sqlite3.Connection) -> None:
         "INSERT INTO romancy_events (source, id, type, subject, target, accepted_at, body)"
         " VALUES ('shop', ?, 'paid', 's', 'i1', 1, x'')",
         "INSERT INTO romancy_events (source, id, type, subject, accepted_at, body) VALUES ('bank', ?, 'paid', 's', 1, x'')",
-        "INSERT INTO romancy_taken (instance_id, seq, wanted) VALUES ('i1', ?, 'paid')",
+        "INSERT INTO romancy_consumed_events (instance_id, seq, selector) VALUES ('i1', ?, 'paid')",
         "INSERT INTO romancy_waits (instance_id, op, kind, since, key, subject, site)"
         " VALUES ('i1', 'event:' || ?, 'event', 1, 'paid', 's', '')",
         "INSERT INTO romancy_waits (instance_id, op, kind, since, key, site)"
@@ -159,6 +159,6 @@ def _fill(connection: sqlite3.Connection) -> None:
         "INSERT INTO romancy_subscriptions (channel, instance_id, mode, since) VALUES ('jobs', ?, 'competing', 1)",
         "INSERT INTO romancy_messages (channel, pooled, created_at, body) VALUES ('jobs', 1, ?, x'')",
         "INSERT INTO romancy_deliveries (instance_id, channel, seq) VALUES ('i1', 'jobs', ?)",
-        "INSERT INTO romancy_members (name, instance_id, since) VALUES ('crew', ?, 1)",
+        "INSERT INTO romancy_group_members (name, instance_id, since) VALUES ('crew', ?, 1)",
     ):
         connection.executemany(statement, numbers)

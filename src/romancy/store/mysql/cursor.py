@@ -18,10 +18,10 @@ WaitFunction: TypeAlias = Callable[[Any], MySqlResult]
 
 _DEFERRED_STATEMENTS = frozenset({
     "begin_generation", "clear_deliveries", "clear_inbox", "clear_members", "clear_open_attempts", "clear_subscriptions",
-    "clear_waits", "close_attempts", "consume_mails", "deliver", "deliver_to_members", "deliver_to_subscribers",
+    "clear_waits", "close_attempts", "consume_inbox_items", "deliver", "deliver_to_members", "deliver_to_subscribers",
     "drop_deliveries_of", "drop_delivery", "drop_messages", "drop_wait", "forget_attempts", "forget_history",
-    "forget_payload", "forget_waits", "free", "join_group", "keep_bonds", "mark", "call_many", "meet_waits",
-    "note_each", "put_wait", "set_role", "strand", "subscribe", "take", "take_event", "unsubscribe", "use_event", "wake",
+    "forget_payload", "forget_waits", "free", "join_group", "save_memberships", "bump_inbox_version", "match_and_wake", "match_waits",
+    "note_each", "put_wait", "set_role", "mark_unrunnable", "subscribe", "claim_instances", "consume_event", "unsubscribe", "mark_event_consumed", "wake",
     "withdraw_waits",
 })  # fmt: skip
 """Statements of which nobody wants to know how many rows they changed: they are sent together with the next one."""
@@ -87,8 +87,8 @@ class MySqlCursor:
 
     def json_rows(self, name: str, values: Values = ()) -> list[Any]:
         """Every row of a result; of a single column its values."""
-        if name == "look_apart":  # in two steps: what is read must be younger than the lock
-            values = (as_json(row[0] for row in self.rows("lock_apart", values)),)
+        if name == "load_states_row_locked":  # in two steps: what is read must be younger than the lock
+            values = (as_json(row[0] for row in self.rows("lock_states_row_locked", values)),)
         found = self.rows(name, values)
         return [row[0] for row in found] if found and len(found[0]) == 1 else found
 

@@ -123,7 +123,7 @@ class MySqlDatabase(ServerDatabase[MySqlConnection]):
         """Forget transactions that nobody asks about any more."""
         token = self._ids.instance_id(self.clock.now() - _COMMIT_TOKEN_RETENTION)
         async with self._connections.acquire() as link:
-            while (await link.execute(_statement_text("forget_marks", (token,)))).changed == _PRUNE_LIMIT:
+            while (await link.execute(_statement_text("prune_commit_tokens", (token,)))).changed == _PRUNE_LIMIT:
                 pass
 
     # --- what the server is told, and says
@@ -155,10 +155,10 @@ class MySqlDatabase(ServerDatabase[MySqlConnection]):
     async def begin(self, connection: MySqlConnection, token: str, *, serialized: bool) -> bool | None:
         """Begin a transaction that leaves its token behind; in turn if that is wanted. Whether something is staged."""
         connection.defer(_BEGIN)
-        connection.defer(_statement_text("mark_commit", (token,)))
+        connection.defer(_statement_text("add_commit_token", (token,)))
         if not serialized:
             return False
-        found = (await connection.execute(_statement_text("take_turn"))).rows
+        found = (await connection.execute(_statement_text("begin_serialized"))).rows
         return bool(found[0][0]) if found else None
 
     async def begin_reading(self, connection: MySqlConnection) -> None:
@@ -181,7 +181,7 @@ class MySqlDatabase(ServerDatabase[MySqlConnection]):
 
     async def was_committed(self, connection: MySqlConnection, token: str) -> bool:
         """Whether a transaction was committed. One that was not, cannot be any more."""
-        found = await connection.execute(_statement_text("marked", (token,)))
+        found = await connection.execute(_statement_text("check_commit_token", (token,)))
         return bool(found.rows[0][0])
 
     async def server_time(self, connection: MySqlConnection) -> int:

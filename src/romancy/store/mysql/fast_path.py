@@ -62,7 +62,7 @@ def _is_plain_end(write: Transition) -> bool:
 def apply_fast(cursor: Cursor, chosen: dict[int, CreateInstance | Transition]) -> dict[int, WriteResult]:
     """Write what can be written; the others have no answer."""
     ids = [write.instance_id for write in chosen.values() if isinstance(write, Transition)]
-    held = {row[0]: OwnedRow(*row) for row in cursor.rows("quick", {"ids": ids})} if ids else {}
+    held = {row[0]: OwnedRow(*row) for row in cursor.rows("fast_path", {"ids": ids})} if ids else {}
     answers: dict[int, WriteResult] = {}
     ledger = _FastUnitOfWork(cursor)
     for index, write in sorted(chosen.items(), key=lambda one: one[1].instance_id):
@@ -95,6 +95,6 @@ class _FastUnitOfWork(UnitOfWork):
         self.add_history(state, write.history)
         if (ending := write.ending) is not None:
             row = (write.status, write.now, write.now, ending.fingerprint, write.instance_id)
-            self.cursor.many("quick_end", [row])
+            self.cursor.many("fast_end", [row])
             self.set_results(state, ending.output, ending.error)
         return Applied(write.inbox_seen, ending is None)

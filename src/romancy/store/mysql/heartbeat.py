@@ -21,7 +21,7 @@ class MySqlHeartbeat(ServerHeartbeat):
         if self._link is None or not self._link.is_usable:
             await self._disconnect()
             self._link = await self._connections.connect()
-        text = get_statement("beat").text((now, self._worker))
+        text = get_statement("record_heartbeat").text((now, self._worker))
         assert text is not None
         return (await self._link.execute(text)).changed == 1
 

@@ -79,14 +79,14 @@ class MySqlNotifier:
         ringing = self._notify_requested.is_set()
         self._notify_requested.clear()
         async with self._connections.acquire() as link:
-            found = (await link.execute(_statement_text("rung"))).rows
+            found = (await link.execute(_statement_text("read_notifications"))).rows
             rung: int = found[0][0]
             hints = [line[1] for line in found if line[1] is not None]
             if hints:
-                await link.execute(_statement_text("heed", {"ids": hints}))
+                await link.execute(_statement_text("delete_pending_notifications", {"ids": hints}))
             foreign = rung != self._known_version or bool(hints)
             if ringing or hints:
-                await link.execute(_statement_text("ring"))
+                await link.execute(_statement_text("notify"))
                 rung += 1  # more, if somebody else rang just now: that is seen with the next look
         if foreign:
             # There may have been something before the first look, too.

@@ -173,16 +173,16 @@ class PostgresDatabase(ServerDatabase["Connection[Any]"]):
             yield partial(self._apply_awaited, coming)
 
     async def _apply_fast(self, quick: PostgresFastPath, part: FastStatement) -> dict[int, WriteResult]:
-        written = await self._apply_plain(part.statement, part.values, "quick_done", part.check_values)
+        written = await self._apply_plain(part.statement, part.values, "fast_path_done", part.check_values)
         return quick.answers([row[0] for row in written])
 
     async def _accept_events(self, events: PlainEvents) -> dict[int, WriteResult]:
         values = events.values(self.codec)
-        return events.accepted_answers(await self._apply_plain("quick_accept", values, "quick_accepted", lambda: values))
+        return events.accepted_answers(await self._apply_plain("fast_accept", values, "fast_accept_done", lambda: values))
 
     async def _apply_awaited(self, coming: AwaitedEvents) -> dict[int, WriteResult]:
         values = coming.values()
-        return coming.answers(await self._apply_plain("quick_answers", values, "quick_answered", lambda: values))
+        return coming.answers(await self._apply_plain("fast_awaited", values, "fast_awaited_done", lambda: values))
 
     async def _apply_plain(self, name: str, values: Values, done: str, done_values: Callable[[], Values]) -> list[Any]:
         """One statement that is a transaction; if its outcome is not known, it is asked for."""
@@ -202,7 +202,7 @@ class PostgresDatabase(ServerDatabase["Connection[Any]"]):
     async def _terminate_lost(self, pid: int) -> None:
         """What a connection that was lost was told to do has been done now, or never will be."""
         if not self._connections.pooled:  # a pooler ends it itself
-            await self.ask_outcome(partial(self._run_statement, "end_lost", [pid]))
+            await self.ask_outcome(partial(self._run_statement, "terminate_lost", [pid]))
 
     async def _run_statement(self, name: str, values: Values, pids: list[int] | None = None) -> list[Any]:
         """Run a statement; `line` is told the number of the server's process that is given it."""
@@ -249,7 +249,7 @@ class PostgresDatabase(ServerDatabase["Connection[Any]"]):
             bounded += "; SET LOCAL synchronous_commit = on"
         await connection.execute(bounded)
         staged: bool | None = await connection.fetchval(
-            get_statement("take_turn" if serialized else "mark_commit").text, token, self.clock.now()
+            get_statement("begin_serialized" if serialized else "add_commit_token").text, token, self.clock.now()
         )
         return staged if serialized else False
 
@@ -268,7 +268,7 @@ class PostgresDatabase(ServerDatabase["Connection[Any]"]):
     async def was_committed(self, connection: DriverConnection, token: str) -> bool:
         """Try to make the same mark: that waits for a COMMIT that is still under way. The try is taken back."""
         await connection.execute("BEGIN")
-        free = await connection.fetchval(get_statement("marked").text, token, 0)
+        free = await connection.fetchval(get_statement("check_commit_token").text, token, 0)
         await connection.execute("ROLLBACK")
         return free is None
 
@@ -293,7 +293,7 @@ class PostgresDatabase(ServerDatabase["Connection[Any]"]):
 
     async def tidy(self, connection: DriverConnection) -> None:
         """Forget transactions that nobody asks about any more."""
-        await connection.execute(get_statement("forget_marks").text, self.clock.now() - _COMMIT_TOKEN_RETENTION)
+        await connection.execute(get_statement("prune_commit_tokens").text, self.clock.now() - _COMMIT_TOKEN_RETENTION)
 
 
 def _bind(name: str, values: Values) -> tuple[str, Any]:

@@ -19,16 +19,16 @@ from romancy.store.sql.bulk import EventBatch, is_plain_accept, is_plain_wait
 from romancy.store.sql.events import selector_key
 from romancy.store.sql.fast_path import has_extras, is_step
 
-WITH_RECORDS = frozenset({"quick", "quick_steps"})
+WITH_RECORDS = frozenset({"fast_path", "fast_steps"})
 """Statements that take records (of types of ours) instead of columns."""
-_OWNED_COLUMNS = ("id", "generation", "epoch", "seen", "length", "status", "bound", "now", "fingerprint", "output", "error")
+_OWNED_COLUMNS = ("id", "generation", "epoch", "inbox_seen", "length", "status", "bound", "now", "fingerprint", "output", "error")
 _ENTRY_COLUMNS = ("op", "name", "at", "digest", "input", "value", "site", "scheduled_at", "started_at", "ended_at")
 _NO_ENTRY = (None,) * len(_ENTRY_COLUMNS)
 _APPLIED_ANSWERS = (Applied(0, False), Applied(0, True))
 """The answers to most, by whether the instance is held."""
 _AWAITED_COLUMNS = (
     "id", "generation", "epoch", "worker", "new_epoch", "length", "status", "wake_at", "retrying_since", "now", "op", "type",
-    "subject", "due", "wish",
+    "subject", "due", "selector",
 )  # fmt: skip
 _ACTIVITY, _OK, _FED, _RUNNING = Kind.ACTIVITY, Outcome.OK, Role.FED, Status.RUNNING
 _WITHOUT_INSTANCE = (AcceptEvents, PostMessage)
@@ -77,11 +77,11 @@ class PostgresFastPath:
         """What to run."""
         if len(self._owned) == 1 and not self._new and not self._has_ends:
             values = dict(zip(_OWNED_COLUMNS + _ENTRY_COLUMNS, self._owned[0], strict=True)) | {"worker": self._worker}
-            yield FastStatement("quick_step", values, lambda: self._check_values(self._owned))
+            yield FastStatement("fast_step", values, lambda: self._check_values(self._owned))
         elif self._new or self._owned:
             ids = [line[0] for line in self._owned]
-            values = {"held": self._owned, "ids": ids, "new": self._new, "worker": self._worker}
-            name = "quick" if self._new or self._has_ends else "quick_steps"
+            values = {"owned": self._owned, "ids": ids, "new": self._new, "worker": self._worker}
+            name = "fast_path" if self._new or self._has_ends else "fast_steps"
             yield FastStatement(name, values, lambda: self._check_values(self._new, self._owned))
         if self._general:
             values = (
@@ -89,7 +89,7 @@ class PostgresFastPath:
                 | _to_columns(_HISTORY_COLUMNS, self._history)
                 | {"worker": self._worker}
             )
-            yield FastStatement("quick_others", values, lambda: self._check_values(self._general))
+            yield FastStatement("fast_others", values, lambda: self._check_values(self._general))
 
     def _check_values(self, *rows: list[tuple[Any, ...]]) -> dict[str, Any]:
         writes = [self._batch[self._index[line[0]]] for some in rows for line in some]

@@ -24,7 +24,7 @@ class PostgresHeartbeat(ServerHeartbeat):
     async def _renew(self, now: int) -> bool:
         if self._connection is None or self._connection.is_closed():
             self._connection = await self._connections.connect()
-        return await self._connection.execute(get_statement("beat").text, now, self._worker) == "UPDATE 1"
+        return await self._connection.execute(get_statement("record_heartbeat").text, now, self._worker) == "UPDATE 1"
 
     async def _disconnect(self) -> None:
         connection, self._connection = self._connection, None

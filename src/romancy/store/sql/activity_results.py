@@ -20,16 +20,16 @@ def store_result(cursor: Cursor, result: TransactionalResult) -> ResultStored | 
     for effect in result.effects:
         messaging.emit(result.instance_id, effect)
     body = cursor.codec.encode(result.body, inbox_context(result.instance_id, result.op))
-    mail = cursor.insert("leave_result", (result.instance_id, RESULT_ITEM, result.op, body, result.now))
+    mail = cursor.insert("store_result", (result.instance_id, RESULT_ITEM, result.op, body, result.now))
     assert mail is not None
     return ResultStored(mail, tuple(messaging.woken), tuple(messaging.started))
 
 
 def find_result(cursor: Cursor, result: TransactionalResult) -> int | None:
     """Whether a deposit has been made. A transaction that is still under way is waited for."""
-    cursor.first("hold", (result.instance_id,))
+    cursor.first("lock_instance", (result.instance_id,))
     context = inbox_context(result.instance_id, result.op)
-    for mail, body in cursor.rows("results_left", (result.instance_id, RESULT_ITEM, result.op)):
+    for mail, body in cursor.rows("stored_results", (result.instance_id, RESULT_ITEM, result.op)):
         if cursor.codec.try_decode(body, context) == result.body:
             return int(mail)
     return None

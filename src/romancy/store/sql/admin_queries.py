@@ -37,7 +37,7 @@ from romancy.store.sql.rows import row_of
 
 _NO_UPPER_BOUND = (2**63 - 1, "")
 _LOWEST: InstanceKey = (-1, "")
-_SHORT_STREAMS = frozenset({"seen_running", "seen_owned", "seen_retrying"})
+_SHORT_STREAMS = frozenset({"scan_running", "scan_owned", "scan_retrying"})
 """Streams that are short: everything in them may be looked at."""
 _CREATED_AT = 12
 _LIVE_STATUSES = tuple(status for status in Status if status not in ENDED)
@@ -61,24 +61,24 @@ def scan_instances(cursor: Cursor, query: InstanceQuery) -> InstanceScan:
 def _choose_streams(query: InstanceQuery) -> list[tuple[str, Status | None]]:
     """The statements that give what is wanted, and the status to ask each for."""
     if query.owned:
-        return [("seen_owned", None)]
+        return [("scan_owned", None)]
     if query.retrying:
-        return [("seen_retrying", None)]
+        return [("scan_retrying", None)]
     if query.statuses is None or len(query.statuses) >= _STATUS_COUNT:
-        return [("seen_all", None)]
-    names = {Status.RUNNING: "seen_running", Status.COMPLETED: "seen_completed"}
-    return [(names.get(status, "seen_of_status"), status) for status in sorted(query.statuses)]
+        return [("scan_all", None)]
+    names = {Status.RUNNING: "scan_running", Status.COMPLETED: "scan_completed"}
+    return [(names.get(status, "scan_of_status"), status) for status in sorted(query.statuses)]
 
 
 def _window_end(
     cursor: Cursor, name: str, status: Status | None, query: InstanceQuery, before: InstanceKey
 ) -> InstanceKey | None:
     """Where looking along a stream ends, if it has to: what is left out by conditions could be all of it."""
-    narrowed = query.workflow is not None or query.instance is not None or name == "seen_completed"
+    narrowed = query.workflow is not None or query.instance is not None or name == "scan_completed"
     if name in _SHORT_STREAMS or not narrowed:
         return None
     values = {"created": before[0], "id": before[1], "after": query.created_after, "window": query.window}
-    if name == "seen_of_status":
+    if name == "scan_of_status":
         found = cursor.first("window_of_status", {**values, "status": status})
     else:
         found = cursor.first("window_of_all", values)
@@ -98,7 +98,7 @@ def _read_stream(
         "instance": query.instance,
         "limit": query.limit,
     }
-    return cursor.rows(name, {**values, "status": status} if name == "seen_of_status" else values)
+    return cursor.rows(name, {**values, "status": status} if name == "scan_of_status" else values)
 
 
 def _key_of(row: Sequence[Any]) -> InstanceKey:
@@ -114,7 +114,7 @@ def _with_waits(cursor: Cursor, lines: Iterable[Sequence[Any]]) -> list[Instance
 
 def rows_by_id(cursor: Cursor, ids: Sequence[str]) -> list[InstanceListRow]:
     """The given instances, newest first."""
-    return _with_waits(cursor, cursor.rows("seen_by_id", (as_json(ids),))) if ids else []
+    return _with_waits(cursor, cursor.rows("scan_by_id", (as_json(ids),))) if ids else []
 
 
 def ids_by_prefix(cursor: Cursor, prefix: str, *, limit: int) -> list[str]:
@@ -194,9 +194,9 @@ def workflow_counts(cursor: Cursor, *, most: int) -> WorkflowCounts:
     complete = True
     for status in _LIVE_STATUSES:
         if status is Status.RUNNING:
-            counted = cursor.rows("tally_running", {"most": most})
+            counted = cursor.rows("count_running_by_workflow", {"most": most})
         else:
-            counted = cursor.rows("tally_status", {"status": status, "most": most})
+            counted = cursor.rows("count_status_by_workflow", {"status": status, "most": most})
         complete = complete and sum(int(count) for _, count in counted) < most
         for workflow, count in counted:
             found[workflow] = found.get(workflow, 0) + int(count)

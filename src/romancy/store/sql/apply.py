@@ -97,7 +97,7 @@ def apply_row_locked(cursor: Cursor, batch: Sequence[Write]) -> dict[int, WriteR
     What is about an instance that somebody else holds, or that is not there, has no answer: it must wait for its turn.
     """
     own = _independent_writes(batch)
-    unit = UnitOfWork(cursor, {write.instance_id: None for write in own.values()}, read_statement="look_apart")
+    unit = UnitOfWork(cursor, {write.instance_id: None for write in own.values()}, read_statement="load_states_row_locked")
     free = {index: write for index, write in own.items() if write.instance_id in unit.states}
     indices = list(free)
     return dict(zip(indices, _decide_layers(unit, list(free.values())), strict=True))

@@ -24,33 +24,33 @@ def list_audit(cursor: Cursor, *, instance_id: str | None, before: int | None, l
 
 def prune_audit(cursor: Cursor, *, before: int, limit: int) -> int:
     """Delete those of the oldest lines that were written before a time."""
-    return cursor.run("forget_audit", {"before": before, "limit": limit})
+    return cursor.run("prune_audit", {"before": before, "limit": limit})
 
 
 def add_bulk_action(cursor: Cursor, action: BulkActionRow) -> None:
     """A batch begins."""
-    cursor.run("add_batch", tuple(action))
+    cursor.run("add_bulk_action", tuple(action))
 
 
 def bulk_action(cursor: Cursor, action_id: str) -> BulkActionRow | None:
     """One batch."""
-    line = cursor.first("batch_of", (action_id,))
+    line = cursor.first("bulk_action_of", (action_id,))
     return None if line is None else BulkActionRow(*line)
 
 
 def bulk_actions(cursor: Cursor, *, limit: int) -> list[BulkActionRow]:
     """The last batches, newest first."""
-    return [BulkActionRow(*line) for line in cursor.rows("last_batches", (limit,))]
+    return [BulkActionRow(*line) for line in cursor.rows("last_bulk_actions", (limit,))]
 
 
 def has_open_bulk_action(cursor: Cursor, *, now: int) -> bool:
     """There is a batch that nobody works on."""
-    return cursor.first("open_batch", (now,)) is not None
+    return cursor.first("open_bulk_action", (now,)) is not None
 
 
 def claim_bulk_action(cursor: Cursor, claimant: str, *, now: int, until: int) -> BulkActionRow | None:
     """The oldest batch that nobody works on, claimed until a time; None if there is none."""
-    line = cursor.first("open_batch", (now,))
+    line = cursor.first("open_bulk_action", (now,))
     if line is None or not renew_claim(cursor, line[0], claimant, now=now, until=until):
         return None
     return bulk_action(cursor, line[0])
@@ -58,7 +58,7 @@ def claim_bulk_action(cursor: Cursor, claimant: str, *, now: int, until: int) ->
 
 def renew_claim(cursor: Cursor, action_id: str, claimant: str, *, now: int, until: int) -> bool:
     """Claim a batch, or hold on to it. Not if somebody else has it, or it is over."""
-    return bool(cursor.run("claim_batch", {"id": action_id, "claimant": claimant, "now": now, "until": until}))
+    return bool(cursor.run("claim_bulk_action", {"id": action_id, "claimant": claimant, "now": now, "until": until}))
 
 
 def save_bulk_action(cursor: Cursor, action: BulkActionRow, claimant: str, *, until: int) -> bool:
@@ -69,15 +69,15 @@ def save_bulk_action(cursor: Cursor, action: BulkActionRow, claimant: str, *, un
         "ended": action.ended_at,
         "done": action.done,
         "failed": action.failed,
-        "looked": action.scanned,
+        "scanned": action.scanned,
         "failures": action.failures,
-        "place": action.cursor,
+        "cursor": action.cursor,
         "claimant": claimant,
         "until": until,
     }
-    return bool(cursor.run("save_batch", values))
+    return bool(cursor.run("save_bulk_action", values))
 
 
 def abort_bulk_action(cursor: Cursor, action_id: str, *, now: int) -> bool:
     """A batch goes no further. Not if it is over."""
-    return bool(cursor.run("abort_batch", (now, action_id)))
+    return bool(cursor.run("abort_bulk_action", (now, action_id)))

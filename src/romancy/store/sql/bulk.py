@@ -107,7 +107,7 @@ def _wake_matched(cursor: Cursor, waits: Sequence[Any], bodies: Mapping[int, byt
     if first:
         met = [(*wait, seq) for wait, seq in first.items()]
         ids = dict.fromkeys(instance_id for instance_id, _ in first)
-        cursor.run("call_many", {"waits": as_json(met), "ids": as_json(ids), "now": now})
+        cursor.run("match_and_wake", {"waits": as_json(met), "ids": as_json(ids), "now": now})
     return called
 
 

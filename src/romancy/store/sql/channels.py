@@ -36,7 +36,7 @@ def send(cursor: Cursor, message: Message, target: str, now: int) -> list[str]:
     cursor.run("deliver", (target, message.channel, seq))
     called = _wake_recipients(cursor, seq, now)
     if not called:
-        cursor.run("mark", (target,))
+        cursor.run("bump_inbox_version", (target,))
     return called
 
 

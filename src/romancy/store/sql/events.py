@@ -61,7 +61,7 @@ def find(
         "type": selector.key,
         "subject": selector.subject,
         "before": before,
-        "wanted": selector_key(selector, cursor.codec),
+        "selector": selector_key(selector, cursor.codec),
         "limit": 1 if selector.match is None else _PAGE,
     }
     values["after"] = _search_start(cursor, op, values)
@@ -80,8 +80,8 @@ def match_context(instance_id: str, op: str) -> tuple[str, ...]:
 
 def take(cursor: Cursor, instance_id: str, selector: WaitSelector, seq: int) -> None:
     """An instance consumes an event."""
-    cursor.run("take_event", (instance_id, seq, selector_key(selector, cursor.codec)))
-    cursor.run("use_event", (seq, instance_id))
+    cursor.run("consume_event", (instance_id, seq, selector_key(selector, cursor.codec)))
+    cursor.run("mark_event_consumed", (seq, instance_id))
 
 
 def prune(cursor: Cursor, *, accepted_before: int, limit: int) -> int:
@@ -89,16 +89,16 @@ def prune(cursor: Cursor, *, accepted_before: int, limit: int) -> int:
     old = cursor.json_rows("old_events", (accepted_before, limit))
     if old:
         cursor.run("prune_events", (as_json(old),))
-        cursor.run("prune_taken", (as_json(old),))
+        cursor.run("prune_consumed_by_event", (as_json(old),))
     return len(old)
 
 
 def _search_start(cursor: Cursor, op: str, values: dict[str, Any]) -> int:
     """Where to begin: at what the wait was called for, or where the last look for the same wish ended."""
-    stored = cursor.first("stored_wait", (values["id"], op))
+    stored = cursor.first("matched_seq_of", (values["id"], op))
     if stored is not None and stored[0] is not None:
         return int(stored[0]) - 1
-    return int(cursor.only("looked_up_to", values)[0])
+    return int(cursor.only("search_start", values)[0])
 
 
 def _candidates(cursor: Cursor, values: dict[str, Any]) -> Iterator[RawRow]:

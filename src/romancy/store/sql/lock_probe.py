@@ -83,7 +83,7 @@ class Probe(Generic[C]):
             found = StoreError(
                 f"The database {self._database.label} did not answer two connections at a time within {_PROBE_TIMEOUT:.0f} s. Is "
                 "there a pooler in between that has a single connection to it, or does another transaction lock the table "
-                "romancy_turn?"
+                "romancy_messaging_lock?"
             )
             found.retryable = True
             raise found from error
@@ -106,7 +106,7 @@ class Probe(Generic[C]):
         await database.begin(other, self._fresh_token(), serialized=False)
         if await self._rows(other, "probe_skip"):
             raise self._refusal("a row that one connection has locked was not left out by another (SKIP LOCKED)")
-        waiting = asyncio.ensure_future(self._rows(other, "join_turn"))
+        waiting = asyncio.ensure_future(self._rows(other, "lock_messaging"))
         try:
             servers = [await self._server_name(one)]
             await run(partial(_advance_sequences, database.cursor(one)))  # nobody else has the turn
@@ -186,8 +186,8 @@ def several_writers_error(label: str, writers: dict[str, str]) -> StoreError:
 
 def _advance_sequences(cursor: Cursor) -> None:
     """Numbers that were given are not given again: a copy of the database may have begun them anew."""
-    for table, column, given, reached in cursor.rows("behind"):
-        cursor.run("go_on_behind", (reached, table, column))
+    for table, column, given, reached in cursor.rows("sequences_behind"):
+        cursor.run("advance_sequence", (reached, table, column))
         _log.warning(
             "The numbers of the table %s had begun anew at %d, while %d had been given: they go on behind that now. Was the "
             "database copied without its sequences?",

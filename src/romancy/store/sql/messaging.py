@@ -148,7 +148,7 @@ class MessagingTransaction:
 
     def has_unread(self, instance_id: str) -> bool:
         """Something lies there for the instance that its waits did not ask for, or could not have yet."""
-        return bool(self.cursor.only("anything_left", {"id": instance_id})[0])
+        return bool(self.cursor.only("has_unread", {"id": instance_id})[0])
 
     def resolve_store_calls(
         self, instance_id: str, store_calls: Sequence[StoreCall]

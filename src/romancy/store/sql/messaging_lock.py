@@ -17,7 +17,7 @@ _log = logging.getLogger("romancy.store")
 
 def lock_messaging(cursor: Cursor) -> None:
     """Wait for the turn, in a transaction that has begun without it."""
-    if cursor.first("join_turn") is None:
+    if cursor.first("lock_messaging") is None:
         restore_messaging_lock(cursor)
 
 
@@ -26,13 +26,13 @@ def restore_messaging_lock(cursor: Cursor) -> None:
 
     Of several who do so at once, one inserts the row and has the turn, and the others wait for its key.
     """
-    cursor.run("put_turn")
-    if cursor.first("join_turn") is None:
+    cursor.run("restore_messaging_lock")
+    if cursor.first("lock_messaging") is None:
         raise StoreError(
-            "The row of the table romancy_turn that transactions lock to take turns cannot be seen, though it is there. Let "
+            "The row of the table romancy_messaging_lock that transactions lock to take turns cannot be seen, though it is there. Let "
             "the user see and lock it: is there row-level security on the table, or are reads sent to another server?"
         )
     _log.warning(
-        "The row of the table romancy_turn was missing, and was put back: transactions lock it to take turns. Was the table "
+        "The row of the table romancy_messaging_lock was missing, and was put back: transactions lock it to take turns. Was the table "
         "emptied, or copied without its rows? Then look whether other tables were, too."
     )

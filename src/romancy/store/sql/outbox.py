@@ -22,7 +22,7 @@ _LISTS = {None: "list_outbox", False: "list_outbox_pending", True: "list_outbox_
 def enqueue(cursor: Cursor, event: Event, brokers: Sequence[str], now: int) -> None:
     """Leave an event for brokers."""
     body = cursor.codec.encode(event_json(event), OUTBOX_CONTEXT)
-    cursor.many("put_outbox", [(broker, body, now, now, now) for broker in brokers])
+    cursor.many("enqueue_outbox", [(broker, body, now, now, now) for broker in brokers])
 
 
 def claim(cursor: Cursor, broker: str, claimant: str, *, now: int, until: int, limit: int) -> list[OutboxRow]:
@@ -40,7 +40,7 @@ def record_outcomes(cursor: Cursor, claimant: str, outcomes: Sequence[DeliveryOu
             cursor.run(name, {"claim": claimant, "seqs": as_json(seqs)})
     delayed = [(one.next_at, one.error, one.seq, claimant) for one in outcomes if isinstance(one, Delayed)]
     buried = [(one.at, one.error, one.seq, claimant) for one in outcomes if isinstance(one, DeadLettered)]
-    for name, rows in (("delay_outbox", delayed), ("bury_outbox", buried)):
+    for name, rows in (("delay_outbox", delayed), ("dead_letter_outbox", buried)):
         if rows:
             cursor.many(name, rows)
 

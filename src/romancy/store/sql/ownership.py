@@ -18,10 +18,10 @@ from romancy.store.sql.json_params import NO_LIMIT, as_json, kinds_as_json
 from romancy.store.sql.rows import row_of
 from romancy.store.sql.wakeups import wake_replacements
 
-_WORKER = attrgetter("id", "label", "service", "hostname", "pid", "python", "kinds", "started_at", "heartbeat_at")
+_WORKER = attrgetter("id", "label", "service", "hostname", "pid", "python", "workflows", "started_at", "heartbeat_at")
 _PRUNE_STATEMENTS = (
     "prune_instances", "prune_payloads", "prune_history", "prune_attempts", "prune_losses", "prune_journal",
-    "prune_consumed",
+    "prune_consumed_by_instance",
 )  # fmt: skip
 _ISOLATION_TIME = 30 * MICROS
 """So long an instance that has to run alone keeps others of its kind back, unless it records something before."""
@@ -68,15 +68,15 @@ def claim(cursor: Cursor, worker: str, ids: Sequence[str], *, now: int) -> list[
     if not ids:
         return []
     keys = as_json(ids)
-    cursor.run("take", {"worker": worker, "now": now, "ids": keys})
+    cursor.run("claim_instances", {"worker": worker, "now": now, "ids": keys})
     cursor.run("note_each", {"now": now, "kind": "claimed", "detail": "", "ids": keys})
-    return [row_of(line) for line in cursor.json_rows("rows", (keys,))]
+    return [row_of(line) for line in cursor.json_rows("instance_rows", (keys,))]
 
 
 def release(cursor: Cursor, worker: str, *, now: int) -> int:
     """Free everything a worker owns and strike it off."""
     freed = _free(cursor, cursor.json_rows("owned", (worker, NO_LIMIT)), "released", now)
-    cursor.run("strike", (worker,))
+    cursor.run("deregister_worker", (worker,))
     return freed
 
 
@@ -102,7 +102,7 @@ def sweep(
             lost = [id for id in lost if id not in dict(culprits)]
         freed += _free(cursor, lost, "lost", now)
         if len(owned) <= room:
-            cursor.run("strike", (worker,))
+            cursor.run("deregister_worker", (worker,))
     # An owner that is no worker was taken for dead and is not, or is of another copy of the database: no loss is counted.
     freed += _free(cursor, cursor.json_rows("orphans", (limit - freed,)), "lost", now)
     return SweepResult(freed, tuple(paused))
@@ -116,7 +116,7 @@ def mark_unrunnable(cursor: Cursor, kinds: Sequence[Runnable], *, due_before: in
         if found:
             label = f"{kind.workflow} version {kind.version}" if kind.version else kind.workflow
             keys, why = as_json(line[0] for line in found), f"no worker knows the workflow {label}"
-            cursor.run("strand", {"now": now, "ids": keys})
+            cursor.run("mark_unrunnable", {"now": now, "ids": keys})
             cursor.run("note_each", {"now": now, "kind": "blocked", "detail": why, "ids": keys})
             wake_replacements(cursor, [line[0] for line in found], now)
         stranded += len(found)
@@ -125,7 +125,7 @@ def mark_unrunnable(cursor: Cursor, kinds: Sequence[Runnable], *, due_before: in
 
 def register_worker(cursor: Cursor, worker: WorkerRow) -> None:
     """Record a worker."""
-    cursor.run("enlist", _WORKER(worker))
+    cursor.run("register_worker", _WORKER(worker))
 
 
 def save_source(cursor: Cursor, values: tuple[str, str, str, str, int], *, replace: bool) -> None:
@@ -168,7 +168,7 @@ def prune_messaging(cursor: Cursor, *, events_before: int, messages_before: int,
 
 def _has_heartbeat_changed(cursor: Cursor, worker: str, heartbeat_at: int) -> bool:
     # Read under the write lock: a worker that was kept from beating by whoever held it has had its chance.
-    row = cursor.first("heartbeat", (worker,))
+    row = cursor.first("heartbeat_of", (worker,))
     return row is not None and row[0] != heartbeat_at
 
 
@@ -179,7 +179,7 @@ def _isolate_suspects(cursor: Cursor, worker: str, ids: Sequence[str], now: int)
     """
     suspects = sorted(line[0] for line in cursor.json_rows("losses", {"ids": as_json(ids)}) if line[6])
     since = now - _ISOLATION_TIME
-    held = [id for id, claimed_at in cursor.json_rows("held_alone", (worker,)) if claimed_at > since]
+    held = [id for id, claimed_at in cursor.json_rows("owned_isolated", (worker,)) if claimed_at > since]
     kept_back = suspects if held else suspects[1:]
     if kept_back:
         cursor.run("put_off", {"at": now + _ISOLATION_RETRY_AFTER, "ids": as_json(kept_back)})
@@ -190,7 +190,7 @@ def _count_losses(cursor: Cursor, worker: str, ids: Sequence[str], max_losses: i
     """Count that instances have lost their worker; those that have lost too many are paused: their ids, and why."""
     found = cursor.json_rows("losses", {"ids": as_json(ids)})
     suspects = (
-        [line[0] for line in found] if max_losses == 1 else [id for id, _ in cursor.json_rows("held_alone", (worker,))]
+        [line[0] for line in found] if max_losses == 1 else [id for id, _ in cursor.json_rows("owned_isolated", (worker,))]
     )
     paused: list[tuple[str, str]] = []
     rows, notes = [], []

@@ -61,14 +61,14 @@ def load(cursor: Cursor, instance_id: str) -> LoadedInstance | None:
 
 def inbox(cursor: Cursor, instance_id: str) -> Inbox:
     """What has arrived, and the counter it belongs to."""
-    line = cursor.first("signal_of", (instance_id,))
-    woken: list[str] = cursor.json_rows("called", (instance_id,))
+    line = cursor.first("inbox_version_of", (instance_id,))
+    woken: list[str] = cursor.json_rows("matched_waits", (instance_id,))
     return Inbox(0 if line is None else line[0], _inbox_items(cursor, instance_id), tuple(woken))
 
 
 def with_unread_inbox(cursor: Cursor, worker: str) -> list[str]:
     """The worker's instances with something unseen."""
-    found: list[str] = cursor.json_rows("arrivals", (worker,))
+    found: list[str] = cursor.json_rows("with_unread_inbox", (worker,))
     return found
 
 
@@ -112,7 +112,7 @@ def progress_of(cursor: Cursor, ids: Sequence[str]) -> dict[str, InstanceProgres
     """Where each instance that exists stands."""
     return {
         instance_id: InstanceProgress(generation, seq, status_of(word), updated_at)
-        for instance_id, generation, seq, word, updated_at in cursor.rows("standings_of", (as_json(ids),))
+        for instance_id, generation, seq, word, updated_at in cursor.rows("progress_of", (as_json(ids),))
     }
 
 

@@ -61,7 +61,7 @@ def _pause(unit: UnitOfWork, state: InstanceState, write: ControlRequest) -> Wri
 
 def _resume(unit: UnitOfWork, state: InstanceState, write: ControlRequest) -> WriteResult:
     # A pause may lie unseen in the inbox of an owned instance, or of one whose owner died: it must not outlive this.
-    taken_back = unit.cursor.run("take_back_mails", (state.id, ControlKind.PAUSE))
+    taken_back = unit.cursor.run("withdraw_inbox_items", (state.id, ControlKind.PAUSE))
     if taken_back and state.owner is not None:
         state.inbox_version += 1  # the owner may be about to release it as paused: it must look again
     if state.owner is None and state.status in (Status.PAUSED, Status.BLOCKED):
@@ -117,7 +117,7 @@ def _rewind_history(unit: UnitOfWork, state: InstanceState) -> bool:
 
 def _restore_memberships(unit: UnitOfWork, state: InstanceState, now: int) -> None:
     """Its end had let go of channels and groups, and the code will not ask for them again."""
-    (kept,) = unit.cursor.only("bonds", (state.id, state.generation))
+    (kept,) = unit.cursor.only("memberships", (state.id, state.generation))
     memberships = json.loads(kept) if kept is not None else {"channels": [], "groups": []}
     for channel, mode in memberships["channels"]:
         # Another mode may have been taken up meanwhile: then the next receive() says that there is no subscription.
@@ -136,7 +136,7 @@ def _add_to_inbox(unit: UnitOfWork, state: InstanceState, write: ControlRequest)
 
 
 def _count_inbox_items(unit: UnitOfWork, state: InstanceState, kind: ControlKind) -> int:
-    return int(unit.cursor.only("count_mails", (state.id, kind))[0])
+    return int(unit.cursor.only("count_inbox_items", (state.id, kind))[0])
 
 
 def _complete(unit: UnitOfWork, state: InstanceState, write: ControlRequest, woken: Sequence[str] = ()) -> WriteResult:

@@ -24,23 +24,23 @@ _INITIAL_WINDOW = 60 * _MINUTE
 
 def is_behind(cursor: Cursor, *, until: int) -> bool:
     """Something ended before a time that is not counted yet."""
-    mark = cursor.first("mark_of", (_WATERMARK,))
+    mark = cursor.first("watermark_of", (_WATERMARK,))
     since = max(0, until - _INITIAL_WINDOW) if mark is None else int(mark[0])
     return cursor.first("window_of_ended", (since, until, 0)) is not None
 
 
 def advance(cursor: Cursor, *, until: int, limit: int, forget_before: int) -> int:
     """Count about `limit` of what ended before a time and is not counted yet; how many."""
-    mark = cursor.first("mark_of", (_WATERMARK,))
+    mark = cursor.first("watermark_of", (_WATERMARK,))
     if mark is None:
-        cursor.run("first_mark", (_WATERMARK, max(0, until - _INITIAL_WINDOW)))
-        mark = cursor.only("mark_of", (_WATERMARK,))
+        cursor.run("add_watermark", (_WATERMARK, max(0, until - _INITIAL_WINDOW)))
+        mark = cursor.only("watermark_of", (_WATERMARK,))
     old = int(mark[0])
     if until <= old:
         return 0
     bound = cursor.first("window_of_ended", (old, until, limit))
     new = until if bound is None else int(bound[0])
-    if not cursor.run("move_mark", {"name": _WATERMARK, "old": old, "new": new}):
+    if not cursor.run("advance_watermark", {"name": _WATERMARK, "old": old, "new": new}):
         return 0
     counted = _count(cursor, cursor.rows("ended_between", (old, new)))
     _prune_minutes(cursor, forget_before)

@@ -29,7 +29,7 @@ def create_instance(cursor: Cursor, create: CreateInstance) -> WriteResult:
         return read_existing(cursor, create, taken[0])
     cursor.run("add_instances", instance_columns(create))
     cursor.run("add_payloads", (create.instance_id, create.input))
-    cursor.first("hint")
+    cursor.first("notify_on_commit")
     return Applied()
 
 
@@ -47,7 +47,7 @@ def stage(cursor: Cursor, effect: Sendable, now: int) -> Refused | None:
     if refused is None:
         kind, head, body = _serialize(effect, now)
         cursor.run("stage", (kind, head, cursor.codec.encode(body, _STAGED_CONTEXT), now))
-        cursor.first("hint")
+        cursor.first("notify_on_commit")
     return refused
 
 

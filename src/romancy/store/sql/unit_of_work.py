@@ -58,8 +58,8 @@ _STEP = attrgetter("epoch", "inbox_version_seen", "updated_at", "wake_at", "retr
 _MOVE = attrgetter(*[name for name in InstanceState.__slots__ if name not in ("id", "length")], "id")
 
 _INSERTS = (
-    "take_event",
-    "use_event",
+    "consume_event",
+    "mark_event_consumed",
     "put_wait",
     "add_instances",
     "add_payloads",
@@ -67,16 +67,16 @@ _INSERTS = (
     "add_history",
     "put_attempts",
     "put_waits",
-    "add_mails",
+    "add_inbox_items",
     "add_notes",
 )
-_DELETES = ("close_attempts", "withdraw_waits", "consume_mails", "clear_waits", "clear_inbox", "clear_open_attempts")
+_DELETES = ("close_attempts", "withdraw_waits", "consume_inbox_items", "clear_waits", "clear_inbox", "clear_open_attempts")
 
 
 class UnitOfWork:
     """The reading and writing of one transaction."""
 
-    def __init__(self, cursor: Cursor, ids: Iterable[str], read_statement: str | None = "look") -> None:
+    def __init__(self, cursor: Cursor, ids: Iterable[str], read_statement: str | None = "load_states") -> None:
         """Read the instances; without `look` nothing is read, for those that do not exist yet or have been looked at."""
         self.cursor = cursor
         rows = [] if read_statement is None else cursor.json_rows(read_statement, (as_json(ids),))
@@ -113,7 +113,7 @@ class UnitOfWork:
 
     def refresh_inbox_version(self, state: InstanceState) -> None:
         """What was said in this transaction may have been for the instance itself."""
-        (state.inbox_version,) = self.cursor.only("signal_of", (state.id,))
+        (state.inbox_version,) = self.cursor.only("inbox_version_of", (state.id,))
 
     def set_results(self, state: InstanceState, output: bytes | None, error: bytes | None) -> None:
         """What the instance ended with."""
@@ -131,9 +131,9 @@ class UnitOfWork:
 
     def consume_event(self, state: InstanceState, seq: int, selector: str, *, addressed: bool) -> None:
         """The instance consumes an event."""
-        self._add("take_event", (state.id, seq, selector))
+        self._add("consume_event", (state.id, seq, selector))
         if addressed:
-            self._add("use_event", (seq, state.id))
+            self._add("mark_event_consumed", (seq, state.id))
 
     def register_wait(self, wait: Sequence[Any]) -> None:
         """A wait of the instance begins, or goes on."""
@@ -145,7 +145,7 @@ class UnitOfWork:
 
     def add_inbox_item(self, state: InstanceState, kind: str, body: bytes | None, at: int) -> None:
         """Something arrived for the instance."""
-        self._add("add_mails", (state.id, kind, "", body, at))
+        self._add("add_inbox_items", (state.id, kind, "", body, at))
 
     def add_note(self, state: InstanceState, note: JournalNote, worker: str, at: int) -> None:
         """A line of the instance's journal."""
@@ -161,14 +161,14 @@ class UnitOfWork:
 
     def consume_inbox_items(self, state: InstanceState, items: Iterable[int]) -> None:
         """Mails the run has used."""
-        self._deleted_keys.setdefault("consume_mails", []).extend([(state.id, mail) for mail in items])
+        self._deleted_keys.setdefault("consume_inbox_items", []).extend([(state.id, mail) for mail in items])
 
     def clear(self, state: InstanceState, now: int) -> None:
         """The instance ended: it waits for nothing, hears nothing and runs nothing."""
         for name in ("clear_waits", "clear_inbox", "clear_open_attempts"):
             self._deleted_keys.setdefault(name, []).append(state.id)
         if state.status == Status.FAILED:
-            self.cursor.run("keep_bonds", {"id": state.id, "generation": state.generation})
+            self.cursor.run("save_memberships", {"id": state.id, "generation": state.generation})
         self._ended[state.id] = now
 
     def flush(self) -> list[str]:
@@ -182,7 +182,7 @@ class UnitOfWork:
         if self._steps:
             self.cursor.many("step", [_STEP(state) for state in self._steps])
         if self._moves:
-            self.cursor.many("move", [_MOVE(state) for state in self._moves])
+            self.cursor.many("update_instances", [_MOVE(state) for state in self._moves])
         for name in _INSERTS:
             if rows := self._rows.pop(name, None):
                 self.cursor.many(name, rows)

@@ -11,7 +11,7 @@ from romancy.store.sql.json_params import as_json
 def match_waits(cursor: Cursor, waits: Sequence[tuple[str, str]], seq: int) -> list[str]:
     """Note at each wait (instance and operation) what has come for it; the instances, each once."""
     if waits:
-        cursor.run("meet_waits", {"seq": seq, "waits": as_json(waits)})
+        cursor.run("match_waits", {"seq": seq, "waits": as_json(waits)})
     return list(dict.fromkeys(instance_id for instance_id, _ in waits))
 
 
@@ -27,7 +27,7 @@ def wake_next(cursor: Cursor, channel: str, now: int, without: Sequence[str] = (
     if first is None:
         return []
     values = {"channel": channel, "now": now, "without": as_json(without)}
-    waits = cursor.rows("next_in_line", values)
+    waits = cursor.rows("next_waiter", values)
     woken = match_waits(cursor, waits, first[0])
     wake(cursor, woken, now)
     return woken
@@ -38,7 +38,7 @@ def wake_replacements(cursor: Cursor, ids: Sequence[str], now: int) -> list[str]
 
     They stay called: if they come after all they look for everything they wait for.
     """
-    channels: list[str] = cursor.json_rows("called_channels", {"ids": as_json(ids)})
+    channels: list[str] = cursor.json_rows("matched_channels", {"ids": as_json(ids)})
     return [called for channel in channels for called in wake_next(cursor, channel, now, ids)]
 
 

@@ -81,7 +81,7 @@ class SqliteFastPath:
             return None
         fence = (write.instance_id, write.generation, write.epoch, write.worker, write.inbox_seen, write.length)
         values = (write.status, write.now, write.now, ending.fingerprint, *fence)
-        if self._cursor.execute(get_statement("quick_end"), values).rowcount != 1:
+        if self._cursor.execute(get_statement("fast_end"), values).rowcount != 1:
             return None
         head = (write.instance_id, write.generation)
         self._results.append((ending.output, ending.error, *head))
@@ -108,7 +108,7 @@ class SqliteFastPath:
             write.python,
             write.digest,
         )
-        if self._cursor.execute(get_statement("quick_create"), values).rowcount != 1:
+        if self._cursor.execute(get_statement("fast_create"), values).rowcount != 1:
             return None
         self._payloads.append((write.instance_id, write.input))
         return Applied(0, held)

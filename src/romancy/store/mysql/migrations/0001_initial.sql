@@ -5,64 +5,66 @@
 -- MariaDB have in common, all take 'a' and 'a ' for equal. Three of them are as long as a key may be. Operations are named
 -- after a name, with something before and behind it. What is only read is LONGTEXT. Every statement can be run again: a crash in the middle of them leaves some behind.
 
--- Whoever decides something that concerns several instances (an event and those who wait for it) holds this row until it has
--- committed: speaker and listener cannot miss each other, and the log of events is numbered in the order of commits.
-CREATE TABLE IF NOT EXISTS romancy_turn (
+-- The messaging lock: a transaction that concerns several instances (an event and those who wait for it) holds this row until
+-- it has committed. So no message is missed by a wait, and the log of events is numbered in the order of commits.
+CREATE TABLE IF NOT EXISTS romancy_messaging_lock (
     id INTEGER NOT NULL PRIMARY KEY
 ) ENGINE = InnoDB;
-INSERT INTO romancy_turn (id) VALUES (1) ON DUPLICATE KEY UPDATE id = 1;
+INSERT INTO romancy_messaging_lock (id) VALUES (1) ON DUPLICATE KEY UPDATE id = 1;
 
--- How often somebody has said that there is something to look at.
-CREATE TABLE IF NOT EXISTS romancy_bell (
-    id   INTEGER NOT NULL PRIMARY KEY,
-    rung BIGINT  NOT NULL
+-- A number that every process raises when it has committed something that concerns others.
+CREATE TABLE IF NOT EXISTS romancy_notifications (
+    id      INTEGER NOT NULL PRIMARY KEY,
+    version BIGINT  NOT NULL
 ) ENGINE = InnoDB;
-INSERT INTO romancy_bell (id, rung) VALUES (1, 0) ON DUPLICATE KEY UPDATE id = 1;
+INSERT INTO romancy_notifications (id, version) VALUES (1, 0) ON DUPLICATE KEY UPDATE id = 1;
 
--- Transactions of lately; their tokens sort by time. Who asks about one that has not committed notes that it must not.
+-- The tokens of recent transactions, which sort by time. Whoever asks about one that has not committed forbids it to (committed = 0).
 CREATE TABLE IF NOT EXISTS romancy_commits (
-    token VARBINARY(64) NOT NULL PRIMARY KEY,
-    made  TINYINT       NOT NULL
+    token     VARBINARY(64) NOT NULL PRIMARY KEY,
+    committed TINYINT       NOT NULL
 ) ENGINE = InnoDB;
 
 -- The hot row of an instance: it changes with the status, the owner or what is due, and not with a plain step. How long the
 -- history is, the history says. Payloads lie beside it.
 -- claimable  <=>  owner IS NULL AND wake_at <= now. Paused, blocked and ended instances have no wake_at.
 CREATE TABLE IF NOT EXISTS romancy_instances (
-    id                  VARBINARY(1020) NOT NULL PRIMARY KEY,
-    workflow            VARBINARY(1020) NOT NULL,
-    version             VARBINARY(1020) NOT NULL,   -- '' = none
-    status              VARBINARY(32)   NOT NULL,
-    generation          BIGINT          NOT NULL,
-    round               BIGINT          NOT NULL,
-    epoch               BIGINT          NOT NULL,   -- the fencing token
-    owner               VARBINARY(1020),
-    wake_at             BIGINT,
-    `signal`            BIGINT          NOT NULL,   -- counts what arrived
-    signal_seen         BIGINT          NOT NULL,   -- ... and how much of it the run knew when it last wrote
-    cancel_requested_at BIGINT,
-    deadline_at         BIGINT,
-    retrying_since      BIGINT,
-    blocked_by          LONGTEXT,
-    fingerprint         LONGTEXT        NOT NULL,   -- of the error it failed with
-    created_at          BIGINT          NOT NULL,
-    started_at          BIGINT,
-    updated_at          BIGINT          NOT NULL,
-    ended_at            BIGINT,
-    code                LONGTEXT        NOT NULL,
-    python              LONGTEXT        NOT NULL,
-    digest              LONGBLOB        NOT NULL,   -- of the arguments it was started with
-    born                BIGINT          NOT NULL,   -- how far the log of events had come: it can wait for what came later
+    id                   VARBINARY(1020) NOT NULL PRIMARY KEY,
+    workflow             VARBINARY(1020) NOT NULL,
+    version              VARBINARY(1020) NOT NULL,  -- '' = none
+    status               VARBINARY(32)   NOT NULL,
+    generation           BIGINT          NOT NULL,
+    round                BIGINT          NOT NULL,
+    epoch                BIGINT          NOT NULL,  -- the fencing token
+    owner                VARBINARY(1020),
+    wake_at              BIGINT,
+    inbox_version        BIGINT          NOT NULL,  -- counts what arrived for it
+    inbox_version_seen   BIGINT          NOT NULL,  -- ... and how much of it the run knew when it last wrote
+    cancel_requested_at  BIGINT,
+    deadline_at          BIGINT,
+    retrying_since       BIGINT,
+    blocked_by           LONGTEXT,
+    fingerprint          LONGTEXT        NOT NULL,  -- of the error it failed with
+    created_at           BIGINT          NOT NULL,
+    started_at           BIGINT,
+    updated_at           BIGINT          NOT NULL,
+    ended_at             BIGINT,
+    code                 LONGTEXT        NOT NULL,
+    python               LONGTEXT        NOT NULL,
+    digest               LONGBLOB        NOT NULL,  -- of the arguments it was started with
+    created_at_event_seq BIGINT          NOT NULL,  -- how far the log of events had come: it can wait for what came later
     -- In place of partial indexes. None of them changes when a run goes from step to step, or from its start to its end.
     due_at              BIGINT          AS (IF(owner IS NULL, wake_at, NULL)) STORED,
-    stuck               VARBINARY(1020) AS (IF(status = 'blocked', workflow, NULL)) STORED,
-    listed              VARBINARY(32)   AS (IF(status IN ('running', 'completed'), NULL, status)) STORED,
+    blocked_workflow    VARBINARY(1020) AS (IF(status = 'blocked', workflow, NULL)) STORED,
+    listed_status       VARBINARY(32)   AS (IF(status IN ('running', 'completed'), NULL, status)) STORED,
+    retrying_created_at BIGINT          AS (IF(retrying_since IS NULL, NULL, created_at)) VIRTUAL,
     KEY romancy_instances_claimable (workflow, version, due_at),
     KEY romancy_instances_owned (owner),
-    KEY romancy_instances_blocked (stuck, version),
+    KEY romancy_instances_blocked (blocked_workflow, version),
     KEY romancy_instances_created (created_at, id),
-    KEY romancy_instances_listed (listed, created_at, id),
-    KEY romancy_instances_ended (ended_at)
+    KEY romancy_instances_status (listed_status, created_at, id),
+    KEY romancy_instances_ended (ended_at),
+    KEY romancy_instances_retrying (retrying_created_at, id)
 ) ENGINE = InnoDB ROW_FORMAT = DYNAMIC DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
 
 CREATE TABLE IF NOT EXISTS romancy_payloads (
@@ -71,9 +73,11 @@ CREATE TABLE IF NOT EXISTS romancy_payloads (
     input       LONGBLOB        NOT NULL,
     output      LONGBLOB,
     error       LONGBLOB,
-    begun_at    BIGINT,                             -- when a generation began; NULL: with the instance
-    bonds       LONGTEXT,                           -- what an instance that failed belonged to, as JSON
-    PRIMARY KEY (instance_id, generation)
+    begun_at    BIGINT,    -- when a generation began; NULL: with the instance
+    memberships LONGTEXT,  -- what an instance that failed belonged to, as JSON: a retry restores it
+    PRIMARY KEY (instance_id, generation),
+    -- Which archived generations are old enough to be deleted.
+    KEY romancy_payloads_begun (begun_at)
 ) ENGINE = InnoDB ROW_FORMAT = DYNAMIC DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
 
 CREATE TABLE IF NOT EXISTS romancy_history (
@@ -115,26 +119,26 @@ CREATE TABLE IF NOT EXISTS romancy_attempts (
     next_at      BIGINT,
     error        LONGBLOB,
     details      LONGBLOB,
-    beat_at      BIGINT,
+    heartbeat_at BIGINT,
     PRIMARY KEY (instance_id, generation, op, attempt)
 ) ENGINE = InnoDB ROW_FORMAT = DYNAMIC DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
 
 CREATE TABLE IF NOT EXISTS romancy_waits (
-    instance_id VARBINARY(1020) NOT NULL,
-    op          VARBINARY(1100) NOT NULL,
-    kind        VARBINARY(32)   NOT NULL,
-    since       BIGINT          NOT NULL,
-    due         BIGINT,
-    `key`       VARBINARY(1020) NOT NULL,
-    subject     VARBINARY(1020),
-    `match`     LONGBLOB,
-    site        LONGTEXT        NOT NULL,
-    met         BIGINT,                             -- what has come for it: an event's or a message's seq
-    line        VARBINARY(1020) AS (IF(kind = 'message' AND met IS NULL, `key`, NULL)) STORED,
+    instance_id   VARBINARY(1020) NOT NULL,
+    op            VARBINARY(1100) NOT NULL,
+    kind          VARBINARY(32)   NOT NULL,
+    since         BIGINT          NOT NULL,
+    due           BIGINT,
+    `key`         VARBINARY(1020) NOT NULL,
+    subject       VARBINARY(1020),
+    `match`       LONGBLOB,
+    site          LONGTEXT        NOT NULL,
+    matched_seq   BIGINT,  -- the seq of the event or message that has come for it
+    queue_channel VARBINARY(1020) AS (IF(kind = 'message' AND matched_seq IS NULL, `key`, NULL)) STORED,
     PRIMARY KEY (instance_id, op),
     KEY romancy_waits_key (`key`, kind, subject),
-    -- Who waits for the messages of a channel, in the order they are called: the primary key is a part of every other.
-    KEY romancy_waits_line (line, since)
+    -- Who waits for the messages of a channel, in the order they are woken: the primary key is a part of every other.
+    KEY romancy_waits_queue (queue_channel, since)
 ) ENGINE = InnoDB ROW_FORMAT = DYNAMIC DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
 
 CREATE TABLE IF NOT EXISTS romancy_inbox (
@@ -159,15 +163,15 @@ CREATE TABLE IF NOT EXISTS romancy_journal (
 ) ENGINE = InnoDB ROW_FORMAT = DYNAMIC DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
 
 CREATE TABLE IF NOT EXISTS romancy_workers (
-    id         VARBINARY(1020) NOT NULL PRIMARY KEY,
-    label      LONGTEXT        NOT NULL,
-    service    LONGTEXT        NOT NULL,
-    host       LONGTEXT        NOT NULL,
-    pid        BIGINT          NOT NULL,
-    python     LONGTEXT        NOT NULL,
-    kinds      LONGTEXT        NOT NULL,
-    started_at BIGINT          NOT NULL,
-    beat_at    BIGINT          NOT NULL
+    id           VARBINARY(1020) NOT NULL PRIMARY KEY,
+    label        LONGTEXT        NOT NULL,
+    service      LONGTEXT        NOT NULL,
+    hostname     LONGTEXT        NOT NULL,
+    pid          BIGINT          NOT NULL,
+    python       LONGTEXT        NOT NULL,
+    workflows    LONGTEXT        NOT NULL,
+    started_at   BIGINT          NOT NULL,
+    heartbeat_at BIGINT          NOT NULL
 ) ENGINE = InnoDB ROW_FORMAT = DYNAMIC DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
 
 CREATE TABLE IF NOT EXISTS romancy_sources (
@@ -185,26 +189,26 @@ CREATE TABLE IF NOT EXISTS romancy_events (
     id          VARBINARY(1020) NOT NULL,
     type        VARBINARY(1020) NOT NULL,
     subject     VARBINARY(1020),
-    target      VARBINARY(1020),                    -- the instance it is addressed to
-    used        SMALLINT        NOT NULL DEFAULT 0, -- an addressed event was consumed
+    target      VARBINARY(1020),                     -- the instance it is addressed to
+    consumed    SMALLINT        NOT NULL DEFAULT 0,  -- an addressed event was consumed
     accepted_at BIGINT          NOT NULL,
-    body        LONGBLOB        NOT NULL,           -- the whole event, in the JSON format of CloudEvents
-    unused      SMALLINT        AS (IF(target IS NOT NULL AND used = 0, 1, NULL)) STORED,
+    body        LONGBLOB        NOT NULL,            -- the whole event, in the JSON format of CloudEvents
+    unconsumed  SMALLINT        AS (IF(target IS NOT NULL AND consumed = 0, 1, NULL)) STORED,
     UNIQUE KEY romancy_events_id (source, id),
     KEY romancy_events_type (target, type, seq),
     KEY romancy_events_subject (target, type, subject, seq),
-    KEY romancy_events_unused (unused, seq),
+    KEY romancy_events_unconsumed (unconsumed, seq),
     KEY romancy_events_accepted (accepted_at)
 ) ENGINE = InnoDB ROW_FORMAT = DYNAMIC DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
 
--- Which events an instance has consumed, and for which wish: everything that fits the same wish lies behind the last of them.
-CREATE TABLE IF NOT EXISTS romancy_taken (
+-- Which events an instance has consumed, and by which selector: what is left for the same selector lies behind the last of them.
+CREATE TABLE IF NOT EXISTS romancy_consumed_events (
     instance_id VARBINARY(1020) NOT NULL,
     seq         BIGINT          NOT NULL,
-    wanted      BINARY(32)      NOT NULL,           -- the wish is longer than a key may be: this is its SHA-256
+    selector    BINARY(32)      NOT NULL,  -- a selector is longer than a key may be: this is its SHA-256
     PRIMARY KEY (instance_id, seq),
-    KEY romancy_taken_wanted (instance_id, wanted, seq),
-    KEY romancy_taken_seq (seq)
+    KEY romancy_consumed_events_selector (instance_id, selector, seq),
+    KEY romancy_consumed_events_seq (seq)
 ) ENGINE = InnoDB ROW_FORMAT = DYNAMIC DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
 
 -- The workflows that handle events of their name: whoever accepts one starts them, with or without their code.
@@ -243,10 +247,102 @@ CREATE TABLE IF NOT EXISTS romancy_deliveries (
     KEY romancy_deliveries_seq (seq)
 ) ENGINE = InnoDB ROW_FORMAT = DYNAMIC DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
 
-CREATE TABLE IF NOT EXISTS romancy_members (
+CREATE TABLE IF NOT EXISTS romancy_group_members (
     name        VARBINARY(1020) NOT NULL,
     instance_id VARBINARY(1020) NOT NULL,
     since       BIGINT          NOT NULL,
     PRIMARY KEY (name, instance_id),
-    KEY romancy_members_instance (instance_id)
+    KEY romancy_group_members_instance (instance_id)
 ) ENGINE = InnoDB ROW_FORMAT = DYNAMIC DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
+
+-- Events on their way to brokers: one row for each event and broker, from the commit that sends it until it is delivered.
+-- A row is due when next_at has come; a claim moves that to the end of its lease. A dead row has no next_at.
+CREATE TABLE IF NOT EXISTS romancy_outbox (
+    seq        BIGINT          NOT NULL AUTO_INCREMENT PRIMARY KEY,
+    broker     VARBINARY(1020) NOT NULL,
+    body       LONGBLOB        NOT NULL,  -- the whole event, in the JSON format of CloudEvents
+    created_at BIGINT          NOT NULL,
+    since      BIGINT          NOT NULL,  -- when it was enqueued, or requeued
+    attempts   BIGINT          NOT NULL DEFAULT 0,
+    next_at    BIGINT,
+    claimed_by VARBINARY(1020),
+    last_error LONGTEXT,
+    dead_at    BIGINT,
+    dead       TINYINT         AS (IF(dead_at IS NULL, 0, 1)) STORED,
+    KEY romancy_outbox_due (broker, next_at, seq),
+    KEY romancy_outbox_dead (dead, seq),
+    KEY romancy_outbox_dead_at (broker, dead_at)
+) ENGINE = InnoDB ROW_FORMAT = DYNAMIC DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
+
+-- Effects emitted in transactions of users: they are applied once those have committed.
+CREATE TABLE IF NOT EXISTS romancy_staged (
+    seq  BIGINT        NOT NULL AUTO_INCREMENT PRIMARY KEY,
+    kind VARBINARY(32) NOT NULL,
+    head LONGTEXT      NOT NULL,
+    body LONGBLOB      NOT NULL,
+    at   BIGINT        NOT NULL
+) ENGINE = InnoDB ROW_FORMAT = DYNAMIC DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
+
+-- Transactions of users that concern other processes. They must not touch romancy_notifications, which they could lock for
+-- long: whoever sees a row here first deletes it and notifies.
+CREATE TABLE IF NOT EXISTS romancy_pending_notifications (
+    id BIGINT NOT NULL AUTO_INCREMENT PRIMARY KEY
+) ENGINE = InnoDB;
+
+-- How far maintenance has come with what it does bit by bit.
+CREATE TABLE IF NOT EXISTS romancy_watermarks (
+    name VARBINARY(64) NOT NULL PRIMARY KEY,
+    upto BIGINT        NOT NULL
+) ENGINE = InnoDB;
+
+-- How many instances ended in a minute, and how long they took: counted afterwards, not by whoever ends one.
+CREATE TABLE IF NOT EXISTS romancy_rollup (
+    minute   BIGINT          NOT NULL,  -- when it began
+    workflow VARBINARY(1020) NOT NULL,
+    outcome  VARBINARY(32)   NOT NULL,
+    ended    BIGINT          NOT NULL,
+    buckets  LONGTEXT        NOT NULL,  -- a histogram of durations, as JSON
+    PRIMARY KEY (minute, workflow, outcome)
+) ENGINE = InnoDB ROW_FORMAT = DYNAMIC DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
+
+-- Who did what.
+CREATE TABLE IF NOT EXISTS romancy_audit (
+    number      BIGINT          NOT NULL AUTO_INCREMENT PRIMARY KEY,
+    at          BIGINT          NOT NULL,
+    actor       LONGTEXT        NOT NULL,
+    action      VARBINARY(64)   NOT NULL,
+    instance_id VARBINARY(1020),
+    detail      LONGTEXT        NOT NULL,
+    KEY romancy_audit_instance (instance_id, number)
+) ENGINE = InnoDB ROW_FORMAT = DYNAMIC DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
+
+-- Actions on all instances that match a filter, and how far they have come: whoever holds the claim continues.
+CREATE TABLE IF NOT EXISTS romancy_bulk_actions (
+    id            VARBINARY(1020) NOT NULL PRIMARY KEY,
+    action        VARBINARY(64)   NOT NULL,
+    filter        LONGTEXT        NOT NULL,
+    reason        LONGTEXT,
+    actor         LONGTEXT        NOT NULL,
+    status        VARBINARY(32)   NOT NULL,
+    created_at    BIGINT          NOT NULL,
+    ended_at      BIGINT,
+    done          BIGINT          NOT NULL,
+    failed        BIGINT          NOT NULL,
+    scanned       BIGINT          NOT NULL,
+    failures      LONGTEXT        NOT NULL,  -- the first of them, as JSON
+    `cursor`      LONGTEXT,                  -- where the search continues
+    claimed_by    VARBINARY(1020),
+    claimed_until BIGINT          NOT NULL,
+    KEY romancy_bulk_actions_created (created_at, id),
+    KEY romancy_bulk_actions_running (status, created_at)
+) ENGINE = InnoDB ROW_FORMAT = DYNAMIC DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
+
+-- How often an instance has lost its worker since it last recorded anything. A row counts while neither the
+-- instance's generation nor its progress has changed since.
+CREATE TABLE IF NOT EXISTS romancy_losses (
+    instance_id VARBINARY(1020) NOT NULL PRIMARY KEY,
+    generation  BIGINT          NOT NULL,
+    progress    BIGINT          NOT NULL,  -- entries of its history, and failed attempts
+    losses      BIGINT          NOT NULL,
+    isolated    BIGINT          NOT NULL   -- 1: its next loss would be one too many, so a worker runs one such at a time
+) ENGINE = InnoDB ROW_FORMAT = DYNAMIC;

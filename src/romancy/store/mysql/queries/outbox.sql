@@ -1,6 +1,6 @@
 -- Events on their way to brokers. Relays do not wait for each other, nor for whoever talks.
 
--- name: put_outbox
+-- name: enqueue_outbox
 -- An event for a broker; due at once.
 INSERT INTO romancy_outbox (broker, body, created_at, since, next_at) VALUES (?, ?, ?, ?, ?)
 
@@ -24,7 +24,7 @@ WHERE claimed_by = :claim AND seq IN (<<seqs>>)
 -- One that the broker did not take: it is tried again later.
 UPDATE romancy_outbox SET claimed_by = NULL, next_at = ?, last_error = ? WHERE seq = ? AND claimed_by = ?
 
--- name: bury_outbox
+-- name: dead_letter_outbox
 -- One that is given up.
 UPDATE romancy_outbox SET claimed_by = NULL, next_at = NULL, dead_at = ?, last_error = ? WHERE seq = ? AND claimed_by = ?
 

@@ -3,32 +3,32 @@
 -- name: due
 -- Unowned instances of each given kind that are due by a time, soonest first, so many of each kind.
 <<kinds UNION ALL: (SELECT id, workflow, version, due_at, coalesce((
-        SELECT l.alone FROM romancy_losses AS l WHERE l.instance_id = id), 0) FROM romancy_instances
+        SELECT l.isolated FROM romancy_losses AS l WHERE l.instance_id = id), 0) FROM romancy_instances
     WHERE workflow = ?1 AND version = ?2 AND due_at IS NOT NULL AND due_at <= :now
     ORDER BY due_at LIMIT :limit FOR UPDATE SKIP LOCKED)>>
 
 -- name: due_of
 -- Those of the given instances that are unowned and due.
 SELECT id, workflow, version, wake_at, coalesce((
-    SELECT l.alone FROM romancy_losses AS l WHERE l.instance_id = id), 0) FROM romancy_instances
+    SELECT l.isolated FROM romancy_losses AS l WHERE l.instance_id = id), 0) FROM romancy_instances
 WHERE id IN (<<?>>) AND owner IS NULL AND wake_at <= ?
 FOR UPDATE SKIP LOCKED
 
 -- name: blocked
 -- Unowned instances of each given kind that other code than ours could not run, or any before a time, so many of each.
 <<kinds UNION ALL: (SELECT id, workflow, version, updated_at FROM romancy_instances
-    WHERE stuck = ?1 AND version = ?2 AND owner IS NULL
+    WHERE blocked_workflow = ?1 AND version = ?2 AND owner IS NULL
         AND (updated_at < :before OR locate(concat(',', ?3, ','), concat(',', coalesce(blocked_by, ''), ',')) = 0)
     LIMIT :limit FOR UPDATE SKIP LOCKED)>>
 
--- name: take
+-- name: claim_instances
 -- Instances get a new owner and a new epoch.
 UPDATE romancy_instances SET
     owner = :worker, epoch = epoch + 1, updated_at = :now, started_at = coalesce(started_at, :now),
     status = CASE WHEN status IN ('pending', 'blocked') THEN 'running' ELSE status END
 WHERE id IN (<<ids>>)
 
--- name: strand
+-- name: mark_unrunnable
 -- Nobody can run these instances: they are set aside until somebody can.
 UPDATE romancy_instances SET status = 'blocked', wake_at = NULL, blocked_by = '', updated_at = :now
 WHERE id IN (<<ids>>)
@@ -39,10 +39,10 @@ INSERT INTO romancy_journal (instance_id, at, kind, detail, worker, epoch)
 SELECT id, :now, :kind, :detail, coalesce(owner, ''), epoch FROM romancy_instances
 WHERE id IN (<<ids>>)
 
--- name: rows
+-- name: instance_rows
 -- The hot rows of the given instances, in the given order.
 SELECT
-    i.id, i.workflow, i.version, i.status, i.generation, i.round, i.epoch, i.owner, i.wake_at, i.`signal`, coalesce((
+    i.id, i.workflow, i.version, i.status, i.generation, i.round, i.epoch, i.owner, i.wake_at, i.inbox_version, coalesce((
         SELECT max(h.seq) FROM romancy_history AS h WHERE h.instance_id = i.id AND h.generation = i.generation), 0),
     i.deadline_at, i.created_at, i.started_at, i.updated_at, i.ended_at, i.retrying_since, i.code, i.python,
     i.blocked_by
@@ -58,7 +58,7 @@ WHERE id IN (<<ids>>)
 -- name: losses
 -- Where the given instances stand: owner, epoch, generation, progress, losses since it, and the attempts that are open.
 SELECT
-    i.id, coalesce(i.owner, ''), i.epoch, i.generation, i.progress, coalesce(l.losses, 0), coalesce(l.alone, 0), coalesce((
+    i.id, coalesce(i.owner, ''), i.epoch, i.generation, i.progress, coalesce(l.losses, 0), coalesce(l.isolated, 0), coalesce((
     SELECT convert(group_concat(a.op SEPARATOR ', ') USING utf8mb4) FROM romancy_attempts AS a
     WHERE a.instance_id = i.id AND a.generation = i.generation AND a.open = 1 AND a.epoch = i.epoch), '')
 FROM (
@@ -70,7 +70,7 @@ FROM (
 LEFT JOIN romancy_losses AS l
     ON l.instance_id = i.id AND l.generation = i.generation AND l.progress = i.progress
 
--- name: held_alone
+-- name: owned_isolated
 -- Those of a worker's instances that stand where their next loss would be one too many, and since when each does.
 SELECT i.id, i.updated_at
 FROM (
@@ -81,11 +81,11 @@ FROM (
     FROM romancy_instances AS i WHERE i.owner = ?) AS i
 JOIN romancy_losses AS l
     ON l.instance_id = i.id AND l.generation = i.generation AND l.progress = i.progress
-WHERE l.alone = 1
+WHERE l.isolated = 1
 
 -- name: note_losses
 -- How often instances have lost their worker, and where they stood then.
-REPLACE INTO romancy_losses (instance_id, generation, progress, losses, alone) VALUES (?, ?, ?, ?, ?)
+REPLACE INTO romancy_losses (instance_id, generation, progress, losses, isolated) VALUES (?, ?, ?, ?, ?)
 
 -- name: forget_losses
 -- An operator has taken an instance up again: it begins with a clean sheet.
@@ -110,20 +110,20 @@ SELECT id FROM romancy_instances WHERE owner = ? LIMIT ?
 SELECT id FROM romancy_instances AS i
 WHERE owner IS NOT NULL AND NOT EXISTS (SELECT 1 FROM romancy_workers AS w WHERE w.id = i.owner) LIMIT ?
 
--- name: enlist
+-- name: register_worker
 -- A worker begins.
-REPLACE INTO romancy_workers (id, label, service, host, pid, python, kinds, started_at, beat_at)
+REPLACE INTO romancy_workers (id, label, service, hostname, pid, python, workflows, started_at, heartbeat_at)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
 
--- name: heartbeat
+-- name: heartbeat_of
 -- When a worker last gave a sign of life.
-SELECT beat_at FROM romancy_workers WHERE id = ? FOR UPDATE
+SELECT heartbeat_at FROM romancy_workers WHERE id = ? FOR UPDATE
 
--- name: beat
+-- name: record_heartbeat
 -- A worker gives a sign of life.
-UPDATE romancy_workers SET beat_at = ? WHERE id = ?
+UPDATE romancy_workers SET heartbeat_at = ? WHERE id = ?
 
--- name: strike
+-- name: deregister_worker
 -- A worker is gone.
 DELETE FROM romancy_workers WHERE id = ?
 

@@ -1,12 +1,12 @@
 -- What is started and said in transactions of others.
 
--- name: hint
+-- name: notify_on_commit
 -- Others have something to look at when this transaction has committed.
-INSERT INTO romancy_hints () VALUES ()
+INSERT INTO romancy_pending_notifications () VALUES ()
 
--- name: heed
+-- name: delete_pending_notifications
 -- Somebody looks.
-DELETE FROM romancy_hints WHERE id IN (<<ids>>)
+DELETE FROM romancy_pending_notifications WHERE id IN (<<ids>>)
 
 -- name: stage
 -- Something is to be said when this transaction has committed.

@@ -1,25 +1,25 @@
 -- What activities leave with transactions of their own.
 
--- name: join_turn
+-- name: lock_messaging
 -- What is said in it may concern several instances.
-SELECT 1 FROM romancy_turn WHERE id = 1 FOR UPDATE
+SELECT 1 FROM romancy_messaging_lock WHERE id = 1 FOR UPDATE
 
--- name: put_turn
+-- name: restore_messaging_lock
 -- The row is not there: it has to be.
-INSERT INTO romancy_turn (id) VALUES (1) ON CONFLICT DO NOTHING
+INSERT INTO romancy_messaging_lock (id) VALUES (1) ON CONFLICT DO NOTHING
 
 -- name: fence
 -- The run still has its instance, and keeps it until this is committed.
 SELECT 1 FROM romancy_instances WHERE id = ? AND generation = ? AND epoch = ? AND owner = ? FOR NO KEY UPDATE
 
--- name: leave_result
+-- name: store_result
 -- A result that is not in the history yet.
 INSERT INTO romancy_inbox (instance_id, kind, op, body, at) VALUES (?, ?, ?, ?, ?) RETURNING id
 
--- name: hold
+-- name: lock_instance
 -- Whoever is writing about an instance is waited for.
 SELECT 1 FROM romancy_instances WHERE id = ? FOR NO KEY UPDATE
 
--- name: results_left
+-- name: stored_results
 -- The mails in which results of an operation lie.
 SELECT id, body FROM romancy_inbox WHERE instance_id = ? AND kind = ? AND op = ? ORDER BY id

@@ -1,21 +1,21 @@
 -- What a batch of writes says.
 
--- name: take_turn
+-- name: begin_serialized
 -- From here to the end of the transaction nobody else decides what concerns several instances. The mark tells, should the
 -- COMMIT not be answered, whether it was made. The answer: whether something is staged, which is to be said first; none if
 -- there is no row to lock.
 WITH marked AS (INSERT INTO romancy_commits (token, at) VALUES (?, ?))
-SELECT EXISTS (SELECT 1 FROM romancy_staged) FROM romancy_turn WHERE id = 1 FOR UPDATE
+SELECT EXISTS (SELECT 1 FROM romancy_staged) FROM romancy_messaging_lock WHERE id = 1 FOR UPDATE
 
--- name: mark_commit
+-- name: add_commit_token
 -- A transaction that waits for nobody, and its mark.
 INSERT INTO romancy_commits (token, at) VALUES (?, ?)
 
--- name: marked
+-- name: check_commit_token
 -- Whether a transaction was committed: then its mark is there, and no row comes back. One that is under way is waited for.
 INSERT INTO romancy_commits (token, at) VALUES (?, ?) ON CONFLICT (token) DO NOTHING RETURNING 1
 
--- name: forget_marks
+-- name: prune_commit_tokens
 -- Nobody asks about these any more.
 DELETE FROM romancy_commits WHERE at < ?
 
@@ -23,12 +23,12 @@ DELETE FROM romancy_commits WHERE at < ?
 -- The database's time in microseconds.
 SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint
 
--- name: end_lost
+-- name: terminate_lost
 -- End a connection of ours that was lost, and wait for it: what it was told to do has been done then, or never will be.
 SELECT pg_terminate_backend(a.pid, 10000) FROM pg_stat_activity AS a
 WHERE a.pid = ?::int AND a.datname = current_database() AND a.usename = current_user
 
--- name: quick
+-- name: fast_path
 -- The short way: new instances, runs that go on with nothing but one more result, runs that end with nothing left to clear.
 -- What is out of the ordinary (the id is taken, the epoch old, something arrived, somebody else holds the row) is left out
 -- here and goes the long way. Nobody is waited for. In a step the hot row stays as it is; the lock is the fence.
@@ -36,31 +36,31 @@ WHERE a.pid = ?::int AND a.datname = current_database() AND a.usename = current_
 -- it from the index of the owned: when it last counted them there may have been none.
 WITH new AS (
     INSERT INTO romancy_instances (
-        id, workflow, version, status, generation, round, epoch, owner, wake_at, signal, signal_seen, deadline_at,
-        fingerprint, created_at, started_at, updated_at, code, python, digest, born)
+        id, workflow, version, status, generation, round, epoch, owner, wake_at, inbox_version, inbox_version_seen, deadline_at,
+        fingerprint, created_at, started_at, updated_at, code, python, digest, created_at_event_seq)
     SELECT c.id, c.workflow, c.version, CASE WHEN c.owner IS NULL THEN 'pending' ELSE 'running' END, 1, 0,
         CASE WHEN c.owner IS NULL THEN 0 ELSE 1 END, c.owner, CASE WHEN c.owner IS NULL THEN c.now END, 0, 0,
         c.deadline_at, '', c.now, CASE WHEN c.owner IS NOT NULL THEN c.now END, c.now, c.code, c.python, c.digest,
         (SELECT coalesce(max(seq), 0) FROM romancy_events)
-    FROM unnest(:new::romancy_new[]) AS c
+    FROM unnest(:new::romancy_new_instance[]) AS c
     ON CONFLICT (id) DO NOTHING
     RETURNING id),
 inputs AS (
     INSERT INTO romancy_payloads (instance_id, generation, input)
-    SELECT new.id, 1, c.input FROM unnest(:new::romancy_new[]) AS c JOIN new ON new.id = c.id),
-held AS MATERIALIZED (
+    SELECT new.id, 1, c.input FROM unnest(:new::romancy_new_instance[]) AS c JOIN new ON new.id = c.id),
+owned AS MATERIALIZED (
     SELECT f.*
-    FROM unnest(:held::romancy_held[]) AS f
+    FROM unnest(:owned::romancy_owned_row[]) AS f
     JOIN romancy_instances AS i ON i.id = f.id
     WHERE i.id = ANY (:ids::text[]) AND i.generation = f.generation AND i.epoch = f.epoch
-        AND coalesce(i.owner, '') = :worker::text AND i.signal = f.seen AND i.signal_seen = f.seen
+        AND coalesce(i.owner, '') = :worker::text AND i.inbox_version = f.inbox_seen AND i.inbox_version_seen = f.inbox_seen
         AND (f.status IS NOT NULL OR (i.status = 'running' AND i.wake_at IS NULL AND i.retrying_since IS NULL))
         AND NOT (f.bound AND (
             EXISTS (SELECT 1 FROM romancy_waits AS w WHERE w.instance_id = f.id OFFSET 0)
             OR EXISTS (SELECT 1 FROM romancy_inbox AS m WHERE m.instance_id = f.id OFFSET 0)
             OR EXISTS (SELECT 1 FROM romancy_deliveries AS d WHERE d.instance_id = f.id OFFSET 0)
             OR EXISTS (SELECT 1 FROM romancy_subscriptions AS s WHERE s.instance_id = f.id OFFSET 0)
-            OR EXISTS (SELECT 1 FROM romancy_members AS g WHERE g.instance_id = f.id OFFSET 0)
+            OR EXISTS (SELECT 1 FROM romancy_group_members AS g WHERE g.instance_id = f.id OFFSET 0)
             OR EXISTS (SELECT 1 FROM romancy_attempts AS a WHERE a.instance_id = f.id AND a.open = 1 OFFSET 0)))
         AND coalesce((
             SELECT max(h.seq) FROM romancy_history AS h
@@ -68,31 +68,31 @@ held AS MATERIALIZED (
     FOR NO KEY UPDATE OF i SKIP LOCKED),
 ended AS (
     UPDATE romancy_instances AS i SET
-        status = held.status, updated_at = held.now, ended_at = held.now, fingerprint = held.fingerprint, owner = NULL,
+        status = owned.status, updated_at = owned.now, ended_at = owned.now, fingerprint = owned.fingerprint, owner = NULL,
         wake_at = NULL, retrying_since = NULL
-    FROM held WHERE i.id = ANY (:ids::text[]) AND i.id = held.id AND held.status IS NOT NULL),
+    FROM owned WHERE i.id = ANY (:ids::text[]) AND i.id = owned.id AND owned.status IS NOT NULL),
 results AS (
-    UPDATE romancy_payloads AS p SET output = held.output, error = held.error
-    FROM held
-    WHERE p.instance_id = ANY (:ids::text[]) AND p.instance_id = held.id AND p.generation = held.generation
-        AND held.status IS NOT NULL),
+    UPDATE romancy_payloads AS p SET output = owned.output, error = owned.error
+    FROM owned
+    WHERE p.instance_id = ANY (:ids::text[]) AND p.instance_id = owned.id AND p.generation = owned.generation
+        AND owned.status IS NOT NULL),
 grown AS (
     INSERT INTO romancy_history (
         instance_id, generation, seq, kind, op, outcome, at, name, role, digest, input, value, attempt, site,
         scheduled_at, started_at, ended_at, worker, epoch)
-    SELECT held.id, held.generation, held.length + 1, 'activity', held.op, 'ok', held.at, held.name, 0, held.digest,
-        held.input, held.value, 1, held.site, held.scheduled_at, held.started_at, held.ended_at, :worker::text, held.epoch
-    FROM held WHERE held.op IS NOT NULL)
-SELECT id FROM new UNION ALL SELECT id FROM held
+    SELECT owned.id, owned.generation, owned.length + 1, 'activity', owned.op, 'ok', owned.at, owned.name, 0, owned.digest,
+        owned.input, owned.value, 1, owned.site, owned.scheduled_at, owned.started_at, owned.ended_at, :worker::text, owned.epoch
+    FROM owned WHERE owned.op IS NOT NULL)
+SELECT id FROM new UNION ALL SELECT id FROM owned
 
--- name: quick_steps
+-- name: fast_steps
 -- The same where there are only steps.
-WITH held AS MATERIALIZED (
+WITH owned AS MATERIALIZED (
     SELECT f.*
-    FROM unnest(:held::romancy_held[]) AS f
+    FROM unnest(:owned::romancy_owned_row[]) AS f
     JOIN romancy_instances AS i ON i.id = f.id
     WHERE i.id = ANY (:ids::text[]) AND i.generation = f.generation AND i.epoch = f.epoch
-        AND coalesce(i.owner, '') = :worker::text AND i.signal = f.seen AND i.signal_seen = f.seen AND i.status = 'running'
+        AND coalesce(i.owner, '') = :worker::text AND i.inbox_version = f.inbox_seen AND i.inbox_version_seen = f.inbox_seen AND i.status = 'running'
         AND i.wake_at IS NULL AND i.retrying_since IS NULL
         AND coalesce((
             SELECT max(h.seq) FROM romancy_history AS h
@@ -101,12 +101,12 @@ WITH held AS MATERIALIZED (
 INSERT INTO romancy_history (
     instance_id, generation, seq, kind, op, outcome, at, name, role, digest, input, value, attempt, site, scheduled_at,
     started_at, ended_at, worker, epoch)
-SELECT held.id, held.generation, held.length + 1, 'activity', held.op, 'ok', held.at, held.name, 0, held.digest, held.input,
-    held.value, 1, held.site, held.scheduled_at, held.started_at, held.ended_at, :worker::text, held.epoch
-FROM held
+SELECT owned.id, owned.generation, owned.length + 1, 'activity', owned.op, 'ok', owned.at, owned.name, 0, owned.digest, owned.input,
+    owned.value, 1, owned.site, owned.scheduled_at, owned.started_at, owned.ended_at, :worker::text, owned.epoch
+FROM owned
 RETURNING instance_id
 
--- name: quick_step
+-- name: fast_step
 -- The same for one step alone, without records to take apart: a workflow that nobody else keeps company.
 INSERT INTO romancy_history (
     instance_id, generation, seq, kind, op, outcome, at, name, role, digest, input, value, attempt, site, scheduled_at,
@@ -117,7 +117,7 @@ SELECT i.id, i.generation, :length::bigint + 1, 'activity', :op::text, 'ok', :at
 FROM (
     SELECT id, generation, epoch FROM romancy_instances
     WHERE id = :id::text AND generation = :generation::bigint AND epoch = :epoch::bigint
-        AND coalesce(owner, '') = :worker::text AND signal = :seen::bigint AND signal_seen = :seen::bigint
+        AND coalesce(owner, '') = :worker::text AND inbox_version = :inbox_seen::bigint AND inbox_version_seen = :inbox_seen::bigint
         AND status = 'running' AND wake_at IS NULL AND retrying_since IS NULL
         AND coalesce((
             SELECT max(h.seq) FROM romancy_history AS h
@@ -125,25 +125,25 @@ FROM (
     FOR NO KEY UPDATE SKIP LOCKED) AS i
 RETURNING instance_id
 
--- name: quick_others
+-- name: fast_others
 -- The same for runs that go on or end with several results, or with others than activities'.
-WITH held AS MATERIALIZED (
+WITH owned AS MATERIALIZED (
     SELECT f.*
     FROM unnest(
-        :id::text[], :generation::bigint[], :epoch::bigint[], :seen::bigint[], :length::bigint[], :status::text[],
+        :id::text[], :generation::bigint[], :epoch::bigint[], :inbox_seen::bigint[], :length::bigint[], :status::text[],
         :bound::boolean[], :now::bigint[], :fingerprint::text[], :output::bytea[], :error::bytea[],
         :ends::boolean[]) AS f (
-        id, generation, epoch, seen, length, status, bound, now, fingerprint, output, error, ends)
+        id, generation, epoch, inbox_seen, length, status, bound, now, fingerprint, output, error, ends)
     JOIN romancy_instances AS i ON i.id = f.id
     WHERE i.id = ANY (:id::text[]) AND i.generation = f.generation AND i.epoch = f.epoch
-        AND coalesce(i.owner, '') = :worker::text AND i.signal = f.seen AND i.signal_seen = f.seen
+        AND coalesce(i.owner, '') = :worker::text AND i.inbox_version = f.inbox_seen AND i.inbox_version_seen = f.inbox_seen
         AND (f.ends OR (i.status = f.status AND i.wake_at IS NULL AND i.retrying_since IS NULL))
         AND NOT (f.bound AND (
             EXISTS (SELECT 1 FROM romancy_waits AS w WHERE w.instance_id = f.id OFFSET 0)
             OR EXISTS (SELECT 1 FROM romancy_inbox AS m WHERE m.instance_id = f.id OFFSET 0)
             OR EXISTS (SELECT 1 FROM romancy_deliveries AS d WHERE d.instance_id = f.id OFFSET 0)
             OR EXISTS (SELECT 1 FROM romancy_subscriptions AS s WHERE s.instance_id = f.id OFFSET 0)
-            OR EXISTS (SELECT 1 FROM romancy_members AS g WHERE g.instance_id = f.id OFFSET 0)
+            OR EXISTS (SELECT 1 FROM romancy_group_members AS g WHERE g.instance_id = f.id OFFSET 0)
             OR EXISTS (SELECT 1 FROM romancy_attempts AS a WHERE a.instance_id = f.id AND a.open = 1 OFFSET 0)))
         AND coalesce((
             SELECT max(h.seq) FROM romancy_history AS h
@@ -151,19 +151,19 @@ WITH held AS MATERIALIZED (
     FOR NO KEY UPDATE OF i SKIP LOCKED),
 ended AS (
     UPDATE romancy_instances AS i SET
-        status = held.status, updated_at = held.now, ended_at = held.now, fingerprint = held.fingerprint, owner = NULL,
+        status = owned.status, updated_at = owned.now, ended_at = owned.now, fingerprint = owned.fingerprint, owner = NULL,
         wake_at = NULL, retrying_since = NULL
-    FROM held WHERE i.id = ANY (:id::text[]) AND i.id = held.id AND held.ends),
+    FROM owned WHERE i.id = ANY (:id::text[]) AND i.id = owned.id AND owned.ends),
 results AS (
-    UPDATE romancy_payloads AS p SET output = held.output, error = held.error
-    FROM held
-    WHERE p.instance_id = ANY (:id::text[]) AND p.instance_id = held.id AND p.generation = held.generation
-        AND held.ends),
+    UPDATE romancy_payloads AS p SET output = owned.output, error = owned.error
+    FROM owned
+    WHERE p.instance_id = ANY (:id::text[]) AND p.instance_id = owned.id AND p.generation = owned.generation
+        AND owned.ends),
 grown AS (
     INSERT INTO romancy_history (
         instance_id, generation, seq, kind, op, outcome, at, name, role, digest, input, value, attempt, site,
         scheduled_at, started_at, ended_at, worker, epoch)
-    SELECT h.id, held.generation, h.seq, h.kind, h.op, h.outcome, h.at, h.name, h.role, h.digest, h.input, h.value,
+    SELECT h.id, owned.generation, h.seq, h.kind, h.op, h.outcome, h.at, h.name, h.role, h.digest, h.input, h.value,
         h.attempt, h.site, h.scheduled_at, h.started_at, h.ended_at, h.worker, h.epoch
     FROM unnest(
         :h_id::text[], :h_seq::bigint[], :h_kind::text[], :h_op::text[], :h_outcome::text[], :h_at::bigint[],
@@ -172,10 +172,10 @@ grown AS (
         :h_worker::text[], :h_epoch::bigint[]) AS h (
         id, seq, kind, op, outcome, at, name, role, digest, input, value, attempt, site, scheduled_at, started_at,
         ended_at, worker, epoch)
-    JOIN held ON held.id = h.id)
-SELECT id FROM held
+    JOIN owned ON owned.id = h.id)
+SELECT id FROM owned
 
--- name: quick_done
+-- name: fast_path_done
 -- Which writes of the short way, whose statement was not answered, have been made.
 SELECT f.id
 FROM unnest(
@@ -192,44 +192,44 @@ WHERE i.id = ANY (:id::text[]) AND CASE
             AND h.worker = f.worker)
     END
 
--- name: quick_answers
+-- name: fast_awaited
 -- The short way of those who were called for an event that they wait for: it is there, so they need not be registered, and
 -- whoever speaks meanwhile is of no concern. Who finds nothing, or has something else lying there, goes the long way.
 -- The signal must be the one of the statement's own snapshot: what came after it has not been looked at.
-WITH asked AS MATERIALIZED (
+WITH awaited AS MATERIALIZED (
     SELECT
         f.id, f.generation, f.worker, f.new_epoch, f.length, f.status, f.wake_at, f.retrying_since, f.now, f.op, f.type,
-        f.subject, f.due, f.wish, i.signal,
+        f.subject, f.due, f.selector, i.inbox_version,
         coalesce(
-            (SELECT w.met - 1 FROM romancy_waits AS w WHERE w.instance_id = f.id AND w.op = f.op),
-            (SELECT max(t.seq) FROM romancy_taken AS t
-                WHERE t.instance_id = f.id AND md5(t.wanted) = md5(f.wish) AND t.wanted = f.wish AND t.seq > i.born),
-            i.born) AS after
+            (SELECT w.matched_seq - 1 FROM romancy_waits AS w WHERE w.instance_id = f.id AND w.op = f.op),
+            (SELECT max(t.seq) FROM romancy_consumed_events AS t
+                WHERE t.instance_id = f.id AND md5(t.selector) = md5(f.selector) AND t.selector = f.selector AND t.seq > i.created_at_event_seq),
+            i.created_at_event_seq) AS after
     FROM unnest(
         :id::text[], :generation::bigint[], :epoch::bigint[], :worker::text[], :new_epoch::bigint[], :length::bigint[],
         :status::text[], :wake_at::bigint[], :retrying_since::bigint[], :now::bigint[], :op::text[], :type::text[],
-        :subject::text[], :due::bigint[], :wish::text[]) AS f (
-        id, generation, epoch, worker, new_epoch, length, status, wake_at, retrying_since, now, op, type, subject, due, wish)
+        :subject::text[], :due::bigint[], :selector::text[]) AS f (
+        id, generation, epoch, worker, new_epoch, length, status, wake_at, retrying_since, now, op, type, subject, due, selector)
     JOIN romancy_instances AS i ON i.id = f.id
     WHERE i.id = ANY (:id::text[]) AND i.generation = f.generation AND i.epoch = f.epoch AND i.owner IS NULL
         AND i.ended_at IS NULL AND i.status NOT IN ('paused', 'blocked')
-        AND i.signal = (SELECT s.signal FROM romancy_instances AS s WHERE s.id = f.id)
+        AND i.inbox_version = (SELECT s.inbox_version FROM romancy_instances AS s WHERE s.id = f.id)
         AND NOT EXISTS (SELECT 1 FROM romancy_inbox AS m WHERE m.instance_id = f.id OFFSET 0)
         AND NOT EXISTS (
-            SELECT 1 FROM romancy_waits AS w WHERE w.instance_id = f.id AND w.met IS NOT NULL AND w.op <> f.op OFFSET 0)
+            SELECT 1 FROM romancy_waits AS w WHERE w.instance_id = f.id AND w.matched_seq IS NOT NULL AND w.op <> f.op OFFSET 0)
         AND coalesce((
             SELECT max(h.seq) FROM romancy_history AS h
             WHERE h.instance_id = f.id AND h.generation = f.generation), 0) = f.length
     FOR NO KEY UPDATE OF i SKIP LOCKED),
 found AS MATERIALIZED (
     SELECT a.*, e.seq, e.body, e.target
-    FROM asked AS a CROSS JOIN LATERAL (
+    FROM awaited AS a CROSS JOIN LATERAL (
         SELECT * FROM (
             (SELECT e.seq, e.body, e.target FROM romancy_events AS e
             WHERE a.subject IS NULL AND e.target IS NULL AND (e.type, e.seq) > (a.type, a.after) AND e.type <= a.type
                 AND (a.due IS NULL OR e.accepted_at < a.due)
                 AND NOT EXISTS (
-                    SELECT 1 FROM romancy_taken AS t
+                    SELECT 1 FROM romancy_consumed_events AS t
                     WHERE t.instance_id = a.id AND t.seq >= e.seq AND t.seq <= e.seq OFFSET 0)
             ORDER BY e.type, e.seq LIMIT 1)
             UNION ALL
@@ -237,7 +237,7 @@ found AS MATERIALIZED (
             WHERE e.target IS NULL AND e.type = a.type AND e.subject = a.subject AND e.subject IS NOT NULL
                 AND e.seq > a.after AND (a.due IS NULL OR e.accepted_at < a.due)
                 AND NOT EXISTS (
-                    SELECT 1 FROM romancy_taken AS t
+                    SELECT 1 FROM romancy_consumed_events AS t
                     WHERE t.instance_id = a.id AND t.seq >= e.seq AND t.seq <= e.seq OFFSET 0)
             ORDER BY e.seq LIMIT 1)
             UNION ALL
@@ -245,7 +245,7 @@ found AS MATERIALIZED (
             WHERE e.target = a.id AND e.target IS NOT NULL AND e.type = a.type AND e.seq > a.after
                 AND (a.subject IS NULL OR e.subject = a.subject) AND (a.due IS NULL OR e.accepted_at < a.due)
                 AND NOT EXISTS (
-                    SELECT 1 FROM romancy_taken AS t
+                    SELECT 1 FROM romancy_consumed_events AS t
                     WHERE t.instance_id = a.id AND t.seq >= e.seq AND t.seq <= e.seq OFFSET 0)
             ORDER BY e.seq LIMIT 1)) AS three
         ORDER BY three.seq LIMIT 1) AS e),
@@ -255,12 +255,12 @@ gone AS (
 moved AS (
     UPDATE romancy_instances AS i SET
         status = found.status, epoch = found.new_epoch, owner = found.worker, wake_at = found.wake_at,
-        signal_seen = i.signal, retrying_since = found.retrying_since, blocked_by = NULL,
+        inbox_version_seen = i.inbox_version, retrying_since = found.retrying_since, blocked_by = NULL,
         started_at = coalesce(i.started_at, found.now), updated_at = found.now
     FROM found WHERE i.id = ANY (:id::text[]) AND i.id = found.id),
-taken AS (INSERT INTO romancy_taken (instance_id, seq, wanted) SELECT id, seq, wish FROM found),
-used AS (
-    UPDATE romancy_events AS e SET used = 1 FROM found
+recorded AS (INSERT INTO romancy_consumed_events (instance_id, seq, selector) SELECT id, seq, selector FROM found),
+addressed AS (
+    UPDATE romancy_events AS e SET consumed = 1 FROM found
     WHERE found.target IS NOT NULL AND e.seq = found.seq AND e.target = found.id),
 grown AS (
     INSERT INTO romancy_history (
@@ -276,31 +276,31 @@ grown AS (
         id, seq, kind, op, outcome, at, name, role, digest, input, attempt, site, scheduled_at, started_at, ended_at,
         worker, epoch)
     JOIN found ON found.id = h.id)
-SELECT id, signal, body FROM found
+SELECT id, inbox_version, body FROM found
 
--- name: quick_answered
+-- name: fast_awaited_done
 -- Which of these answers, whose statement was not answered itself, have been given.
-SELECT f.id, i.signal_seen, h.value
+SELECT f.id, i.inbox_version_seen, h.value
 FROM unnest(:id::text[], :generation::bigint[], :length::bigint[], :new_epoch::bigint[], :worker::text[]) AS f (
     id, generation, length, new_epoch, worker)
 JOIN romancy_instances AS i ON i.id = f.id
 JOIN romancy_history AS h ON h.instance_id = f.id AND h.generation = f.generation AND h.seq = f.length + 1
 WHERE i.id = ANY (:id::text[]) AND h.epoch = f.new_epoch AND h.worker = f.worker
 
--- name: look
+-- name: load_states
 -- The hot rows of a batch's instances, before anything is decided. Nobody else changes them until it is written.
 SELECT
-    i.id, i.status, i.generation, i.round, i.epoch, i.owner, i.wake_at, i.signal, i.signal_seen, coalesce((
+    i.id, i.status, i.generation, i.round, i.epoch, i.owner, i.wake_at, i.inbox_version, i.inbox_version_seen, coalesce((
         SELECT max(h.seq) FROM romancy_history AS h WHERE h.instance_id = i.id AND h.generation = i.generation), 0),
     i.cancel_requested_at, i.deadline_at, i.retrying_since, i.blocked_by, i.fingerprint, i.started_at, i.updated_at,
     i.ended_at
 FROM romancy_instances AS i WHERE i.id = ANY (ARRAY(SELECT jsonb_array_elements_text(?::jsonb)))
 ORDER BY i.id FOR NO KEY UPDATE
 
--- name: look_apart
+-- name: load_states_row_locked
 -- The same without those that somebody else holds.
 SELECT
-    i.id, i.status, i.generation, i.round, i.epoch, i.owner, i.wake_at, i.signal, i.signal_seen, coalesce((
+    i.id, i.status, i.generation, i.round, i.epoch, i.owner, i.wake_at, i.inbox_version, i.inbox_version_seen, coalesce((
         SELECT max(h.seq) FROM romancy_history AS h WHERE h.instance_id = i.id AND h.generation = i.generation), 0),
     i.cancel_requested_at, i.deadline_at, i.retrying_since, i.blocked_by, i.fingerprint, i.started_at, i.updated_at,
     i.ended_at
@@ -318,8 +318,8 @@ SELECT input FROM romancy_payloads WHERE instance_id = ? AND generation = 1
 -- name: add_instances
 -- New instances.
 INSERT INTO romancy_instances (
-    id, workflow, version, status, generation, round, epoch, owner, wake_at, signal, signal_seen, deadline_at,
-    fingerprint, created_at, started_at, updated_at, code, python, digest, born)
+    id, workflow, version, status, generation, round, epoch, owner, wake_at, inbox_version, inbox_version_seen, deadline_at,
+    fingerprint, created_at, started_at, updated_at, code, python, digest, created_at_event_seq)
 VALUES (?, ?, ?, ?, 1, 0, ?, ?, ?, 0, 0, ?, '', ?, ?, ?, ?, ?, ?,
     (SELECT coalesce(max(seq), 0) FROM romancy_events))
 
@@ -330,13 +330,13 @@ INSERT INTO romancy_payloads (instance_id, generation, input) VALUES (?, 1, ?)
 -- name: step
 -- An instance went on under the same owner and in the same status: no index changes.
 UPDATE romancy_instances SET
-    epoch = ?, signal_seen = ?, updated_at = ?, wake_at = ?, retrying_since = ?
+    epoch = ?, inbox_version_seen = ?, updated_at = ?, wake_at = ?, retrying_since = ?
 WHERE id = ?
 
--- name: move
+-- name: update_instances
 -- An instance changed its status or its owner.
 UPDATE romancy_instances SET
-    status = ?, generation = ?, round = ?, epoch = ?, owner = ?, wake_at = ?, signal = ?, signal_seen = ?,
+    status = ?, generation = ?, round = ?, epoch = ?, owner = ?, wake_at = ?, inbox_version = ?, inbox_version_seen = ?,
     cancel_requested_at = ?, deadline_at = ?, retrying_since = ?, blocked_by = ?, fingerprint = ?, started_at = ?,
     updated_at = ?, ended_at = ?
 WHERE id = ?
@@ -356,12 +356,12 @@ VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 -- Attempts that failed, or are open for a notable time.
 INSERT INTO romancy_attempts (
     instance_id, generation, op, attempt, name, open, worker, epoch, site, scheduled_at, started_at, ended_at, next_at,
-    error, details, beat_at)
+    error, details, heartbeat_at)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (instance_id, generation, op, attempt) DO UPDATE SET
     name = excluded.name, open = excluded.open, worker = excluded.worker, epoch = excluded.epoch, site = excluded.site,
     scheduled_at = excluded.scheduled_at, started_at = excluded.started_at, ended_at = excluded.ended_at,
-    next_at = excluded.next_at, error = excluded.error, details = excluded.details, beat_at = excluded.beat_at
+    next_at = excluded.next_at, error = excluded.error, details = excluded.details, heartbeat_at = excluded.heartbeat_at
 
 -- name: put_waits
 -- What instances wait for.
@@ -369,9 +369,9 @@ INSERT INTO romancy_waits (instance_id, op, kind, since, due, key, subject, "mat
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (instance_id, op) DO UPDATE SET
     kind = excluded.kind, since = excluded.since, due = excluded.due, key = excluded.key, subject = excluded.subject,
-    "match" = excluded."match", site = excluded.site, met = NULL
+    "match" = excluded."match", site = excluded.site, matched_seq = NULL
 
--- name: add_mails
+-- name: add_inbox_items
 -- What arrived for instances.
 INSERT INTO romancy_inbox (instance_id, kind, op, body, at) VALUES (?, ?, ?, ?, ?)
 
@@ -391,7 +391,7 @@ DELETE FROM romancy_waits AS w USING jsonb_array_elements(:gone::jsonb) AS gone
 WHERE w.instance_id = ANY (ARRAY(SELECT one ->> 0 FROM jsonb_array_elements(:gone::jsonb) AS one))
     AND w.instance_id = gone ->> 0 AND w.op = gone ->> 1
 
--- name: consume_mails
+-- name: consume_inbox_items
 -- Mails that a run has used; only its own.
 DELETE FROM romancy_inbox AS m USING jsonb_array_elements(:gone::jsonb) AS gone
 WHERE m.id = ANY (ARRAY(SELECT (one ->> 1)::bigint FROM jsonb_array_elements(:gone::jsonb) AS one))
@@ -410,11 +410,11 @@ DELETE FROM romancy_inbox WHERE instance_id = ANY (ARRAY(SELECT jsonb_array_elem
 DELETE FROM romancy_attempts
 WHERE open = 1 AND instance_id = ANY (ARRAY(SELECT jsonb_array_elements_text(?::jsonb)))
 
--- name: count_mails
+-- name: count_inbox_items
 -- Whether a request of a kind lies in the inbox already.
 SELECT count(*) FROM romancy_inbox WHERE instance_id = ? AND kind = ?
 
--- name: take_back_mails
+-- name: withdraw_inbox_items
 -- A request that no run has seen is taken back.
 DELETE FROM romancy_inbox WHERE instance_id = ? AND kind = ?
 

@@ -6,11 +6,11 @@ SELECT 'port ' || current_setting('port') || ', started ' || pg_postmaster_start
 
 -- name: probe_skip
 -- The turn, unless somebody has it.
-SELECT id FROM romancy_turn WHERE id = 1 FOR UPDATE SKIP LOCKED
+SELECT id FROM romancy_messaging_lock WHERE id = 1 FOR UPDATE SKIP LOCKED
 
 -- name: probe_nowait
 -- The turn, or an error if somebody has it.
-SELECT id FROM romancy_turn WHERE id = 1 FOR UPDATE NOWAIT
+SELECT id FROM romancy_messaging_lock WHERE id = 1 FOR UPDATE NOWAIT
 
 -- name: probe_seen
 -- What was committed.
@@ -20,7 +20,7 @@ SELECT 1 FROM romancy_commits WHERE token = ?
 -- The next number of those that the server gives. It is taken back.
 INSERT INTO romancy_staged (kind, head, body, at) VALUES ('probe', '', '', 0) RETURNING seq
 
--- name: behind
+-- name: sequences_behind
 -- Sequences that would give numbers that were given: the table, its column, how far the sequence is and the numbers are. Events
 -- that were thrown away are remembered by the instances that were born after them.
 SELECT n.name, n.col, coalesce(n.given, 0), n.reached FROM (
@@ -29,9 +29,9 @@ SELECT n.name, n.col, coalesce(n.given, 0), n.reached FROM (
         THEN coalesce(pg_sequence_last_value(pg_get_serial_sequence(t.name, t.col)::regclass), 0) END AS given
     FROM (
         SELECT 'romancy_events' AS name, 'seq' AS col, greatest(
-            (SELECT max(seq) FROM romancy_events), (SELECT max(seq) FROM romancy_taken), (
-                SELECT max(young.born) FROM (
-                    SELECT born FROM romancy_instances ORDER BY created_at DESC LIMIT 100) AS young)) AS reached
+            (SELECT max(seq) FROM romancy_events), (SELECT max(seq) FROM romancy_consumed_events), (
+                SELECT max(young.created_at_event_seq) FROM (
+                    SELECT created_at_event_seq FROM romancy_instances ORDER BY created_at DESC LIMIT 100) AS young)) AS reached
         UNION ALL
         SELECT 'romancy_messages', 'seq', greatest(
             (SELECT max(seq) FROM romancy_messages), (SELECT max(seq) FROM romancy_deliveries))
@@ -42,7 +42,7 @@ SELECT n.name, n.col, coalesce(n.given, 0), n.reached FROM (
         UNION ALL SELECT 'romancy_audit', 'number', max(number) FROM romancy_audit) AS t) AS n
 WHERE n.reached > n.given
 
--- name: go_on_behind
+-- name: advance_sequence
 -- A sequence goes on behind the numbers that were given.
 SELECT setval(s.name, greatest(nextval(s.name), ?::bigint))
 FROM (SELECT pg_get_serial_sequence(?, ?)::regclass AS name) AS s

@@ -20,7 +20,7 @@ WITH given AS MATERIALIZED (
     SELECT e.*
     FROM unnest(
         :source::text[], :id::text[], :type::text[], :subject::text[], :target::text[], :body::bytea[], :write::bigint[])
-        WITH ORDINALITY AS e (source, id, type, subject, target, body, write, place)),
+        WITH ORDINALITY AS e (source, id, type, subject, target, body, write, ordinal)),
 handled AS MATERIALIZED (
     SELECT DISTINCT g.write FROM given AS g
     WHERE EXISTS (SELECT 1 FROM romancy_handlers AS h WHERE h.workflow = g.type OFFSET 0)),
@@ -29,45 +29,45 @@ new AS (
     SELECT e.source, e.id, e.type, e.subject, e.target, greatest(:now::bigint, (
         SELECT accepted_at FROM romancy_events ORDER BY seq DESC LIMIT 1)), e.body
     FROM given AS e WHERE e.write <> ALL (ARRAY(SELECT write FROM handled))
-    ORDER BY e.place
+    ORDER BY e.ordinal
     ON CONFLICT (source, id) DO NOTHING RETURNING seq, source, id, type, subject, target, accepted_at),
 waiting AS MATERIALIZED (
     SELECT e.seq, w.instance_id, w.op, w."match", bool_and(w."match" IS NULL) OVER (PARTITION BY w.instance_id) AS plain,
-        w.met IS NOT NULL AS is_met
+        w.matched_seq IS NOT NULL AS is_matched
     FROM new AS e CROSS JOIN LATERAL (
-        SELECT instance_id, op, "match", met FROM romancy_waits
+        SELECT instance_id, op, "match", matched_seq FROM romancy_waits
         WHERE e.target IS NULL AND kind = 'event' AND key = e.type AND key <> '' AND subject IS NULL
             AND (due IS NULL OR due > e.accepted_at)
         UNION ALL
-        SELECT instance_id, op, "match", met FROM romancy_waits
+        SELECT instance_id, op, "match", matched_seq FROM romancy_waits
         WHERE e.target IS NULL AND kind = 'event' AND key = e.type AND key <> '' AND subject = e.subject
             AND (due IS NULL OR due > e.accepted_at)
         UNION ALL
-        SELECT instance_id, op, "match", met FROM romancy_waits
+        SELECT instance_id, op, "match", matched_seq FROM romancy_waits
         WHERE instance_id = e.target AND kind = 'event' AND key = e.type AND (subject IS NULL OR subject = e.subject)
             AND (due IS NULL OR due > e.accepted_at)) AS w),
 first AS MATERIALIZED (SELECT instance_id, op, min(seq) AS seq FROM waiting WHERE plain GROUP BY instance_id, op),
-met AS (
-    UPDATE romancy_waits AS w SET met = coalesce(w.met, first.seq) FROM first
+matched AS (
+    UPDATE romancy_waits AS w SET matched_seq = coalesce(w.matched_seq, first.seq) FROM first
     WHERE w.instance_id = ANY (ARRAY(SELECT instance_id FROM first)) AND w.instance_id = first.instance_id AND w.op = first.op),
-called AS (
+woken AS (
     UPDATE romancy_instances SET
-        signal = signal + 1,
+        inbox_version = inbox_version + 1,
         wake_at = CASE WHEN owner IS NULL AND status NOT IN ('paused', 'blocked') THEN :now::bigint ELSE wake_at END
     WHERE id = ANY (ARRAY(SELECT instance_id FROM first)) AND ended_at IS NULL)
 SELECT seq, source, id, NULL::text, NULL::text, NULL::bytea, FALSE, FALSE FROM new
 UNION ALL
-SELECT seq, NULL, NULL, instance_id, op, "match", plain, is_met FROM waiting
+SELECT seq, NULL, NULL, instance_id, op, "match", plain, is_matched FROM waiting
 UNION ALL
 SELECT NULL, NULL, write::text, NULL, NULL, NULL, FALSE, FALSE FROM handled
 ORDER BY 1
 
--- name: quick_accept
+-- name: fast_accept
 -- The short way of events that start nothing and of which nobody wants anything in particular.
-SELECT * FROM romancy_accept(
+SELECT * FROM romancy_accept_events(
     :source::text[], :id::text[], :type::text[], :subject::text[], :target::text[], :body::bytea[], :now::bigint)
 
--- name: quick_accepted
+-- name: fast_accept_done
 -- What that gave, if the events are in the log now. Those that are older than the call were there before it.
 WITH given AS MATERIALIZED (SELECT DISTINCT source, id FROM unnest(:source::text[], :id::text[]) AS g (source, id)),
 known AS MATERIALIZED (
@@ -80,23 +80,23 @@ SELECT seq, NULL, NULL, NULL FROM done
 UNION ALL
 SELECT seq, source, id, NULL FROM new
 UNION ALL
-SELECT new.seq, NULL, CASE WHEN w.met < new.seq THEN '' END, w.instance_id
+SELECT new.seq, NULL, CASE WHEN w.matched_seq < new.seq THEN '' END, w.instance_id
 FROM new CROSS JOIN LATERAL (
-    SELECT instance_id, met FROM romancy_waits
+    SELECT instance_id, matched_seq FROM romancy_waits
     WHERE kind = 'event' AND key = new.type AND key <> '' AND "match" IS NULL AND (due IS NULL OR due > new.accepted_at)
         AND (subject IS NULL OR subject = new.subject) AND (new.target IS NULL OR instance_id = new.target)
     OFFSET 0) AS w
 ORDER BY 1
 
--- name: call_many
+-- name: match_and_wake
 -- Something has come for these waits, to each its own, and their instances learn of it.
-WITH met AS (
-    UPDATE romancy_waits AS w SET met = coalesce(w.met, (called ->> 2)::bigint)
-    FROM jsonb_array_elements(:waits::jsonb) AS called
+WITH matched AS (
+    UPDATE romancy_waits AS w SET matched_seq = coalesce(w.matched_seq, (wait ->> 2)::bigint)
+    FROM jsonb_array_elements(:waits::jsonb) AS wait
     WHERE w.instance_id = ANY (ARRAY(SELECT jsonb_array_elements_text(:ids::jsonb)))
-        AND w.instance_id = called ->> 0 AND w.op = called ->> 1)
+        AND w.instance_id = wait ->> 0 AND w.op = wait ->> 1)
 UPDATE romancy_instances SET
-    signal = signal + 1,
+    inbox_version = inbox_version + 1,
     wake_at = CASE WHEN owner IS NULL AND status NOT IN ('paused', 'blocked') THEN :now::bigint ELSE wake_at END
 WHERE id = ANY (ARRAY(SELECT jsonb_array_elements_text(:ids::jsonb))) AND ended_at IS NULL
 
@@ -110,13 +110,13 @@ CROSS JOIN LATERAL (
     SELECT
         EXISTS (SELECT 1 FROM romancy_inbox WHERE instance_id = ask ->> 1 OFFSET 0) OR EXISTS (
             SELECT 1 FROM romancy_waits
-            WHERE instance_id = ask ->> 1 AND met IS NOT NULL AND op <> ask ->> 2 OFFSET 0) AS rest,
+            WHERE instance_id = ask ->> 1 AND matched_seq IS NOT NULL AND op <> ask ->> 2 OFFSET 0) AS rest,
         coalesce(
-            (SELECT met - 1 FROM romancy_waits WHERE instance_id = ask ->> 1 AND op = ask ->> 2),
-            (SELECT max(seq) FROM romancy_taken
-                WHERE instance_id = ask ->> 1 AND md5(wanted) = md5(ask ->> 6) AND wanted = ask ->> 6
-                    AND seq > i.born),
-            i.born) AS after
+            (SELECT matched_seq - 1 FROM romancy_waits WHERE instance_id = ask ->> 1 AND op = ask ->> 2),
+            (SELECT max(seq) FROM romancy_consumed_events
+                WHERE instance_id = ask ->> 1 AND md5(selector) = md5(ask ->> 6) AND selector = ask ->> 6
+                    AND seq > i.created_at_event_seq),
+            i.created_at_event_seq) AS after
     FROM romancy_instances AS i WHERE i.id = ask ->> 1 LIMIT 1) AS mind
 LEFT JOIN LATERAL (
     SELECT * FROM (
@@ -124,7 +124,7 @@ LEFT JOIN LATERAL (
         WHERE ask ->> 4 IS NULL AND target IS NULL AND (type, seq) > (ask ->> 3, mind.after) AND type <= ask ->> 3
             AND (ask ->> 5 IS NULL OR accepted_at < (ask ->> 5)::bigint)
             AND NOT EXISTS (
-                SELECT 1 FROM romancy_taken AS t
+                SELECT 1 FROM romancy_consumed_events AS t
                 WHERE t.instance_id = ask ->> 1 AND t.seq >= e.seq AND t.seq <= e.seq OFFSET 0)
         ORDER BY type, seq LIMIT 1)
         UNION ALL
@@ -132,7 +132,7 @@ LEFT JOIN LATERAL (
         WHERE target IS NULL AND type = ask ->> 3 AND subject = ask ->> 4 AND subject IS NOT NULL AND seq > mind.after
             AND (ask ->> 5 IS NULL OR accepted_at < (ask ->> 5)::bigint)
             AND NOT EXISTS (
-                SELECT 1 FROM romancy_taken AS t
+                SELECT 1 FROM romancy_consumed_events AS t
                 WHERE t.instance_id = ask ->> 1 AND t.seq >= e.seq AND t.seq <= e.seq OFFSET 0)
         ORDER BY seq LIMIT 1)
         UNION ALL
@@ -141,7 +141,7 @@ LEFT JOIN LATERAL (
             AND (ask ->> 4 IS NULL OR subject = ask ->> 4)
             AND (ask ->> 5 IS NULL OR accepted_at < (ask ->> 5)::bigint)
             AND NOT EXISTS (
-                SELECT 1 FROM romancy_taken AS t
+                SELECT 1 FROM romancy_consumed_events AS t
                 WHERE t.instance_id = ask ->> 1 AND t.seq >= e.seq AND t.seq <= e.seq OFFSET 0)
         ORDER BY seq LIMIT 1)) AS three
     ORDER BY seq LIMIT 1) AS e ON true
@@ -166,52 +166,52 @@ SELECT accepted_at FROM romancy_events WHERE seq = ?
 -- name: waits_for_event
 -- Who waits for such an event, whatever its subject, or for this subject; not those whose time was over when it came.
 -- And whether something has come for that wait before.
-SELECT instance_id, op, "match", met IS NOT NULL FROM romancy_waits
+SELECT instance_id, op, "match", matched_seq IS NOT NULL FROM romancy_waits
 WHERE kind = 'event' AND key = :type AND key <> '' AND subject IS NULL AND (due IS NULL OR due > :at)
 UNION ALL
-SELECT instance_id, op, "match", met IS NOT NULL FROM romancy_waits
+SELECT instance_id, op, "match", matched_seq IS NOT NULL FROM romancy_waits
 WHERE kind = 'event' AND key = :type AND key <> '' AND subject = :subject AND (due IS NULL OR due > :at)
 
 -- name: waits_of_target
 -- The same of the one instance it is addressed to.
-SELECT instance_id, op, "match", met IS NOT NULL FROM romancy_waits
+SELECT instance_id, op, "match", matched_seq IS NOT NULL FROM romancy_waits
 WHERE instance_id = :target AND kind = 'event' AND key = :type AND (subject IS NULL OR subject = :subject)
     AND (due IS NULL OR due > :at)
 
--- name: meet_waits
+-- name: match_waits
 -- Something has come for these waits.
-UPDATE romancy_waits AS w SET met = coalesce(w.met, :seq::bigint) FROM jsonb_array_elements(:waits::jsonb) AS called
+UPDATE romancy_waits AS w SET matched_seq = coalesce(w.matched_seq, :seq::bigint) FROM jsonb_array_elements(:waits::jsonb) AS wait
 WHERE w.instance_id = ANY (ARRAY(SELECT one ->> 0 FROM jsonb_array_elements(:waits::jsonb) AS one))
-    AND w.instance_id = called ->> 0 AND w.op = called ->> 1
+    AND w.instance_id = wait ->> 0 AND w.op = wait ->> 1
 
 -- name: wake
 -- Something has arrived for these instances. Paused and blocked ones learn of it when they go on.
 UPDATE romancy_instances SET
-    signal = signal + 1,
+    inbox_version = inbox_version + 1,
     wake_at = CASE WHEN owner IS NULL AND status NOT IN ('paused', 'blocked') THEN :now::bigint ELSE wake_at END
 WHERE id = ANY (ARRAY(SELECT jsonb_array_elements_text(:ids::jsonb))) AND ended_at IS NULL
 
--- name: mark
+-- name: bump_inbox_version
 -- Something lies there for an instance that does not wait for it: nothing to wake it for, but its end has to clear it.
-UPDATE romancy_instances SET signal = signal + 1 WHERE id = ? AND ended_at IS NULL
+UPDATE romancy_instances SET inbox_version = inbox_version + 1 WHERE id = ? AND ended_at IS NULL
 
 -- name: own_waits
 -- An instance's own waits for messages of a channel.
 SELECT instance_id, op FROM romancy_waits WHERE instance_id = ? AND kind = 'message' AND key = ?
 
--- name: stored_wait
+-- name: matched_seq_of
 -- Where a wait that was met goes on looking.
-SELECT met FROM romancy_waits WHERE instance_id = ? AND op = ?
+SELECT matched_seq FROM romancy_waits WHERE instance_id = ? AND op = ?
 
--- name: anything_left
+-- name: has_unread
 -- Something lies there for an instance that it has not looked at.
 SELECT EXISTS (SELECT 1 FROM romancy_inbox WHERE instance_id = :id)
-    OR EXISTS (SELECT 1 FROM romancy_waits WHERE instance_id = :id AND met IS NOT NULL)
+    OR EXISTS (SELECT 1 FROM romancy_waits WHERE instance_id = :id AND matched_seq IS NOT NULL)
 
--- name: looked_up_to
+-- name: search_start
 -- Before this nothing is left for a wish: how far the log had come when the instance was created, or what it took last.
-SELECT greatest(born, (
-    SELECT max(seq) FROM romancy_taken WHERE instance_id = :id AND md5(wanted) = md5(:wanted) AND wanted = :wanted))
+SELECT greatest(created_at_event_seq, (
+    SELECT max(seq) FROM romancy_consumed_events WHERE instance_id = :id AND md5(selector) = md5(:selector) AND selector = :selector))
 FROM romancy_instances WHERE id = :id
 
 -- name: events_for_all
@@ -220,7 +220,7 @@ SELECT seq, accepted_at, body FROM romancy_events AS e
 WHERE target IS NULL AND (type, seq) > (:type, :after) AND type <= :type
     AND (:before::bigint IS NULL OR accepted_at < :before::bigint)
     AND NOT EXISTS (
-        SELECT 1 FROM romancy_taken AS t WHERE t.instance_id = :id AND t.seq >= e.seq AND t.seq <= e.seq OFFSET 0)
+        SELECT 1 FROM romancy_consumed_events AS t WHERE t.instance_id = :id AND t.seq >= e.seq AND t.seq <= e.seq OFFSET 0)
 ORDER BY type, seq LIMIT :limit
 
 -- name: events_of_subject
@@ -229,7 +229,7 @@ SELECT seq, accepted_at, body FROM romancy_events AS e
 WHERE target IS NULL AND type = :type AND subject = :subject AND subject IS NOT NULL AND seq > :after
     AND (:before::bigint IS NULL OR accepted_at < :before::bigint)
     AND NOT EXISTS (
-        SELECT 1 FROM romancy_taken AS t WHERE t.instance_id = :id AND t.seq >= e.seq AND t.seq <= e.seq OFFSET 0)
+        SELECT 1 FROM romancy_consumed_events AS t WHERE t.instance_id = :id AND t.seq >= e.seq AND t.seq <= e.seq OFFSET 0)
 ORDER BY seq LIMIT :limit
 
 -- name: events_for_one
@@ -239,24 +239,24 @@ WHERE target = :id AND target IS NOT NULL AND type = :type AND seq > :after
     AND (:subject::text IS NULL OR subject = :subject::text)
     AND (:before::bigint IS NULL OR accepted_at < :before::bigint)
     AND NOT EXISTS (
-        SELECT 1 FROM romancy_taken AS t WHERE t.instance_id = :id AND t.seq >= e.seq AND t.seq <= e.seq OFFSET 0)
+        SELECT 1 FROM romancy_consumed_events AS t WHERE t.instance_id = :id AND t.seq >= e.seq AND t.seq <= e.seq OFFSET 0)
 ORDER BY seq LIMIT :limit
 
--- name: take_event
+-- name: consume_event
 -- An instance consumes an event.
-INSERT INTO romancy_taken (instance_id, seq, wanted) VALUES (?, ?, ?)
+INSERT INTO romancy_consumed_events (instance_id, seq, selector) VALUES (?, ?, ?)
 
--- name: use_event
+-- name: mark_event_consumed
 -- An event that was addressed to the instance has been delivered.
-UPDATE romancy_events SET used = 1 WHERE seq = ? AND target = ?
+UPDATE romancy_events SET consumed = 1 WHERE seq = ? AND target = ?
 
 -- name: put_wait
 -- A wait begins, or goes on.
-INSERT INTO romancy_waits (instance_id, op, kind, since, due, key, subject, "match", site, met)
+INSERT INTO romancy_waits (instance_id, op, kind, since, due, key, subject, "match", site, matched_seq)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (instance_id, op) DO UPDATE SET
     kind = excluded.kind, since = excluded.since, due = excluded.due, key = excluded.key, subject = excluded.subject,
-    "match" = excluded."match", site = excluded.site, met = excluded.met
+    "match" = excluded."match", site = excluded.site, matched_seq = excluded.matched_seq
 
 -- name: drop_wait
 -- A wait is over.
@@ -265,14 +265,14 @@ DELETE FROM romancy_waits WHERE instance_id = ? AND op = ?
 -- name: withdrawn_calls
 -- The channels for which waits that are given up were called.
 SELECT DISTINCT key FROM romancy_waits
-WHERE instance_id = ? AND op = ANY (ARRAY(SELECT jsonb_array_elements_text(?::jsonb))) AND met IS NOT NULL
+WHERE instance_id = ? AND op = ANY (ARRAY(SELECT jsonb_array_elements_text(?::jsonb))) AND matched_seq IS NOT NULL
     AND kind = 'message'
 
--- name: called_channels
+-- name: matched_channels
 -- The channels for whose pools these instances have been called, and have not looked.
 SELECT DISTINCT w.key FROM romancy_waits AS w
 JOIN romancy_subscriptions AS s ON s.channel = w.key AND s.instance_id = w.instance_id AND s.mode = 'competing'
-WHERE w.instance_id = ANY (ARRAY(SELECT jsonb_array_elements_text(:ids::jsonb))) AND w.met IS NOT NULL
+WHERE w.instance_id = ANY (ARRAY(SELECT jsonb_array_elements_text(:ids::jsonb))) AND w.matched_seq IS NOT NULL
     AND w.kind = 'message'
 
 -- name: mode_of
@@ -313,7 +313,7 @@ SELECT instance_id, channel, :seq::bigint FROM romancy_subscriptions WHERE chann
 -- name: deliver_to_members
 -- A message for every member of a group.
 INSERT INTO romancy_deliveries (instance_id, channel, seq)
-SELECT instance_id, :channel::text, :seq::bigint FROM romancy_members WHERE name = :group
+SELECT instance_id, :channel::text, :seq::bigint FROM romancy_group_members WHERE name = :group
 
 -- name: deliver
 -- A message for one instance.
@@ -325,10 +325,10 @@ SELECT w.instance_id, w.op FROM romancy_deliveries AS d
 JOIN romancy_waits AS w ON w.instance_id = d.instance_id AND w.key = d.channel AND w.kind = 'message'
 WHERE d.seq = :seq AND (w.due IS NULL OR w.due > :now)
 
--- name: next_in_line
+-- name: next_waiter
 -- Who has waited longest for a message of a channel's pool and has not been called: the index has them in that order.
 SELECT w.instance_id, w.op FROM romancy_waits AS w
-WHERE w.kind = 'message' AND w.met IS NULL AND w.key >= :channel AND w.key <= :channel
+WHERE w.kind = 'message' AND w.matched_seq IS NULL AND w.key >= :channel AND w.key <= :channel
     AND (w.due IS NULL OR w.due > :now)
     AND w.instance_id <> ALL (ARRAY(SELECT jsonb_array_elements_text(:without::jsonb)))
     AND EXISTS (
@@ -367,32 +367,32 @@ SELECT status, ended_at IS NOT NULL FROM romancy_instances WHERE id = ?
 
 -- name: join_group
 -- An instance joins a group.
-INSERT INTO romancy_members (name, instance_id, since) VALUES (?, ?, ?) ON CONFLICT (name, instance_id) DO NOTHING
+INSERT INTO romancy_group_members (name, instance_id, since) VALUES (?, ?, ?) ON CONFLICT (name, instance_id) DO NOTHING
 
 -- name: leave_group
 -- An instance leaves a group.
-DELETE FROM romancy_members WHERE name = ? AND instance_id = ?
+DELETE FROM romancy_group_members WHERE name = ? AND instance_id = ?
 
 -- name: members_of
 -- Who is in a group, in the order they joined.
-SELECT instance_id FROM romancy_members WHERE name = ? ORDER BY since, instance_id
+SELECT instance_id FROM romancy_group_members WHERE name = ? ORDER BY since, instance_id
 
 -- name: unread_of
 -- Messages that instances have not read.
 SELECT DISTINCT seq FROM romancy_deliveries WHERE instance_id = ANY (ARRAY(SELECT jsonb_array_elements_text(?::jsonb)))
 
--- name: keep_bonds
+-- name: save_memberships
 -- An instance fails: what it belongs to is noted, in case it is retried.
-UPDATE romancy_payloads SET bonds = json_build_object(
+UPDATE romancy_payloads SET memberships = json_build_object(
     'channels', (
         SELECT coalesce(json_agg(json_build_array(channel, mode)), '[]') FROM romancy_subscriptions
         WHERE instance_id = :id),
-    'groups', (SELECT coalesce(json_agg(name), '[]') FROM romancy_members WHERE instance_id = :id))::text
+    'groups', (SELECT coalesce(json_agg(name), '[]') FROM romancy_group_members WHERE instance_id = :id))::text
 WHERE instance_id = :id AND generation = :generation
 
--- name: bonds
+-- name: memberships
 -- What an instance belonged to when it failed.
-SELECT bonds FROM romancy_payloads WHERE instance_id = ? AND generation = ?
+SELECT memberships FROM romancy_payloads WHERE instance_id = ? AND generation = ?
 
 -- name: clear_deliveries
 -- Instances that ended read nothing,
@@ -404,11 +404,11 @@ DELETE FROM romancy_subscriptions WHERE instance_id = ANY (ARRAY(SELECT jsonb_ar
 
 -- name: clear_members
 -- and are in no group.
-DELETE FROM romancy_members WHERE instance_id = ANY (ARRAY(SELECT jsonb_array_elements_text(?::jsonb)))
+DELETE FROM romancy_group_members WHERE instance_id = ANY (ARRAY(SELECT jsonb_array_elements_text(?::jsonb)))
 
--- name: prune_consumed
+-- name: prune_consumed_by_instance
 -- What deleted instances had consumed. (While one is there it may be retried, and must not consume it again.)
-DELETE FROM romancy_taken WHERE instance_id = ANY (ARRAY(SELECT jsonb_array_elements_text(?::jsonb)))
+DELETE FROM romancy_consumed_events WHERE instance_id = ANY (ARRAY(SELECT jsonb_array_elements_text(?::jsonb)))
 
 -- name: old_events
 -- So many events that were accepted before a time, the oldest first.
@@ -418,9 +418,9 @@ SELECT seq FROM romancy_events WHERE accepted_at < ? ORDER BY accepted_at LIMIT 
 -- Old events go ...
 DELETE FROM romancy_events WHERE seq = ANY (ARRAY(SELECT jsonb_array_elements_text(?::jsonb)::bigint))
 
--- name: prune_taken
+-- name: prune_consumed_by_event
 -- ... and what is noted of them.
-DELETE FROM romancy_taken WHERE seq = ANY (ARRAY(SELECT jsonb_array_elements_text(?::jsonb)::bigint))
+DELETE FROM romancy_consumed_events WHERE seq = ANY (ARRAY(SELECT jsonb_array_elements_text(?::jsonb)::bigint))
 
 -- name: old_messages
 -- So many messages that nobody has taken since a time, the oldest first.

@@ -3,7 +3,7 @@
 -- name: due
 -- Unowned instances of each given kind that are due by a time, soonest first, so many of each kind.
 SELECT d.id, d.workflow, d.version, d.wake_at, coalesce((
-    SELECT l.alone FROM romancy_losses AS l WHERE l.instance_id = d.id), 0)
+    SELECT l.isolated FROM romancy_losses AS l WHERE l.instance_id = d.id), 0)
 FROM jsonb_array_elements(:kinds::jsonb) AS kind CROSS JOIN LATERAL (
     SELECT id, workflow, version, wake_at FROM romancy_instances
     WHERE workflow = kind ->> 0 AND version = kind ->> 1 AND owner IS NULL AND wake_at IS NOT NULL AND wake_at <= :now
@@ -12,7 +12,7 @@ FROM jsonb_array_elements(:kinds::jsonb) AS kind CROSS JOIN LATERAL (
 -- name: due_of
 -- Those of the given instances that are unowned and due.
 SELECT id, workflow, version, wake_at, coalesce((
-    SELECT l.alone FROM romancy_losses AS l WHERE l.instance_id = id), 0) FROM romancy_instances
+    SELECT l.isolated FROM romancy_losses AS l WHERE l.instance_id = id), 0) FROM romancy_instances
 WHERE id = ANY (ARRAY(SELECT jsonb_array_elements_text(?::jsonb))) AND owner IS NULL AND wake_at <= ?
 FOR NO KEY UPDATE SKIP LOCKED
 
@@ -26,14 +26,14 @@ FROM jsonb_array_elements(:kinds::jsonb) AS kind CROSS JOIN LATERAL (
             OR strpos(',' || coalesce(blocked_by, '') || ',', ',' || (kind ->> 2) || ',') = 0)
     LIMIT :limit FOR NO KEY UPDATE SKIP LOCKED) AS b
 
--- name: take
+-- name: claim_instances
 -- Instances get a new owner and a new epoch.
 UPDATE romancy_instances SET
     owner = :worker::text, epoch = epoch + 1, updated_at = :now::bigint, started_at = coalesce(started_at, :now::bigint),
     status = CASE WHEN status IN ('pending', 'blocked') THEN 'running' ELSE status END
 WHERE id = ANY (ARRAY(SELECT jsonb_array_elements_text(:ids::jsonb)))
 
--- name: strand
+-- name: mark_unrunnable
 -- Nobody can run these instances: they are set aside until somebody can.
 UPDATE romancy_instances SET status = 'blocked', wake_at = NULL, blocked_by = '', updated_at = :now
 WHERE id = ANY (ARRAY(SELECT jsonb_array_elements_text(:ids::jsonb)))
@@ -44,16 +44,16 @@ INSERT INTO romancy_journal (instance_id, at, kind, detail, worker, epoch)
 SELECT id, :now::bigint, :kind::text, :detail::text, coalesce(owner, ''), epoch FROM romancy_instances
 WHERE id = ANY (ARRAY(SELECT jsonb_array_elements_text(:ids::jsonb)))
 
--- name: rows
+-- name: instance_rows
 -- The hot rows of the given instances, in the given order.
 SELECT
-    i.id, i.workflow, i.version, i.status, i.generation, i.round, i.epoch, i.owner, i.wake_at, i.signal, coalesce((
+    i.id, i.workflow, i.version, i.status, i.generation, i.round, i.epoch, i.owner, i.wake_at, i.inbox_version, coalesce((
         SELECT max(h.seq) FROM romancy_history AS h WHERE h.instance_id = i.id AND h.generation = i.generation), 0),
     i.deadline_at, i.created_at, i.started_at, i.updated_at, i.ended_at, i.retrying_since, i.code, i.python,
     i.blocked_by
-FROM jsonb_array_elements_text(:ids::jsonb) WITH ORDINALITY AS wanted (id, place)
-JOIN romancy_instances AS i ON i.id = wanted.id
-WHERE i.id = ANY (ARRAY(SELECT jsonb_array_elements_text(:ids::jsonb))) ORDER BY wanted.place
+FROM jsonb_array_elements_text(:ids::jsonb) WITH ORDINALITY AS given (id, ordinal)
+JOIN romancy_instances AS i ON i.id = given.id
+WHERE i.id = ANY (ARRAY(SELECT jsonb_array_elements_text(:ids::jsonb))) ORDER BY given.ordinal
 
 -- name: free
 -- Instances lose their owner and are claimable at once; their old owner's writes are refused from now on.
@@ -65,7 +65,7 @@ WHERE id = ANY (ARRAY(SELECT jsonb_array_elements_text(:ids::jsonb)))
 -- name: losses
 -- Where the given instances stand: owner, epoch, generation, progress, losses since it, and the attempts that are open.
 SELECT
-    i.id, coalesce(i.owner, ''), i.epoch, i.generation, i.progress, coalesce(l.losses, 0), coalesce(l.alone, 0), coalesce((
+    i.id, coalesce(i.owner, ''), i.epoch, i.generation, i.progress, coalesce(l.losses, 0), coalesce(l.isolated, 0), coalesce((
     SELECT string_agg(a.op, ', ') FROM romancy_attempts AS a
     WHERE a.instance_id = i.id AND a.generation = i.generation AND a.open = 1 AND a.epoch = i.epoch), '')
 FROM (
@@ -77,7 +77,7 @@ FROM (
 LEFT JOIN romancy_losses AS l
     ON l.instance_id = i.id AND l.generation = i.generation AND l.progress = i.progress
 
--- name: held_alone
+-- name: owned_isolated
 -- Those of a worker's instances that stand where their next loss would be one too many, and since when each does.
 SELECT i.id, i.updated_at
 FROM (
@@ -88,13 +88,13 @@ FROM (
     FROM romancy_instances AS i WHERE i.owner = ?) AS i
 JOIN romancy_losses AS l
     ON l.instance_id = i.id AND l.generation = i.generation AND l.progress = i.progress
-WHERE l.alone = 1
+WHERE l.isolated = 1
 
 -- name: note_losses
 -- How often instances have lost their worker, and where they stood then.
-INSERT INTO romancy_losses (instance_id, generation, progress, losses, alone) VALUES (?, ?, ?, ?, ?)
+INSERT INTO romancy_losses (instance_id, generation, progress, losses, isolated) VALUES (?, ?, ?, ?, ?)
 ON CONFLICT (instance_id) DO UPDATE SET
-    generation = excluded.generation, progress = excluded.progress, losses = excluded.losses, alone = excluded.alone
+    generation = excluded.generation, progress = excluded.progress, losses = excluded.losses, isolated = excluded.isolated
 
 -- name: forget_losses
 -- An operator has taken an instance up again: it begins with a clean sheet.
@@ -119,23 +119,23 @@ SELECT id FROM romancy_instances WHERE owner = ? LIMIT ?
 SELECT id FROM romancy_instances AS i
 WHERE owner IS NOT NULL AND NOT EXISTS (SELECT 1 FROM romancy_workers AS w WHERE w.id = i.owner) LIMIT ?
 
--- name: enlist
+-- name: register_worker
 -- A worker begins.
-INSERT INTO romancy_workers (id, label, service, host, pid, python, kinds, started_at, beat_at)
+INSERT INTO romancy_workers (id, label, service, hostname, pid, python, workflows, started_at, heartbeat_at)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (id) DO UPDATE SET
-    label = excluded.label, service = excluded.service, host = excluded.host, pid = excluded.pid,
-    python = excluded.python, kinds = excluded.kinds, started_at = excluded.started_at, beat_at = excluded.beat_at
+    label = excluded.label, service = excluded.service, hostname = excluded.hostname, pid = excluded.pid,
+    python = excluded.python, workflows = excluded.workflows, started_at = excluded.started_at, heartbeat_at = excluded.heartbeat_at
 
--- name: heartbeat
+-- name: heartbeat_of
 -- When a worker last gave a sign of life.
-SELECT beat_at FROM romancy_workers WHERE id = ? FOR UPDATE
+SELECT heartbeat_at FROM romancy_workers WHERE id = ? FOR UPDATE
 
--- name: beat
+-- name: record_heartbeat
 -- A worker gives a sign of life.
-UPDATE romancy_workers SET beat_at = ? WHERE id = ?
+UPDATE romancy_workers SET heartbeat_at = ? WHERE id = ?
 
--- name: strike
+-- name: deregister_worker
 -- A worker is gone.
 DELETE FROM romancy_workers WHERE id = ?
 

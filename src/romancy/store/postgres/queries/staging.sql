@@ -1,6 +1,6 @@
 -- What is started and said in transactions of others.
 
--- name: hint
+-- name: notify_on_commit
 -- Others have something to look at when this transaction has committed.
 SELECT pg_notify('romancy', '')
 

@@ -7,29 +7,30 @@
 -- history is, the history says. Payloads lie beside it.
 -- claimable  <=>  owner IS NULL AND wake_at <= now. Paused, blocked and ended instances have no wake_at.
 CREATE TABLE romancy_instances (
-    id                  TEXT    NOT NULL PRIMARY KEY,
-    workflow            TEXT    NOT NULL,
-    version             TEXT    NOT NULL,            -- '' = none
-    status              TEXT    NOT NULL,
-    generation          INTEGER NOT NULL,
-    round               INTEGER NOT NULL,
-    epoch               INTEGER NOT NULL,            -- the fencing token
-    owner               TEXT,
-    wake_at             INTEGER,
-    signal              INTEGER NOT NULL,            -- counts what arrived
-    signal_seen         INTEGER NOT NULL,            -- ... and how much of it the run knew when it last wrote
-    cancel_requested_at INTEGER,
-    deadline_at         INTEGER,
-    retrying_since      INTEGER,
-    blocked_by          TEXT,
-    fingerprint         TEXT    NOT NULL,            -- of the error it failed with
-    created_at          INTEGER NOT NULL,
-    started_at          INTEGER,
-    updated_at          INTEGER NOT NULL,
-    ended_at            INTEGER,
-    code                TEXT    NOT NULL,
-    python              TEXT    NOT NULL,
-    digest              BLOB    NOT NULL             -- of the arguments it was started with
+    id                   TEXT    NOT NULL PRIMARY KEY,
+    workflow             TEXT    NOT NULL,
+    version              TEXT    NOT NULL,           -- '' = none
+    status               TEXT    NOT NULL,
+    generation           INTEGER NOT NULL,
+    round                INTEGER NOT NULL,
+    epoch                INTEGER NOT NULL,           -- the fencing token
+    owner                TEXT,
+    wake_at              INTEGER,
+    inbox_version        INTEGER NOT NULL,           -- counts what arrived for it
+    inbox_version_seen   INTEGER NOT NULL,           -- ... and how much of it the run knew when it last wrote
+    cancel_requested_at  INTEGER,
+    deadline_at          INTEGER,
+    retrying_since       INTEGER,
+    blocked_by           TEXT,
+    fingerprint          TEXT    NOT NULL,           -- of the error it failed with
+    created_at           INTEGER NOT NULL,
+    started_at           INTEGER,
+    updated_at           INTEGER NOT NULL,
+    ended_at             INTEGER,
+    code                 TEXT    NOT NULL,
+    python               TEXT    NOT NULL,
+    digest               BLOB    NOT NULL,           -- of the arguments it was started with
+    created_at_event_seq INTEGER NOT NULL DEFAULT 0  -- how far the log of events had come: it can wait for what came later
 ) WITHOUT ROWID;
 
 -- None of these changes while a run goes from step to step: only a change of status, owner or wake time of an unowned
@@ -44,6 +45,8 @@ CREATE INDEX romancy_instances_created ON romancy_instances (created_at, id);
 CREATE INDEX romancy_instances_status ON romancy_instances (status, created_at, id)
     WHERE status NOT IN ('running', 'completed');
 CREATE INDEX romancy_instances_ended ON romancy_instances (ended_at) WHERE ended_at IS NOT NULL;
+-- Empty while nothing fails.
+CREATE INDEX romancy_instances_retrying ON romancy_instances (created_at, id) WHERE retrying_since IS NOT NULL;
 
 CREATE TABLE romancy_payloads (
     instance_id TEXT    NOT NULL,
@@ -51,8 +54,12 @@ CREATE TABLE romancy_payloads (
     input       BLOB    NOT NULL,
     output      BLOB,
     error       BLOB,
+    begun_at    INTEGER,  -- when a generation began; NULL: with the instance
+    memberships TEXT,     -- what an instance that failed belonged to, as JSON: a retry restores it
     PRIMARY KEY (instance_id, generation)
 ) WITHOUT ROWID;
+-- Which archived generations are old enough to be deleted.
+CREATE INDEX romancy_payloads_begun ON romancy_payloads (begun_at) WHERE begun_at IS NOT NULL;
 
 CREATE TABLE romancy_history (
     instance_id  TEXT    NOT NULL,
@@ -93,7 +100,7 @@ CREATE TABLE romancy_attempts (
     next_at      INTEGER,
     error        BLOB,
     details      BLOB,
-    beat_at      INTEGER,
+    heartbeat_at INTEGER,
     PRIMARY KEY (instance_id, generation, op, attempt)
 ) WITHOUT ROWID;
 
@@ -107,13 +114,17 @@ CREATE TABLE romancy_waits (
     subject     TEXT,
     "match"     BLOB,
     site        TEXT    NOT NULL,
+    matched_seq INTEGER,  -- the seq of the event or message that has come for it
     PRIMARY KEY (instance_id, op)
 ) WITHOUT ROWID;
 
 -- Timers have no key and need not be found by one.
 CREATE INDEX romancy_waits_key ON romancy_waits (kind, key, subject) WHERE key <> '';
+CREATE INDEX romancy_waits_matched ON romancy_waits (instance_id) WHERE matched_seq IS NOT NULL;
+-- Who waits for the messages of a channel, in the order they are woken.
+CREATE INDEX romancy_waits_queue ON romancy_waits (key, since, instance_id, op) WHERE kind = 'message' AND matched_seq IS NULL;
 
--- AUTOINCREMENT: the id of a mail that was consumed must never come back, a late transition may still name it.
+-- AUTOINCREMENT: the id of an inbox item that was consumed must never come back, a late transition may still name it.
 CREATE TABLE romancy_inbox (
     id          INTEGER PRIMARY KEY AUTOINCREMENT,
     instance_id TEXT    NOT NULL,
@@ -136,15 +147,15 @@ CREATE TABLE romancy_journal (
 CREATE INDEX romancy_journal_instance ON romancy_journal (instance_id);
 
 CREATE TABLE romancy_workers (
-    id         TEXT    NOT NULL PRIMARY KEY,
-    label      TEXT    NOT NULL,
-    service    TEXT    NOT NULL,
-    host       TEXT    NOT NULL,
-    pid        INTEGER NOT NULL,
-    python     TEXT    NOT NULL,
-    kinds      TEXT    NOT NULL,
-    started_at INTEGER NOT NULL,
-    beat_at    INTEGER NOT NULL
+    id           TEXT    NOT NULL PRIMARY KEY,
+    label        TEXT    NOT NULL,
+    service      TEXT    NOT NULL,
+    hostname     TEXT    NOT NULL,
+    pid          INTEGER NOT NULL,
+    python       TEXT    NOT NULL,
+    workflows    TEXT    NOT NULL,
+    started_at   INTEGER NOT NULL,
+    heartbeat_at INTEGER NOT NULL
 ) WITHOUT ROWID;
 
 CREATE TABLE romancy_sources (
@@ -153,4 +164,154 @@ CREATE TABLE romancy_sources (
     version  TEXT    NOT NULL,
     source   TEXT    NOT NULL,
     saved_at INTEGER NOT NULL
+) WITHOUT ROWID;
+
+-- Every event accepted within the retention, whoever may want it. `accepted_at` never falls while `seq` rises.
+CREATE TABLE romancy_events (
+    seq         INTEGER PRIMARY KEY AUTOINCREMENT,
+    source      TEXT    NOT NULL,
+    id          TEXT    NOT NULL,
+    type        TEXT    NOT NULL,
+    subject     TEXT,
+    target      TEXT,                        -- the instance it is addressed to
+    consumed    INTEGER NOT NULL DEFAULT 0,  -- an addressed event was consumed
+    accepted_at INTEGER NOT NULL,
+    body        BLOB    NOT NULL             -- the whole event, in the JSON format of CloudEvents
+);
+CREATE UNIQUE INDEX romancy_events_id ON romancy_events (source, id);
+CREATE INDEX romancy_events_type ON romancy_events (type, seq) WHERE target IS NULL;
+CREATE INDEX romancy_events_subject ON romancy_events (type, subject, seq) WHERE target IS NULL AND subject IS NOT NULL;
+CREATE INDEX romancy_events_target ON romancy_events (target, type, seq) WHERE target IS NOT NULL;
+CREATE INDEX romancy_events_unconsumed ON romancy_events (seq) WHERE target IS NOT NULL AND consumed = 0;
+CREATE INDEX romancy_events_accepted ON romancy_events (accepted_at);
+
+-- Which events an instance has consumed, and by which selector: what is left for the same selector lies behind the last of them.
+CREATE TABLE romancy_consumed_events (
+    instance_id TEXT    NOT NULL,
+    seq         INTEGER NOT NULL,
+    selector    TEXT    NOT NULL,
+    PRIMARY KEY (instance_id, seq)
+) WITHOUT ROWID;
+CREATE INDEX romancy_consumed_events_selector ON romancy_consumed_events (instance_id, selector, seq);
+CREATE INDEX romancy_consumed_events_seq ON romancy_consumed_events (seq);
+
+-- The workflows that handle events of their name: whoever accepts one starts them, with or without their code.
+CREATE TABLE romancy_handlers (
+    workflow TEXT    NOT NULL PRIMARY KEY,
+    version  TEXT    NOT NULL,
+    saved_at INTEGER NOT NULL
+) WITHOUT ROWID;
+
+CREATE TABLE romancy_subscriptions (
+    channel     TEXT    NOT NULL,
+    instance_id TEXT    NOT NULL,
+    mode        TEXT    NOT NULL,
+    since       INTEGER NOT NULL,
+    PRIMARY KEY (channel, instance_id)
+) WITHOUT ROWID;
+CREATE INDEX romancy_subscriptions_instance ON romancy_subscriptions (instance_id);
+CREATE INDEX romancy_subscriptions_mode ON romancy_subscriptions (channel) WHERE mode <> 'direct';
+
+-- Messages that somebody has still to read. A pooled one is for whoever takes it first; the others have deliveries.
+CREATE TABLE romancy_messages (
+    seq        INTEGER PRIMARY KEY AUTOINCREMENT,
+    channel    TEXT    NOT NULL,
+    pooled     INTEGER NOT NULL,
+    created_at INTEGER NOT NULL,
+    body       BLOB    NOT NULL
+);
+CREATE INDEX romancy_messages_pool ON romancy_messages (channel, seq) WHERE pooled = 1;
+CREATE INDEX romancy_messages_age ON romancy_messages (created_at) WHERE pooled = 1;
+
+CREATE TABLE romancy_deliveries (
+    instance_id TEXT    NOT NULL,
+    channel     TEXT    NOT NULL,
+    seq         INTEGER NOT NULL,
+    PRIMARY KEY (instance_id, channel, seq)
+) WITHOUT ROWID;
+CREATE INDEX romancy_deliveries_seq ON romancy_deliveries (seq);
+
+CREATE TABLE romancy_group_members (
+    name        TEXT    NOT NULL,
+    instance_id TEXT    NOT NULL,
+    since       INTEGER NOT NULL,
+    PRIMARY KEY (name, instance_id)
+) WITHOUT ROWID;
+CREATE INDEX romancy_group_members_instance ON romancy_group_members (instance_id);
+
+-- Events on their way to brokers: one row for each event and broker, from the commit that sends it until it is delivered.
+-- A row is due when next_at has come; a claim moves that to the end of its lease. A dead row has no next_at.
+CREATE TABLE romancy_outbox (
+    seq        INTEGER PRIMARY KEY AUTOINCREMENT,
+    broker     TEXT    NOT NULL,
+    body       BLOB    NOT NULL,  -- the whole event, in the JSON format of CloudEvents
+    created_at INTEGER NOT NULL,
+    since      INTEGER NOT NULL,  -- when it was enqueued, or requeued
+    attempts   INTEGER NOT NULL DEFAULT 0,
+    next_at    INTEGER,
+    claimed_by TEXT,
+    last_error TEXT,
+    dead_at    INTEGER
+);
+CREATE INDEX romancy_outbox_due ON romancy_outbox (broker, next_at, seq) WHERE next_at IS NOT NULL;
+-- Both are empty while nothing is dead.
+CREATE INDEX romancy_outbox_dead ON romancy_outbox (seq) WHERE dead_at IS NOT NULL;
+CREATE INDEX romancy_outbox_dead_at ON romancy_outbox (broker, dead_at) WHERE dead_at IS NOT NULL;
+
+-- How far maintenance has come with what it does bit by bit.
+CREATE TABLE romancy_watermarks (
+    name TEXT    NOT NULL PRIMARY KEY,
+    upto INTEGER NOT NULL
+) WITHOUT ROWID;
+
+-- How many instances ended in a minute, and how long they took: counted afterwards, not by whoever ends one.
+CREATE TABLE romancy_rollup (
+    minute   INTEGER NOT NULL,  -- when it began
+    workflow TEXT    NOT NULL,
+    outcome  TEXT    NOT NULL,
+    ended    INTEGER NOT NULL,
+    buckets  TEXT    NOT NULL,  -- a histogram of durations, as JSON
+    PRIMARY KEY (minute, workflow, outcome)
+) WITHOUT ROWID;
+
+-- Who did what.
+CREATE TABLE romancy_audit (
+    number      INTEGER PRIMARY KEY AUTOINCREMENT,
+    at          INTEGER NOT NULL,
+    actor       TEXT    NOT NULL,
+    action      TEXT    NOT NULL,
+    instance_id TEXT,
+    detail      TEXT    NOT NULL
+);
+CREATE INDEX romancy_audit_instance ON romancy_audit (instance_id, number) WHERE instance_id IS NOT NULL;
+
+-- Actions on all instances that match a filter, and how far they have come: whoever holds the claim continues.
+CREATE TABLE romancy_bulk_actions (
+    id            TEXT    NOT NULL PRIMARY KEY,
+    action        TEXT    NOT NULL,
+    filter        TEXT    NOT NULL,
+    reason        TEXT,
+    actor         TEXT    NOT NULL,
+    status        TEXT    NOT NULL,
+    created_at    INTEGER NOT NULL,
+    ended_at      INTEGER,
+    done          INTEGER NOT NULL,
+    failed        INTEGER NOT NULL,
+    scanned       INTEGER NOT NULL,
+    failures      TEXT    NOT NULL,  -- the first of them, as JSON
+    cursor        TEXT,              -- where the search continues
+    claimed_by    TEXT,
+    claimed_until INTEGER NOT NULL
+) WITHOUT ROWID;
+CREATE INDEX romancy_bulk_actions_created ON romancy_bulk_actions (created_at, id);
+CREATE INDEX romancy_bulk_actions_running ON romancy_bulk_actions (created_at) WHERE status = 'running';
+
+-- How often an instance has lost its worker since it last recorded anything. A row counts while neither the
+-- instance's generation nor its progress has changed since.
+CREATE TABLE romancy_losses (
+    instance_id TEXT    NOT NULL PRIMARY KEY,
+    generation  INTEGER NOT NULL,
+    progress    INTEGER NOT NULL,  -- entries of its history, and failed attempts
+    losses      INTEGER NOT NULL,
+    isolated    INTEGER NOT NULL   -- 1: its next loss would be one too many, so a worker runs one such at a time
 ) WITHOUT ROWID;

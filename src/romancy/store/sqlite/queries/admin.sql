@@ -1,9 +1,9 @@
 -- What operators ask, and what they leave behind. Nothing here counts or sorts a whole table: where there may be many,
 -- as many are looked at as a bound says.
 
--- name: seen_all
+-- name: scan_all
 -- Instances between two keys, newest first, without their payloads.
-SELECT i.id, i.workflow, i.version, i.status, i.generation, i.round, i.epoch, i.owner, i.wake_at, i.signal, 0,
+SELECT i.id, i.workflow, i.version, i.status, i.generation, i.round, i.epoch, i.owner, i.wake_at, i.inbox_version, 0,
     i.deadline_at, i.created_at, i.started_at, i.updated_at, i.ended_at, i.retrying_since, i.code, i.python,
     i.blocked_by
 FROM romancy_instances AS i INDEXED BY romancy_instances_created
@@ -11,9 +11,9 @@ WHERE (i.created_at, i.id) < (:created, :id) AND i.created_at >= :floor AND (i.c
     AND (:workflow IS NULL OR instr(i.workflow, :workflow)) AND (:instance IS NULL OR instr(i.id, :instance))
 ORDER BY i.created_at DESC, i.id DESC LIMIT :limit
 
--- name: seen_completed
+-- name: scan_completed
 -- The same of those that have completed: most of all there are.
-SELECT i.id, i.workflow, i.version, i.status, i.generation, i.round, i.epoch, i.owner, i.wake_at, i.signal, 0,
+SELECT i.id, i.workflow, i.version, i.status, i.generation, i.round, i.epoch, i.owner, i.wake_at, i.inbox_version, 0,
     i.deadline_at, i.created_at, i.started_at, i.updated_at, i.ended_at, i.retrying_since, i.code, i.python,
     i.blocked_by
 FROM romancy_instances AS i INDEXED BY romancy_instances_created
@@ -22,9 +22,9 @@ WHERE i.status = 'completed' AND (i.created_at, i.id) < (:created, :id) AND i.cr
     AND (:workflow IS NULL OR instr(i.workflow, :workflow)) AND (:instance IS NULL OR instr(i.id, :instance))
 ORDER BY i.created_at DESC, i.id DESC LIMIT :limit
 
--- name: seen_of_status
+-- name: scan_of_status
 -- The same of one status that has an index.
-SELECT i.id, i.workflow, i.version, i.status, i.generation, i.round, i.epoch, i.owner, i.wake_at, i.signal, 0,
+SELECT i.id, i.workflow, i.version, i.status, i.generation, i.round, i.epoch, i.owner, i.wake_at, i.inbox_version, 0,
     i.deadline_at, i.created_at, i.started_at, i.updated_at, i.ended_at, i.retrying_since, i.code, i.python,
     i.blocked_by
 FROM romancy_instances AS i INDEXED BY romancy_instances_status
@@ -33,9 +33,9 @@ WHERE i.status = :status AND i.status NOT IN ('running', 'completed')
     AND (:workflow IS NULL OR instr(i.workflow, :workflow)) AND (:instance IS NULL OR instr(i.id, :instance))
 ORDER BY i.created_at DESC, i.id DESC LIMIT :limit
 
--- name: seen_running
+-- name: scan_running
 -- The same of those that run: they are among the owned ones.
-SELECT i.id, i.workflow, i.version, i.status, i.generation, i.round, i.epoch, i.owner, i.wake_at, i.signal, 0,
+SELECT i.id, i.workflow, i.version, i.status, i.generation, i.round, i.epoch, i.owner, i.wake_at, i.inbox_version, 0,
     i.deadline_at, i.created_at, i.started_at, i.updated_at, i.ended_at, i.retrying_since, i.code, i.python,
     i.blocked_by
 FROM romancy_instances AS i INDEXED BY romancy_instances_owned
@@ -44,9 +44,9 @@ WHERE i.owner IS NOT NULL AND i.status = 'running' AND (i.created_at, i.id) < (:
     AND (:workflow IS NULL OR instr(i.workflow, :workflow)) AND (:instance IS NULL OR instr(i.id, :instance))
 ORDER BY i.created_at DESC, i.id DESC LIMIT :limit
 
--- name: seen_owned
+-- name: scan_owned
 -- The same of those that somebody has in hand.
-SELECT i.id, i.workflow, i.version, i.status, i.generation, i.round, i.epoch, i.owner, i.wake_at, i.signal, 0,
+SELECT i.id, i.workflow, i.version, i.status, i.generation, i.round, i.epoch, i.owner, i.wake_at, i.inbox_version, 0,
     i.deadline_at, i.created_at, i.started_at, i.updated_at, i.ended_at, i.retrying_since, i.code, i.python,
     i.blocked_by
 FROM romancy_instances AS i INDEXED BY romancy_instances_owned
@@ -55,9 +55,9 @@ WHERE i.owner IS NOT NULL AND (i.created_at, i.id) < (:created, :id) AND i.creat
     AND (:workflow IS NULL OR instr(i.workflow, :workflow)) AND (:instance IS NULL OR instr(i.id, :instance))
 ORDER BY i.created_at DESC, i.id DESC LIMIT :limit
 
--- name: seen_retrying
+-- name: scan_retrying
 -- The same of those of which something is being retried.
-SELECT i.id, i.workflow, i.version, i.status, i.generation, i.round, i.epoch, i.owner, i.wake_at, i.signal, 0,
+SELECT i.id, i.workflow, i.version, i.status, i.generation, i.round, i.epoch, i.owner, i.wake_at, i.inbox_version, 0,
     i.deadline_at, i.created_at, i.started_at, i.updated_at, i.ended_at, i.retrying_since, i.code, i.python,
     i.blocked_by
 FROM romancy_instances AS i INDEXED BY romancy_instances_retrying
@@ -79,9 +79,9 @@ WHERE i.status = :status AND i.status NOT IN ('running', 'completed')
     AND (i.created_at, i.id) < (:created, :id) AND i.created_at >= :after
 ORDER BY i.created_at DESC, i.id DESC LIMIT 1 OFFSET :window
 
--- name: seen_by_id
+-- name: scan_by_id
 -- The given instances, newest first, without their payloads.
-SELECT i.id, i.workflow, i.version, i.status, i.generation, i.round, i.epoch, i.owner, i.wake_at, i.signal, 0,
+SELECT i.id, i.workflow, i.version, i.status, i.generation, i.round, i.epoch, i.owner, i.wake_at, i.inbox_version, 0,
     i.deadline_at, i.created_at, i.started_at, i.updated_at, i.ended_at, i.retrying_since, i.code, i.python,
     i.blocked_by
 FROM romancy_instances AS i WHERE i.id IN (SELECT value FROM json_each(?)) ORDER BY i.created_at DESC, i.id DESC
@@ -153,14 +153,14 @@ SELECT count(*) FROM (
 SELECT min(since) FROM (
     SELECT since FROM romancy_outbox WHERE dead_at IS NULL AND seq > 0 ORDER BY seq LIMIT 100)
 
--- name: tally_status
+-- name: count_status_by_workflow
 -- How many of a status there are of each workflow, of so many of them.
 SELECT workflow, count(*) FROM (
     SELECT workflow FROM romancy_instances INDEXED BY romancy_instances_status WHERE status = :status
     AND status NOT IN ('running', 'completed') AND created_at >= 0 LIMIT :most)
 GROUP BY workflow
 
--- name: tally_running
+-- name: count_running_by_workflow
 -- How many of each workflow run, of so many of them.
 SELECT workflow, count(*) FROM (
     SELECT workflow FROM romancy_instances INDEXED BY romancy_instances_owned WHERE owner IS NOT NULL
@@ -184,14 +184,14 @@ SELECT
     (SELECT count(*) FROM (SELECT 1 FROM romancy_messages INDEXED BY romancy_messages_pool
     WHERE channel = :channel AND pooled = 1 LIMIT :most)),
     (SELECT count(*) FROM (SELECT 1 FROM (SELECT instance_id FROM romancy_subscriptions
-    WHERE channel = :channel ORDER BY instance_id LIMIT 100) AS wanted
-        CROSS JOIN romancy_deliveries AS d ON d.instance_id = wanted.instance_id AND d.channel = :channel LIMIT :most)),
+    WHERE channel = :channel ORDER BY instance_id LIMIT 100) AS given
+        CROSS JOIN romancy_deliveries AS d ON d.instance_id = given.instance_id AND d.channel = :channel LIMIT :most)),
     (SELECT created_at FROM romancy_messages INDEXED BY romancy_messages_pool WHERE channel = :channel
     AND pooled = 1 ORDER BY seq LIMIT 1),
     (SELECT created_at FROM romancy_messages
     WHERE seq = (SELECT min(d.seq) FROM (SELECT instance_id FROM romancy_subscriptions
-    WHERE channel = :channel ORDER BY instance_id LIMIT 100) AS wanted
-        CROSS JOIN romancy_deliveries AS d ON d.instance_id = wanted.instance_id AND d.channel = :channel))
+    WHERE channel = :channel ORDER BY instance_id LIMIT 100) AS given
+        CROSS JOIN romancy_deliveries AS d ON d.instance_id = given.instance_id AND d.channel = :channel))
 
 -- name: subscribers_of
 -- Who has subscribed to a channel, by id; how many messages each has to read, and whether it waits for one.
@@ -208,101 +208,101 @@ SELECT count(*) FROM romancy_subscriptions WHERE channel = ? AND instance_id = ?
 
 -- name: next_group
 -- The next group.
-SELECT min(name) FROM romancy_members WHERE name > ?
+SELECT min(name) FROM romancy_group_members WHERE name > ?
 
 -- name: count_members
 -- How many are in a group; counted up to a number.
 SELECT count(*) FROM (
-    SELECT 1 FROM romancy_members WHERE name = :name LIMIT :most)
+    SELECT 1 FROM romancy_group_members WHERE name = :name LIMIT :most)
 
 -- name: page_of_members
 -- Who is in a group, by id.
-SELECT instance_id FROM romancy_members WHERE name = ? AND instance_id > ? ORDER BY instance_id LIMIT ?
+SELECT instance_id FROM romancy_group_members WHERE name = ? AND instance_id > ? ORDER BY instance_id LIMIT ?
 
 -- name: last_events
 -- The last events of a type that were for everybody or for one instance, newest first; whether it has consumed them,
 -- and whether they came before it.
-SELECT wanted.accepted_at, wanted.target, wanted.body, EXISTS (SELECT 1 FROM romancy_taken AS t
+SELECT given.accepted_at, given.target, given.body, EXISTS (SELECT 1 FROM romancy_consumed_events AS t
     WHERE t.instance_id = :instance_id
-    AND t.seq = wanted.seq), wanted.seq <= (SELECT born FROM romancy_instances WHERE id = :instance_id)
+    AND t.seq = given.seq), given.seq <= (SELECT created_at_event_seq FROM romancy_instances WHERE id = :instance_id)
 FROM (SELECT * FROM (
         SELECT seq, accepted_at, target, CASE WHEN length(body) <= 262144 THEN body END AS body
-        FROM romancy_events WHERE type = :type AND target IS NULL ORDER BY seq DESC LIMIT :limit) AS wanted_all
+        FROM romancy_events WHERE type = :type AND target IS NULL ORDER BY seq DESC LIMIT :limit) AS shared
     UNION ALL SELECT * FROM (
         SELECT seq, accepted_at, target, CASE WHEN length(body) <= 262144 THEN body END AS body
         FROM romancy_events WHERE type = :type
-        AND target = :instance_id ORDER BY seq DESC LIMIT :limit) AS wanted_own) AS wanted
-ORDER BY wanted.seq DESC LIMIT :limit
+        AND target = :instance_id ORDER BY seq DESC LIMIT :limit) AS own) AS given
+ORDER BY given.seq DESC LIMIT :limit
 
 -- name: add_audit
 -- Who did what.
-INSERT INTO romancy_audit (at, actor, effect, instance_id, detail) VALUES (?, ?, ?, ?, ?)
+INSERT INTO romancy_audit (at, actor, action, instance_id, detail) VALUES (?, ?, ?, ?, ?)
 
--- name: forget_audit
+-- name: prune_audit
 -- What was done long ago: of the oldest lines, as they were written.
 DELETE FROM romancy_audit WHERE number IN (
     SELECT number
-    FROM (SELECT number, at FROM romancy_audit WHERE number > 0 ORDER BY number LIMIT :limit) AS wanted
+    FROM (SELECT number, at FROM romancy_audit WHERE number > 0 ORDER BY number LIMIT :limit) AS given
     WHERE at < :before)
 
 -- name: list_audit
 -- What was done before a line, newest first.
-SELECT number, at, actor, effect, instance_id, detail FROM romancy_audit WHERE number < ? ORDER BY number DESC LIMIT ?
+SELECT number, at, actor, action, instance_id, detail FROM romancy_audit WHERE number < ? ORDER BY number DESC LIMIT ?
 
 -- name: list_audit_of
 -- The same to one instance.
-SELECT number, at, actor, effect, instance_id, detail FROM romancy_audit
+SELECT number, at, actor, action, instance_id, detail FROM romancy_audit
 WHERE instance_id = ? AND number < ? ORDER BY number DESC LIMIT ?
 
--- name: add_batch
--- A effect for all that fit a filter begins.
-INSERT INTO romancy_batches (id, effect, filter, reason, actor, status, created_at, ended_at, done, failed, looked_at,
-    failures, place, claimed_by, claimed_until)
+-- name: add_bulk_action
+-- An action for all that fit a filter begins.
+INSERT INTO romancy_bulk_actions (id, action, filter, reason, actor, status, created_at, ended_at, done, failed, scanned,
+    failures, cursor, claimed_by, claimed_until)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, NULL, 0)
 
--- name: batch_of
+-- name: bulk_action_of
 -- One batch.
-SELECT id, effect, filter, reason, actor, status, created_at, ended_at, done, failed, looked_at, failures, place
-    FROM romancy_batches WHERE id = ?
+SELECT id, action, filter, reason, actor, status, created_at, ended_at, done, failed, scanned, failures, cursor
+    FROM romancy_bulk_actions WHERE id = ?
 
--- name: last_batches
+-- name: last_bulk_actions
 -- The last batches, newest first.
-SELECT id, effect, filter, reason, actor, status, created_at, ended_at, done, failed, looked_at, failures, place
-    FROM romancy_batches WHERE created_at >= 0
+SELECT id, action, filter, reason, actor, status, created_at, ended_at, done, failed, scanned, failures, cursor
+    FROM romancy_bulk_actions WHERE created_at >= 0
 ORDER BY created_at DESC, id DESC LIMIT ?
 
--- name: open_batch
+-- name: open_bulk_action
 -- The oldest batch that nobody works on.
-SELECT id, effect, filter, reason, actor, status, created_at, ended_at, done, failed, looked_at, failures, place
-    FROM romancy_batches INDEXED BY romancy_batches_running
+SELECT id, action, filter, reason, actor, status, created_at, ended_at, done, failed, scanned, failures, cursor
+    FROM romancy_bulk_actions INDEXED BY romancy_bulk_actions_running
 WHERE status = 'running' AND created_at >= 0 AND claimed_until <= ? ORDER BY created_at LIMIT 1
 
--- name: claim_batch
+-- name: claim_bulk_action
 -- Whoever claims a batch works on it until a time; the holder of the claim may go on.
-UPDATE romancy_batches SET claimed_by = :claimant, claimed_until = :until
+UPDATE romancy_bulk_actions SET claimed_by = :claimant, claimed_until = :until
 WHERE id = :id AND status = 'running' AND (claimed_until <= :now OR claimed_by = :claimant)
 
--- name: save_batch
+-- name: save_bulk_action
 -- How far whoever holds the claim has come.
-UPDATE romancy_batches SET status = :status, ended_at = :ended, done = :done, failed = :failed, looked_at = :looked,
-    failures = :failures, place = :place, claimed_until = :until
+UPDATE romancy_bulk_actions SET status = :status, ended_at = :ended, done = :done, failed = :failed, scanned = :scanned,
+    failures = :failures, cursor = :cursor, claimed_until = :until
 WHERE id = :id AND status = 'running' AND claimed_by = :claimant
 
--- name: abort_batch
+-- name: abort_bulk_action
 -- A batch goes no further.
-UPDATE romancy_batches SET status = 'aborted', ended_at = ? WHERE id = ? AND status = 'running'
+UPDATE romancy_bulk_actions SET status = 'aborted', ended_at = ? WHERE id = ? AND status = 'running'
 
--- name: mark_of
+-- name: watermark_of
 -- How far something has come.
-SELECT upto FROM romancy_marks WHERE name = ?
+SELECT upto FROM romancy_watermarks WHERE name = ?
 
--- name: first_mark
+-- name: add_watermark
 -- Where something begins.
-INSERT INTO romancy_marks (name, upto) VALUES (?, ?) ON CONFLICT DO NOTHING
+INSERT INTO romancy_watermarks (name, upto) VALUES (?, ?) ON CONFLICT DO NOTHING
 
--- name: move_mark
+-- name: advance_watermark
 -- It has come further, unless somebody else was faster.
-UPDATE romancy_marks SET upto = :new WHERE name = :name AND upto = :old
+UPDATE romancy_watermarks SET upto = :new WHERE name = :name AND upto = :old
 
 -- name: window_of_ended
 -- When the last of so many ended that ended after a time.

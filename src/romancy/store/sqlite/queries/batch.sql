@@ -1,11 +1,11 @@
 -- What a batch of writes says. Reads come back as one JSON value: Python lets go of its global lock at every row it steps
 -- over, and a busy event loop may keep it for milliseconds each time.
 
--- name: quick_create
+-- name: fast_create
 -- A new instance, unless its id is taken.
 INSERT OR IGNORE INTO romancy_instances (
-    id, workflow, version, status, generation, round, epoch, owner, wake_at, signal, signal_seen, deadline_at,
-    fingerprint, created_at, started_at, updated_at, code, python, digest, born)
+    id, workflow, version, status, generation, round, epoch, owner, wake_at, inbox_version, inbox_version_seen, deadline_at,
+    fingerprint, created_at, started_at, updated_at, code, python, digest, created_at_event_seq)
 VALUES (?, ?, ?, ?, 1, 0, ?, ?, ?, 0, 0, ?, '', ?, ?, ?, ?, ?, ?,
     coalesce((SELECT max(seq) FROM romancy_events), 0))
 
@@ -14,7 +14,7 @@ VALUES (?, ?, ?, ?, 1, 0, ?, ?, ?, 0, 0, ?, '', ?, ?, ?, ?, ?, ?,
 -- stay as they are, and only the history grows. If one of them may not, its id is NULL here, which the table refuses, as it
 -- refuses a step that it has already: then none is written. The line of the values is repeated for each entry.
 WITH new (
-    id, generation, under, owner, signal, status, seq, kind, op, outcome, at, name, role, digest, input, value, attempt,
+    id, generation, under, owner, inbox_version, status, seq, kind, op, outcome, at, name, role, digest, input, value, attempt,
     site, scheduled_at, started_at, ended_at, worker, epoch) AS (VALUES
     (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?))
 INSERT INTO romancy_history (
@@ -23,28 +23,28 @@ INSERT INTO romancy_history (
 SELECT (
     SELECT i.id FROM romancy_instances AS i
     WHERE i.id = new.id AND i.generation = new.generation AND i.epoch = new.under AND i.owner = new.owner
-        AND i.signal = new.signal AND i.signal_seen = new.signal AND i.status = new.status
+        AND i.inbox_version = new.inbox_version AND i.inbox_version_seen = new.inbox_version AND i.status = new.status
         AND i.wake_at IS NULL AND i.retrying_since IS NULL),
     new.generation, new.seq, new.kind, new.op, new.outcome, new.at, new.name, new.role, new.digest, new.input, new.value,
     new.attempt, new.site, new.scheduled_at, new.started_at, new.ended_at, new.worker, new.epoch
 FROM new
 
--- name: quick_end
+-- name: fast_end
 -- A run ended, and nothing had ever arrived for it.
 UPDATE romancy_instances AS i SET
     status = ?, updated_at = ?, ended_at = ?, fingerprint = ?, owner = NULL, wake_at = NULL, retrying_since = NULL
-WHERE i.id = ? AND i.generation = ? AND i.epoch = ? AND i.owner = ? AND i.signal = ? AND i.signal_seen = i.signal
+WHERE i.id = ? AND i.generation = ? AND i.epoch = ? AND i.owner = ? AND i.inbox_version = ? AND i.inbox_version_seen = i.inbox_version
     AND NOT EXISTS (
         SELECT 1 FROM romancy_history AS h WHERE h.instance_id = i.id AND h.generation = i.generation AND h.seq > ?)
 
--- name: look
+-- name: load_states
 -- The hot rows of a batch's instances, before anything is decided.
 SELECT json_group_array(json_array(
-    i.id, i.status, i.generation, i.round, i.epoch, i.owner, i.wake_at, i.signal, i.signal_seen, coalesce((
+    i.id, i.status, i.generation, i.round, i.epoch, i.owner, i.wake_at, i.inbox_version, i.inbox_version_seen, coalesce((
         SELECT max(h.seq) FROM romancy_history AS h WHERE h.instance_id = i.id AND h.generation = i.generation), 0),
     i.cancel_requested_at, i.deadline_at, i.retrying_since, i.blocked_by, i.fingerprint, i.started_at, i.updated_at,
     i.ended_at))
-FROM json_each(?) AS wanted CROSS JOIN romancy_instances AS i ON i.id = wanted.value
+FROM json_each(?) AS given CROSS JOIN romancy_instances AS i ON i.id = given.value
 
 -- name: existing
 -- What is known of an instance whose id somebody wants to use again.
@@ -57,8 +57,8 @@ SELECT input FROM romancy_payloads WHERE instance_id = ? AND generation = 1
 -- name: add_instances
 -- New instances.
 INSERT INTO romancy_instances (
-    id, workflow, version, status, generation, round, epoch, owner, wake_at, signal, signal_seen, deadline_at,
-    fingerprint, created_at, started_at, updated_at, code, python, digest, born)
+    id, workflow, version, status, generation, round, epoch, owner, wake_at, inbox_version, inbox_version_seen, deadline_at,
+    fingerprint, created_at, started_at, updated_at, code, python, digest, created_at_event_seq)
 VALUES (?, ?, ?, ?, 1, 0, ?, ?, ?, 0, 0, ?, '', ?, ?, ?, ?, ?, ?,
     coalesce((SELECT max(seq) FROM romancy_events), 0))
 
@@ -69,13 +69,13 @@ INSERT INTO romancy_payloads (instance_id, generation, input) VALUES (?, 1, ?)
 -- name: step
 -- An instance went on under the same owner and in the same status: no index changes.
 UPDATE romancy_instances SET
-    epoch = ?, signal_seen = ?, updated_at = ?, wake_at = ?, retrying_since = ?
+    epoch = ?, inbox_version_seen = ?, updated_at = ?, wake_at = ?, retrying_since = ?
 WHERE id = ?
 
--- name: move
+-- name: update_instances
 -- An instance changed its status or its owner.
 UPDATE romancy_instances SET
-    status = ?, generation = ?, round = ?, epoch = ?, owner = ?, wake_at = ?, signal = ?, signal_seen = ?,
+    status = ?, generation = ?, round = ?, epoch = ?, owner = ?, wake_at = ?, inbox_version = ?, inbox_version_seen = ?,
     cancel_requested_at = ?, deadline_at = ?, retrying_since = ?, blocked_by = ?, fingerprint = ?, started_at = ?,
     updated_at = ?, ended_at = ?
 WHERE id = ?
@@ -95,7 +95,7 @@ VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 -- Attempts that failed, or are open for a notable time.
 INSERT OR REPLACE INTO romancy_attempts (
     instance_id, generation, op, attempt, name, open, worker, epoch, site, scheduled_at, started_at, ended_at, next_at,
-    error, details, beat_at)
+    error, details, heartbeat_at)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 
 -- name: put_waits
@@ -103,7 +103,7 @@ VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 INSERT OR REPLACE INTO romancy_waits (instance_id, op, kind, since, due, key, subject, "match", site)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
 
--- name: add_mails
+-- name: add_inbox_items
 -- What arrived for instances.
 INSERT INTO romancy_inbox (instance_id, kind, op, body, at) VALUES (?, ?, ?, ?, ?)
 
@@ -121,7 +121,7 @@ DELETE FROM romancy_attempts WHERE open = 1 AND (instance_id, generation, op) IN
 DELETE FROM romancy_waits WHERE (instance_id, op) IN (
     SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]') FROM json_each(?))
 
--- name: consume_mails
+-- name: consume_inbox_items
 -- Mails that a run has used; only its own.
 DELETE FROM romancy_inbox WHERE (id, instance_id) IN (
     SELECT json_extract(value, '$[1]'), json_extract(value, '$[0]') FROM json_each(?))
@@ -138,11 +138,11 @@ DELETE FROM romancy_inbox WHERE instance_id IN (SELECT value FROM json_each(?))
 -- Instances that ended run nothing.
 DELETE FROM romancy_attempts WHERE open = 1 AND instance_id IN (SELECT value FROM json_each(?))
 
--- name: count_mails
+-- name: count_inbox_items
 -- Whether a request of a kind lies in the inbox already.
 SELECT count(*) FROM romancy_inbox WHERE instance_id = ? AND kind = ?
 
--- name: take_back_mails
+-- name: withdraw_inbox_items
 -- A request that no run has seen is taken back.
 DELETE FROM romancy_inbox WHERE instance_id = ? AND kind = ?
 

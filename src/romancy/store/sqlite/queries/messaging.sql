@@ -26,58 +26,58 @@ SELECT accepted_at FROM romancy_events WHERE seq = ?
 -- name: waits_for_event
 -- Who waits for such an event, whatever its subject, or for this subject; not those whose time was over when it came.
 -- And whether something has come for that wait before.
-SELECT instance_id, op, "match", met IS NOT NULL FROM romancy_waits
+SELECT instance_id, op, "match", matched_seq IS NOT NULL FROM romancy_waits
 WHERE kind = 'event' AND key = :type AND key <> '' AND subject IS NULL AND (due IS NULL OR due > :at)
 UNION ALL
-SELECT instance_id, op, "match", met IS NOT NULL FROM romancy_waits
+SELECT instance_id, op, "match", matched_seq IS NOT NULL FROM romancy_waits
 WHERE kind = 'event' AND key = :type AND key <> '' AND subject = :subject AND (due IS NULL OR due > :at)
 
 -- name: waits_of_target
 -- The same of the one instance it is addressed to.
-SELECT instance_id, op, "match", met IS NOT NULL FROM romancy_waits
+SELECT instance_id, op, "match", matched_seq IS NOT NULL FROM romancy_waits
 WHERE instance_id = :target AND kind = 'event' AND key = :type AND (subject IS NULL OR subject = :subject)
     AND (due IS NULL OR due > :at)
 
--- name: meet_waits
+-- name: match_waits
 -- Something has come for these waits.
-UPDATE romancy_waits SET met = coalesce(met, :seq) WHERE (instance_id, op) IN (
+UPDATE romancy_waits SET matched_seq = coalesce(matched_seq, :seq) WHERE (instance_id, op) IN (
     SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]') FROM json_each(:waits))
 
 -- name: wake
 -- Something has arrived for these instances. Paused and blocked ones learn of it when they go on.
 UPDATE romancy_instances SET
-    signal = signal + 1,
+    inbox_version = inbox_version + 1,
     wake_at = CASE WHEN owner IS NULL AND status NOT IN ('paused', 'blocked') THEN :now ELSE wake_at END
 WHERE id IN (SELECT value FROM json_each(:ids)) AND ended_at IS NULL
 
--- name: mark
+-- name: bump_inbox_version
 -- Something lies there for an instance that does not wait for it: nothing to wake it for, but its end has to clear it.
-UPDATE romancy_instances SET signal = signal + 1 WHERE id = ? AND ended_at IS NULL
+UPDATE romancy_instances SET inbox_version = inbox_version + 1 WHERE id = ? AND ended_at IS NULL
 
 -- name: own_waits
 -- An instance's own waits for messages of a channel.
 SELECT instance_id, op FROM romancy_waits WHERE instance_id = ? AND kind = 'message' AND key = ?
 
--- name: stored_wait
+-- name: matched_seq_of
 -- Where a wait that was met goes on looking.
-SELECT met FROM romancy_waits WHERE instance_id = ? AND op = ?
+SELECT matched_seq FROM romancy_waits WHERE instance_id = ? AND op = ?
 
--- name: anything_left
+-- name: has_unread
 -- Something lies there for an instance that it has not looked at.
 SELECT EXISTS (SELECT 1 FROM romancy_inbox WHERE instance_id = :id)
-    OR EXISTS (SELECT 1 FROM romancy_waits WHERE instance_id = :id AND met IS NOT NULL)
+    OR EXISTS (SELECT 1 FROM romancy_waits WHERE instance_id = :id AND matched_seq IS NOT NULL)
 
--- name: looked_up_to
+-- name: search_start
 -- Before this nothing is left for a wish: how far the log had come when the instance was created, or what it took last.
-SELECT max(born, coalesce((
-    SELECT max(seq) FROM romancy_taken WHERE instance_id = :id AND wanted = :wanted), 0))
+SELECT max(created_at_event_seq, coalesce((
+    SELECT max(seq) FROM romancy_consumed_events WHERE instance_id = :id AND selector = :selector), 0))
 FROM romancy_instances WHERE id = :id
 
 -- name: events_for_all
 -- Events of a type that an instance has not consumed, oldest first.
 SELECT seq, accepted_at, body FROM romancy_events AS e
 WHERE target IS NULL AND type = :type AND seq > :after AND (:before IS NULL OR accepted_at < :before)
-    AND NOT EXISTS (SELECT 1 FROM romancy_taken AS t WHERE t.instance_id = :id AND t.seq = e.seq)
+    AND NOT EXISTS (SELECT 1 FROM romancy_consumed_events AS t WHERE t.instance_id = :id AND t.seq = e.seq)
 ORDER BY seq LIMIT :limit
 
 -- name: events_of_subject
@@ -85,7 +85,7 @@ ORDER BY seq LIMIT :limit
 SELECT seq, accepted_at, body FROM romancy_events AS e
 WHERE target IS NULL AND type = :type AND subject = :subject AND subject IS NOT NULL AND seq > :after
     AND (:before IS NULL OR accepted_at < :before)
-    AND NOT EXISTS (SELECT 1 FROM romancy_taken AS t WHERE t.instance_id = :id AND t.seq = e.seq)
+    AND NOT EXISTS (SELECT 1 FROM romancy_consumed_events AS t WHERE t.instance_id = :id AND t.seq = e.seq)
 ORDER BY seq LIMIT :limit
 
 -- name: events_for_one
@@ -93,20 +93,20 @@ ORDER BY seq LIMIT :limit
 SELECT seq, accepted_at, body FROM romancy_events AS e
 WHERE target = :id AND target IS NOT NULL AND type = :type AND seq > :after AND (:subject IS NULL OR subject = :subject)
     AND (:before IS NULL OR accepted_at < :before)
-    AND NOT EXISTS (SELECT 1 FROM romancy_taken AS t WHERE t.instance_id = :id AND t.seq = e.seq)
+    AND NOT EXISTS (SELECT 1 FROM romancy_consumed_events AS t WHERE t.instance_id = :id AND t.seq = e.seq)
 ORDER BY seq LIMIT :limit
 
--- name: take_event
+-- name: consume_event
 -- An instance consumes an event.
-INSERT INTO romancy_taken (instance_id, seq, wanted) VALUES (?, ?, ?)
+INSERT INTO romancy_consumed_events (instance_id, seq, selector) VALUES (?, ?, ?)
 
--- name: use_event
+-- name: mark_event_consumed
 -- An event that was addressed to the instance has been delivered.
-UPDATE romancy_events SET used = 1 WHERE seq = ? AND target = ?
+UPDATE romancy_events SET consumed = 1 WHERE seq = ? AND target = ?
 
 -- name: put_wait
 -- A wait begins, or goes on.
-INSERT OR REPLACE INTO romancy_waits (instance_id, op, kind, since, due, key, subject, "match", site, met)
+INSERT OR REPLACE INTO romancy_waits (instance_id, op, kind, since, due, key, subject, "match", site, matched_seq)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 
 -- name: drop_wait
@@ -116,13 +116,13 @@ DELETE FROM romancy_waits WHERE instance_id = ? AND op = ?
 -- name: withdrawn_calls
 -- The channels for which waits that are given up were called.
 SELECT json_group_array(DISTINCT key) FROM romancy_waits
-WHERE instance_id = ? AND op IN (SELECT value FROM json_each(?)) AND met IS NOT NULL AND kind = 'message'
+WHERE instance_id = ? AND op IN (SELECT value FROM json_each(?)) AND matched_seq IS NOT NULL AND kind = 'message'
 
--- name: called_channels
+-- name: matched_channels
 -- The channels for whose pools these instances have been called, and have not looked.
 SELECT json_group_array(DISTINCT w.key) FROM romancy_waits AS w
 JOIN romancy_subscriptions AS s ON s.channel = w.key AND s.instance_id = w.instance_id AND s.mode = 'competing'
-WHERE w.instance_id IN (SELECT value FROM json_each(:ids)) AND w.met IS NOT NULL AND w.kind = 'message'
+WHERE w.instance_id IN (SELECT value FROM json_each(:ids)) AND w.matched_seq IS NOT NULL AND w.kind = 'message'
 
 -- name: mode_of
 -- How a channel hands out its messages, as long as it has subscribers. Direct ones do not matter for that.
@@ -160,7 +160,7 @@ SELECT instance_id, channel, :seq FROM romancy_subscriptions WHERE channel = :ch
 -- name: deliver_to_members
 -- A message for every member of a group.
 INSERT INTO romancy_deliveries (instance_id, channel, seq)
-SELECT instance_id, :channel, :seq FROM romancy_members WHERE name = :group
+SELECT instance_id, :channel, :seq FROM romancy_group_members WHERE name = :group
 
 -- name: deliver
 -- A message for one instance.
@@ -172,12 +172,12 @@ SELECT json_group_array(json_array(w.instance_id, w.op)) FROM romancy_deliveries
 JOIN romancy_waits AS w ON w.instance_id = d.instance_id AND w.key = d.channel AND w.kind = 'message'
 WHERE d.seq = :seq AND (w.due IS NULL OR w.due > :now)
 
--- name: next_in_line
+-- name: next_waiter
 -- Who has waited longest for a message of a channel's pool and has not been called: the index has them in that order.
-SELECT w.instance_id, w.op FROM romancy_waits AS w INDEXED BY romancy_waits_line
+SELECT w.instance_id, w.op FROM romancy_waits AS w INDEXED BY romancy_waits_queue
 CROSS JOIN romancy_subscriptions AS s ON s.channel = w.key AND s.instance_id = w.instance_id AND s.mode = 'competing'
 CROSS JOIN romancy_instances AS i ON i.id = w.instance_id AND i.status NOT IN ('paused', 'blocked')
-WHERE w.kind = 'message' AND w.met IS NULL AND w.key = :channel AND (w.due IS NULL OR w.due > :now)
+WHERE w.kind = 'message' AND w.matched_seq IS NULL AND w.key = :channel AND (w.due IS NULL OR w.due > :now)
     AND w.instance_id NOT IN (SELECT value FROM json_each(:without))
 ORDER BY w.since, w.instance_id, w.op LIMIT 1
 
@@ -208,31 +208,31 @@ SELECT status, ended_at IS NOT NULL FROM romancy_instances WHERE id = ?
 
 -- name: join_group
 -- An instance joins a group.
-INSERT OR IGNORE INTO romancy_members (name, instance_id, since) VALUES (?, ?, ?)
+INSERT OR IGNORE INTO romancy_group_members (name, instance_id, since) VALUES (?, ?, ?)
 
 -- name: leave_group
 -- An instance leaves a group.
-DELETE FROM romancy_members WHERE name = ? AND instance_id = ?
+DELETE FROM romancy_group_members WHERE name = ? AND instance_id = ?
 
 -- name: members_of
 -- Who is in a group, in the order they joined.
 SELECT json_group_array(instance_id) FROM (
-    SELECT instance_id FROM romancy_members WHERE name = ? ORDER BY since, instance_id)
+    SELECT instance_id FROM romancy_group_members WHERE name = ? ORDER BY since, instance_id)
 
 -- name: unread_of
 -- Messages that instances have not read.
 SELECT json_group_array(DISTINCT seq) FROM romancy_deliveries WHERE instance_id IN (SELECT value FROM json_each(?))
 
--- name: keep_bonds
+-- name: save_memberships
 -- An instance fails: what it belongs to is noted, in case it is retried.
-UPDATE romancy_payloads SET bonds = json_object(
+UPDATE romancy_payloads SET memberships = json_object(
     'channels', (SELECT json_group_array(json_array(channel, mode)) FROM romancy_subscriptions WHERE instance_id = :id),
-    'groups', (SELECT json_group_array(name) FROM romancy_members WHERE instance_id = :id))
+    'groups', (SELECT json_group_array(name) FROM romancy_group_members WHERE instance_id = :id))
 WHERE instance_id = :id AND generation = :generation
 
--- name: bonds
+-- name: memberships
 -- What an instance belonged to when it failed.
-SELECT bonds FROM romancy_payloads WHERE instance_id = ? AND generation = ?
+SELECT memberships FROM romancy_payloads WHERE instance_id = ? AND generation = ?
 
 -- name: clear_deliveries
 -- Instances that ended read nothing,
@@ -244,11 +244,11 @@ DELETE FROM romancy_subscriptions WHERE instance_id IN (SELECT value FROM json_e
 
 -- name: clear_members
 -- and are in no group.
-DELETE FROM romancy_members WHERE instance_id IN (SELECT value FROM json_each(?))
+DELETE FROM romancy_group_members WHERE instance_id IN (SELECT value FROM json_each(?))
 
--- name: prune_consumed
+-- name: prune_consumed_by_instance
 -- What deleted instances had consumed. (While one is there it may be retried, and must not consume it again.)
-DELETE FROM romancy_taken WHERE instance_id IN (SELECT value FROM json_each(?))
+DELETE FROM romancy_consumed_events WHERE instance_id IN (SELECT value FROM json_each(?))
 
 -- name: old_events
 -- So many events that were accepted before a time, the oldest first.
@@ -259,9 +259,9 @@ SELECT json_group_array(seq) FROM (
 -- Old events go ...
 DELETE FROM romancy_events WHERE seq IN (SELECT value FROM json_each(?))
 
--- name: prune_taken
+-- name: prune_consumed_by_event
 -- ... and what is noted of them.
-DELETE FROM romancy_taken WHERE seq IN (SELECT value FROM json_each(?))
+DELETE FROM romancy_consumed_events WHERE seq IN (SELECT value FROM json_each(?))
 
 -- name: old_messages
 -- So many messages that nobody has taken since a time, the oldest first.

@@ -3,7 +3,7 @@
 -- name: due
 -- Unowned instances of each given kind that are due by a time, soonest first, so many of each kind.
 SELECT json_group_array(json_array(i.id, i.workflow, i.version, i.wake_at, coalesce((
-    SELECT l.alone FROM romancy_losses AS l WHERE l.instance_id = i.id), 0)))
+    SELECT l.isolated FROM romancy_losses AS l WHERE l.instance_id = i.id), 0)))
 FROM json_each(:kinds) AS kind CROSS JOIN romancy_instances AS i ON i.id IN (
     SELECT id FROM romancy_instances
     WHERE workflow = json_extract(kind.value, '$[0]') AND version = json_extract(kind.value, '$[1]')
@@ -13,8 +13,8 @@ FROM json_each(:kinds) AS kind CROSS JOIN romancy_instances AS i ON i.id IN (
 -- name: due_of
 -- Those of the given instances that are unowned and due.
 SELECT json_group_array(json_array(i.id, i.workflow, i.version, i.wake_at, coalesce((
-    SELECT l.alone FROM romancy_losses AS l WHERE l.instance_id = i.id), 0)))
-FROM json_each(?) AS wanted CROSS JOIN romancy_instances AS i ON i.id = wanted.value
+    SELECT l.isolated FROM romancy_losses AS l WHERE l.instance_id = i.id), 0)))
+FROM json_each(?) AS given CROSS JOIN romancy_instances AS i ON i.id = given.value
 WHERE i.owner IS NULL AND i.wake_at <= ?
 
 -- name: blocked
@@ -28,14 +28,14 @@ FROM json_each(:kinds) AS kind CROSS JOIN romancy_instances AS i ON i.id IN (
             OR NOT instr(',' || coalesce(blocked_by, '') || ',', ',' || json_extract(kind.value, '$[2]') || ','))
     LIMIT :limit)
 
--- name: take
+-- name: claim_instances
 -- Instances get a new owner and a new epoch.
 UPDATE romancy_instances SET
     owner = :worker, epoch = epoch + 1, updated_at = :now, started_at = coalesce(started_at, :now),
     status = CASE WHEN status IN ('pending', 'blocked') THEN 'running' ELSE status END
 WHERE id IN (SELECT value FROM json_each(:ids))
 
--- name: strand
+-- name: mark_unrunnable
 -- Nobody can run these instances: they are set aside until somebody can.
 UPDATE romancy_instances SET status = 'blocked', wake_at = NULL, blocked_by = '', updated_at = :now
 WHERE id IN (SELECT value FROM json_each(:ids))
@@ -45,14 +45,14 @@ WHERE id IN (SELECT value FROM json_each(:ids))
 INSERT INTO romancy_journal (instance_id, at, kind, detail, worker, epoch)
 SELECT id, :now, :kind, :detail, coalesce(owner, ''), epoch FROM romancy_instances WHERE id IN (SELECT value FROM json_each(:ids))
 
--- name: rows
+-- name: instance_rows
 -- The hot rows of the given instances, in the given order.
 SELECT json_group_array(json_array(
-    i.id, i.workflow, i.version, i.status, i.generation, i.round, i.epoch, i.owner, i.wake_at, i.signal, coalesce((
+    i.id, i.workflow, i.version, i.status, i.generation, i.round, i.epoch, i.owner, i.wake_at, i.inbox_version, coalesce((
         SELECT max(h.seq) FROM romancy_history AS h WHERE h.instance_id = i.id AND h.generation = i.generation), 0),
     i.deadline_at, i.created_at, i.started_at, i.updated_at, i.ended_at, i.retrying_since, i.code, i.python,
     i.blocked_by))
-FROM json_each(?) AS wanted CROSS JOIN romancy_instances AS i ON i.id = wanted.value
+FROM json_each(?) AS given CROSS JOIN romancy_instances AS i ON i.id = given.value
 
 -- name: free
 -- Instances lose their owner and are claimable at once; their old owner's writes are refused from now on.
@@ -64,7 +64,7 @@ WHERE id IN (SELECT value FROM json_each(:ids))
 -- name: losses
 -- Where the given instances stand: owner, epoch, generation, progress, losses since it, and the attempts that are open.
 SELECT json_group_array(json_array(
-    i.id, coalesce(i.owner, ''), i.epoch, i.generation, i.progress, coalesce(l.losses, 0), coalesce(l.alone, 0), coalesce((
+    i.id, coalesce(i.owner, ''), i.epoch, i.generation, i.progress, coalesce(l.losses, 0), coalesce(l.isolated, 0), coalesce((
     SELECT group_concat(a.op, ', ') FROM romancy_attempts AS a
     WHERE a.instance_id = i.id AND a.generation = i.generation AND a.open = 1 AND a.epoch = i.epoch), '')))
 FROM (
@@ -76,7 +76,7 @@ FROM (
 LEFT JOIN romancy_losses AS l
     ON l.instance_id = i.id AND l.generation = i.generation AND l.progress = i.progress
 
--- name: held_alone
+-- name: owned_isolated
 -- Those of a worker's instances that stand where their next loss would be one too many, and since when each does.
 SELECT json_group_array(json_array(i.id, i.updated_at))
 FROM (
@@ -87,11 +87,11 @@ FROM (
     FROM romancy_instances AS i WHERE i.owner = ?) AS i
 JOIN romancy_losses AS l
     ON l.instance_id = i.id AND l.generation = i.generation AND l.progress = i.progress
-WHERE l.alone = 1
+WHERE l.isolated = 1
 
 -- name: note_losses
 -- How often instances have lost their worker, and where they stood then.
-INSERT OR REPLACE INTO romancy_losses (instance_id, generation, progress, losses, alone) VALUES (?, ?, ?, ?, ?)
+INSERT OR REPLACE INTO romancy_losses (instance_id, generation, progress, losses, isolated) VALUES (?, ?, ?, ?, ?)
 
 -- name: forget_losses
 -- An operator has taken an instance up again: it begins with a clean sheet.
@@ -117,20 +117,20 @@ SELECT json_group_array(id) FROM (
     SELECT id FROM romancy_instances
     WHERE owner IS NOT NULL AND owner NOT IN (SELECT id FROM romancy_workers) LIMIT ?)
 
--- name: enlist
+-- name: register_worker
 -- A worker begins.
-INSERT OR REPLACE INTO romancy_workers (id, label, service, host, pid, python, kinds, started_at, beat_at)
+INSERT OR REPLACE INTO romancy_workers (id, label, service, hostname, pid, python, workflows, started_at, heartbeat_at)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
 
--- name: heartbeat
+-- name: heartbeat_of
 -- When a worker last gave a sign of life.
-SELECT beat_at FROM romancy_workers WHERE id = ?
+SELECT heartbeat_at FROM romancy_workers WHERE id = ?
 
--- name: beat
+-- name: record_heartbeat
 -- A worker gives a sign of life.
-UPDATE romancy_workers SET beat_at = ? WHERE id = ?
+UPDATE romancy_workers SET heartbeat_at = ? WHERE id = ?
 
--- name: strike
+-- name: deregister_worker
 -- A worker is gone.
 DELETE FROM romancy_workers WHERE id = ?
 

@@ -2,7 +2,7 @@
 
 -- name: get_row
 -- One instance with its payloads.
-SELECT i.id, i.workflow, i.version, i.status, i.generation, i.round, i.epoch, i.owner, i.wake_at, i.signal, 0,
+SELECT i.id, i.workflow, i.version, i.status, i.generation, i.round, i.epoch, i.owner, i.wake_at, i.inbox_version, 0,
     i.deadline_at, i.created_at, i.started_at, i.updated_at, i.ended_at, i.retrying_since, i.code, i.python,
     i.blocked_by, p.input, p.output, p.error, p.begun_at,
     coalesce(l.progress, 0), coalesce(l.losses, 0)
@@ -20,7 +20,7 @@ WHERE p.instance_id = :id AND p.generation = :generation
 
 -- name: list_rows
 -- Instances, newest first.
-SELECT i.id, i.workflow, i.version, i.status, i.generation, i.round, i.epoch, i.owner, i.wake_at, i.signal, 0,
+SELECT i.id, i.workflow, i.version, i.status, i.generation, i.round, i.epoch, i.owner, i.wake_at, i.inbox_version, 0,
     i.deadline_at, i.created_at, i.started_at, i.updated_at, i.ended_at, i.retrying_since, i.code, i.python,
     i.blocked_by, p.input, p.output, p.error
 FROM romancy_instances AS i
@@ -31,7 +31,7 @@ ORDER BY i.created_at DESC, i.id DESC LIMIT :limit
 
 -- name: list_of_status
 -- Instances of one status that has an index, newest first.
-SELECT i.id, i.workflow, i.version, i.status, i.generation, i.round, i.epoch, i.owner, i.wake_at, i.signal, 0,
+SELECT i.id, i.workflow, i.version, i.status, i.generation, i.round, i.epoch, i.owner, i.wake_at, i.inbox_version, 0,
     i.deadline_at, i.created_at, i.started_at, i.updated_at, i.ended_at, i.retrying_since, i.code, i.python,
     i.blocked_by, p.input, p.output, p.error
 FROM romancy_instances AS i
@@ -43,7 +43,7 @@ ORDER BY i.created_at DESC, i.id DESC LIMIT :limit
 
 -- name: list_running
 -- Instances that run, newest first: they are the owned ones.
-SELECT i.id, i.workflow, i.version, i.status, i.generation, i.round, i.epoch, i.owner, i.wake_at, i.signal, 0,
+SELECT i.id, i.workflow, i.version, i.status, i.generation, i.round, i.epoch, i.owner, i.wake_at, i.inbox_version, 0,
     i.deadline_at, i.created_at, i.started_at, i.updated_at, i.ended_at, i.retrying_since, i.code, i.python,
     i.blocked_by, p.input, p.output, p.error
 FROM romancy_instances AS i INDEXED BY romancy_instances_owned
@@ -54,7 +54,7 @@ ORDER BY i.created_at DESC, i.id DESC LIMIT :limit
 
 -- name: list_completed
 -- Instances that have completed, newest first: most of all there are.
-SELECT i.id, i.workflow, i.version, i.status, i.generation, i.round, i.epoch, i.owner, i.wake_at, i.signal, 0,
+SELECT i.id, i.workflow, i.version, i.status, i.generation, i.round, i.epoch, i.owner, i.wake_at, i.inbox_version, 0,
     i.deadline_at, i.created_at, i.started_at, i.updated_at, i.ended_at, i.retrying_since, i.code, i.python,
     i.blocked_by, p.input, p.output, p.error
 FROM romancy_instances AS i
@@ -77,32 +77,32 @@ FROM romancy_history WHERE instance_id = ? AND generation = ? AND seq > ? ORDER 
 -- name: attempts_of
 -- Attempts of one generation.
 SELECT op, attempt, name, open, worker, epoch, site, scheduled_at, started_at, ended_at, next_at, error, details,
-    beat_at
+    heartbeat_at
 FROM romancy_attempts WHERE instance_id = ? AND generation = ? ORDER BY op, attempt
 
 -- name: inbox_of
 -- What has arrived for an instance, oldest first.
 SELECT id, kind, op, body, at FROM romancy_inbox WHERE instance_id = ? ORDER BY id
 
--- name: called
+-- name: matched_waits
 -- The waits of an instance for which something has come.
-SELECT json_group_array(op) FROM (SELECT op FROM romancy_waits WHERE instance_id = ? AND met IS NOT NULL ORDER BY since, op)
+SELECT json_group_array(op) FROM (SELECT op FROM romancy_waits WHERE instance_id = ? AND matched_seq IS NOT NULL ORDER BY since, op)
 
 -- name: undeliverable
 -- Addressed events that were not consumed and whose instance does not exist, has ended, or was created later.
 SELECT e.seq, e.accepted_at, e.body FROM romancy_events AS e
 LEFT JOIN romancy_instances AS i ON i.id = e.target
-WHERE e.target IS NOT NULL AND e.used = 0 AND e.seq > :after AND (
-    i.id IS NULL OR i.ended_at IS NOT NULL OR e.seq <= i.born)
+WHERE e.target IS NOT NULL AND e.consumed = 0 AND e.seq > :after AND (
+    i.id IS NULL OR i.ended_at IS NOT NULL OR e.seq <= i.created_at_event_seq)
 ORDER BY e.seq LIMIT :limit
 
--- name: signal_of
+-- name: inbox_version_of
 -- How much has arrived for an instance.
-SELECT signal FROM romancy_instances WHERE id = ?
+SELECT inbox_version FROM romancy_instances WHERE id = ?
 
--- name: arrivals
+-- name: with_unread_inbox
 -- A worker's instances for which something arrived that they have not seen.
-SELECT json_group_array(id) FROM romancy_instances WHERE owner = ? AND signal <> signal_seen
+SELECT json_group_array(id) FROM romancy_instances WHERE owner = ? AND inbox_version <> inbox_version_seen
 
 -- name: upcoming
 -- Unowned instances of each given kind and when they are due, soonest first.
@@ -133,24 +133,24 @@ SELECT json_group_array(json_array(workflow, version)) FROM kinds
 
 -- name: all_workers
 -- Every worker that has not been struck off.
-SELECT id, label, service, host, pid, python, kinds, started_at, beat_at FROM romancy_workers ORDER BY started_at, id
+SELECT id, label, service, hostname, pid, python, workflows, started_at, heartbeat_at FROM romancy_workers ORDER BY started_at, id
 
 -- name: statuses_of
 -- The status of each of the given instances.
 SELECT json_group_array(json_array(i.id, i.status))
-FROM json_each(?) AS wanted CROSS JOIN romancy_instances AS i ON i.id = wanted.value
+FROM json_each(?) AS given CROSS JOIN romancy_instances AS i ON i.id = given.value
 
 -- name: endings_of
 -- The status of each of the given instances, and what it ended with if it has.
-SELECT i.id, i.status, p.output, p.error FROM json_each(?) AS wanted CROSS JOIN romancy_instances AS i ON i.id = wanted.value
+SELECT i.id, i.status, p.output, p.error FROM json_each(?) AS given CROSS JOIN romancy_instances AS i ON i.id = given.value
 LEFT JOIN romancy_payloads AS p ON p.instance_id = i.id AND p.generation = i.generation AND i.ended_at IS NOT NULL
 
--- name: standings_of
+-- name: progress_of
 -- Where each of the given instances stands.
 SELECT i.id, i.generation, coalesce((
     SELECT max(h.seq) FROM romancy_history AS h WHERE h.instance_id = i.id AND h.generation = i.generation), 0),
     i.status, i.updated_at
-FROM json_each(?) AS wanted CROSS JOIN romancy_instances AS i ON i.id = wanted.value
+FROM json_each(?) AS given CROSS JOIN romancy_instances AS i ON i.id = given.value
 
 -- name: journal_of
 -- An instance's journal, oldest first.
