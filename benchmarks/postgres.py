@@ -144,8 +144,7 @@ def _alone(pythons: Mapping[str, Path], pace: Pace) -> dict[str, Measure]:
 def _bare(server: Server, pace: Pace) -> dict[str, Measure]:
     load = {"task": "commits", "warm_up": pace.warm_up, "seconds": pace.seconds}
     ours: dict[str, Side] = {
-        f"asyncpg, {_connections(number)}": ("bare_postgres", {**load, "connections": number})
-        for number in (1, SENDERS)
+        f"asyncpg, {_connections(number)}": ("bare_postgres", {**load, "connections": number}) for number in (1, SENDERS)
     }
     theirs: dict[str, Measure] = {
         f"pgbench, {_connections(number)}": partial(_pgbench, server, number, "simple", pace) for number in (1, SENDERS)

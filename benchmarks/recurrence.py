@@ -44,7 +44,9 @@ def measure(*, quick: bool, rounds: int | None = None) -> None:
 
 
 def _recur(file: str, *, archive: bool, times: int, window: int) -> Figures:
-    found = run("romancy_recurrence", {"task": "recur", "database": file, "rounds": times, "window": window, "archive": archive})
+    found = run(
+        "romancy_recurrence", {"task": "recur", "database": file, "rounds": times, "window": window, "archive": archive}
+    )
     return {**found, "wall": found["late"]["wall"]}
 
 

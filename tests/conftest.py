@@ -14,6 +14,9 @@ from tests.databases import Lend
 from romancy.core import asyncio_patches
 from romancy.testing import TestEnvironment
 
+# Before its first import: its bare asserts are to tell what they compared.
+pytest.register_assert_rewrite("tests.store.conformance")
+
 settings.register_profile("romancy", deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("romancy")
 

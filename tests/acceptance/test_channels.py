@@ -561,7 +561,7 @@ async def test_instances_that_ended_leave_nothing_behind(database: str) -> None:
         await env.app.send_event("end", "/test")
         await env.settle()
         assert all([(await handle.status()).ended for handle in handles])
-    for table in ("waits", "subscriptions", "messages", "deliveries", "members", "inbox"):
+    for table in ("waits", "subscriptions", "messages", "deliveries", "group_members", "inbox"):
         assert databases.execute(database, f"SELECT * FROM romancy_{table}") == [], table
 
 

@@ -62,7 +62,7 @@ async def _kill_at_random(
         more = chance.randrange(1, 150)
         await until(
             lambda: len(order_workflows.read(folder / "ledger")) >= seen + more or not _unfinished(folder), "effects go on"
-        )  # noqa: B023
+        )
         victim = chance.randrange(len(running))
         running[victim].kill()
         killed.add(running[victim].pid)

@@ -40,7 +40,7 @@ async def test_every_value_of_a_bounded_label_is_named(file: str) -> None:
 
 
 def dashboard() -> dict[str, Any]:
-    board: dict[str, Any] = json.loads((files("romancy.http") / "grafana.json").read_text("utf-8"))
+    board: dict[str, Any] = json.loads((files("romancy.metrics") / "grafana.json").read_text("utf-8"))
     return board
 
 

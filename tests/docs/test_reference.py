@@ -112,7 +112,7 @@ def fields(cls: Any) -> list[str]:
 
 @pytest.mark.parametrize("record", RECORDS + SAID, ids=lambda record: record.__name__)
 def test_every_field_is_in_its_table(record: type) -> None:
-    page = "talking.md" if record in SAID else "instances-and-history.md"
+    page = "messaging.md" if record in SAID else "instances-and-history.md"
     rows = table_of(REFERENCE / page, record.__name__)
     assert [row[0] for row in rows] == fields(record)
 
@@ -127,7 +127,7 @@ def signature_of(function: Callable[..., Any]) -> str:
 
 @pytest.mark.parametrize("function", TALKING, ids=lambda function: function.__name__)
 def test_every_function_that_talks_is_in_the_reference_as_it_is_called(function: Callable[..., Any]) -> None:
-    assert f"| `{signature_of(function)}` |" in prose_of(REFERENCE / "talking.md")
+    assert f"| `{signature_of(function)}` |" in prose_of(REFERENCE / "messaging.md")
 
 
 def test_every_call_that_talks_is_documented_as_it_is_called() -> None:
@@ -138,7 +138,7 @@ def test_every_call_that_talks_is_documented_as_it_is_called() -> None:
 
 
 def test_every_mode_of_a_channel_is_documented() -> None:
-    text = prose_of(REFERENCE / "talking.md")
+    text = prose_of(REFERENCE / "messaging.md")
     for mode in ChannelMode:
         assert f'| `ChannelMode.{mode.name}`, `"{mode.value}"` |' in text
 

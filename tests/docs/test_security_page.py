@@ -24,7 +24,7 @@ PARTS = ("Who can do what", "What is set by default", "Writing the database")
 
 ACCESS, API, ASGI, LOGIN, SERVE = (
     f"tests/{name}.py"
-    for name in ("http/test_access", "api/test_access", "http/test_asgi", "api/test_login", "http/test_serve")
+    for name in ("http/test_access", "api/test_access", "http/test_gateway", "api/test_login", "http/test_serve")
 )
 EVENTS, ORIGINS, WSGI = "tests/http/test_cloudevents.py", "tests/viewer/test_other_origins.py", "tests/http/test_wsgi.py"
 FAILURE, CODEC, FILTERS = "tests/unit/test_failure.py", "tests/acceptance/test_codec.py", "tests/admin/test_filters.py"

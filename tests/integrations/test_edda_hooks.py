@@ -251,7 +251,7 @@ def test_errors_are_made_of_their_names() -> None:
 
 
 async def test_errors_that_nobody_is_told_do_not_pile_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(edda_hooks, "_KEPT", 2)
+    monkeypatch.setattr(edda_hooks, "_MAX_ERRORS", 2)
     telling = HooksAdapter(Diary())
     for attempt in range(1, 6):
         started = infos.ActivityStarted(**_info(), attempt=attempt, scheduled_at=NOW)

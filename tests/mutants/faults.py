@@ -248,7 +248,7 @@ FAULTS: tuple[Fault, ...] = (
         "cursor-over-numbers",
         "an event that did not fit stays for later waits: no cursor has passed it",
         "store/sqlite/queries/messaging.sql",
-        "    SELECT max(seq) FROM romancy_consumed_events WHERE instance_id = :id AND wanted = :wanted), 0))\n",
+        "    SELECT max(seq) FROM romancy_consumed_events WHERE instance_id = :id AND selector = :selector), 0))\n",
         "    SELECT max(seq) FROM romancy_consumed_events WHERE instance_id = :id), 0))\n",
         _kept("TestEvents::test_what_does_not_fit_stays_for_later_waits"),
     ),

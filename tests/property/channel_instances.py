@@ -338,7 +338,7 @@ class Stage:
     async def check_leftovers(self) -> None:
         """When everybody has ended nothing is left but what lies in pools."""
         with contextlib.closing(sqlite3.connect(self._path)) as database:
-            for table in ("subscriptions", "deliveries", "members", "waits"):
+            for table in ("subscriptions", "deliveries", "group_members", "waits"):
                 if left := database.execute(f"SELECT * FROM romancy_{table}").fetchall():
                     raise self._divergence(f"everybody has ended, and there are {table}: {left}")
             (count,) = database.execute("SELECT count(*) FROM romancy_messages").fetchone()

@@ -14,9 +14,6 @@ from romancy.codec import NO_CODEC, Compress, Encrypt, FileBlobs, Layer, Offload
 from romancy.store.open import open_store
 from romancy.store.port import Store
 
-# Before its first import: its bare asserts are to tell what they compared.
-pytest.register_assert_rewrite("tests.store.conformance")
-
 WAYS = ["file", "file inline", "memory", "postgres", "mariadb", "file coded", "postgres coded", "mariadb coded"]
 Open = Callable[[], Store]
 MakeStore = Callable[[], Awaitable[Store]]

@@ -96,7 +96,17 @@ EMPTY = "; ".join(
     f"DELETE FROM romancy_{name}"
     for name in (
         *("instances", "payloads", "history", "attempts", "waits", "inbox", "journal", "workers", "sources", "events"),
-        *("taken", "handlers", "subscriptions", "messages", "deliveries", "members", "outbox", "staged", "commits"),
+        *(
+            "consumed_events",
+            "handlers",
+            "subscriptions",
+            "messages",
+            "deliveries",
+            "group_members",
+            "outbox",
+            "staged",
+            "commits",
+        ),
     )
 )
 

@@ -35,7 +35,9 @@ async def test_who_begins_to_wait_while_an_event_waits_for_its_turn_is_called(ad
         await a.ask(wait())
         await rival.execute("UPDATE romancy_waits SET key = 'something else'")
 
-        await rival.execute("BEGIN ISOLATION LEVEL READ COMMITTED; SELECT FROM romancy_messaging_lock WHERE id = 1 FOR UPDATE")
+        await rival.execute(
+            "BEGIN ISOLATION LEVEL READ COMMITTED; SELECT FROM romancy_messaging_lock WHERE id = 1 FOR UPDATE"
+        )
         speaker = asyncio.create_task(write(store, accept(event("e-1"))))
         while not await rival.fetchval(BLOCKED):
             await asyncio.sleep(0.005)

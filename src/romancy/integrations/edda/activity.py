@@ -58,7 +58,7 @@ class Activity(Generic[R]):
             inner = in_workflow(ctx, f"activity {self.name!r}")
             chosen = self.romancy.with_options(activity_id=activity_id) if activity_id is not None else self.romancy
             operation = chosen(inner, *args, **kwargs)
-            return _result_of(operation) if self._registers else operation
+            return _result_of(operation) if self._may_register else operation
 
     def __getattr__(self, name: str) -> Any:
         raise no_attribute(

@@ -21,7 +21,19 @@ from romancy.store.sql.fast_path import has_extras, is_step
 
 WITH_RECORDS = frozenset({"fast_path", "fast_steps"})
 """Statements that take records (of types of ours) instead of columns."""
-_OWNED_COLUMNS = ("id", "generation", "epoch", "inbox_seen", "length", "status", "bound", "now", "fingerprint", "output", "error")
+_OWNED_COLUMNS = (
+    "id",
+    "generation",
+    "epoch",
+    "inbox_seen",
+    "length",
+    "status",
+    "bound",
+    "now",
+    "fingerprint",
+    "output",
+    "error",
+)
 _ENTRY_COLUMNS = ("op", "name", "at", "digest", "input", "value", "site", "scheduled_at", "started_at", "ended_at")
 _NO_ENTRY = (None,) * len(_ENTRY_COLUMNS)
 _APPLIED_ANSWERS = (Applied(0, False), Applied(0, True))

@@ -64,6 +64,8 @@ class SharedHeartbeat:
 def record_heartbeat(connection: sqlite3.Connection, path: str, worker: str, now: int) -> bool:
     """One beat; raises `StoreError`."""
     try:
-        return retry_while_busy(lambda: connection.execute(get_statement("record_heartbeat"), (now, worker)).rowcount == 1, path)
+        return retry_while_busy(
+            lambda: connection.execute(get_statement("record_heartbeat"), (now, worker)).rowcount == 1, path
+        )
     except sqlite3.Error as error:
         raise translate(error, path) from error
