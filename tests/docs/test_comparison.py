@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from tests.docs.pages import DOCS, ROOT
+from tests.docs.pages import DOCS
 
 NUMBER = re.compile(r"\d(?:[\d,.]*\d)?")
 
