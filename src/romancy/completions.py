@@ -1,4 +1,4 @@
-"""Waiting for instances to end: one shared look at the database for all who wait in this process."""
+"""Waits for instances to end, with one shared query for all waiting callers of this process."""
 
 from __future__ import annotations
 
@@ -13,42 +13,42 @@ from romancy.store.port import Store
 
 _log = logging.getLogger("romancy")
 _POLL_INTERVAL = 1.0
-"""Seconds after which the database is asked even if nothing was heard."""
+"""Seconds after which the database is polled even without a notification."""
 
 
 class CompletionWaiter:
-    """Futures of instances that have not ended."""
+    """The futures of callers that wait for instances to end, and the task that polls for them."""
 
     def __init__(self, store: Store, is_alive: Callable[[], bool]) -> None:
         self._store = store
         self._is_alive = is_alive
         self._waiting: dict[str, list[asyncio.Future[tuple[Status, Ending] | None]]] = {}
         self._unchecked_ids: set[str] = set()
-        """Instances that may have ended before somebody asked."""
+        """Instances that may have ended before a caller began to wait for them."""
         self._check_requested = asyncio.Event()
         self._must_check_all = False
         self._task: asyncio.Task[None] | None = None
 
     @property
     def has_waiters(self) -> bool:
-        """Somebody waits for an instance to end."""
+        """A caller waits for an instance to end."""
         return bool(self._waiting)
 
     def switch_store(self, store: Store) -> None:
-        """Go on with another connection to the same database."""
+        """Continue with another connection to the same database."""
         self._store = store
         self.on_notified()
 
     def watch(self, instance_id: str) -> asyncio.Future[tuple[Status, Ending] | None]:
-        """A future that is done with the instance's end; with None if it is not there any more."""
+        """Return a future for the end of an instance; its result is None if the instance does not exist any more."""
         future: asyncio.Future[tuple[Status, Ending] | None] = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(instance_id, []).append(future)
         if self._task is None or self._task.done():
-            self._task = asyncio.get_running_loop().create_task(self._run(), name="romancy-results")
+            self._task = asyncio.get_running_loop().create_task(self._run(), name="romancy-completions")
         return future
 
     def unwatch(self, instance_id: str, future: asyncio.Future[tuple[Status, Ending] | None]) -> None:
-        """Nobody waits for this future any more."""
+        """Forget a future that the caller no longer waits for."""
         futures = self._waiting.get(instance_id)
         if futures is not None and future in futures:
             futures.remove(future)
@@ -56,34 +56,34 @@ class CompletionWaiter:
                 del self._waiting[instance_id]
 
     def on_ended(self, instance_id: str, status: Status, ending: Ending) -> None:
-        """An instance has ended in this process."""
+        """Resolve the futures of an instance that has ended in this process."""
         for future in self._waiting.pop(instance_id, ()):
             if not future.done():
                 future.set_result((status, ending))
 
     def fail(self, instance_id: str, error: Exception) -> None:
-        """Who waits for this instance waits in vain."""
+        """Fail the futures of this instance."""
         for future in self._waiting.pop(instance_id, ()):
             if not future.done():
                 future.set_exception(error)
 
     def fail_all(self, error: Exception) -> None:
-        """Answer every wait for a result with this error."""
+        """Fail all futures with this error."""
         for instance_id in list(self._waiting):
             self.fail(instance_id, error)
 
     def check_soon(self, instance_id: str) -> None:
-        """Look soon whether it has ended already: once for all that are asked about meanwhile."""
+        """Check soon whether the instance has ended already, in one query with other instances."""
         self._unchecked_ids.add(instance_id)
         self._check_requested.set()
 
     def on_notified(self) -> None:
-        """Somebody else has written: look whether anybody's instance has ended."""
+        """Check all awaited instances: another process has committed."""
         self._must_check_all = True
         self._check_requested.set()
 
     async def stop(self) -> None:
-        """Stop looking; whoever still waits is told."""
+        """Stop polling, and fail the remaining futures."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait({self._task})
@@ -106,16 +106,16 @@ class CompletionWaiter:
                 await self._check(ids)
             except StoreError as error:
                 self._on_check_failed(store, new, error)
-            except Exception as error:  # who waits must not wait in vain
-                _log.exception("looking for instances that have ended failed, will try again")
+            except Exception as error:  # without this the task would end, and its callers wait for ever
+                _log.exception("checking which instances have ended failed, will try again")
                 found = StoreError(
-                    f"It could not be looked up whether the instance has ended ({type(error).__name__}: {error})."
+                    f"The database could not be asked whether the instance has ended ({type(error).__name__}: {error})."
                 )
                 found.__cause__ = error
                 self._on_check_failed(store, new, found)
 
     def _on_check_failed(self, store: Store, new: set[str], error: StoreError) -> None:
-        if store is self._store and self._is_alive():  # else it is asked of the next one
+        if store is self._store and self._is_alive():  # otherwise the next store is asked
             for instance_id in new:
                 self.fail(instance_id, error)
 

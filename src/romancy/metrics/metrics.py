@@ -109,7 +109,7 @@ def _labelled_values(values: Values) -> tuple[tuple[tuple[str, ...], Value], ...
 def build_info(database: str) -> Metric:
     """The versions of romancy and Python and the kind of database, as labels."""
     what: dict[tuple[str, ...], Value] = {(_version(), platform.python_version(), database): 1}
-    return gauge("romancy_build_info", "Always 1: what runs here.", what, "version", "python", "database")
+    return gauge("romancy_build_info", "Always 1: the versions that run here.", what, "version", "python", "database")
 
 
 @cache
@@ -246,7 +246,7 @@ class Metrics:
         return [
             counter("romancy_activities_ended_total", "Activities that ended here.", ended, by, "outcome"),
             histogram("romancy_activity_seconds", "How long attempts took here.", _values_by_name(of, "micros"), by),
-            counter("romancy_activity_retries_total", "Attempts that are repeated.", _values_by_name(of, "retries"), by),
+            counter("romancy_activity_retries_total", "Attempts that are retried.", _values_by_name(of, "retries"), by),
         ]
 
     def _collect_messaging(self) -> list[Metric]:
@@ -254,10 +254,10 @@ class Metrics:
             counter("romancy_events_accepted_total", "New events that came in here.", self.events_accepted),
             counter("romancy_events_duplicate_total", "Known events that came in here again.", self.events_duplicate),
             counter("romancy_events_sent_total", "Events that workflows and activities sent here.", self.events_sent),
-            counter("romancy_events_received_total", "Events that workflows took here.", self.events_received),
+            counter("romancy_events_received_total", "Events that workflows received here.", self.events_received),
             counter("romancy_messages_sent_total", "Messages that were sent here.", self.messages_sent),
-            counter("romancy_messages_received_total", "Messages that workflows took here.", self.messages_received),
-            counter("romancy_requests_total", "What was asked of instances from here.", self.requests, "kind"),
+            counter("romancy_messages_received_total", "Messages that workflows received here.", self.messages_received),
+            counter("romancy_requests_total", "Requests to instances through this process.", self.requests, "kind"),
         ]
 
     def _collect_engine(self) -> list[Metric]:
@@ -271,16 +271,16 @@ class Metrics:
                 "Instances that were paused here because they had lost too many workers.",
                 self.instances_set_aside,
             ),
-            counter("romancy_warm_hits_total", "Waiting instances that went on from memory.", self.warm_hits),
+            counter("romancy_warm_hits_total", "Waiting instances that continued from memory.", self.warm_hits),
             counter("romancy_replays_total", "Instances that were replayed from their history.", self.replays.count),
             histogram("romancy_replay_seconds", "How long replays took.", self.replays),
             counter("romancy_commits_total", "Transactions that wrote transitions or calls.", self.commits.count),
             counter("romancy_writes_total", "Transitions and calls that were written.", self.batches.total),
             histogram("romancy_commit_seconds", "How long these transactions took.", self.commits),
             histogram("romancy_commit_writes", "Transitions and calls in one transaction.", self.batches),
-            counter("romancy_commit_retries_total", "Transactions that failed and are repeated.", self.commit_retries),
-            counter("romancy_store_errors_total", "Failures of the database by what was done.", self.errors, "during"),
-            histogram("romancy_loop_lag_seconds", "How long the event loop took to answer.", self.loop_lag),
+            counter("romancy_commit_retries_total", "Transactions that failed and are retried.", self.commit_retries),
+            counter("romancy_store_errors_total", "Failures of the database by operation.", self.errors, "during"),
+            histogram("romancy_loop_lag_seconds", "How long the event loop took to respond.", self.loop_lag),
         ]
 
     def _collect_brokers(self, now: int) -> list[Metric]:
@@ -291,12 +291,12 @@ class Metrics:
         return [
             gauge(
                 "romancy_outbox_pending",
-                "Events that the broker has not got, counted lately.",
+                "Events that the broker has not received, counted lately.",
                 _values_by_name(of, "waiting"),
                 by,
             ),
-            gauge("romancy_outbox_dead", "Events that were given up, counted lately.", _values_by_name(of, "dead"), by),
-            gauge("romancy_outbox_oldest_seconds", "Age of the oldest event that the broker has not got.", ages, by),
+            gauge("romancy_outbox_dead", "Dead-lettered events, counted lately.", _values_by_name(of, "dead"), by),
+            gauge("romancy_outbox_oldest_seconds", "Age of the oldest event that the broker has not received.", ages, by),
             counter(
                 "romancy_outbox_delivered_total",
                 "Events that were delivered from here.",

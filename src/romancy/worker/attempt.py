@@ -144,7 +144,7 @@ class Attempt:
         self._timer: ScheduledCall | None = None
         self._heartbeat_at = 0
         self._began_elapsed = self._heartbeat_elapsed = 0
-        """When it began and when its last heartbeat was, by elapsed time: timeouts must not depend on changes of the date."""
+        """When it began and sent its last heartbeat, by elapsed time: timeouts must not depend on changes of the date."""
         self._details_written_at = -HEARTBEAT_SPACING
         self._begun = False
         self._worker = worker = runner.worker

@@ -790,7 +790,7 @@ class InstanceRunner:
         if transition.store_calls and not answer.replies:
             self._answered_until = transition.store_calls[0].before or 0
         if encoded is not None:
-            self.worker.block(self, not_decoded("what it waited for", encoded))
+            self.worker.block(self, not_decoded("the received event or message", encoded))
             return
         # The store has recorded the replies as the next entries of the history: they must be fed before anything else.
         if answer.replies:
