@@ -45,10 +45,7 @@ class Issue(NamedTuple):
     """What compensates it, if anything does; the core does not look inside."""
     site: str = ""
     values: Any = None
-    """The values that an effect sends, before encoding: with their types, recorded values can be compared with them.
-
-    The core does not look inside.
-    """
+    """The arguments before encoding, whose types tell how to compare them with recorded ones. Opaque to the core."""
 
 
 @dataclass(frozen=True, slots=True)

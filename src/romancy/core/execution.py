@@ -242,7 +242,7 @@ class Execution:
         commands = self.run.advance(Resolution.of(entry))
         self._push_compensation(entry, issue)
         self._apply_commands(commands)
-        if entry.kind not in STORE_CALLS:  # only replies can be in one commit with replies
+        if entry.kind not in STORE_CALLS:  # no other entry comes between the replies of one commit
             self._withdrawn_store_calls.clear()
 
     def _apply_commands(self, commands: list[Command]) -> None:
@@ -345,7 +345,7 @@ class Execution:
         self._entries.append(entry)
         return entry
 
-    # --- what the worker reads
+    # --- read by the worker
 
     @property
     def has_entries(self) -> bool:

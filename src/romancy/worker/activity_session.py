@@ -1,4 +1,4 @@
-"""Transactional activities: what one writes through `ctx.session` is committed together with its result, or not at all."""
+"""Transactional activities: writes through `ctx.session` are committed together with the result, or not at all."""
 
 from __future__ import annotations
 

@@ -369,7 +369,7 @@ class Maintenance:
                 return
 
     async def _prune(self) -> None:
-        """Delete, in small batches, what is past its retention by the verified time of the database."""
+        """Delete, in small batches, rows that are past their retention by the verified time of the database."""
         options, store = self._worker.options, self._worker.store
         if (now := await store.verified_time()) is None:
             return

@@ -183,7 +183,7 @@ class InstanceRunner:
         self._paused_starts: list[Issue] = []
         """Activities that are held back by a pause, or until the inbox has been read."""
 
-    # --- what happens
+    # --- inputs: due times, inbox items, ends of attempts
 
     def begin(self, at: int, inbox: Inbox | None = None) -> None:
         """Start the body of an instance or generation that was created here, and apply what is in its inbox already."""
