@@ -307,7 +307,7 @@ class Maintenance:
             _log.warning("paused %r: %s; resume it when the cause is fixed", instance_id, why)
         if swept.freed:
             names = ", ".join(id for id, _ in dead) or "unknown"
-            _log.warning("instances freed from dead workers: %d (%s)", swept.freed, names)
+            _log.warning("freed instances of dead workers: %d (%s)", swept.freed, names)
             self._claimer.poll_soon()
         return swept.freed
 

@@ -606,10 +606,10 @@ class InstanceRunner:
     # --- writing
 
     def take_transition(self) -> Transition | None:
-        """Build the transition: what the instance did since its last commit, or None if there is nothing to write.
+        """Build the transition: what the instance did since its last commit. None during a write, or if it is gone.
 
-        The committer calls this when it is free to write, some time after `enqueue`. What it takes out of the lists of this
-        runner is in the transition that it returns, and nowhere else.
+        The committer calls this when it is free to write, some time after `enqueue`. What is taken out of the lists of this
+        runner is only in the returned transition from then on.
         """
         if self.gone or self._writing is not None:
             return None
@@ -666,7 +666,7 @@ class InstanceRunner:
             None,
             recur,
         )
-        # The constructor of the named tuple takes twice the time, at every step. `fields` must have the order of its fields.
+        # tuple.__new__ for speed: the named tuple's constructor takes twice the time. `fields` must be in its order.
         self._writing = tuple.__new__(Transition, fields)
         if self._writing.effects:
             worker.pending_writes.begin(owned_starts(_starts_of(self._writing)))
