@@ -228,7 +228,7 @@ class Run(_Loop):
         compensation: Any = None,
         values: Any = None,
     ) -> Operation[None]:
-        """Issue an effect, which is carried out by the commit that records it. One that is recorded is not issued again."""
+        """Issue an effect, which is carried out by the commit that records it. One that is recorded already is checked."""
         if self._evicting:
             return self._evicted_future()  # type: ignore[return-value]
         self._require_inside(name)
@@ -266,13 +266,13 @@ class Run(_Loop):
         self._require_inside("recur()")
         if tasks.current_task(self) is not self._main:
             raise InvalidWorkflowStateError(
-                f"recur() was called in a task beside the main line of {self._label}. Let that task return, and recur from "
-                "the workflow's own body."
+                f"recur() was called in a task other than the main task of {self._label}. Let that task return, and call "
+                "recur() in the workflow's own body."
             )
         flying = [op for op, waiting in self.pending.items() if waiting.issue.kind is Kind.ACTIVITY]
         if flying:
             raise InvalidWorkflowStateError(
-                f"recur() was called in {self._label} while {', '.join(flying)} had not ended: what came of it would "
+                f"recur() was called in {self._label} while {', '.join(flying)} had not ended: the result would "
                 "belong to no generation. Await it, or cancel it, before recur()."
             )
         self._recurrence = input

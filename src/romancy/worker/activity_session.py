@@ -110,7 +110,7 @@ class ActivityTransaction:
         if not self._may_commit and not session.in_nested_transaction():
             raise InvalidWorkflowStateError(
                 "ctx.session is committed with the activity's result, when it returns. Use session.begin_nested() for a "
-                "part that may fail, or an engine of your own for what is to be committed by itself."
+                "part that may fail, or an engine of your own for writes that are to be committed separately."
             )
 
 

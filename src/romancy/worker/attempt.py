@@ -350,7 +350,7 @@ class Attempt:
         if options.timeout is not None and now >= self._began_elapsed + options.timeout:
             self._expire(f"took longer than its timeout of {options.timeout / MICROS:g} s")
         elif options.heartbeat_timeout is not None and now >= self._heartbeat_elapsed + options.heartbeat_timeout:
-            self._expire(f"gave no heartbeat for {options.heartbeat_timeout / MICROS:g} s")
+            self._expire(f"sent no heartbeat for {options.heartbeat_timeout / MICROS:g} s")
         else:
             self._arm()
 
