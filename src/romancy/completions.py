@@ -1,4 +1,4 @@
-"""Waits for instances to end, with one shared query for all waiting callers of this process."""
+"""Waiting for instances to end: one shared look at the database for all who wait in this process."""
 
 from __future__ import annotations
 
@@ -13,34 +13,34 @@ from romancy.store.port import Store
 
 _log = logging.getLogger("romancy")
 _POLL_INTERVAL = 1.0
-"""Seconds after which the database is polled even without a notification."""
+"""Seconds after which the database is asked even if nothing was heard."""
 
 
 class CompletionWaiter:
-    """The futures of callers that wait for instances to end, and the task that polls for them."""
+    """Futures of instances that have not ended."""
 
     def __init__(self, store: Store, is_alive: Callable[[], bool]) -> None:
         self._store = store
         self._is_alive = is_alive
         self._waiting: dict[str, list[asyncio.Future[tuple[Status, Ending] | None]]] = {}
         self._unchecked_ids: set[str] = set()
-        """Instances that may have ended before a caller began to wait for them."""
+        """Instances that may have ended before somebody asked."""
         self._check_requested = asyncio.Event()
         self._must_check_all = False
         self._task: asyncio.Task[None] | None = None
 
     @property
     def has_waiters(self) -> bool:
-        """A caller waits for an instance to end."""
+        """Somebody waits for an instance to end."""
         return bool(self._waiting)
 
     def switch_store(self, store: Store) -> None:
-        """Continue with another connection to the same database."""
+        """Go on with another connection to the same database."""
         self._store = store
         self.on_notified()
 
     def watch(self, instance_id: str) -> asyncio.Future[tuple[Status, Ending] | None]:
-        """Return a future for the end of an instance; its result is None if the instance does not exist any more."""
+        """A future that is done with the instance's end; with None if it is not there any more."""
         future: asyncio.Future[tuple[Status, Ending] | None] = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(instance_id, []).append(future)
         if self._task is None or self._task.done():
@@ -48,7 +48,7 @@ class CompletionWaiter:
         return future
 
     def unwatch(self, instance_id: str, future: asyncio.Future[tuple[Status, Ending] | None]) -> None:
-        """Forget a future that the caller no longer waits for."""
+        """Nobody waits for this future any more."""
         futures = self._waiting.get(instance_id)
         if futures is not None and future in futures:
             futures.remove(future)
@@ -56,34 +56,34 @@ class CompletionWaiter:
                 del self._waiting[instance_id]
 
     def on_ended(self, instance_id: str, status: Status, ending: Ending) -> None:
-        """Resolve the futures of an instance that has ended in this process."""
+        """An instance has ended in this process."""
         for future in self._waiting.pop(instance_id, ()):
             if not future.done():
                 future.set_result((status, ending))
 
     def fail(self, instance_id: str, error: Exception) -> None:
-        """Fail the futures of this instance."""
+        """Who waits for this instance waits in vain."""
         for future in self._waiting.pop(instance_id, ()):
             if not future.done():
                 future.set_exception(error)
 
     def fail_all(self, error: Exception) -> None:
-        """Fail all futures with this error."""
+        """Answer every wait for a result with this error."""
         for instance_id in list(self._waiting):
             self.fail(instance_id, error)
 
     def check_soon(self, instance_id: str) -> None:
-        """Check soon whether the instance has ended already, in one query with other instances."""
+        """Look soon whether it has ended already: once for all that are asked about meanwhile."""
         self._unchecked_ids.add(instance_id)
         self._check_requested.set()
 
     def on_notified(self) -> None:
-        """Check all awaited instances: another process has committed."""
+        """Somebody else has written: look whether anybody's instance has ended."""
         self._must_check_all = True
         self._check_requested.set()
 
     async def stop(self) -> None:
-        """Stop polling, and fail the remaining futures."""
+        """Stop looking; whoever still waits is told."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait({self._task})
@@ -106,16 +106,16 @@ class CompletionWaiter:
                 await self._check(ids)
             except StoreError as error:
                 self._on_check_failed(store, new, error)
-            except Exception as error:  # without this the task would end, and its callers wait for ever
-                _log.exception("checking which instances have ended failed, will try again")
+            except Exception as error:  # who waits must not wait in vain
+                _log.exception("looking for instances that have ended failed, will try again")
                 found = StoreError(
-                    f"The database could not be asked whether the instance has ended ({type(error).__name__}: {error})."
+                    f"It could not be looked up whether the instance has ended ({type(error).__name__}: {error})."
                 )
                 found.__cause__ = error
                 self._on_check_failed(store, new, found)
 
     def _on_check_failed(self, store: Store, new: set[str], error: StoreError) -> None:
-        if store is self._store and self._is_alive():  # otherwise the next store is asked
+        if store is self._store and self._is_alive():  # else it is asked of the next one
             for instance_id in new:
                 self.fail(instance_id, error)
 
