@@ -44,7 +44,7 @@ class CompletionWaiter:
         future: asyncio.Future[tuple[Status, Ending] | None] = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(instance_id, []).append(future)
         if self._task is None or self._task.done():
-            self._task = asyncio.get_running_loop().create_task(self._run(), name="romancy-results")
+            self._task = asyncio.get_running_loop().create_task(self._run(), name="romancy-completions")
         return future
 
     def unwatch(self, instance_id: str, future: asyncio.Future[tuple[Status, Ending] | None]) -> None:

@@ -60,7 +60,7 @@ def always_looked(monkeypatch: pytest.MonkeyPatch) -> None:
 async def test_nothing_is_acknowledged_into_nowhere(file: str, harm: Callable[[Path], None]) -> None:
     async with App(file, workflows=[order], shutdown_timeout=0) as app:
         assert await (await app.start_workflow(order, 1)).result() == 1
-        while await app.ready() is not None:  # it has not looked for work yet
+        while await app.ready() is not None:  # it has not polled for work yet
             await asyncio.sleep(0.005)
         harm(Path(file))
         with pytest.raises(StoreError, match="while it is open here") as caught:

@@ -34,7 +34,7 @@ def _app(database: str) -> App:
 
 
 def _hearts() -> int:
-    return sum(thread.name == "romancy-heart" for thread in threading.enumerate())
+    return sum(thread.name == "romancy-heartbeat" for thread in threading.enumerate())
 
 
 async def test_a_revival_that_takes_long_happens_once(database: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -168,7 +168,7 @@ async def test_an_activity_that_waits_for_a_thread_can_be_cancelled(file: str, m
 async def test_an_app_that_gets_no_thread_says_so_and_leaves_nothing_open(
     file: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in ("romancy-heart", "romancy-sqlite-reader"):
+    for name in ("romancy-heartbeat", "romancy-sqlite-reader"):
         shortage = Shortage(monkeypatch, name)
         before = threading.active_count()
         with pytest.raises(RuntimeError, match="can't start new thread"):
@@ -184,7 +184,7 @@ async def test_a_worker_that_gets_no_thread_for_its_new_heart_asks_again(file: s
         assert app._maintenance is not None
         assert app._worker is not None
         old: HeartbeatThread | None = app._maintenance._heartbeat_thread
-        shortage = Shortage(monkeypatch, "romancy-heart")
+        shortage = Shortage(monkeypatch, "romancy-heartbeat")
         await app._store.release(app._worker.id, now=app._store.now())  # struck off
         await shortage.refused.wait()
         assert app._maintenance._heartbeat_thread is old

@@ -277,8 +277,8 @@ class TestOutcomes:
             env.clock.move_to(env.clock.now() + round(timedelta(seconds=14).total_seconds() * 1_000_000))
             await handle.result()
             read = await scrape(env.app)
-        looked, rang = (read("romancy_claim_lag_seconds", "_sum", by=by) for by in ("look", "alarm"))
-        assert looked + rang == 4
+        polled, fired = (read("romancy_claim_lag_seconds", "_sum", by=by) for by in ("poll", "timer"))
+        assert polled + fired == 4
         assert read("romancy_workflows_started_total", workflow="nap") == 1  # though its history was empty when it died
         assert read("romancy_replays_total") == 1
 
@@ -361,7 +361,7 @@ async def test_what_waits_for_room_is_a_queue(database: str, monkeypatch: pytest
             await handle.result(timeout=30)
         read = await scrape(app)
     assert (read("romancy_queue_depth"), read("romancy_queue_oldest_seconds")) == (0, 0)
-    assert read("romancy_claim_lag_seconds", "_count", by="look") == 3
+    assert read("romancy_claim_lag_seconds", "_count", by="poll") == 3
     assert read("romancy_workflows_started_total", workflow="busy") == 4
 
 
@@ -445,7 +445,7 @@ async def test_a_queue_that_cannot_be_counted_is_not_told(file: str, monkeypatch
             read = await scrape(app)
         assert "romancy_queue_depth" in read
         assert not read["romancy_queue_depth"].samples
-        assert read("romancy_store_errors_total", during="look") >= 1
+        assert read("romancy_store_errors_total", during="poll") >= 1
 
 
 async def test_a_database_that_does_not_answer_holds_nobody_up(file: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -497,5 +497,5 @@ async def test_what_a_client_starts_is_counted_where_it_runs(database: str) -> N
                 app, lambda read: read("romancy_workflows_ended_total", workflow="waiter", status="completed") == 1
             )
     assert read("romancy_workflows_started_total", workflow="waiter") == 1
-    assert read("romancy_claim_lag_seconds", "_count", by="look") >= 1
+    assert read("romancy_claim_lag_seconds", "_count", by="poll") >= 1
     assert read("romancy_replays_total") == 0

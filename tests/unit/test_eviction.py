@@ -380,7 +380,7 @@ def test_code_that_swallows_everything_for_ever_is_given_up_and_told(waits: str,
         await op(run, "main")
 
     run = started(body, [])
-    assert run.evict() == ["stubborn of evicted does not let itself be ended: it swallows BaseException"]
+    assert run.evict() == ["stubborn of evicted cannot be ended: it swallows BaseException"]
     del run
     gc.collect()
     forever.clear()  # it is kept until the interpreter ends: then it may

@@ -339,7 +339,7 @@ def test_an_operation_that_is_gone_is_named_with_what_the_code_does_instead() ->
 
     message = violation(other, HISTORY)
     assert "activity charge:1 (entry 1" in message
-    assert "asked for at tests.unit.test_execution:" in message
+    assert "called at tests.unit.test_execution:" in message
     assert "waits for bill:1 instead" in message
 
 
@@ -402,7 +402,7 @@ def test_what_earlier_versions_recorded_says_nothing_of_lengths_but_no_timer_goe
     history = [entry._replace(digest=b"") for entry in gone_off(60, of=1)]
     assert slept(59, history=history).replay() == ["end:1"]
     again = slept(61, history=history)
-    with pytest.raises(DeterminismViolationError, match=r"it went off; attempted: .* not due for another 1 s"):
+    with pytest.raises(DeterminismViolationError, match=r"it fired; attempted: .* not due for another 1 s"):
         again.replay()
     again.run.evict()
 

@@ -232,7 +232,7 @@ def test_a_deadlock_fails_at_once_and_names_tasks_and_lines(play: Play) -> None:
     player.ok("a:1")
     message = str(player.failure)
     assert isinstance(player.failure, WorkflowStuckError)
-    assert "can never go on" in message
+    assert "can never continue" in message
     first = never.__code__.co_firstlineno
     assert f"left at {__file__}:{first + 1}" in message
     assert f"right at {__file__}:{first + 1}" in message

@@ -170,7 +170,7 @@ def test_what_waits_in_the_background_is_withdrawn(tell: Tell) -> None:
 
 def test_not_beside_the_main_line(tell: Tell) -> None:
     async def body(ctx: WorkflowContext) -> str:
-        with pytest.raises(InvalidWorkflowStateError, match="beside the main line"):
+        with pytest.raises(InvalidWorkflowStateError, match="other than the main task"):
             await asyncio.gather(ctx.recur())
         return "still here"
 

@@ -1,13 +1,13 @@
-"""The core: replay as a function. No I/O, no clock, no chance, no log.
+"""The core: replay as a function, without I/O, clock, randomness or log.
 
-`loop` is a private, deterministic event loop that runs one workflow; `execution` keeps the books of one instance around
-it: what is open, what was recorded, what must be undone. The shell feeds resolutions and carries out commands:
+`loop` is a private, deterministic event loop that runs one workflow. `execution` keeps the state of one instance around
+it: open operations, recorded entries, pending compensations. The worker feeds resolutions and carries out commands:
 
-    execution.feed(resolution) ──► the run goes on ──► starts, asks, effects, withdrawals, entries, a verdict
-    execution.settled(reply)   ──►      (the store has decided an ask, and recorded that itself)
+    execution.feed(resolution)       ──► the run advances ──► activities, store calls, effects, withdrawals, entries, outcome
+    execution.feed_replies(*replies) ──►     (the store has resolved store calls, and has recorded the replies itself)
 
-    body ──► (attempts that cannot be stopped end) ──► compensating ──► ended
-      └──────────── finished, or recurs: nothing to undo ────────────────► ended
+    body ──► finishing (attempts that cannot be stopped end) ──► compensating ──► ended
+      └──────────── completed, or recurs: nothing to compensate ──────────────────► ended
 
-Everything that affects what a workflow sees lives in this package. May import `model` and `errors` only.
+Everything that affects what a workflow sees is in this package. May import `model` and `errors` only.
 """

@@ -1,18 +1,18 @@
-"""What asyncio and anyio must be told, so that inside a run they are deterministic, on every version of Python alike.
+"""Patches asyncio and anyio so that they are deterministic inside a run, and behave alike in all versions of Python.
 
-Outside a run each of them does what it always did.
+Outside a run, the patched functions behave as before.
 
-- `set`, in `asyncio.tasks`: `asyncio.wait` keeps what it waits for in a set. Coroutines and bare futures hash by address, so
-  the set's order differs from replay to replay. Inside a run it keeps the order of the caller. Replacing the name in the
-  module reaches those who said `from asyncio import wait` too.
-- `set`, in anyio's asyncio backend: a scope that is cancelled goes through sets of its tasks and of the scopes in it, which
-  hash by address too. anyio is told when it is imported.
-- `hash(gather(...))`: for users who put gathers into sets of their own. It follows the order of the run, as for all
+- `set`, in `asyncio.tasks`: `asyncio.wait` keeps its futures in a set. Coroutines and bare futures hash by address, so the
+  order of the set differs from replay to replay. Inside a run it keeps the order of the caller. Replacing the name in the
+  module also works for modules that have imported `wait` already.
+- `set`, in anyio's asyncio backend: a cancelled scope iterates over sets of its tasks and inner scopes, which hash by
+  address too. The backend is patched when it is imported.
+- `hash(gather(...))`: for users who put the futures of `gather` into sets. It follows the order of creation, as for all
   futures that the run makes.
-- Functions that differ from version to version, or look at all loops, are led elsewhere by their code, which reaches those
-  who had imported them before: `all_tasks` asks the run, and `as_completed` begins when it is called, in the order of the
-  caller, as from 3.13. On 3.11 `wait_for` makes no task of its own, and `gather` is done at once when everything is that it
-  is given, as from 3.12.
+- Functions that differ between versions, or use all loops, get other code, which also works for modules that have imported
+  them already. `all_tasks` returns the tasks of the run. `as_completed` starts when it is called, in the order of the
+  caller, as since 3.13. On 3.11, `wait_for` makes no task of its own, and `gather` is done at once if all its futures are,
+  as since 3.12.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ from romancy.core.loop import Run
 _ANYIO = "anyio._backends._asyncio"
 _original: dict[str, Any] = {}
 _romancy_stand_in: Any = None
-"""Stands in the code below for a name that each function of asyncio finds in its own module."""
+"""A placeholder in `_redirected` and `_redirected_coroutine`; `_redirect` replaces it by a name of asyncio's module."""
 
 
 class OrderedSet(set[Any]):
-    """A set that is iterated in the order it was filled. Users get it from `asyncio.wait` and may do anything to it."""
+    """A set that is iterated in insertion order. Users get it from `asyncio.wait` and may call any method."""
 
     __slots__ = ("_order",)
 
@@ -47,28 +47,28 @@ class OrderedSet(set[Any]):
         super().__init__(self._order)
 
     def add(self, item: Any) -> None:
-        """Add at the end, or leave where it is."""
+        """Add an item at the end, unless it is in the set."""
         super().add(item)
         self._order[item] = None
 
     def discard(self, item: Any) -> None:
-        """Take out, and forget where it was."""
+        """Remove an item, if it is in the set."""
         super().discard(item)
         self._order.pop(item, None)
 
     def remove(self, item: Any) -> None:
-        """As `discard`, of what is there."""
+        """Remove an item. Raises KeyError if it is not in the set."""
         super().remove(item)
         self._order.pop(item, None)
 
     def __iter__(self) -> Iterator[Any]:
         found = [item for item in self._order if item in self]
-        if len(found) < len(self):  # the others came by `|=` or `update`
+        if len(found) < len(self):  # the rest was added by `|=` or `update`
             found += [item for item in super().__iter__() if item not in self._order]
         return iter(found)
 
     def pop(self) -> Any:
-        """Take the first."""
+        """Remove and return the first item."""
         for item in self:
             self.remove(item)
             return item
@@ -76,7 +76,7 @@ class OrderedSet(set[Any]):
 
 
 def install() -> None:
-    """Tell them. Once for a process; a second call does nothing."""
+    """Install the patches, once for the process; a second call does nothing."""
     if "all_tasks" in _original:
         return
     tasks.set = _set  # type: ignore[attr-defined]
@@ -94,7 +94,7 @@ def install() -> None:
 
 
 def uninstall() -> None:
-    """Give asyncio its own names back (for tests that show what they cure)."""
+    """Remove the patches from asyncio (for tests that show what they are needed for)."""
     if "all_tasks" not in _original:
         return
     del tasks.set  # type: ignore[attr-defined]
@@ -105,15 +105,15 @@ def uninstall() -> None:
 
 
 def _redirect(name: str, stand_in: Callable[..., Any]) -> None:
-    """Lead every call of a function of `asyncio.tasks` to a stand-in, whoever has the function by whatever name."""
+    """Redirect every call of a function of `asyncio.tasks` to a stand-in, also by modules that have imported it already."""
     function: Any = getattr(tasks, name)
     names: dict[str, Any] = function.__globals__
     original = FunctionType(function.__code__, names, name, function.__defaults__)
     original.__kwdefaults__ = function.__kwdefaults__
     _original[name] = original
     names[f"_romancy_{name}"] = stand_in
-    led = _redirected_coroutine if asyncio.iscoroutinefunction(function) else _redirected
-    function.__code__ = led.__code__.replace(co_names=(f"_romancy_{name}",), co_name=name, co_qualname=name)
+    redirected = _redirected_coroutine if asyncio.iscoroutinefunction(function) else _redirected
+    function.__code__ = redirected.__code__.replace(co_names=(f"_romancy_{name}",), co_name=name, co_qualname=name)
 
 
 def _redirected(*args: Any, **kwargs: Any) -> Any:
@@ -141,13 +141,13 @@ def _ordered_set(*args: Any) -> Any:
     return OrderedSet(*args) if _in_run() else builtins.set[Any](*args)
 
 
-def _hash_gather(gathering: Any) -> int:
-    loop = gathering._loop
+def _hash_gather(future: Any) -> int:
+    loop = future._loop
     if not isinstance(loop, Run):
-        return object.__hash__(gathering)
-    if not hasattr(gathering, "_seq"):
-        gathering._seq = loop.next_seq()
-    seq: int = gathering._seq
+        return object.__hash__(future)
+    if not hasattr(future, "_seq"):
+        future._seq = loop.next_seq()
+    seq: int = future._seq
     return seq
 
 
@@ -155,9 +155,9 @@ def _hash_gather(gathering: Any) -> int:
 
 
 def _all_tasks(loop: Any = None) -> set[Any]:
-    asked_loop = loop if loop is not None else events.get_running_loop()
-    if isinstance(asked_loop, Run):
-        return builtins.set[Any](asked_loop.live_tasks())
+    given_loop = loop if loop is not None else events.get_running_loop()
+    if isinstance(given_loop, Run):
+        return builtins.set[Any](given_loop.live_tasks())
     found: set[Any] = _original["all_tasks"](loop)
     return found
 
@@ -170,7 +170,7 @@ def _as_completed(fs: Any, *, timeout: float | None = None) -> Any:
 
 
 class _AsCompleted:
-    """What has ended, in the order of its end: itself in `async for`, what it came to (awaited) in `for`."""
+    """Iterates over futures in the order in which they end: `async for` gives the futures, `for` awaitables of results."""
 
     def __init__(self, run: Run, awaitables: Iterable[Any], timeout: float | None) -> None:
         self._ended: asyncio.Queue[Any] = asyncio.Queue()
@@ -224,15 +224,15 @@ class _AsCompleted:
 def _gather(*awaitables: Any, return_exceptions: bool = False) -> Any:
     run = events._get_running_loop()
     before = len(run._ready) if isinstance(run, Run) else 0
-    gathering = _original["gather"](*awaitables, return_exceptions=return_exceptions)
+    future = _original["gather"](*awaitables, return_exceptions=return_exceptions)
     if isinstance(run, Run):
-        # For each future that was done already, 3.11 puts off to the next round what 3.12 does now.
+        # For each future that is done already, 3.11 schedules a callback where 3.12 calls it at once.
         for handle in list(islice(run._ready, before, None)):
             done = handle.callback
             if done is not None and getattr(done, "__qualname__", "") == "gather.<locals>._done_callback":
                 handle.cancel()
                 done(*handle.args)
-    return gathering
+    return future
 
 
 async def _wait_for(fut: Any, timeout: float | None) -> Any:
@@ -254,10 +254,10 @@ async def _wait_for(fut: Any, timeout: float | None) -> Any:
 
 
 class _AnyioImportHook(MetaPathFinder):
-    """Sees to it that anyio's backend is told as soon as somebody imports it; nobody may ever do."""
+    """Patches anyio's asyncio backend when it is imported, without importing it here."""
 
     def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
-        """Of the backend: as it is found without this finder."""
+        """Find the backend as without this hook, and patch it after its import."""
         if fullname != _ANYIO:
             return None
         sys.meta_path.remove(self)
@@ -266,11 +266,11 @@ class _AnyioImportHook(MetaPathFinder):
             loader: Any = spec.loader
             load = loader.exec_module
 
-            def load_and_tell(module: ModuleType) -> None:
+            def load_and_patch(module: ModuleType) -> None:
                 load(module)
                 _patch_anyio(module)
 
-            loader.exec_module = load_and_tell
+            loader.exec_module = load_and_patch
         return spec
 
 

@@ -1,7 +1,7 @@
-"""Where in the user's code an operation was asked for: `module:function:line:column`.
+"""Describes where user code issued an operation: `module:function:line:column`.
 
-In a helper, its callers follow, the nearest first, with `|` between them: the same line of a helper is another place in each
-of its calls. The chain ends where the run, or a task of it, begins.
+If that is in a helper function, the call sites of its callers follow, the nearest first, separated by `|`: one line of a
+helper is another call site for each of its callers. The chain ends where the run, or a task of it, begins.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ _MOST_CALLERS = 6
 _KNOWN_LIMIT = 10_000
 _USER_CODE, _COMPREHENSION, _LIBRARY_CODE, _RUN_BOUNDARY = range(4)
 _known: dict[tuple[int, int], str] = {}
-"""Places that have been described, by the code's id: to hash code itself takes as long as the rest."""
+"""Descriptions by the id of the code object and the offset: hashing a code object takes as long as the rest."""
 _kinds: dict[int, int] = {}
-"""Whose code it is, by its id. The beginning is the loop that runs tasks: above it is no workflow."""
+"""The kind of code by the id of its code object. `_RUN_BOUNDARY` is the loop that runs tasks: no workflow calls it."""
 _known_codes: dict[int, CodeType] = {}
-"""The code whose ids are known: as long as it is kept, no other gets them."""
+"""The code objects of the ids above: as long as they are referenced, no other object gets their ids."""
 
 
 def call_site(depth: int) -> str:
-    """The place of the nearest caller that is the user's, `depth` frames up or further, and of its callers."""
+    """The call site of the nearest caller in user code, `depth` frames up or further, and those of its callers."""
     caller = sys._getframe(depth)
     outer = caller.f_back
     if outer is not None and _kinds.get(id(outer.f_code)) == _RUN_BOUNDARY:
         site = _known.get((id(caller.f_code), caller.f_lasti))
         if site is not None:
-            return site  # the common case: asked for by the workflow itself, and only the user's own places are known
+            return site  # the common case: issued by the workflow function itself (`_known` has user code only)
     return _chain(caller)
 
 
@@ -45,13 +45,13 @@ def _chain(caller: FrameType) -> str:
         if kind == _RUN_BOUNDARY:
             return "|".join(found)
         if kind != _LIBRARY_CODE:
-            if before != _COMPREHENSION:  # what surrounds a comprehension is no caller of it
+            if before != _COMPREHENSION:  # the function around a comprehension is not a caller of it
                 found.append(_known.get((id(frame.f_code), frame.f_lasti)) or _user_site(frame))
             before = kind
         frame = frame.f_back
     if frame is not None:
         return "|".join(found)
-    return found[0] if found else ""  # not in a run: who has called is not of interest
+    return found[0] if found else ""  # not in a run: the callers do not matter
 
 
 def _kind(frame: FrameType) -> int:

@@ -1,4 +1,7 @@
-"""What goes into a run and what comes out of it. (Named tuples where one is made at every step: they are cheaper.)"""
+"""The input and output of a run: resolutions, commands and outcomes.
+
+Types that are made at every step are named tuples, which are cheaper to make than dataclasses.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ UNTIL = object()
 
 
 class Resolution(NamedTuple):
-    """One thing that happened, fed to the run: an operation's outcome, the start, a cancellation, a timeout."""
+    """One input of the run: an operation's outcome, the start, a cancellation, a timeout."""
 
     kind: Kind
     op: str
@@ -27,7 +30,7 @@ class Resolution(NamedTuple):
 
 
 class Issue(NamedTuple):
-    """The code asked for an operation that the shell must carry out or wait for."""
+    """The code issued an operation that the worker must carry out or wait for."""
 
     op: str
     kind: Kind
@@ -37,17 +40,17 @@ class Issue(NamedTuple):
     input: bytes | None = None
     due: int | None = None
     detail: Any = None
-    """What the shell needs to carry it out: an activity, an effect, a question. The core does not look inside."""
+    """What the worker needs to carry it out: an activity, an effect, a store call. The core does not look inside."""
     compensation: Any = None
-    """What undoes it, if anything does; the core does not look inside."""
+    """What compensates it, if anything does; the core does not look inside."""
     site: str = ""
     values: Any = None
-    """What is said, as the code gave it: its types tell what the recorded means. The core does not look inside."""
+    """The arguments before encoding, whose types tell how to compare them with recorded ones. Opaque to the core."""
 
 
 @dataclass(frozen=True, slots=True)
 class EffectCommand:
-    """The code asked for something that is done by being committed."""
+    """The code issued an effect: an operation that is carried out by the commit that records it."""
 
     issue: Issue
     recorded: bool
@@ -70,7 +73,7 @@ class Finish:
 
 @dataclass(frozen=True, slots=True)
 class Fail:
-    """The body raised, timed out, can never go on or never stops."""
+    """The body raised, timed out, is stuck or never stops."""
 
     error: BaseException
 
@@ -84,7 +87,7 @@ class Cancelled:
 
 @dataclass(frozen=True, slots=True)
 class Recur:
-    """The body asked to begin anew, as the next generation, with this input."""
+    """The body ended to start again as the next generation, with this input."""
 
     input: bytes
 

@@ -1,8 +1,9 @@
-"""The books of one instance: what is open, what was recorded, what must be undone.
+"""The state of one instance around its run: open operations, recorded entries, pending compensations.
 
-The shell feeds what happened (`start`, `feed`, `settled`, `late`, `compensated`) and reads what to do next (`starts`,
-`asks`, `effects`, `withdrawn`, `due_issues`, `next_undo`). `take_entries` are the new lines of the history, to be committed
-before anything is started, and together with the effects.
+The worker feeds what happened (`start`, `feed`, `feed_replies`, `record_late_result`, `record_compensation`) and reads what
+to do next (`take_new_activities`, `take_store_calls`, `take_effects`, `take_withdrawn`, `due_issues`, `next_compensation`).
+`take_entries` returns the new entries of the history. They must be committed before any activity starts, and together with
+the effects.
 """
 
 from __future__ import annotations
@@ -22,19 +23,19 @@ from romancy.model.messaging import Effect, StoreReply
 
 _MESSAGING_KINDS = STORE_CALLS | EFFECTS - {Kind.REGISTRATION}
 _EXTERNAL_KINDS = frozenset({Kind.CANCEL, Kind.TIMEOUT, Kind.RETRY})
-# By names of their own: to look a member of an enum up takes as long as a call (before Python 3.12).
+# Module names for enum members: before Python 3.12, looking up a member of an enum takes as long as a call.
 _ACTIVITY, _OK, _FED = Kind.ACTIVITY, Outcome.OK, Role.FED
 
 
 class Phase(StrEnum):
-    """How far an instance has come."""
+    """The phases of an instance, in their order."""
 
     BODY = "body"
     """The workflow's code runs or waits."""
-    FINISHING = "settling"
+    FINISHING = "finishing"
     """The body has ended; attempts that cannot be interrupted have not."""
     COMPENSATING = "compensating"
-    """What was recorded is being undone."""
+    """Recorded operations are being compensated."""
     ENDED = "ended"
 
 
@@ -43,17 +44,17 @@ _BODY = Phase.BODY
 
 @dataclass(frozen=True, slots=True)
 class PendingCompensation:
-    """One step of the saga's way back."""
+    """A compensation that is to be run."""
 
     op: str
-    """The operation's own id: what it undoes with `compensate:` in front."""
+    """The id of the compensation: `compensate:` and the id of the operation that it compensates."""
     seq: int
     issue: Issue
     result: bytes | None
 
 
 class AttemptResult(NamedTuple):
-    """An attempt's outcome with what operators want to know of it."""
+    """An attempt's outcome, with the details that operators see."""
 
     outcome: Outcome
     value: bytes | None
@@ -68,7 +69,7 @@ _NOT_RUN = AttemptResult(Outcome.OK, None, attempt=0)
 
 
 class Execution:
-    """One generation of one instance, driven by what happens to it."""
+    """One generation of one instance. It changes only through the resolutions and results that are fed to it."""
 
     __slots__ = (
         "_compensable",
@@ -97,32 +98,35 @@ class Execution:
         self.store_calls: list[Issue] = []
         self.effects: list[tuple[str, Effect]] = []
         self.used_messaging = False
-        """The run has said or asked something: at its end there may be something to clear."""
+        """The run has sent, subscribed or waited: at its end, the store may have messaging state to delete."""
         self.withdrawn: list[str] = []
         self.finishing: set[str] = set()
-        """Withdrawn operations whose attempt is still running and must end before the instance may."""
+        """Withdrawn operations whose attempt is still running; the instance ends only after it has ended."""
         self.reused_seqs: set[int] = set()
-        """The entries whose results were kept from before a retry of the instance: nothing ran for them."""
+        """The entries with results retained from before a retry of the instance: no attempt ran for them."""
         self._entries: list[Entry] = []
         self._open_store_calls: set[str] = set()
         self._withdrawn_store_calls: set[str] = set()
-        """Asks that the body withdrew on an answer: one of the same commit may answer them in vain."""
+        """Store calls that the body withdrew during the current step.
+
+        Another reply of the same commit may be for one of them; that reply is ignored, also in a replay.
+        """
         self._retained: dict[str, Entry] = {entry.op: entry for entry in history if entry.role is Role.RETAINED}
         self._compensable: dict[str, Issue] = {}
         self._compensations: list[PendingCompensation] = []
         self._compensated: set[str] = set()
         self._effect_seqs: dict[str, int] = {}
 
-    # --- going on
+    # --- feeding
 
     def start(self, at: int) -> None:
-        """Begin the body."""
+        """Start the body."""
         self._apply_commands(self.run.advance(Resolution(Kind.START, "", at)))
         self._withdrawn_store_calls.clear()
         self._reuse_retained()
 
     def feed(self, resolution: Resolution, ended: AttemptResult | None = None, *, name: str = "") -> None:
-        """Something happened: record it and let the body go on."""
+        """Record a resolution and resume the body with it."""
         self._feed(resolution, ended, name)
         self._reuse_retained()
 
@@ -140,10 +144,10 @@ class Execution:
         self._withdrawn_store_calls.clear()
 
     def feed_replies(self, *replies: StoreReply) -> None:
-        """The store has decided asks, all in one commit, and recorded its answers: let the body go on.
+        """Resume the body with the store's replies of one commit, which the store has recorded in the history itself.
 
-        Their places in the history are taken before the body moves: what it does now comes after all of them, as it will
-        in a replay. An ask that the body withdraws because of an answer before it is not answered.
+        The sequence numbers of all replies are taken before the body moves: what it does now comes after all of them in the
+        history, as it will in a replay. If a reply makes the body withdraw another store call, the reply to that is ignored.
         """
         for reply in replies:
             self.seq += 1
@@ -159,14 +163,14 @@ class Execution:
         if waiting is None and reply.op in self._withdrawn_store_calls:
             return
         if waiting is None:
-            raise AssertionError(f"{reply.op} was answered, but nobody had asked")
+            raise AssertionError(f"{reply.op} has a reply, but it is not pending")
         self._open_store_calls.discard(reply.op)
         self._apply_commands(
             self.run.advance(Resolution(waiting.issue.kind, reply.op, reply.at, reply.outcome, reply.value))
         )
 
     def record_late_result(self, issue: Issue, ended: AttemptResult, at: int) -> None:
-        """An attempt of an operation that the body had withdrawn has ended after all."""
+        """Record the end of an attempt whose operation the body had withdrawn. The body does not see it."""
         self.finishing.discard(issue.op)
         resolution = Resolution(issue.kind, issue.op, at, ended.outcome, ended.value)
         self._push_compensation(self._record(resolution, issue, ended, Role.OUT_OF_BAND, ""), issue)
@@ -174,7 +178,7 @@ class Execution:
     def record_compensation(
         self, compensation: PendingCompensation, ended: AttemptResult, at: int, *, name: str = ""
     ) -> None:
-        """A step of the way back was taken, or given up."""
+        """Record that a compensation has run or failed for good."""
         self._compensated.add(compensation.op)
         begun = ended.started_at if ended.started_at is not None else at
         issue = compensation.issue._replace(
@@ -189,7 +193,10 @@ class Execution:
         )
 
     def replay(self, at: int, history: Iterable[Entry]) -> None:
-        """Bring a new run to where the history ends."""
+        """Bring a new run to the state at the end of the history.
+
+        Raises `DeterminismViolationError` when the code does not fit the history.
+        """
         run = self.run
         run.replaying = True
         history = tuple(history)
@@ -217,13 +224,13 @@ class Execution:
         self._reuse_retained()
 
     def _replay_entry(self, entry: Entry) -> None:
-        if entry.op in self._withdrawn_store_calls:  # answered in one commit with what made the body withdraw it
+        if entry.op in self._withdrawn_store_calls:  # the reply before it, in the same commit, made the body withdraw it
             return
         if self.run.override_outcome(Resolution.of(entry)):
             return
         if entry.kind is Kind.RETRY:
             if self.run.body_outcome is not None:
-                return  # the code failed by itself and does so again, or it was mended and needs nothing more
+                return  # the code failed by itself and does so again, or was fixed and now ends without the retry
             self.run.renew_timeouts(entry.at, self._retained)
         waiting = self.run.pending.get(entry.op)
         issue = waiting.issue if waiting is not None else None
@@ -235,7 +242,7 @@ class Execution:
         commands = self.run.advance(Resolution.of(entry))
         self._push_compensation(entry, issue)
         self._apply_commands(commands)
-        if entry.kind not in STORE_CALLS:  # nothing is being asked while anything else is fed
+        if entry.kind not in STORE_CALLS:  # no other entry comes between the replies of one commit
             self._withdrawn_store_calls.clear()
 
     def _apply_commands(self, commands: list[Command]) -> None:
@@ -262,11 +269,11 @@ class Execution:
         if is_store_call:
             self._open_store_calls.discard(op)
             self._withdrawn_store_calls.add(op)
-        if self.run.replaying:  # what is still wanted is seen when the replay ends; to look each time would be O(n²)
+        if self.run.replaying:  # `replay` filters the lists once at its end; a search here each time would be O(n²)
             return
         new = self.store_calls if is_store_call else self.new_activities
         for index, issue in enumerate(new):
-            if issue.op == op:  # asked for and withdrawn in one breath: nothing to stop
+            if issue.op == op:  # issued and withdrawn before the worker took it: there is nothing to stop
                 del new[index]
                 return
         self.withdrawn.append(op)
@@ -277,7 +284,7 @@ class Execution:
         if recorded:
             seq = self._effect_seqs[issue.op]
         else:
-            # Done before a retry of the instance: recorded again, so that this round is checked too, but not done.
+            # An effect from before a retry of the instance is recorded again, so that replays check it, but not repeated.
             done = self._pop_retained(issue)
             resolution = Resolution(issue.kind, issue.op, self.run.at)
             seq = self._record(resolution, issue, None, Role.OUT_OF_BAND, "").seq
@@ -294,7 +301,7 @@ class Execution:
             self._compensations.append(PendingCompensation(f"compensate:{issue.op}", entry.seq, issue, entry.value))
 
     def _reuse_retained(self) -> None:
-        """Answer operations whose results were kept from before a retry of the instance."""
+        """Resolve pending operations whose results were retained from before a retry of the instance."""
         while self._retained:
             timers = [one.issue for one in self.run.pending.values() if one.issue.kind is Kind.TIMER]
             issue = next(
@@ -317,7 +324,7 @@ class Execution:
             self._feed(Resolution(issue.kind, issue.op, self.run.at, entry.outcome, entry.value), ended, "")
 
     def _pop_retained(self, issue: Issue) -> Entry | None:
-        """What was kept for an operation, if it is asked for as it was then; it is asked for once."""
+        """Remove and return the entry retained for an operation; None if its kind or arguments are not the same."""
         entry = self._retained.pop(issue.op, None)
         if entry is None or entry.kind is not issue.kind:
             return None
@@ -333,20 +340,20 @@ class Execution:
         kind, op, at, outcome, value = resolution
         head = (self.seq, kind, op, outcome, at, name, role, digest, input, value)
         _, _, attempt, started_at, ended_at, worker, epoch = _NOT_RUN if ended is None else ended
-        # By the constructor of tuples: a named one's own takes twice the time.
+        # tuple.__new__ for speed: the constructor of the named tuple takes twice the time.
         entry = tuple.__new__(Entry, (*head, attempt, site, scheduled_at, started_at, ended_at, worker, epoch))
         self._entries.append(entry)
         return entry
 
-    # --- what the shell reads
+    # --- read by the worker
 
     @property
     def has_entries(self) -> bool:
-        """There are new lines of the history."""
+        """There are new entries of the history."""
         return bool(self._entries)
 
     def take_entries(self) -> tuple[Entry, ...]:
-        """The new lines of the history since they were last taken."""
+        """The new entries of the history since they were last taken."""
         entries = tuple(self._entries)
         self._entries.clear()
         return entries
@@ -357,17 +364,17 @@ class Execution:
         return starts
 
     def take_store_calls(self) -> list[Issue]:
-        """What the store is to decide, in the order it was asked."""
+        """The new store calls, in the order they were issued."""
         store_calls, self.store_calls = self.store_calls, []
         return store_calls
 
     def take_effects(self) -> list[tuple[str, Effect]]:
-        """What is to be done in the commit of the entries that record it, with its operations."""
+        """The new effects with their operations, for the commit that has their entries."""
         effects, self.effects = self.effects, []
         return effects
 
     def take_withdrawn(self) -> list[str]:
-        """Operations the body no longer wants."""
+        """The operations that the body has withdrawn."""
         withdrawn, self.withdrawn = self.withdrawn, []
         return withdrawn
 
@@ -378,7 +385,7 @@ class Execution:
 
     @property
     def may_time_out(self) -> bool:
-        """The instance can still time out: its body has not ended, or only to begin anew."""
+        """The instance can still time out: its body has not ended, or has ended only to recur."""
         return self.run.body_outcome is None or isinstance(self.run.body_outcome, Recur)
 
     def reject_result(self, error: BaseException) -> None:
@@ -387,7 +394,7 @@ class Execution:
 
     @property
     def phase(self) -> Phase:
-        """How far the instance has come."""
+        """The phase that the instance is in."""
         outcome = self.run.body_outcome
         if outcome is None:
             return _BODY
@@ -398,14 +405,14 @@ class Execution:
         return Phase.COMPENSATING
 
     def next_compensation(self) -> PendingCompensation | None:
-        """What to undo next: the last completed first."""
-        stack = self._compensations  # in order of completion: entries are recorded in that order, and replayed in it
+        """The compensation to run next: that of the operation that completed last."""
+        stack = self._compensations  # in the order of completion, which is that of the history and of its replay
         while stack and stack[-1].op in self._compensated:
             stack.pop()
         return stack[-1] if stack else None
 
     def find_compensable(self, op: str) -> Issue | None:
-        """An activity that was asked for, has a compensation, and has not been recorded."""
+        """An activity that was issued, has a compensation, and has no result in the history yet."""
         return self._compensable.get(op)
 
     @property
@@ -419,20 +426,20 @@ class Execution:
         return self.run.stopped
 
     def next_due(self) -> int | None:
-        """When the next timer, or the end of a wait's patience, is due."""
+        """When the next timer, or timeout of a wait, is due."""
         due = self.run.due
         return min(due.values()) if due else None
 
     def due_issues(self, now: int) -> list[Issue]:
-        """The timers and waits whose time has come, in order of their time."""
+        """The timers and waits that are due, in the order of their times."""
         run = self.run
         due = [(op, due) for op, due in run.due.items() if due <= now]
-        due.sort(key=itemgetter(1))  # stable: those of one time in the order they were asked for
+        due.sort(key=itemgetter(1))  # stable: those of the same time stay in the order they were issued
         return [run.pending[op].issue for op, _ in due]
 
 
 def is_effect(entry: Entry) -> bool:
-    """The entry tells of something that was done by being committed."""
+    """The entry records an effect, which was carried out by its commit."""
     return entry.kind in EFFECTS and entry.role is Role.OUT_OF_BAND
 
 
@@ -462,13 +469,13 @@ def _violation(entry: Entry, issue: Issue, what: str, advice: str) -> Determinis
 
 
 def _check_time(entry: Entry, issue: Issue) -> None:
-    """A timer that has gone off was as long then as it is now. What earlier versions recorded says nothing of lengths."""
+    """Raise if a recorded timer has another duration in the code now. Earlier versions recorded no durations."""
     length = int.from_bytes(entry.digest, "big", signed=True)
     due = cast(int, issue.due)
     if entry.digest and entry.digest != issue.digest:
         was, now = f"a timer of {length / 1_000_000:g} s", f"one of {(due - issue.at) / 1_000_000:g} s"
     elif entry.at < due:
-        was, now = "it went off", f"a timer that was not due for another {(due - entry.at) / 1_000_000:g} s"
+        was, now = "it fired", f"a timer that was not due for another {(due - entry.at) / 1_000_000:g} s"
     else:
         return
     raise DeterminismViolationError(
@@ -477,4 +484,4 @@ def _check_time(entry: Entry, issue: Issue) -> None:
 
 
 def _describe(entry: Entry) -> str:
-    return f"{entry.kind.value} {entry.op} (entry {entry.seq}, asked for at {entry.site or 'an unknown place'})"
+    return f"{entry.kind.value} {entry.op} (entry {entry.seq}, called at {entry.site or 'an unknown place'})"

@@ -1,8 +1,8 @@
 """Futures, tasks and timers of a run.
 
-Each hashes by the order it was made in, never by its address: what `asyncio` and users keep in sets is then iterated in
-the same order in every replay. The run's number stands in the high bits, so that the weak sets that asyncio and anyio
-share between all loops do not fill up with equal hashes (creation would cost O(live runs)).
+Each hashes by the order of its creation, never by its address, so that the sets of asyncio and of users are iterated in the
+same order in every replay. The run's number is in the high bits, so that the weak sets that asyncio and anyio share between
+all loops do not fill up with equal hashes (creation would cost O(live runs)).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Recurring(BaseException):
 
 
 class RunFuture(asyncio.Future[Any]):
-    """What `create_future` makes in a run."""
+    """The future that `create_future` makes in a run."""
 
     __slots__ = ("_seq",)
 
@@ -42,10 +42,10 @@ class RunFuture(asyncio.Future[Any]):
 
 
 class EvictedFuture(asyncio.Future[Any]):
-    """What stands for every future, task and operation while the run is being evicted: awaiting it raises at once.
+    """Stands in for every future, task and operation while the run is being evicted: awaiting it raises at once.
 
-    Nothing raises before: in `gather(tidy(), charge(ctx))` nobody would then await or close `tidy()`. With `patient` it
-    can be waited for, in vain: code that swallows every refusal must yield some day.
+    Creating it does not raise: in `gather(tidy(), charge(ctx))`, the coroutine of `tidy()` would then be neither awaited nor
+    closed. With `blocks`, awaiting it never returns, so that code that swallows every refusal yields to the loop.
     """
 
     def __init__(self, loop: Run, *, blocks: bool) -> None:
@@ -60,10 +60,10 @@ class EvictedFuture(asyncio.Future[Any]):
     __iter__ = __await__
 
     def set_name(self, name: object) -> None:
-        """Asked of it in place of a task."""
+        """Ignored; code may take it for a task."""
 
     def get_name(self) -> str:
-        """Asked of it in place of a task."""
+        """A name, since code may take it for a task."""
         return "evicted"
 
 
@@ -84,7 +84,7 @@ if TYPE_CHECKING:
         def close(self) -> None: ...
 
     class WaitOperation(Operation[R_co]):
-        """An operation that a body may leave behind once it has waited for it."""
+        """A wait or a timer: once a body has awaited it, it may leave it pending without a warning."""
 
         awaited: bool
 
@@ -111,7 +111,7 @@ else:
             return True
 
     class WaitOperation(Operation):
-        """An operation that a body may leave behind once it has waited for it."""
+        """A wait or a timer: once a body has awaited it, it may leave it pending without a warning."""
 
         __slots__ = ("awaited",)
 
@@ -125,7 +125,7 @@ else:
 
 
 class RunTask(asyncio.Task[Any]):
-    """What `create_task` makes in a run."""
+    """The task that `create_task` makes in a run."""
 
     __slots__ = ("_seq", "context")
 
@@ -158,11 +158,11 @@ class ReadyHandle:
         self.context = context
 
     def cancel(self) -> None:
-        """Do not run it."""
+        """Prevent the call."""
         self.callback = None
 
     def cancelled(self) -> bool:
-        """It was told not to run."""
+        """Whether the call was cancelled."""
         return self.callback is None
 
 
@@ -186,7 +186,7 @@ class Timer:
             self._loop.withdraw(self.issue.op)
 
     def cancelled(self) -> bool:
-        """It was withdrawn."""
+        """Whether the timer was withdrawn."""
         return self._cancelled
 
     def when(self) -> float:

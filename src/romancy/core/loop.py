@@ -1,7 +1,7 @@
 """The private, deterministic event loop that runs one workflow.
 
-A `Run` is an asyncio loop that holds nothing but a queue of ready callbacks: no selector, no clock, no threads.
-`advance(resolution)` sets what was resolved, runs callbacks until none is ready and returns what the code asked for.
+A `Run` is an asyncio loop that has nothing but a queue of ready callbacks: no selector, no clock, no threads.
+`advance(resolution)` resolves an operation, runs callbacks until none is ready and returns the commands of the code.
 Time is the recorded time of the resolution. One resolution, one drain: two results set before one drain would let
 `FIRST_COMPLETED` return both where a replay returns one.
 """
@@ -56,28 +56,28 @@ from romancy.model.history import TIMEOUT_TIMER, WAITS, Entry, Kind, Outcome
 SPIN_LIMIT = 100_000
 """Callbacks in one advance after which a body counts as spinning."""
 _SLICE = range(1_000)
-"""Callbacks in one advance after which what only polls is put off to the next one."""
+"""Callbacks in one advance after which callbacks that only poll are postponed to the next advance."""
 _SLICES = range(SPIN_LIMIT // len(_SLICE))
 _POLLERS = frozenset({"CancelScope._deliver_cancellation"})
-"""Of anyio: a cancelled scope cancels anew in every turn of the loop, for as long as what is in it has not ended."""
+"""Callbacks that only poll. In anyio, a cancelled scope cancels again in every iteration until its tasks have ended."""
 REFUSAL_LIMIT = 100
-"""How often eviction refuses a body that swallows every refusal before it gives up on it."""
+"""How often eviction throws into a body that swallows every exception before it gives up."""
 _MICROS = 1_000_000
 _CONTROL_KINDS = frozenset({Kind.START, Kind.RETRY, Kind.CANCEL, Kind.TIMEOUT})
-"""What is no operation's outcome."""
+"""Kinds of resolutions that are not the outcome of an operation."""
 _TIMEOUT_CALLBACKS = frozenset({"_on_timeout", "_timeout"})
-"""What timers call that stop something: those of `asyncio.timeout` and of the scopes of anyio."""
+"""The callbacks of timers that limit something: those of `asyncio.timeout` and of the scopes of anyio."""
 _RACE_KINDS = WAITS | {Kind.TIMER}
-"""What a body may leave behind without a word once it has waited for it: the losers of a race."""
+"""Kinds of operations that a body may leave pending without a warning once it has awaited them: the losers of a race."""
 _ACTIVITY = Kind.ACTIVITY
 _TIMER = Kind.TIMER
 _LAST_SECOND = 253_402_300_799
 """The end of the year 9999. `asyncio.sleep(math.inf)` is a timer too, and its time must fit a column and a datetime."""
 
 Body = Callable[[], Coroutine[Any, Any, Any]]
-DifferenceFinder = Callable[[Issue, Entry | None], str | None]
-"""Tells where the arguments of an operation differ from the recorded ones (of an effect, which the asked one finds itself);
-None if they mean the same."""
+ArgumentComparer = Callable[[Issue, Entry | None], str | None]
+"""Returns where the arguments of an operation differ from the recorded ones, or None if they mean the same. For an effect,
+the entry is None: the function finds the recorded one itself."""
 CODE_CHANGE_ADVICE = "Give the instance the code it was started with, or start a new version beside it."
 NONDETERMINISM_ADVICE = (
     "If the code has not changed, it does not do the same in every replay (time.time(), random, uuid4(), globals, the order "
@@ -87,7 +87,7 @@ _leaked_coroutines: list[object] = []
 
 
 if TYPE_CHECKING:
-    # For a type checker nothing is left abstract; at run time what is not written here refuses, see the end of the file.
+    # For a type checker, no method is abstract. At run time, methods that are not defined here refuse: see the file's end.
     _Loop = asyncio.SelectorEventLoop
 else:
     _Loop = asyncio.AbstractEventLoop
@@ -96,7 +96,7 @@ else:
 class Run(_Loop):
     """One workflow body on its own loop."""
 
-    # With slots: an object of more than thirty attributes costs twice as much to make, and to ask.
+    # With slots: without them, an object of more than thirty attributes costs twice as much to make and to read.
     __slots__ = (
         "_adopted",
         "_body",
@@ -168,17 +168,17 @@ class Run(_Loop):
         self._violation: DeterminismViolationError | None = None
         self.pending: dict[str, Operation[Any] | Timer] = {}
         self.due: dict[str, int] = {}
-        """When those of the pending operations are due that time resolves."""
+        """Deadlines of the pending operations that a timer resolves."""
         self.at = 0
-        self.find_difference: DifferenceFinder = always_differs
-        """Asked when the arguments of a recorded operation have another digest than those that the code gives now."""
+        self.find_difference: ArgumentComparer = always_differs
+        """Called when the arguments of a recorded operation have another digest than those of the code now."""
         self.replaying = False
         self.body_outcome: BodyOutcome | None = None
         self.problems: list[str] = []
         self.activities_by_name: dict[str, Any] = {}
-        """What each name of an activity stands for in this body."""
+        """The activity that each name stands for in this body."""
 
-    # --- what durable functions ask for
+    # --- called by durable functions
 
     def issue_operation(
         self,
@@ -203,11 +203,11 @@ class Run(_Loop):
             due = min(due, _LAST_SECOND * _MICROS)
             if kind is _TIMER:
                 digest = _encode_duration(due - self.at)
-        # By the constructor of tuples: a named one's own takes twice the time.
+        # tuple.__new__ for speed: the constructor of the named tuple takes twice the time.
         issue = tuple.__new__(
             Issue, (op, kind, name, self.at, digest, input, due, detail, compensation, call_site(3), values)
         )
-        # An activity is the commonest by far, and a set of kinds takes as long to ask as a call.
+        # Activities are by far the most common, and a lookup in a set of enum members takes as long as a call.
         operation: Operation[Any] = (WaitOperation if kind is not _ACTIVITY and kind in _RACE_KINDS else Operation)(
             self, issue, decode
         )
@@ -228,7 +228,7 @@ class Run(_Loop):
         compensation: Any = None,
         values: Any = None,
     ) -> Operation[None]:
-        """Ask for something that is done by being committed; what the history knows already is not asked for again."""
+        """Issue an effect, which is carried out by the commit that records it. One that is recorded already is checked."""
         if self._evicting:
             return self._evicted_future()  # type: ignore[return-value]
         self._require_inside(name)
@@ -250,46 +250,46 @@ class Run(_Loop):
         return f"{name}:{self._counts.get(name, 0) + 1}" in self._known_effects
 
     def is_effect_outstanding(self, op: str) -> bool:
-        """The history knows this effect; the code has not asked for it."""
+        """The history has this effect, and the code has not issued it yet."""
         return op in self._known_effects
 
     def withdraw(self, op: str) -> None:
-        """The code no longer wants an operation."""
+        """Withdraw a pending operation: the code no longer waits for it."""
         if self.pending.pop(op, None) is not None and not self._evicting:
             self.due.pop(op, None)
             self._commands.append(Withdraw(op))
 
     def recur(self, input: bytes) -> NoReturn:
-        """End the body, to begin anew with this input. Whatever the body does with what is raised here, it recurs."""
+        """End the body, to start again with this input, even if the body catches the exception that is raised here."""
         if self._evicting:
             raise Evicted
         self._require_inside("recur()")
         if tasks.current_task(self) is not self._main:
             raise InvalidWorkflowStateError(
-                f"recur() was called in a task beside the main line of {self._label}. Let that task return, and recur from "
-                "the workflow's own body."
+                f"recur() was called in a task other than the main task of {self._label}. Let that task return, and call "
+                "recur() in the workflow's own body."
             )
         flying = [op for op, waiting in self.pending.items() if waiting.issue.kind is Kind.ACTIVITY]
         if flying:
             raise InvalidWorkflowStateError(
-                f"recur() was called in {self._label} while {', '.join(flying)} had not ended: what came of it would "
+                f"recur() was called in {self._label} while {', '.join(flying)} had not ended: the result would "
                 "belong to no generation. Await it, or cancel it, before recur()."
             )
         self._recurrence = input
         raise Recurring
 
     def violate(self, message: str) -> NoReturn:
-        """Stop: the code does not fit the history. Kept aside too, since user code may catch what is raised here."""
+        """Raise that the code does not fit the history. The error is also stored, since user code may catch it."""
         self._violation = DeterminismViolationError(message)
         raise self._violation
 
     def next_seq(self) -> int:
-        """The place of a new future or task in the order of this run."""
+        """The sequence number of a new future or task, by which it hashes."""
         self._seq += 1
         return self._seq
 
     def next_task_name(self) -> str:
-        """A name for a task that got none."""
+        """A name for a task that was made without one."""
         self._task_names += 1
         return f"task-{self._task_names}"
 
@@ -312,7 +312,7 @@ class Run(_Loop):
 
     def _manual_id(self, op: str) -> str:
         name, _, number = op.rpartition(":")
-        # Those that are counted begin with 1, and have no zeros in front.
+        # Numbers that `_next_id` gives start at 1 and have no leading zeros.
         counted = number.isdecimal() and len(number) < 20 and 1 <= int(number) <= self._counts.get(name, 0)
         counted = counted and str(int(number)) == number
         if op in self._manual or counted:
@@ -321,10 +321,10 @@ class Run(_Loop):
         return op
 
     def renew_timeouts(self, at: int, retained: Container[str]) -> None:
-        """The instance had failed, and goes on now: the time between must not count against what the code waits for.
+        """Move deadlines when a failed instance is retried: the time between must not count against its waits.
 
-        Waits and limits whose time ran out meanwhile begin anew. So does what was asked for last: mended code asks for it
-        now. Not what waits until a time of day, nor what is `kept`: that is over.
+        Waits and limits that ran out meanwhile start again. So do operations of the last step: code that was fixed issues
+        them now. Timers until a time of day stay, and so do operations with `retained` results, which are over.
         """
         for op, due in self.due.items():
             waiting = self.pending[op]
@@ -337,7 +337,7 @@ class Run(_Loop):
     # --- stepping
 
     def advance(self, resolution: Resolution) -> list[Command]:
-        """Feed one resolution, run until nothing is ready, and say what the code asked for.
+        """Feed one resolution, run until nothing is ready, and return the commands of the code.
 
         Raises `DeterminismViolationError` when the resolution does not fit the code.
         """
@@ -368,7 +368,7 @@ class Run(_Loop):
             assert self._main is not None
             if self._stop is None:
                 self._main.cancel()
-            if self._stop is None or kind is Kind.CANCEL:  # whoever cancels is told that it will be cancelled
+            if self._stop is None or kind is Kind.CANCEL:  # after a timeout, too: a cancel request was promised to succeed
                 self._stop = resolution
 
     def _resolve(self, resolution: Resolution) -> None:
@@ -378,7 +378,7 @@ class Run(_Loop):
             raise DeterminismViolationError(f"{resolution.op} is not awaited by the code")
         if isinstance(target, Timer):
             self._ready.append(target.handle)
-            self._now = max(self._now, target._when)  # or it could be a rounding error before the time it waited for
+            self._now = max(self._now, target._when)  # otherwise a rounding error could leave it before the timer's time
             target._cancelled = True
             return
         try:
@@ -403,9 +403,9 @@ class Run(_Loop):
                     handle.context.run(handle.callback, *handle.args)
                 except KeyboardInterrupt:
                     raise
-                except BaseException as error:  # SystemExit too: its task has recorded it, and it must not end the worker
+                except BaseException as error:  # SystemExit too: its task has stored it, and it must not end the worker
                     self._report("a callback failed", error)
-                del handle  # the traceback of a task that failed leads here: it would keep the task, and its own report
+                del handle  # the traceback of a failed task refers to this frame: it would keep the task from being deleted
             self._park_pollers()
         ready.clear()
         self._fail_stuck(
@@ -413,7 +413,7 @@ class Run(_Loop):
         )
 
     def _park_pollers(self) -> None:
-        """Where something else may still happen, let what only polls wait for it."""
+        """While operations are pending, postpone callbacks that only poll to the next advance."""
         if not self.pending:
             return
         here = list(self._ready)
@@ -423,13 +423,13 @@ class Run(_Loop):
             (self._parked if polls else self._ready).append(handle)
 
     def _check_body_end(self) -> None:
-        """See whether the body has ended; if so, end what it left running as `asyncio.run` would."""
+        """Check whether the body has ended; if so, cancel the tasks that it left, as `asyncio.run` would."""
         main = self._main
         if self.body_outcome is not None or main is None:
             return
         if not main.done():
             if not self.pending:
-                self._fail_stuck("can never go on: nothing it waits for can happen")
+                self._fail_stuck("can never continue: nothing it waits for can happen")
             elif len(self._tasks) > 1:
                 self._prune_tasks()
             return
@@ -454,9 +454,9 @@ class Run(_Loop):
         return self.body_outcome is None and (not self.pending or not self.live_tasks())
 
     def override_outcome(self, resolution: Resolution) -> bool:
-        """A body that has ended is cancelled after all, or if it was to begin anew, stopped by a timeout."""
-        overruled = (Finish, Fail, Recur) if resolution.kind is Kind.CANCEL else Recur
-        if not isinstance(self.body_outcome, overruled) or resolution.kind not in (Kind.CANCEL, Kind.TIMEOUT):
+        """Replace the outcome of a body that has ended: by a cancellation, or by a timeout if it was to recur."""
+        replaceable = (Finish, Fail, Recur) if resolution.kind is Kind.CANCEL else Recur
+        if not isinstance(self.body_outcome, replaceable) or resolution.kind not in (Kind.CANCEL, Kind.TIMEOUT):
             return False
         self.at, self._stop = resolution.at, resolution
         self.body_outcome = self._stop_outcome(resolution)
@@ -498,7 +498,7 @@ class Run(_Loop):
                 self.problems.append(f"{op} was started at {waiting.issue.site} but never awaited")
 
     def _report_lost(self, main: RunTask) -> None:
-        """What a body raised while it was recurring is nobody's: it is told, at least."""
+        """Report an error that the body raised while it was recurring: it has no effect on the instance."""
         error = None if main.cancelled() else main.exception()
         lost = error.split(Recurring)[1] if isinstance(error, BaseExceptionGroup) else error
         if lost is not None and not isinstance(lost, Recurring):
@@ -509,7 +509,7 @@ class Run(_Loop):
 
     @property
     def silent(self) -> bool:
-        """What the code does now has been done before, or does not count: it is replayed, or leaves the memory."""
+        """The code is being replayed or evicted: what it does now must not be logged."""
         return self.replaying or self._evicting
 
     @property
@@ -518,31 +518,31 @@ class Run(_Loop):
         return self._stop is not None
 
     def live_tasks(self) -> list[RunTask]:
-        """The tasks that have not ended, in the order they were made."""
+        """The tasks that have not ended, in the order of their creation."""
         self._tasks = [task for task in self._tasks if not task.done()]
         self._tasks_limit = max(16, 2 * len(self._tasks))
         return self._tasks
 
     def _prune_tasks(self) -> None:
-        """Forget tasks that have ended: an exception that nobody retrieved is told when its task vanishes."""
+        """Forget tasks that have ended: an exception that was not retrieved is reported when its task is deleted."""
         self._unpruned += 2
-        if self._unpruned >= len(self._tasks):  # to look every time would be O(n²)
+        if self._unpruned >= len(self._tasks):  # pruning every time would be O(n²)
             self._unpruned = 0
             self.live_tasks()
 
     def _parked_generators(self) -> list[AsyncGeneratorType[Any, Any]]:
-        """The asynchronous generators that were left half-way and wait in no task."""
+        """The asynchronous generators that are suspended and not being run by a task."""
         return [one for one in self._generators if one.ag_frame is not None and not one.ag_running]
 
     def _track_generator(self, generator: Any) -> None:
-        """Keep it until it has ended: the collector would end it when it likes, in the run or outside."""
+        """Keep a generator until it has ended: the garbage collector would end it at any time, in the run or outside."""
         self._generators.append(generator)
         if len(self._generators) > self._generators_limit:
             self._generators = [one for one in self._generators if one.ag_frame is not None]
             self._generators_limit = max(16, 2 * len(self._generators))
 
     def refuse(self, call: str) -> NoReturn:
-        """Say that a call has no place in a workflow."""
+        """Raise that a call is not allowed in a workflow."""
         raise WorkflowIOError(
             f"{call}() was called in {self._label}. A workflow does no I/O, starts no threads or processes and "
             "does not change its loop: it would not happen again on replay. Move this into an activity."
@@ -556,10 +556,10 @@ class Run(_Loop):
         if outer_loop is not None:
             task = _current_task(outer_loop)
             if task is not None:
-                tasks._leave_task(outer_loop, task)  # before the loops change places: Python 3.14 insists
+                tasks._leave_task(outer_loop, task)  # before the running loop changes: Python 3.14 requires it
         self._outer_state = (outer_loop, task, sys.get_asyncgen_hooks())
         events._set_running_loop(self)
-        # The host's hooks would finalize the run's generators on the host's loop, whenever the collector likes.
+        # The outer loop's hooks would finalize the run's generators on the outer loop, whenever the collector runs.
         sys.set_asyncgen_hooks(self._track_generator, _ignore)
         self._inside = True
 
@@ -575,7 +575,7 @@ class Run(_Loop):
     # --- eviction
 
     def evict(self) -> list[str]:
-        """End every coroutine of the run without letting it do anything durable; what would not end is told.
+        """End every coroutine of the run without letting it do anything durable. Return complaints about those that remain.
 
         Every run must be evicted, finished ones too: a forgotten coroutine is closed by the garbage collector while
         another run advances, and its `finally` blocks would act there. Children go before parents, each in its own
@@ -583,12 +583,12 @@ class Run(_Loop):
         an asynchronous generator awaits. Synchronous code in `finally` blocks does run.
         """
         self._evicting = True
-        self._body = _evicted_body  # its context knows the run: without the circle nothing waits for the collector
+        self._body = _evicted_body  # its context refers to the run: this breaks the reference cycle
         self._ready.clear()
         if not self.live_tasks() and not self._generators:
             self.pending.clear()
             self._main = None
-            return []  # the common case: it has ended, and left nothing running
+            return []  # the common case: the body has ended, and no task is left
         self._enter()
         try:
             complaints = [name for task in reversed(self.live_tasks()) for name in self._end_task(task)]
@@ -614,19 +614,19 @@ class Run(_Loop):
             for _ in range(REFUSAL_LIMIT):
                 try:
                     context.run(coro.throw, Evicted())
-                except BaseException:  # it has ended; its own errors while ending change nothing
+                except BaseException:  # it has ended; errors while ending do not matter
                     return []
         finally:
             tasks._leave_task(self, task)
-        _leaked_coroutines.append(coro)  # never collected: closing it could spin for ever, on any thread
-        return [f"{task.get_name()} of {self._label} does not let itself be ended: it swallows BaseException"]
+        _leaked_coroutines.append(coro)  # never collected: closing it could loop for ever, on any thread
+        return [f"{task.get_name()} of {self._label} cannot be ended: it swallows BaseException"]
 
     def _evicted_future(self) -> EvictedFuture:
-        """Refuse; but give code that swallows every refusal something to wait for, so that its loop yields to us."""
+        """A future that refuses. After many refusals it blocks, so that code that swallows them yields to the loop."""
         self._refusals += 1
         return EvictedFuture(self, blocks=self._refusals > REFUSAL_LIMIT)
 
-    # --- asyncio's side
+    # --- the interface of asyncio
 
     def call_soon(  # type: ignore[override]
         self, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
@@ -641,18 +641,18 @@ class Run(_Loop):
         return handle
 
     def _adopt(self, task: Any, context: contextvars.Context) -> None:
-        """A task of the run that was made by `asyncio.Task(...)`, without its loop."""
+        """Register a task of the run that was made by `asyncio.Task(...)`, not by `create_task`."""
         if task in self._adopted or self._evicting:
             return
         self._adopted[task] = context
         self._tasks.append(task)
-        if re.fullmatch(r"Task-\d+", task.get_name()):  # counted through the whole process
+        if re.fullmatch(r"Task-\d+", task.get_name()):  # a default name, which counts the tasks of the whole process
             task.set_name(self.next_task_name())
 
     def call_at(  # type: ignore[override]
         self, when: float, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
     ) -> Timer | ReadyHandle:
-        """Run a callback when the run's time has come: a durable timer."""
+        """Run a callback at a time of the run: a durable timer."""
         if self._evicting:
             return ReadyHandle(None, (), contextvars.Context())
         if when <= self._now:
@@ -684,7 +684,7 @@ class Run(_Loop):
     def create_task(
         self, coro: Any, *, name: Any = None, context: contextvars.Context | None = None, **options: Any
     ) -> RunTask:
-        """A task of this run; an operation is taken too, so that `TaskGroup.create_task(charge(ctx))` works."""
+        """A task of this run. An operation is accepted too, so that `TaskGroup.create_task(charge(ctx))` works."""
         if self._evicting:
             if asyncio.iscoroutine(coro):
                 coro.close()
@@ -693,8 +693,8 @@ class Run(_Loop):
             coro = _wait_for(coro)
         context = context if context is not None else contextvars.copy_context()
         task = RunTask(coro, loop=self, name=name, context=context, **options)
-        tasks._unregister_task(task)  # asyncio's registry is shared by all loops; the run keeps its own
-        self._tasks.append(task)  # a strong reference: a pending task must not vanish when the collector likes
+        tasks._unregister_task(task)  # asyncio's registry is shared by all loops; the run has its own
+        self._tasks.append(task)  # a strong reference, so that a pending task is not garbage-collected
         if len(self._tasks) > self._tasks_limit:
             self.live_tasks()
         return task
@@ -708,7 +708,7 @@ class Run(_Loop):
         return False
 
     def is_running(self) -> bool:
-        """Always: it is asked only from inside."""
+        """Always: only code inside the run calls it."""
         return True
 
     def is_closed(self) -> bool:
@@ -720,26 +720,26 @@ class Run(_Loop):
         return
 
     def get_exception_handler(self) -> None:
-        """None: what nobody retrieves is reported by the shell."""
+        """None: exceptions that were not retrieved become problems of the run, which the worker logs."""
         return
 
     def default_exception_handler(self, context: dict[str, Any]) -> None:
-        """Keep it for the shell to log."""
+        """Add it to the problems of the run, which the worker logs."""
         self.call_exception_handler(context)
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
-        """Keep it for the shell to log."""
+        """Add it to the problems of the run, which the worker logs."""
         if not self._evicting:
             self._report(str(context.get("message", "")), context.get("exception"))
 
 
 def always_differs(issue: Issue, entry: Entry | None) -> str | None:
-    """Where nothing is known of types, what has another digest differs."""
+    """Without knowledge of the types, arguments with another digest differ."""
     return ""
 
 
 def new_run(body: Body, label: str, known_effects: dict[str, bytes] | None = None) -> Run:
-    """A run, not yet begun. (Checkers hold `Run` for abstract: its refusals are added by name, below.)"""
+    """Make a run. (Type checkers take `Run` for abstract: the methods that refuse are added by name, below.)"""
     make: Callable[..., Run] = Run
     return make(body, label, known_effects)
 
@@ -760,12 +760,12 @@ async def _wait_for(future: asyncio.Future[Any]) -> Any:
 
 
 def _encode_duration(micros: int) -> bytes:
-    """A timer's duration, as it is recorded in place of a digest of arguments."""
+    """A timer's duration, as it is recorded in the place of a digest."""
     return micros.to_bytes(8, "big", signed=True)
 
 
 def _type_of_steps() -> Any:
-    """The type of the callback by which a task makes a step. Only a task says what it is."""
+    """The type of the callback by which a task makes a step. It has no public name: take it from a task."""
     found: list[Any] = []
 
     class Loop:
@@ -787,11 +787,11 @@ _STEP = _type_of_steps()
 _current_task: Callable[[Any], asyncio.Task[Any] | None] = (
     tasks.current_task if sys.version_info >= (3, 12) else tasks._current_tasks.get  # type: ignore[attr-defined]
 )
-"""The current task of a loop. Up to 3.11 asyncio's own function is written in Python, and every step calls this one."""
+"""The current task of a loop. Until 3.11, `asyncio.current_task` is a slow Python function, and every step calls this."""
 
 
 def _ignore(generator: object) -> None:
-    """The run holds its generators itself and ends them at eviction."""
+    """Do nothing: the run keeps its generators itself and ends them at eviction."""
 
 
 def _end_generator(generator: Any) -> None:
@@ -824,8 +824,8 @@ def _refusing(name: str) -> Callable[..., NoReturn]:
     return refuse
 
 
-# AbstractEventLoop's methods raise a bare NotImplementedError. Every one that a run does not have, in any Python
-# version, says what to do instead.
+# AbstractEventLoop's methods raise a bare NotImplementedError. Every method that a run does not define, in any Python
+# version, raises an error that says what to do instead.
 for _name in dir(asyncio.AbstractEventLoop):
     if not _name.startswith("__") and _name not in vars(Run):
         setattr(Run, _name, _refusing(_name))

@@ -1,4 +1,4 @@
-"""Whether data has given values at given paths: `{"customer.id": "c1", "items.0.sku": "x"}`."""
+"""Matches JSON data against values at paths: `{"customer.id": "c1", "items.0.sku": "x"}`."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ _MISSING = object()
 
 
 def matches(data: Any, expected: Mapping[str, Any]) -> bool:
-    """Every path leads to a value equal to the one wanted."""
+    """The data has the expected value at every path."""
     return all(is_same_json(find(data, path), value) for path, value in expected.items())
 
 
 def input_matches(data: Mapping[str, Any], expected: Mapping[str, Any]) -> bool:
-    """As `matches`, for the arguments of a workflow: by parameter name, or inside a sole object argument."""
+    """As `matches`, for the arguments of a workflow: by parameter name, or inside its only argument if that is an object."""
     values: list[Any] = list(data.values())
     sole: Any = values[0] if len(values) == 1 else None
     for path, value in expected.items():

@@ -1,4 +1,4 @@
-"""Whether a failed attempt is followed by another, and when."""
+"""Applies a retry policy: whether a failed attempt is retried, and when."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ _MICROS = 1_000_000
 
 
 def is_retryable(policy: RetryPolicy, error: BaseException, *, terminal: bool) -> bool:
-    """The policy lets this kind of error be tried again at all. What cannot be stored never can."""
+    """The policy allows retries after this kind of error. A result that cannot be stored is never retried."""
     if terminal or isinstance(error, PayloadError):
         return False
     return isinstance(error, policy.retryable) and not isinstance(error, policy.non_retryable)
 
 
 def next_attempt_at(policy: RetryPolicy, *, attempt: int, first_at: int, now: int, key: str) -> int | None:
-    """When the attempt after `attempt` starts; None when the policy is used up.
+    """When the attempt after `attempt` starts; None when the policy allows no more.
 
-    The jitter is drawn from `key` and the number of the attempt, so that two instances spread and a replay agrees.
+    The jitter is derived from `key` and the number of the attempt, so that it differs between instances and is reproducible.
     """
     if policy.max_attempts and attempt >= policy.max_attempts:
         return None

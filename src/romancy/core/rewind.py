@@ -1,12 +1,16 @@
-"""What a retry of a whole instance takes back: a function of its history.
+"""Decides which part of its history a failed instance keeps when it is retried.
 
-A failed instance that is tried again must not repeat what stands, and must repeat what was undone. There is a cut in
-the history: at the first thing that was compensated, or, if it comes first, at what made the instance fail. That is its own
-timeout, or what failed last: an activity, a wait that was in vain, a limit that was exceeded (`asyncio.timeout`). When
-there is nothing of all this the code failed by itself, and the cut is what it was fed last: that is given to it again
-now, and mended code need not ask for it. Before the cut nothing changes. From it on, results that were not compensated are
-kept, to answer the operation of the same id when the code asks for it again. So are the answers of the store: what was
-consumed is gone. So is what was said: nobody hears it twice. Everything else is set aside.
+A retried instance must not repeat operations whose results stand, and must repeat operations that were compensated. Its
+history is cut at the first operation that was compensated or, if that comes earlier, at the cause of the failure:
+
+- the timeout of the instance; or
+- the last failure that the code was fed: of an activity, a wait that timed out, a limit (`asyncio.timeout`); or
+- if there is none, the code failed by itself, and the cut is the last entry that it was fed. The instance is fed that again,
+  unless its fixed code no longer issues the operation.
+
+Entries before the cut do not change. From the cut on, these are retained, and resolve the operation of the same id when the
+code issues it again: results that were not compensated, replies of the store (what they consumed is gone), and effects (an
+event or message must not be sent twice). All other entries are discarded.
 """
 
 from __future__ import annotations
@@ -18,7 +22,7 @@ from romancy.model.history import EFFECTS, STORE_CALLS, TIMEOUT_TIMER, Entry, Ki
 
 _FALLIBLE = STORE_CALLS | {Kind.ACTIVITY}
 _LASTING = _FALLIBLE | EFFECTS - {Kind.REGISTRATION}
-"""What is done once, whatever becomes of the instance."""
+"""Kinds of operations that are never repeated once they succeeded, unless they were compensated."""
 _PREFIX = "compensate:"
 _LIVE = (Role.FED, Role.OUT_OF_BAND)
 
@@ -32,7 +36,7 @@ class Rewind:
 
 
 def rewind(history: Sequence[Entry]) -> Rewind:
-    """Which entries of a failed instance change their role when it is retried."""
+    """Return which entries of a failed instance change their role when it is retried."""
     live = [entry for entry in history if entry.role in _LIVE]
     compensated = {entry.op.removeprefix(_PREFIX) for entry in live if _ran_compensation(entry)}
     cut = _cut(live, compensated)
@@ -41,18 +45,18 @@ def rewind(history: Sequence[Entry]) -> Rewind:
 
 
 def _ran_compensation(entry: Entry) -> bool:
-    # One that failed may have done half its work: what it belongs to counts as undone too.
+    # A compensation that failed may have done part of its work, so its operation counts as compensated too.
     return entry.kind is Kind.COMPENSATION and entry.outcome in (Outcome.OK, Outcome.ERROR)
 
 
 def _cut(live: Sequence[Entry], compensated: set[str]) -> int:
     fed = [entry for entry in live if entry.role is Role.FED]
-    # After a timeout of the whole workflow only what it led to: what had failed before was dealt with.
+    # If the whole workflow timed out, that is the cause: the code has handled the failures before it.
     causes = [entry.seq for entry in fed if entry.kind is Kind.TIMEOUT][:1] or [
         entry.seq for entry in fed if _failed(entry)
     ][-1:]
     causes += [entry.seq for entry in live if entry.op in compensated and _can_be_compensated(entry)]
-    # Without any, the body failed by itself with what it was fed last.
+    # Without a cause, the body failed by itself after the entry that it was fed last.
     return min(causes, default=fed[-1].seq if fed else 0)
 
 

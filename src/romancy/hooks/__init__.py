@@ -1,4 +1,4 @@
-"""Hooks: objects of the user's that are called after each commit, and the queue that calls them."""
+"""Hooks: user objects whose methods are called after each commit, and the queue that calls them."""
 
 from romancy.hooks.hooks import HOOK_METHODS as HOOK_METHODS
 from romancy.hooks.hooks import ActivityCacheHit as ActivityCacheHit

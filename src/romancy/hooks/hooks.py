@@ -1,4 +1,4 @@
-"""Hooks: be told what happens, once it is durable.
+"""Hooks: user objects whose methods are called when something has happened and is durable.
 
     class Log(Hooks):
         async def on_activity_complete(self, info: ActivityCompleted) -> None:
@@ -6,9 +6,10 @@
 
     App(hooks=Log())
 
-A step commits, then what happened in it is put into a line for each `Hooks` object, and a task beside the engine calls the
-methods one after another. So nothing is told that was rolled back, replay tells nothing again, and a slow hook holds up
-nobody but itself. Two methods are asked instead of told, and answer at once: `around_activity` and `event_extensions`.
+After the commit of a step, the engine queues a call for everything that happened in it, in a queue per `Hooks` object. A
+task outside the engine makes the queued calls one after another. So hooks are not called for what was rolled back, a replay
+does not call them again, and a slow hook delays only its own queue. Two methods are called by the engine directly, for their
+return value: `around_activity` and `event_extensions`.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from romancy.object_reference import find_named
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Info:
-    """What all of them say."""
+    """The fields that all infos have."""
 
     instance_id: str
     workflow_name: str
@@ -46,7 +47,7 @@ class WorkflowStarted(Info):
 
     created_at: datetime
     event: ReceivedEvent[Any] | None = None
-    """The event that started it, if one did and this process saw it."""
+    """The event that started it; None if no event did, or if this process does not know the event."""
     raw_input: bytes = field(default=b"null", repr=False)
 
     @property
@@ -70,7 +71,7 @@ class WorkflowCompleted(Info):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkflowFailed(Info):
-    """An instance has failed; what was to be compensated is."""
+    """An instance has failed; its compensations have run."""
 
     created_at: datetime
     error: Error
@@ -78,7 +79,7 @@ class WorkflowFailed(Info):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkflowCancelled(Info):
-    """An instance has been cancelled; what was to be compensated is."""
+    """An instance was cancelled; its compensations have run."""
 
     created_at: datetime
     reason: str | None = None
@@ -104,7 +105,7 @@ class _Activity(Info):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Attempt(_Activity):
     compensates: str | None = None
-    """The activity that it undoes, if it is a compensation."""
+    """The activity that it compensates, if it is a compensation."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,7 +113,7 @@ class ActivityStarted(_Attempt):
     """An attempt of an activity or a compensation begins."""
 
     scheduled_at: datetime
-    """When the workflow asked for it."""
+    """When the workflow called it."""
     raw_input: bytes | None = field(default=None, repr=False)
 
     @property
@@ -142,9 +143,9 @@ class ActivityFailed(_Attempt):
     scheduled_at: datetime
     started_at: datetime
     error: Error
-    """What the workflow catches."""
+    """The error that the workflow catches."""
     cancelled: bool = False
-    """Nobody wanted its result any more: it did not fail by itself."""
+    """It was cancelled, because its result was no longer wanted: it did not fail by itself."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,7 +156,7 @@ class ActivityRetried(_Attempt):
     started_at: datetime
     error: Error
     next_at: datetime
-    """When the next one is due."""
+    """When the next attempt is due."""
     lost: bool = False
     """It was cut off with its worker."""
 
@@ -166,11 +167,11 @@ class ActivityCacheHit(_Activity):
 
     raw_result: bytes | None = field(default=None, repr=False)
     error: Error | None = None
-    """What it failed with, if it did."""
+    """The error that it failed with; None if it succeeded."""
 
     @property
     def result(self) -> Any:
-        """What was recorded, as plain JSON."""
+        """The recorded result, as plain JSON."""
         return _plain(self.raw_result)
 
 
@@ -182,7 +183,7 @@ class EventSent(Info):
     """A workflow or an activity has sent an event."""
 
     activity_id: str | None
-    """The activity that sent it; None: the workflow itself."""
+    """The activity that sent it; None if the workflow itself did."""
     attempt: int | None
     event_id: str
     event_type: str
@@ -191,7 +192,7 @@ class EventSent(Info):
     extensions: Mapping[str, str | int | bool] = field(default_factory=dict[str, str | int | bool])
     raw_data: bytes | None = field(default=None, repr=False)
     binary: bool = False
-    """Its data are bytes, not JSON."""
+    """Its data is bytes, not JSON."""
 
     @property
     def data(self) -> Any:
@@ -201,10 +202,10 @@ class EventSent(Info):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventReceived(Info):
-    """An instance has consumed an event: one that it waited for, or that started it."""
+    """An instance has consumed an event: one that it waited for, or the one that started it."""
 
     activity_id: str | None
-    """The wait that it met; None: it started the instance."""
+    """The wait that it matched; None if it started the instance."""
     event: ReceivedEvent[Any] = field(repr=False)
 
 
@@ -219,13 +220,13 @@ class EventWaitStarted(_Wait):
     """An instance waits for an event."""
 
     due: datetime | None
-    """When it gives up."""
+    """When the wait times out."""
     subject: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventWaitCompleted(_Wait):
-    """The event that an instance waited for is there."""
+    """An instance has received the event that it waited for."""
 
     since: datetime
     event: ReceivedEvent[Any] = field(repr=False)
@@ -233,14 +234,14 @@ class EventWaitCompleted(_Wait):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventTimedOut(_Wait):
-    """The event that an instance waited for did not come in time."""
+    """A wait for an event has timed out."""
 
     since: datetime
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimerStarted(Info):
-    """An instance sleeps, or bounds something in time."""
+    """An instance starts a sleep or a time limit."""
 
     activity_id: str
     due: datetime
@@ -248,7 +249,7 @@ class TimerStarted(Info):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimerFired(Info):
-    """The time of a timer has come."""
+    """A timer has fired."""
 
     activity_id: str
     since: datetime
@@ -259,26 +260,26 @@ class TimerFired(Info):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayStarted(Info):
-    """An instance that is not in memory was taken up: its history is replayed."""
+    """An instance that is not in memory is resumed: its history is about to be replayed."""
 
     entries: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayCompleted(Info):
-    """The instance stands where its history ends, or its code does not fit the history."""
+    """A history was replayed to its end, or does not fit the code."""
 
     entries: int
     seconds: float
     problem: str | None = None
-    """Why the code does not fit: the instance is blocked."""
+    """Why the code does not fit, and the instance is blocked; None if it fits."""
 
 
 class Hooks:
-    """What you want to be told: inherit, and write the methods that you need, `async def` or plain `def`.
+    """The base class of hooks: override the methods that you need, as `async def` or plain `def`.
 
-    Each is called with one info object, after the commit, in the order in which things happened, once. An exception is
-    logged and changes nothing.
+    Each is called once for what happened, with one info object, after the commit, in the order in which things happened. An
+    exception is logged and changes nothing.
     """
 
     async def on_workflow_start(self, info: WorkflowStarted) -> None:
@@ -321,16 +322,16 @@ class Hooks:
         """An instance waits for an event."""
 
     async def on_event_wait_complete(self, info: EventWaitCompleted) -> None:
-        """The event is there."""
+        """The event that an instance waited for was received."""
 
     async def on_event_timeout(self, info: EventTimedOut) -> None:
-        """The event did not come in time."""
+        """A wait for an event has timed out."""
 
     async def on_timer_start(self, info: TimerStarted) -> None:
-        """An instance sleeps, or bounds something in time."""
+        """An instance starts a sleep or a time limit."""
 
     async def on_timer_fired(self, info: TimerFired) -> None:
-        """The time of a timer has come."""
+        """A timer has fired."""
 
     async def on_replay_start(self, info: ReplayStarted) -> None:
         """A history is about to be replayed."""
@@ -339,28 +340,28 @@ class Hooks:
         """A history was replayed."""
 
     def around_activity(self, info: ActivityStarted) -> AbstractContextManager[object]:
-        """What surrounds an attempt: entered and left in the activity's own context, at once. Not `async`, and quick.
+        """Return a context manager to run an attempt in. It is entered and left in the activity's own context, not `async`.
 
-        For what must be in force while the function runs: a current span, a bound logger. What it raises is logged; an error
-        of the activity passes through, whatever it returns.
+        Use it for what must be in force while the function runs: a current span, a bound logger. It must be fast. Its own
+        errors are logged. It cannot suppress an error of the activity.
         """
         return nullcontext()
 
     def event_extensions(self, info: EventSent) -> Mapping[str, str | int | bool]:
-        """What to add to an event that a workflow or activity of this app sends. Not `async`, and quick.
+        """Return extensions to add to an event that a workflow or activity of this app sends. Not `async`, must be fast.
 
-        The sender's own extensions of the same names stay.
+        Extensions that the sender has set itself take precedence.
         """
         return {}
 
 
 HOOK_METHODS = tuple(name for name in vars(Hooks) if name.startswith("on_"))
-"""The methods that are told."""
+"""The names of the methods that are called after commits."""
 HooksOption: TypeAlias = Hooks | Sequence[Hooks]
 
 
 def read_hooks(value: Any) -> tuple[Hooks, ...]:
-    """What was given as `hooks`; as a text, where to find them: `module:name`, separated by commas. Raises `ValueError`."""
+    """Read the `hooks` option: objects, or a string of `module:name` separated by commas. Raises `ValueError`."""
     if isinstance(value, str):
         return tuple(one for text in value.split(",") for one in read_hooks(find_named(text, "hooks")))
     given: tuple[Any, ...] = tuple(value) if isinstance(value, list | tuple) else (value,)

@@ -1,9 +1,9 @@
-"""Calls hooks beside the engine: a line for each `Hooks` object, and a task that works it off in order.
+"""Calls hooks outside the engine: a queue for each `Hooks` object, and a task that makes the queued calls in order.
 
     push ──► waiting ──► hook(info), awaited ──► next
-               └─ full: dropped, and told in the log
+               └─ full: dropped and logged
 
-The engine only ever appends to a list. What a hook raises, how long it takes and whether it ends at all is its own affair.
+The engine only appends to a queue, so a hook that raises, is slow or never returns does not affect it.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from romancy.hooks import Hooks
 
 _log = logging.getLogger("romancy.hooks")
 MAX_QUEUED_CALLS = 100_000
-"""So many calls may wait for a slow hook; what happens beyond that it is not told."""
+"""How many calls may wait for a slow hook; calls beyond that are dropped."""
 _YIELD_EVERY = 100
-"""After so many calls the event loop has a turn, though no hook has waited for anything."""
+"""After so many calls the task yields to the event loop, in case no hook has awaited anything."""
 
 
 class HookQueue:
-    """The calls of one `Hooks` object, one after another."""
+    """Makes the calls of one `Hooks` object, one after another."""
 
     def __init__(self, hooks: Hooks) -> None:
         self._name = type(hooks).__qualname__
@@ -38,7 +38,7 @@ class HookQueue:
         self._task = asyncio.create_task(self._run(), name=f"romancy-hooks-{self._name}")
 
     def push(self, hook: Callable[[Any], Any], info: Any) -> None:
-        """Call a hook when those before it have been."""
+        """Queue a call."""
         if len(self._waiting) >= MAX_QUEUED_CALLS:
             self._drop()
             return
@@ -72,13 +72,13 @@ class HookQueue:
 
     async def _call(self, hook: Callable[[Any], Any], info: Any) -> None:
         try:
-            answer = hook(info)
-            if inspect.isawaitable(answer):
-                await answer
+            result = hook(info)
+            if inspect.isawaitable(result):
+                await result
         except asyncio.CancelledError:
             if self._task.cancelling():
                 raise
-            self._log_failure(hook, info)  # its own: somebody inside it was cancelled
+            self._log_failure(hook, info)  # this task was not cancelled: the error comes from inside the hook
         except KeyboardInterrupt:
             raise
         except BaseException:  # SystemExit too: a hook must not end its process
@@ -89,7 +89,7 @@ class HookQueue:
         _log.exception("%s.%s failed for %r; nothing else is affected", self._name, name, info.instance_id)
 
     async def close(self, timeout: float) -> None:
-        """Let what waits be called, within a time; the rest is dropped."""
+        """Make the queued calls within `timeout` seconds; drop the rest."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(max(timeout, 0)):
                 await self._is_empty.wait()
@@ -98,7 +98,7 @@ class HookQueue:
         await self.abandon()
 
     async def abandon(self) -> None:
-        """Call nothing more."""
+        """Drop the queued calls and stop."""
         self._waiting.clear()
         self._task.cancel()
         await asyncio.wait({self._task}, timeout=1)

@@ -1,4 +1,4 @@
-"""What an app counts, as Prometheus reads it: the text format, version 0.0.4."""
+"""Writes metrics in the text format of Prometheus, version 0.0.4."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ _EDGE = 'le="{}"'
 
 
 def exposition(metrics: Iterable[Metric]) -> str:
-    """Each figure: what it is, its kind, and its values."""
-    return "".join(f"{line}\n" for figure in metrics for line in _lines(figure))
+    """The help text, the type and the values of each metric."""
+    return "".join(f"{line}\n" for metric in metrics for line in _lines(metric))
 
 
 def _lines(metric: Metric) -> Iterator[str]:
@@ -30,7 +30,7 @@ def _lines(metric: Metric) -> Iterator[str]:
 
 
 def _buckets(name: str, pairs: list[str], histogram: Histogram) -> Iterator[str]:
-    """A bucket counts everything up to its edge, so each contains those before it."""
+    """The lines of a histogram. Buckets are cumulative: each counts all values up to its edge."""
     below = list(accumulate(histogram.counts))
     for edge, count in zip([*map(str, histogram.edges), "+Inf"], below, strict=True):
         yield f"{name}_bucket{_braced([*pairs, _EDGE.format(edge)])} {count}"

@@ -1,10 +1,11 @@
-"""What a process counts: plain numbers that are added to where things happen, and read when somebody asks for them.
+"""The counters and histograms of a process. The engine adds to them where things happen; `/metrics` reads them.
 
-    an activity ends ──► tally.activities["charge"] ──► ended["ok"] + 1, micros.add(1200)
-    GET /metrics ──────► tally.figures() ──► every figure with its values
+    an activity ends ──► metrics.activities["charge"] ──► ended["ok"] + 1, micros.add(1200)
+    GET /metrics ──────► metrics.collect() ──► every metric with its values
 
-Adding costs a fraction of a microsecond: no locks (the event loop adds, except where the heart's thread has a number of its
-own), no objects made. Names come from the code of users, so there is a bound to them: later ones count under `other`.
+Adding costs a fraction of a microsecond: it takes no lock (only the event loop adds, and the heartbeat thread to a counter
+of its own) and makes no objects. Names of workflows and activities come from user code, so their number is limited: names
+beyond the limit are counted under `other`.
 """
 
 from __future__ import annotations
@@ -19,9 +20,9 @@ from typing import Literal, NamedTuple, TypeAlias, TypeVar
 MOST_WORKFLOWS = 100
 MOST_ACTIVITIES = 500
 OTHER = "other"
-"""What is counted for names beyond those."""
+"""The label for all names beyond the limits above."""
 _LONGEST = 200
-"""Characters of a name that are shown."""
+"""Characters of a name that a label shows."""
 _MICROS = 1_000_000
 
 _WORKFLOWS = (0.01, 0.05, 0.25, 1, 5, 30, 120, 600, 3600, 21600, 86400, 604800, 2592000)
@@ -34,7 +35,7 @@ T = TypeVar("T")
 
 
 class Histogram:
-    """How many values were how large, and their sum. Times are added in microseconds and told in seconds."""
+    """Counts values by size, and sums them up. Times are added in microseconds and shown in seconds."""
 
     __slots__ = ("_bounds", "counts", "edges", "total", "unit")
 
@@ -42,12 +43,12 @@ class Histogram:
         self.edges = edges
         self.unit = unit
         self.counts = [0] * (len(edges) + 1)
-        """How many fell between two edges; the last: above all of them."""
+        """The number of values between two edges; the last item counts those above all edges."""
         self.total = 0
         self._bounds = [round(edge * unit) for edge in edges]
 
     def add(self, value: int) -> None:
-        """Count a value. One below zero (a clock was set back) counts as zero: sums must not shrink."""
+        """Count a value. A negative one (the clock was set back) counts as zero: sums must not shrink."""
         if value < 0:
             value = 0
         self.counts[bisect_left(self._bounds, value)] += 1
@@ -55,7 +56,7 @@ class Histogram:
 
     @property
     def count(self) -> int:
-        """How many values there were."""
+        """The number of values."""
         return sum(self.counts)
 
 
@@ -64,7 +65,7 @@ MetricKind: TypeAlias = Literal["counter", "gauge", "histogram"]
 
 
 class Metric(NamedTuple):
-    """Something that is counted or measured, with a value for each of what its labels tell apart."""
+    """One metric with its current values, one for each combination of labels."""
 
     name: str
     kind: MetricKind
@@ -74,26 +75,26 @@ class Metric(NamedTuple):
 
     @property
     def value(self) -> float:
-        """All values together; of a histogram how many there were."""
+        """The sum of all values; for histograms, of their counts."""
         return sum(value.count if isinstance(value, Histogram) else value for _, value in self.values)
 
 
 Values: TypeAlias = Value | Mapping[str, int] | Mapping[str, Value] | Mapping[tuple[str, ...], Value] | None
-"""One value, or one for each label; None: it is not known now."""
+"""One value, or one for each label; None if it is not known now."""
 
 
 def counter(name: str, meaning: str, values: Values, *labels: str) -> Metric:
-    """A figure that only grows."""
+    """A metric that only grows."""
     return Metric(name, "counter", meaning, labels, _labelled_values(values))
 
 
 def gauge(name: str, meaning: str, values: Values, *labels: str) -> Metric:
-    """A figure that goes up and down."""
+    """A metric that goes up and down."""
     return Metric(name, "gauge", meaning, labels, _labelled_values(values))
 
 
 def histogram(name: str, meaning: str, values: Values, *labels: str) -> Metric:
-    """A figure that tells how many were how large."""
+    """A metric that counts values by size."""
     return Metric(name, "histogram", meaning, labels, _labelled_values(values))
 
 
@@ -106,21 +107,21 @@ def _labelled_values(values: Values) -> tuple[tuple[tuple[str, ...], Value], ...
 
 
 def build_info(database: str) -> Metric:
-    """What runs here, as labels."""
+    """The versions of romancy and Python and the kind of database, as labels."""
     what: dict[tuple[str, ...], Value] = {(_version(), platform.python_version(), database): 1}
-    return gauge("romancy_build_info", "Always 1: what runs here.", what, "version", "python", "database")
+    return gauge("romancy_build_info", "Always 1: the versions that run here.", what, "version", "python", "database")
 
 
 @cache
 def _version() -> str:
     try:
         return metadata.version("romancy")
-    except metadata.PackageNotFoundError:  # run from its sources
+    except metadata.PackageNotFoundError:  # not installed, run from its sources
         return "unknown"
 
 
 class BoundedDict(dict[str, T]):
-    """What is counted for each name, up to a number of names."""
+    """The metrics of each name, up to a number of names; the rest share those of `other`."""
 
     def __init__(self, make: Callable[[], T], most: int) -> None:
         super().__init__()
@@ -135,13 +136,13 @@ class BoundedDict(dict[str, T]):
 
 
 def _as_label(name: str) -> str:
-    """A name as a label can show it: not endless, without control characters and halves of surrogate pairs."""
+    """A name as a label: cut to a length, without control characters and lone surrogates."""
     cut = name[:_LONGEST].encode("utf-8", "replace").decode()
     return "".join(one if one.isprintable() or one == "\n" or ord(one) > 0x9F else "�" for one in cut)
 
 
 class WorkflowMetrics:
-    """What is counted for a workflow."""
+    """The metrics of one workflow."""
 
     __slots__ = ("blocked", "ended", "micros", "recurred", "started")
 
@@ -153,13 +154,13 @@ class WorkflowMetrics:
         self.micros = Histogram(_WORKFLOWS)
 
     def end(self, status: str, micros: int) -> None:
-        """An instance has ended, so long after it was created."""
+        """Count the end of an instance, `micros` after its creation."""
         self.ended[status] += 1
         self.micros.add(micros)
 
 
 class ActivityMetrics:
-    """What is counted for an activity."""
+    """The metrics of one activity."""
 
     __slots__ = ("ended", "micros", "retries")
 
@@ -170,7 +171,7 @@ class ActivityMetrics:
 
 
 class BrokerMetrics:
-    """What is counted for a broker."""
+    """The metrics of one broker."""
 
     __slots__ = ("dead", "delivered", "failed", "micros", "oldest_at", "waiting")
 
@@ -178,26 +179,28 @@ class BrokerMetrics:
         self.delivered = 0
         self.failed = 0
         self.waiting = 0
-        """Rows that wait or are on their way, when they were last counted."""
+        """Outbox rows that are not delivered yet, as last counted."""
         self.dead = 0
         self.oldest_at: int | None = None
-        """When the oldest of them was put in."""
+        """When the oldest of them was enqueued."""
         self.micros = Histogram(_LAGS)
 
 
 class Metrics:
-    """Everything that an app counts, from its making to the end of the process."""
+    """All metrics of an app, counted since the app was made."""
 
     def __init__(self) -> None:
         self.workflows = BoundedDict(WorkflowMetrics, MOST_WORKFLOWS)
         self.activities = BoundedDict(ActivityMetrics, MOST_ACTIVITIES)
         self.brokers: dict[str, BrokerMetrics] = {}
         self.requests: dict[str, int] = dict.fromkeys(("cancel", "pause", "resume", "terminate", "retry"), 0)
-        self.errors: dict[str, int] = dict.fromkeys(("commit", "look", "load", "inbox", "heartbeat", "upkeep", "outbox"), 0)
+        self.errors: dict[str, int] = dict.fromkeys(
+            ("commit", "poll", "load", "inbox", "heartbeat", "maintenance", "outbox"), 0
+        )
         self.commit_retries = 0
         self.commits = Histogram(_COMMITS)
         self.batches = Histogram(_BATCHES, 1)
-        self.lags = {"alarm": Histogram(_LAGS), "look": Histogram(_LAGS)}
+        self.lags = {"timer": Histogram(_LAGS), "poll": Histogram(_LAGS)}
         self.instances_lost = 0
         self.instances_set_aside = 0
         self.warm_hits = 0
@@ -211,7 +214,7 @@ class Metrics:
         self.messages_received = 0
 
     def collect(self, now: int) -> list[Metric]:
-        """What was counted, at a time of the engine's clock."""
+        """Return all metrics with their values; `now` is the engine's time, for ages."""
         return [
             *self._collect_workflows(),
             *self._collect_activities(),
@@ -243,7 +246,7 @@ class Metrics:
         return [
             counter("romancy_activities_ended_total", "Activities that ended here.", ended, by, "outcome"),
             histogram("romancy_activity_seconds", "How long attempts took here.", _values_by_name(of, "micros"), by),
-            counter("romancy_activity_retries_total", "Attempts that are repeated.", _values_by_name(of, "retries"), by),
+            counter("romancy_activity_retries_total", "Attempts that are retried.", _values_by_name(of, "retries"), by),
         ]
 
     def _collect_messaging(self) -> list[Metric]:
@@ -251,10 +254,10 @@ class Metrics:
             counter("romancy_events_accepted_total", "New events that came in here.", self.events_accepted),
             counter("romancy_events_duplicate_total", "Known events that came in here again.", self.events_duplicate),
             counter("romancy_events_sent_total", "Events that workflows and activities sent here.", self.events_sent),
-            counter("romancy_events_received_total", "Events that workflows took here.", self.events_received),
+            counter("romancy_events_received_total", "Events that workflows received here.", self.events_received),
             counter("romancy_messages_sent_total", "Messages that were sent here.", self.messages_sent),
-            counter("romancy_messages_received_total", "Messages that workflows took here.", self.messages_received),
-            counter("romancy_requests_total", "What was asked of instances from here.", self.requests, "kind"),
+            counter("romancy_messages_received_total", "Messages that workflows received here.", self.messages_received),
+            counter("romancy_requests_total", "Requests to instances through this process.", self.requests, "kind"),
         ]
 
     def _collect_engine(self) -> list[Metric]:
@@ -268,16 +271,16 @@ class Metrics:
                 "Instances that were paused here because they had lost too many workers.",
                 self.instances_set_aside,
             ),
-            counter("romancy_warm_hits_total", "Waiting instances that went on from memory.", self.warm_hits),
+            counter("romancy_warm_hits_total", "Waiting instances that continued from memory.", self.warm_hits),
             counter("romancy_replays_total", "Instances that were replayed from their history.", self.replays.count),
             histogram("romancy_replay_seconds", "How long replays took.", self.replays),
             counter("romancy_commits_total", "Transactions that wrote transitions or calls.", self.commits.count),
             counter("romancy_writes_total", "Transitions and calls that were written.", self.batches.total),
             histogram("romancy_commit_seconds", "How long these transactions took.", self.commits),
             histogram("romancy_commit_writes", "Transitions and calls in one transaction.", self.batches),
-            counter("romancy_commit_retries_total", "Transactions that failed and are repeated.", self.commit_retries),
-            counter("romancy_store_errors_total", "Failures of the database by what was done.", self.errors, "during"),
-            histogram("romancy_loop_lag_seconds", "How long the event loop took to answer.", self.loop_lag),
+            counter("romancy_commit_retries_total", "Transactions that failed and are retried.", self.commit_retries),
+            counter("romancy_store_errors_total", "Failures of the database by operation.", self.errors, "during"),
+            histogram("romancy_loop_lag_seconds", "How long the event loop took to respond.", self.loop_lag),
         ]
 
     def _collect_brokers(self, now: int) -> list[Metric]:
@@ -288,12 +291,12 @@ class Metrics:
         return [
             gauge(
                 "romancy_outbox_pending",
-                "Events that the broker has not got, counted lately.",
+                "Events that the broker has not received, counted lately.",
                 _values_by_name(of, "waiting"),
                 by,
             ),
-            gauge("romancy_outbox_dead", "Events that were given up, counted lately.", _values_by_name(of, "dead"), by),
-            gauge("romancy_outbox_oldest_seconds", "Age of the oldest event that the broker has not got.", ages, by),
+            gauge("romancy_outbox_dead", "Dead-lettered events, counted lately.", _values_by_name(of, "dead"), by),
+            gauge("romancy_outbox_oldest_seconds", "Age of the oldest event that the broker has not received.", ages, by),
             counter(
                 "romancy_outbox_delivered_total",
                 "Events that were delivered from here.",

@@ -1,8 +1,9 @@
-"""From the outbox to the brokers.
+"""Delivers events from the outbox to the brokers.
 
-    commit of a step ──► romancy_outbox ──► relay: claim ──► broker.send ──► settle
+    commit of a step ──► romancy_outbox ──► relay: claim ──► broker.send ──► record the outcome
                                               ▲                               │
-                              look at once, when due, every outbox_interval ──┘
+                              poll at once, when due, every outbox_interval ──┘
 
-A relay for each broker of an app. May import the store's port, the brokers' and below; the worker it meets in the store.
+An app has a relay for each of its brokers. May import the store's port, the brokers' and below; relays and workers share
+only the store.
 """

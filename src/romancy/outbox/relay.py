@@ -1,7 +1,7 @@
-"""Hands events from the outbox to one broker, several at a time.
+"""Delivers events from the outbox to one broker, several at a time.
 
-A row is claimed for as long as a lease: whoever dies leaves it to others. What became of rows is written together, while
-others are still on their way. A row that fails waits by itself; nothing waits for it.
+A row is claimed for the length of a lease: if the relay dies, another relay claims it then. The outcomes of deliveries are
+written in batches, while other deliveries are in flight. A row that failed waits for its retry; the rows after it do not.
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ _log = logging.getLogger("romancy.outbox")
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 30.0
 """Seconds between two attempts to start a broker."""
 _MAX_RETRY_AFTER = 3600.0
-"""Seconds that a broker may ask to be left alone with an event."""
+"""Upper limit in seconds of the `retry_after` that a broker may ask for."""
 _COUNT_LIMIT = 10_000
-"""Rows that are counted at most."""
+"""The number of rows at which counting stops."""
 _AGE_LIMIT = 1000
-"""Rows that are looked at for the oldest."""
+"""How many rows are searched for the oldest."""
 _COUNT_EVERY = 5 * MICROS
 _PRUNE_EVERY = 60 * MICROS
 _PRUNE_LIMIT = 100
 _LONGEST_ERROR = 1000
 _CLAIM_AGAIN = 0.05
-"""Seconds until a relay that found a due event and could not claim it looks again."""
+"""Seconds until the next poll of a relay that found a due event but could not claim it."""
 _CLOSE_TIMEOUT = 5.0
-"""Seconds that a broker gets to close, and a last write to be made."""
+"""Seconds for each step of stopping: the last round, the last write, and closing the broker."""
 _UNDECODABLE_PAUSE = 60 * MICROS
-"""When an event is tried again that cannot be decoded here."""
+"""How long until an event that cannot be decoded here is tried again."""
 
 Schedule = Callable[[int, Callable[[], None]], object]
 """Calls back at a time of the engine's clock."""
@@ -52,7 +52,7 @@ Schedule = Callable[[int, Callable[[], None]], object]
 
 @dataclass(frozen=True, slots=True)
 class RelayOptions:
-    """How a relay works; times in seconds."""
+    """The options of a relay; times in seconds."""
 
     interval: float = 1.0
     batch_size: int = 100
@@ -92,7 +92,7 @@ class Relay:
         self._task: asyncio.Task[None] | None = None
         self._deliveries: set[asyncio.Task[None]] = set()
         self._outcomes: list[DeliveryOutcome] = []
-        """What is to be written."""
+        """Outcomes of deliveries that are not written yet."""
         self._stopping = False
         self._cut_off = False
         self._started = False
@@ -100,42 +100,42 @@ class Relay:
         self._counted_at = 0
         self._pruned_at = 0
 
-    # --- life
+    # --- starting and stopping
 
     def start(self) -> None:
-        """Begin to look."""
+        """Start polling."""
         self._poll_requested.set()
         self._task = asyncio.get_running_loop().create_task(self._run(), name=f"romancy-relay-{self.name}")
 
     def poll_soon(self) -> None:
-        """Something may be in the outbox: look at once."""
+        """Poll at once: an event may be in the outbox."""
         self._poll_requested.set()
 
     @property
     def is_idle(self) -> bool:
-        """Nothing is on its way, being written or looked for."""
+        """No delivery, write or poll is in progress or requested."""
         return not (self._busy or self._deliveries or self._outcomes or self._poll_requested.is_set())
 
     def stop_claiming(self) -> None:
-        """Take nothing more out."""
+        """Claim no more rows."""
         self._stopping = True
         self._poll_requested.set()
 
     async def stop(self, seconds: float) -> None:
-        """Let what is on its way arrive within a time, give back the rest, and close the broker."""
+        """Let deliveries finish within a time, return the claims of the rest, and close the broker."""
         self.stop_claiming()
         if self._deliveries:
             await asyncio.wait(self._deliveries, timeout=max(seconds, 0))
         await self._cancel_deliveries()
         task, self._task = self._task, None
         if task is not None:
-            await asyncio.wait({task}, timeout=_CLOSE_TIMEOUT)  # it ends by itself: its last write is not to be cut off
+            await asyncio.wait({task}, timeout=_CLOSE_TIMEOUT)  # it ends by itself; cancelling would cut off its last write
             await _cancel_all({task})
         await self._write_last_outcomes()
         await self._close()
 
     async def abandon(self) -> None:
-        """Stop as `kill -9` would: nothing more is written."""
+        """Stop without writing anything more, as after `kill -9`."""
         self._stopping = True
         await self._cancel_deliveries()
         task, self._task = self._task, None
@@ -151,10 +151,10 @@ class Relay:
         try:
             async with asyncio.timeout(_CLOSE_TIMEOUT):
                 await self._write_outcomes()
-        except (StoreError, TimeoutError) as error:  # the claims will end by themselves
-            _log.warning("broker %s: what became of the last events could not be written: %s", self.name, error)
+        except (StoreError, TimeoutError) as error:  # the claims will expire
+            _log.warning("broker %s: the outcomes of the last deliveries could not be written: %s", self.name, error)
         except Exception:
-            _log.exception("broker %s: what became of the last events could not be written", self.name)
+            _log.exception("broker %s: the outcomes of the last deliveries could not be written", self.name)
 
     async def _close(self) -> None:
         try:
@@ -163,7 +163,7 @@ class Relay:
         except Exception as error:
             _log.warning("broker %s could not be closed: %s", self.name, _describe_error(error))
 
-    # --- the rounds
+    # --- rounds
 
     async def _run(self) -> None:
         with contextlib.suppress(SimulatedCrash):
@@ -177,7 +177,7 @@ class Relay:
                     self._errors["outbox"] += 1
                     _log.warning("broker %s: the outbox could not be reached, will try again: %s", self.name, error)
                     await self._pause(self._options.interval)
-                except Exception:  # a relay that no longer looks seems healthy and delivers nothing
+                except Exception:  # without polls the relay would seem healthy and deliver nothing
                     self._errors["outbox"] += 1
                     _log.exception("broker %s: the relay failed, will try again", self.name)
                     await self._pause(self._options.interval)
@@ -196,7 +196,7 @@ class Relay:
                 pause = min(2 * pause, _LONGEST_PAUSE)
 
     async def _pause(self, seconds: float) -> None:
-        """Wait, but not for longer than until the end."""
+        """Sleep, but not beyond the stop of the relay."""
         deadline = asyncio.get_running_loop().time() + seconds
         while not self._stopping and (left := deadline - asyncio.get_running_loop().time()) > 0:
             await asyncio.sleep(min(left, 0.1))
@@ -225,7 +225,7 @@ class Relay:
             await self._prune()
 
     def _room(self) -> int:
-        """How many rows to take. Not every single one that is free: claims are cheaper together."""
+        """How many rows to claim: none until half of the batch is free, since one claim of many rows is cheaper."""
         size = self._options.batch_size
         return size - len(self._deliveries) if len(self._deliveries) <= size // 2 else 0
 
@@ -250,7 +250,7 @@ class Relay:
         rows = await self._store.claim_outbox(self.name, self._claimant, now=now, until=until, limit=limit)
         if len(rows) == limit:
             self.poll_soon()  # there may be more
-        if self._stopping:  # meanwhile
+        if self._stopping:  # stopped during the claim: return it
             self._outcomes += [Returned(row.seq) for row in rows]
             return []
         return rows
@@ -268,7 +268,7 @@ class Relay:
 
     async def _count(self) -> None:
         now, metrics = self._clock.now(), self._metrics
-        if not 0 <= now - self._counted_at < _COUNT_EVERY:  # below nothing, the time was put back
+        if not 0 <= now - self._counted_at < _COUNT_EVERY:  # negative if the clock was set back
             self._counted_at = now
             metrics.waiting, metrics.dead = await self._store.count_outbox(self.name, most=_COUNT_LIMIT)
             metrics.oldest_at = await self._store.oldest_outbox(self.name, most=_AGE_LIMIT) if metrics.waiting else None
@@ -277,13 +277,13 @@ class Relay:
         now = self._clock.now()
         if self._options.retention is not None and not 0 <= now - self._pruned_at < _PRUNE_EVERY:
             self._pruned_at = now
-            if (certain := await self._store.verified_time()) is None:
+            if (verified := await self._store.verified_time()) is None:
                 return
-            before = certain - round(self._options.retention * MICROS)
+            before = verified - round(self._options.retention * MICROS)
             while await self._store.prune_outbox(self.name, dead_before=before, limit=_PRUNE_LIMIT) == _PRUNE_LIMIT:
                 await asyncio.sleep(0)
 
-    # --- one event
+    # --- deliveries
 
     def _start_delivery(self, row: OutboxRow) -> None:
         task = asyncio.get_running_loop().create_task(self._deliver(row), name=f"romancy-relay-{self.name}-{row.seq}")
@@ -297,18 +297,18 @@ class Relay:
     async def _deliver(self, row: OutboxRow) -> None:
         try:
             async with self._slots:
-                settled = await self._attempt_delivery(row)
+                outcome = await self._attempt_delivery(row)
         except asyncio.CancelledError:
             self._outcomes.append(Returned(row.seq))
             raise
-        if settled is not None:
-            self._outcomes.append(settled)
+        if outcome is not None:
+            self._outcomes.append(outcome)
 
     async def _attempt_delivery(self, row: OutboxRow) -> DeliveryOutcome | None:
         assert row.next_at is not None
         left = (row.next_at - self._clock.now()) / MICROS
         if left <= 0:
-            return None  # it has waited here for too long: it is anybody's
+            return None  # the claim has expired while the row waited for a slot: another relay may have it
         if is_encoded(row.body):
             return self._on_undecodable(row)
         try:
@@ -318,7 +318,7 @@ class Relay:
         except (KeyboardInterrupt, SystemExit):
             raise
         except BaseException as error:
-            # Not only `Exception`: a driver may let a cancellation of its own escape. Ours comes when this relay is cut off.
+            # Not only `Exception`: a driver may let a cancellation of its own escape. This relay cancels after `_cut_off`.
             if self._cut_off:
                 raise asyncio.CancelledError from error
             return self._on_failed(row, error)
@@ -327,7 +327,7 @@ class Relay:
         return Delivered(row.seq)
 
     def _on_undecodable(self, row: OutboxRow) -> DeliveryOutcome:
-        """It is not given up for that: somebody with the key may be there, or come."""
+        """Delay an event that cannot be decoded here. It is not dead-lettered: another process may have the key."""
         text = not_decoded(f"event {row.seq} of the outbox", row.body)
         if not self._is_failing:
             self._is_failing = True
@@ -345,9 +345,9 @@ class Relay:
         text = _describe_error(error)
         next_at = self._next_attempt_at(row, error)
         if next_at is None:
-            _log.error("broker %s: event %d of the outbox was given up: %s", self.name, row.seq, text)
+            _log.error("broker %s: event %d of the outbox was dead-lettered: %s", self.name, row.seq, text)
             return DeadLettered(row.seq, self._clock.now(), text)
-        if not self._is_failing:  # once, not for each event that waits
+        if not self._is_failing:  # log once for each outage, not for each event
             self._is_failing = True
             _log.warning("broker %s did not take event %d of the outbox, will try again: %s", self.name, row.seq, text)
         return Delayed(row.seq, next_at, text)
@@ -364,12 +364,12 @@ class Relay:
 
 
 def _as_exception(error: BaseException) -> BaseException:
-    """What is no `Exception` is retried all the same: policies speak of exceptions."""
+    """Wrap an error that is not an `Exception`: retry policies name subclasses of `Exception`, and it is to be retried."""
     return error if isinstance(error, Exception) else BrokerError(repr(error))
 
 
 def _describe_error(error: BaseException) -> str:
-    """An error as it is stored and logged: on one line, without what a database cannot hold, and not endless."""
+    """An error as it is stored and logged: on one line, without characters that a database cannot store, and cut."""
     text = str(error) if isinstance(error, BrokerError) else f"{type(error).__name__}: {error}"
     line = " ".join(text.encode("utf-8", "replace").decode().splitlines())
     shown = "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in line[:_LONGEST_ERROR])

@@ -1,17 +1,18 @@
-"""The worker: runs instances here, and looks after those nobody runs.
+"""The worker: claims instances, runs them, and takes over those of dead workers.
 
-    worker     owns hosts, parks waiting ones, shuts down
-      host       one instance: feeds its execution, starts attempts, hands transitions to the committer
-      attempt    one attempt of an activity or a compensation
-      retries    what failed or was cut off, and what waits for its next attempt
-      waits      what the store shows of waiting instances
-      alarms     what is due when, in memory
-      finder     finds instances that are due and unowned, and claims them
-      upkeep     heartbeat, sweep of dead workers, watchdog, retention
+    worker           has the runners, parks waiting ones, shuts down
+      runner           one instance: feeds its execution, starts attempts, hands transitions to the committer
+      attempt          one attempt of an activity or a compensation
+      retries          earlier attempts that failed or were cut off, and back-offs
+      wait_registry    the timers and waits that the store has of an instance
+      timers           a heap of callbacks by due time
+      claimer          finds instances that are due and unowned, and claims them
+      maintenance      heartbeat, sweep of dead workers, watchdog, retention
+      hook_dispatcher  calls hooks after commits
 
-    claimed ──► running ──► released: parked warm ──► its alarm or mail ──► running
-                   │                      └─ evicted when the cache is full: replayed cold when it is due
+    claimed ──► running ──► released: parked in memory ──► timer or inbox item ──► running
+                   │                      └─ evicted when the cache is full: replayed when it is due
                    └──► ended
 
-May import `authoring`, `store`, `serde`, `core`, `model`; never `ingress` or `outbox`: they meet in the store.
+May import `authoring`, `store`, `serde`, `core`, `model`; never `http` or `outbox`, which it reaches only through the store.
 """

@@ -1,4 +1,4 @@
-"""Activities' own transactions: what one does through `ctx.session` commits with its result, or not at all."""
+"""Transactional activities: writes through `ctx.session` are committed together with the result, or not at all."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ T = TypeVar("T")
 
 
 class ActivitySessions:
-    """The sessions of a worker's activities; their engine is made with the first."""
+    """Makes the sessions of a worker's activities. The SQLAlchemy engine is made with the first one."""
 
     def __init__(self, store: Store) -> None:
         self.store = store
         self._engine: AsyncEngine | None = None
 
     def new(self) -> AsyncSession:
-        """A session; it connects when it is first used."""
+        """Return a session; it connects on first use."""
         if self._engine is None:
             self._engine = self.store.engine()
         from sqlalchemy.ext.asyncio import AsyncSession
@@ -36,14 +36,14 @@ class ActivitySessions:
         return AsyncSession(self._engine, expire_on_commit=False)
 
     async def close(self) -> None:
-        """Let the connections go."""
+        """Close the connections."""
         engine, self._engine = self._engine, None
         if engine is not None:
             await engine.dispose()
 
 
 class ActivityTransaction:
-    """The transaction of one attempt. Without a session there is none, and it costs nothing."""
+    """The transaction of one attempt. It exists only if the activity uses its session, and costs nothing otherwise."""
 
     _session: AsyncSession | None = None
     _may_commit = False
@@ -55,7 +55,7 @@ class ActivityTransaction:
     def session(self) -> AsyncSession:
         """The session, opened on first use."""
         if self._session is None:
-            self._session = self._sessions.new()  # says what to install, if that is needed
+            self._session = self._sessions.new()  # first: the error for a missing SQLAlchemy says what to install
             from sqlalchemy import event
 
             event.listen(self._session.sync_session, "before_commit", self._check_commit)
@@ -63,17 +63,17 @@ class ActivityTransaction:
 
     @property
     def is_open(self) -> bool:
-        """The activity has asked for its session."""
+        """The activity has used its session."""
         return self._session is not None
 
     @property
     def shuts_out_writers(self) -> bool:
-        """On SQLite, the file can have one writer: if that is this session, the engine would wait for it for ever."""
+        """On SQLite, which allows one writer: this session may hold the write lock, and the engine could not commit."""
         session = self._session
         return session is not None and session.in_transaction() and session.get_bind().dialect.name == "sqlite"
 
     async def commit(self, result: TransactionalResult) -> ResultStored:
-        """Commit what was done with what the attempt leaves. Raises `LeaseLostError` if another has the instance now."""
+        """Commit the session with the attempt's result. Raises `LeaseLostError` if another worker owns the instance now."""
         session = self.session
         try:
             stored = await self._sessions.store.store_result(session, result)
@@ -90,7 +90,9 @@ class ActivityTransaction:
         try:
             await session.commit()
         except Exception:
-            await self.close()  # it may hold what the next line has to wait for
+            # The outcome of the COMMIT may be unknown: look whether the result is stored. Close first, since the open
+            # transaction may hold locks that this query waits for.
+            await self.close()
             item_id = await self._sessions.store.stored_result(result)
             if item_id is None:
                 raise
@@ -98,22 +100,22 @@ class ActivityTransaction:
         return stored
 
     async def close(self) -> None:
-        """Take back what was not committed."""
+        """Roll back what was not committed."""
         session, self._session = self._session, None
         if session is not None:
-            with suppress(Exception):  # the connection may be gone: then there is nothing to take back
+            with suppress(Exception):  # if the connection is gone, there is nothing to roll back
                 await session.close()
 
     def _check_commit(self, session: Session) -> None:
         if not self._may_commit and not session.in_nested_transaction():
             raise InvalidWorkflowStateError(
                 "ctx.session is committed with the activity's result, when it returns. Use session.begin_nested() for a "
-                "part that may fail, or an engine of your own for what is to be committed by itself."
+                "part that may fail, or an engine of your own for writes that are to be committed separately."
             )
 
 
 async def run_shielded(work: Coroutine[Any, Any, T]) -> T:
-    """Wait for work that must not be interrupted. Who cancels meanwhile came too late."""
+    """Wait for work that must not be interrupted: a cancellation during the wait is ignored."""
     task = asyncio.get_running_loop().create_task(work)
     while not task.done():
         with suppress(asyncio.CancelledError):
@@ -122,7 +124,7 @@ async def run_shielded(work: Coroutine[Any, Any, T]) -> T:
 
 
 class CommittedResult(NamedTuple):
-    """What lies in a deposit: a result, and how it came about."""
+    """The content of a transactional result: the activity's result and the attempt that returned it."""
 
     value: bytes
     attempt: int
@@ -133,12 +135,12 @@ class CommittedResult(NamedTuple):
 
 
 def pack(result: CommittedResult) -> bytes:
-    """A result as a mail's body: a line about it, and the value."""
+    """Encode as the body of an inbox item: a line of JSON about the attempt, then the value."""
     value, *about = result
     return json.dumps(about).encode() + b"\n" + value
 
 
 def unpack(body: bytes) -> CommittedResult:
-    """What `pack` made."""
+    """Decode what `pack` has encoded."""
     about, _, value = body.partition(b"\n")
     return CommittedResult(value, *json.loads(about))

@@ -1,11 +1,11 @@
-"""One attempt of an activity or a compensation: call the user's function, bound its time, tell how it ended.
+"""One attempt of an activity or a compensation: calls the user's function, limits its time, and reports how it ended.
 
     waiting for a slot (a plain `def`: and for a thread) ──► running ──► ended(value | error)
-                              ├─ timed out, silent too long: cancelled, ends with ActivityTimeoutError
+                              ├─ timeout or missing heartbeat: cancelled, ends with ActivityTimeoutError
                               └─ withdrawn: cancelled, ends as cancelled
 
-A plain `def` runs in a thread, which cannot be interrupted: when it is timed out or withdrawn the attempt ends at once and
-its outcome is discarded, but its slot stays taken, and the next attempt waits for the thread.
+A plain `def` runs in a thread, which cannot be interrupted: on a timeout or when it is withdrawn, the attempt ends at once
+and its outcome is discarded, but its slot stays taken until the thread ends, and the next attempt waits for the thread.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ if TYPE_CHECKING:
 _log = logging.getLogger("romancy.worker")
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 1.0
 HEARTBEAT_SPACING = 1 * MICROS
-"""Heartbeat details are written at once, then at most this often."""
+"""The first heartbeat details are written at once, later ones at intervals of at least this length."""
 
 
 class WorkItem:
-    """What an attempt is of: an activity, or a step of the way back."""
+    """What is attempted: an activity or a compensation."""
 
     __slots__ = ("definition", "issue", "op", "options", "pending_compensation")
 
@@ -55,16 +55,15 @@ class WorkItem:
         self.issue = issue
         self.pending_compensation = pending_compensation
         self.op = issue.op if pending_compensation is None else pending_compensation.op
-        """The id it is recorded under."""
+        """The id under which it is recorded."""
         self.definition: Activity[..., Any, Any] | Compensation = (
             issue.detail if pending_compensation is None else issue.compensation
         )
         self.options: AttemptOptions = self.definition.options
-        """How attempts are made."""
 
     @property
     def name(self) -> str:
-        """What people call it: the activity, or the function that undoes it."""
+        """The name of the activity, or of the function that compensates it."""
         return (
             self.issue.name
             if self.pending_compensation is None
@@ -72,7 +71,7 @@ class WorkItem:
         )
 
     def bind(self) -> tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]:
-        """The function and its decoded arguments; only the context is missing."""
+        """The function and its decoded arguments, without the context."""
         raw = self.issue.input or b"{}"
         if self.pending_compensation is None:
             activity = self.issue.detail
@@ -87,7 +86,7 @@ class WorkItem:
         return compensation.fn, args, kwargs
 
     def encode(self, value: Any) -> bytes:
-        """The result as it is recorded. What a compensation returns is nobody's."""
+        """The result as it is recorded. The return value of a compensation is discarded."""
         return b"null" if self.pending_compensation is not None else self.issue.detail.result.encode(value)
 
 
@@ -129,38 +128,38 @@ class Attempt:
         self.details = details
         self._previous_details = details
         self.thread = thread
-        """The thread of an earlier attempt that is still running; later, of this one."""
+        """At first the thread of an earlier attempt that is still running; later the thread of this attempt."""
         self.sent_events: tuple[EventSent, ...] = ()
-        """Of an app with hooks: the events that it sends."""
+        """With hooks: the events that this attempt sends."""
         self.started_at = 0
         self.is_recorded = False
-        """There is a row of this attempt while it is open."""
+        """The row of this open attempt was written."""
         self.withdrawn = False
         self.effects: Sequence[Effect] = ()
-        """What the function has said; it is done in the commit of its result, or not at all."""
+        """The events and messages that the function sends with the commit of its result, or not at all."""
         self.result_stored: ResultStored | None = None
-        """Its result is durable already, with what it did through its session."""
+        """Set if the result was committed with the activity's own transaction."""
         self._sent_count = 0
         self._expired: str | None = None
         self._timer: ScheduledCall | None = None
         self._heartbeat_at = 0
         self._began_elapsed = self._heartbeat_elapsed = 0
-        """When it began and when it last beat, by what has elapsed: its bounds are no dates."""
+        """When it began and sent its last heartbeat, by elapsed time: timeouts must not depend on changes of the date."""
         self._details_written_at = -HEARTBEAT_SPACING
         self._begun = False
         self._worker = worker = runner.worker
         transactional = work.definition.is_async and work.options.transactional
         self._transaction = ActivityTransaction(worker.sessions) if transactional else None
-        # Not by the loop's `create_task`: a factory that runs tasks eagerly would end the attempt before its host knows it.
+        # Not `loop.create_task`: an eager task factory could end the attempt before the runner has stored it.
         self.task = asyncio.Task(self._run(), loop=worker.loop, name=work.op)
 
     @property
     def interruptible(self) -> bool:
-        """Cancelling it ends it."""
+        """Cancelling the task ends the attempt."""
         return self.work.definition.is_async or self.started_at == 0
 
     def withdraw(self) -> None:
-        """Nobody wants the outcome any more."""
+        """Cancel the attempt: the workflow no longer waits for its outcome."""
         if not self.withdrawn:
             self.withdrawn = True
             self.task.cancel()
@@ -168,7 +167,7 @@ class Attempt:
                 self._worker.loop.call_soon(self.runner.attempt_ended, self, None, asyncio.CancelledError())
 
     def abandon(self) -> None:
-        """End without a word: the worker goes, or has lost the instance."""
+        """Cancel the attempt without reporting its end: the worker stops, or has lost the instance."""
         self._worker.attempts.discard(self)
         self._disarm()
         self.task.cancel()
@@ -186,7 +185,7 @@ class Attempt:
         except asyncio.CancelledError as cancelled:
             self.runner.attempt_ended(self, None, cancelled)
             return
-        if worker.stopping:  # its turn came too late: whoever takes the instance over runs it
+        if worker.stopping:  # the slot came too late: the next owner of the instance runs it
             worker.limiter.release()
             return
         worker.attempts.add(self)
@@ -200,12 +199,12 @@ class Attempt:
                 self.thread.add_done_callback(lambda _: worker.limiter.release())
         try:
             self.runner.attempt_ended(self, value, error)
-        except Exception as trouble:  # of ours: nobody awaits this task, and the instance must not stay ours without a word
-            worker.block(self.runner, f"its run broke down: {trouble!r}")
+        except Exception as bug:  # nothing awaits this task: without this, the instance would stay owned and never continue
+            worker.block(self.runner, f"the engine failed to record an attempt: {bug!r}")
             raise
 
     async def _prepare_thread(self) -> None:
-        """See to a thread for a plain `def`. While the system has none to give, the attempt has not begun."""
+        """Get a thread for a plain `def`, retrying while the system has none. Until then the attempt has not begun."""
         pause = _FIRST_PAUSE
         while not self._worker.stopping:
             try:
@@ -230,7 +229,7 @@ class Attempt:
                 self.thread = None
             if worker.crash_point is not None:
                 worker.crash_point("activity.before")
-            if self.runner.suspect_at >= 0:  # hardly ever, so that other attempts are spared the call
+            if self.runner.suspect_at >= 0:  # rare: this saves the call in all other cases
                 await self.runner.record_if_suspect(self)
             self.started_at = self._heartbeat_at = worker.clock.now()
             if self.work.options.bounded:
@@ -238,7 +237,7 @@ class Attempt:
                 self._arm()
             value = await (self._call() if worker.hook_dispatcher is None else self._call_with_hooks(worker.hook_dispatcher))
             if self._expired is not None and not self.withdrawn:
-                return None, ActivityTimeoutError(self._expired)  # it has swallowed its cancellation
+                return None, ActivityTimeoutError(self._expired)  # the function has swallowed its cancellation
             raw = self.work.encode(value)
             if self._transaction is not None and self._transaction.is_open:
                 await self._commit(self._transaction, raw)
@@ -258,7 +257,7 @@ class Attempt:
                 await run_shielded(self._transaction.close())
 
     async def _commit(self, transaction: ActivityTransaction, raw: bytes) -> None:
-        """What the function did through its session is committed with its result, from which there is no way back."""
+        """Commit the function's session with the result. From then on the attempt has succeeded and cannot be withdrawn."""
         result = self.runner.build_transactional_result(self, raw)
         starts = [start for effect in result.effects if isinstance(effect, SendEvent) for start in effect.starts]
         try:
@@ -288,7 +287,7 @@ class Attempt:
             return called
         call = functools.partial(contextvars.copy_context().run, fn, ctx, *args, **kwargs)
         self.thread = self._worker.loop.run_in_executor(self._worker.threads, _run_in_thread, call)
-        # Shielded: cancelling the attempt must not cancel the future of a thread that goes on.
+        # Shielded: cancelling the attempt must not cancel the future of a thread that keeps running.
         return asyncio.shield(self.thread)
 
     def _cancellation_error(self, error: asyncio.CancelledError) -> BaseException:
@@ -314,7 +313,7 @@ class Attempt:
         return ctx
 
     def _send_now(self, effect: Effect) -> Awaitable[Any]:
-        """For an activity without a transaction: what it says does not wait for its result."""
+        """Send at once, not with the result: for an activity that is not transactional."""
         self._sent_count += 1
         key = f"{self.idempotency_key}:{self._sent_count}"
         sending = self._send(self.runner._with_ids(key, effect, self))
@@ -351,7 +350,7 @@ class Attempt:
         if options.timeout is not None and now >= self._began_elapsed + options.timeout:
             self._expire(f"took longer than its timeout of {options.timeout / MICROS:g} s")
         elif options.heartbeat_timeout is not None and now >= self._heartbeat_elapsed + options.heartbeat_timeout:
-            self._expire(f"gave no heartbeat for {options.heartbeat_timeout / MICROS:g} s")
+            self._expire(f"sent no heartbeat for {options.heartbeat_timeout / MICROS:g} s")
         else:
             self._arm()
 
@@ -363,12 +362,12 @@ class Attempt:
 
     @property
     def idempotency_key(self) -> str:
-        """The same for every attempt of the call."""
+        """A key that is the same for every attempt of the call."""
         return self.runner.idempotency_key(self.work.op)
 
     @property
     def last_heartbeat(self) -> Any:
-        """The details the last heartbeat of an earlier attempt left."""
+        """The details of the last heartbeat of an earlier attempt."""
         return (
             decode_data(self._previous_details, self.work.definition.fn.__module__)
             if self._previous_details is not None
@@ -376,7 +375,7 @@ class Attempt:
         )
 
     def heartbeat(self, details: Any) -> None:
-        """Called by the user's code, on the event loop or in a thread."""
+        """Record a heartbeat. User code calls this on the event loop or in a thread."""
         if self.runner.gone:
             raise LeaseLostError(f"{self.runner.instance_id} was taken over by another worker: this attempt is void.")
         if self.withdrawn or self._expired is not None:
@@ -389,13 +388,13 @@ class Attempt:
             self._worker.loop.call_soon_threadsafe(self.record_open)
 
     def record_open(self) -> None:
-        """Write a row that shows this attempt while it is open."""
+        """Write the row of this attempt while it is open."""
         self.runner.record_open_attempt(self)
 
     def to_row(
         self, *, open: bool, ended_at: int | None = None, next_at: int | None = None, error: bytes | None = None
     ) -> AttemptRow:
-        """What the store keeps of this attempt."""
+        """The attempt as a row of the store."""
         issue = self.work.issue
         return AttemptRow(
             op=self.work.op,
@@ -416,13 +415,13 @@ class Attempt:
 
 
 def _discard_outcome(thread: asyncio.Future[Any]) -> None:
-    """The outcome of a thread nobody waits for any more is discarded, without a complaint."""
+    """Retrieve the exception of an abandoned thread, so that asyncio does not log it."""
     if not thread.cancelled():
         thread.exception()
 
 
 def _run_in_thread(call: Callable[[], Any]) -> Any:
-    """Call, as a coroutine would: a StopIteration cannot pass through a future, and the attempt would never end."""
+    """Call the function, turning StopIteration into RuntimeError: a future cannot carry it, and the attempt would hang."""
     try:
         return call()
     except StopIteration as error:

@@ -1,8 +1,8 @@
-"""Finds instances that are due and that nobody runs, and claims them.
+"""Finds due instances that no worker owns, and claims them.
 
-Instances that were started or parked here are known here: their own alarms wake them. The finder is for the others: started
-by a client, left by a worker that died or shut down, replayed after eviction. It looks when the store says that somebody
-else has written, when the next instance it has seen is due, and every `poll_interval` in any case.
+Instances that were started or parked on this worker are woken by their own timers. The claimer is for the rest: instances
+that were started by a client, left by a worker that died or shut down, or evicted from the cache. It polls the store on a
+notification of a remote commit, when the next instance that it knows of is due, and at least every `poll_interval`.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from romancy.worker.worker import Worker
 
 _log = logging.getLogger("romancy.worker")
 _HORIZON_POLLS = 2
-"""How many poll intervals ahead the finder looks for what will be due."""
+"""How many poll intervals ahead the claimer asks for instances that will be due."""
 _STALLED_AFTER = 10.0
-"""Seconds beyond three poll intervals after which a worker that did not look for work counts as deaf."""
+"""Seconds beyond three poll intervals after which a claimer without a successful poll counts as stalled."""
 _CLAIM_LIMIT = 100
 """How many instances one claim takes at most."""
 _COUNT_LIMIT = 1000
-"""How many instances that wait to be claimed are counted at most."""
+"""The number of claimable instances at which counting stops."""
 _COUNT_EVERY = 5.0
 _COUNT_TIMEOUT = 1.0
-"""Seconds that whoever wants to know how many there are waits for the database."""
+"""How many seconds `count_queue` waits for the database."""
 
 
 class Claimer:
-    """Looks for work and claims it."""
+    """Polls the store for due instances and claims them."""
 
     def __init__(self, worker: Worker) -> None:
         self._worker = worker
@@ -42,24 +42,24 @@ class Claimer:
         self._timer: ScheduledCall | None = None
         self._busy = False
         self._claimed: dict[str, InstanceRow] = {}
-        """What is ours and is not loaded yet."""
+        """Instances that this worker has claimed and not loaded yet."""
         self._resume_lock = asyncio.Lock()
         worker.on_due_elsewhere = self.poll_by
         worker.on_room = self.poll_soon
         self.queue_depth: tuple[int, int] | None = None
-        """How many instances wait to be claimed, and since when the first of them is due, if that was counted lately."""
+        """The number of claimable instances and the due time of the first, or None if they were not counted lately."""
         self._count_task: asyncio.Task[None] | None = None
         self._counted_at = -_COUNT_EVERY
         self.polled_at: float | None = None
-        """When the last look succeeded: a worker that has not looked for long is deaf."""
+        """When the last poll succeeded, by the monotonic clock."""
 
     def start(self) -> None:
-        """Begin to look."""
+        """Start polling."""
         self._poll_requested.set()
-        self._task = asyncio.get_running_loop().create_task(self._run(), name="romancy-finder")
+        self._task = asyncio.get_running_loop().create_task(self._run(), name="romancy-claimer")
 
     async def stop(self) -> None:
-        """Stop looking."""
+        """Stop polling."""
         tasks = {task for task in (self._task, self._count_task) if task is not None}
         self._task = self._count_task = None
         for task in tasks:
@@ -68,20 +68,20 @@ class Claimer:
             await asyncio.wait(tasks)
 
     def poll_soon(self) -> None:
-        """Look as soon as possible."""
+        """Poll as soon as possible."""
         self._poll_requested.set()
 
     def stalled(self) -> str | None:
-        """Why no work is being found, if none is."""
+        """Why this worker claims nothing, or None if polling works."""
         if self.polled_at is None:
-            return "this worker has not looked for work yet"
+            return "this worker has not polled for work yet"
         silent = monotonic() - self.polled_at
         limit = _STALLED_AFTER + 3 * self._worker.options.poll_interval
-        return f"this worker has not looked for work for {silent:.0f} s" if silent > limit else None
+        return f"this worker has not polled for work for {silent:.0f} s" if silent > limit else None
 
     @property
     def is_idle(self) -> bool:
-        """Not looking, and not asked to."""
+        """No poll is running or requested."""
         return not self._busy and not self._poll_requested.is_set()
 
     async def _run(self) -> None:
@@ -96,12 +96,12 @@ class Claimer:
                 await self._poll()
                 self.polled_at = monotonic()
             except StoreError as error:
-                worker.metrics.errors["look"] += 1
-                _log.warning("could not look for work, will try again: %s", error)
+                worker.metrics.errors["poll"] += 1
+                _log.warning("could not poll the database for work, will try again: %s", error)
                 await asyncio.sleep(worker.options.poll_interval)
-            except Exception:  # a worker that no longer looks seems healthy and is deaf
-                worker.metrics.errors["look"] += 1
-                _log.exception("looking for work failed, will try again")
+            except Exception:  # without polls the worker would seem healthy and claim nothing
+                worker.metrics.errors["poll"] += 1
+                _log.exception("polling for work failed, will try again")
                 await asyncio.sleep(worker.options.poll_interval)
             finally:
                 self._busy = False
@@ -120,13 +120,13 @@ class Claimer:
                     self.poll_by(next_at)
                 return
             if not await self._claim(due[: min(room, _CLAIM_LIMIT)]):
-                # Somebody else was quicker, or only looks at them: a database leaves out what others hold just now.
+                # Another worker was faster, or has locked the rows for a moment only: SKIP LOCKED leaves them out.
                 if (pause := next(pauses, None)) is None:
                     return
                 await asyncio.sleep(pause)
 
     async def _find_due(self) -> tuple[list[tuple[str, int]], int | None]:
-        """Unowned instances that are due and not expected here, with since when they are, and when the next one is."""
+        """Return due, unowned instances with their due times, and the next due time; without those scheduled here."""
         worker = self._worker
         now = worker.clock.now()
         horizon = worker.options.horizon or worker.options.poll_interval * _HORIZON_POLLS
@@ -134,11 +134,11 @@ class Claimer:
         limit = _CLAIM_LIMIT
         while True:
             found = await worker.store.upcoming(worker.registry.runnable(), until=until, limit=limit)
-            others = [(id, at) for id, at in found if not worker.is_scheduled(id, at)]
-            due = [(id, at) for id, at in others if at <= now]
-            if due or others or len(found) < limit:
-                return due, min((at for _, at in others if at > now), default=None)
-            limit *= 4  # all of them ours: look behind them
+            unscheduled = [(id, at) for id, at in found if not worker.is_scheduled(id, at)]
+            due = [(id, at) for id, at in unscheduled if at <= now]
+            if due or unscheduled or len(found) < limit:
+                return due, min((at for _, at in unscheduled if at > now), default=None)
+            limit *= 4  # all rows are scheduled on this worker: read further
 
     async def _claim(self, due: list[tuple[str, int]]) -> int:
         worker = self._worker
@@ -147,19 +147,19 @@ class Claimer:
             rows = await worker.store.claim(worker.id, worker.registry.runnable(), now=now, limit=len(due), ids=list(since))
             self._track_claimed(rows)
         for row in rows:
-            worker.metrics.lags["look"].add(worker.clock.now() - since[row.instance_id])
+            worker.metrics.lags["poll"].add(worker.clock.now() - since[row.instance_id])
         await self._resume_claimed()
         return len(rows)
 
     def _track_claimed(self, rows: list[InstanceRow]) -> None:
-        """These were claimed: from the answer on they are known here, until they run."""
+        """Keep claimed instances until they run, so that nothing else resumes them meanwhile."""
         for row in rows:
             if row.instance_id not in self._claimed:
                 self._worker.pending_claims.begin([row.instance_id])
             self._claimed[row.instance_id] = row
 
     async def _resume_claimed(self) -> None:
-        """Run what was claimed. What cannot be loaded now is ours all the same: it is tried again with the next look."""
+        """Run the claimed instances. One that cannot be loaded stays owned, and is tried again with the next poll."""
         async with self._resume_lock:
             for row in list(self._claimed.values()):
                 try:
@@ -168,39 +168,40 @@ class Claimer:
                     self._worker.metrics.errors["load"] += 1
                     _log.warning("could not load %r, will try again: %s", row.instance_id, error)
                     continue
-                if self._claimed.get(row.instance_id) is row:  # else it was claimed once more while it was loaded
+                if self._claimed.get(row.instance_id) is row:  # otherwise it was claimed again while it was loaded
                     del self._claimed[row.instance_id]
                     self._worker.pending_claims.end([row.instance_id])
 
     async def adopt_orphans(self) -> None:
-        """Run instances that the store says are ours and that nobody runs here.
+        """Run instances that this worker owns according to the store, but that have no runner here.
 
-        There are some when a commit was made although the database answered with an error: its writer went by the error.
-        What is on its way to this worker is none of them, however long that takes: the worker knows what it has asked for.
+        This happens when a transaction was committed although the database reported an error, and the writer believed the
+        error. Instances with a write or claim in flight are left out, however long that takes (`pending_writes`,
+        `pending_claims`).
         """
         worker = self._worker
-        here = worker.owned_ids  # of these nothing is to be known: they may come to their end while the others are looked up
+        here = worker.owned_ids  # taken before the query: an instance of these may end while the query runs
         for instance_id in sorted(set(await worker.store.owned(worker.id)) - here):
             try:
                 if await worker.resume_owned(instance_id):
-                    _log.warning("%r was ours, but nobody ran it: it was taken up again", instance_id)
+                    _log.warning("%r is owned by this worker but had no runner: it was resumed", instance_id)
             except StoreError:
                 raise
-            except Exception:  # one that cannot be read must not keep the worker from the others
-                _log.exception("%r is ours, but it cannot be read", instance_id)
+            except Exception:  # one unreadable instance must not keep the rest from being resumed
+                _log.exception("%r is owned by this worker but cannot be read", instance_id)
 
     async def claim_blocked(self) -> None:
-        """Take instances that other code than ours could not run.
+        """Claim blocked instances that were blocked by code with another fingerprint than this worker's.
 
-        And once those that were blocked before this worker began, whatever code it was: what they need may have changed
-        where a fingerprint does not look, in other packages or in settings.
+        Instances that were blocked before this worker was registered are claimed once whatever the fingerprint: the cause
+        may have been fixed in another package or in settings, which the fingerprint does not cover.
         """
         worker = self._worker
         if worker.room:
             now, limit = worker.clock.now(), min(worker.room, _CLAIM_LIMIT)
             runnable = [replace(one, code=worker.code_key(one.code)) for one in worker.registry.runnable()]
             since = worker.registered_at
-            with worker.pending_claims.pending(None):  # which ones, only the answer says
+            with worker.pending_claims.pending(None):  # the ids are known only from the result
                 rows = await worker.store.claim(
                     worker.id, runnable, now=now, limit=limit, blocked=True, blocked_before=since
                 )
@@ -208,10 +209,10 @@ class Claimer:
             await self._resume_claimed()
 
     async def count_queue(self) -> None:
-        """Count what waits to be claimed: once in a few seconds at most, and nobody waits long for it."""
+        """Count the claimable instances, at most once every few seconds. The caller waits a second at most."""
         if self._count_task is None and monotonic() - self._counted_at >= _COUNT_EVERY:
             self._counted_at, self.queue_depth = monotonic(), None
-            self._count_task = asyncio.get_running_loop().create_task(self._count_queue(), name="romancy-queue")
+            self._count_task = asyncio.get_running_loop().create_task(self._count_queue(), name="romancy-queue-depth")
         if self._count_task is not None:
             await asyncio.wait({self._count_task}, timeout=_COUNT_TIMEOUT)
 
@@ -222,15 +223,15 @@ class Claimer:
             found = await worker.store.upcoming(worker.registry.runnable(), until=now, limit=_COUNT_LIMIT)
             self.queue_depth = len(found), min((at for _, at in found), default=now)
         except StoreError:
-            worker.metrics.errors["look"] += 1
+            worker.metrics.errors["poll"] += 1
         except Exception:
-            worker.metrics.errors["look"] += 1
-            _log.exception("counting what waits failed")
+            worker.metrics.errors["poll"] += 1
+            _log.exception("counting the claimable instances failed")
         finally:
             self._count_task = None
 
     def poll_by(self, due: int) -> None:
-        """Somebody is due at that time: look then, at the latest."""
+        """Poll at that time at the latest, because an instance is due then."""
         if due <= self._worker.clock.now():
             self.poll_soon()
         elif self._timer is None or self._timer.callback is None or due < self._timer.due:

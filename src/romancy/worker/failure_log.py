@@ -1,6 +1,7 @@
-"""What the log says of failures: which instance, which activity, which attempt, and the user's line that raised.
+"""Logs failures: which instance, which activity, which attempt, and the line of user code that raised.
 
-A codec may hide what payloads say, and errors often repeat it: with a codec, the log names the type and the line only.
+With a codec, only the type and the line are logged, not the message: error messages often contain parts of payloads, which
+the codec may encrypt.
 """
 
 from __future__ import annotations
@@ -22,11 +23,11 @@ _log = logging.getLogger("romancy.worker")
 _FRAME = re.compile(r'^  File "(?P<file>.+)", line (?P<line>\d+), in (?P<name>.+)$', re.MULTILINE)
 _PACKAGE_DIR = str(Path(__file__).parents[1])
 _LONGEST = 300
-"""Characters of a message in the log."""
+"""Characters of an error message that are logged."""
 
 
 def log_attempt_failed(attempt: Attempt, row: AttemptRow) -> None:
-    """An attempt failed, and another follows."""
+    """Log that an attempt failed and will be retried."""
     if _log.isEnabledFor(logging.INFO) and row.error is not None and row.next_at is not None and row.ended_at is not None:
         wait = (row.next_at - row.ended_at) / MICROS
         text = _describe_error(attempt, row.error)
@@ -36,14 +37,14 @@ def log_attempt_failed(attempt: Attempt, row: AttemptRow) -> None:
 
 
 def log_activity_failed(attempt: Attempt, error: bytes) -> None:
-    """An activity has used up its attempts, or trying again would be useless."""
+    """Log that an activity failed for good: its attempts are used up, or the error is not retryable."""
     _log.warning(
         "%s failed for good with attempt %d: %s", _describe_attempt(attempt), attempt.number, _describe_error(attempt, error)
     )
 
 
 def log_instance_failed(instance_id: str, workflow: str, error: bytes | None, *, hidden: bool) -> None:
-    """An instance has failed, durably."""
+    """Log that an instance has failed."""
     why = "" if error is None else f": {_failure_text(describe_failure(error), hidden=hidden)}"
     _log.warning("%r of %s failed%s", instance_id, workflow, why)
 
@@ -57,7 +58,7 @@ def _describe_attempt(attempt: Attempt) -> str:
 def _describe_error(attempt: Attempt, error: bytes) -> str:
     failure = describe_failure(error)
     if failure.cause is not None and failure.type.endswith(RetryExhaustedError.__name__):
-        failure = failure.cause  # that the attempts are used up is said already
+        failure = failure.cause  # the log line says already that the attempts are used up
     return _failure_text(failure, hidden=attempt.runner.worker.hides_payloads)
 
 
@@ -69,7 +70,7 @@ def _failure_text(failure: FailureInfo, *, hidden: bool) -> str:
 
 
 def _user_location(failure: FailureInfo | None) -> str:
-    """The last line of the user's own code that the failure, or what caused it, came through."""
+    """The innermost frame of user code in the trace of the failure, or else of its cause."""
     while failure is not None:
         frames = [frame for frame in _FRAME.finditer(failure.trace) if not frame["file"].startswith(_PACKAGE_DIR)]
         if frames:
@@ -80,6 +81,6 @@ def _user_location(failure: FailureInfo | None) -> str:
 
 
 def _printable(text: str) -> str:
-    """One line that no terminal takes for a command."""
+    """The text on one line, with control characters escaped: a terminal might interpret them."""
     cut = text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
     return "".join(char if char.isprintable() else repr(char)[1:-1] for char in cut)

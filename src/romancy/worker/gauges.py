@@ -1,4 +1,4 @@
-"""What a worker is doing at the moment, in numbers; what it has done is in its tally."""
+"""The gauges of a worker: what it is doing at the moment. Counters and histograms are in `Metrics`."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from romancy.worker.worker import Worker
 
 
 def collect_gauges(worker: Worker, claimer: Claimer, maintenance: Maintenance) -> list[Metric]:
-    """How full it is, and how far behind. The queue is there if it was counted lately."""
+    """Return the gauges. The queue depth has a value only if it was counted lately."""
     now, options = worker.clock.now(), worker.options
     depth, first = (None, None) if claimer.queue_depth is None else claimer.queue_depth
     waiting = None if first is None or depth is None else (now - first if depth else 0)
-    beat_at = maintenance.heartbeat_at
+    heartbeat_at = maintenance.heartbeat_at
     return [
         gauge("romancy_instances_running", "Instances that run in this process.", worker.running),
         gauge("romancy_instances_max", "Instances that may run in this process.", options.max_workflows),
@@ -29,7 +29,7 @@ def collect_gauges(worker: Worker, claimer: Claimer, maintenance: Maintenance) -
         gauge(
             "romancy_heartbeat_age_seconds",
             "Since the last heartbeat.",
-            _seconds(None if beat_at is None else now - beat_at),
+            _seconds(None if heartbeat_at is None else now - heartbeat_at),
         ),
     ]
 

@@ -1,8 +1,9 @@
-"""What hooks are told of a commit, and of what needs none.
+"""Dispatches calls to hooks after commits, and after progress that needs no commit.
 
-Of one commit: attempts that are repeated, then results and timers in the order of the history, events sent, waits begun,
-events received and waits given up, timers begun, the end. Waits and timers are recorded when they end, so a host keeps the
-ids of those whose beginning was told; after a replay everything pending counts as told, by whoever had the instance before.
+The order within one commit: attempts that are retried, then results and timers in the order of the history, events sent,
+waits started, events received and waits timed out, timers started, the end. The history records waits and timers only when
+they end, so a runner keeps the ids of those whose start was dispatched (`announced_ops`). After a replay, all pending ones
+count as dispatched: by the earlier owner of the instance.
 """
 
 from __future__ import annotations
@@ -39,11 +40,11 @@ if TYPE_CHECKING:
 _log = logging.getLogger("romancy.hooks")
 _COMPENSATION_PREFIX = "compensate:"
 _COMPACT_ABOVE = 64
-"""So many ids a host keeps before it looks which of them are still needed."""
+"""With more ids than this, a runner removes those that are not pending any more."""
 
 
 class CommonInfo(TypedDict):
-    """What every info says."""
+    """The fields that all infos have."""
 
     instance_id: str
     workflow_name: str
@@ -56,27 +57,27 @@ P = ParamSpec("P")
 
 
 def _log_errors(dispatch: Callable[P, None]) -> Callable[P, None]:
-    """What cannot be told is logged: the engine goes on."""
+    """Log an error of dispatching instead of raising it: hooks must not affect the engine."""
 
     @functools.wraps(dispatch)
     def guarded(*args: P.args, **kwargs: P.kwargs) -> None:
         try:
             dispatch(*args, **kwargs)
         except Exception:
-            _log.exception("hooks could not be told of something; nothing else is affected")
+            _log.exception("calls to hooks could not be dispatched; nothing else is affected")
 
     return guarded
 
 
 class HookExtras(NamedTuple):
-    """What is told with a transition and is not to be seen in it: timers that begin, events with their senders."""
+    """What is dispatched with a transition but is not part of it: timers that start, and events with their attempts."""
 
     timers: Sequence[Issue] = ()
     sent: Sequence[infos.EventSent] = ()
 
 
 class HookDispatcher:
-    """Tells the hooks of an app what happens on its worker."""
+    """Turns what happens on a worker into calls of the app's hooks, and queues them."""
 
     def __init__(self, hooks: Sequence[Hooks]) -> None:
         self._queues = [HookQueue(one) for one in hooks]
@@ -85,25 +86,25 @@ class HookDispatcher:
         self._extending_hooks = [one for one in hooks if type(one).event_extensions is not Hooks.event_extensions]
 
     async def close(self, timeout: float) -> None:
-        """Let everything be told that happened, within a time."""
-        await asyncio.gather(*(lane.close(timeout) for lane in self._queues))
+        """Make the queued calls within `timeout` seconds; drop the rest."""
+        await asyncio.gather(*(queue.close(timeout) for queue in self._queues))
 
     async def abandon(self) -> None:
-        """Tell nothing more."""
-        await asyncio.gather(*(lane.abandon() for lane in self._queues))
+        """Drop all queued calls."""
+        await asyncio.gather(*(queue.abandon() for queue in self._queues))
 
     def _dispatch(self, name: str, make: Callable[..., Any], common: CommonInfo, /, **more: Any) -> None:
-        """Put a call into the lines of those who want it; if nobody does, nothing is made."""
+        """Queue a call for each hooks object that implements the method. Without any, the info is not even built."""
         if receivers := self._hooks_by_method[name]:
             info = make(**common, **more)
-            for lane, hook in receivers:
-                lane.push(hook, info)
+            for queue, hook in receivers:
+                queue.push(hook, info)
 
-    # --- instances come and go
+    # --- starts and ends of instances
 
     @_log_errors
     def workflow_started(self, create: CreateInstance, worker_id: str) -> None:
-        """An instance that was created here begins, or had failed before it could."""
+        """An instance that was created here starts, or failed before its body could start."""
         common = _common(create.instance_id, create.workflow, 1, worker_id, create.now)
         event = received_event(event_json(create.event)) if create.event is not None else None
         self._dispatch_started(common, create.now, create.input, event)
@@ -112,7 +113,7 @@ class HookDispatcher:
 
     @_log_errors
     def workflow_claimed_first(self, loaded: LoadedInstance, worker_id: str, now: int) -> None:
-        """An instance that was created elsewhere begins here."""
+        """An instance that was created by another process, or without room, starts here."""
         row = loaded.row
         event = event_of_input(loaded.input)
         received = received_event(event_json(event)) if event is not None else None
@@ -127,7 +128,7 @@ class HookDispatcher:
 
     @_log_errors
     def workflow_failed_at_once(self, row: InstanceRow, ending: Ending, worker_id: str, now: int) -> None:
-        """An instance has failed before its body began."""
+        """An instance failed before its body could start."""
         common = _common(row.instance_id, row.workflow, row.generation, worker_id, now)
         self._dispatch_ended(common, row.created_at, Status.FAILED, ending)
 
@@ -154,7 +155,7 @@ class HookDispatcher:
     def replay_completed(
         self, runner: InstanceRunner, history: Sequence[Entry], now: int, seconds: float, problem: str | None
     ) -> None:
-        """It was, as far as it fits."""
+        """A history was replayed, or does not fit the code: `problem` says why."""
         runner.announced_ops = set(runner.execution.run.pending)
         common = _common_of(runner, now)
         if problem is None and self._hooks_by_method["on_activity_cache_hit"]:
@@ -174,7 +175,7 @@ class HookDispatcher:
     # --- attempts
 
     def attempt_started(self, attempt: Attempt) -> AbstractContextManager[None]:
-        """An attempt begins; what surrounds it."""
+        """Dispatch the start of an attempt, and return the context manager to run it in (`around_activity`)."""
         runner, work = attempt.runner, attempt.work
         if not (self._around_hooks or self._hooks_by_method["on_activity_start"]):
             return _AroundHooks([], None)
@@ -184,14 +185,14 @@ class HookDispatcher:
             scheduled_at=to_datetime(work.issue.at if work.pending_compensation is None else attempt.started_at),
             raw_input=work.issue.input,
         )
-        for lane, hook in self._hooks_by_method["on_activity_start"]:
-            lane.push(hook, info)
+        for queue, hook in self._hooks_by_method["on_activity_start"]:
+            queue.push(hook, info)
         return _AroundHooks(self._around_hooks, info)
 
-    # --- events on their way out
+    # --- events that are sent
 
     def extend_event(self, runner: InstanceRunner, effect: SendEvent, attempt: Attempt | None) -> SendEvent:
-        """An event with what the hooks add to it. It is told when it is durable."""
+        """Add the hooks' extensions to an event. Its `on_event_sent` is dispatched when it is durable."""
         at = runner.worker.clock.now()
         if self._extending_hooks:
             effect = _with_extensions(effect, self._extending_hooks, _event_sent(runner, effect.event, attempt, at))
@@ -201,21 +202,21 @@ class HookDispatcher:
         return effect
 
     def events_sent(self, infos: Iterable[infos.EventSent]) -> None:
-        """These are durable."""
+        """Dispatch events that are durable now."""
         for info in infos:
-            for lane, hook in self._hooks_by_method["on_event_sent"]:
-                lane.push(hook, info)
+            for queue, hook in self._hooks_by_method["on_event_sent"]:
+                queue.push(hook, info)
 
     # --- commits
 
     def take_extras(self, runner: InstanceRunner) -> HookExtras:
-        """What a transition brings about that is not to be seen in it."""
+        """Return the extras to dispatch with the runner's transition, and mark its timers as announced."""
         sent, runner.sent_events = runner.sent_events, ()
         return HookExtras(self._new_timers(runner), sent)
 
     @_log_errors
     def resumed_without_commit(self, runner: InstanceRunner) -> None:
-        """A run has gone on with nothing to be written: what it asked for follows from what is durable."""
+        """A run continued with nothing to write: the timers that it started follow from durable history."""
         self._dispatch_timers_started(runner, self._new_timers(runner))
 
     def _new_timers(self, runner: InstanceRunner) -> list[Issue]:
@@ -234,7 +235,7 @@ class HookDispatcher:
 
     @_log_errors
     def committed(self, runner: InstanceRunner, transition: Transition, answer: Applied, extras: HookExtras | None) -> None:
-        """A transition is durable: tell what happened in it."""
+        """Dispatch what happened in a transition that is durable now."""
         timers, sent = extras or HookExtras()
         for row in transition.attempts:
             if not row.open:
@@ -276,7 +277,7 @@ class HookDispatcher:
             self._dispatch_cache_hit(_common_of(runner, entry.at), entry)
         elif (
             entry.kind in _ATTEMPT_KINDS and entry.started_at is not None
-        ):  # else it was withdrawn while it waited for its slot
+        ):  # otherwise it was withdrawn while it waited for its slot
             self._dispatch_activity_end(runner, entry, entry.started_at)
 
     def _dispatch_activity_end(self, runner: InstanceRunner, entry: Entry, started_at: int) -> None:
@@ -297,7 +298,7 @@ class HookDispatcher:
         self, runner: InstanceRunner, store_calls: Iterable[StoreCall], replies: Iterable[StoreReply]
     ) -> None:
         known = _announced_ops(runner)
-        waits = {ask.entry.op: ask for ask in store_calls if ask.entry.kind is Kind.EVENT}
+        waits = {store_call.entry.op: store_call for store_call in store_calls if store_call.entry.kind is Kind.EVENT}
         for op, store_call in waits.items():
             if op not in known:
                 known.add(op)
@@ -332,11 +333,11 @@ class HookDispatcher:
 
 
 _ATTEMPT_KINDS = frozenset({Kind.ACTIVITY, Kind.COMPENSATION})
-_CANCELLED_FAILURE = encode_failure(asyncio.CancelledError("nobody wanted its result any more"))
+_CANCELLED_FAILURE = encode_failure(asyncio.CancelledError("its result was no longer wanted"))
 
 
 class _AroundHooks:
-    """What hooks put around an attempt: entered in order, left in reverse; their own troubles are logged."""
+    """The hooks' context managers around an attempt: entered in order, left in reverse order. Their errors are logged."""
 
     def __init__(self, hooks: Sequence[Hooks], info: infos.ActivityStarted | None) -> None:
         self._hooks = hooks
@@ -356,9 +357,9 @@ class _AroundHooks:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         for around in reversed(self._entered):
             try:
-                around.__exit__(kind, error, trace)  # what it returns does not count: the error is the activity's
-            except BaseException as trouble:
-                if trouble is not error:
+                around.__exit__(kind, error, trace)  # its return value is ignored: it must not suppress the activity's error
+            except BaseException as failure:
+                if failure is not error:
                     _log_hook_failure(around, "around_activity", self._info)
 
 
@@ -383,7 +384,7 @@ def _failure(entry: Entry) -> bytes | None:
 
 def _with_extensions(effect: SendEvent, extending: Sequence[Hooks], info: infos.EventSent) -> SendEvent:
     more: dict[str, str | int | bool] = {}
-    for hooks in reversed(extending):  # of two that give the same, the first counts
+    for hooks in reversed(extending):  # reversed: of two hooks that give the same extension, the first wins
         more |= _extensions_of(hooks, info)
     event = effect.event
     return replace(effect, event=replace(event, extensions={**more, **event.extensions})) if more else effect
@@ -403,12 +404,12 @@ def _log_hook_failure(what: object, method: str, info: infos.Info | None) -> Non
 
 
 def _find_overrides(
-    hooks: Sequence[Hooks], lanes: Sequence[HookQueue], name: str
+    hooks: Sequence[Hooks], queues: Sequence[HookQueue], name: str
 ) -> list[tuple[HookQueue, Callable[[Any], Any]]]:
-    """Whom to call, leaving out those who did not write the method."""
+    """The queues and bound methods to call, without hooks objects that do not override the method."""
     base = getattr(Hooks, name)
-    found = ((lane, getattr(one, name)) for one, lane in zip(hooks, lanes, strict=True))
-    return [(lane, hook) for lane, hook in found if getattr(hook, "__func__", None) is not base]
+    found = ((queue, getattr(one, name)) for one, queue in zip(hooks, queues, strict=True))
+    return [(queue, hook) for queue, hook in found if getattr(hook, "__func__", None) is not base]
 
 
 def _common(instance_id: str, workflow: str, generation: int, worker_id: str, at: int) -> CommonInfo:
@@ -427,11 +428,11 @@ def _activity(op: str, name: str, attempt: int) -> dict[str, Any]:
 
 
 def _announced_ops(runner: InstanceRunner) -> set[str]:
-    """The waits and timers of a host whose beginning was infos."""
+    """The runner's waits and timers whose start was dispatched."""
     if runner.announced_ops is None:
         runner.announced_ops = set()
     elif len(runner.announced_ops) > _COMPACT_ABOVE and len(runner.announced_ops) > 2 * len(runner.execution.run.pending):
-        runner.announced_ops.intersection_update(runner.execution.run.pending)  # some were withdrawn
+        runner.announced_ops.intersection_update(runner.execution.run.pending)  # removes those that were withdrawn
     return runner.announced_ops
 
 

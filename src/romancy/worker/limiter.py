@@ -1,4 +1,4 @@
-"""How many attempts run at once."""
+"""Limits how many attempts run at once."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ class ConcurrencyLimiter:
 
     @property
     def has_waiters(self) -> bool:
-        """Somebody stands in the queue."""
+        """The queue is not empty."""
         return bool(self._queue)
 
     @property
     def queued(self) -> int:
-        """How many stand in it."""
+        """How many attempts wait for a slot."""
         return sum(not waiter.done() for waiter in self._queue)
 
     def try_acquire(self) -> bool:
@@ -31,7 +31,7 @@ class ConcurrencyLimiter:
         return False
 
     async def acquire(self) -> None:
-        """Wait for a slot; it is taken then."""
+        """Wait for a slot and take it."""
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._queue.append(waiter)
         try:
@@ -42,7 +42,7 @@ class ConcurrencyLimiter:
             raise
 
     def release(self) -> None:
-        """Give a slot to the next in the queue, or back."""
+        """Pass a slot to the next attempt in the queue, or free it."""
         while self._queue:
             waiter = self._queue.popleft()
             if not waiter.done():

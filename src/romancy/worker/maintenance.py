@@ -1,9 +1,10 @@
-"""What a worker does beside running instances: it beats, sweeps after the dead, watches its own loop, and deletes the old.
+"""The background work of a worker: heartbeats, the sweep of dead workers, the watchdog of the event loop, and retention.
 
-The heart beats from a thread of its own, so that a blocked event loop is not a dead worker. A worker is suspected when it
-was not seen to beat for a lease (or never, and its last beat is dated further back; a date that lies ahead proves nothing),
-and declared dead when an interval later it still has not beaten, while this worker has:
-on SQLite everybody's beats stop while somebody holds the write lock, and the first to get it must not bury the rest.
+Heartbeats are sent from a thread of their own, so that a worker with a blocked event loop is not taken for dead. A worker
+is suspect when no heartbeat of it was observed for a lease, or when none was ever observed and its last one is dated more
+than a lease back (a date in the future proves nothing). It is declared dead when one round later it still has the same
+heartbeat, while this worker has written a new one of its own. The second condition is for SQLite: while one process holds
+the write lock, the heartbeats of all processes stop, and the first process to get the lock must not declare the rest dead.
 """
 
 from __future__ import annotations
@@ -35,11 +36,11 @@ _log = logging.getLogger("romancy.worker")
 _SWEEP_LIMIT = 100
 _PRUNE_LIMIT = 100
 _TRIM_LIMIT = 20
-"""Generations at a time: each may have a long history."""
+"""Generations deleted in one transaction: each may have a long history."""
 _ROLL_UP_LIMIT = 1000
 _ROLL_UP_STEPS = 20
 _ROLL_UP_DELAY = 10 * MICROS
-"""An end is committed a moment after its time: by then all that ended before have been."""
+"""Only ends that are at least this old are rolled up: an end is committed somewhat later than its recorded time."""
 _ROLL_UP_RETENTION = 8 * 24 * 3600 * MICROS
 """How long the counts of a minute are kept."""
 _LONG_ATTEMPT = 2 * MICROS
@@ -47,7 +48,7 @@ _LONG_ATTEMPT = 2 * MICROS
 
 
 class HeartbeatThread:
-    """Beats from a thread, and notices when the event loop does not go round."""
+    """Writes the worker's heartbeats from a thread, and warns when the event loop is blocked."""
 
     def __init__(self, worker: Worker, connection: HeartbeatConnection) -> None:
         self._worker = worker
@@ -55,19 +56,19 @@ class HeartbeatThread:
         self._loop_thread = threading.get_ident()
         self._stop = threading.Event()
         self._loop_answered = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="romancy-heart", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="romancy-heartbeat", daemon=True)
         self._pinged_at = 0.0
         self._stuck = False
         self.heartbeats = 0
         self.heartbeat_at = worker.clock.now()
-        """When it last beat; the worker has just been recorded, which is a beat as well."""
+        """The time of the last heartbeat. Registering the worker, just before this, counts as one."""
 
     def start(self) -> None:
-        """Begin to beat."""
+        """Start the thread."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Stop beating."""
+        """Stop the thread."""
         self._stop.set()
         self._thread.join(timeout=5)
 
@@ -75,27 +76,29 @@ class HeartbeatThread:
         interval = self._worker.options.heartbeat_interval
         warning = self._worker.options.block_warning
         tick = min(interval, warning / 2) if warning else interval
-        since_beat, blocked = 0.0, 0.0
+        since_heartbeat, blocked = 0.0, 0.0
         self._ping()
         while not self._stop.wait(tick):
-            since_beat += tick
-            if since_beat >= interval:
-                since_beat = 0.0
+            since_heartbeat += tick
+            if since_heartbeat >= interval:
+                since_heartbeat = 0.0
                 self._heartbeat_unless_stuck()
             blocked = 0.0 if self._loop_answered.is_set() else blocked + tick
             if warning and blocked >= warning:
                 self._warn(blocked)
-                blocked = -30.0  # once for one blockade, and again if it goes on
+                blocked = -30.0  # warn again only if the loop stays blocked for another 30 s
             if self._loop_answered.is_set():
                 self._ping()
         self._connection.close()
 
     def _heartbeat_unless_stuck(self) -> None:
-        """A worker that cannot write any more would keep its instances from everybody: others shall take them."""
+        """Write a heartbeat, unless the committer is stuck: then stop, so that other workers take the instances over."""
         worker = self._worker
         stuck = worker.committer.is_stuck(worker.options.lease_timeout)
         if stuck and not self._stuck:
-            _log.error("worker %s cannot write any more and stops its heartbeat: others take its instances over", worker.id)
+            _log.error(
+                "worker %s cannot commit and stops its heartbeat, so that other workers take over its instances", worker.id
+            )
         self._stuck = stuck
         if not stuck:
             self._heartbeat()
@@ -107,7 +110,7 @@ class HeartbeatThread:
             self._worker.metrics.errors["heartbeat"] += 1
             _log.warning("the heartbeat could not be written: %s", error)
             return
-        except Exception:  # nobody else beats
+        except Exception:  # this thread must survive: without it there are no heartbeats
             self._worker.metrics.errors["heartbeat"] += 1
             _log.exception("the heartbeat failed, will try again")
             return
@@ -116,7 +119,7 @@ class HeartbeatThread:
             self._call_on_loop(self._on_worker_dead)
 
     def _write_heartbeat(self) -> bool:
-        """One beat. One that had to wait for the database is old when it is written: then another follows at once."""
+        """Write one heartbeat. If the write took longer than an interval, its time is old by then: write another at once."""
         interval = round(self._worker.options.heartbeat_interval * MICROS)
         while True:
             now = self._worker.clock.now()
@@ -136,14 +139,14 @@ class HeartbeatThread:
         self._call_on_loop(self._on_pong)
 
     def _on_pong(self) -> None:
-        """On the event loop."""
+        """Called on the event loop: it is not blocked."""
         self._worker.metrics.loop_lag.add(round((monotonic() - self._pinged_at) * MICROS))
         self._loop_answered.set()
 
     def _call_on_loop(self, callback: object) -> None:
         try:
             self._worker.loop.call_soon_threadsafe(callback)  # type: ignore[arg-type]
-        except RuntimeError:  # the loop is closed: the process is on its way out
+        except RuntimeError:  # the loop is closed: the process is exiting
             self._stop.set()
 
     def _warn(self, seconds: float) -> None:
@@ -159,28 +162,28 @@ class HeartbeatThread:
 
 @dataclass(frozen=True, slots=True)
 class _ObservedWorker:
-    """What another worker was last seen to do."""
+    """The last observed heartbeat of another worker."""
 
     heartbeat_at: int
-    """Its last beat, by the clock of who wrote it."""
+    """The time of the heartbeat, by the clock of the worker that wrote it."""
     observed_at: float
-    """When that was, by the time that has elapsed here: when it was first seen, or up to an interval before."""
+    """The same by this process's monotonic clock: when it was first read here, or up to an interval before."""
     was_seen_alive: bool
-    """It was seen to beat: its beats are not dated, but waited for."""
+    """A change of the heartbeat was observed here, so its date is not needed to judge the worker."""
 
     def is_stale(self, now: int, lease: int) -> bool:
-        """It gave no sign of life for a lease. A beat counts from when it was seen: its date may be wrong."""
+        """The worker has sent no heartbeat for a lease, counted from its observation here: its date may be wrong."""
         return (monotonic() - self.observed_at) * MICROS > lease or (
             not self.was_seen_alive and self.heartbeat_at + lease < now
         )
 
 
 class Maintenance:
-    """The worker's housekeeping."""
+    """Registers the worker, sends its heartbeats, and does the periodic work of the module docstring."""
 
     def __init__(self, worker: Worker, claimer: Claimer) -> None:
         self._worker = worker
-        self._finder = claimer
+        self._claimer = claimer
         self._heartbeat_thread: HeartbeatThread | None = None
         self._task: asyncio.Task[None] | None = None
         self._observed: dict[str, _ObservedWorker] = {}
@@ -191,18 +194,18 @@ class Maintenance:
 
     @property
     def heartbeat_at(self) -> int | None:
-        """When this worker last beat."""
+        """The time of this worker's last heartbeat."""
         return None if self._heartbeat_thread is None else self._heartbeat_thread.heartbeat_at
 
     async def start(self, *, heartbeat: bool = True) -> None:
-        """Report for duty and begin."""
+        """Register the worker, then start the heartbeats and the periodic work."""
         await self.register_worker()
         if heartbeat:
             self._start_heartbeat()
-            self._task = asyncio.get_running_loop().create_task(self._run(), name="romancy-upkeep")
+            self._task = asyncio.get_running_loop().create_task(self._run(), name="romancy-maintenance")
 
     async def register_worker(self) -> None:
-        """Record this incarnation, and the source of what it runs."""
+        """Write the row of this incarnation."""
         worker = self._worker
         now = worker.clock.now()
         await worker.store.register_worker(worker_row(worker, now))
@@ -214,7 +217,7 @@ class Maintenance:
         self._heartbeat_thread = thread
 
     async def stop(self) -> None:
-        """Stop, heart last: what is still being written must not be swept meanwhile."""
+        """Stop. The heartbeats stop last: this worker must not be swept while it still writes."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait({self._task})
@@ -224,29 +227,29 @@ class Maintenance:
             await _stop_heartbeat(thread)
 
     async def revive(self) -> None:
-        """Start over as a new incarnation. If that fails, the next beat of the old heart asks again."""
-        if self._reviving:  # the old heart goes on until it is replaced, and asks at every beat
+        """Register as a new incarnation. If that fails, the next heartbeat of the old one calls this again."""
+        if self._reviving:  # the old heartbeat thread runs until it is replaced, and calls this with every heartbeat
             return
         self._reviving = True
         try:
             self._worker.lose_everything()
             await self.register_worker()
-            # What the old name has claimed since it was struck off belongs to nobody.
+            # Free the instances that were claimed under the old id after it was deregistered: no worker owns them.
             await self._worker.store.sweep([], now=self._worker.clock.now(), limit=_SWEEP_LIMIT)
             if (old := self._heartbeat_thread) is not None:
-                self._start_heartbeat()  # first: if this fails, the old one goes on and asks again
+                self._start_heartbeat()  # before stopping the old one: if this fails, the old one calls `revive` again
                 await _stop_heartbeat(old)
         except StoreError as error:
-            self._worker.metrics.errors["upkeep"] += 1
+            self._worker.metrics.errors["maintenance"] += 1
             _log.warning("the worker could not start over, will try again: %s", error)
             return
-        except Exception:  # there may be no thread for a heart
-            self._worker.metrics.errors["upkeep"] += 1
+        except Exception:  # the heartbeat thread may fail to start
+            self._worker.metrics.errors["maintenance"] += 1
             _log.exception("the worker could not start over, will try again")
             return
         finally:
             self._reviving = False
-        self._finder.poll_soon()
+        self._claimer.poll_soon()
 
     async def _run(self) -> None:
         interval = self._worker.options.heartbeat_interval
@@ -261,29 +264,29 @@ class Maintenance:
             since += min(interval, 1.0)
 
     async def round(self) -> None:
-        """One round: bury the dead, try blocked instances with our code, delete the old."""
-        claimer = self._finder
+        """Do one round of maintenance. It ends early if the database cannot be reached."""
+        claimer = self._claimer
         chores = self.sweep, claimer.claim_blocked, claimer.adopt_orphans, self.mark_unrunnable, self.roll_up, self._prune
         for chore in chores:
             if not await self._chore(chore):
                 return
 
     async def _chore(self, chore: Callable[[], Awaitable[object] | None]) -> bool:
-        """Do one; False if the database is away. One that fails in another way must not keep the others from being done."""
+        """Do one chore. False if the database cannot be reached; any other failure must not prevent the next chores."""
         try:
-            if (doing := chore()) is not None:
-                await doing
+            if (running := chore()) is not None:
+                await running
         except StoreError as error:
-            self._worker.metrics.errors["upkeep"] += 1
-            _log.warning("the upkeep could not reach the database, will try again: %s", error)
+            self._worker.metrics.errors["maintenance"] += 1
+            _log.warning("maintenance could not reach the database, will try again: %s", error)
             return False
-        except Exception:  # a worker that no longer sweeps seems healthy and lets the dead lie
-            self._worker.metrics.errors["upkeep"] += 1
-            _log.exception("the upkeep failed, will try again")
+        except Exception:  # without sweeps the worker would seem healthy, but never take over from dead workers
+            self._worker.metrics.errors["maintenance"] += 1
+            _log.exception("a maintenance task failed, will try again")
         return True
 
     async def sweep(self) -> int:
-        """Free the instances of workers that are dead beyond doubt."""
+        """Declare dead the workers that are still suspect since the last round, and free their instances."""
         worker = self._worker
         now = worker.clock.now()
         rows = await worker.store.workers()
@@ -301,26 +304,26 @@ class Maintenance:
         worker.metrics.instances_lost += swept.freed
         worker.metrics.instances_set_aside += len(swept.paused)
         for instance_id, why in swept.paused:
-            _log.warning("paused %r: %s; once the cause is mended, resume it", instance_id, why)
+            _log.warning("paused %r: %s; resume it when the cause is fixed", instance_id, why)
         if swept.freed:
             names = ", ".join(id for id, _ in dead) or "unknown"
-            _log.warning("freed %d instances of dead workers: %s", swept.freed, names)
-            self._finder.poll_soon()
+            _log.warning("freed instances of dead workers: %d (%s)", swept.freed, names)
+            self._claimer.poll_soon()
         return swept.freed
 
     def _observe(self, row: WorkerRow, now: int) -> _ObservedWorker:
-        """What is known of the worker, with its last beat."""
+        """The earlier observation, or a new one if the worker's heartbeat has changed since."""
         observed = self._observed.get(row.id)
         if observed is not None and observed.heartbeat_at == row.heartbeat_at:
             return observed
-        # It beat since the last look, an interval ago: no longer ago than that, whatever its date says.
+        # The heartbeat is new since the last round, so it is at most one interval old, whatever its date says.
         age = min(max((now - row.heartbeat_at) / MICROS, 0.0), self._worker.options.heartbeat_interval)
         return _ObservedWorker(row.heartbeat_at, monotonic() - age, was_seen_alive=observed is not None)
 
     async def mark_unrunnable(self) -> int:
-        """Block instances that have been due for a lease and whose workflow no worker knows: people should see them."""
+        """Block instances that have been due for a lease and whose workflow no worker has, so that operators see them."""
         worker = self._worker
-        # Its own count although its row may be gone: a worker that was taken for dead does not know it yet.
+        # Its own workflows count even if its row is gone: a worker that was declared dead may not know it yet.
         own = {(workflow.name, workflow.version) for workflow in worker.registry.all()}
         waiting = set(await worker.store.kinds_waiting()) - own
         for row in await worker.store.workers() if waiting else ():
@@ -333,11 +336,11 @@ class Maintenance:
         return await worker.store.mark_unrunnable(kinds, due_before=due_before, now=now, limit=_SWEEP_LIMIT)
 
     def _has_own_heartbeat(self) -> bool:
-        """Our own heart has beaten since the last round: the database lets beats through."""
+        """This worker has written a heartbeat since the last round, so the database accepts heartbeats."""
         return self._heartbeat_thread is None or self._heartbeat_thread.heartbeats > self._own_heartbeats
 
     def report_stall(self) -> None:
-        """Say once for each jam which activities hold every slot."""
+        """Log which activities hold all concurrency slots, once for each stall."""
         stall = self._worker.concurrency_stall()
         if stall is not None and stall.since != self._stalled_since:
             self._stalled_since = stall.since
@@ -349,14 +352,14 @@ class Maintenance:
             )
 
     def record_long_attempts(self) -> None:
-        """Show attempts that have been running for a notable time."""
+        """Write rows of attempts that have been running for long, so that operators see them."""
         now = self._worker.clock.now()
         for attempt in self._worker.attempts:
             if not attempt.is_recorded and attempt.started_at and now - attempt.started_at >= _LONG_ATTEMPT:
                 attempt.record_open()
 
     async def roll_up(self) -> None:
-        """Count what has ended, by the minute; a bounded number in one round, the next goes on."""
+        """Count the ended instances by the minute. A round counts a limited number; the next round continues."""
         now = self._worker.clock.now()
         for _ in range(_ROLL_UP_STEPS):
             done = await self._worker.store.roll_up(
@@ -366,7 +369,7 @@ class Maintenance:
                 return
 
     async def _prune(self) -> None:
-        """Delete what is older than promised by the database's time, asked now; a little at a time."""
+        """Delete, in small batches, rows that are past their retention by the verified time of the database."""
         options, store = self._worker.options, self._worker.store
         if (now := await store.verified_time()) is None:
             return
@@ -396,7 +399,7 @@ class Maintenance:
 async def _stop_heartbeat(thread: HeartbeatThread) -> None:
     try:
         await asyncio.to_thread(thread.stop)
-    except RuntimeError:  # there is no thread to wait in
+    except RuntimeError:  # no thread could be started to wait in
         thread.stop()
 
 

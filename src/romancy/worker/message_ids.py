@@ -1,4 +1,4 @@
-"""What an instance says, made ready to be written."""
+"""Gives the events and messages of an instance their ids, sender and time."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ D = TypeVar("D", bound=Effect)
 
 
 def with_ids(effect: D, key: str, instance_id: str, now: int) -> D:
-    """Give what is sent an id that is the same however often the sending is repeated, its sender, and its time."""
+    """Add an id that is derived from `key`, so that repeated sends have the same id, and the sender and time."""
     match effect:
         case SendEvent():
             return replace(effect, event=_event(effect.event, key, now))
@@ -24,7 +24,7 @@ def with_ids(effect: D, key: str, instance_id: str, now: int) -> D:
 
 
 def _event(event: Event, key: str, now: int) -> Event:
-    # With its content: said otherwise after a retry of the instance, it is another event.
+    # The id includes the content: if a retry of the instance sends other content, that is another event.
     content = crc32(b"\0".join((event.type.encode(), event.source.encode(), event.data or b"")))
     return replace(event, id=event.id or f"{key}:{content:08x}", time=event.time or rfc3339(now))
 

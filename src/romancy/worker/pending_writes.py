@@ -1,4 +1,4 @@
-"""What was asked of the store and is not answered: instances that may be ours, and that are begun by the answer only."""
+"""Tracks writes and claims in flight, so that nothing but their results starts the instances they concern."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from romancy.model.transition import CreateInstance
 
 
 class PendingWrites:
-    """Instances that something asked of the store is about, as long as its answer is not here.
+    """The instances that writes or claims in flight may make owned by this worker.
 
-    The store may say already that they are ours: the COMMIT is done, and its answer is on its way, or being found out after
-    a cut line. The answer begins them, or says that nothing will; until then nothing else may, however long it takes.
+    The store may show already that this worker owns them: the COMMIT is done, and its result is on the way, or is being
+    determined after a lost connection. The result starts them, or says that they are not owned. Until then nothing else
+    may start them, however long it takes.
     """
 
     __slots__ = ("_ids", "_unnamed_count")
@@ -25,16 +26,16 @@ class PendingWrites:
         return instance_id in self._ids or self._unnamed_count > 0
 
     def is_named(self, instance_id: str) -> bool:
-        """This one was named, and not only may be among them."""
+        """The instance is known to be pending; `in` also counts claims whose ids are not known yet."""
         return instance_id in self._ids
 
     def begin(self, ids: Iterable[str]) -> None:
-        """Something is asked about these."""
+        """A write or claim of these instances begins; several may be in flight for one instance."""
         for instance_id in ids:
             self._ids[instance_id] = self._ids.get(instance_id, 0) + 1
 
     def end(self, ids: Iterable[str]) -> None:
-        """It was answered; who else waits for an answer about them still does."""
+        """A write or claim of these instances has its result."""
         for instance_id in ids:
             left = self._ids.get(instance_id, 0) - 1
             if left > 0:
@@ -44,7 +45,7 @@ class PendingWrites:
 
     @contextmanager
     def pending(self, ids: Iterable[str] | None) -> Iterator[None]:
-        """Ask within this about these; None: the answer only says about which."""
+        """Mark these instances as pending within the context. None: their ids are known only from the result."""
         named = () if ids is None else tuple(ids)
         self._unnamed_count += ids is None
         self.begin(named)
@@ -56,5 +57,5 @@ class PendingWrites:
 
 
 def owned_starts(creates: Iterable[CreateInstance]) -> list[str]:
-    """The new instances that the answer begins, if it says that they were written: those that are not left to others."""
+    """The ids of the new instances that are created with an owner, and so are begun here by the result of the write."""
     return [create.instance_id for create in creates if create.owner is not None]

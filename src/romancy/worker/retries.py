@@ -1,6 +1,6 @@
-"""Between two attempts: what failed or was cut off, and what waits for its next attempt.
+"""The earlier attempts of an instance's operations, and the back-offs before the next ones.
 
-Attempts are numbered on over crashes: one that was cut off with its worker keeps its number and its row, but it is no
+Numbering continues over crashes: an attempt that was cut off with its worker keeps its number and its row, but it is not a
 failure of the activity, so the retry policy does not count it.
 """
 
@@ -26,7 +26,7 @@ class Backoff:
     work: WorkItem
     next_at: int
     thread: asyncio.Future[Any] | None = None
-    """The thread of the last attempt, if it still runs."""
+    """The thread of the last attempt, if it is still running."""
 
 
 class Retries:
@@ -34,11 +34,11 @@ class Retries:
 
     def __init__(self) -> None:
         self.ended_attempts: dict[str, list[AttemptRow]] = {}
-        """The attempts that have ended, by operation; mostly there are none."""
+        """The attempts that have ended, by operation; usually empty."""
         self.waiting: dict[str, Backoff] = {}
 
     def restore(self, rows: Iterable[AttemptRow], now: int) -> list[AttemptRow]:
-        """Take over what an earlier owner left. An attempt that was open is cut off: its row, to be written again."""
+        """Take over the attempts of an earlier owner. Return the rows to write: open attempts, now marked as cut off."""
         cut: list[AttemptRow] = []
         for row in rows:
             if row.open:
@@ -54,7 +54,7 @@ class Retries:
         return before[-1].attempt + 1 if before else 1
 
     def details(self, op: str) -> bytes | None:
-        """What the last heartbeat of an earlier attempt left."""
+        """The details of the last heartbeat of an earlier attempt."""
         return next((row.details for row in reversed(self.ended_attempts.get(op, ())) if row.details is not None), None)
 
     def due_at(self, op: str) -> int | None:
@@ -67,7 +67,7 @@ class Retries:
         return sum(row.next_at is not None for row in self.ended_attempts.get(op, ()))
 
     def fail(self, attempt: Attempt, error: BaseException, policy: RetryPolicy, key: str, now: int) -> AttemptRow | None:
-        """An attempt failed: the row to write if another follows, None if the policy allows none."""
+        """Record a failed attempt. Return the row to write if a retry follows, None if the policy allows none."""
         op = attempt.work.op
         if not is_retryable(policy, _as_exception(error), terminal=is_terminal(error)):
             return None
@@ -83,7 +83,7 @@ class Retries:
         return row
 
     def final_error(self, op: str, error: BaseException, policy: RetryPolicy) -> BaseException:
-        """What the workflow sees: the error itself where trying again is useless, else that the attempts are used up."""
+        """The error that the workflow catches: the error itself if it is not retryable, otherwise a RetryExhaustedError."""
         if isinstance(error, TerminalError | PayloadError):
             return error
         if is_terminal(error):
@@ -95,28 +95,28 @@ class Retries:
         return _with_cause(RetryExhaustedError(text, tries), error)
 
     def take_due(self, now: int) -> list[Backoff]:
-        """What need not wait any longer."""
+        """Remove and return the back-offs that are over."""
         due = [backoff for backoff in self.waiting.values() if backoff.next_at <= now]
         for backoff in due:
             del self.waiting[backoff.work.op]
         return due
 
     def has_due_by(self, when: int) -> bool:
-        """Something is due by that time."""
+        """A back-off ends by that time."""
         return any(backoff.next_at <= when for backoff in self.waiting.values())
 
     def retrying_since(self) -> int | None:
-        """Since when the instance has been retrying something."""
+        """When the first attempt of an operation that is being retried started."""
         return min([self.ended_attempts[op][0].started_at for op in self.waiting]) if self.waiting else None
 
 
 def _as_exception(error: BaseException) -> BaseException:
-    """An activity that ends itself with CancelledError or SystemExit has failed like any other."""
+    """An activity that raises CancelledError or SystemExit itself counts as failed, like with any exception."""
     return error if isinstance(error, Exception) else RuntimeError(repr(error))
 
 
 def _error_text(error: BaseException) -> str:
-    """An error as text, whatever its own `__repr__` does."""
+    """The `repr` of an error, or the name of its type if that raises."""
     try:
         return repr(error)
     except Exception:

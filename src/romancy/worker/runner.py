@@ -1,12 +1,12 @@
-"""One instance on this worker: what happens is fed to its execution, what that asks for is written, then carried out.
+"""Runs one instance on this worker: feeds what happens to its execution, commits the transition, then carries it out.
 
-    something happened ──► execution.feed ──► progress ──► committer asks take() ──► COMMIT ──► answered
-                                                 ▲                                                 │
-                                                 │          start attempts, park, end, or go on ◄──┘
-                                                 └── attempts end, alarms ring, mail comes
+    something happened ──► execution.feed ──► progress ──► committer: take_transition ──► COMMIT ──► on_answer
+                                                 ▲                                                       │
+                                                 │              start attempts, park, end, or continue ◄─┘
+                                                 └── attempts end, timers fire, inbox items arrive
 
-Nothing is started before everything it follows from is durable. A parked host owns nothing: its next transition is a claim
-as well, made under the epoch it knows, and is refused if anybody else was quicker.
+Nothing is started before everything that led to it is durable. A parked runner does not own its instance: its next
+transition is a claim as well, made under the epoch it knows. The store refuses it if another worker was faster.
 """
 
 from __future__ import annotations
@@ -60,17 +60,17 @@ _log = logging.getLogger("romancy.worker")
 T = TypeVar("T")
 D = TypeVar("D", bound=Effect)
 
-# By names of their own: to look a member of an enum up takes as long as a call (before Python 3.12).
+# Module names for enum members: before Python 3.12, looking up a member of an enum takes as long as a call.
 _OK, _CANCELLED = Outcome.OK, Outcome.CANCELLED
 _PHASE_ENDED, _COMPENSATING = Phase.ENDED, Phase.COMPENSATING
 _RUNNING, _PAUSED = Status.RUNNING, Status.PAUSED
 _FEW_WAITS = 4
 SHORT_BACKOFF = 1 * MICROS
-"""A back-off up to this long is waited for with the instance in hand; a longer one releases it."""
+"""The instance stays owned during a back-off of up to this length; a longer one releases it."""
 
 
 class RunnerIdentity(NamedTuple):
-    """What does not change while a host lives."""
+    """What does not change during the life of a runner."""
 
     instance_id: str
     generation: int
@@ -81,7 +81,7 @@ class RunnerIdentity(NamedTuple):
 
 
 class InstanceRunner:
-    """One instance that this worker runs, or has parked."""
+    """Runs one instance, or keeps it parked in memory."""
 
     __slots__ = (
         "_answered_until",
@@ -142,19 +142,20 @@ class InstanceRunner:
         self.inbox_seen = inbox_seen
         self.owned = True
         self.gone = False
-        """The instance has ended or belongs to somebody else: nothing this host does matters any more."""
+        """The instance has ended or belongs to another worker: this runner must do nothing more."""
         self.announced_ops: set[str] | None = None
-        """Of an app with hooks: the waits and timers whose beginning they know."""
+        """With hooks: the waits and timers whose start was dispatched to them."""
         self.sent_events: tuple[EventSent, ...] = ()
-        """Of an app with hooks: the events of the next transition."""
+        """With hooks: the events that the next transition sends."""
         self._hook_extras: HookExtras | None = None
         self.suspect_at = -1
-        """The end of its history, if its worker was lost there before."""
+        """The length of the history at which an earlier worker was lost, or -1."""
         self._begun = False
-        """The body runs, or was replayed. Before that nothing can be made of what arrives."""
+        """The body was started or replayed. Before that, inbox items and timers cannot be applied."""
         self._writing: Transition | None = None
+        """The transition that the committer has taken and not answered yet; there is never more than one."""
         self._answered_until = 0
-        """Nothing that came before this is left for the waits."""
+        """Store calls have been answered for everything that arrived before this time."""
         self._timer: ScheduledCall | None = None
         self._timer_due: int | None = None
         self._ending: Ending | None = None
@@ -162,7 +163,7 @@ class InstanceRunner:
         self._is_reading_inbox = False
         self._must_reread_inbox = False
         self._has_unstarted_work = False
-        """Something was not started because the worker goes: the instance stays in hand until the worker releases it."""
+        """Work was not started because the worker is stopping: the instance stays owned until the worker releases it."""
         self._attempts: dict[str, Attempt] = {}
         self._retries = Retries()
         self._starts: list[Issue] = []
@@ -171,21 +172,21 @@ class InstanceRunner:
         self._closed_attempts: list[str] = []
         self._consumed_items: list[int] = []
         self._recently_consumed: set[int] = set()
-        """Mail that was consumed while the inbox was read: it may come once more."""
+        """Inbox items that were consumed during the current read of the inbox, which may still return them."""
         self._notes: list[JournalNote] = []
         self._store_call_ops: set[str] = set()
-        """What to ask the store with the next transition."""
+        """The operations whose store calls go into the next transition."""
         self._effects: list[Effect] = []
         self._deferred_ends: list[tuple[Attempt, bytes | None, BaseException | None]] = []
-        """Attempts that ended while the store was being asked: its answers come first in the history."""
+        """Attempts that ended while store calls were being committed: the replies come before them in the history."""
         self._stored_waits = StoredWaits()
         self._paused_starts: list[Issue] = []
-        """What a pause keeps from being started, should it be taken back."""
+        """Activities that are held back by a pause, or until the inbox has been read."""
 
-    # --- what happens
+    # --- inputs: due times, inbox items, ends of attempts
 
     def begin(self, at: int, inbox: Inbox | None = None) -> None:
-        """The instance, or its generation, was created here: start its body. What has arrived before counts at once."""
+        """Start the body of an instance or generation that was created here, and apply what is in its inbox already."""
         self._begun = True
         self.execution.start(at)
         if inbox is not None:
@@ -196,7 +197,7 @@ class InstanceRunner:
             self.progress()
 
     def restore(self, attempts: tuple[AttemptRow, ...], waits: tuple[str, ...], losses: int = 0) -> None:
-        """The instance was claimed and replayed: take over what its last owner left."""
+        """Take over the attempts and waits that the last owner left; the instance was claimed and replayed."""
         self._begun = True
         self.suspect_at = self.execution.seq if losses else -1
         self._stored_waits.restore(waits)
@@ -205,7 +206,7 @@ class InstanceRunner:
             self._notes.append(JournalNote("replayed", f"{self.execution.seq} entries"))
 
     def check_due(self) -> None:
-        """Something may be due: timers, back-offs, the workflow's deadline."""
+        """Handle what is due: timers, back-offs, the workflow's deadline."""
         self._timer = None
         due, self._timer_due = self._timer_due, None
         if self.gone or self._writing is not None or not self._begun:
@@ -215,7 +216,7 @@ class InstanceRunner:
             return
         now, execution = self._now(), self.execution
         if due is not None and due <= now and not self.owned:
-            self.worker.metrics.lags["alarm"].add(now - due)
+            self.worker.metrics.lags["timer"].add(now - due)
         if self._is_past_deadline(now):
             self._feed(Resolution(Kind.TIMEOUT, "timeout", now), name="timeout")
         self._fire_timers(now)
@@ -229,12 +230,12 @@ class InstanceRunner:
         ):
             self.progress()
         else:
-            self._arm_timer()  # nothing is due after all
+            self._arm_timer()  # nothing was due
 
     def _fire_timers(self, now: int) -> None:
-        """Let timers go off, in order. Before one does, the store is asked for what came before its time and was not seen.
+        """Fire the due timers, in order. Before each, ask the store for unseen arrivals from before the timer's time.
 
-        That is also how a wait ends whose own time has come. The alarm rings again when the store has answered.
+        A wait whose own timeout is due ends by the same store call. `check_due` runs again when the store has replied.
         """
         run = self.execution.run
         due = self.execution.due_issues(now)
@@ -246,19 +247,19 @@ class InstanceRunner:
                 self._store_call_ops.update(waits)
                 return
             if issue.op in run.pending:
-                # A clock may be set back between two looks; no timer is recorded to have gone off before its time.
+                # The clock may have been set back since `due_issues`; never record that a timer fired before its time.
                 self._feed(Resolution(Kind.TIMER, issue.op, max(self._now(), issue.due or 0)))
-        if self._answered_until:  # what came after that was left aside
+        if self._answered_until:  # the bounded store calls ignored what arrived after this time: ask again without a bound
             self._answered_until = 0
             self._store_call_ops.update(waits)
 
     def _on_timer(self) -> None:
-        """The alarm rang. A parked instance goes on when there is room for it."""
+        """The runner's timer fired. A parked instance continues when there is room for it."""
         if self.owned or self.worker.admit(self):
             self.check_due()
 
     def wake_for_inbox(self) -> None:
-        """Something arrived. A parked instance looks when there is room for it."""
+        """Something arrived in the inbox. A parked instance reads it when there is room for it."""
         if self.owned or self.worker.admit(self):
             self.check_inbox()
         else:
@@ -266,11 +267,14 @@ class InstanceRunner:
 
     @property
     def has_unread(self) -> bool:
-        """Something has come that it has not looked at."""
+        """Something may have arrived that the runner has not read yet."""
         return bool(self._is_reading_inbox or self._must_reread_inbox or self._store_call_ops)
 
     def wake_for_waits(self) -> None:
-        """Something has come for a wait. If there are but a few, ask for each: the store says whether that was all."""
+        """Something arrived for a wait. With few waits, issue a store call for each instead of reading the inbox first.
+
+        The store's answer says whether anything else has arrived (`caught_up`).
+        """
         waits = self._stored_waits.registered
         if self._writing is not None or self._is_reading_inbox or not self._begun or not 0 < len(waits) <= _FEW_WAITS:
             self.wake_for_inbox()
@@ -286,7 +290,7 @@ class InstanceRunner:
         return deadline is not None and deadline <= now and self.execution.may_time_out
 
     def _feed(self, resolution: Resolution, ended: AttemptResult | None = None, *, name: str = "") -> None:
-        """Let the body go on. Code that does not fit its history blocks the instance; it does not fail it."""
+        """Resume the body. Code that does not fit its history blocks the instance; it does not fail it."""
         if self.gone:
             return
         if ended is None:
@@ -297,7 +301,7 @@ class InstanceRunner:
             self.worker.block(self, str(error))
 
     def matches_row(self, row: InstanceRow) -> bool:
-        """The parked run stands where the claimed row says: it can go on without a replay."""
+        """The parked run is at the state of the claimed row: it can continue without a replay."""
         return (
             not self.owned
             and self._writing is None
@@ -308,13 +312,13 @@ class InstanceRunner:
         )
 
     def on_claimed(self, epoch: int) -> None:
-        """A parked host owns its instance again."""
+        """The worker has claimed this parked instance."""
         self.epoch = epoch
         self.owned = True
         self.check_inbox()
 
     def to_row(self) -> InstanceRow:
-        """What the store would say of the instance, as far as a host knows."""
+        """The instance's row in the store, as far as the runner knows it."""
         identity = self.identity
         return InstanceRow(
             instance_id=identity.instance_id,
@@ -337,7 +341,7 @@ class InstanceRunner:
         )
 
     def check_inbox(self) -> None:
-        """Something may have arrived: read the inbox."""
+        """Read the inbox, or remember to do it when the current read or write is over."""
         if self.gone:
             return
         if self._is_reading_inbox or self._writing is not None or not self._begun:
@@ -356,6 +360,7 @@ class InstanceRunner:
         if inbox is None:
             return
         if self._writing is not None:
+            # The transition may consume items that were read here. `on_answer` reads the inbox again.
             self._must_reread_inbox = True
             return
         for op in inbox.matched_waits:
@@ -368,16 +373,16 @@ class InstanceRunner:
             self._store_call_ops.add(op)
 
     def apply_inbox(self, inbox_seen: int, items: tuple[InboxItem, ...]) -> None:
-        """Feed what arrived; the next transition says that it was seen."""
+        """Feed inbox items to the execution; the next transition records that they were seen."""
         self.inbox_seen = inbox_seen
         pauses: list[int] = []
         for item in items:
             if item.id in self._consumed_items or item.id in self._recently_consumed:
                 continue
             if item.kind == RESULT_ITEM and item.op in self._attempts:
-                continue  # an attempt tells of its result itself
+                continue  # the running attempt reports its result itself
             if item.kind == "pause":
-                # It stays where it is until somebody takes it back: used up earlier, it would not outlive a crash.
+                # A pause stays in the inbox until the instance is resumed: consumed earlier, it would not outlive a crash.
                 pauses.append(item.id)
                 continue
             self._consumed_items.append(item.id)
@@ -392,7 +397,7 @@ class InstanceRunner:
             self._starts, self._paused_starts = self._paused_starts + self._starts, []
 
     def _apply_result(self, item: InboxItem) -> None:
-        """An activity of an earlier owner has committed its result with its own transaction."""
+        """Record the result that an activity of an earlier owner committed with its own transaction."""
         result = unpack(item.body or b"")
         ended = AttemptResult(
             Outcome.OK, result.value, result.attempt, result.started_at, result.ended_at, result.worker, result.epoch
@@ -407,7 +412,7 @@ class InstanceRunner:
             execution.record_late_result(issue, ended, now)
 
     def build_transactional_result(self, attempt: Attempt, value: bytes) -> TransactionalResult:
-        """What an attempt leaves with its own transaction."""
+        """The result and effects that an attempt commits with its own transaction."""
         op, now = attempt.work.op, self.worker.clock.now()
         result = CommittedResult(value, attempt.number, attempt.started_at, now, self.worker.id, self.epoch)
         effects = tuple(self.worker.with_starts(effect) for effect in self._effects_of(attempt))
@@ -419,16 +424,17 @@ class InstanceRunner:
         return [self._with_ids(f"{key}:{n}", effect, attempt) for n, effect in enumerate(attempt.effects, 1)]
 
     def _apply_cancel(self, item: InboxItem) -> None:
-        """The body is cancelled, also one that has ended while its end is not durable."""
+        """Cancel the body, even if it has ended, as long as its end is not durable."""
         self._ending = None
         self._feed(Resolution(Kind.CANCEL, "cancel", self._now(), Outcome.OK, _decode_reason(item.body)), name="cancel")
 
     def attempt_ended(self, attempt: Attempt, value: bytes | None, error: BaseException | None) -> None:
-        """An attempt has ended, one way or another."""
+        """Record the end of an attempt: its result, a retry, or its failure."""
         work = attempt.work
         if self._attempts.get(work.op) is not attempt or self.gone:
             return
         if self._writing is not None and self._writing.store_calls:
+            # The store is numbering its replies as the next entries of the history: an entry made now would collide.
             self._deferred_ends.append((attempt, value, error))
             return
         del self._attempts[work.op]
@@ -439,7 +445,7 @@ class InstanceRunner:
         elif attempt.withdrawn:
             self._record_outcome(attempt, _CANCELLED, None)
         elif self.worker.stopping and isinstance(error, asyncio.CancelledError):
-            self._has_unstarted_work = True  # whoever takes over runs it again
+            self._has_unstarted_work = True  # the next owner runs it again
             return
         elif not self._schedule_retry(attempt, error):
             raw = encode_failure(self._final_error(attempt, error))
@@ -451,7 +457,8 @@ class InstanceRunner:
         work, clock = attempt.work, self.worker.clock.now()
         now = max(clock, self.execution.run.at)
         head = (outcome, value, attempt.number, attempt.started_at or None)
-        ended = tuple.__new__(AttemptResult, (*head, clock, self.worker.id, self.epoch))  # as fast as a tuple, as in `take`
+        # tuple.__new__ for speed, as in `take_transition`.
+        ended = tuple.__new__(AttemptResult, (*head, clock, self.worker.id, self.epoch))
         self._count_attempt(attempt, clock).ended[outcome] += 1
         if attempt.effects and outcome is _OK:
             self._effects += self._effects_of(attempt)
@@ -482,7 +489,7 @@ class InstanceRunner:
     def _count_attempt(self, attempt: Attempt, now: int) -> ActivityMetrics:
         work = attempt.work
         metrics = self.worker.metrics.activities[work.issue.name if work.pending_compensation is None else work.name]
-        if attempt.started_at:  # else it was withdrawn while it waited for its slot
+        if attempt.started_at:  # otherwise it was withdrawn while it waited for its slot
             metrics.micros.add(now - attempt.started_at)
         return metrics
 
@@ -490,10 +497,10 @@ class InstanceRunner:
         policy = attempt.work.options.retry or self.worker.default_retry
         return self._retries.final_error(attempt.work.op, error, policy)
 
-    # --- what follows from it
+    # --- progress
 
     def progress(self) -> None:
-        """Take up what the body wants now, and write or start what is next."""
+        """Collect the body's commands, then enqueue a transition or, if there is nothing to write, start activities."""
         if self.gone:
             return
         self._collect_commands()
@@ -511,7 +518,7 @@ class InstanceRunner:
             self._arm_timer()
 
     def _collect_commands(self) -> None:
-        """Stop what was withdrawn, take what is asked for, judge the end."""
+        """Withdraw attempts, collect new activities, store calls and effects, and encode the result of an ended body."""
         execution = self.execution
         run = execution.run
         if run.problems:
@@ -550,7 +557,7 @@ class InstanceRunner:
         )
 
     def _is_busy(self) -> bool:
-        """Something runs, or is about to: the instance stays in hand."""
+        """Something runs or is about to start: the instance stays owned."""
         if self._attempts or self._starts or self.execution.finishing or self._has_unstarted_work:
             return True
         return self._retries.has_due_by(self.worker.clock.now() + SHORT_BACKOFF)
@@ -564,14 +571,14 @@ class InstanceRunner:
         ended = execution.body_outcome is not None
         self.execution.finishing.add(op)
         if attempt.started_at and execution.stopping:
-            return  # it finishes, is recorded and compensated; one that still waits for its slot does not begin
+            return  # a started attempt finishes, is recorded and compensated; one that waits for its slot is cancelled
         if ended and not attempt.interruptible:
-            attempt.withdrawn = True  # its next heartbeat says so; what it returns in spite of that is recorded
+            attempt.withdrawn = True  # its next heartbeat raises; if it returns a result all the same, that is recorded
             return
         attempt.withdraw()
 
     def _encode_ending(self) -> None:
-        """The body has ended: encode how. A result that cannot be stored fails the instance."""
+        """Encode the outcome of the body. A result that cannot be stored fails the instance."""
         execution = self.execution
         body_outcome = execution.body_outcome
         if isinstance(body_outcome, Recur):
@@ -599,10 +606,14 @@ class InstanceRunner:
     # --- writing
 
     def take_transition(self) -> Transition | None:
-        """What the instance did since its last commit, if anything."""
+        """Build the transition: what the instance did since its last commit. None during a write, or if it is gone.
+
+        The committer calls this when it is free to write, some time after `enqueue`. What is taken out of the lists of this
+        runner is only in the returned transition from then on.
+        """
         if self.gone or self._writing is not None:
             return None
-        self._collect_commands()  # something may have been fed since it was enlisted
+        self._collect_commands()  # something may have been fed since the runner was enqueued
         execution, worker, epoch = self.execution, self.worker, self.epoch
         now, phase = worker.clock.now(), None if execution.run.body_outcome is None else execution.phase
         done = phase is _PHASE_ENDED and not self._attempts
@@ -611,18 +622,21 @@ class InstanceRunner:
         paused = self._pausing and not self._attempts and not ended
         compensating = phase is _COMPENSATING
         store_calls = self._take_store_calls(now) if self._store_call_ops and not (ended or paused or recur) else ()
-        # What is asked with a bound is followed by what is due then: the instance stays in hand.
+        # Store calls with a bound (`before`) are made because a timer is due: stay owned to fire it when they are answered.
         keep_owned = recur is not None or (bool(store_calls) and store_calls[0].before is not None)
         if not keep_owned and not ended and not paused:
             keep_owned = self._is_busy() or (compensating and not self._retries.waiting)
+        # After `_is_busy`, which counts `_starts`: an instance that is about to start activities must not be released.
         self._starts_after_commit, self._starts = self._starts, []
         history = execution.take_entries()
         releasing = not keep_owned and not ended and not paused
         waits: tuple[Wait, ...] = ()
         withdrawn: tuple[str, ...] = ()
         if releasing or self._stored_waits:
+            # After `_take_store_calls`: a restored wait that is called for again would otherwise be withdrawn here.
             waits, withdrawn = self._stored_waits.take_changes(execution.run, self._retries, add=releasing)
         if worker.hook_dispatcher is not None:
+            # Taken now, dispatched in `on_answer`: what the body does during the commit belongs to the next transition.
             self._hook_extras = worker.hook_dispatcher.take_extras(self)
         generation = self.identity.generation
         fields = (
@@ -652,7 +666,8 @@ class InstanceRunner:
             None,
             recur,
         )
-        self._writing = tuple.__new__(Transition, fields)  # its own constructor takes twice the time, at every step
+        # tuple.__new__ for speed: the named tuple's constructor takes twice the time. `fields` must be in its order.
+        self._writing = tuple.__new__(Transition, fields)
         if self._writing.effects:
             worker.pending_writes.begin(owned_starts(_starts_of(self._writing)))
         return self._writing
@@ -704,12 +719,12 @@ class InstanceRunner:
         return _RUNNING if keep_owned else waiting_status(self.execution.run)
 
     def next_due(self, *, here: bool = False) -> int | None:
-        """When this instance must go on by itself; here: as far as this worker will see to it."""
+        """When this instance must continue without being woken. `here`: count only what this worker will handle."""
         execution, waiting = self.execution, self._retries.waiting
         if here and self.worker.stopping:
-            waiting = {}  # whoever takes over makes the next attempt: an alarm would ring for it without end
+            waiting = {}  # the next owner makes the next attempt; a timer for it would fire here again and again
         if not execution.run.due and not waiting and self.identity.deadline_at is None:
-            return None  # the common case, asked twice at every step
+            return None  # the common case; this is called twice at every step
         dues = [backoff.next_at for backoff in waiting.values()]
         if execution.body_outcome is None:
             dues += [due for due in (execution.next_due(), self._deadline()) if due is not None]
@@ -719,13 +734,18 @@ class InstanceRunner:
         return None if self.execution.stopping else self.identity.deadline_at
 
     def on_answer(self, answer: WriteResult | StoreError) -> None:
-        """The transition is durable, or was refused."""
+        """Carry out a transition that is durable, or drop the instance because the transition was refused.
+
+        The order of the steps matters; each comment says why.
+        """
+        # First: everything below may call `progress`, `check_inbox` or `discard`, which do otherwise during a write.
         transition, self._writing = self._writing, None
         if transition is None:
             return
         if transition.effects:
             self.worker.pending_writes.end(owned_starts(_starts_of(transition)))
         if self.gone:
+            # The runner was discarded during the write, but what it sent is durable: woken instances must still be woken.
             self.worker.pending_writes.end([self.instance_id])
             if isinstance(answer, Applied):
                 self._propagate(transition, answer)
@@ -735,23 +755,30 @@ class InstanceRunner:
             return
         self.epoch = transition.new_epoch
         self.owned = answer.owned
+        # Before `unread` is computed: with `caught_up`, the replies are all that has arrived.
         if answer.caught_up:
             self.inbox_seen = answer.inbox_version
         if transition.consumed_items:
             if self._is_reading_inbox:
                 self._recently_consumed.update(transition.consumed_items)
             self._consumed_items = [one for one in self._consumed_items if one not in transition.consumed_items]
+        # Before the body moves on: here the run is exactly what its stored history says.
         if self.worker.on_committed is not None:
             self.worker.on_committed(self)
+        # A reply that this process cannot decode blocks the instance, below. Hooks are not called: they could not read it.
         encoded = next((one.value for one in answer.replies if is_encoded(one.value)), None) if answer.replies else None
         if self.worker.hook_dispatcher is not None and encoded is None:
             self.worker.hook_dispatcher.committed(self, transition, answer, self._hook_extras)
-        if transition.effects or answer.woken or answer.started:  # a plain step has none of them, and is spared the call
+        # Before every return below: instances that this commit woke or started depend on it.
+        if transition.effects or answer.woken or answer.started:  # a plain step has none of them and saves the call
             self._propagate(transition, answer)
         if transition.recur is not None:
+            # The next generation gets a runner of its own: a read of the inbox that is under way is lost with this one.
             unread = answer.inbox_version != self.inbox_seen or self._must_reread_inbox or self._is_reading_inbox
             self.worker.start_next_generation(self, transition.recur.input, transition.now, unread=unread)
             return
+        # If the instance is still owned, the store did not end it, because something arrived that the run has not seen
+        # (a cancellation): it reads its inbox below. The same holds for a pause.
         if transition.ending is not None and not answer.owned:
             self.worker.instance_ended(self, transition.status, transition.ending)
             return
@@ -759,17 +786,19 @@ class InstanceRunner:
             self.worker.drop(self)
             return
         launching, self._starts_after_commit = self._starts_after_commit, []
+        # No replies: nothing had arrived before the bound, so the timer that is due may fire (`_continue_after_commit`).
         if transition.store_calls and not answer.replies:
             self._answered_until = transition.store_calls[0].before or 0
         if encoded is not None:
-            self.worker.block(self, not_decoded("what it waited for", encoded))
+            self.worker.block(self, not_decoded("the received event or message", encoded))
             return
+        # The store has recorded the replies as the next entries of the history: they must be fed before anything else.
         if answer.replies:
             self._resume_with_replies(transition.store_calls, answer.replies)
             if self.gone:
                 return
         unread = answer.inbox_version != self.inbox_seen or self._must_reread_inbox
-        if unread:  # first what arrived: it may be a cancellation or a pause, after which nothing new starts
+        if unread:  # read the inbox before starting anything: it may hold a cancellation or a pause
             self._paused_starts += launching
             self.check_inbox()
         elif answer.owned:
@@ -779,11 +808,12 @@ class InstanceRunner:
             self._arm_timer()
         else:
             self._continue_after_commit()
+        # After the replies, as in the history.
         if self._deferred_ends:
             self._apply_deferred_ends()
 
     def _propagate(self, transition: Transition, answer: Applied) -> None:
-        """Let others go on with what was said, also when this run was dropped while it was written."""
+        """Wake the relays and the instances that this commit concerns, even if this runner was dropped during the write."""
         if transition.effects:
             self.worker.announce_outbox(transition.effects)
         if answer.woken or answer.started:
@@ -798,7 +828,7 @@ class InstanceRunner:
             self.worker.instance_lost(self)
 
     def _resume_with_replies(self, store_calls: tuple[StoreCall, ...], replies: tuple[StoreReply, ...]) -> None:
-        """Let the body go on with the store's answers. What was asked behind the first of them is asked again."""
+        """Resume the body with the store's replies, and repeat the store calls that got none."""
         self._stored_waits.mark_resolved(reply.op for reply in replies)
         try:
             self.execution.feed_replies(*replies)
@@ -823,15 +853,15 @@ class InstanceRunner:
             metrics.messages_sent += 1
 
     def _apply_deferred_ends(self) -> None:
-        """Attempts that ended while the store was asked count now."""
+        """Record the attempts that ended while store calls were being committed."""
         ended, self._deferred_ends = self._deferred_ends, []
         for attempt, value, error in ended:
             self.attempt_ended(attempt, value, error)
 
     def _continue_after_commit(self) -> None:
         if self._is_reading_inbox:
-            return  # mail decides how it goes on
-        # Not while something is unwritten: the next step of the way back may follow from it.
+            return  # the runner continues when the inbox has been read: it may hold a cancellation or a pause
+        # Not while an entry is unwritten: the next compensation may follow from it.
         execution = self.execution
         if execution.phase is _COMPENSATING and not self._pausing and not execution.has_entries:
             self._compensate_next()
@@ -843,14 +873,14 @@ class InstanceRunner:
             self._arm_timer()
 
     def _has_unwritten(self) -> bool:
-        """There is something to write, or to take from the execution."""
+        """There is something to write, or to collect from the execution."""
         execution = self.execution
         if execution.has_entries or execution.store_calls or execution.effects or execution.new_activities:
             return True
         return bool(self._starts or self._attempt_rows or self._closed_attempts or self._store_call_ops or self._effects)
 
     def record_open_attempt(self, attempt: Attempt) -> None:
-        """Show an attempt while it is open; what is known of one that has ended must not be overwritten."""
+        """Write the row of an attempt while it is open; the recorded end of one that has ended must not be overwritten."""
         if not self.gone and self._attempts.get(attempt.work.op) is attempt:
             attempt.is_recorded = True
             write = AttemptUpdate(self.instance_id, self.identity.generation, self.epoch, attempt.to_row(open=True))
@@ -858,11 +888,11 @@ class InstanceRunner:
 
     @property
     def is_suspect(self) -> bool:
-        """Its worker was lost where it stands now: what it does next may take this one along too."""
+        """An earlier worker was lost at this point of the history: what runs next may crash this worker too."""
         return self.suspect_at == self.execution.seq
 
     async def record_if_suspect(self, attempt: Attempt) -> None:
-        """Show an attempt before it begins: should it take this worker along, it is known which one it was."""
+        """Write an attempt's row before it begins, so that operators see which attempt ran if it crashes this worker."""
         if not self.is_suspect:
             return
         attempt.is_recorded = True
@@ -874,7 +904,7 @@ class InstanceRunner:
         if self.gone:
             raise asyncio.CancelledError
 
-    # --- carrying out
+    # --- starting work
 
     def _launch(self, issues: list[Issue]) -> None:
         if self._pausing:
@@ -898,7 +928,7 @@ class InstanceRunner:
             self._start(WorkItem(compensation.issue, compensation))
 
     def _start(self, work: WorkItem) -> None:
-        """Start an activity: its first attempt, or the one its last owner's failures lead to."""
+        """Start an activity or a compensation, or wait for its back-off if an earlier owner's attempt failed."""
         if self.worker.stopping:
             self._has_unstarted_work = True
             return
@@ -909,7 +939,7 @@ class InstanceRunner:
             self._start_attempt(work)
 
     def _start_due_backoffs(self) -> None:
-        if not self._attempt_rows:  # an attempt follows from the failure before it: that is written first
+        if not self._attempt_rows:  # a new attempt follows from a failure, which must be durable first
             for backoff in self._retries.take_due(self.worker.clock.now()):
                 self._start_attempt(backoff.work, backoff.thread)
 
@@ -919,7 +949,7 @@ class InstanceRunner:
         self._attempts[work.op] = Attempt(self, work, number, details, thread)
 
     def _arm_timer(self) -> None:
-        # A worker that goes starts nothing: what is due would be due again at once, for ever. Whoever comes next sees to it.
+        # A stopping worker starts nothing: what is due would be due again at once, in a loop. The next owner handles it.
         if self.gone or self.worker.stopping:
             return
         due = self.next_due(here=True)
@@ -931,22 +961,22 @@ class InstanceRunner:
         self._timer = self.worker.timers.schedule(due, self._on_timer) if due is not None else None
 
     def _now(self) -> int:
-        """The time of a new resolution: never before the run's own time."""
+        """The time of a new resolution: never earlier than the run's own time."""
         return max(self.worker.clock.now(), self.execution.run.at)
 
     def idempotency_key(self, op: str) -> str:
-        """The same over attempts and recovery; another after the operation was compensated and runs again."""
+        """The same key over attempts and recovery; a new one when the instance is retried after compensations have run."""
         identity = self.identity
         key = f"{identity.instance_id}:{identity.generation}:{op}"
         return f"{key}:{identity.round}" if identity.round else key
 
     def discard(self) -> None:
-        """Let everything go: attempts end without a word, the run is evicted."""
+        """Abandon the attempts and evict the run. Nothing is recorded."""
         if self.gone:
             return
         self.gone = True
         if self._writing is not None:
-            self.worker.pending_writes.begin([self.instance_id])  # what it wrote last is still on its way
+            self.worker.pending_writes.begin([self.instance_id])  # ended in `on_answer`: the last write is in flight
         if self._timer is not None:
             self._timer.cancel()
         for attempt in self._attempts.values():
@@ -966,13 +996,13 @@ def _starts_of(transition: Transition) -> list[CreateInstance]:
 
 
 def _drain(items: list[T]) -> tuple[T, ...]:
-    """What has gathered in a list, which is empty afterwards."""
+    """Return the items and empty the list."""
     taken = tuple(items)
     items.clear()
     return taken
 
 
 def _decode_reason(body: bytes | None) -> bytes | None:
-    """The reason in a cancellation's mail (JSON), as the run keeps it."""
+    """The reason of a cancellation, decoded from the JSON of its inbox item."""
     reason = json.loads(body) if body is not None else None
     return reason.encode() if isinstance(reason, str) else None

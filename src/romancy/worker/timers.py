@@ -1,4 +1,4 @@
-"""What is due when: callbacks at times of the engine's clock, one timer of the event loop for all of them."""
+"""Callbacks at times of the engine's clock, with a single timer of the event loop for all of them."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from romancy.clock import MICROS
 
 _log = logging.getLogger("romancy.worker")
 _MAX_SLEEP = 5.0
-"""Seconds after which the clock is read again even if nothing is due: it may have been set."""
+"""Seconds after which the clock is read again even if nothing is due: it may have been adjusted."""
 
 
 class ScheduledCall:
-    """One callback at one time."""
+    """A callback with its due time."""
 
     __slots__ = ("callback", "due")
 
@@ -25,12 +25,12 @@ class ScheduledCall:
         self.callback: Callable[[], None] | None = callback
 
     def cancel(self) -> None:
-        """Do not call."""
+        """Prevent the call."""
         self.callback = None
 
 
 class TimerHeap:
-    """A heap of alarms."""
+    """A heap of scheduled calls, ordered by due time."""
 
     def __init__(self, now: Callable[[], int]) -> None:
         self._now = now
@@ -41,7 +41,7 @@ class TimerHeap:
         self._closed = False
 
     def schedule(self, due: int, callback: Callable[[], None]) -> ScheduledCall:
-        """Call back when the clock shows `due`; soon, if that is past."""
+        """Call back when the clock reaches `due`; soon, if that is past."""
         timer = ScheduledCall(due, callback)
         heapq.heappush(self._heap, (due, next(self._order), timer))
         if self._armed_for is None or due < self._armed_for:
@@ -49,14 +49,14 @@ class TimerHeap:
         return timer
 
     def next_due(self) -> int | None:
-        """When the next alarm is due."""
+        """When the next call is due."""
         heap = self._heap
         while heap and heap[0][2].callback is None:
             heapq.heappop(heap)
         return heap[0][0] if heap else None
 
     def fire(self) -> None:
-        """Call every alarm that is due, in order of time."""
+        """Make all calls that are due, in the order of their times."""
         self._handle = None
         self._armed_for = None
         now = self._now()
@@ -68,7 +68,7 @@ class TimerHeap:
         self._arm()
 
     def close(self) -> None:
-        """Forget everything."""
+        """Drop all scheduled calls."""
         self._closed = True
         self._heap.clear()
         if self._handle is not None:
@@ -89,8 +89,8 @@ class TimerHeap:
 
 
 def _run_callback(callback: Callable[[], None]) -> None:
-    """Call back; what goes wrong for one must not keep the others asleep."""
+    """Call back. A failure is logged: it must not prevent the calls that follow."""
     try:
         callback()
     except Exception:
-        _log.exception("an alarm failed")
+        _log.exception("a timer's callback failed")

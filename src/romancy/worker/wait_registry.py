@@ -1,4 +1,4 @@
-"""What an instance waits for, as the store knows it."""
+"""Keeps track of which waits of an instance the store has."""
 
 from __future__ import annotations
 
@@ -12,41 +12,41 @@ from romancy.worker.retries import Retries
 
 
 class StoredWaits:
-    """Which waits the store has, and what to change about them.
+    """The waits of one instance that the store has, and the changes to write with the next transition.
 
-    Timers and back-offs are there for people to see while nobody has the instance in hand. Waits for events and messages are
-    registered by the store itself, when it is asked and has nothing.
+    Timers and back-offs are written only for display, while the instance is not owned. Waits for events and messages are
+    registered by the store itself, when a store call finds nothing to receive.
     """
 
     def __init__(self) -> None:
         self._visible: dict[str, int | None] = {}
-        self._registered: dict[str, None] = {}  # no set: what is written must not depend on how this process hashes
+        self._registered: dict[str, None] = {}  # not a set: the order of writes must not depend on hashing
 
     def __bool__(self) -> bool:
         return bool(self._visible or self._registered)
 
     @property
     def registered(self) -> frozenset[str]:
-        """The waits for events and messages that the store has, or is being asked for."""
+        """The waits for events and messages that the store has, or that a store call in flight may register."""
         return frozenset(self._registered)
 
     def restore(self, ops: Iterable[str]) -> None:
-        """The store has these; what they are and when they were due is not known any more."""
+        """Take over the waits that the store has. Their kinds and due times are not known here."""
         self._visible = dict.fromkeys(ops, -1)
 
     def mark_registered(self, ops: Iterable[str]) -> None:
-        """The store is being asked for these."""
+        """Store calls for these are about to be made."""
         for op in ops:
             self._registered[op] = None
             self._visible.pop(op, None)
 
     def mark_resolved(self, ops: Iterable[str]) -> None:
-        """The store has answered these: they wait no more."""
+        """The store has replied to these: their waits are over."""
         for op in ops:
             self._registered.pop(op, None)
 
     def take_changes(self, run: Run, retries: Retries, *, add: bool) -> tuple[tuple[Wait, ...], tuple[str, ...]]:
-        """The waits to write and to strike off. While the instance is in hand none are added: its owner knows them."""
+        """Return the waits to write and the operations whose waits to delete. Waits are written only on release (`add`)."""
         shown, current = self._visible, _current_waits(run, retries)
         stale = [op for op in shown if op not in current]
         stale += [op for op in self._registered if op not in run.pending]
@@ -59,7 +59,7 @@ class StoredWaits:
 
 
 def waiting_status(run: Run) -> Status:
-    """What an instance is while nobody has it in hand: an event goes before a message, a message before a timer."""
+    """The status of an instance that is not owned: waiting for an event before a message, for a message before a timer."""
     kinds = {waiting.issue.kind for waiting in run.pending.values()}
     if Kind.EVENT in kinds:
         return Status.WAITING_FOR_EVENT
@@ -67,7 +67,7 @@ def waiting_status(run: Run) -> Status:
 
 
 def _current_waits(run: Run, retries: Retries) -> dict[str, Wait]:
-    """Timers, and attempts to come."""
+    """The timers and back-offs of the run."""
     found: dict[str, Wait] = {}
     for op, waiting in run.pending.items():
         issue = waiting.issue

@@ -1,4 +1,4 @@
-"""The worker: the hosts of this process, the warm cache, and what ties them to the store."""
+"""The worker of a process: its runners, the cache of parked instances, and the services that runners and attempts share."""
 
 from __future__ import annotations
 
@@ -63,16 +63,16 @@ OnEnded = Callable[[str, Status, Ending], None]
 _FIRST_PAUSE = 0.05
 _LONGEST_PAUSE = 2.0
 _MAX_READS = 5
-"""So often an instance is read until it counts as damaged."""
+"""After so many failed reads an instance counts as damaged and is blocked."""
 _STALL_AFTER = 30 * MICROS
-"""So long every slot is held before it is worth a word."""
+"""How long all concurrency slots are taken before that counts as a stall."""
 _MAX_BLOCKING_CODES = 8
-"""So many fingerprints of code that did not fit are kept with an instance: workers of old code must not try in turn."""
+"""How many fingerprints of code that did not fit an instance keeps, so that workers with such code do not claim it again."""
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerOptions:
-    """How a worker works; times in seconds."""
+    """The options of a worker; times in seconds."""
 
     label: str = ""
     service: str = ""
@@ -82,10 +82,10 @@ class WorkerOptions:
     heartbeat_interval: float = 5.0
     lease_timeout: float = 30.0
     max_losses: int = 3
-    """So many workers an instance may lose without recording anything in between; 0: any number."""
+    """How many workers an instance may lose without recording anything in between before it is paused; 0: any number."""
     poll_interval: float = 1.0
     claim_pauses: tuple[float, ...] = (0.005, 0.02, 0.05)
-    """Seconds after which what is due and could not be claimed is looked for again."""
+    """Seconds between repeated polls for instances that are due but could not be claimed."""
     shutdown_timeout: float = 30.0
     block_warning: float = 1.0
     guard: str = "off"
@@ -96,12 +96,12 @@ class WorkerOptions:
     audit_retention: float | None = None
     archive_history: bool = True
     brokers: tuple[str, ...] = ()
-    """The names of the brokers that get the events which are sent here."""
+    """The names of the brokers that get the events that are sent here."""
     horizon: float | None = None
-    """How far ahead to look for what will be due; default: two poll intervals."""
+    """How far ahead a poll asks for instances that will be due; default: two poll intervals."""
     default_retry: RetryPolicy = field(default_factory=RetryPolicy)
     codec_fingerprint: str = ""
-    """The fingerprint of what can be decoded here: with another key instances that were blocked are tried again."""
+    """The fingerprint of the codec: when it changes (a new key), blocked instances are tried again."""
 
 
 class Worker:
@@ -130,12 +130,12 @@ class Worker:
         self.clock = clock
         self.timers = timers
         self.elapsed, self.stopwatch = clock.now, timers
-        """For how long something takes: no matter what the date becomes meanwhile. A test's own clock tells both."""
+        """The time for measuring durations, which ignores changes of the date. A test's own clock serves for both."""
         if isinstance(clock, SystemClock):
             self.elapsed, self.stopwatch = clock.elapsed, TimerHeap(clock.elapsed)
         self.app = app
         self.hook_dispatcher = dispatcher
-        """Tells the hooks what happens; None: there are none."""
+        """Dispatches calls to hooks; None if the app has no hooks."""
         self.loop = asyncio.get_running_loop()
         self.thread = threading.get_ident()
         self.default_retry = options.default_retry
@@ -143,50 +143,50 @@ class Worker:
         self.sessions = ActivitySessions(store)
         self.attempts: set[Attempt] = set()
         self.pending_writes = PendingWrites()
-        """What is being written that may make instances ours."""
+        """Instances that writes in flight may make owned by this worker."""
         self.pending_claims = PendingWrites()
-        """What is being claimed, and what was claimed and does not run yet."""
+        """Instances that are being claimed, or were claimed and have no runner yet."""
         self.stopping = False
         self.on_death: Callable[[], None] = self.lose_everything
-        """What to do when this incarnation was declared dead."""
+        """Called when this incarnation was declared dead."""
         self.on_committed: Callable[[InstanceRunner], None] | None = None
-        """Called after every commit of a host; tests check replay here."""
+        """Called after every commit of a runner; tests check replay here."""
         self.on_room: Callable[[], None] = _do_nothing
         """Called when there is room for an instance again."""
         self.on_due_elsewhere: Callable[[int], None] = _ignore_due
-        """Called with the time at which an instance is due that is no longer known here."""
+        """Called with the time at which an instance is due that must be claimed: it has no runner here."""
         self.on_blocked: Callable[[str, str], None] | None = None
         """Called with an instance's id and the reason when the code does not fit it."""
         self.on_outbox_enqueued: Callable[[], None] = _do_nothing
-        """Called when something was put into the outbox, durably."""
+        """Called when a commit has enqueued an event to the outbox."""
         self.replays = 0
-        """How many runs were replayed cold."""
+        """How many instances were loaded and replayed."""
         self.crash_point = crash_point
-        """Where a test may let the process die."""
+        """With it, tests let the process die at named points."""
         self._ids = ids
         self._on_ended = on_ended
         self._runners: dict[str, InstanceRunner] = {}
         self._parked: OrderedDict[str, InstanceRunner] = OrderedDict()
         self._waiting_for_room: dict[str, InstanceRunner] = {}
-        """Parked instances that are due and for which there was no room."""
+        """Parked instances that are due but had no room."""
         self._loading: dict[str, object] = {}
-        """Instances that are being read, each with a mark of its reading; without it the reading was overtaken."""
+        """Instances that are being loaded, each with a marker. If the marker is gone, the loaded data is obsolete."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._threads: ThreadPool | None = None
         self._unreadable: Counter[str] = Counter()
-        """How often an instance could not be read, as it seems."""
+        """How often an instance could not be read."""
         self.registered_at = 0
-        """When this incarnation began."""
+        """When this incarnation was registered."""
         self.id = ""
         self.rename()
 
     def rename(self) -> None:
-        """Become a new incarnation: nothing written under the old name counts any more."""
+        """Become a new incarnation: the store refuses what is written under the old id."""
         self.id = f"{self.options.label or socket.gethostname()}/{self._ids.incarnation()}"
 
     @property
     def threads(self) -> ThreadPool:
-        """Where plain `def` activities run; made when the first one does."""
+        """The thread pool for plain `def` activities, made on first use."""
         if self._threads is None:
             self._threads = ThreadPool(self.options.max_activities, "romancy-activity")
         return self._threads
@@ -198,16 +198,16 @@ class Worker:
 
     @property
     def running(self) -> int:
-        """How many instances are in hand here."""
+        """How many instances this worker runs."""
         return len(self._runners)
 
     @property
     def warm(self) -> int:
-        """How many waiting instances are kept in memory."""
+        """How many waiting instances are parked in memory."""
         return len(self._parked)
 
     def concurrency_stall(self) -> ConcurrencyStall | None:
-        """Attempts wait for a slot, and none has begun for long."""
+        """Return the activities that hold all slots, if attempts wait and none has begun for long."""
         waiting = self.limiter.queued
         if not waiting or not self.attempts:
             return None
@@ -218,11 +218,11 @@ class Worker:
 
     @property
     def hides_payloads(self) -> bool:
-        """Payloads go through a codec, which may encrypt them: no log may repeat what they say."""
+        """Payloads go through a codec, which may encrypt them: no log line may contain them."""
         return bool(self.options.codec_fingerprint)
 
     def is_cached(self, instance_id: str) -> bool:
-        """The instance runs here or is parked here: called, it goes on here."""
+        """The instance runs or is parked here, so that it can be woken without a claim."""
         return instance_id in self._runners or instance_id in self._parked
 
     @property
@@ -235,18 +235,18 @@ class Worker:
 
     @property
     def queued(self) -> int:
-        """How many of them are due and wait for room."""
+        """How many parked instances are due and wait for room."""
         return len(self._waiting_for_room)
 
     @property
     def is_idle(self) -> bool:
-        """Nothing is being read or written: only attempts, time or the outside can bring something about."""
+        """No read or write is in flight. Attempts may run, and instances may wait."""
         return not self._tasks and self.committer.is_idle
 
     def is_scheduled(self, instance_id: str, due: int) -> bool:
-        """The instance runs here, or is parked here and its own alarm rings then: nobody need claim it.
+        """The instance runs here, or is parked here with a timer for that time: no claim is needed.
 
-        A parked one that is due at another time has been changed from outside (a cancellation by another process).
+        If the store has another due time than a parked instance, another process has changed it (a cancellation).
         """
         parked = self._parked.get(instance_id)
         return instance_id in self._runners or (parked is not None and parked.next_due() == due)
@@ -256,11 +256,11 @@ class Worker:
         return instance_id in self._parked
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        """Do something beside; its failure is logged."""
+        """Run a coroutine in a background task. Its failure is logged; `abandon` cancels it."""
         _ = self.spawn_task(work)
 
     def spawn_task(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """As `spawn`, for one that waits for its end."""
+        """As `spawn`, returning the task, for a caller that waits for it."""
         task = self.loop.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._on_task_done)
@@ -271,7 +271,7 @@ class Worker:
         if not task.cancelled() and (error := task.exception()) is not None and not isinstance(error, SimulatedCrash):
             _log.error("a task of the worker failed", exc_info=error)
 
-    # --- instances come
+    # --- starting and resuming instances
 
     def begin(self, create: CreateInstance, workflow: Workflow[..., Any]) -> None:
         """Run an instance that was just created here."""
@@ -279,9 +279,9 @@ class Worker:
         if self.pending_claims.is_named(create.instance_id) or (
             there is not None and there.identity.created_at == create.now
         ):
-            return  # the answer took so long that the instance was taken away meanwhile, and came back by a claim
+            return  # the result of the write came so late that the instance was freed and then claimed by this worker
         if there is not None:
-            # Two lives of one id: one was deleted before the other was created. The store says which of them there is.
+            # Two instances with one id: one was deleted before the other was created. Load what the store has.
             self.drop(there)
             self.spawn(self._resume_owned(create.instance_id))
             return
@@ -294,9 +294,9 @@ class Worker:
         runner.begin(create.now)
 
     async def resume(self, row: InstanceRow) -> None:
-        """Run an instance that was just claimed: warm where it stood, or replayed.
+        """Run an instance that was just claimed: from the cache if it is parked here, otherwise by replay.
 
-        Raises `StoreError` when it cannot be loaded now: it stays ours, and the call is to be repeated.
+        Raises `StoreError` if it cannot be loaded now: it stays owned, and the caller must try again.
         """
         if self._resume_warm(row):
             return
@@ -311,14 +311,15 @@ class Worker:
         self._unreadable.pop(row.instance_id, None)
 
     async def resume_owned(self, instance_id: str) -> bool:
-        """Run an instance that is ours according to the store, if nobody runs it; whether that was so.
+        """Run an instance that this worker owns according to the store but that has no runner. Return whether it did.
 
-        What the store says counts if it was read while nothing was under way here that is about the instance: then nothing
-        is left that could begin it, and it never would.
+        The loaded row counts only if no write or claim of the instance was in flight while it was read: only then will
+        nothing else ever start it.
         """
         if self._is_handled(instance_id):
             return False
         loaded = await self._load(instance_id)
+        # Check again: a write or claim may have begun during the load, and its result will start the instance.
         if loaded is None or loaded.row.owner != self.id or self._is_handled(instance_id):
             return False
         if self._resume_warm(loaded.row):
@@ -340,7 +341,7 @@ class Worker:
         return there or self.stopping
 
     async def _load(self, instance_id: str) -> LoadedInstance | None:
-        """Read an instance; None: there is none, or it was begun here while it was read."""
+        """Load an instance; None if there is none, or if it got a runner while it was being loaded."""
         self._loading[instance_id] = mark = object()
         try:
             loaded = await self.store.load(instance_id)
@@ -350,7 +351,7 @@ class Worker:
                 del self._loading[instance_id]
 
     def _keep_owned(self, runner: InstanceRunner) -> None:
-        """Have an instance in hand: the one place where a run comes into hand, and never beside another of its instance."""
+        """Enter a runner as running. This is the only place that does, so an instance never has two runners here."""
         instance_id = runner.instance_id
         there = self._runners.get(instance_id) or self._parked.get(instance_id, runner)
         if there is not runner:
@@ -360,7 +361,7 @@ class Worker:
         self._runners[instance_id] = runner
 
     def _drop_older_run(self, row: InstanceRow) -> bool:
-        """Nobody here runs the instance that was read, or nobody any more: what is of an older epoch is no longer ours."""
+        """Drop a runner of an older epoch than the loaded row. False if the runner here is as new as the row."""
         there = self._find_runner(row.instance_id)
         if there is None:
             return True
@@ -370,7 +371,7 @@ class Worker:
         return True
 
     def _resume_warm(self, row: InstanceRow) -> bool:
-        """Let a parked run go on where it stands, if it stands where the row says. One that does not is dropped."""
+        """Resume a parked instance without a replay if it matches the row; drop it if it does not."""
         parked = self._parked.get(row.instance_id)
         if parked is not None and parked.matches_row(row):
             self._keep_owned(parked)
@@ -383,10 +384,10 @@ class Worker:
         return False
 
     def _on_unreadable(self, row: InstanceRow, error: Exception) -> None:
-        """Written by newer code, or damaged: that must not keep the worker from the others."""
+        """Block an instance that repeatedly cannot be read: it was written by newer code, or is damaged."""
         self.forget(row.instance_id)
         self._unreadable[row.instance_id] += 1
-        if self._unreadable[row.instance_id] < _MAX_READS:  # it may be this process that cannot, for a moment
+        if self._unreadable[row.instance_id] < _MAX_READS:  # the cause may be a passing problem of this process
             _log.exception("%r cannot be read, will try again", row.instance_id)
             raise StoreError(f"Instance {row.instance_id!r} cannot be read: {error!r}") from error
         self._write_blocked(row, f"it cannot be read: {error!r}")
@@ -396,14 +397,14 @@ class Worker:
         if not self._drop_older_run(row):
             return
         workflow = self.registry.find(row.workflow, row.version)
-        if workflow is None:  # claimed by name a moment ago
+        if workflow is None:  # not expected: this worker claims only workflows that are registered here
             return
         if (encoded := find_encoded(loaded)) is not None:
-            self._write_blocked(row, not_decoded("what is stored of it", encoded))
+            self._write_blocked(row, not_decoded("the stored data of this instance", encoded))
             return
         self.replays += 1
         fresh = row.epoch == 1 and not loaded.history
-        if fresh:  # nobody has run it before: it was created by a client, or by somebody who had no room
+        if fresh:  # it has never run: a client created it, or a worker without room for it
             self.metrics.workflows[workflow.name].started += 1
             if self.hook_dispatcher is not None:
                 self.hook_dispatcher.workflow_claimed_first(loaded, self.id, self.clock.now())
@@ -435,7 +436,7 @@ class Worker:
         runner.check_due()
 
     def _replay(self, runner: InstanceRunner, loaded: LoadedInstance, *, fresh: bool) -> bool:
-        """Bring a run to where its history ends; False if the code does not fit."""
+        """Replay the history; False if the code does not fit it (the instance is blocked then)."""
         dispatcher = None if fresh else self.hook_dispatcher
         if dispatcher is not None:
             dispatcher.replay_started(runner, loaded.history, self.clock.now())
@@ -478,17 +479,17 @@ class Worker:
         return InstanceRunner(self, workflow, identity, execution, epoch=epoch, inbox_seen=inbox_seen)
 
     def wake_for_inbox(self, instance_id: str) -> bool:
-        """Something arrived for an instance: if it is here, let it look."""
+        """Let an instance that runs or is parked here read its inbox. False if it is not here."""
         runner = self._find_runner(instance_id)
         if runner is None:
             return False
         runner.wake_for_inbox()
         return True
 
-    # --- instances talk
+    # --- sending and waking
 
     def with_starts(self, effect: Effect) -> Effect:
-        """What somebody said; if it is an event, with the brokers that get it and the instances that it starts here."""
+        """Complete an effect: to an event, add its brokers and the instances of this app's workflows that it starts."""
         if not isinstance(effect, SendEvent):
             return effect
         if not effect.local:
@@ -499,7 +500,7 @@ class Worker:
         return replace(effect, starts=starts, fresh_id=self._ids.instance_id(now), brokers=self.options.brokers)
 
     async def emit(self, effect: Effect) -> None:
-        """Say something by itself, in a commit of its own."""
+        """Send an event or message by itself, not as part of a transition, and wait for the commit."""
         now, effect = self.clock.now(), self.with_starts(effect)
         if isinstance(effect, SendEvent):
             write = AcceptEvents((effect.event,), now, (effect.starts,), (effect.fresh_id,), effect.local, effect.brokers)
@@ -514,7 +515,8 @@ class Worker:
             raise no_recipient(effect.target, answer.status)
 
     def _on_emitted(self, effect: Effect, answer: WriteResult | StoreError) -> None:
-        # By the answer, not after the await: an attempt that ends meanwhile must not leave what it started never begun.
+        # A callback of the commit, not code after the await in `emit`: the awaiting attempt may be cancelled, and instances
+        # that its event has started must be begun all the same.
         starts = effect.starts if isinstance(effect, SendEvent) else ()
         self.pending_writes.end(owned_starts(starts))
         if isinstance(answer, Applied | Accepted):
@@ -522,7 +524,7 @@ class Worker:
             self.propagate(answer, starts)
 
     def announce_outbox(self, effects: Iterable[Effect]) -> None:
-        """These were said, durably: what is for brokers lies in the outbox."""
+        """Wake the relays if one of these durable effects is an event: it is in the outbox now."""
         if self.options.brokers and any(isinstance(effect, SendEvent) for effect in effects):
             self.on_outbox_enqueued()
 
@@ -533,15 +535,15 @@ class Worker:
             raise no_recipient(instance_id, status)
 
     def propagate(self, answer: Applied | Accepted, starts: Sequence[CreateInstance]) -> None:
-        """Let those go on here who were called, or start, by a commit."""
+        """Begin the instances that a commit started, and wake those that it woke."""
         if answer.started:
             self._begin_started(starts, answer.started)
-            self.on_due_elsewhere(self.clock.now())  # what others must run, or what there was no room for
+            self.on_due_elsewhere(self.clock.now())  # some may be without an owner, because there was no room here
         if answer.woken:
             self.wake(answer.woken)
 
     def wake(self, ids: Iterable[str]) -> None:
-        """Something has arrived for instances: let those look that are here, and look for the others."""
+        """Wake these instances: directly if they are cached here, otherwise by triggering a claim."""
         here = [self._find_runner(instance_id) for instance_id in ids]
         for runner in here:
             if runner is not None:
@@ -564,7 +566,7 @@ class Worker:
                 self.begin(create, workflow)
 
     def start_next_generation(self, runner: InstanceRunner, input: bytes, at: int, *, unread: bool) -> None:
-        """A generation is over, durably: the next one begins in its place."""
+        """Replace the runner of a generation whose end is durable by one for the next generation."""
         self.metrics.workflows[runner.workflow.name].recurred += 1
         identity = runner.identity._replace(generation=runner.identity.generation + 1)
         runner.discard()
@@ -579,7 +581,7 @@ class Worker:
             return
         self._runners.pop(runner.instance_id, None)
         self._keep_owned(next_runner)
-        if unread:  # first what arrived: a workflow that does nothing but recur must be stoppable
+        if unread:  # read the inbox first: it must be possible to cancel a workflow that does nothing but recur
             self.spawn(self._begin_after_inbox(next_runner, at))
         else:
             next_runner.begin(at)
@@ -590,14 +592,14 @@ class Worker:
             runner.begin(at, inbox)
 
     async def read_inbox(self, runner: InstanceRunner) -> Inbox | None:
-        """What has arrived for an instance, as soon as the database can be read; None if it is not ours any more."""
+        """Read an instance's inbox, retrying until it succeeds. None if the instance is no longer owned here."""
         pause = _FIRST_PAUSE
         while not runner.gone:
             try:
                 inbox = await self.store.inbox(runner.instance_id)
             except StoreError as error:
                 _log.warning("could not read the inbox of %r, will try again: %s", runner.instance_id, error)
-            except Exception:  # it would not hear of what has arrived
+            except Exception:  # without another try, the instance would miss what has arrived
                 _log.exception("reading the inbox of %r failed, will try again", runner.instance_id)
             else:
                 if (
@@ -610,31 +612,31 @@ class Worker:
             pause = min(2 * pause, _LONGEST_PAUSE)
         return None
 
-    # --- instances wait and go
+    # --- parking and removing instances
 
     def admit(self, runner: InstanceRunner) -> bool:
-        """There is room for a parked instance that is due; otherwise it is called when there is."""
+        """Return whether there is room for a parked instance that is due; if not, queue it until there is."""
         if self.room or runner.gone:
             return True
         self._waiting_for_room[runner.instance_id] = runner
         return False
 
     def _on_room_freed(self) -> None:
-        """An instance has left. If there was no room before, others may wait for it: parked here, or known to nobody."""
+        """Give freed room to a queued parked instance or, if the worker was full until now, to the claimer."""
         if self._waiting_for_room:
             self.loop.call_soon(self._wake_next)
         elif len(self._runners) == self.options.max_workflows - 1:
             self.on_room()
 
     def _wake_next(self) -> None:
-        """Let instances go on for which there was no room."""
+        """Resume queued instances while there is room."""
         while self._waiting_for_room and self.room:
             runner = self._waiting_for_room.pop(next(iter(self._waiting_for_room)))
             if not runner.owned:
                 runner.check_due()
 
     def park(self, runner: InstanceRunner) -> None:
-        """A host that owns nothing any more stays warm for a while."""
+        """Keep a released runner in the cache, and evict the runners parked for longest if the cache is full."""
         self._runners.pop(runner.instance_id, None)
         self._parked[runner.instance_id] = runner
         self._parked.move_to_end(runner.instance_id)
@@ -647,13 +649,13 @@ class Worker:
         self._on_room_freed()
 
     def unpark(self, runner: InstanceRunner) -> None:
-        """A parked host goes on: it counts as running from now on."""
+        """Move a parked runner back to the running ones."""
         if self._parked.get(runner.instance_id) is runner:
             self.metrics.warm_hits += 1
             self._keep_owned(runner)
 
     def instance_ended(self, runner: InstanceRunner, status: Status, ending: Ending) -> None:
-        """An instance has ended, durably."""
+        """Count, log and report the durable end of an instance, and drop its runner."""
         self.metrics.workflows[runner.workflow.name].end(status, self.clock.now() - runner.identity.created_at)
         if status is Status.FAILED:
             failure_log.log_instance_failed(
@@ -664,7 +666,7 @@ class Worker:
             self._on_ended(runner.instance_id, status, ending)
 
     def drop(self, runner: InstanceRunner) -> None:
-        """Forget a host."""
+        """Remove and discard a runner."""
         instance_id = runner.instance_id
         if self._runners.get(instance_id) is runner:
             del self._runners[instance_id]
@@ -674,19 +676,19 @@ class Worker:
         self._on_room_freed()
 
     def forget(self, instance_id: str) -> None:
-        """Forget an instance that somebody outside has ended."""
+        """Drop the runner of an instance, if there is one: an operator has ended the instance."""
         runner = self._find_runner(instance_id)
         if runner is not None:
             self.drop(runner)
 
     def instance_lost(self, runner: InstanceRunner) -> None:
-        """A write was refused: the instance belongs to somebody else, or has been ended."""
-        _log.info("%r is no longer ours: its epoch was not %d", runner.instance_id, runner.epoch)
+        """Drop an instance whose write was refused: another worker owns it, or it was ended."""
+        _log.info("%r is no longer owned by this worker: its epoch is not %d any more", runner.instance_id, runner.epoch)
         self.drop(runner)
         self.on_due_elsewhere(self.clock.now())
 
     def block(self, runner: InstanceRunner, reason: str) -> None:
-        """The code does not fit the instance: set it aside until other code comes."""
+        """Block an instance that the code does not fit, until a worker with other code claims it."""
         row = runner.to_row()
         self.drop(runner)
         self._write_blocked(row, reason)
@@ -705,15 +707,15 @@ class Worker:
         self._submit_final(_FinalTransition(self, transition))
 
     def _submit_final(self, final: _FinalTransition) -> None:
-        self.pending_writes.begin([final.instance_id])  # until it is written, the store says that the instance is ours
+        self.pending_writes.begin([final.instance_id])  # so that `resume_owned` leaves it alone until it is written
         self.committer.enqueue(final)
 
     def code_key(self, code: str) -> str:
-        """How code is called in what it blocks: with other keys it may fit."""
+        """The fingerprint to store with a blocked instance: of the code and, with a codec, of its keys."""
         return f"{code}/{self.options.codec_fingerprint}" if self.options.codec_fingerprint else code
 
     def _write_failed_start(self, row: InstanceRow, error: PayloadError) -> None:
-        """What it was started with by somebody without its code does not fit its workflow: it fails before it begins."""
+        """Fail an instance before its body starts: its input, from a client without the code, does not fit the workflow."""
         raw = encode_failure(error)
         ending = Ending(error=raw, fingerprint=describe_failure(raw).fingerprint)
         transition = self._final_transition(row, Status.FAILED)._replace(ending=ending)
@@ -743,8 +745,8 @@ class Worker:
         )
 
     def record_attempt(self, runner: InstanceRunner, write: AttemptUpdate) -> None:
-        """Write an open attempt's row; if that is refused, the instance is not ours."""
-        with contextlib.suppress(StoreError):  # submitted now: the end of the attempt must be written after it
+        """Write an open attempt's row; if that is refused, the instance is lost."""
+        with contextlib.suppress(StoreError):  # submitted here, not in the task: before the end of the attempt is written
             self.spawn(self._await_attempt_record(runner, write, self.committer.submit(write)))
 
     async def record_attempt_durably(self, runner: InstanceRunner, write: AttemptUpdate) -> None:
@@ -758,21 +760,21 @@ class Worker:
         try:
             answer = await written
         except StoreError:
-            return  # a beat that was not written is no harm: the next one is
+            return  # harmless: the next heartbeat writes the row again
         if isinstance(answer, Refused) and not runner.gone and runner.epoch == write.epoch:
             self.instance_lost(runner)
 
-    # --- the end
+    # --- stopping
 
     def lose_everything(self) -> None:
-        """This incarnation was declared dead: what it holds belongs to others."""
-        _log.warning("worker %s was declared dead (was the machine asleep?): starting over under a new name", self.id)
+        """Drop all instances and take a new id: this incarnation was declared dead, and other workers may own them now."""
+        _log.warning("worker %s was declared dead (was the machine asleep?): starting over with a new id", self.id)
         for runner in [*self._runners.values(), *self._parked.values()]:
             self.drop(runner)
         self.rename()
 
     async def stop(self) -> None:
-        """Let attempts finish within the limit, write what they did, and let the rest go."""
+        """Let attempts finish within `shutdown_timeout`, commit their results, and abandon the rest."""
         self.stopping = True
         deadline = self.loop.time() + self.options.shutdown_timeout
         while self.attempts and (left := deadline - self.loop.time()) > 0:
@@ -784,7 +786,7 @@ class Worker:
         await self.abandon()
 
     async def abandon(self) -> None:
-        """Let everything go at once."""
+        """Drop all instances and cancel all tasks at once."""
         self.stopping = True
         tasks = [attempt.task for attempt in self.attempts] + list(self._tasks)
         for runner in [*self._runners.values(), *self._parked.values()]:
@@ -801,7 +803,7 @@ class Worker:
 
 
 def find_encoded(loaded: LoadedInstance) -> bytes | None:
-    """Something of an instance that nobody could decode: it must not be run with that."""
+    """Return a payload of the instance that could not be decoded, if there is one: the instance must not run then."""
     if is_encoded(loaded.input):
         return loaded.input
     for entry in loaded.history:
@@ -815,10 +817,10 @@ def find_encoded(loaded: LoadedInstance) -> bytes | None:
 
 
 def _deadline_of(loaded: LoadedInstance, workflow: Workflow[..., Any]) -> int | None:
-    """When the instance must have ended.
+    """The deadline of the instance.
 
-    Who accepted the event that started it need not have known its timeout, and a retry lifts one that has passed: then it
-    has as much time again.
+    Usually it is stored with the instance. It is computed here if the process that accepted the starting event did not know
+    the workflow's timeout, or if a retry has removed a deadline that had passed: then the timeout starts again at the retry.
     """
     row = loaded.row
     retried = [entry.at for entry in loaded.history if entry.kind is Kind.RETRY]
@@ -834,7 +836,7 @@ def _deadline_of(loaded: LoadedInstance, workflow: Workflow[..., Any]) -> int | 
 
 
 class _FinalTransition:
-    """The transition that blocks or fails an instance; it belongs to no host any more."""
+    """Writes the transition that blocks or fails an instance that has no runner any more."""
 
     def __init__(self, worker: Worker, transition: Transition, on_ended: OnEnded | None = None) -> None:
         self.instance_id = transition.instance_id
@@ -846,9 +848,10 @@ class _FinalTransition:
         return self._transition
 
     def on_answer(self, answer: object) -> None:
-        """Refused: somebody else has it, and will see for himself. Kept because something arrived: that waits as well."""
+        """Finish, or write again if the instance is still owned. If it was refused, another worker owns the instance."""
         transition = self._transition
         if isinstance(answer, Applied) and answer.owned:
+            # Something arrived that this transition had not seen: write it again as seen. It waits in the inbox.
             self._transition = transition._replace(inbox_seen=answer.inbox_version, notes=())
             self._worker.committer.enqueue(self)
             return
@@ -858,8 +861,8 @@ class _FinalTransition:
 
 
 def _ignore_due(due: int) -> None:
-    """Nobody wants to know."""
+    """The default of `on_due_elsewhere`."""
 
 
 def _do_nothing() -> None:
-    """Nobody waits."""
+    """The default of callbacks without arguments."""
