@@ -143,7 +143,7 @@ FAULTS: tuple[Fault, ...] = (
         "what cannot be written fails alone",
         "store/committer.py",
         "        return await self._write_one_by_one(left)\n",
-        "        self._fail_alone(left.calls, left.pairs, left.error)\n        return None\n",
+        "        self._record_failures(left.submitted, left.pairs, left.error)\n        return None\n",
         ("tests/unit/test_committer.py::test_what_is_poisoned_fails_alone",),
     ),
     Fault(

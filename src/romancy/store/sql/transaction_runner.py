@@ -35,29 +35,29 @@ class Database(Protocol):
     def on_remote_commit(self, foreign: Callable[[], None] | None) -> None: ...
 
     async def migrations(self) -> list[tuple[str, bool]]:
-        """Each migration of the schema, and whether the database has it. Nothing need be open."""
+        """List the schema's migrations by name, each with whether it has been applied. The database need not be open."""
         ...
 
     async def open(self, *, auto_migrate: bool, now: int) -> None:
-        """Connect, and bring the schema up to date (or check that it is)."""
+        """Connect, and bring the schema up to date (or check that it is up to date)."""
         ...
 
     async def close(self) -> None:
-        """Finish what is queued and disconnect. Safe to call twice."""
+        """Finish queued calls and disconnect. Safe to call twice."""
         ...
 
     @property
     def concurrent_batches(self) -> int:
-        """How many batches it is worth to have under way at a time."""
+        """How many batches the committer should have in flight at a time."""
         ...
 
     @property
     def call_timeout(self) -> float:
-        """Seconds within which a call is answered, be it by an error."""
+        """Seconds within which every call returns or raises."""
         ...
 
     async def commit(self, batch: Sequence[Write]) -> list[WriteResult | StoreError]:
-        """Write a batch in one transaction; one answer for each write, in order."""
+        """Write a batch; return one result for each write, in order."""
         ...
 
     async def write(self, work: Work[T], *, point: str = "commit", serialized: bool = True) -> T:
@@ -73,11 +73,11 @@ class Database(Protocol):
         ...
 
     async def vitals(self) -> Vitals:
-        """How the database itself is."""
+        """Measure the database itself: product, latency, clock difference."""
         ...
 
     def engine(self) -> AsyncEngine:
-        """An engine of SQLAlchemy on the same database, for activities' own tables. Raises `ConfigurationError`."""
+        """Return an SQLAlchemy engine on the same database, for activities' own tables. Raises `ConfigurationError`."""
         ...
 
     def cursor_on(self, connection: Connection) -> Cursor:
@@ -103,5 +103,5 @@ class Database(Protocol):
         ...
 
     def heartbeat(self, worker: str) -> HeartbeatConnection:
-        """A worker's heartbeat."""
+        """Return the heartbeat connection of a worker."""
         ...
