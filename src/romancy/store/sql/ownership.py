@@ -217,7 +217,7 @@ def _free(cursor: Cursor, ids: Sequence[str], why: str, now: int) -> int:
         keys = as_json(ids)
         cursor.run("note_each", {"now": now, "kind": why, "detail": "", "ids": keys})
         cursor.run("free", {"now": now, "ids": keys})
-        wake_replacements(cursor, ids, now)  # what they were called for, somebody else may have sooner
+        wake_replacements(cursor, ids, now)  # others may take sooner what these were woken for
     return len(ids)
 
 
