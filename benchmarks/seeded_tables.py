@@ -65,7 +65,7 @@ _FILL = (
         instance_id, generation, op, attempt, name, open, worker, epoch, site, scheduled_at, started_at)
     SELECT 'waiting-' || n, 1, 'add:1', 1, 'add', n % 2, 'worker', 1, 'flow.py:1', now, now
     FROM given, generate_series(1, waiting) AS n""",
-    """INSERT INTO romancy_losses (instance_id, generation, progress, losses, alone)
+    """INSERT INTO romancy_losses (instance_id, generation, progress, losses, isolated)
     SELECT 'waiting-' || n, 1, 1, 1, 0 FROM given, generate_series(1, waiting) AS n""",
     """INSERT INTO romancy_outbox (broker, body, created_at, since, next_at, claimed_by, dead_at)
     SELECT (ARRAY['http', 'nats', 'kafka'])[1 + n % 3], '{}', now - n, now - n, CASE WHEN n % 10 > 0 THEN now + n END,

@@ -25,7 +25,7 @@ async def answer(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse
     """Ask for the tool, and then take long."""
     note(f"asked with {len(messages)}")
     if len(messages) == 1:
-        return ModelResponse([ToolCallPart("load_states", {"where": "the shelf"})])
+        return ModelResponse([ToolCallPart("look", {"where": "the shelf"})])
     (FOLDER / f"thinking-{os.getpid()}").touch()
     while not (FOLDER / "gate").exists():
         await asyncio.sleep(0.02)

@@ -72,7 +72,7 @@ TABLES = (
     "SELECT * FROM romancy_payloads ORDER BY instance_id, generation",
     "SELECT * FROM romancy_history ORDER BY instance_id, generation, seq",
     "SELECT * FROM romancy_attempts ORDER BY instance_id, generation, op, attempt",
-    'SELECT instance_id, op, kind, since, due, key, subject, "match", site, met IS NULL FROM romancy_waits ORDER BY 1, 2',
+    'SELECT instance_id, op, kind, since, due, key, subject, "match", site, matched_seq IS NULL FROM romancy_waits ORDER BY 1, 2',
     "SELECT instance_id, kind, op, body, at FROM romancy_inbox ORDER BY id",
     "SELECT instance_id, at, kind, detail, worker, epoch FROM romancy_journal ORDER BY at, instance_id, kind, id",
     "SELECT * FROM romancy_workers ORDER BY id",

@@ -1,0 +1,105 @@
+"""One word for each idea: no retired word anywhere, a glossary that the code bears out, names that are used once."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections import defaultdict
+from functools import cache
+from pathlib import Path
+
+import pytest
+from tests.docs.retired_words import ROOT, tracked, uses, uses_in
+
+SOURCE = ROOT / "src" / "romancy"
+DUPLICATE_CLASSES = {
+    "Message": "a part of a conversation with a language model is called so by users of romancy.integrations.llm",
+    # The Edda layer has Edda's names.
+    **dict.fromkeys(
+        ("Activity", "EventTimeoutError", "ReceivedEvent", "RetryPolicy", "Workflow", "WorkflowContext"), "Edda"
+    ),
+}
+NOUNS_IN_ING = {"messaging", "staging"}
+"""Modules that end so and are no gerunds."""
+
+
+def test_no_retired_word_is_used() -> None:
+    found = [str(use) for use in uses(tracked())]
+    assert not found, "\n".join(found[:40])
+
+
+@pytest.mark.parametrize(
+    "planted",
+    [
+        "def _enlist_worker() -> None:",
+        "class StrandedInstance:",
+        "# Nobody waits for it.",
+        "for whoever asks",
+        "UPKEEP = 1",
+    ],
+)
+def test_a_planted_word_is_found(planted: str) -> None:
+    words = dict.fromkeys(("enlist", "strand", "nobody", "whoever", "upkeep"), "another word")
+    assert [use.line for use in uses_in("src/romancy/made_up.py", f"fine = 1\n{planted}\n", words)] == [2]
+
+
+def test_a_planted_file_name_is_found() -> None:
+    assert [use.line for use in uses_in("src/romancy/upkeep.py", "", {"upkeep": "maintenance"})] == [0]
+
+
+def test_words_that_hold_a_retired_one_are_fine() -> None:
+    assert not list(uses_in("a.py", "strange strangler, bellows, pulsed_light = impulse", {"bell": "", "strand": ""}))
+
+
+def glossary() -> list[tuple[str, str]]:
+    """The words of the code, each with a name that the code uses for it."""
+    text = (ROOT / "docs" / "glossary.md").read_text("utf-8").partition("## Words of the code")[2]
+    return re.findall(r"^### (.+)\n\n`(\w+)`: ", text, re.MULTILINE)
+
+
+def test_the_code_uses_the_names_in_the_glossary() -> None:
+    sources = [path.read_text("utf-8") for path in SOURCE.rglob("*.*") if path.suffix in (".py", ".sql")]
+    names = {name for source in sources for name in re.findall(r"\w+", source)}
+    assert len(glossary()) > 40
+    assert [f"{word}: {name}" for word, name in glossary() if name not in names] == []
+
+
+def test_the_glossary_is_in_order() -> None:
+    text = (ROOT / "docs" / "glossary.md").read_text("utf-8")
+    for level in ("##", "###"):
+        words = [word.lower() for word in re.findall(rf"^{level} (.+)$", text, re.MULTILINE) if word != "Words of the code"]
+        assert words == sorted(words)
+
+
+def test_a_class_name_is_used_once() -> None:
+    where: dict[str, set[str]] = defaultdict(set)
+    for path, tree in modules():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ClassDef):
+                where[node.name].add(str(path.relative_to(SOURCE)))
+    twice = {name: paths for name, paths in where.items() if len(paths) > 1}
+    assert set(twice) == set(DUPLICATE_CLASSES), twice
+
+
+def test_modules_are_nouns() -> None:
+    gerunds = {path.stem for path, _ in modules() if path.stem.endswith("ing")} - NOUNS_IN_ING
+    assert not gerunds
+
+
+def test_the_architecture_names_every_package() -> None:
+    text = (ROOT / "ARCHITECTURE.md").read_text("utf-8").partition("## Packages")[2].partition("## Three walks")[0]
+    parts = {path.stem for path in SOURCE.iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()}
+    assert {part for part in parts if not part.startswith("__")} - set(re.findall(r"`(\w+)`", text)) == set()
+
+
+def test_the_architecture_names_files_that_are_there() -> None:
+    text = (ROOT / "ARCHITECTURE.md").read_text("utf-8")
+    files = {str(path.relative_to(SOURCE)) for path in SOURCE.rglob("*.py")}
+    named = set(re.findall(r"`([\w/]+\.py)`", text))
+    assert {name for name in named if not any(f"/{path}".endswith(f"/{name}") for path in files)} == set()
+
+
+@cache
+def modules() -> list[tuple[Path, ast.Module]]:
+    """Every module of the package."""
+    return [(path, ast.parse(path.read_text("utf-8"))) for path in sorted(SOURCE.rglob("*.py"))]
