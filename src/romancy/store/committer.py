@@ -335,6 +335,7 @@ class Committer:
             return [], [self._quarantine_due.pop(0)]
         submitted: list[_SubmittedWrite] = []
         # While submitted writes are in flight the next ones wait: in two transactions at once they could change places.
+        # It also keeps the two batches apart: submitted writes arrive all the time, and would make many small batches.
         if not self._submitted_in_flight:
             submitted, self._submitted = self._submitted, []
             self._submitted_in_flight = bool(submitted)

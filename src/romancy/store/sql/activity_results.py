@@ -37,5 +37,5 @@ def find_result(cursor: Cursor, result: TransactionalResult) -> int | None:
 
 
 def inbox_context(instance_id: str, op: str) -> tuple[str, ...]:
-    """Return the encoding context of a result in an inbox."""
+    """Return the encoding context of a result in an inbox. Stored data is bound to these words: they must not change."""
     return "mail", instance_id, op
