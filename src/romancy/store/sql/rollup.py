@@ -19,7 +19,7 @@ _MINUTE = 60 * MICROS
 _MINUTES_PRUNED_AT_ONCE = 10
 """Minutes that are deleted at a time."""
 _INITIAL_WINDOW = 60 * _MINUTE
-"""How far back the counting begins."""
+"""Length of the first interval that is counted, back from now."""
 
 
 def is_behind(cursor: Cursor, *, until: int) -> bool:
