@@ -198,7 +198,7 @@ class Committer:
         if self.is_dead:
             return "nothing is written any more: the committer has stopped"
         if len(self._failing) > 1:  # a single failing write does not show that other writes fail
-            return "nothing could be written lately; the log has the reason"
+            return "nothing could be written lately; the log says why"
         return None
 
     def is_stuck(self, seconds: float) -> bool:
