@@ -143,7 +143,7 @@ FAULTS: tuple[Fault, ...] = (
         "what cannot be written fails alone",
         "store/committer.py",
         "        return await self._write_one_by_one(left)\n",
-        "        self._fail_alone(left.calls, left.pairs, left.error)\n        return None\n",
+        "        self._record_failures(left.submitted, left.pairs, left.error)\n        return None\n",
         ("tests/unit/test_committer.py::test_what_is_poisoned_fails_alone",),
     ),
     Fault(
@@ -240,8 +240,8 @@ FAULTS: tuple[Fault, ...] = (
         "nobody-called",
         "an event wakes who waits for it",
         "store/sql/events.py",
-        "    wake(cursor, called, now)\n    return called, list(",
-        "    return called, list(",
+        "    wake(cursor, woken, now)\n    return woken, list(",
+        "    return woken, list(",
         _kept("TestEvents::test_one_that_comes_after_it", "TestEvents::test_every_instance_that_waits_gets_it"),
     ),
     Fault(
@@ -280,7 +280,7 @@ FAULTS: tuple[Fault, ...] = (
         "call-not-passed-on",
         "who was called for a message and cannot come is replaced",
         "store/sql/ownership.py",
-        "        wake_replacements(cursor, ids, now)  # what they were called for, somebody else may have sooner\n",
+        "        wake_replacements(cursor, ids, now)  # others may take sooner what these were woken for\n",
         "",
         _kept("TestCompeting::test_whose_worker_is_gone_is_replaced"),
     ),

@@ -1,24 +1,26 @@
-"""Group commit: everything in the process that is ready to be written now goes into one transaction.
+"""Group commit: the committer collects all writes of the process that are ready and commits them as one batch.
 
-    hosts ── enlist ──┐
-                      ├──► gather ──► store.commit(batch) ──► every answer to its asker
-    calls ── submit ──┘       ▲                                      │
-                              └──── what became ready meanwhile ◄────┘
+    instance runners ── enqueue ──┐
+                                  ├──► gather ──► store.commit(batch) ──► one result for each write
+    other writes ────── submit ───┘      ▲                                       │
+                                         └───── writes that became ready ◄───────┘
 
-No delay is added: while one batch is being written, the next gathers, up to a number of bytes. A host is asked for its
-transition when the writer is free, so that everything it did since its last commit is one transition.
+No delay is added: while one batch is being written, the next one collects, up to a number of bytes. A runner (a
+`TransitionSource`) is asked for its transition only when a writer is free, so that everything that its instance did since
+its last commit becomes one transition.
 
-A server can write while this process computes, so to a server two batches may be under way: a large one is written in two
-halves, and from then on one half computes while the other is written. Calls keep their order: they wait for calls, and are
-in one half. A run waits for calls that show an open attempt of its instance: written after the attempt's end, they would
-open it again.
+A server can write while this process computes, so with a server there are two writers (asyncio tasks) and up to two batches
+in flight. A large batch is split into two halves; from then on the instances of one half compute while the other half is
+written. Two rules keep the order. Submitted writes never overlap: all of them are in one batch, and the next ones wait
+until that batch is done. And a transition waits for submitted attempt updates of its instance: an attempt update that was
+committed after the transition that closes the attempt would open the attempt again.
 
-When the database itself fails (full, away), callers of `submit` are told at once and decide; transitions are written again,
-in order, until they succeed: what activities did must not be forgotten.
+When the database itself fails (disk full, unreachable), callers of `submit` get the error at once and decide what to do.
+Transitions are retried, in order, until they succeed: the results of activities must not be lost.
 
-When a batch fails in a way that waiting does not mend (an exception that nobody foresaw, or a refusal), each of its writes
-is made by itself: one that cannot be made must not keep its neighbours from being written. It is answered alone, and a
-transition is set aside and tried again alone. Whatever a store raises, the committer goes on.
+When a batch fails in a way that waiting does not mend (an unexpected exception, or a refusal), each of its writes is
+committed alone, so that a write that cannot be made does not block the others. The caller of a failing submitted write gets
+the error; a failing transition is quarantined and retried alone. No exception of a store stops the committer.
 """
 
 from __future__ import annotations
@@ -55,13 +57,13 @@ _FIRST_PAUSE = 0.05
 _LONGEST_PAUSE = 2.0
 _MIN_SIZE_TO_SPLIT = 8
 _MOST_BYTES = 8 << 20
-"""Bytes of payloads in a batch, unless a single write has more: drivers and databases copy them several times."""
+"""Upper limit for the payload bytes of a batch of several writes: drivers and databases copy payloads several times."""
 _LONGEST_QUARANTINE_PAUSE = 10.0
-"""Seconds between two attempts to write a transition that fails alone."""
+"""Longest time between two attempts to write a quarantined transition, in seconds."""
 _CHECKS_PER_TIMEOUT = 30
-"""How often, within the time that a call may take, is looked whether one has taken it."""
+"""Number of deadline checks within one call timeout."""
 _MAX_FAILURES = 12
-"""So many attempts, while others were written, until its instance is told that it cannot be written."""
+"""After so many failed attempts, while other batches succeeded, a quarantined transition fails for good."""
 
 
 AnswerCallback: TypeAlias = Callable[[WriteResult | StoreError], None]
@@ -69,83 +71,83 @@ SourcedTransition: TypeAlias = "tuple[Transition, TransitionSource]"
 
 
 class TransitionSource(Protocol):
-    """Something that has a transition to write when it is asked."""
+    """Produces the next transition of an instance on request: an instance runner."""
 
     @property
     def instance_id(self) -> str:
-        """The instance it writes."""
+        """The instance whose transitions it produces."""
         ...
 
     def take_transition(self) -> Transition | None:
-        """What to write now, if anything."""
+        """Return the transition to write now, or None if there is nothing to write."""
         ...
 
     def on_answer(self, answer: WriteResult | StoreError) -> None:
-        """What became of it."""
+        """Receive the result of the last transition."""
         ...
 
 
 @dataclass(slots=True)
 class _QuarantinedTransition:
-    """A transition that could not be written although others can."""
+    """A transition that failed although other writes succeed; it is retried alone."""
 
     pair: SourcedTransition
     failures: int
     batches: int
-    """How many had been written when it last failed."""
+    """Value of `Committer.batches` when it last failed."""
     timer: asyncio.TimerHandle | None = None
 
 
 class Committer:
-    """Gathers writes and commits them in batches."""
+    """Collects the writes of the process and commits them in batches."""
 
     def __init__(self, store: Store, metrics: Metrics | None = None) -> None:
         self.metrics = metrics or Metrics()
-        """What is counted in this process."""
+        """The metrics of this process."""
         self._store = store
         self._submitted: list[_SubmittedWrite] = []
         self._sources: dict[TransitionSource, None] = {}
         self._retries: list[SourcedTransition] = []
         self._quarantined: dict[TransitionSource, _QuarantinedTransition] = {}
-        """What is tried again alone, at its time."""
+        """Transitions that are retried alone, each when its timer fires."""
         self._quarantine_due: list[SourcedTransition] = []
-        """Of that, what is to be tried now."""
+        """Quarantined transitions whose timer has fired."""
         self._failing: set[object] = set()
-        """What failed in a way that nobody foresaw, since something was last written."""
+        """The writes that failed, alone as well, since the last successful commit (see `_failure_key`)."""
         self._failing_since = 0.0
         self._writer_count = store.concurrent_batches
         self._tasks: list[asyncio.Task[None]] = []
         self._dead = False
         self._idle_writers: list[asyncio.Future[None]] = []
-        """Lanes with nothing to do, until they are called."""
+        """One future for each writer that has nothing to do; setting its result wakes the writer."""
         self._writer_woken = False
-        """One of them has been called, and has not looked yet."""
+        """A writer has been woken and has not gathered yet: no other writer need be woken."""
         self._writes_in_flight: list[list[_SubmittedWrite]] = []
-        """The calls of batches that are under way."""
+        """The submitted writes of each batch in flight."""
         self._deadline_timer: asyncio.TimerHandle | None = None
-        """Looks whether somebody has waited for too long, while somebody waits."""
+        """Runs `_check_deadlines`; set only while a submitted write is waiting."""
         self._check_count = 0
-        """How often `_look` has run. Calls are timed in such looks, so that none of them has to read a clock."""
+        """How often `_check_deadlines` has run. Deadlines count these checks, so that `submit` need not read a clock."""
         self._batches_in_flight = 0
         self._idle = asyncio.Event()
         self._idle.set()
         self._submitted_in_flight = False
-        """A batch with calls is under way."""
+        """A batch with submitted writes is in flight."""
         self._pending_attempt_updates: Counter[str] = Counter()
-        """Instances of which open attempts are to be shown, or are being shown."""
+        """Number of attempt updates of each instance that are queued or in flight."""
         self._pause = _FIRST_PAUSE
         self.on_written: Callable[[], None] | None = None
         self.batches = 0
         self.writes = 0
 
     def start(self) -> None:
-        """Begin to write."""
+        """Start the writers."""
         loop = asyncio.get_running_loop()
         self._dead = False
         self._tasks = [loop.create_task(self._run(), name="romancy-committer") for _ in range(self._writer_count)]
 
     async def stop(self) -> None:
-        """Write what is left, then end."""
+        """Write what is queued, for a few seconds at most, then end the writers."""
         if not self._tasks:
             return
         with contextlib.suppress(TimeoutError):
@@ -154,7 +156,8 @@ class Committer:
         await self.abandon()
 
     async def abandon(self) -> None:
-        """End now, leaving what was not written unwritten."""
+        """End the writers now; queued writes fail."""
+        # Empty before the tasks are cancelled: by this `_run` tells an ordered end from a failure.
         tasks, self._tasks = self._tasks, []
         if tasks:
             for task in tasks:
@@ -162,55 +165,55 @@ class Committer:
             await asyncio.wait(tasks)
         if self._deadline_timer is not None:
             self._deadline_timer.cancel()
-        for aside in self._quarantined.values():
-            if aside.timer is not None:
-                aside.timer.cancel()
+        for quarantined in self._quarantined.values():
+            if quarantined.timer is not None:
+                quarantined.timer.cancel()
         self._quarantined.clear()
         self._answer_queued(StoreError("The app was shut down before this was written."))
 
     def _answer_queued(self, error: StoreError) -> None:
-        calls, self._submitted = self._submitted, []
-        for call in calls:
-            call.answer(error)
+        submitted, self._submitted = self._submitted, []
+        for submission in submitted:
+            submission.answer(error)
 
     async def wait_until_idle(self) -> None:
-        """Wait until nothing is left to write."""
+        """Wait until nothing is queued and nothing is being written."""
         while not self.is_idle:
             await self._idle.wait()
             await asyncio.sleep(0)
 
     @property
     def is_idle(self) -> bool:
-        """Nothing is being written and nothing is ready to be."""
+        """Nothing is queued and nothing is being written."""
         return not (self._batches_in_flight or self._submitted or self._sources or self._retries or self._quarantined)
 
     @property
     def is_dead(self) -> bool:
-        """It was started and has ended without being told to: nothing is written any more."""
+        """The writers have ended although `stop` was not called: nothing is written any more."""
         return self._dead
 
     @property
     def problem(self) -> str | None:
-        """Why nothing can be written, if that is so and is not the database's own failure."""
+        """The reason why nothing can be written, unless it is a failure of the database itself."""
         if self.is_dead:
             return "nothing is written any more: the committer has stopped"
-        if len(self._failing) > 1:  # a single one is that one's trouble
+        if len(self._failing) > 1:  # a single failing write does not show that other writes fail
             return "nothing could be written lately; the log says why"
         return None
 
     def is_stuck(self, seconds: float) -> bool:
-        """It makes no progress, for at least so long: others should take over what is owned here."""
+        """No write has succeeded for at least `seconds`: other workers should take over this worker's instances."""
         return self.is_dead or (self.problem is not None and monotonic() - self._failing_since >= seconds)
 
     def submit(self, write: Write, then: AnswerCallback | None = None) -> asyncio.Future[WriteResult]:
-        """Write something with the next batch; the future is done when it is durable.
+        """Add a write to the next batch; the future resolves once the write is durable.
 
-        `then` is called with the answer even if whoever awaits the future has gone away meanwhile.
+        `then` is called with the result even if the caller that awaited the future has been cancelled.
         """
         if not self._tasks:
             raise StoreError("This app is not running: use `async with app`, or `await app.startup()`.")
         if self._dead:
-            raise StoreError("This app cannot write any more: its committer has stopped. The log says why; start it anew.")
+            raise StoreError("This app cannot write any more: its committer has stopped. See the log, and restart the app.")
         future: asyncio.Future[WriteResult] = asyncio.get_running_loop().create_future()
         self._submitted.append(_SubmittedWrite(write, future, then, self._check_count + _CHECKS_PER_TIMEOUT + 1))
         if self._deadline_timer is None:
@@ -223,38 +226,47 @@ class Committer:
         return future
 
     def _check_deadlines(self) -> None:
-        """Answer those who have waited for as long as a call may take. What is under way goes on, and may be written."""
+        """Fail submitted writes that have waited for the call timeout.
+
+        A queued write is dropped. A write in flight is not cancelled and may still be committed; only its caller stops
+        waiting.
+        """
         self._check_count = now = self._check_count + 1
-        patience = self._store.call_timeout
-        overdue = [call for call in self._submitted if now >= call.due]
+        call_timeout = self._store.call_timeout
+        overdue = [submission for submission in self._submitted if now >= submission.due]
         if overdue:
-            self._submitted = [call for call in self._submitted if now < call.due]
+            self._submitted = [submission for submission in self._submitted if now < submission.due]
             self._pending_attempt_updates -= Counter(
-                call.write.instance_id for call in overdue if type(call.write) is AttemptUpdate
+                submission.write.instance_id for submission in overdue if type(submission.write) is AttemptUpdate
             )
-            for call in overdue:
-                call.answer(_timeout_error("This was not written: the database was busy, or did not answer,", patience))
-        for call in chain(*self._writes_in_flight):
-            if now >= call.due:
-                call.time_out(
-                    _timeout_error("It is not known whether this was written: the database did not answer", patience)
+            for submission in overdue:
+                submission.answer(
+                    _timeout_error("This was not written: the database was busy, or did not answer,", call_timeout)
+                )
+        for submission in chain(*self._writes_in_flight):
+            if now >= submission.due:
+                submission.time_out(
+                    _timeout_error("It is not known whether this was written: the database did not answer", call_timeout)
                 )
         waiting = self._submitted or self._writes_in_flight
         self._deadline_timer = (
-            asyncio.get_running_loop().call_later(patience / _CHECKS_PER_TIMEOUT, self._check_deadlines) if waiting else None
+            asyncio.get_running_loop().call_later(call_timeout / _CHECKS_PER_TIMEOUT, self._check_deadlines)
+            if waiting
+            else None
         )
 
     def enqueue(self, source: TransitionSource) -> None:
-        """Ask a source for its transition when the next batch gathers."""
+        """Have the next batch ask this source for its transition. Enqueuing it again before that changes nothing."""
         self._sources[source] = None
         if self._idle_writers and not self._writer_woken:
             self._wake_writer()
 
     def _wake_writer(self) -> None:
+        """Wake one idle writer, unless one has been woken already: it will gather everything that is queued."""
         while self._idle_writers and not self._writer_woken:
-            lane = self._idle_writers.pop()
-            if not lane.done():  # else it was cancelled, and is about to end
-                lane.set_result(None)
+            idle_writer = self._idle_writers.pop()
+            if not idle_writer.done():  # otherwise the writer was cancelled and is about to end
+                idle_writer.set_result(None)
                 self._writer_woken = True
 
     async def _run(self) -> None:
@@ -262,23 +274,25 @@ class Committer:
             while True:
                 try:
                     await self._flush()
-                except Exception:  # nobody else writes: whatever happens, this goes on
-                    _log.exception("the committer failed, and goes on")
+                except Exception:  # a writer that ended here would leave the process unable to write
+                    _log.exception("the committer failed, and continues")
                     await asyncio.sleep(self._pause)
         except SimulatedCrash:
-            return  # as if the process had died: nobody is told
+            return  # a simulated death of the process: no caller may get a result
         except BaseException:
-            if self._tasks:  # else it was told to end, and whoever told it answers
+            if self._tasks:  # otherwise `abandon` has cancelled this writer, and fails the queued writes itself
                 self._answer_queued(StoreError("This was not written: the committer of the app has stopped."))
             raise
-        finally:  # together or not at all
+        finally:  # if one writer ends, the others end as well: half a committer would look alive
             self._dead = bool(self._tasks)
             for task in self._tasks:
                 task.cancel()
 
     async def _flush(self) -> None:
-        calls, pairs = self._gather()
-        if not calls and not pairs:  # or calls that wait for calls: they go when those have landed
+        """Write one batch, or wait until there is something to write."""
+        submitted, pairs = self._gather()
+        if not submitted and not pairs:
+            # What is queued, if anything, waits for submitted writes in flight. The writer of those gathers it next.
             free = asyncio.get_running_loop().create_future()
             self._idle_writers.append(free)
             await free
@@ -287,73 +301,84 @@ class Committer:
         self._batches_in_flight += 1
         self._idle.clear()
         try:
-            if calls:
-                self._writes_in_flight.append(calls)
+            if submitted:
+                self._writes_in_flight.append(submitted)
             try:
-                await self._write(calls, pairs)
+                await self._write(submitted, pairs)
             except BaseException:
-                for call in calls:  # those that have been answered hear nothing more
-                    call.answer(StoreError("It is not known whether this was written: the committer was stopped."))
+                for submission in submitted:  # no effect on writes that have their result already
+                    submission.answer(StoreError("It is not known whether this was written: the committer was stopped."))
                 raise
-            # In a moment those are ready too that go on now, or were in between.
+            # Yield once, so that instances resumed by this commit can join the next batch. `_writer_woken` keeps the
+            # first of them from waking the other writer, which would write it in a small batch of its own.
             if self._writer_count > 1 and (self._sources or any(transition.keep_owned for transition, _ in pairs)):
-                self._writer_woken = True  # nobody else need look before
+                self._writer_woken = True
                 await asyncio.sleep(0)
                 self._writer_woken = False
         finally:
+            # After the yield: until here this batch counts as in flight, so that the other writer, if it gathers during
+            # the yield, neither takes submitted writes nor splits what it finds.
             self._batches_in_flight -= 1
             if not self._batches_in_flight:
                 self._idle.set()
-            if calls:
-                self._writes_in_flight.remove(calls)
+            if submitted:
+                self._writes_in_flight.remove(submitted)
                 self._submitted_in_flight = False
                 if self._pending_attempt_updates:
                     self._pending_attempt_updates -= Counter(
-                        call.write.instance_id for call in calls if type(call.write) is AttemptUpdate
+                        submission.write.instance_id for submission in submitted if type(submission.write) is AttemptUpdate
                     )
 
     def _gather(self) -> tuple[list[_SubmittedWrite], list[SourcedTransition]]:
-        """What is to be written now; the rest stays."""
+        """Take the next batch from the queues; what must wait stays queued."""
         if self._quarantine_due:
             return [], [self._quarantine_due.pop(0)]
-        calls: list[_SubmittedWrite] = []
+        submitted: list[_SubmittedWrite] = []
+        # While submitted writes are in flight the next ones wait: in two transactions at once they could change places.
+        # It also keeps the two batches apart: submitted writes arrive all the time, and would make many small batches.
         if not self._submitted_in_flight:
-            calls, self._submitted = self._submitted, []
-            self._submitted_in_flight = bool(calls)
+            submitted, self._submitted = self._submitted, []
+            self._submitted_in_flight = bool(submitted)
         sources, self._sources = list(self._sources), {}
-        if self._pending_attempt_updates and not calls:  # they wait, or are in the other batch
+        # Without submitted writes in this batch, pending attempt updates are in the other one. The transitions of their
+        # instances wait until that one is done. If the updates are in this batch, they stand before the transitions.
+        if self._pending_attempt_updates and not submitted:
             self._sources = {source: None for source in sources if source.instance_id in self._pending_attempt_updates}
             sources = [source for source in sources if source not in self._sources]
-        number = len(calls) + len(sources)
+        number = len(submitted) + len(sources)
+        # Split only when nothing is in flight: otherwise this batch is the second half already. The submitted writes must
+        # be in this half, since the other writer may not take any while they are in flight.
         if self._writer_count > 1 and not self._batches_in_flight and sources and number >= _MIN_SIZE_TO_SPLIT:
-            here = max(number // 2 - len(calls), 0)
-            sources, self._sources = sources[:here], self._sources | dict.fromkeys(sources[here:])
+            size = max(number // 2 - len(submitted), 0)
+            sources, self._sources = sources[:size], self._sources | dict.fromkeys(sources[size:])
             self._wake_writer()
-        again, self._retries = self._retries, []
-        if self._pending_attempt_updates and not calls:
-            self._retries = [pair for pair in again if pair[0].instance_id in self._pending_attempt_updates]
-            again = [pair for pair in again if pair[0].instance_id not in self._pending_attempt_updates]
-        pairs = again + [(made, source) for source in sources if (made := _take_transition(source)) is not None]
-        return self._limit_size(calls, pairs)
+        # Retries wait for pending attempt updates like new transitions do.
+        retries, self._retries = self._retries, []
+        if self._pending_attempt_updates and not submitted:
+            self._retries = [pair for pair in retries if pair[0].instance_id in self._pending_attempt_updates]
+            retries = [pair for pair in retries if pair[0].instance_id not in self._pending_attempt_updates]
+        # Sources are asked last, when it is certain that they are written now: a transition that was taken must be written.
+        pairs = retries + [(made, source) for source in sources if (made := _take_transition(source)) is not None]
+        return self._limit_size(submitted, pairs)
 
     def _limit_size(
-        self, calls: list[_SubmittedWrite], pairs: list[SourcedTransition]
+        self, submitted: list[_SubmittedWrite], pairs: list[SourcedTransition]
     ) -> tuple[list[_SubmittedWrite], list[SourcedTransition]]:
-        """As many of them, in order, as are written at once without taking much memory; the rest comes next."""
-        if len(calls) + len(pairs) < 2:
-            return calls, pairs  # one write is made however large it is
-        sizes = _sizes(calls, pairs)
+        """Cut the batch to `_MOST_BYTES` of payloads; the rest goes back to the front of the queues."""
+        if len(submitted) + len(pairs) < 2:
+            return submitted, pairs  # a single write is made however large it is
+        sizes = _sizes(submitted, pairs)
         if sum(sizes) <= _MOST_BYTES:
-            return calls, pairs
+            return submitted, pairs
         number = max(sum(size <= _MOST_BYTES for size in accumulate(sizes)), 1)
-        within = max(number - len(calls), 0)
-        self._submitted = calls[number:] + self._submitted
+        within = max(number - len(submitted), 0)
+        self._submitted = submitted[number:] + self._submitted
         self._retries = pairs[within:] + self._retries
-        return calls[:number], pairs[:within]
+        return submitted[:number], pairs[:within]
 
-    async def _write(self, calls: Sequence[_SubmittedWrite], pairs: Sequence[SourcedTransition]) -> StoreError | None:
-        """Write a batch. If the database is away, why."""
-        left = await self._try_batch(calls, pairs)
+    async def _write(self, submitted: Sequence[_SubmittedWrite], pairs: Sequence[SourcedTransition]) -> StoreError | None:
+        """Write a batch, with the fallbacks for errors. Return the error if the database is unavailable."""
+        left = await self._try_batch(submitted, pairs)
         if left is None:
             return None
         if left.is_expected and left.error.retryable:
@@ -365,36 +390,42 @@ class Committer:
         return await self._write_one_by_one(left)
 
     async def _write_one_by_one(self, left: _Remainder) -> StoreError | None:
-        """Each write by itself: what cannot be made fails alone."""
-        writes: list[tuple[list[_SubmittedWrite], list[SourcedTransition]]] = [([call], []) for call in left.submitted]
+        """Commit each write alone, so that only those fail that cannot be made. Return the error as `_write` does."""
+        writes: list[tuple[list[_SubmittedWrite], list[SourcedTransition]]] = [
+            ([submission], []) for submission in left.submitted
+        ]
         writes += [([], [pair]) for pair in left.pairs]
-        for number, (calls, pairs) in enumerate(writes, 1):
-            if not left.is_expected and calls and type(calls[0].write) is PostMessage:
-                self._record_failures(calls, [], left.error)  # if it was written after all, it would be there twice
-            elif (away := await self._write(calls, pairs)) is not None:
-                for others, pairs in writes[number:]:
+        for number, (submitted, pairs) in enumerate(writes, 1):
+            if not left.is_expected and submitted and type(submitted[0].write) is PostMessage:
+                # It may have been committed, and a message has no id to recognise it by: written again, it would be
+                # delivered twice. All other writes can be repeated.
+                self._record_failures(submitted, [], left.error)
+            elif (outage := await self._write(submitted, pairs)) is not None:
+                for unwritten, pairs in writes[number:]:
                     self._retries += pairs
-                    for call in others:
-                        call.answer(away)
-                return away
+                    for submission in unwritten:
+                        submission.answer(outage)
+                return outage
         return None
 
-    async def _try_batch(self, calls: Sequence[_SubmittedWrite], pairs: Sequence[SourcedTransition]) -> _Remainder | None:
-        """Write a batch and tell everybody; what was not written, if there is something."""
-        batch: list[Write] = [call.write for call in calls]
+    async def _try_batch(
+        self, submitted: Sequence[_SubmittedWrite], pairs: Sequence[SourcedTransition]
+    ) -> _Remainder | None:
+        """Commit a batch and deliver the results. Return what was not written, or None if everything was."""
+        batch: list[Write] = [submission.write for submission in submitted]
         batch += [transition for transition, _ in pairs]
         began = monotonic()
         try:
             answers = await self._store.commit(batch)
             if len(answers) != len(batch):
-                raise AssertionError(f"the store gave {len(answers)} answers to {len(batch)} writes")
+                raise AssertionError(f"the store returned {len(answers)} results for {len(batch)} writes")
         except StoreError as error:
             self.metrics.errors["commit"] += 1
-            return _Remainder(error, True, calls, pairs, len(batch) == 1)
+            return _Remainder(error, True, submitted, pairs, len(batch) == 1)
         except Exception as error:
             self.metrics.errors["commit"] += 1
-            _log.exception("writing %d at once failed in a way that was not foreseen", len(batch))
-            return _Remainder(_unexpected_error(error), False, calls, pairs, len(batch) == 1)
+            _log.exception("writing a batch of %d failed in a way that was not foreseen", len(batch))
+            return _Remainder(_unexpected_error(error), False, submitted, pairs, len(batch) == 1)
         self._pause = _FIRST_PAUSE
         self.batches += 1
         self.writes += len(batch)
@@ -406,26 +437,27 @@ class Committer:
             try:
                 self.on_written()
             except Exception:
-                _log.exception("what should have followed a commit failed")
-        return self._answer_all(calls, pairs, answers)
+                _log.exception("the callback after a commit failed")
+        return self._answer_all(submitted, pairs, answers)
 
     def _answer_all(
         self,
-        calls: Sequence[_SubmittedWrite],
+        submitted: Sequence[_SubmittedWrite],
         pairs: Sequence[SourcedTransition],
         answers: Sequence[WriteResult | StoreError],
     ) -> _Remainder | None:
+        """Deliver the result of each write; return the writes that were not made."""
         why: Exception | None = None
         left_calls: list[_SubmittedWrite] = []
         left_pairs: list[SourcedTransition] = []
-        for call, answer in zip(calls, answers, strict=False):
+        for submission, answer in zip(submitted, answers, strict=False):
             if type(answer) is NotWrittenError:
                 why = answer.cause
-                left_calls.append(call)
+                left_calls.append(submission)
                 continue
-            _count_accepted(self.metrics, call.write, answer)
-            call.answer(answer)
-        for pair, answer in zip(pairs, answers[len(calls) :], strict=True):
+            _count_accepted(self.metrics, submission.write, answer)
+            submission.answer(answer)
+        for pair, answer in zip(pairs, answers[len(submitted) :], strict=True):
             if type(answer) is NotWrittenError:
                 why = answer.cause
                 left_pairs.append(pair)
@@ -438,49 +470,51 @@ class Committer:
             _deliver_answer(source, answer)
         if why is None:
             return None
-        foreseen = isinstance(why, StoreError)
+        expected = isinstance(why, StoreError)
         return _Remainder(
-            why if isinstance(why, StoreError) else _unexpected_error(why), foreseen, left_calls, left_pairs, False
+            why if isinstance(why, StoreError) else _unexpected_error(why), expected, left_calls, left_pairs, False
         )
 
     def _record_failures(
-        self, calls: Sequence[_SubmittedWrite], pairs: Sequence[SourcedTransition], error: StoreError
+        self, submitted: Sequence[_SubmittedWrite], pairs: Sequence[SourcedTransition], error: StoreError
     ) -> None:
-        """What could not be written by itself either."""
+        """Record writes that failed alone as well: callers get the error, transitions are quarantined."""
         if not self._failing:
             self._failing_since = monotonic()
-        for call in calls:
-            self._failing.add(_failure_key(call.write))
-            call.answer(error)
+        for submission in submitted:
+            self._failing.add(_failure_key(submission.write))
+            submission.answer(error)
         for pair in pairs:
             self._failing.add(_failure_key(pair[0]))
             self._quarantine(pair, error)
 
     def _quarantine(self, pair: SourcedTransition, error: StoreError) -> None:
-        """Try a transition again alone, ever more rarely. It is the database's fault unless others are written meanwhile."""
+        """Retry a transition alone, with a growing pause, and give it up after `_MAX_FAILURES`."""
         source = pair[1]
-        aside = self._quarantined.get(source) or _QuarantinedTransition(pair, 0, self.batches - 1)
-        if self.batches > aside.batches:
-            aside.failures, aside.batches = aside.failures + 1, self.batches
-        if aside.failures > _MAX_FAILURES:
+        quarantined = self._quarantined.get(source) or _QuarantinedTransition(pair, 0, self.batches - 1)
+        # A failure counts only if another batch has succeeded since the last one: otherwise the database is to blame.
+        if self.batches > quarantined.batches:
+            quarantined.failures, quarantined.batches = quarantined.failures + 1, self.batches
+        if quarantined.failures > _MAX_FAILURES:
             self._quarantined.pop(source, None)
             _deliver_answer(source, error)
             return
-        pause = min(_FIRST_PAUSE * 2 ** (aside.failures - 1), _LONGEST_QUARANTINE_PAUSE)
-        _log.error("what %r did cannot be written, will try again in %.2f s: %s", pair[0].instance_id, pause, error)
+        pause = min(_FIRST_PAUSE * 2 ** (quarantined.failures - 1), _LONGEST_QUARANTINE_PAUSE)
+        _log.error("a transition of %r cannot be written, will try again in %.2f s: %s", pair[0].instance_id, pause, error)
         self.metrics.commit_retries += 1
-        self._quarantined[source] = aside
-        aside.timer = asyncio.get_running_loop().call_later(pause, self._retry_quarantined, aside)
+        self._quarantined[source] = quarantined
+        quarantined.timer = asyncio.get_running_loop().call_later(pause, self._retry_quarantined, quarantined)
 
-    def _retry_quarantined(self, aside: _QuarantinedTransition) -> None:
-        self._quarantine_due.append(aside.pair)
+    def _retry_quarantined(self, quarantined: _QuarantinedTransition) -> None:
+        self._quarantine_due.append(quarantined.pair)
         self._wake_writer()
 
     async def _wait_for_database(
-        self, calls: Sequence[_SubmittedWrite], pairs: Sequence[SourcedTransition], error: StoreError
+        self, submitted: Sequence[_SubmittedWrite], pairs: Sequence[SourcedTransition], error: StoreError
     ) -> None:
-        for call in calls:
-            call.answer(error)
+        """Pause before the next batch. Callers get the error at once; transitions are kept for the retry."""
+        for submission in submitted:
+            submission.answer(error)
         if pairs:
             self.metrics.commit_retries += 1
             self._retries += pairs
@@ -490,41 +524,41 @@ class Committer:
 
 
 class _Remainder(NamedTuple):
-    """What of a batch was not written, and why."""
+    """The writes of a batch that were not made, and the reason."""
 
     error: StoreError
     is_expected: bool
-    """The store said so itself: it was not written, or nothing more can be known."""
+    """The store itself raised this `StoreError`. Otherwise the exception is a bug, and the outcome may be unknown."""
     submitted: Sequence[_SubmittedWrite]
     pairs: Sequence[SourcedTransition]
     is_single: bool
-    """It was all of the batch, and only one."""
+    """The batch consisted of one write: committing it alone would repeat the same attempt."""
 
 
 class _SubmittedWrite:
-    """A write that somebody waits for."""
+    """A write given to `submit`, with the future that its caller awaits."""
 
     __slots__ = ("_future", "_then", "due", "write")
 
     def __init__(self, write: Write, future: asyncio.Future[WriteResult], then: AnswerCallback | None, due: int) -> None:
         self.write = write
         self.due = due
-        """The number of the look that answers it, if nothing has answered it before."""
+        """Number of the deadline check (`Committer._check_count`) that fails it."""
         self._future = future
         self._then = then
 
     def answer(self, answer: WriteResult | StoreError) -> None:
-        """Only the first answer counts."""
+        """Deliver the result to the callback and the future. Only the first result counts."""
         then, self._then = self._then, None
         if then is not None:
             try:
                 then(answer)
             except Exception:
-                _log.exception("what should have followed a write failed")
+                _log.exception("the callback after a write failed")
         self._resolve_future(answer)
 
     def time_out(self, error: StoreError) -> None:
-        """Let nobody wait any longer; what follows from the answer follows when there is one."""
+        """Fail the future only. The callback still runs when the store returns a result."""
         self._resolve_future(error)
 
     def _resolve_future(self, answer: WriteResult | StoreError) -> None:
@@ -537,7 +571,7 @@ class _SubmittedWrite:
 
 
 def count_effects(metrics: Metrics, effects: Iterable[Effect]) -> None:
-    """These were done, durably."""
+    """Count events and messages that are durably sent."""
     for effect in effects:
         if isinstance(effect, SendEvent):
             metrics.events_sent += 1
@@ -546,7 +580,7 @@ def count_effects(metrics: Metrics, effects: Iterable[Effect]) -> None:
 
 
 def _unexpected_error(error: Exception) -> StoreError:
-    """What is said of an exception that no store should raise."""
+    """Return the `StoreError` for an exception that no store should raise."""
     found = StoreError(
         f"It is not known whether this was written: the store failed in a way that was not foreseen "
         f"({type(error).__name__}: {error}). The log has the traceback; the call can be repeated."
@@ -561,16 +595,17 @@ def _timeout_error(what: str, seconds: float) -> StoreError:
     return error
 
 
-def _sizes(calls: Sequence[_SubmittedWrite], pairs: Sequence[SourcedTransition]) -> list[int]:
-    """The bytes of each. What cannot be measured is written all the same, or fails alone."""
+def _sizes(submitted: Sequence[_SubmittedWrite], pairs: Sequence[SourcedTransition]) -> list[int]:
+    """Return the payload bytes of each write; no sizes, so that the batch is not cut, if one cannot be measured."""
     try:
-        return [size_of(call.write) for call in calls] + [size_of(transition) for transition, _ in pairs]
+        return [size_of(submission.write) for submission in submitted] + [size_of(transition) for transition, _ in pairs]
     except Exception:
-        _log.exception("a write could not be measured")
+        _log.exception("the size of a write could not be determined")
         return []
 
 
 def _failure_key(write: Write) -> object:
+    """Return the instance id, so that repeated failures of one instance count once; other writes count each."""
     return object() if isinstance(write, AcceptEvents | PostMessage) else write.instance_id
 
 
@@ -584,11 +619,11 @@ def _count_accepted(metrics: Metrics, write: Write, answer: WriteResult | StoreE
 
 
 def _take_transition(source: TransitionSource) -> Transition | None:
-    """One source that fails must not silence the others."""
+    """Take a source's transition. An exception is logged, so that one failing source does not block the batch."""
     try:
         return source.take_transition()
     except Exception:
-        _log.exception("an instance could not say what to write")
+        _log.exception("the transition of an instance could not be taken")
         return None
 
 
@@ -596,4 +631,4 @@ def _deliver_answer(source: TransitionSource, answer: WriteResult | StoreError) 
     try:
         source.on_answer(answer)
     except Exception:
-        _log.exception("an instance could not go on after its commit")
+        _log.exception("an instance could not continue after its commit")

@@ -1,4 +1,4 @@
-"""From a database address to a store. The only module that knows the dialects."""
+"""Opens the store for a database address. This is the only module that knows the dialects."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ _ACCEPTED = (
 
 @dataclass(frozen=True, slots=True)
 class ServerOptions:
-    """What is to be known for a database that is a server."""
+    """Options for a database that is a server."""
 
     pool_size: int = 8
     listen_notify: bool | None = None
     listen_dsn: str | None = None
     is_resumed_here: Callable[[str], bool] | None = None
-    """Whether this process goes on by itself with an instance that is called: then others are told later."""
+    """Whether this process itself resumes an instance that was woken: then other processes are notified later."""
 
 
 def open_store(
@@ -48,10 +48,10 @@ def open_store(
     server: ServerOptions | None = None,
     codec: Codec = NO_CODEC,
 ) -> Store:
-    """The store for an address, not opened yet. Raises `ConfigurationError`, never with what may be a password in it.
+    """Return the store for an address, not opened yet. Raises `ConfigurationError`, never with a possible password in it.
 
-    `threads="inline"` does all work on a file in the caller's thread, in order; `crash` is a hook of tests around commits.
-    With a coder payloads are encoded.
+    With `threads="inline"` all work on a SQLite file runs in the caller's thread, in order. `crash` is a hook of tests,
+    called before and after commits. With a codec that has layers, payloads are encoded.
 
     >>> from romancy.clock import SystemClock
     >>> store = open_store("sqlite:///orders.db", clock=SystemClock())
@@ -71,13 +71,13 @@ def open_store(
 
 
 def scheme_of(database: str) -> str:
-    """The kind of database an address names; empty for a path."""
+    """Return the scheme of a database address; empty for a path."""
     match = None if database == _MEMORY else _SCHEME.match(database)
     return "" if match is None else match[1].lower()
 
 
 def kind_of(database: str) -> str:
-    """What kind of database an address names, for people."""
+    """Return the kind of database that an address names, for display."""
     scheme = scheme_of(database)
     return "postgresql" if scheme in _POSTGRES else "mysql" if scheme in _MYSQL else "sqlite"
 
@@ -88,7 +88,7 @@ def _postgres_store(
     match = _SCHEME.match(database)
     assert match is not None
     if match[2] not in (None, "asyncpg"):
-        raise ConfigurationError(f"romancy talks to PostgreSQL with asyncpg, not with {match[2]}: write postgresql://...")
+        raise ConfigurationError(f"romancy connects to PostgreSQL with asyncpg, not with {match[2]}: write postgresql://...")
     try:
         from romancy.store.postgres.store import PostgresStore
     except ImportError as error:
@@ -114,13 +114,13 @@ def _mysql_store(
         from romancy.store.mysql.store import MySqlStore
     except ImportError as error:
         raise ConfigurationError("A MySQL or MariaDB database needs asyncmy: pip install 'romancy[mysql]'") from error
-    # Whatever driver an address names, it is the same database: addresses made for other libraries can be used as they are.
+    # A driver in the address is ignored: addresses that were written for other libraries work unchanged.
     dsn = "mysql:" + database[match.end() :]
     return MySqlStore(dsn, clock=clock, auto_migrate=auto_migrate, pool_size=server.pool_size, crash=crash)
 
 
 def sqlite_path(database: str) -> str:
-    """The path a SQLite address names, or `:memory:`. It is absolute: the working folder may change later."""
+    """Return the path of a SQLite address, or `:memory:`. It is absolute: the working directory may change later."""
     path = _path(database)
     if not path:
         raise ConfigurationError(f"The database address names no file. {_ACCEPTED}")
@@ -138,7 +138,7 @@ def _path(database: str) -> str:
         return _without_options(rest.removeprefix("//"))
     if scheme in _UNSUPPORTED_SCHEMES:
         raise ConfigurationError(f"A {scheme} database is not supported by this version of romancy. {_ACCEPTED}")
-    raise ConfigurationError(f"{scheme!r} is no kind of database romancy knows. {_ACCEPTED}")
+    raise ConfigurationError(f"{scheme!r} is not a kind of database that romancy knows. {_ACCEPTED}")
 
 
 def _after_slashes(rest: str) -> str:

@@ -1,1 +1,1 @@
-"""What the databases have in common: the deciding, with statements by name. Each dialect has its own text for them."""
+"""The SQL layer that all databases share: plain functions that decide writes and run named statements of the dialects."""

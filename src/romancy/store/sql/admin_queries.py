@@ -1,14 +1,15 @@
-"""What operators look at: lists without payloads, counts up to a bound, channels and groups, what came near a wait.
+"""Queries of operators: lists without payloads, counts up to a bound, channels and groups, recent events.
 
-A list is put together from streams, each along an index from a key down:
+A list is merged from streams. Each stream is one statement that reads along an index, from a key downwards:
 
     all          every instance
-    completed    the same, of which most have completed
-    running      those in somebody's hands, as many as run at once; `owned`: of whatever status
-    a status     any other, which are few beside the completed
-    retrying     those of which something is being retried
+    completed    completed instances, read along the index of all instances, most of which have completed
+    running      owned instances in status `running`; `owned`: owned instances in any status
+    a status     instances in any other status, which are few beside the completed ones
+    retrying     instances with an activity that is being retried
 
-Where conditions may leave out most of what lies in a stream, only so many are looked at, and the caller goes on from there.
+Where conditions may leave out most rows of a stream, only a bounded number of rows is read, and the caller continues from
+there with another call.
 """
 
 from __future__ import annotations
@@ -38,28 +39,28 @@ from romancy.store.sql.rows import row_of
 _NO_UPPER_BOUND = (2**63 - 1, "")
 _LOWEST: InstanceKey = (-1, "")
 _SHORT_STREAMS = frozenset({"scan_running", "scan_owned", "scan_retrying"})
-"""Streams that are short: everything in them may be looked at."""
+"""Streams that are short enough to be read completely."""
 _CREATED_AT = 12
 _LIVE_STATUSES = tuple(status for status in Status if status not in ENDED)
 _STATUS_COUNT = len(Status) - 1
-"""All statuses but that of archived generations."""
+"""The number of statuses without that of archived generations."""
 
 
 def scan_instances(cursor: Cursor, query: InstanceQuery) -> InstanceScan:
-    """Instances, newest first, as far as was looked."""
+    """List instances, newest first; the result says how far the scan went."""
     before = query.before if query.before is not None else _NO_UPPER_BOUND
     streams = _choose_streams(query)
     ends = [_window_end(cursor, name, status, query, before) for name, status in streams]
     floor = max([end for end in ends if end is not None], default=None)
     found = [_read_stream(cursor, name, status, query, before, floor) for name, status in streams]
-    lines = list(heapq.merge(*found, key=_key_of, reverse=True))[: query.limit]
-    # A stream that gave as many as were wanted has more below: so what is cut off, or comes next, lies below the last line.
-    end = _key_of(lines[-1]) if len(lines) == query.limit and lines else floor
-    return InstanceScan(_with_waits(cursor, lines), end)
+    rows = list(heapq.merge(*found, key=_key_of, reverse=True))[: query.limit]
+    # If the page is full, everything that was cut off or not read lies below its last row: the next page starts there.
+    end = _key_of(rows[-1]) if len(rows) == query.limit and rows else floor
+    return InstanceScan(_with_waits(cursor, rows), end)
 
 
 def _choose_streams(query: InstanceQuery) -> list[tuple[str, Status | None]]:
-    """The statements that give what is wanted, and the status to ask each for."""
+    """Return the statements to read, each with its status parameter."""
     if query.owned:
         return [("scan_owned", None)]
     if query.retrying:
@@ -73,7 +74,7 @@ def _choose_streams(query: InstanceQuery) -> list[tuple[str, Status | None]]:
 def _window_end(
     cursor: Cursor, name: str, status: Status | None, query: InstanceQuery, before: InstanceKey
 ) -> InstanceKey | None:
-    """Where looking along a stream ends, if it has to: what is left out by conditions could be all of it."""
+    """Return the key at which reading a stream must end, if conditions could leave out most of its rows."""
     narrowed = query.workflow is not None or query.instance is not None or name == "scan_completed"
     if name in _SHORT_STREAMS or not narrowed:
         return None
@@ -105,28 +106,28 @@ def _key_of(row: Sequence[Any]) -> InstanceKey:
     return row[_CREATED_AT], row[0]
 
 
-def _with_waits(cursor: Cursor, lines: Iterable[Sequence[Any]]) -> list[InstanceListRow]:
-    rows = [row_of(line) for line in lines]
-    living = [row.instance_id for row in rows if not row.status.ended]
-    waits = waits_of(cursor, living) if living else {}
-    return [InstanceListRow(row, tuple(waits.get(row.instance_id, ()))) for row in rows]
+def _with_waits(cursor: Cursor, rows: Iterable[Sequence[Any]]) -> list[InstanceListRow]:
+    instances = [row_of(row) for row in rows]
+    live = [instance.instance_id for instance in instances if not instance.status.ended]
+    waits = waits_of(cursor, live) if live else {}
+    return [InstanceListRow(instance, tuple(waits.get(instance.instance_id, ()))) for instance in instances]
 
 
 def rows_by_id(cursor: Cursor, ids: Sequence[str]) -> list[InstanceListRow]:
-    """The given instances, newest first."""
+    """List the given instances, newest first."""
     return _with_waits(cursor, cursor.rows("scan_by_id", (as_json(ids),))) if ids else []
 
 
 def ids_by_prefix(cursor: Cursor, prefix: str, *, limit: int) -> list[str]:
-    """Ids that begin with a text."""
+    """List ids that begin with `prefix`."""
     after = _next_prefix(prefix)
     if after is None:
         return []
-    return [line[0] for line in cursor.rows("ids_by_prefix", {"low": prefix, "high": after, "limit": limit})]
+    return [row[0] for row in cursor.rows("ids_by_prefix", {"low": prefix, "high": after, "limit": limit})]
 
 
 def _next_prefix(prefix: str) -> str | None:
-    """The least text above all that begin with this one, by code points, as bytes of UTF-8 are ordered."""
+    """Return the smallest text above all texts with this prefix, in code point order, which is the byte order of UTF-8."""
     for at in range(len(prefix) - 1, -1, -1):
         following = ord(prefix[at]) + 1
         if following <= 0x10FFFF:
@@ -135,29 +136,29 @@ def _next_prefix(prefix: str) -> str | None:
 
 
 def ids_by_wait(cursor: Cursor, key: str, *, limit: int) -> list[str]:
-    """Who waits for an event of a type, or a message of a channel."""
-    return [line[0] for line in cursor.rows("ids_by_wait", {"key": key, "limit": limit})]
+    """List instances that wait for an event of this type or a message of this channel."""
+    return [row[0] for row in cursor.rows("ids_by_wait", {"key": key, "limit": limit})]
 
 
 def ids_by_due(cursor: Cursor, *, before: int, limit: int) -> list[str]:
-    """Who has been due since before a time, and nobody has taken up."""
+    """List instances that have been due since before `before` and that no worker has claimed."""
     found: list[str] = []
     for workflow, version in kinds_waiting(cursor):
         values = {"workflow": workflow, "version": version, "before": before, "limit": limit - len(found)}
-        found += [line[0] for line in cursor.rows("ids_by_due", values)]
+        found += [row[0] for row in cursor.rows("ids_by_due", values)]
         if len(found) >= limit:
             break
     return found
 
 
 def contents(cursor: Cursor, ids: Sequence[str]) -> dict[str, Content]:
-    """The arguments and errors of the given instances."""
+    """Return the arguments and errors of the given instances."""
     found = cursor.rows("contents_of", (as_json(ids),)) if ids else []
     return {instance_id: Content(given, error) for instance_id, given, error in found}
 
 
 def errors(cursor: Cursor, ids: Sequence[str]) -> dict[str, bytes]:
-    """What the given instances failed with."""
+    """Return the errors that the given instances failed with."""
     return dict(cursor.rows("errors_of", (as_json(ids),))) if ids else {}
 
 
@@ -165,7 +166,7 @@ def errors(cursor: Cursor, ids: Sequence[str]) -> dict[str, bytes]:
 
 
 def count_instances(cursor: Cursor, *, failed_since: int, due_before: int, most: int) -> InstanceCounts:
-    """How many there are of what operators ask about, each counted up to `most`."""
+    """Count instances by status, retrying and overdue ones, and dead outbox rows; each count up to `most`."""
     counts = {status: _count(cursor, "count_status", status=status, since=0, most=most) for status in _LIVE_STATUSES}
     counts[Status.RUNNING] = _count(cursor, "count_running", most=most)
     counts[Status.FAILED] = _count(cursor, "count_status", status=Status.FAILED, since=failed_since, most=most)
@@ -184,12 +185,12 @@ def _count(cursor: Cursor, statement: str, **values: Any) -> int:
 
 
 def count_owned(cursor: Cursor, workers: Sequence[str], *, most: int) -> dict[str, int]:
-    """How many instances each of the workers has in hand, counted up to `most`."""
+    """Count the instances that each of the workers owns, up to `most`."""
     return {worker: _count(cursor, "count_owned", owner=worker, most=most) for worker in workers}
 
 
 def workflow_counts(cursor: Cursor, *, most: int) -> WorkflowCounts:
-    """How many instances of each workflow are in flight, looking at `most` of each status."""
+    """Count the instances in flight of each workflow, reading up to `most` rows of each status."""
     found: dict[str, int] = {}
     complete = True
     for status in _LIVE_STATUSES:
@@ -204,7 +205,7 @@ def workflow_counts(cursor: Cursor, *, most: int) -> WorkflowCounts:
 
 
 def outbox_lag(cursor: Cursor) -> int | None:
-    """Since when the event has been waiting that waits longest."""
+    """Return the enqueue time of the oldest undelivered outbox row."""
     found = cursor.only("outbox_lag")[0]
     return None if found is None else int(found)
 
@@ -213,10 +214,10 @@ def outbox_lag(cursor: Cursor) -> int | None:
 
 
 def channels(cursor: Cursor, *, after: str, limit: int, most: int) -> list[ChannelState]:
-    """Channels that have subscribers or messages for anybody, by name."""
+    """List channels that have subscribers or pooled messages, by name."""
     found: list[ChannelState] = []
     while len(found) < limit:
-        names = [line[0] for name in ("next_subscribed", "next_pooled") if (line := cursor.first(name, (after,)))]
+        names = [row[0] for name in ("next_subscribed", "next_pooled") if (row := cursor.first(name, (after,)))]
         after = min([name for name in names if name is not None], default="")
         if not after:
             break
@@ -225,14 +226,14 @@ def channels(cursor: Cursor, *, after: str, limit: int, most: int) -> list[Chann
 
 
 def channel(cursor: Cursor, name: str, *, most: int) -> ChannelState:
-    """One channel."""
+    """Return the state of one channel."""
     mode, subscribers, pooled, delivered, *oldest = cursor.only("channel_state", {"channel": name, "most": most})
     backlog = min(most, int(pooled) + int(delivered))
     return ChannelState(name, mode, int(subscribers), backlog, min([at for at in oldest if at is not None], default=None))
 
 
 def subscribers(cursor: Cursor, name: str, *, after: str, limit: int, most: int) -> list[SubscriberState]:
-    """Who has subscribed to a channel, by id."""
+    """List the subscribers of a channel, ordered by id."""
     values = {"channel": name, "after": after, "limit": limit, "most": most}
     return [
         SubscriberState(instance_id, mode, since, int(unread), bool(waits))
@@ -241,26 +242,26 @@ def subscribers(cursor: Cursor, name: str, *, after: str, limit: int, most: int)
 
 
 def is_subscribed(cursor: Cursor, name: str, instance_id: str) -> bool:
-    """Whether an instance has subscribed to a channel."""
+    """Return whether an instance has subscribed to a channel."""
     return bool(cursor.only("is_subscribed", (name, instance_id))[0])
 
 
 def groups(cursor: Cursor, *, after: str, limit: int, most: int) -> list[tuple[str, int]]:
-    """Groups by name, and how many are in each."""
+    """List groups by name, and the number of their members."""
     found: list[tuple[str, int]] = []
-    while len(found) < limit and (line := cursor.first("next_group", (after,))) and line[0] is not None:
-        after = line[0]
+    while len(found) < limit and (row := cursor.first("next_group", (after,))) and row[0] is not None:
+        after = row[0]
         found.append((after, _count(cursor, "count_members", name=after, most=most)))
     return found
 
 
 def page_of_members(cursor: Cursor, name: str, *, after: str, limit: int) -> list[str]:
-    """Who is in a group, by id."""
-    return [line[0] for line in cursor.rows("page_of_members", (name, after, limit))]
+    """List members of a group, ordered by id."""
+    return [row[0] for row in cursor.rows("page_of_members", (name, after, limit))]
 
 
 def last_events(cursor: Cursor, kind: str, instance_id: str, *, limit: int) -> list[RecentEvent]:
-    """The last events of a type that were for everybody or for one instance, newest first."""
+    """List the last events of a type that were broadcast or addressed to this instance, newest first."""
     values = {"type": kind, "instance_id": instance_id, "limit": limit}
     return [
         RecentEvent(at, target, body, bool(taken), bool(before))

@@ -1,4 +1,4 @@
-"""A batch of writes in one transaction, decided one after another."""
+"""Applies a batch of writes within one transaction: groups them, and decides each on the state before it."""
 
 from __future__ import annotations
 
@@ -27,10 +27,12 @@ from romancy.store.sql.unit_of_work import UnitOfWork
 
 
 def apply_serialized(cursor: Cursor, batch: Sequence[Write]) -> list[WriteResult]:
-    """First what concerns one instance each, together; then what may concern others.
+    """Apply a batch in a serialized transaction: first the writes that concern one instance each, then the others.
 
-    Of that, what cannot get into each other's way is decided together too: events, waits for events, ends. The rest is done
-    one by one, in order. Writes of different instances may change places; nobody has been told of any.
+    Of the others, plain events, waits for events and ends are applied in bulk, the rest one by one, in order. Writes of
+    different instances may be reordered: no caller has the result of any of them yet. Waits for events come after the
+    events, so that they find those of the same batch at once. Ends come last, when every wait of the batch is registered:
+    they wake other instances for the messages that the ended ones were woken for.
     """
     together = _independent_writes(batch)
     answers = dict(zip(together, _apply_layers(cursor, list(together.values())), strict=True))
@@ -71,7 +73,10 @@ def _group_writes(cursor: Cursor, writes: Mapping[int, Write]) -> _Groups:
 
 
 def _independent_writes(batch: Sequence[Write]) -> dict[int, InstanceWrite]:
-    """The writes that concern their instance only, and do not follow one of it that concerns others."""
+    """Return the writes that concern only their own instance and do not follow a write of it that concerns others.
+
+    Such a later write must stay behind the earlier one, which is applied after all independent writes.
+    """
     found: dict[int, InstanceWrite] = {}
     later: set[str] = set()
     for index, write in enumerate(batch):
@@ -85,16 +90,17 @@ def _independent_writes(batch: Sequence[Write]) -> dict[int, InstanceWrite]:
 
 
 def concerns_others(write: Write) -> bool:
-    """More instances than the write's own may be changed by it."""
+    """Whether the write may change other instances than its own."""
     return isinstance(write, ControlRequest | AcceptEvents | PostMessage) or (
         type(write) is Transition and has_messaging(write)
     )
 
 
 def apply_row_locked(cursor: Cursor, batch: Sequence[Write]) -> dict[int, WriteResult]:
-    """What concerns one instance each, without waiting for anybody.
+    """Apply the writes that concern one instance each, without waiting for a lock.
 
-    What is about an instance that somebody else holds, or that is not there, has no answer: it must wait for its turn.
+    A write whose instance does not exist or is locked by another transaction gets no result: the caller must apply it in a
+    serialized transaction.
     """
     own = _independent_writes(batch)
     unit = UnitOfWork(cursor, {write.instance_id: None for write in own.values()}, read_statement="load_states_row_locked")
@@ -104,7 +110,7 @@ def apply_row_locked(cursor: Cursor, batch: Sequence[Write]) -> dict[int, WriteR
 
 
 def _apply_layers(cursor: Cursor, batch: Sequence[InstanceWrite]) -> list[WriteResult]:
-    """Read everything the writes hang on, decide, and write the result with few statements."""
+    """Read the instances, decide the writes, and write the changes with few statements."""
     if not batch:
         return []
     return _decide_layers(UnitOfWork(cursor, {write.instance_id: None for write in batch}), batch)
@@ -115,13 +121,13 @@ def _decide_layers(unit: UnitOfWork, batch: Sequence[InstanceWrite]) -> list[Wri
     for layer in layers(batch):
         for index in layer:
             answers[index] = _decide(unit, batch[index])
-        if called := unit.flush():
-            _report_woken(answers, layer, called)
+        if woken := unit.flush():
+            _report_woken(answers, layer, woken)
     return [answers[index] for index in range(len(batch))]
 
 
 def _report_woken(answers: dict[int, WriteResult], layer: Sequence[int], woken: Sequence[str]) -> None:
-    """Somebody was called in place of one that ended: one of the answers says so."""
+    """Add instances that were woken in place of ended ones to one of the results, so that the caller hears of them."""
     for index in layer:
         answer = answers[index]
         if isinstance(answer, Applied):
@@ -140,9 +146,9 @@ def _apply_one(cursor: Cursor, write: Write) -> WriteResult:
 
 
 def layers(batch: Sequence[InstanceWrite]) -> Iterator[list[int]]:
-    """The batch's indices in layers, so that no layer holds two writes of one instance and their order is kept.
+    """Split a batch into layers of indices: no layer has two writes of one instance, and their order is kept.
 
-    Writes of different instances do not meet; a whole layer can be decided before any of it is written.
+    Writes of different instances do not depend on each other, so a whole layer is decided before any of it is written.
     """
     rest = list(range(len(batch)))
     while rest:
@@ -170,7 +176,7 @@ def _decide(unit: UnitOfWork, write: InstanceWrite) -> WriteResult:
 
 
 def refused_data_error(label: str, write: Write, why: str, cause: BaseException | None) -> RefusedDataError:
-    """What is said of one write whose data the database refuses."""
+    """Return the error for a write whose data the database refuses."""
     error = RefusedDataError(f"The database {label} cannot store {_describe(write)}: {why}. Nothing of it was written.")
     error.__cause__ = cause
     return error

@@ -1,8 +1,8 @@
-"""How long a call to a server may take in all: a clock of ours, whatever the server, the line and the driver do.
+"""The deadline of a call to a server, enforced in this process, whatever the server, the network and the driver do.
 
-A call has a deadline from its beginning. Until then it waits for a free connection, connects, and asks. A connection that
-has not answered at the deadline is cut off: then the driver raises in the task that waits. (To cancel that task instead
-would be the driver's affair: it asks the silent server, over another connection, to stop.)
+A call gets its deadline when it begins. Within it the call waits for a free connection, connects, and runs its statements. A
+connection without a response at the deadline is cut: the driver then raises in the waiting task. Cancelling that task
+instead would not help: the driver would open another connection to the silent server to ask it to stop.
 """
 
 from __future__ import annotations
@@ -20,25 +20,25 @@ T = TypeVar("T")
 CALL_TIMEOUT = 30.0
 """Seconds that a call may take."""
 DEADLINE: ContextVar[float | None] = ContextVar("romancy_deadline", default=None)
-"""When the call that is being made must be over, by `monotonic`."""
+"""The deadline of the current call, by `monotonic`."""
 _TICK = 0.5
-"""Seconds between two looks at the connections that are lent, at most."""
+"""Longest time between two checks of the lent connections, in seconds."""
 
 
 def deadline() -> float:
-    """When the call must be over that is being made; from now on, if it does not say."""
+    """Return the deadline of the current call, or a new one if there is none."""
     found = DEADLINE.get()
     return monotonic() + CALL_TIMEOUT if found is None else found
 
 
 async def in_time(doing: Awaitable[T]) -> T:
-    """Wait for something that can be cancelled. Raises `TimeoutError`."""
+    """Wait for an awaitable that can be cancelled, until the deadline. Raises `TimeoutError`."""
     async with asyncio.timeout(max(deadline() - monotonic(), 0.0)):
         return await doing
 
 
 class ConnectionWatchdog(Generic[C]):
-    """Cuts off connections that are lent for longer than their call may take."""
+    """Cuts connections that are lent beyond the deadline of their call."""
 
     def __init__(self, cut: Callable[[C], None]) -> None:
         self._cut = cut
@@ -46,13 +46,13 @@ class ConnectionWatchdog(Generic[C]):
         self._timer: asyncio.TimerHandle | None = None
 
     def watch(self, connection: C) -> None:
-        """From now on somebody asks there."""
+        """Watch a connection that a call begins to use."""
         self._deadlines[connection] = deadline()
         if self._timer is None:
             self._schedule_check()
 
     def unwatch(self, connection: C) -> None:
-        """Nobody does any more."""
+        """Stop watching a connection: the call has returned it."""
         self._deadlines.pop(connection, None)
 
     def _schedule_check(self) -> None:

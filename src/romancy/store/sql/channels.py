@@ -1,8 +1,9 @@
-"""Channels: who gets a message is decided when it is published; it is gone when it was read.
+"""Channels: delivers messages to their recipients, which are fixed when a message is published; reading deletes it.
 
-A message has a delivery for each of its recipients, or it lies in its channel's pool for whoever takes it first. For one
-message of a pool one of those who wait is called, the longest waiting first; who is called and cannot come is replaced.
-So as long as anybody waits uncalled, there are no more messages in the pool than were called for.
+A message has a delivery row for each recipient, or it lies in its channel's pool for the first competing consumer that
+takes it. Each pooled message wakes one waiting instance, the longest waiting first. If a woken instance cannot take the
+message, another one is woken in its place. So as long as an instance waits unwoken, every message of the pool has an
+instance that was woken for it.
 """
 
 from __future__ import annotations
@@ -16,11 +17,11 @@ from romancy.store.sql.json_params import as_json
 from romancy.store.sql.wakeups import match_waits, wake, wake_next, wake_replacements
 
 MESSAGE_CONTEXT = ("message",)
-"""The place of a message's body, in its channel and in the histories of those who took it."""
+"""The encoding context of a message's body, in its channel and in the histories of the instances that received it."""
 
 
 def publish(cursor: Cursor, message: Message, now: int) -> list[str]:
-    """Hand a message to the subscribers of its channel, or to its pool; the instances called for it."""
+    """Deliver a message to the subscribers of its channel, or put it into the pool; return the woken instances."""
     mode = cursor.first("mode_of", (message.channel,))
     if mode is None or mode[0] != ChannelMode.BROADCAST:
         _add_message(cursor, message, now, pooled=True)
@@ -31,29 +32,29 @@ def publish(cursor: Cursor, message: Message, now: int) -> list[str]:
 
 
 def send(cursor: Cursor, message: Message, target: str, now: int) -> list[str]:
-    """Hand a message to one instance, which is known to live."""
+    """Deliver a message to one instance, which the caller knows to be live; return the woken instances."""
     seq = _add_message(cursor, message, now, pooled=False)
     cursor.run("deliver", (target, message.channel, seq))
-    called = _wake_recipients(cursor, seq, now)
-    if not called:
+    woken = _wake_recipients(cursor, seq, now)
+    if not woken:  # no wait to wake, but the end of the target must see that there is a delivery to delete
         cursor.run("bump_inbox_version", (target,))
-    return called
+    return woken
 
 
 def send_to_group(cursor: Cursor, message: Message, group: str, now: int) -> list[str]:
-    """Hand a message to each member of a group."""
+    """Deliver a message to each member of a group; return the woken instances."""
     seq = _add_message(cursor, message, now, pooled=False)
     cursor.run("deliver_to_members", {"group": group, "channel": message.channel, "seq": seq})
-    cursor.run("drop_messages", (as_json([seq]),))  # to nobody, if there is none
+    cursor.run("drop_messages", (as_json([seq]),))  # deletes it at once if the group has no members
     return _wake_recipients(cursor, seq, now)
 
 
 def find(cursor: Cursor, instance_id: str, channel: str, mode: str, before: int | None) -> tuple[int, int, bytes] | None:
-    """The oldest message for a subscriber, if it came before a time: its time, its place and itself."""
+    """Find the oldest message for a subscriber; return its time, sequence number and body if it came before `before`."""
     (seq,) = cursor.only("first_delivery", (instance_id, channel))
     if mode == ChannelMode.COMPETING:
         pooled = cursor.first("first_of_pool", (channel,))
-        seq = min((place for place in (seq, *(pooled or ())) if place is not None), default=None)
+        seq = min((one for one in (seq, *(pooled or ())) if one is not None), default=None)
     if seq is None:
         return None
     at, body = cursor.only("message", (seq,))
@@ -61,13 +62,13 @@ def find(cursor: Cursor, instance_id: str, channel: str, mode: str, before: int 
 
 
 def take(cursor: Cursor, instance_id: str, channel: str, seq: int) -> None:
-    """An instance consumes a message: its own delivery, or one of the pool."""
+    """Delete the delivery of a message to an instance, and the message once it has no deliveries left."""
     cursor.run("drop_delivery", (instance_id, channel, seq))
     cursor.run("drop_messages", (as_json([seq]),))
 
 
 def subscribe(cursor: Cursor, instance_id: str, channel: str, mode: ChannelMode, now: int) -> str | None:
-    """Subscribe; the mode that stands in the way, if one does."""
+    """Subscribe an instance to a channel. Return the mode that is in use if it conflicts, otherwise None."""
     own = cursor.first("subscription", (channel, instance_id))
     if own is not None:
         return None if own[0] == mode else str(own[0])
@@ -80,33 +81,37 @@ def subscribe(cursor: Cursor, instance_id: str, channel: str, mode: ChannelMode,
 
 
 def unsubscribe(cursor: Cursor, instance_id: str, channel: str, now: int) -> list[str]:
-    """Let go of a channel and of what was not read; the instances called instead of this one, itself if it waits still."""
+    """End a subscription and drop its unread messages; return the instances woken in place of this one.
+
+    If the instance itself still waits for the channel, it is woken as well, but is not in the result.
+    """
     if cursor.first("subscription", (channel, instance_id)) is None:
-        return []  # what was sent to it lies there until it subscribes
+        return []  # messages that were sent to the instance stay until it subscribes
     own = cursor.rows("own_waits", (instance_id, channel))
-    called = wake_next(cursor, channel, now, [instance_id]) if own else []
+    woken = wake_next(cursor, channel, now, [instance_id]) if own else []
     unread = cursor.json_rows("unsubscribed_messages", (instance_id, channel))
     cursor.run("drop_deliveries_of", (instance_id, channel))
     cursor.run("drop_messages", (as_json(unread),))
     cursor.run("unsubscribe", (channel, instance_id))
-    wake(cursor, match_waits(cursor, own, 0), now)  # a wait of its own would never end: it looks, and is told why
-    return called
+    wake(cursor, match_waits(cursor, own, 0), now)  # without a subscription the wait would never end: it must raise
+    return woken
 
 
 def clear(cursor: Cursor, ids: Sequence[str], now: int) -> list[str]:
-    """Instances have ended: they hear nothing more. The instances called in their place."""
+    """Delete subscriptions, memberships and unread messages of ended instances; return instances woken in their place."""
     keys = as_json(ids)
-    called = wake_replacements(cursor, ids, now)
+    # First: it reads the subscriptions that are deleted below.
+    woken = wake_replacements(cursor, ids, now)
     unread = cursor.json_rows("unread_of", (keys,))
     for name in ("clear_deliveries", "clear_subscriptions", "clear_members"):
         cursor.run(name, (keys,))
     if unread:
         cursor.run("drop_messages", (as_json(unread),))
-    return called
+    return woken
 
 
 def prune(cursor: Cursor, *, created_before: int, limit: int) -> int:
-    """Forget messages that nobody took."""
+    """Delete old messages that no instance has taken."""
     old = cursor.json_rows("old_messages", (created_before, limit))
     if old:
         cursor.run("prune_messages", (as_json(old),))
@@ -121,6 +126,6 @@ def _add_message(cursor: Cursor, message: Message, now: int, *, pooled: bool) ->
 
 
 def _wake_recipients(cursor: Cursor, seq: int, now: int) -> list[str]:
-    called = match_waits(cursor, cursor.json_rows("waits_for_message", {"seq": seq, "now": now}), seq)
-    wake(cursor, called, now)
-    return called
+    woken = match_waits(cursor, cursor.json_rows("waits_for_message", {"seq": seq, "now": now}), seq)
+    wake(cursor, woken, now)
+    return woken

@@ -1,4 +1,4 @@
-"""The statements of one transaction, by name. Values are always bound."""
+"""`Cursor`: runs a dialect's named statements within one transaction. Values are always bound."""
 
 from __future__ import annotations
 
@@ -12,37 +12,37 @@ RawRow: TypeAlias = tuple[Any, ...]
 
 
 class Cursor(Protocol):
-    """Runs the statements of a dialect, one after another."""
+    """Runs named statements of a dialect, one after another."""
 
     has_bulk_statements: bool
-    """The dialect has statements that decide about many events or waits at once: where each takes a way to a server."""
+    """The dialect has statements for many events or waits at once: on a server each statement is a round trip."""
     codec: Codec
-    """Encodes what the deciding code itself writes of payloads, and decodes what it must look into."""
+    """Encodes the payloads that the SQL layer itself writes, and decodes those that it must read."""
 
     def run(self, name: str, values: Values = ()) -> int:
-        """Change something; how many rows."""
+        """Run a statement that changes rows; return how many."""
         ...
 
     def insert(self, name: str, values: Values) -> int | None:
-        """Insert one row; its number, or None if there was one already."""
+        """Insert one row; return its id, or None if the row existed already."""
         ...
 
     def many(self, name: str, rows: Sequence[Sequence[Any]]) -> None:
-        """The same statement for many rows of values."""
+        """Run a statement once for each row of values."""
         ...
 
     def first(self, name: str, values: Values = ()) -> RawRow | None:
-        """The first row of a result, if there is one."""
+        """Return the first row of a result, or None."""
         ...
 
     def only(self, name: str, values: Values = ()) -> RawRow:
-        """The row of a result that always has one."""
+        """Return the row of a result that always has one."""
         ...
 
     def rows(self, name: str, values: Values = ()) -> list[RawRow]:
-        """Every row of a result."""
+        """Return all rows of a result."""
         ...
 
     def json_rows(self, name: str, values: Values = ()) -> list[Any]:
-        """Every row of a result that holds no bytes; of a single column its values."""
+        """Return all rows of a result without bytes columns; for a single column, its values."""
         ...

@@ -1,4 +1,4 @@
-"""Connections of synchronous drivers, as PEP 249 describes them: of psycopg, PyMySQL, and of frameworks that use such."""
+"""Adapters for connections of synchronous drivers (PEP 249): psycopg, PyMySQL, and frameworks on top of them."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from romancy.store.sql.cursor import RawRow
 
 
 def is_dbapi_connection(connection: Any, *drivers: str) -> bool:
-    """Whether this is a connection of one of these packages, and no asynchronous one."""
+    """Return whether this is a synchronous connection of one of these packages."""
     packages = {base.__module__.partition(".")[0] for base in type(connection).__mro__}
     return not packages.isdisjoint(drivers) and not iscoroutinefunction(getattr(connection, "commit", None))
 
 
 def as_row(row: Any) -> RawRow:
-    """A row, whatever the owner of the connection wants rows to be."""
+    """Return a row as a tuple, whatever row type the connection is configured for."""
     return tuple(row.values()) if isinstance(row, dict) else tuple(row)
 
 
 class DbapiConnection:
-    """Runs statements as a connection of SQLAlchemy does."""
+    """A PEP 249 connection with the interface of an SQLAlchemy connection."""
 
     def __init__(self, raw: Any) -> None:
         self._raw = raw
@@ -34,17 +34,17 @@ class DbapiConnection:
 
 
 class DbapiResult:
-    """What a statement gave."""
+    """The result of a statement, with the interface of an SQLAlchemy result."""
 
     def __init__(self, cursor: Any) -> None:
         self._cursor = cursor
         self.rowcount: int = cursor.rowcount
 
     def first(self) -> RawRow | None:
-        """The first row, if there is one."""
+        """Return the first row, or None."""
         found = self._cursor.fetchone()
         return None if found is None else as_row(found)
 
     def __iter__(self) -> Iterator[RawRow]:
-        """Every row."""
+        """Iterate over the rows."""
         return map(as_row, self._cursor)

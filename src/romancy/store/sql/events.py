@@ -1,6 +1,7 @@
-"""Events: a log that everybody may read from, and who is called when something joins it.
+"""The event log: accepts events, wakes the instances that wait for them, and finds events for waits.
 
-Under the write lock either the event is in the log when a wait looks, or the wait is registered when the event comes.
+Accepting an event and registering a wait are serialized by the write lock. So either the event is in the log when the wait
+searches it, or the wait is registered when the event is accepted: no wake-up is lost.
 """
 
 from __future__ import annotations
@@ -20,15 +21,15 @@ from romancy.store.sql.json_params import as_json
 from romancy.store.sql.wakeups import match_waits, wake
 
 EVENT_CONTEXT = ("event",)
-"""The place of an event's body, in the log and in the histories of those who took it."""
+"""The encoding context of an event's body, in the log and in the histories of the instances that received it."""
 _PAGE = 100
-"""Events that are looked through at a time, where only their data tells whether they fit."""
+"""Events that are read at a time when their data must be compared with a `match`."""
 
 
 def accept(cursor: Cursor, event: Event, now: int) -> tuple[list[str], list[str]] | None:
-    """Put an event into the log and call those who wait for it: all of them, and those whom it is the first to wake.
+    """Append an event to the log and wake the instances that wait for it.
 
-    None: it is known already.
+    Return all matched instances, and those of them that had not been matched before. None: the event is a duplicate.
     """
     body = event_json(event)
     values = {
@@ -46,16 +47,16 @@ def accept(cursor: Cursor, event: Event, now: int) -> tuple[list[str], list[str]
     (at,) = cursor.only("accepted_at", (seq,))
     waiting = "waits_for_event" if event.target is None else "waits_of_target"
     waits = cursor.rows(waiting, {**values, "at": at})
-    met = [wait for wait in waits if may_match(cursor.codec, body, *wait[:3])]
-    called = match_waits(cursor, [(instance_id, op) for instance_id, op, *_ in met], seq)
-    wake(cursor, called, now)
-    return called, list(dict.fromkeys(instance_id for instance_id, _, _, is_met in met if not is_met))
+    matched = [wait for wait in waits if may_match(cursor.codec, body, *wait[:3])]
+    woken = match_waits(cursor, [(instance_id, op) for instance_id, op, *_ in matched], seq)
+    wake(cursor, woken, now)
+    return woken, list(dict.fromkeys(instance_id for instance_id, _, _, was_matched in matched if not was_matched))
 
 
 def find(
     cursor: Cursor, instance_id: str, op: str, selector: WaitSelector, before: int | None
 ) -> tuple[int, int, bytes] | None:
-    """The oldest event that a wait may have, of those accepted before a time: its time, its place and itself."""
+    """Find the oldest event for a wait that was accepted before `before`; return its time, sequence number and body."""
     values: dict[str, Any] = {
         "id": instance_id,
         "type": selector.key,
@@ -74,18 +75,18 @@ def find(
 
 
 def match_context(instance_id: str, op: str) -> tuple[str, ...]:
-    """The place of what a wait matches."""
+    """Return the encoding context of a wait's `match`."""
     return "match", instance_id, op
 
 
 def take(cursor: Cursor, instance_id: str, selector: WaitSelector, seq: int) -> None:
-    """An instance consumes an event."""
+    """Mark an event as consumed by an instance."""
     cursor.run("consume_event", (instance_id, seq, selector_key(selector, cursor.codec)))
     cursor.run("mark_event_consumed", (seq, instance_id))
 
 
 def prune(cursor: Cursor, *, accepted_before: int, limit: int) -> int:
-    """Forget events that are older than the promise."""
+    """Delete events that are older than the retention."""
     old = cursor.json_rows("old_events", (accepted_before, limit))
     if old:
         cursor.run("prune_events", (as_json(old),))
@@ -94,7 +95,10 @@ def prune(cursor: Cursor, *, accepted_before: int, limit: int) -> int:
 
 
 def _search_start(cursor: Cursor, op: str, values: dict[str, Any]) -> int:
-    """Where to begin: at what the wait was called for, or where the last look for the same wish ended."""
+    """Return the sequence number after which to search.
+
+    That is just before the event that matched the wait, or else the last one that was consumed with the same selector.
+    """
     stored = cursor.first("matched_seq_of", (values["id"], op))
     if stored is not None and stored[0] is not None:
         return int(stored[0]) - 1
@@ -102,7 +106,7 @@ def _search_start(cursor: Cursor, op: str, values: dict[str, Any]) -> int:
 
 
 def _candidates(cursor: Cursor, values: dict[str, Any]) -> Iterator[RawRow]:
-    """Events for everybody and those for this instance alone, oldest first."""
+    """Merge broadcast events and events addressed to this instance, oldest first."""
     shared = "events_for_all" if values["subject"] is None else "events_of_subject"
     return merge(_pages(cursor, shared, values), _pages(cursor, "events_for_one", values), key=itemgetter(0))
 
@@ -114,7 +118,7 @@ def _pages(cursor: Cursor, name: str, values: dict[str, Any]) -> Iterator[RawRow
 
 
 def may_match(codec: Codec, body: bytes, instance_id: str, op: str, match: bytes | None) -> bool:
-    """A new event may be what somebody waits for. If the wish cannot be decoded here, he is called, and looks himself."""
+    """Whether a new event may match a wait. If `match` cannot be decoded here, the waiting instance is woken to check."""
     if match is None:
         return True
     plain = codec.try_decode(match, match_context(instance_id, op))
@@ -122,13 +126,13 @@ def may_match(codec: Codec, body: bytes, instance_id: str, op: str, match: bytes
 
 
 def matches_data(body: bytes, match: bytes) -> bool:
-    """The data of an event is what a wait wishes for."""
+    """Whether the data of an event matches the `match` of a wait."""
     event = json.loads(body)
     return "data" in event and matches(event["data"], json.loads(match))
 
 
 def selector_key(selector: WaitSelector, codec: Codec = NO_CODEC) -> str:
-    """What a wait wishes for, as a key. It is only where a look goes on: by another key it begins anew."""
+    """Return a key for the selector of a wait. It only marks where a search continues: under a new key it starts anew."""
     match = None if selector.match is None else json.loads(selector.match)
     text = json.dumps([selector.key, selector.subject, match], sort_keys=True)
     return text if match is None else codec.blind(text)

@@ -1,4 +1,4 @@
-"""The shapes of writes that are so common that databases have short ways for them."""
+"""Recognises writes that are so common that the databases have a fast path for them."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from typing import TypeGuard
 from romancy.model.transition import FIRST_EXTRA, NO_EXTRAS, Transition, Write
 
 MAX_STEP_ENTRIES = 32
-"""Entries of a step; one with more goes the long way."""
+"""Most history entries of a step; a transition with more takes the slow path."""
 
 
 def is_step(write: Write) -> TypeGuard[Transition]:
-    """Nothing but the history changes, unless the instance is no longer as its run knows it."""
+    """Whether the write is a step: it only appends to the history, provided the instance is as its run knows it."""
     if type(write) is not Transition or not write.keep_owned or write.ending is not None or write.length is None:
         return False
     if write.wake_at is not None or write.retrying_since is not None or has_extras(write):
         return False
-    # The entry after the last one is what a step that was committed already collides with.
+    # The first entry follows the stored history directly: a step that was committed already collides with its own rows.
     history = write.history
     return 0 < len(history) <= MAX_STEP_ENTRIES and history[0].seq == write.length + 1
 
 
 def has_extras(write: Transition) -> bool:
-    """It is a claim as well, or more than the history and the end is to be written."""
+    """Whether the transition also claims the instance, or writes more than history and end."""
     return write.new_epoch != write.epoch or write[FIRST_EXTRA:] != NO_EXTRAS

@@ -1,7 +1,8 @@
-"""Plain functions that wait for a driver of asyncio.
+"""Lets synchronous functions wait for an asyncio driver, by greenlets.
 
-The deciding code is plain functions: on SQLite they run in the writer's thread. Here they run on the event loop: where one
-needs the database, `wait` hands the awaitable to the `run` around it, and the loop goes on with other things meanwhile.
+The functions that decide writes are synchronous. On SQLite they run in the writer's thread. On a server they run on the
+event loop: when one needs the database, `wait` passes the awaitable to the surrounding `run`, and the loop runs other tasks
+meanwhile.
 """
 
 from __future__ import annotations
@@ -15,13 +16,13 @@ T = TypeVar("T")
 
 
 async def run(work: Callable[[], T]) -> T:
-    """Do plain work that may `wait`."""
+    """Run a synchronous function that may call `wait`."""
     worker = greenlet(work)
     step: Any = worker.switch()
     while not worker.dead:
         try:
             value = await step
-        except BaseException as error:  # a cancellation too: it is for whoever waits
+        except BaseException as error:  # cancellations too: the function that called `wait` must clean up
             step = worker.throw(error)
         else:
             step = worker.switch(value)
@@ -29,7 +30,7 @@ async def run(work: Callable[[], T]) -> T:
 
 
 def wait(awaitable: Awaitable[T]) -> T:
-    """Wait for something in work that `run` does."""
+    """Wait for an awaitable, in a function called by `run`."""
     parent = getcurrent().parent
     if parent is None:
         raise AssertionError("wait() outside of run()")

@@ -1,4 +1,4 @@
-"""A worker's heartbeat to a server, on a connection of its own in the thread that beats."""
+"""`ServerHeartbeat`: renews a worker's heartbeat on a server, on a dedicated connection in the heartbeat thread."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from abc import ABC, abstractmethod
 from romancy.errors import StoreError
 
 _HEARTBEAT_TIMEOUT = 10.0
-"""Seconds that one beat may take."""
+"""Seconds that one renewal may take."""
 
 
 class ServerHeartbeat(ABC):
-    """Beats on an event loop of its own: the worker's may be blocked by its workflows."""
+    """Renews the heartbeat on an event loop of its own: the worker's event loop may be blocked by its workflows."""
 
     def __init__(self, worker: str) -> None:
         self._worker = worker
@@ -23,7 +23,7 @@ class ServerHeartbeat(ABC):
 
     @abstractmethod
     async def _renew(self, now: int) -> bool:
-        """Beat, connecting first if need be. False: the worker was struck off."""
+        """Renew the heartbeat, connecting first if needed. Return False if the worker was deregistered."""
 
     @abstractmethod
     async def _disconnect(self) -> None:
@@ -31,10 +31,10 @@ class ServerHeartbeat(ABC):
 
     @abstractmethod
     def _translate(self, error: Exception) -> StoreError:
-        """The `StoreError` for an error of the driver."""
+        """Return the `StoreError` for an error of the driver."""
 
     def renew(self, now: int) -> bool:
-        """Renew the worker's life. False: the worker was struck off."""
+        """Renew the heartbeat. Return False if the worker was deregistered."""
         with self._lock:
             if self._closed:
                 raise StoreError(f"The heartbeat of worker {self._worker} is closed.")
@@ -48,7 +48,7 @@ class ServerHeartbeat(ABC):
                 raise self._translate(error) from error
 
     def close(self) -> None:
-        """Let the connection go. Safe to call twice, from any thread."""
+        """Close the connection. Safe to call twice, from any thread."""
         try:
             asyncio.get_running_loop()
         except RuntimeError:

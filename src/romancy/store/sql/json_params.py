@@ -1,4 +1,4 @@
-"""Lists of keys as every database takes them in one value: JSON."""
+"""Lists of keys as JSON: every database takes such a list as one parameter."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from typing import Any
 from romancy.store.port import Runnable
 
 NO_LIMIT = 2**62
-"""A limit that is none."""
+"""Passed as `limit` for no limit."""
 
 
 def as_json(values: Iterable[Any]) -> str:
-    """A list of keys."""
+    """Return a list of keys as a JSON parameter."""
     text = json.dumps(list(values), separators=(",", ":"))
     if "\\u0000" in text:
-        # Older releases of SQLite end a JSON string there and would find another instance; other databases refuse it.
+        # Older releases of SQLite end a JSON string at NUL and would find another instance; other databases refuse it.
         raise ValueError("an id contains the character NUL")
     return text
 
 
 def kinds_as_json(runnable: Iterable[Runnable]) -> str:
-    """Workflow, version and code, each workflow and version once."""
+    """Return workflow, version and code as a JSON parameter, each workflow and version once."""
     kinds = {(kind.workflow, kind.version): kind.code for kind in runnable}
     return as_json((workflow, version, code) for (workflow, version), code in kinds.items())

@@ -1,9 +1,9 @@
-"""Whether a server locks as it is relied upon: tried out, on two connections, before anything is written.
+"""Verifies, on two connections and before anything is written, that a server's locks work as the store needs.
 
-What a server calls itself says nothing: some understand SKIP LOCKED and do not keep to it, some give every connection a
-snapshot of its own, and what answers at one address may be several servers. On those everything seems to work, and messages
-are lost or given to two. So what is relied upon is tried out: one server, a row that is locked by one, a look that is as
-young as the lock, what was committed is seen by all, and numbers that rise.
+The server's product name proves nothing: some servers accept SKIP LOCKED and do not honour it, some give every connection a
+snapshot of its own, and several servers may answer at one address. On those everything seems to work, but messages are lost
+or given to two consumers. So the probe tests what the store relies on: both connections reach one server; a locked row is
+locked; a read after waiting for a lock sees what was committed under it; commits are visible to all; sequences rise.
 """
 
 from __future__ import annotations
@@ -24,23 +24,23 @@ _log = logging.getLogger("romancy.store")
 C = TypeVar("C")
 C_contra = TypeVar("C_contra", contravariant=True)
 _PROBE_TIMEOUT = 30.0
-"""Seconds it may take while others have the turn."""
+"""Seconds that the probe may take: other processes may hold the messaging lock meanwhile."""
 
 
 class ProbedDatabase(Protocol[C_contra]):
-    """What is tried out: how transactions are begun and ended there."""
+    """The part of `ServerDatabase` that the probe uses."""
 
     @property
     def label(self) -> str:
-        """The address without what must not be shown."""
+        """The address without its secrets, for messages."""
         ...
 
     def cursor(self, connection: C_contra) -> Cursor:
-        """What runs statements on a connection."""
+        """Return a cursor that runs named statements on a connection."""
         ...
 
     async def begin(self, connection: C_contra, token: str, *, serialized: bool) -> bool | None:
-        """Begin a transaction that leaves its token behind."""
+        """Begin a transaction that inserts its token."""
         ...
 
     async def commit_transaction(self, connection: C_contra) -> None:
@@ -52,16 +52,16 @@ class ProbedDatabase(Protocol[C_contra]):
         ...
 
     def is_conflict(self, error: BaseException) -> bool:
-        """Somebody else has the lock."""
+        """Return whether the error means that another transaction has the lock."""
         ...
 
     def may_only_read(self, error: BaseException) -> bool:
-        """The user has no right to write."""
+        """Return whether the error means that the database user may not write."""
         ...
 
 
 class Probe(Generic[C]):
-    """Two connections to what an address leads to."""
+    """Tests the server behind an address on two connections."""
 
     def __init__(self, database: ProbedDatabase[C], one: C, other: C, token: Callable[[], str]) -> None:
         self._database = database
@@ -71,7 +71,7 @@ class Probe(Generic[C]):
         self._numbers: list[int] = []
 
     async def verify_server(self) -> str:
-        """Which server it is. Raises `StoreError` if it, or what is in between, cannot be used."""
+        """Return the server's identifier. Raises `StoreError` if the server, or a proxy in between, cannot be used."""
         try:
             async with asyncio.timeout(_PROBE_TIMEOUT):
                 if (server := await self._check_locks()) is None:
@@ -81,24 +81,24 @@ class Probe(Generic[C]):
                 await self._check_sequences()
         except TimeoutError as error:
             found = StoreError(
-                f"The database {self._database.label} did not answer two connections at a time within {_PROBE_TIMEOUT:.0f} s. Is "
-                "there a pooler in between that has a single connection to it, or does another transaction lock the table "
-                "romancy_messaging_lock?"
+                f"The database {self._database.label} did not answer two connections at a time within "
+                f"{_PROBE_TIMEOUT:.0f} s. Is there a pooler in between that has a single connection to it, or does another "
+                "transaction lock the table romancy_messaging_lock?"
             )
             found.retryable = True
             raise found from error
         return server
 
     async def _check_locks(self) -> str | None:
-        """Which server it is, if it keeps to its locks. None: the user may only read."""
+        """Test the locks, and return the server's identifier. None: the database user may only read."""
         token, database, one, other = self._fresh_token(), self._database, self._first, self._second
         try:
             while await database.begin(one, token, serialized=True) is None:
                 await run(partial(restore_messaging_lock, database.cursor(one)))
-                await database.commit_transaction(one)  # for others to see it
+                await database.commit_transaction(one)  # so that other transactions see the row
                 token = self._fresh_token()
         except Exception as error:
-            if database.may_only_read(error):  # nothing can go wrong then
+            if database.may_only_read(error):  # without writes the locks do not matter
                 return None
             raise
         if await self._is_lock_granted(other):
@@ -109,7 +109,7 @@ class Probe(Generic[C]):
         waiting = asyncio.ensure_future(self._rows(other, "lock_messaging"))
         try:
             servers = [await self._server_name(one)]
-            await run(partial(_advance_sequences, database.cursor(one)))  # nobody else has the turn
+            await run(partial(_advance_sequences, database.cursor(one)))  # safe: this transaction holds the messaging lock
             if waiting.done():
                 raise self._refusal("a lock that one connection has was given to another that should have waited")
             await database.commit_transaction(one)
@@ -117,12 +117,12 @@ class Probe(Generic[C]):
         finally:
             await _cancel_and_wait(waiting)
         if not await self._is_visible(other, token):
-            raise self._refusal("who had waited for a lock did not see what was committed under it")
+            raise self._refusal("a connection that had waited for a lock did not see what was committed under it")
         await self._take_number(other)
         await database.rollback(other)
         servers += [await self._server_name(one), await self._server_name(other)]
         if len(set(servers)) > 1:
-            raise self._refusal(f"questions are answered by several servers ({', '.join(sorted(set(servers)))})")
+            raise self._refusal(f"queries are answered by several servers ({', '.join(sorted(set(servers)))})")
         return servers[0]
 
     async def _is_lock_granted(self, connection: C) -> bool:
@@ -135,7 +135,7 @@ class Probe(Generic[C]):
         return True
 
     async def _check_visibility(self) -> None:
-        """The other way round: one connection has seen already what the other has committed."""
+        """The other way round: the first connection must see at once what the second one has committed."""
         token = self._fresh_token()
         await self._database.begin(self._second, token, serialized=False)
         await self._database.commit_transaction(self._second)
@@ -166,31 +166,31 @@ class Probe(Generic[C]):
     def _refusal(self, seen: str) -> StoreError:
         return StoreError(
             f"The database {self._database.label} cannot be used: {seen}. Nothing was started. It may be a server that "
-            "understands these statements and does not keep to them (TiDB, for one), several servers that all take writes "
+            "accepts these statements but does not honour them (TiDB, for one), several servers that all take writes "
             "(Galera nodes), or a load balancer or pooler that sends statements to several servers. Give the address of one "
             "server that takes writes."
         )
 
 
 def several_writers_error(label: str, writers: dict[str, str]) -> StoreError:
-    """What to say when several servers of an address take writes."""
-    places = " and ".join(sorted(writers.values()))
+    """Return the error for an address of which several servers take writes."""
+    hosts = " and ".join(sorted(writers.values()))
     found = StoreError(
-        f"The database {label} cannot be used: {places} both take writes, and each would have a truth of its own. Is one of "
-        "them an old primary that has come back, or are they nodes of a cluster that all take writes? Make all but one "
-        "read-only, or stop them."
+        f"The database {label} cannot be used: {hosts} both take writes, and their data would differ. Is one of them an old "
+        "primary that has come back, or are they nodes of a cluster that all take writes? Make all but one read-only, or "
+        "stop them."
     )
     found.retryable = True
     return found
 
 
 def _advance_sequences(cursor: Cursor) -> None:
-    """Numbers that were given are not given again: a copy of the database may have begun them anew."""
+    """Advance sequences beyond the numbers in use: a copy of the database may have started its sequences anew."""
     for table, column, given, reached in cursor.rows("sequences_behind"):
         cursor.run("advance_sequence", (reached, table, column))
         _log.warning(
-            "The numbers of the table %s had begun anew at %d, while %d had been given: they go on behind that now. Was the "
-            "database copied without its sequences?",
+            "The numbers of the table %s had begun anew at %d, while %d had been given: they now continue after that one. "
+            "Was the database copied without its sequences?",
             table,
             given,
             reached,

@@ -1,10 +1,10 @@
-"""What a transition says and asks: done and decided one after another, under the write lock.
+"""Effects and store calls of a transition: applied and resolved one after another, under the write lock.
 
-    effects    events and messages go out, those who wait for them are called
-    asks     answered from what there is, and the answer joins the history; a wait that finds nothing is registered
+    effects        events and messages are sent, and the instances that wait for them are woken
+    store calls    resolved from stored events, messages and groups; a wait that finds nothing is registered
 
-Everything here writes at once. What it changes about other instances must not lie in a ledger meanwhile: a write that talks
-has a ledger of its own.
+Every function writes to the database at once. It may change rows of other instances, which must not be cached in a unit of
+work meanwhile: so a write with effects or store calls gets a unit of work of its own.
 """
 
 from __future__ import annotations
@@ -50,41 +50,41 @@ from romancy.store.sql.wakeups import members, wake_next
 
 
 class StoreDecision(NamedTuple):
-    """An answer: a value, or an error."""
+    """The resolution of a store call: a value or an error."""
 
     outcome: Outcome
     value: bytes | None
 
     @classmethod
     def ok(cls, value: bytes | None) -> StoreDecision:
-        """A value."""
+        """Resolve with a value."""
         return cls(Outcome.OK, value)
 
     @classmethod
     def error(cls, error: RomancyError) -> StoreDecision:
-        """An error."""
+        """Resolve with an error."""
         return cls(Outcome.ERROR, encode_failure(error))
 
 
 @dataclass(slots=True)
 class MessagingTransaction:
-    """The talking of one write."""
+    """Applies the effects and store calls of one write, and collects the instances that it wakes and starts."""
 
     cursor: Cursor
     now: int
     create: Callable[[Cursor, Sequence[CreateInstance]], None]
-    """Creates instances."""
+    """Creates instances (`transitions.start`, passed in to avoid a circular import)."""
     woken: dict[str, None] = field(default_factory=dict[str, None])
     started: list[str] = field(default_factory=list[str])
 
     def add_woken(self, ids: Iterable[str]) -> None:
-        """These instances have something to look for."""
+        """Add instances that were woken."""
         self.woken.update(dict.fromkeys(ids))
 
     # --- effects
 
     def emit(self, instance_id: str, effect: Effect) -> None:
-        """Do what an instance, or one of its activities, has said."""
+        """Apply an effect of an instance or of one of its activities."""
         match effect:
             case SendEvent():
                 self.accept(effect)
@@ -100,7 +100,7 @@ class MessagingTransaction:
                 self.cursor.run("join_group", (effect.group, instance_id, self.now))
 
     def accept(self, sent: SendEvent) -> AcceptedEvent:
-        """Accept an event, unless it is known; what is known is not sent to brokers again either."""
+        """Accept an event. A duplicate changes nothing: it is not sent to brokers again either."""
         event = sent.event
         if not sent.local:
             outbox.enqueue(self.cursor, event, sent.brokers, self.now)
@@ -110,16 +110,20 @@ class MessagingTransaction:
             return AcceptedEvent(event.id, event.source, duplicate=True, instance_ids=())
         if sent.brokers:
             outbox.enqueue(self.cursor, event, sent.brokers, self.now)
-        called, woken = accepted
-        self.add_woken(called)
+        woken, first_matched = accepted
+        self.add_woken(woken)
         starts = sent.starts or self._started_elsewhere(sent)
-        self.create(self.cursor, starts)  # now: the next event comes after them
+        # Before the next event of the batch: instances receive only events that were accepted after their creation.
+        self.create(self.cursor, starts)
         ids = [create.instance_id for create in starts]
         self.started += ids
-        return AcceptedEvent(event.id, event.source, duplicate=False, instance_ids=(*woken, *ids))
+        return AcceptedEvent(event.id, event.source, duplicate=False, instance_ids=(*first_matched, *ids))
 
     def _started_elsewhere(self, sent: SendEvent) -> tuple[CreateInstance, ...]:
-        """What an event starts that is handled by a workflow whose code is not here: it binds the data when it begins."""
+        """Return the instance that an event starts if its workflow's code is not in this process.
+
+        The worker that runs it binds the event's data to the workflow's parameters.
+        """
         event = sent.event
         handler = self.cursor.first("handler_of", (event.type,))
         if handler is None or not sent.fresh_id or event.target is not None:
@@ -128,7 +132,7 @@ class MessagingTransaction:
         return (CreateInstance(sent.fresh_id, event.type, handler[0], given, b"", self.now),)
 
     def send(self, sent: SendTo) -> RomancyError | None:
-        """Send to one instance; the error if it cannot get anything."""
+        """Send a message to one instance. Return an error if the instance does not exist or has ended."""
         found = self.cursor.first("status_of", (sent.target,))
         if found is None or found[1]:
             return no_recipient(sent.target, None if found is None else found[0])
@@ -136,36 +140,38 @@ class MessagingTransaction:
         return None
 
     def withdraw(self, instance_id: str, ops: Sequence[str]) -> None:
-        """Waits are given up; who was called for a message and does not want it is replaced."""
+        """Drop waits; if one was woken for a pooled message, another instance is woken in its place."""
         values = (instance_id, as_json(ops))
-        called: list[str] = self.cursor.json_rows("withdrawn_calls", values)
+        # Read before the waits are dropped: their rows say what they were woken for.
+        channels_to_wake: list[str] = self.cursor.json_rows("withdrawn_calls", values)
         for op in ops:
             self.cursor.run("drop_wait", (instance_id, op))
-        for channel in called:
+        for channel in channels_to_wake:
             self.add_woken(wake_next(self.cursor, channel, self.now))
 
-    # --- asks
+    # --- store calls
 
     def has_unread(self, instance_id: str) -> bool:
-        """Something lies there for the instance that its waits did not ask for, or could not have yet."""
+        """Return whether the instance has inbox items, or waits that were matched and not resolved."""
         return bool(self.cursor.only("has_unread", {"id": instance_id})[0])
 
     def resolve_store_calls(
         self, instance_id: str, store_calls: Sequence[StoreCall]
     ) -> list[tuple[StoreCall, StoreDecision]]:
-        """Decide what can be decided, in the order to be recorded.
+        """Resolve the store calls that can be resolved now, in the order to be recorded.
 
-        Waits come last, and only if nothing else is answered: an answer before could make the code withdraw the wait, and
-        what it got would be lost. For the same reason one of them gets something, what came first. The run asks again.
+        Waits are resolved only if there are no other calls, and then only the one with the earliest arrival. After any
+        reply the code may withdraw a wait, and an event or message that it had consumed would be lost. The run makes the
+        remaining calls again.
         """
         decided = [
-            (ask, self._resolve_store_call(instance_id, ask))
-            for ask in store_calls
-            if not isinstance(ask.command, WaitSelector)
+            (store_call, self._resolve_store_call(instance_id, store_call))
+            for store_call in store_calls
+            if not isinstance(store_call.command, WaitSelector)
         ]
         if decided:
             return decided
-        waits = [ask for ask in store_calls if isinstance(ask.command, WaitSelector)]
+        waits = [store_call for store_call in store_calls if isinstance(store_call.command, WaitSelector)]
         return self._take_first_arrival(instance_id, waits) or self._expire_or_register(instance_id, waits)
 
     def _resolve_store_call(self, instance_id: str, store_call: StoreCall) -> StoreDecision:
@@ -179,23 +185,23 @@ class MessagingTransaction:
             case ListMembers():
                 return StoreDecision.ok(json.dumps(members(self.cursor, store_call.command.group)).encode())
             case WaitSelector():
-                raise AssertionError("a wait is not decided alone")
+                raise AssertionError("waits are resolved together, in _take_first_arrival")
 
     def _take_first_arrival(self, instance_id: str, waits: Sequence[StoreCall]) -> list[tuple[StoreCall, StoreDecision]]:
-        """The wait for which something came first gets it."""
-        found = [(event, ask) for ask in waits if (event := self._find_arrival(instance_id, ask)) is not None]
+        """Give the earliest event or message among those found for the waits to its wait."""
+        found = [(arrival, wait) for wait in waits if (arrival := self._find_arrival(instance_id, wait)) is not None]
         if not found:
             return []
-        (_, seq, body), ask = min(found, key=lambda one: one[0][:2])
-        self._consume(instance_id, ask, seq)
-        self._end_wait(instance_id, ask)
-        return [(ask, StoreDecision.ok(body))]
+        (_, seq, body), wait = min(found, key=lambda one: one[0][:2])
+        self._consume(instance_id, wait, seq)
+        self._end_wait(instance_id, wait)
+        return [(wait, StoreDecision.ok(body))]
 
     def _find_arrival(self, instance_id: str, store_call: StoreCall) -> tuple[int, int, bytes] | None:
         selector = store_call.command
         assert isinstance(selector, WaitSelector)
         if store_call.due is not None and store_call.due <= (store_call.entry.scheduled_at or 0):
-            before = None  # without patience: whatever is there now
+            before = None  # a timeout of zero: anything that is there now is in time
         else:
             before = min((time for time in (store_call.due, store_call.before) if time is not None), default=None)
         return self._find_arrival_before(instance_id, store_call, selector, before)
@@ -217,24 +223,24 @@ class MessagingTransaction:
             channels.take(self.cursor, instance_id, selector.key, seq)
 
     def _expire_or_register(self, instance_id: str, waits: Sequence[StoreCall]) -> list[tuple[StoreCall, StoreDecision]]:
-        """Waits that are in vain, or whose time is over; the others are registered."""
-        over: list[tuple[StoreCall, StoreDecision]] = []
-        for ask in waits:
-            error = self._expiry_error(instance_id, ask)
+        """Resolve waits that cannot succeed or have timed out with an error; register the others."""
+        expired: list[tuple[StoreCall, StoreDecision]] = []
+        for wait in waits:
+            error = self._expiry_error(instance_id, wait)
             if error is None:
-                self._register_wait(instance_id, ask)
+                self._register_wait(instance_id, wait)
             else:
-                self._end_wait(instance_id, ask)
-                over.append((ask, _decision_of(error)))
-        return over
+                self._end_wait(instance_id, wait)
+                expired.append((wait, _decision_of(error)))
+        return expired
 
     def _expiry_error(self, instance_id: str, store_call: StoreCall) -> RomancyError | None:
         selector = store_call.command
         assert isinstance(selector, WaitSelector)
         if store_call.entry.kind is Kind.MESSAGE and self._subscription_mode(instance_id, selector.key) is None:
             return ChannelNotSubscribedError(
-                f"{instance_id} has not subscribed to channel {selector.key!r}: await subscribe(ctx, {selector.key!r}) before "
-                "receive()."
+                f"{instance_id} has not subscribed to channel {selector.key!r}: await subscribe(ctx, {selector.key!r}) "
+                "before receive()."
             )
         now = self.now if store_call.before is None else store_call.before
         return timeout_error(store_call.entry, selector) if store_call.due is not None and store_call.due <= now else None
@@ -245,14 +251,15 @@ class MessagingTransaction:
 
     def _end_wait(self, instance_id: str, store_call: StoreCall) -> None:
         self.cursor.run("drop_wait", (instance_id, store_call.entry.op))
-        if store_call.entry.kind is Kind.MESSAGE:  # it may have been called for another message than it got
+        if store_call.entry.kind is Kind.MESSAGE:  # it may have been woken for another message than the one it got
             assert isinstance(store_call.command, WaitSelector)
             self.add_woken(wake_next(self.cursor, store_call.command.key, self.now))
 
     def _register_wait(self, instance_id: str, store_call: StoreCall) -> None:
         selector = store_call.command
         assert isinstance(selector, WaitSelector)
-        # What came, but not before the bound, is for this wait when it is asked for again.
+        # The wait was resolved only for arrivals before `store_call.before`. A later arrival is noted as matched, so that
+        # the wait finds it when the run makes this store call again.
         later = (
             None
             if store_call.before is None
@@ -279,14 +286,14 @@ class MessagingTransaction:
 
 
 def make_reply(entry: Entry, seq: int, decided: StoreDecision) -> tuple[Entry, StoreReply]:
-    """An answer as the history keeps it, and as the run is told."""
+    """Return the resolution of a store call as a history entry, and as a reply to the run."""
     outcome, value = decided
     written = entry._replace(seq=seq, outcome=outcome, value=value)
     return written, StoreReply(entry.op, seq, entry.at, outcome, value)
 
 
 def wait_row(instance_id: str, store_call: StoreCall, matched_seq: int | None) -> tuple[object, ...]:
-    """The row of a wait; `met`: what has come for it."""
+    """Return the row of a wait; `matched_seq` is the event or message that has arrived for it already."""
     entry, selector = store_call.entry, store_call.command
     assert isinstance(selector, WaitSelector)
     kind = WaitKind.EVENT if entry.kind is Kind.EVENT else WaitKind.MESSAGE
@@ -309,7 +316,7 @@ def _decision_of(error: RomancyError | None) -> StoreDecision:
 
 
 def timeout_error(entry: Entry, selector: WaitSelector) -> RomancyError:
-    """What a wait is told whose time is over."""
+    """Return the error of a wait that has timed out."""
     if entry.kind is Kind.MESSAGE:
         return ChannelMessageTimeoutError(f"No message came on channel {selector.key!r} in time ({entry.op}).")
     subject = f" with subject {selector.subject!r}" if selector.subject is not None else ""

@@ -1,4 +1,4 @@
-"""What somebody outside asks of an instance: decided on its hot row under the write lock."""
+"""Control requests of operators and clients (cancel, pause, resume, terminate, retry), decided under the write lock."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from romancy.store.sql.wakeups import wake_replacements
 
 
 def apply_request(unit: UnitOfWork, write: ControlRequest) -> WriteResult:
-    """Do what was asked, if the instance is in a state for it."""
+    """Apply a control request, if the state of the instance allows it."""
     state = unit.states.get(write.instance_id)
     if state is None:
         return Refused()
@@ -60,14 +60,15 @@ def _pause(unit: UnitOfWork, state: InstanceState, write: ControlRequest) -> Wri
 
 
 def _resume(unit: UnitOfWork, state: InstanceState, write: ControlRequest) -> WriteResult:
-    # A pause may lie unseen in the inbox of an owned instance, or of one whose owner died: it must not outlive this.
-    taken_back = unit.cursor.run("withdraw_inbox_items", (state.id, ControlKind.PAUSE))
-    if taken_back and state.owner is not None:
-        state.inbox_version += 1  # the owner may be about to release it as paused: it must look again
+    # An earlier pause may be unread in the inbox, of an owned instance or of one whose owner died: it must not take effect
+    # after this resume.
+    withdrawn = unit.cursor.run("withdraw_inbox_items", (state.id, ControlKind.PAUSE))
+    if withdrawn and state.owner is not None:
+        state.inbox_version += 1  # the owner may be about to release it as paused: it must read the inbox again
     if state.owner is None and state.status in (Status.PAUSED, Status.BLOCKED):
         state.status, state.wake_at, state.blocked_by = Status.PENDING, write.now, None
         unit.cursor.run("forget_losses", (state.id,))
-    elif not taken_back:
+    elif not withdrawn:
         return Refused(Status(state.status))
     return _complete(unit, state, write)
 
@@ -106,7 +107,7 @@ _ACTIONS: dict[ControlKind, Callable[[UnitOfWork, InstanceState, ControlRequest]
 
 
 def _rewind_history(unit: UnitOfWork, state: InstanceState) -> bool:
-    """Give the entries of a failed instance their new roles; whether anything had been compensated."""
+    """Give the history entries of a failed instance their new roles; return whether anything had been compensated."""
     rows = unit.cursor.rows("outline", (state.id, state.generation))
     rewound = rewind([_outline_entry(*row) for row in rows])
     for seq, role in rewound.roles:
@@ -116,11 +117,11 @@ def _rewind_history(unit: UnitOfWork, state: InstanceState) -> bool:
 
 
 def _restore_memberships(unit: UnitOfWork, state: InstanceState, now: int) -> None:
-    """Its end had let go of channels and groups, and the code will not ask for them again."""
-    (kept,) = unit.cursor.only("memberships", (state.id, state.generation))
-    memberships = json.loads(kept) if kept is not None else {"channels": [], "groups": []}
+    """Restore subscriptions and memberships, which the failure deleted: the replayed code will not request them again."""
+    (saved,) = unit.cursor.only("memberships", (state.id, state.generation))
+    memberships = json.loads(saved) if saved is not None else {"channels": [], "groups": []}
     for channel, mode in memberships["channels"]:
-        # Another mode may have been taken up meanwhile: then the next receive() says that there is no subscription.
+        # The channel may be in use in another mode now. Then the next receive() raises that there is no subscription.
         channels.subscribe(unit.cursor, state.id, channel, ChannelMode(mode), now)
     for group in memberships["groups"]:
         unit.cursor.run("join_group", (group, state.id, now))

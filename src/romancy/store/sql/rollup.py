@@ -1,7 +1,7 @@
-"""How many instances ended in each minute: counted afterwards, so that nobody pays for it who ends one.
+"""Counts how many instances ended in each minute. This happens afterwards, so that it costs nothing to end an instance.
 
-A mark says up to which time everything is counted. Whoever moves it counts what lies between: of two who try at once one
-moves it, and the other finds that it was moved.
+A watermark says up to which time everything is counted. A worker counts an interval in the transaction that advances the
+watermark over it. Of two workers that try at the same time only one can advance it.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from romancy.store.sql.cursor import Cursor
 _WATERMARK = "rollup"
 _MINUTE = 60 * MICROS
 _MINUTES_PRUNED_AT_ONCE = 10
-"""Minutes that are forgotten at once."""
+"""Minutes that are deleted at a time."""
 _INITIAL_WINDOW = 60 * _MINUTE
-"""How far back the counting begins."""
+"""Length of the first interval that is counted, back from now."""
 
 
 def is_behind(cursor: Cursor, *, until: int) -> bool:
-    """Something ended before a time that is not counted yet."""
+    """Return whether an instance ended before `until` and is not counted yet."""
     mark = cursor.first("watermark_of", (_WATERMARK,))
     since = max(0, until - _INITIAL_WINDOW) if mark is None else int(mark[0])
     return cursor.first("window_of_ended", (since, until, 0)) is not None
 
 
 def advance(cursor: Cursor, *, until: int, limit: int, forget_before: int) -> int:
-    """Count about `limit` of what ended before a time and is not counted yet; how many."""
+    """Count about `limit` instances that ended before `until` and are not counted yet; return how many."""
     mark = cursor.first("watermark_of", (_WATERMARK,))
     if mark is None:
         cursor.run("add_watermark", (_WATERMARK, max(0, until - _INITIAL_WINDOW)))
@@ -40,6 +40,7 @@ def advance(cursor: Cursor, *, until: int, limit: int, forget_before: int) -> in
         return 0
     bound = cursor.first("window_of_ended", (old, until, limit))
     new = until if bound is None else int(bound[0])
+    # Before counting: if another worker has advanced the watermark meanwhile, it has counted these instances.
     if not cursor.run("advance_watermark", {"name": _WATERMARK, "old": old, "new": new}):
         return 0
     counted = _count(cursor, cursor.rows("ended_between", (old, new)))
@@ -48,7 +49,7 @@ def advance(cursor: Cursor, *, until: int, limit: int, forget_before: int) -> in
 
 
 def _prune_minutes(cursor: Cursor, before: int) -> None:
-    """Forget some of the oldest minutes: more than come anew."""
+    """Delete some of the oldest minutes: more per run than new ones are added."""
     for _ in range(_MINUTES_PRUNED_AT_ONCE):
         oldest = cursor.only("oldest_minute")[0]
         if oldest is None or oldest >= before:
@@ -57,7 +58,7 @@ def _prune_minutes(cursor: Cursor, before: int) -> None:
 
 
 def _count(cursor: Cursor, ended: Iterable[tuple[str, str, int, int]]) -> int:
-    """Add to the minutes what ended in them; how many."""
+    """Add ended instances to the counts of their minutes; return how many."""
     numbers: Counter[tuple[int, str, str]] = Counter()
     buckets: dict[tuple[int, str, str], Counter[int]] = {}
     for workflow, outcome, at, took in ended:
@@ -77,7 +78,7 @@ def _count(cursor: Cursor, ended: Iterable[tuple[str, str, int, int]]) -> int:
 
 
 def minutes(cursor: Cursor, *, since: int) -> list[Minute]:
-    """What is counted of the minutes from a time on."""
+    """Return the counts of the minutes from `since` on."""
     found = cursor.rows("rolled_up", (since - since % _MINUTE,))
     return [Minute(at, workflow, outcome, count, _histogram(raw)) for at, workflow, outcome, count, raw in found]
 

@@ -1,4 +1,4 @@
-"""Rows of the database as the records the port speaks of."""
+"""Converts database rows to the records of the port."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from romancy.model.transition import JournalNote, Wait, WaitKind
 from romancy.store.port import JournalEntry
 
 ROW_WIDTH = 20
-"""The columns of a `Row`; payloads follow."""
+"""The number of columns of an `InstanceRow`; payloads follow."""
 
-# Looking a word up is several times faster than asking an enum, and a history has many.
+# A dictionary lookup is several times faster than calling the enum, and a history has many entries.
 _KINDS: dict[str, Kind] = {kind.value: kind for kind in Kind}
 _OUTCOMES: dict[str, Outcome] = {outcome.value: outcome for outcome in Outcome}
 _ROLES: dict[int, Role] = {role.value: role for role in Role}
@@ -22,44 +22,44 @@ _STATUSES: dict[str, Status] = {status.value: status for status in Status}
 
 
 def row_of(row: Sequence[Any]) -> InstanceRow:
-    """An instance's hot row."""
+    """Convert an instance's row."""
     return InstanceRow(row[0], row[1], row[2], _STATUSES[row[3]], *row[4:ROW_WIDTH])
 
 
 def entry_of(row: Sequence[Any]) -> Entry:
-    """An entry of a history."""
+    """Convert a history entry."""
     seq, kind, op, outcome, at, name, role, *rest = row
     return Entry(seq, _KINDS[kind], op, _OUTCOMES[outcome], at, name, _ROLES[role], *rest)
 
 
 def attempt_of(row: Sequence[Any]) -> AttemptRow:
-    """An attempt of an activity."""
+    """Convert an attempt of an activity."""
     op, attempt, name, is_open, *rest = row
     return AttemptRow(op, attempt, name, bool(is_open), *rest)
 
 
 def wait_of(row: Sequence[Any]) -> Wait:
-    """What an instance waits for."""
+    """Convert a wait."""
     op, kind, *rest = row
     return Wait(op, WaitKind(kind), *rest)
 
 
 def inbox_item_of(row: Sequence[Any]) -> InboxItem:
-    """What arrived for an instance."""
+    """Convert an inbox item."""
     return InboxItem(*row)
 
 
 def worker_of(row: Sequence[Any]) -> WorkerRow:
-    """A worker's incarnation."""
+    """Convert a worker's row."""
     return WorkerRow(*row)
 
 
 def journal_entry_of(row: Sequence[Any]) -> JournalEntry:
-    """A line of a journal."""
+    """Convert a journal entry."""
     at, kind, detail, worker, epoch = row
     return JournalEntry(at, JournalNote(kind, detail), worker, epoch)
 
 
 def status_of(word: str) -> Status:
-    """A status."""
+    """Convert a status."""
     return _STATUSES[word]

@@ -1,13 +1,16 @@
-"""A database that is a server: transactions that are run until their outcome is known.
+"""`ServerDatabase`: runs transactions on a database server, and retries them until their outcome is known.
 
-    quick     a transaction for the plainest writes, with as few statements as can be
-    apart     a transaction that locks the rows of its own instances, and waits for nobody
-    in turn   a transaction that concerns several instances: one at a time in the whole database, it may wait for rows
+There are three kinds of write transactions:
 
-Nobody holds something and waits for another but who has the turn: so there are no deadlocks.
+    fast path    for the most common writes, with as few statements as possible
+    row-locked   locks the rows of its own instances with SKIP LOCKED, so it never waits for a lock
+    serialized   for writes that may concern several instances; holds the messaging lock and may wait for row locks
 
-A dialect says how its connections begin and end transactions and what its errors mean. What is tried again, and when, is
-decided here. A COMMIT that is not answered is asked about before anything is done again: each transaction leaves a mark.
+Only the transaction that holds the messaging lock may block while it holds row locks, so deadlocks are impossible.
+
+A dialect (a subclass) implements how transactions begin and end and what the driver's errors mean. This module decides what
+is retried and when. Each transaction leaves a token in the database: if a COMMIT gets no response, the token tells whether
+it took effect, and only then is anything repeated.
 """
 
 from __future__ import annotations
@@ -54,73 +57,73 @@ C = TypeVar("C")
 C_co = TypeVar("C_co", covariant=True)
 Crash = Callable[[str], None]
 IsResumedHere = Callable[[str], bool]
-"""Whether this process goes on by itself with an instance that is called."""
+"""Whether this process itself resumes an instance that was woken."""
 
 _RETRY_TIMEOUT = call_timeout.CALL_TIMEOUT
-"""Seconds that a transaction is tried for while the server is away."""
+"""Seconds for which a transaction is retried while the server is unavailable."""
 MIGRATION_TIMEOUT = 3600.0
 """Seconds that a migration may take."""
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 1.0
 _MAX_CONFLICT_PAUSE = 0.05
-"""Seconds, at most, that who was in somebody's way waits before it tries again."""
+"""Longest pause after a conflict with another transaction, in seconds."""
 _CLOCK_EVERY = 60.0
 """Seconds after which the database's clock is read again."""
 _NOTABLE_SKEW = MICROS // 2
 
 
 class ErrorClass(StrEnum):
-    """What an error of the driver means for what was tried."""
+    """What an error of the driver means for the transaction that failed."""
 
     CONFLICT = "again"
-    """Somebody else was in the way: the same will work on the same connection."""
+    """Another transaction was in the way: a retry on the same connection will succeed."""
     UNAVAILABLE = "away"
-    """The connection is gone, or the server does not take any now: the same may work later."""
+    """The connection is lost, or the server accepts none at present: a retry may succeed later."""
     INVALID_DATA = "data"
-    """The database cannot store what it was given."""
+    """The database cannot store the data of the statement."""
     FATAL = "wrong"
-    """It will not work by itself."""
+    """A retry would fail in the same way."""
 
 
 class Pool(Protocol[C_co]):
-    """A bounded number of connections."""
+    """A connection pool of bounded size."""
 
     @property
     def label(self) -> str:
-        """The address without what must not be shown."""
+        """The address without its secrets, for messages."""
         ...
 
     def acquire(self) -> AbstractAsyncContextManager[C_co]:
-        """A connection for a while. One that is left in the middle of something is thrown away."""
+        """Lend a connection. A connection that is returned in the middle of a transaction is discarded."""
         ...
 
     @property
     def server_identity(self) -> ServerIdentity:
-        """Which server the connections lead to."""
+        """The server that the connections lead to."""
         ...
 
     async def open_extra(self) -> C_co:
-        """A new connection, beyond the number that is bounded; to be handed to `keep`."""
+        """Open a connection beyond the pool's size; return it with `put_idle`."""
         ...
 
     async def put_idle(self, connection: Any, *, failed: bool) -> None:
-        """Have a connection for whoever wants one next, unless it is of no use."""
+        """Add a connection to the idle ones, or close it if it failed or is unusable."""
         ...
 
     async def writable_servers(self) -> dict[str, str]:
-        """The servers of the address that take writes, if it names several: where each was found."""
+        """Return the servers that accept writes and their hosts, if the address names several hosts."""
         ...
 
     async def drop_idle(self) -> None:
-        """What is open is not to be used again."""
+        """Close the idle connections."""
         ...
 
     def cut_idle(self) -> None:
-        """The server is not what it was: what is open to it is useless, and nobody says goodbye."""
+        """Close the idle connections at once, without telling the server: it has failed or changed."""
         ...
 
 
 class ServerDatabase(ABC, Generic[C]):
-    """Runs transactions; translates the driver's errors."""
+    """Runs and retries transactions on a server, and translates the driver's errors to `StoreError`."""
 
     def __init__(
         self, pool: Pool[C], *, clock: Clock, crash: Crash | None = None, is_resumed_here: IsResumedHere | None = None
@@ -134,7 +137,7 @@ class ServerDatabase(ABC, Generic[C]):
         self._clock_read = 0.0
         self._tidied = monotonic()
         self._ahead = 0
-        """Microseconds that the machine's clock was ahead when that was said last."""
+        """Microseconds that the machine's clock was ahead when the log last had a warning about it."""
         self._crash_hook = crash
         self._killed = False
         self._is_unavailable = False
@@ -142,41 +145,41 @@ class ServerDatabase(ABC, Generic[C]):
 
     @property
     def label(self) -> str:
-        """The address without what must not be shown."""
+        """The address without its secrets, for messages."""
         return self._pool.label
 
-    # --- what a dialect says
+    # --- what a dialect implements
 
     @abstractmethod
     def classify(self, error: BaseException) -> ErrorClass:
-        """What an error means."""
+        """Return what an error means for the transaction that failed."""
 
     @abstractmethod
     def is_driver_error(self, error: BaseException) -> bool:
-        """The driver raised it, or the server through it."""
+        """Return whether the error comes from the driver or the server."""
 
     @abstractmethod
     def translate(self, error: BaseException) -> StoreError:
-        """The `StoreError` for an error of the driver, with the error as its cause."""
+        """Return the `StoreError` for an error of the driver, with the error as its cause."""
 
     def refusal(self, error: BaseException) -> str:
-        """Why the database refuses data."""
+        """Return why the database refuses data, for a message."""
         return str(error)
 
     @abstractmethod
     def cursor(self, connection: C) -> Cursor:
-        """What runs statements on a connection."""
+        """Return a cursor that runs named statements on a connection."""
 
     @abstractmethod
     async def begin(self, connection: C, token: str, *, serialized: bool) -> bool | None:
-        """Begin a transaction that leaves its token behind; in turn if that is wanted: is something staged then?
+        """Begin a transaction that inserts its token; with `serialized`, take the messaging lock.
 
-        None: there is no row to take turns with.
+        Return whether effects are staged (only looked up with `serialized`), or None if the row to lock is missing.
         """
 
     @abstractmethod
     async def begin_reading(self, connection: C) -> None:
-        """Begin a transaction that sees one snapshot and changes nothing."""
+        """Begin a read-only transaction on one snapshot."""
 
     @abstractmethod
     async def commit_transaction(self, connection: C) -> None:
@@ -188,44 +191,44 @@ class ServerDatabase(ABC, Generic[C]):
 
     @abstractmethod
     async def was_committed(self, connection: C, token: str) -> bool:
-        """Whether a transaction was committed. One that was not, cannot be any more."""
+        """Return whether the transaction with this token was committed. If not, it can no longer be committed later."""
 
     @abstractmethod
     async def server_time(self, connection: C) -> int:
-        """The server's clock in microseconds."""
+        """Return the server's time in microseconds."""
 
     @abstractmethod
     async def product(self, connection: C) -> tuple[str, dict[str, str]]:
-        """What the server is, and what else is worth knowing about it."""
+        """Return the server's product and version, and notes about it for operators."""
 
     @abstractmethod
     def fast_paths(self, batch: Sequence[Write]) -> Iterable[Callable[[], Awaitable[Mapping[int, WriteResult]]]]:
-        """Transactions for those writes of a batch that can go a short way, each with the answers to what it has written."""
+        """Return the fast path transactions for a batch. Each returns the results of the writes that it has made."""
 
     async def tidy(self, connection: C) -> None:
-        """Throw away what was kept for a while. Called now and then."""
+        """Delete expired bookkeeping rows. Called now and then."""
 
     @abstractmethod
     def notify(self) -> None:
-        """Others have something to look at."""
+        """Notify other processes of a commit."""
 
     def notify_later(self) -> None:
-        """Others have something to look at, should this process not see to it itself at once."""
+        """Notify other processes after a moment, in which this process probably resumes the woken instances itself."""
         self.notify()
 
     @abstractmethod
     async def applied_migrations(self, connection: C) -> tuple[Sequence[Migration], list[tuple[int, str]]]:
-        """The migrations there are, and those that the database has."""
+        """Return the migrations of this release, and those that the database has."""
 
     async def migrations(self) -> list[tuple[str, bool]]:
-        """Each migration of the schema, and whether the database has it."""
+        """List the schema's migrations by name, each with whether it has been applied."""
 
-        async def look() -> list[tuple[str, bool]]:
+        async def read_state() -> list[tuple[str, bool]]:
             async with self._pool.acquire() as connection:
                 return state_of(*await self.applied_migrations(connection))
 
         try:
-            return await self.retry_until_done(look)
+            return await self.retry_until_done(read_state)
         finally:
             await self._pool.drop_idle()
 
@@ -233,24 +236,25 @@ class ServerDatabase(ABC, Generic[C]):
 
     @property
     def concurrent_batches(self) -> int:
-        """A server writes while this process computes; but a crash that a test causes must not be in two places."""
+        """Two, so that the server writes while this process computes. One in crash tests, where only one batch may crash."""
         return 2 if self._crash_hook is None else 1
 
     @property
     def call_timeout(self) -> float:
-        """Seconds within which a call is answered, be it by an error."""
+        """Seconds within which every call returns or raises."""
         return call_timeout.CALL_TIMEOUT
 
     async def commit(self, batch: Sequence[Write]) -> list[WriteResult | StoreError]:
-        """Write a batch, each write all or not at all; if its data is refused, each by itself.
+        """Write a batch, each write completely or not at all. If the database refuses data, each write is made alone.
 
-        Its parts are transactions. What is written stays so when the database goes away before the next.
+        The batch may become several transactions. If the database fails between two of them, writes that were committed
+        keep their results, and the others get `NotWrittenError`.
         """
         if self._is_clock_old():
-            with suppress(Exception):  # what is wrong with the database shows in a moment
+            with suppress(Exception):  # if the database has failed, the next statement raises the error
                 await self._sync_clock()
         answers: dict[int, WriteResult | StoreError] = {}
-        token = call_timeout.DEADLINE.set(call_timeout.deadline())  # for all its parts
+        token = call_timeout.DEADLINE.set(call_timeout.deadline())  # one deadline for all transactions of the batch
         try:
             await self._apply_parts(batch, answers)
         except Exception as error:
@@ -264,30 +268,33 @@ class ServerDatabase(ABC, Generic[C]):
             call_timeout.DEADLINE.reset(token)
         try:
             self._notify_others(batch, answers)
-        except Exception:  # it is committed, whoever hears of it
-            _log.exception("others could not be told of a commit")
+        except Exception:  # the batch is committed: its results must be returned all the same
+            _log.exception("other processes could not be notified of a commit")
         return [answers[index] for index in range(len(batch))]
 
     async def _apply_parts(self, batch: Sequence[Write], answers: dict[int, WriteResult | StoreError]) -> None:
-        for way in self.fast_paths(batch):
-            answers |= await self._try_apply(way) or {}
+        """Write a batch from the cheapest kind of transaction to the dearest; each takes what the one before left over."""
+        for attempt in self.fast_paths(batch):
+            answers |= await self._try_apply(attempt) or {}
             if len(answers) == len(batch):
                 return
-        late = [index for index in range(len(batch)) if index not in answers]
-        if late and not any(concerns_others(batch[index]) for index in late):
-            apart = partial(
-                self.transact, partial(apply_row_locked, batch=[batch[index] for index in late]), serialized=False
+        rest = [index for index in range(len(batch)) if index not in answers]
+        # If one of the writes needs a serialized transaction anyway, it takes the others with it: one transaction, not two.
+        if rest and not any(concerns_others(batch[index]) for index in rest):
+            row_locked = partial(
+                self.transact, partial(apply_row_locked, batch=[batch[index] for index in rest]), serialized=False
             )
-            written = await self._try_apply(apart) or {}
-            answers |= {late[place]: answer for place, answer in written.items()}
-            late = [index for index in late if index not in answers]
-        if not late:
+            written = await self._try_apply(row_locked) or {}
+            answers |= {rest[position]: answer for position, answer in written.items()}
+            rest = [index for index in rest if index not in answers]
+        if not rest:
             return
-        decided = await self._try_apply(partial(self.transact_serialized, [batch[index] for index in late]))
+        decided = await self._try_apply(partial(self.transact_serialized, [batch[index] for index in rest]))
         if decided is not None:
-            answers |= zip(late, decided, strict=True)
+            answers |= zip(rest, decided, strict=True)
             return
-        for index in late:
+        # The database refuses the data of some write: alone, only that one fails.
+        for index in rest:
             answers[index] = await self._apply_one(batch[index])
 
     def _notify_others(self, batch: Sequence[Write], answers: Mapping[int, WriteResult | StoreError]) -> None:
@@ -301,11 +308,11 @@ class ServerDatabase(ABC, Generic[C]):
                     return
         if not all(map(self._is_resumed_here, woken)):
             self.notify()
-        elif woken:  # a hint at once would only be in the way of those it is about
+        elif woken:  # an immediate notification would make other workers compete for instances that resume here
             self.notify_later()
 
     async def transact_serialized(self, batch: Sequence[Write]) -> Sequence[WriteResult]:
-        """One transaction in turn for writes that may concern several instances."""
+        """Write a batch in one serialized transaction."""
         return await self.transact(partial(apply_serialized, batch=batch))
 
     async def _apply_one(self, write: Write) -> WriteResult | StoreError:
@@ -320,6 +327,7 @@ class ServerDatabase(ABC, Generic[C]):
             return refused_data_error(self.label, write, self.refusal(cause), cause)
 
     async def _try_apply(self, attempt: Callable[[], Awaitable[T]]) -> T | None:
+        """Run a transaction; return None if the database refuses its data."""
         try:
             return await self.retry_until_done(attempt)
         except StoreError as error:
@@ -328,26 +336,26 @@ class ServerDatabase(ABC, Generic[C]):
             return None
 
     def _is_refusal(self, error: StoreError) -> bool:
-        """The database cannot store the data, or what it hangs on cannot be decoded."""
+        """The database cannot store the data, or stored data that the write needs cannot be decoded."""
         if isinstance(error, CodecError):
             return True
         return error.__cause__ is not None and self.classify(error.__cause__) is ErrorClass.INVALID_DATA
 
     async def write(self, work: Work[T], *, point: str = "commit", serialized: bool = True) -> T:
-        """One transaction."""
+        """Run work in one transaction, and retry it."""
         result = await self.retry_until_done(partial(self.transact, work, point, serialized=serialized))
-        if serialized and result:  # nothing found, nothing done: nobody need look
+        if serialized and result:  # an empty result means that nothing was changed
             self.notify()
         return result
 
     async def read(self, work: Work[T], *, snapshot: bool = False) -> T:
-        """Reads; of one snapshot where they must fit together."""
+        """Run reads; with `snapshot`, all on one snapshot."""
         return await self.retry_until_done(partial(self._read_once, work, snapshot))
 
     # --- transactions
 
     async def transact(self, work: Work[T], point: str = "commit", *, serialized: bool = True) -> T:
-        """One transaction. What is staged is said first, when it is in turn."""
+        """Run work in one transaction, without retrying it. A serialized one emits staged effects first."""
         token = self._fresh_id()
         async with self._pool.acquire() as connection:
             try:
@@ -355,7 +363,7 @@ class ServerDatabase(ABC, Generic[C]):
                 if staged is None:
                     await run(partial(restore_messaging_lock, self.cursor(connection)))
                     staged = await run(partial(_has_staged, self.cursor(connection)))
-                if staged:
+                if staged:  # before the work: their transactions have committed before this one
                     await run(partial(emit_staged, self.cursor(connection), self.clock.now(), self._fresh_id))
                 result = await run(partial(work, self.cursor(connection)))
                 self._hit_crash_point(f"{point}.before")
@@ -377,7 +385,7 @@ class ServerDatabase(ABC, Generic[C]):
         return self._ids.instance_id(self.clock.now())
 
     async def commit_and_classify(self, connection: C) -> Exception | None:
-        """Commit; why that failed, if it did."""
+        """Commit. Return the error if that failed."""
         try:
             await self.commit_transaction(connection)
         except Exception as error:
@@ -386,26 +394,26 @@ class ServerDatabase(ABC, Generic[C]):
             return error
         if monotonic() - self._tidied > _CLOCK_EVERY:
             self._tidied = monotonic()
-            with suppress(Exception):  # it is committed, whatever becomes of the connection now
+            with suppress(Exception):  # the transaction is committed: a failure here must not look like a failed commit
                 await self.read_clock(connection)
                 await self.tidy(connection)
         return None
 
     async def _ask_whether_committed(self, token: str) -> bool:
-        async def ask() -> bool:
+        async def query() -> bool:
             async with self._pool.acquire() as connection:
                 return await self.was_committed(connection, token)
 
-        return await self.ask_outcome(ask)
+        return await self.ask_outcome(query)
 
-    async def ask_outcome(self, ask: Callable[[], Awaitable[T]]) -> T:
-        """Ask what became of a write that was not answered. If that is not answered either, nobody can know."""
+    async def ask_outcome(self, query: Callable[[], Awaitable[T]]) -> T:
+        """Run a query for the outcome of a write that got no response. Raises if the query gets no response either."""
         try:
-            return await self.retry_until_done(ask)
+            return await self.retry_until_done(query)
         except StoreError as error:
             unknown = StoreError(
-                f"It is not known whether this was written: the database {self.label} did not answer, nor whether it had "
-                f"written it. ({error})"
+                f"It is not known whether this was written: the database {self.label} did not respond, neither to the write "
+                f"nor to the query for its outcome. ({error})"
             )
             unknown.retryable = True
             raise unknown from error
@@ -420,7 +428,7 @@ class ServerDatabase(ABC, Generic[C]):
             return result
 
     async def retry_until_done(self, attempt: Callable[[], Awaitable[T]], longest: float | None = None) -> T:
-        """Try until it is done, while others are in the way or the server is away; not beyond the deadline of the call."""
+        """Run an attempt, and retry it after conflicts and while the server is unavailable, until the call's deadline."""
         token = call_timeout.DEADLINE.set(call_timeout.deadline() if longest is None else monotonic() + longest)
         try:
             return await self._retry_until_done(attempt)
@@ -442,12 +450,14 @@ class ServerDatabase(ABC, Generic[C]):
             except Exception as error:
                 error_class = self.classify(error)
                 if error_class is ErrorClass.FATAL and not self.is_driver_error(error):
-                    raise  # not the server's: a row that this code cannot read, no memory left, a fault of ours
+                    raise  # not an error of the server: a row that this code cannot read, no memory left, a bug
                 if error_class in (ErrorClass.INVALID_DATA, ErrorClass.FATAL) or monotonic() > deadline:
                     raise self.translate(error) from error
                 if error_class is ErrorClass.UNAVAILABLE:
                     self._handle_unavailable(error)
-                elif error_class is ErrorClass.CONFLICT:  # those who were in each other's way must not come back together
+                elif (
+                    error_class is ErrorClass.CONFLICT
+                ):  # a random pause, so that the same transactions do not collide again
                     await asyncio.sleep(_MAX_CONFLICT_PAUSE * random_bytes(1)[0] / 255)
                     continue
             else:
@@ -465,31 +475,32 @@ class ServerDatabase(ABC, Generic[C]):
     # --- which server it is
 
     async def identify_server(self) -> None:
-        """See whether the server locks as it is relied upon. Raises `StoreError` if it does not."""
-        home = self._pool.server_identity
-        home.reset()
-        asking = asyncio.ensure_future(self._pool.writable_servers())
+        """Verify that the server's locks work as this module needs. Raises `StoreError` if they do not."""
+        identity = self._pool.server_identity
+        identity.reset()
+        query = asyncio.ensure_future(self._pool.writable_servers())
         try:
             async with self._two_connections() as (one, other):
                 server = await Probe(self, one, other, self._fresh_id).verify_server()
-            if len(found := await asking) > 1:
+            if len(found := await query) > 1:
                 raise several_writers_error(self.label, found)
         finally:
-            asking.cancel()
-        home.confirm(server)
+            query.cancel()
+        identity.confirm(server)
 
     async def _identify_server_again(self) -> None:
         async with self._identify_lock:
             if self._pool.server_identity.has_changed:
                 _log.warning(
-                    "Another server answers for %s than before: it is looked at before anything is written.", self.label
+                    "Another server answers for %s than before: its locks are verified before anything is written.",
+                    self.label,
                 )
                 await self._pool.drop_idle()
                 await self.identify_server()
 
     @asynccontextmanager
     async def _two_connections(self) -> AsyncIterator[tuple[C, C]]:
-        """Two connections as others get them, which are theirs afterwards."""
+        """Open two connections as the pool does; close them afterwards."""
         async with AsyncExitStack() as stack:
             opening = [asyncio.ensure_future(self._pool.open_extra()) for _ in range(2)]
             try:
@@ -505,14 +516,14 @@ class ServerDatabase(ABC, Generic[C]):
             yield one, other
 
     async def _put_idle(self, connection: C, kind: type[BaseException] | None, *_: object) -> None:
-        await self._pool.put_idle(connection, failed=True)  # what is needed later is opened then
+        await self._pool.put_idle(connection, failed=True)  # closes it: the pool opens what it needs later
 
     @abstractmethod
     def may_only_read(self, error: BaseException) -> bool:
-        """The user has no right to write."""
+        """Return whether the error means that the database user may not write."""
 
     def is_conflict(self, error: BaseException) -> bool:
-        """Somebody else has the lock."""
+        """Return whether the error means that another transaction has the lock."""
         return self.classify(error) is ErrorClass.CONFLICT
 
     def _hit_crash_point(self, point: str) -> None:
@@ -524,22 +535,22 @@ class ServerDatabase(ABC, Generic[C]):
             self._killed = True
             raise
 
-    # --- what others leave
+    # --- effects staged by callers' transactions
 
     @property
     def has_staging(self) -> bool:
-        """What is said in transactions of others waits: nobody must hold the turn for long."""
+        """Callers' transactions stage their effects: they may stay open for long, and must not hold the messaging lock."""
         return True
 
     async def emit_staged(self) -> None:
-        """Say what was staged, if there is anything."""
+        """Emit staged effects, if there are any."""
         if await self.read(_has_staged):
             await self.retry_until_done(partial(self.transact, _do_nothing))
 
-    # --- time and others
+    # --- clock and vitals
 
     async def sync_clock(self) -> None:
-        """Set the clock by the database's, now."""
+        """Set the clock by the database's time, now."""
         if isinstance(self.clock, SystemClock):
             await self.retry_until_done(self._sync_clock)
 
@@ -548,26 +559,26 @@ class ServerDatabase(ABC, Generic[C]):
             await self.read_clock(connection)
 
     def _is_clock_old(self) -> bool:
-        """Nobody has asked for the time for long. A worker's upkeep does all the time; a client has none."""
+        """The database's time was not read for long. A worker's maintenance reads it often; a client has no maintenance."""
         clock = self.clock
         return isinstance(clock, SystemClock) and (monotonic() - self._clock_read > _CLOCK_EVERY or clock.has_jumped)
 
     async def read_clock(self, connection: C) -> None:
-        """Time is the database's: leases and timers of all workers are measured with one clock."""
+        """Follow the database's time, so that leases and timers of all workers are measured with one clock."""
         self._clock_read = monotonic()
         clock = self.clock
         if not isinstance(clock, SystemClock):
-            return  # a test owns the time
+            return  # a test controls the time
         began = clock.elapsed()
         theirs = await self.server_time(connection)
         clock.follow_server(theirs, began, clock.elapsed())
         ahead = clock.ahead
-        if abs(ahead - self._ahead) > _NOTABLE_SKEW:  # once, not each time
+        if abs(ahead - self._ahead) > _NOTABLE_SKEW:  # warn when it changes, not each time
             self._ahead = ahead
-            _log.warning("this machine's clock is %.3f s off that of %s, which counts", ahead / MICROS, self.label)
+            _log.warning("this machine's clock is %.3f s off that of %s, which is used instead", ahead / MICROS, self.label)
 
     async def vitals(self) -> Vitals:
-        """How the server is, and how far away."""
+        """Measure the server: product, latency, clock difference."""
         return await self.retry_until_done(self._read_vitals)
 
     async def _read_vitals(self) -> Vitals:
@@ -579,12 +590,12 @@ class ServerDatabase(ABC, Generic[C]):
             return Vitals(name, latency, theirs - own - latency // 2, notes)
 
     def announce_remote_commit(self) -> None:
-        """Somebody else has written."""
+        """Report a commit of another process, or of a caller's transaction, to the engine."""
         if self.on_remote_commit is not None:
             try:
                 self.on_remote_commit()
-            except Exception:  # what is committed stays so
-                _log.exception("what others wrote could not be looked at")
+            except Exception:  # the caller may just have committed: its result must be returned all the same
+                _log.exception("the callback after a remote commit failed")
 
 
 def _has_staged(cursor: Cursor) -> bool:
@@ -592,11 +603,11 @@ def _has_staged(cursor: Cursor) -> bool:
 
 
 def _do_nothing(cursor: Cursor) -> None:
-    """All there is to do is what comes first."""
+    """No work of its own: `transact` emits staged effects before the work."""
 
 
 def not_open(label: str) -> StoreError:
-    """What a store says that is closed, not opened yet, or was killed by a crash point."""
+    """Return the error of a store that is closed, not opened yet, or was killed by a crash point."""
     return StoreError(f"The store of the database {label} is not open. Open it first, and do not use it after its close.")
 
 
@@ -608,7 +619,7 @@ _WRITTEN_ANSWERS = (Applied, Accepted)
 
 
 def _is_for_others(write: Write, answer: Applied | Accepted) -> bool:
-    """Another process may have to look: for new work, for what it holds in its hands, or for a result it waits for."""
+    """Another process may need this write: as new work, for an instance that it owns, or as a result that it waits for."""
     if answer.started:
         return True
     if isinstance(write, Transition):

@@ -1,46 +1,46 @@
-"""Which server the connections of a process lead to.
+"""Tracks which server the connections of a process lead to.
 
-An address may lead elsewhere from one moment to the next: a fail-over, a load balancer, a name that changes. What was found
-out about one server says nothing of another, and half a pool on each would be two databases. So each connection says whose
-it is.
+An address may lead to another server at any time: after a fail-over, behind a load balancer, when a host name changes. What
+was verified for one server does not hold for another, and a pool with connections to both would use two databases. So each
+new connection is checked against the server that was verified.
 """
 
 from __future__ import annotations
 
 
 class AnotherServerError(ConnectionError):
-    """A connection leads to another server than those before it."""
+    """A connection leads to another server than the one that was verified."""
 
 
 class ServerIdentity:
-    """The server that was looked at, and whether connections have been led to another one since."""
+    """The server that was verified, and whether a connection has reached another one since."""
 
     __slots__ = ("changes", "has_changed", "server")
 
     def __init__(self) -> None:
         self.server: str | None = None
-        """What it calls itself; None until it was looked at."""
+        """The server's own identifier; None until it is verified."""
         self.has_changed = False
         self.changes = 0
-        """How often it has changed: what was lent before is not taken back."""
+        """Number of changes. Connections that were lent before the last one must not go back to the pool."""
 
     def recognise(self, server: str) -> None:
-        """Somebody has connected to a server. Raises `AnotherServerError` if it has to be looked at first."""
+        """Check the server of a new connection. Raises `AnotherServerError` if it is not the verified one."""
         if self.server not in (None, server):
             self.has_changed = True
             raise AnotherServerError(f"another server answers than before ({server}, not {self.server})")
 
     def require(self) -> None:
-        """Nothing is written anywhere while it is not known where that would be."""
+        """Raise `AnotherServerError` if a connection has reached another server, until that one is verified."""
         if self.has_changed:
             raise AnotherServerError("another server answers than before")
 
     def reset(self) -> None:
-        """Whichever server is found next is to be looked at."""
+        """Forget the verified server: the next one that is found has to be verified."""
         self.server = None
         self.changes += 1
 
     def confirm(self, server: str) -> None:
-        """This one has been looked at."""
+        """Record that this server has been verified."""
         self.server = server
         self.has_changed = False

@@ -1,4 +1,4 @@
-"""The deciding code's statements on a connection of SQLAlchemy: in transactions that are not the engine's own."""
+"""A cursor for named statements on an SQLAlchemy connection, in transactions that do not belong to the engine."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection
 
 Bind = Callable[[str, Values], tuple[str, Any]]
-"""A statement's text and its parameters, as the dialect's driver takes them."""
+"""Returns a statement's text and parameters, as the dialect's driver takes them."""
 
 
 class AlchemyCursor:
-    """Runs statements on a synchronous connection; inside `run_sync`, if the driver is asynchronous."""
+    """Runs statements on a synchronous connection; inside `run_sync` if the driver is asynchronous."""
 
     has_bulk_statements = False
 
@@ -38,12 +38,12 @@ class AlchemyCursor:
         self._returning = returning
 
     def run(self, name: str, values: Values = ()) -> int:
-        """Change something; how many rows."""
+        """Run a statement that changes rows; return how many."""
         changed: int = self._execute(name, values).rowcount
         return changed
 
     def insert(self, name: str, values: Values) -> int | None:
-        """Insert one row; its number, or None if there was one already."""
+        """Insert one row; return its id, or None if the row existed already."""
         result = self._execute(name, values)
         if self._returning:
             found = result.first()
@@ -51,31 +51,31 @@ class AlchemyCursor:
         return int(result.lastrowid) if result.rowcount == 1 else None
 
     def many(self, name: str, rows: Sequence[Sequence[Any]]) -> None:
-        """The same statement for many rows of values."""
+        """Run a statement once for each row of values."""
         for row in rows:
             self._execute(name, row)
 
     def first(self, name: str, values: Values = ()) -> RawRow | None:
-        """The first row of a result, if there is one."""
+        """Return the first row of a result, or None."""
         found = self._execute(name, values).first()
         return None if found is None else tuple(found)
 
     def only(self, name: str, values: Values = ()) -> RawRow:
-        """The row of a result that always has one."""
+        """Return the row of a result that always has one."""
         found = self.first(name, values)
         assert found is not None
         return found
 
     def rows(self, name: str, values: Values = ()) -> list[RawRow]:
-        """Every row of a result."""
+        """Return all rows of a result."""
         return [tuple(row) for row in self._execute(name, values)]
 
     def json_rows(self, name: str, values: Values = ()) -> list[Any]:
-        """Every row of a result that holds no bytes; of a single column its values."""
+        """Return all rows of a result without bytes columns; for a single column, its values."""
         found = self.rows(name, values)
         if self._json_rows:
-            lines: list[Any] = json.loads(found[0][0])
-            return lines
+            rows: list[Any] = json.loads(found[0][0])
+            return rows
         return [row[0] for row in found] if found and len(found[0]) == 1 else found
 
     def _execute(self, name: str, values: Values) -> Any:

@@ -1,7 +1,8 @@
-"""Starting and saying things in transactions of others, which may stay open for long: they lock nothing of the engine.
+"""Creates instances and sends events and messages in callers' transactions, without locking rows of the engine.
 
-A new instance is a new row, and needs no lock. What is said concerns others: on a server it is staged, and said when the
-transaction has committed, before anything else is. A SQLite file has one writer at a time: there it is said at once.
+A caller's transaction may stay open for long. A new instance is a new row and needs no lock. An event or message concerns
+other instances: on a server it is staged, and the next serialized transaction after the commit emits it before its own
+work. A SQLite file has one writer at a time, so there it is emitted at once.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ _STAGED_CONTEXT = ("staged",)
 
 
 def create_instance(cursor: Cursor, create: CreateInstance) -> WriteResult:
-    """A new instance, that nobody owns yet."""
+    """Create an instance without an owner."""
     taken = cursor.first("status_of", (create.instance_id,))
     if taken is not None:
         return read_existing(cursor, create, taken[0])
@@ -34,7 +35,7 @@ def create_instance(cursor: Cursor, create: CreateInstance) -> WriteResult:
 
 
 def emit(cursor: Cursor, effect: Sendable, now: int) -> Refused | None:
-    """Say something at once."""
+    """Send an event or a message at once."""
     refused = _refusal(cursor, effect)
     if refused is None:
         MessagingTransaction(cursor, now, start).emit("", effect)
@@ -42,7 +43,7 @@ def emit(cursor: Cursor, effect: Sendable, now: int) -> Refused | None:
 
 
 def stage(cursor: Cursor, effect: Sendable, now: int) -> Refused | None:
-    """Leave something to be said when this transaction has committed."""
+    """Stage an event or a message, to be sent once this transaction has committed."""
     refused = _refusal(cursor, effect)
     if refused is None:
         kind, head, body = _serialize(effect, now)
@@ -52,17 +53,17 @@ def stage(cursor: Cursor, effect: Sendable, now: int) -> Refused | None:
 
 
 def emit_staged(cursor: Cursor, now: int, fresh_id: Callable[[], str]) -> None:
-    """Say what was staged by transactions that have committed, in order. What cannot be decoded here is left to others."""
+    """Emit what committed transactions have staged, in order. Rows that this process cannot decode stay for others."""
     messaging = MessagingTransaction(cursor, now, start)
     more = True
     while more:
         page = cursor.rows("staged", (_PAGE,))
-        said = [(seq, kind, head, body) for seq, kind, head, coded in page if not is_encoded(body := _decode(cursor, coded))]
-        for line in said:
-            messaging.emit("", _deserialize(line, fresh_id))
-        if said:
-            cursor.run("unstage", (json.dumps([line[0] for line in said]),))
-        more = bool(said)
+        rows = [(seq, kind, head, body) for seq, kind, head, coded in page if not is_encoded(body := _decode(cursor, coded))]
+        for row in rows:
+            messaging.emit("", _deserialize(row, fresh_id))
+        if rows:
+            cursor.run("unstage", (json.dumps([row[0] for row in rows]),))
+        more = bool(rows)
 
 
 def _decode(cursor: Cursor, body: bytes) -> bytes:

@@ -1,4 +1,4 @@
-"""Named statements, as a dialect's `.sql` files hold them. Values are bound, or on MySQL digits."""
+"""Reads named statements from a dialect's `.sql` files. Values are bound, or on MySQL written into the text as digits."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _NAME = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
 
 
 def read_statements(package: str) -> dict[str, str]:
-    """The statements of a package's `.sql` files by their names."""
+    """Return the statements of a package's `.sql` files by name."""
     found: dict[str, str] = {}
     for entry in files(package).iterdir():
         if not entry.name.endswith(".sql"):

@@ -1,4 +1,4 @@
-"""The store's port on a database that runs the deciding code's statements."""
+"""`SqlStore`: the store's port on a `Database` that runs named SQL statements in transactions."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ T = TypeVar("T")
 
 
 class SqlStore:
-    """Every verb is a transaction, or a read of one snapshot, on a database."""
+    """Implements `Store`: each operation is one transaction, or one read, on a `Database`."""
 
     def __init__(self, database: Database, *, clock: Clock, auto_migrate: bool = True) -> None:
         self._database = database
@@ -61,33 +61,36 @@ class SqlStore:
         self._claim_offset = 0
 
     def encode_with(self, codec: Codec) -> None:
-        """Encode what is made here: the bodies of events and messages, what waits match. The rest comes encoded."""
+        """Encode the payloads that the SQL layer itself writes: bodies of events and messages, `match` values of waits.
+
+        All other payloads arrive encoded, by `EncodingStore`.
+        """
         self._database.codec = codec
 
     def now(self) -> int:
-        """The time in microseconds."""
+        """The database's time in microseconds, as the clock follows it."""
         return self._clock.now()
 
     async def verified_time(self) -> int | None:
-        """The database's time, asked now; None while it may be wrong."""
+        """Synchronise the clock with the database and return the time; None while it may be wrong."""
         await self._database.sync_clock()
         return self.now() if not isinstance(self._clock, SystemClock) or self._clock.is_certain else None
 
     async def migrations(self) -> builtins.list[tuple[str, bool]]:
-        """Each migration of the schema, and whether the database has it."""
+        """List the schema's migrations by name, each with whether it has been applied."""
         return await self._database.migrations()
 
     async def open(self) -> None:
-        """Connect, and bring the schema up to date (or check that it is). Raises `StoreError`."""
+        """Connect, and bring the schema up to date (or check that it is up to date). Raises `StoreError`."""
         await self._database.open(auto_migrate=self._auto_migrate, now=self.now())
 
     async def close(self) -> None:
-        """Finish what is queued and disconnect. Safe to call twice."""
+        """Finish queued calls and disconnect. Safe to call twice."""
         await self._database.close()
 
     @property
     def on_remote_commit(self) -> Callable[[], None] | None:
-        """Called on the event loop when another process (or connection) has written: look for work."""
+        """Called on the event loop after a commit by another process or connection: there may be new work."""
         return self._database.on_remote_commit
 
     @on_remote_commit.setter
@@ -98,16 +101,16 @@ class SqlStore:
 
     @property
     def concurrent_batches(self) -> int:
-        """How many batches it is worth to have under way at a time."""
+        """How many batches the committer should have in flight at a time."""
         return self._database.concurrent_batches
 
     @property
     def call_timeout(self) -> float:
-        """Seconds within which a call is answered, be it by an error."""
+        """Seconds within which every call returns or raises."""
         return self._database.call_timeout
 
     async def commit(self, batch: Sequence[Write]) -> builtins.list[WriteResult | StoreError]:
-        """Write a batch in one transaction; one answer for each write, in order."""
+        """Write a batch; return one result for each write, in order."""
         if not batch:
             return []
         return await self._database.commit(batch)
@@ -123,85 +126,85 @@ class SqlStore:
         blocked: bool = False,
         blocked_before: int = 0,
     ) -> builtins.list[InstanceRow]:
-        """Take up to `limit` unowned instances that are due; each kind of workflow gets its turn."""
+        """Claim up to `limit` unowned instances that are due (or blocked), round robin over the kinds of workflows."""
         self._claim_offset += 1
         offset = self._claim_offset
 
-        def take(cursor: Cursor) -> list[InstanceRow]:
+        def claim_found(cursor: Cursor) -> list[InstanceRow]:
             if blocked:
                 found = ownership.find_blocked(cursor, runnable, ids, before=blocked_before, limit=limit, offset=offset)
             else:
                 found = ownership.find_due(cursor, worker, runnable, ids, now=now, limit=limit, offset=offset)
             return ownership.claim(cursor, worker, found, now=now)
 
-        return await self._database.write(take, point="claim", serialized=False)
+        return await self._database.write(claim_found, point="claim", serialized=False)
 
     async def release(self, worker: str, *, now: int) -> int:
-        """Give back everything the worker owns, at once claimable, and strike the worker off."""
+        """Release every instance that the worker owns, so that it can be claimed at once, and deregister the worker."""
         return await self._database.write(partial(ownership.release, worker=worker, now=now))
 
     async def sweep(
         self, dead: Sequence[tuple[str, int]], *, now: int, limit: int, max_losses: int | None = None
     ) -> SweepResult:
-        """Free up to `limit` instances of workers whose heartbeat still is the one given, and of no workers at all."""
+        """Free up to `limit` instances of workers whose heartbeat has not changed, and of owners that are not registered."""
         work = partial(ownership.sweep, dead=dead, now=now, limit=limit, max_losses=max_losses)
         return await self._database.write(work)
 
     async def mark_unrunnable(self, kinds: Sequence[Runnable], *, due_before: int, now: int, limit: int) -> int:
-        """Block up to `limit` instances of kinds that nobody can run and that have been due since before a time."""
+        """Block up to `limit` instances of kinds that no worker can run and that have been due since before `due_before`."""
         return await self._database.write(
             partial(ownership.mark_unrunnable, kinds=kinds, due_before=due_before, now=now, limit=limit)
         )
 
     async def register_worker(self, worker: WorkerRow) -> None:
-        """Record a worker's incarnation."""
+        """Register this incarnation of a worker process."""
         await self._database.write(partial(ownership.register_worker, worker=worker), serialized=False)
 
     async def save_source(
         self, code: str, workflow: str, version: str, source: str, *, now: int, replace: bool = False
     ) -> None:
-        """Keep a workflow's source, once for each fingerprint; `replace`: the last one."""
+        """Save a workflow's source under its fingerprint; an existing source is overwritten only with `replace`."""
         values = (code, workflow, version, source, now)
         await self._database.write(partial(ownership.save_source, values=values, replace=replace), serialized=False)
 
     async def save_handlers(self, handlers: Sequence[tuple[str, str, bool]], *, now: int) -> None:
-        """Note which workflows (name, version) handle events, and which do not."""
+        """Record which workflows (name, version) handle events of their name and which do not."""
         await self._database.write(partial(ownership.save_handlers, handlers=handlers, now=now), serialized=False)
 
     async def prune_instances(self, *, ended_before: int, limit: int) -> int:
-        """Delete up to `limit` instances that ended before a time, with everything of theirs."""
+        """Delete up to `limit` instances that ended before `ended_before`, with all their rows; return how many."""
         return await self._database.write(
             partial(ownership.prune_instances, ended_before=ended_before, limit=limit), serialized=False
         )
 
     async def prune_generations(self, *, over_before: int, limit: int) -> int:
-        """Delete up to `limit` archived generations that were over before a time."""
+        """Delete up to `limit` archived generations that ended before `over_before`; return how many."""
         return await self._database.write(
             partial(ownership.prune_generations, over_before=over_before, limit=limit), serialized=False
         )
 
     async def prune_messaging(self, *, events_before: int, messages_before: int, limit: int) -> int:
-        """Delete up to `limit` events accepted, and as many unclaimed messages written, before a time."""
+        """Delete up to `limit` old events, and up to `limit` old messages that no instance has taken."""
         work = partial(ownership.prune_messaging, events_before=events_before, messages_before=messages_before, limit=limit)
         return await self._database.write(work)
 
     # --- activities' own transactions
 
     def engine(self) -> AsyncEngine:
-        """An engine of SQLAlchemy on the same database, for activities' own tables."""
+        """Return an SQLAlchemy engine on the same database, for activities' own tables."""
         return self._database.engine()
 
     async def create_on(self, connection: object, create: CreateInstance) -> WriteResult:
-        """A new instance in somebody's transaction; it is there when that commits."""
+        """Create an instance in the caller's transaction; it exists once that transaction commits."""
         return await self._run_on(connection, partial(staging.create_instance, create=create))
 
     async def emit_on(self, connection: object, effect: Sendable, *, now: int) -> Refused | None:
-        """Say something in somebody's transaction; it is heard when that commits."""
-        say = staging.stage if self._database.has_staging else staging.emit
-        return await self._run_on(connection, partial(say, effect=effect, now=now))
+        """Send an event or a message in the caller's transaction; it is delivered after that transaction commits."""
+        emit = staging.stage if self._database.has_staging else staging.emit
+        return await self._run_on(connection, partial(emit, effect=effect, now=now))
 
     async def emit_staged(self) -> None:
-        """Say what was left by transactions that have committed."""
+        """Deliver the events and messages that were staged by callers' transactions and have been committed."""
         await self._database.emit_staged()
 
     async def _run_on(self, connection: Any, work: Work[T]) -> T:
@@ -212,26 +215,26 @@ class SqlStore:
         return await self._database.run_on(connection, work)
 
     def _on_sync_connection(self, work: Work[T]) -> Callable[[Any], T]:
-        """Work on a synchronous connection or session of SQLAlchemy."""
+        """Return a function that does the work on a synchronous connection or session of SQLAlchemy."""
 
         def inside(given: Any) -> T:
             connection: Connection = given if hasattr(given, "exec_driver_sql") else given.connection()
             name = connection.dialect.name
             if name.replace("mariadb", "mysql") != self._database.dialect:
                 raise ConfigurationError(
-                    f"using() got a connection to a {name} database, and the app's is {self._database.dialect}: what is "
-                    "started and said with it must be in the same database as the app's."
+                    f"using() got a connection to a {name} database, but the app's database is {self._database.dialect}: "
+                    "use a connection to the app's own database."
                 )
             return work(self._database.cursor_on(connection))
 
         return inside
 
     async def store_result(self, session: AsyncSession, result: TransactionalResult) -> ResultStored | Refused:
-        """Leave a result in an activity's own transaction; it counts when that is committed."""
+        """Store an activity's result in the activity's own transaction; it takes effect when that transaction commits."""
         return await self._run_on(session, partial(activity_results.store_result, result=result))
 
     async def stored_result(self, result: TransactionalResult) -> int | None:
-        """The mail of a deposit whose COMMIT was not answered, if it was committed."""
+        """Return the inbox item of a transactional result whose COMMIT got no response, or None if it was not committed."""
         return await self._database.write(partial(activity_results.find_result, result=result), serialized=False)
 
     # --- the outbox
@@ -239,252 +242,255 @@ class SqlStore:
     async def claim_outbox(
         self, broker: str, claimant: str, *, now: int, until: int, limit: int
     ) -> builtins.list[OutboxRow]:
-        """Take up to `limit` rows of a broker that are due."""
+        """Claim up to `limit` due rows of a broker."""
         work = partial(outbox.claim, broker=broker, claimant=claimant, now=now, until=until, limit=limit)
         return await self._database.write(work, serialized=False)
 
     async def record_outbox(self, claimant: str, outcomes: Sequence[DeliveryOutcome]) -> None:
-        """Write what became of claimed rows."""
+        """Record the outcomes of claimed rows."""
         await self._database.write(partial(outbox.record_outcomes, claimant=claimant, outcomes=outcomes), serialized=False)
 
     async def requeue_outbox(self, ids: Sequence[int] | None, *, now: int, limit: int) -> int:
-        """Let dead rows be due again."""
+        """Make dead rows due again; return how many."""
         return await self._database.write(partial(outbox.requeue, ids=ids, now=now, limit=limit), serialized=False)
 
     async def prune_outbox(self, broker: str, *, dead_before: int, limit: int) -> int:
-        """Delete up to `limit` rows of a broker that died before a time."""
+        """Delete up to `limit` rows of a broker that were dead-lettered before `dead_before`; return how many."""
         work = partial(outbox.prune, broker=broker, dead_before=dead_before, limit=limit)
         return await self._database.write(work, serialized=False)
 
     async def next_outbox_due(self, broker: str) -> int | None:
-        """When the next row of a broker is due, or its claim ends."""
+        """Return when the next row of a broker is due or its claim expires."""
         return await self._database.read(partial(outbox.next_due, broker=broker))
 
     async def count_outbox(self, broker: str, *, most: int) -> tuple[int, int]:
-        """How many rows of a broker wait, and how many are dead; counted up to `most` each."""
+        """Count the waiting and the dead rows of a broker, up to `most` each."""
         return await self._database.read(partial(outbox.count, broker=broker, most=most))
 
     async def oldest_outbox(self, broker: str, *, most: int) -> int | None:
-        """When the oldest row of a broker that waits was put in; only the `most` that are due first are looked at."""
+        """Return when the oldest waiting row of a broker was enqueued, of the `most` rows that are due first."""
         return await self._database.read(partial(outbox.oldest, broker=broker, most=most))
 
     async def list_outbox(self, *, dead: bool | None, after: int, limit: int) -> builtins.list[OutboxRow]:
-        """Rows with `seq` above `after`, in order."""
+        """List rows with `seq` above `after`, in order."""
         return await self._database.read(partial(outbox.list_rows, dead=dead, after=after, limit=limit))
 
     # --- reading, for the engine
 
     async def load(self, instance_id: str) -> LoadedInstance | None:
-        """Everything a cold replay needs."""
+        """Load everything a cold replay needs."""
         return await self._database.read(partial(queries.load, instance_id=instance_id), snapshot=True)
 
     async def inbox(self, instance_id: str) -> Inbox:
-        """What has arrived for an instance, oldest first, and the signal counter it belongs to."""
+        """Return the inbox items of an instance, oldest first, and the inbox version they belong to."""
         return await self._database.read(partial(queries.inbox, instance_id=instance_id))
 
     async def with_unread_inbox(self, worker: str) -> builtins.list[str]:
-        """The worker's instances for which something arrived that they have not seen."""
+        """List the worker's instances whose inbox version is newer than the one they have seen."""
         return await self._database.read(partial(queries.with_unread_inbox, worker=worker))
 
     async def owned(self, worker: str) -> builtins.list[str]:
-        """The instances a worker owns."""
+        """List the instances that a worker owns."""
         return await self._database.read(partial(queries.owned, worker=worker))
 
     async def upcoming(self, runnable: Sequence[Runnable], *, until: int, limit: int) -> builtins.list[tuple[str, int]]:
-        """Unowned instances and when they are due, up to a time, soonest first."""
+        """List unowned instances that are due before `until` and their due times, soonest first."""
         return await self._database.read(partial(queries.upcoming, runnable=runnable, until=until, limit=limit))
 
     async def kinds_waiting(self) -> builtins.list[tuple[str, str]]:
-        """Each workflow and version that unowned instances wait for."""
+        """List the workflows and versions of unowned instances."""
         return await self._database.read(queries.kinds_waiting)
 
     async def workers(self) -> builtins.list[WorkerRow]:
-        """Every worker that has not been struck off."""
+        """List the workers that have not been deregistered."""
         return await self._database.read(queries.workers)
 
     async def statuses(self, ids: Sequence[str]) -> dict[str, Status]:
-        """The status of each instance that exists."""
+        """Return the status of each instance that exists."""
         return await self._database.read(partial(queries.statuses, ids=ids))
 
     async def endings(self, ids: Sequence[str]) -> dict[str, tuple[Status, Ending] | None]:
-        """How each instance that exists has ended; None: it has not."""
+        """Return how each instance that exists has ended; None if it has not ended."""
         return await self._database.read(partial(queries.endings, ids=ids))
 
     async def progress(self, ids: Sequence[str]) -> dict[str, InstanceProgress]:
-        """Where each instance that exists stands."""
+        """Return the generation, history length and status of each instance that exists."""
         return await self._database.read(partial(queries.progress_of, ids=ids))
 
     def heartbeat(self, worker: str) -> HeartbeatConnection:
-        """The worker's heartbeat."""
+        """Return the heartbeat connection of a worker."""
         return self._database.heartbeat(worker)
 
-    # --- reading, for people
+    # --- reading, for clients
 
     async def get(self, instance_id: str, generation: int | None = None) -> StoredInstance | None:
-        """One instance with its payloads, as it is or as it was in an archived generation."""
+        """Return one instance with its payloads, as it is or as it was in an archived generation."""
         return await self._database.read(partial(queries.get, instance_id=instance_id, generation=generation))
 
     async def members(self, group: str) -> builtins.list[str]:
-        """Who is in a group, in the order they joined."""
+        """List the members of a group, in the order they joined."""
         return await self._database.read(partial(queries.members, group=group))
 
     async def undeliverable(self, *, after: int, limit: int) -> builtins.list[tuple[int, int, bytes]]:
-        """Addressed events whose instance does not exist or has ended: place, time and the event."""
+        """List events whose target does not exist or has ended: sequence number, time and encoded event."""
         return await self._database.read(partial(queries.undeliverable, after=after, limit=limit))
 
     async def list(self, query: InstanceFilter) -> builtins.list[StoredInstance]:
-        """Instances, newest first."""
+        """List instances, newest first."""
         return await self._database.read(partial(queries.list_rows, query=query))
 
     async def history(self, instance_id: str, generation: int, *, after: int, limit: int) -> builtins.list[Entry]:
-        """Entries of one generation with `seq` above `after`, in order."""
+        """List the history entries of one generation with `seq` above `after`, in order."""
         return await self._database.read(
             partial(queries.history, instance_id=instance_id, generation=generation, after=after, limit=limit)
         )
 
     async def attempts(self, instance_id: str, generation: int) -> builtins.list[AttemptRow]:
-        """Failed and open attempts of one generation, by operation and number."""
+        """List the failed and open attempts of one generation, ordered by operation and number."""
         return await self._database.read(partial(queries.attempts, instance_id=instance_id, generation=generation))
 
     async def journal(self, instance_id: str) -> builtins.list[JournalEntry]:
-        """Who owned the instance when, cold replays, operators' effects; oldest first."""
+        """List changes of ownership, cold replays and operators' actions of an instance, oldest first."""
         return await self._database.read(partial(queries.journal, instance_id=instance_id))
 
     async def source(self, code: str) -> str | None:
-        """The source of a workflow by its fingerprint."""
+        """Return the source of a workflow by its fingerprint."""
         return await self._database.read(partial(queries.source, code=code))
 
     # --- for operators
 
     async def scan_instances(self, query: InstanceQuery) -> InstanceScan:
-        """Instances without their payloads, newest first, as far as was looked."""
+        """List instances without their payloads, newest first; the result says how far the scan went."""
         return await self._database.read(partial(admin_queries.scan_instances, query=query))
 
     async def rows_by_id(self, ids: Sequence[str]) -> builtins.list[InstanceListRow]:
-        """The given instances without their payloads, newest first."""
+        """List the given instances without their payloads, newest first."""
         return await self._database.read(partial(admin_queries.rows_by_id, ids=ids))
 
     async def ids_by_prefix(self, prefix: str, *, limit: int) -> builtins.list[str]:
-        """Up to `limit` ids that begin with a text."""
+        """List up to `limit` ids that begin with `prefix`."""
         return await self._database.read(partial(admin_queries.ids_by_prefix, prefix=prefix, limit=limit))
 
     async def ids_by_wait(self, key: str, *, limit: int) -> builtins.list[str]:
-        """Up to `limit` of those who wait for an event of a type, or a message of a channel."""
+        """List up to `limit` instances that wait for an event of this type or a message of this channel."""
         return await self._database.read(partial(admin_queries.ids_by_wait, key=key, limit=limit))
 
     async def ids_by_due(self, *, before: int, limit: int) -> builtins.list[str]:
-        """Up to `limit` of those that have been due since before a time, and that nobody has taken up."""
+        """List up to `limit` instances that have been due since before `before` and that no worker has claimed."""
         return await self._database.read(partial(admin_queries.ids_by_due, before=before, limit=limit))
 
     async def contents(self, ids: Sequence[str]) -> dict[str, Content]:
-        """The arguments and errors of the given instances, if they are not too large to be looked through."""
+        """Return the arguments and errors of the given instances, if they are not too large to be searched."""
         return await self._database.read(partial(admin_queries.contents, ids=ids))
 
     async def errors(self, ids: Sequence[str]) -> dict[str, bytes]:
-        """What the given instances failed with."""
+        """Return the errors that the given instances failed with."""
         return await self._database.read(partial(admin_queries.errors, ids=ids))
 
     async def count_instances(self, *, failed_since: int, due_before: int, most: int) -> InstanceCounts:
-        """How many there are of what operators ask about, each counted up to `most`."""
+        """Count instances by status, retrying and overdue ones, and dead outbox rows; each count up to `most`."""
         return await self._database.read(
             partial(admin_queries.count_instances, failed_since=failed_since, due_before=due_before, most=most)
         )
 
     async def workflow_counts(self, *, most: int) -> WorkflowCounts:
-        """How many instances of each workflow are in flight, looking at `most` of each status."""
+        """Count the instances in flight of each workflow, reading up to `most` rows of each status."""
         return await self._database.read(partial(admin_queries.workflow_counts, most=most))
 
     async def count_owned(self, workers: Sequence[str], *, most: int) -> dict[str, int]:
-        """How many instances each of the workers has in hand, counted up to `most`."""
+        """Count the instances that each of the workers owns, up to `most`."""
         return await self._database.read(partial(admin_queries.count_owned, workers=workers, most=most))
 
     async def channels(self, *, after: str, limit: int, most: int) -> builtins.list[ChannelState]:
-        """Channels that have subscribers or messages for anybody, by name; counted up to `most`."""
+        """List channels that have subscribers or pooled messages, by name, with counts up to `most`."""
         return await self._database.read(partial(admin_queries.channels, after=after, limit=limit, most=most))
 
     async def channel(self, name: str, *, most: int) -> ChannelState:
-        """One channel."""
+        """Return the state of one channel, with counts up to `most`."""
         return await self._database.read(partial(admin_queries.channel, name=name, most=most))
 
     async def subscribers(self, channel: str, *, after: str, limit: int, most: int) -> builtins.list[SubscriberState]:
-        """Who has subscribed to a channel, by id."""
+        """List the subscribers of a channel, ordered by id."""
         return await self._database.read(
             partial(admin_queries.subscribers, name=channel, after=after, limit=limit, most=most)
         )
 
     async def is_subscribed(self, channel: str, instance_id: str) -> bool:
-        """Whether an instance has subscribed to a channel."""
+        """Return whether an instance has subscribed to a channel."""
         return await self._database.read(partial(admin_queries.is_subscribed, name=channel, instance_id=instance_id))
 
     async def groups(self, *, after: str, limit: int, most: int) -> builtins.list[tuple[str, int]]:
-        """Groups by name, and how many are in each, counted up to `most`."""
+        """List groups by name, and the number of their members, counted up to `most`."""
         return await self._database.read(partial(admin_queries.groups, after=after, limit=limit, most=most))
 
     async def page_of_members(self, group: str, *, after: str, limit: int) -> builtins.list[str]:
-        """Who is in a group, by id."""
+        """List members of a group, ordered by id."""
         return await self._database.read(partial(admin_queries.page_of_members, name=group, after=after, limit=limit))
 
     async def last_events(self, kind: str, instance_id: str, *, limit: int) -> builtins.list[RecentEvent]:
-        """The last events of a type that were for everybody or for one instance, newest first."""
+        """List the last events of a type that were broadcast or addressed to this instance, newest first."""
         return await self._database.read(partial(admin_queries.last_events, kind=kind, instance_id=instance_id, limit=limit))
 
     async def outbox_lag(self) -> int | None:
-        """Since when the event of the outbox has been waiting that waits longest."""
+        """Return the enqueue time of the oldest undelivered outbox row."""
         return await self._database.read(admin_queries.outbox_lag)
 
     async def add_audit(self, rows: Sequence[AuditRow]) -> None:
-        """Write down who did what; the numbers are the store's."""
+        """Add rows to the audit log. The store assigns their ids."""
         await self._database.write(partial(audit.add_audit, rows=rows), serialized=False)
 
     async def prune_audit(self, *, before: int, limit: int) -> int:
-        """Delete those of the `limit` oldest lines about effects that were written before a time; how many."""
+        """Delete those of the `limit` oldest rows of the audit log that were written before `before`; return how many."""
         return await self._database.write(partial(audit.prune_audit, before=before, limit=limit), serialized=False)
 
     async def audit(self, *, instance_id: str | None, before: int | None, limit: int) -> builtins.list[AuditRow]:
-        """What was done, newest first: to one instance, or all; below a number."""
+        """List the audit log, newest first: of one instance or of all, rows with an id below `before`."""
         return await self._database.read(partial(audit.list_audit, instance_id=instance_id, before=before, limit=limit))
 
     async def add_bulk_action(self, action: BulkActionRow) -> None:
-        """A batch begins."""
+        """Add a bulk action."""
         await self._database.write(partial(audit.add_bulk_action, action=action), serialized=False)
 
     async def bulk_action(self, action_id: str) -> BulkActionRow | None:
-        """One batch."""
+        """Return one bulk action."""
         return await self._database.read(partial(audit.bulk_action, action_id=action_id))
 
     async def bulk_actions(self, *, limit: int) -> builtins.list[BulkActionRow]:
-        """The last batches, newest first."""
+        """List the last bulk actions, newest first."""
         return await self._database.read(partial(audit.bulk_actions, limit=limit))
 
     async def claim_bulk_action(self, claimant: str, *, now: int, until: int) -> BulkActionRow | None:
-        """The oldest batch that nobody works on, claimed until a time; None if there is none."""
+        """Claim the oldest running bulk action that is not claimed, until `until`; None if there is none."""
         if not await self._database.read(partial(audit.has_open_bulk_action, now=now)):
-            return None  # most often, and nothing need be written to know it
+            return None  # the usual case: a read avoids a write transaction each time
         return await self._database.write(
             partial(audit.claim_bulk_action, claimant=claimant, now=now, until=until), serialized=False
         )
 
     async def save_bulk_action(self, action: BulkActionRow, claimant: str, *, until: int) -> bool:
-        """How far a batch has come; the claim goes on until a time. Not if it is lost, or the batch is over."""
+        """Save the progress of a bulk action and extend its claim; False if the claim is lost or the action is over."""
         return await self._database.write(
             partial(audit.save_bulk_action, action=action, claimant=claimant, until=until), serialized=False
         )
 
     async def abort_bulk_action(self, action_id: str, *, now: int) -> bool:
-        """A batch goes no further. Not if it is over."""
+        """Abort a bulk action; return False if it is over already."""
         return await self._database.write(partial(audit.abort_bulk_action, action_id=action_id, now=now), serialized=False)
 
     async def roll_up(self, *, until: int, limit: int, forget_before: int) -> int:
-        """Count about `limit` of what ended before a time and is not counted yet; how many. Only one does at a time."""
+        """Add about `limit` instances that ended before `until` to the counts of their minutes; return how many.
+
+        Each instance is counted once, even if several workers call this at the same time.
+        """
         if not await self._database.read(partial(rollup.is_behind, until=until)):
             return 0
         work = partial(rollup.advance, until=until, limit=limit, forget_before=forget_before)
         return await self._database.write(work, serialized=False)
 
     async def minutes(self, *, since: int) -> builtins.list[Minute]:
-        """What is counted of the minutes from a time on."""
+        """Return the counts of the minutes from `since` on."""
         return await self._database.read(partial(rollup.minutes, since=since))
 
     async def vitals(self) -> Vitals:
-        """How the database itself is."""
+        """Measure the database itself: product, latency, clock difference."""
         return await self._database.vitals()

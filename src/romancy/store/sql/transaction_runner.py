@@ -1,4 +1,4 @@
-"""What a store needs of a database: transactions, and to be told when somebody else has written."""
+"""`Database`: what `SqlStore` needs of a database: transactions, and notifications of commits by other processes."""
 
 from __future__ import annotations
 
@@ -24,84 +24,84 @@ class Database(Protocol):
     """Runs transactions; its errors are `StoreError`."""
 
     codec: Codec
-    """For what the deciding code writes of payloads, and looks into."""
+    """Encodes and decodes the payloads that the SQL layer itself writes and reads."""
 
     @property
     def on_remote_commit(self) -> Callable[[], None] | None:
-        """Called on the event loop when another process (or connection) has written."""
+        """Called on the event loop after a commit by another process or connection."""
         ...
 
     @on_remote_commit.setter
     def on_remote_commit(self, foreign: Callable[[], None] | None) -> None: ...
 
     async def migrations(self) -> list[tuple[str, bool]]:
-        """Each migration of the schema, and whether the database has it. Nothing need be open."""
+        """List the schema's migrations by name, each with whether it has been applied. The database need not be open."""
         ...
 
     async def open(self, *, auto_migrate: bool, now: int) -> None:
-        """Connect, and bring the schema up to date (or check that it is)."""
+        """Connect, and bring the schema up to date (or check that it is up to date)."""
         ...
 
     async def close(self) -> None:
-        """Finish what is queued and disconnect. Safe to call twice."""
+        """Finish queued calls and disconnect. Safe to call twice."""
         ...
 
     @property
     def concurrent_batches(self) -> int:
-        """How many batches it is worth to have under way at a time."""
+        """How many batches the committer should have in flight at a time."""
         ...
 
     @property
     def call_timeout(self) -> float:
-        """Seconds within which a call is answered, be it by an error."""
+        """Seconds within which every call returns or raises."""
         ...
 
     async def commit(self, batch: Sequence[Write]) -> list[WriteResult | StoreError]:
-        """Write a batch in one transaction; one answer for each write, in order."""
+        """Write a batch; return one result for each write, in order."""
         ...
 
     async def write(self, work: Work[T], *, point: str = "commit", serialized: bool = True) -> T:
-        """One transaction. In turn: no other that may concern several instances runs beside it."""
+        """Run work in one transaction. With `serialized`, no other serialized transaction runs at the same time."""
         ...
 
     async def read(self, work: Work[T], *, snapshot: bool = False) -> T:
-        """Reads; of one snapshot where they must fit together."""
+        """Run reads; with `snapshot`, all on one snapshot."""
         ...
 
     async def sync_clock(self) -> None:
-        """Set the clock by the database's, if it has one, now."""
+        """Set the clock by the database's time now, if the database has a clock of its own."""
         ...
 
     async def vitals(self) -> Vitals:
-        """How the database itself is."""
+        """Measure the database itself: product, latency, clock difference."""
         ...
 
     def engine(self) -> AsyncEngine:
-        """An engine of SQLAlchemy on the same database, for activities' own tables. Raises `ConfigurationError`."""
+        """Return an SQLAlchemy engine on the same database, for activities' own tables. Raises `ConfigurationError`."""
         ...
 
     def cursor_on(self, connection: Connection) -> Cursor:
-        """The deciding code's statements in a transaction of such an engine."""
+        """Return a cursor for named statements in a transaction of such an engine."""
         ...
 
     @property
     def dialect(self) -> str:
-        """SQLAlchemy's name for it."""
+        """SQLAlchemy's name of the dialect."""
         ...
 
     @property
     def has_staging(self) -> bool:
-        """What is said in transactions of others has to wait until they have committed."""
+        """Whether effects of callers' transactions are staged until those have committed."""
         ...
 
     async def run_on(self, connection: object, work: Work[T]) -> T:
-        """Do work on a connection of the driver. Raises `ConfigurationError` if it is none."""
+        """Run work on a caller's driver connection. Raises `ConfigurationError` if it is not a connection of the driver."""
         ...
 
     async def emit_staged(self) -> None:
-        """Say what was staged, if there is anything."""
+        """Emit staged effects, if there are any."""
         ...
 
     def heartbeat(self, worker: str) -> HeartbeatConnection:
-        """A worker's heartbeat."""
+        """Return the heartbeat connection of a worker."""
         ...

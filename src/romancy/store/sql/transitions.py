@@ -1,4 +1,4 @@
-"""Transitions, creations and beats: decided on the hot rows as they are under the write lock."""
+"""Decides transitions, new instances, attempt updates and external writes, on instance rows read under the write lock."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from romancy.store.sql.unit_of_work import InstanceState, UnitOfWork
 from romancy.store.sql.wakeups import wake_replacements
 
 _AT_REST = frozenset({Status.PAUSED, Status.BLOCKED})
-"""Unowned instances that only a request (or a claim for other code) sets going."""
+"""Unowned instances in these statuses resume only on an operator's request, or when other code claims them."""
 
 
 def create(unit: UnitOfWork, write: CreateInstance) -> WriteResult:
-    """A new instance, unless its id is taken."""
+    """Create an instance, unless its id is taken."""
     taken = unit.states.get(write.instance_id)
     if taken is not None:
         return read_existing(unit.cursor, write, taken.status)
@@ -42,22 +42,22 @@ def create(unit: UnitOfWork, write: CreateInstance) -> WriteResult:
 
 
 def _new_state(write: CreateInstance) -> InstanceState:
-    held = write.owner is not None
+    owned = write.owner is not None
     return InstanceState(
         write.instance_id,
-        Status.RUNNING if held else Status.PENDING,
-        epoch=1 if held else 0,
+        Status.RUNNING if owned else Status.PENDING,
+        epoch=1 if owned else 0,
         owner=write.owner,
-        wake_at=None if held else write.now,
+        wake_at=None if owned else write.now,
         deadline_at=write.deadline_at,
-        started_at=write.now if held else None,
+        started_at=write.now if owned else None,
         updated_at=write.now,
     )
 
 
 def _fail_on_creation(unit: UnitOfWork, state: InstanceState, ending: Ending, now: int) -> None:
-    """It can never run: its arguments do not fit."""
-    unit.flush()
+    """Let a new instance fail at once: it can never run, because its arguments do not fit."""
+    unit.flush()  # inserts the row that is updated below
     state.owner, state.status, state.wake_at, state.ended_at = None, Status.FAILED, None, now
     state.fingerprint = ending.fingerprint
     unit.set_results(state, None, ending.error)
@@ -65,19 +65,22 @@ def _fail_on_creation(unit: UnitOfWork, state: InstanceState, ending: Ending, no
 
 
 def has_messaging(write: Transition) -> bool:
-    """It may concern other instances: nothing of theirs may lie in a ledger meanwhile."""
+    """Whether it may concern other instances. Their rows must not be cached in a unit of work while it is applied."""
     if write.effects or write.store_calls or write.recur is not None:
         return True
     return write.has_messaging_state and (write.ending is not None or bool(write.withdrawn) or not write.keep_owned)
 
 
 def is_plain_end(write: Transition) -> bool:
-    """It ends, and says nothing more: what it was called for is passed on, whatever it withdraws."""
+    """Whether it ends the instance without effects or store calls.
+
+    The unit of work then wakes other instances for messages that this one was woken for: its waits need no withdrawal.
+    """
     return write.ending is not None and not write.effects and not write.store_calls
 
 
 def apply_transition(unit: UnitOfWork, write: Transition) -> WriteResult:
-    """What a run did, if the run still may."""
+    """Apply a transition, if its run may still write."""
     state = unit.states.get(write.instance_id)
     if state is None:
         return Refused()
@@ -88,6 +91,8 @@ def apply_transition(unit: UnitOfWork, write: Transition) -> WriteResult:
         write = write._replace(ending=None, keep_owned=True, status=status)
     messaging = MessagingTransaction(unit.cursor, write.now, start)
     replies = _run_messaging(unit, state, write, messaging) if has_messaging(write) and not is_plain_end(write) else ()
+    # If nothing is left in the inbox, the run counts as having seen its newest version. Otherwise every store call that
+    # was woken by an arrival would be followed by another, empty read of the inbox.
     caught_up = bool(write.store_calls) and not write.consumed_items and not messaging.has_unread(state.id)
     if caught_up:
         write = write._replace(inbox_seen=state.inbox_version)
@@ -102,7 +107,7 @@ def apply_transition(unit: UnitOfWork, write: Transition) -> WriteResult:
 
 
 def conclude(unit: UnitOfWork, state: InstanceState, write: Transition, *, has_replies: bool) -> list[str]:
-    """The hot row and the other rows as the run leaves them; the instances called in its place."""
+    """Write the instance's row and the other rows of a transition; return the instances woken in its place."""
     woken: list[str] = []
     if write.keep_owned and write.ending is None and _keeps_indexes(state, write):
         _advance(state, write)
@@ -116,23 +121,24 @@ def conclude(unit: UnitOfWork, state: InstanceState, write: Transition, *, has_r
 def _run_messaging(
     unit: UnitOfWork, state: InstanceState, write: Transition, messaging: MessagingTransaction
 ) -> tuple[StoreReply, ...]:
-    """Say what is to be said, then answer what is asked; the answers join the history behind what the run did itself."""
+    """Emit effects, then resolve store calls; their replies join the history after the entries of the run itself."""
     for effect in write.effects:
         messaging.emit(state.id, effect)
     if write.withdrawn:
         messaging.withdraw(state.id, write.withdrawn)
     seq = state.length + len(write.history)
     replies: list[StoreReply] = []
-    for ask, decided in messaging.resolve_store_calls(state.id, write.store_calls):
-        entry, reply = make_reply(ask.entry, seq + len(replies) + 1, decided)
+    for store_call, decided in messaging.resolve_store_calls(state.id, write.store_calls):
+        entry, reply = make_reply(store_call.entry, seq + len(replies) + 1, decided)
         unit.add_history(state, (entry,))
         replies.append(reply)
+    # An effect may have woken this instance itself: the version that was read before is old then.
     unit.refresh_inbox_version(state)
     return tuple(replies)
 
 
 def accept(cursor: Cursor, write: AcceptEvents) -> WriteResult:
-    """Events from outside."""
+    """Accept events from outside, one by one."""
     messaging = MessagingTransaction(cursor, write.now, start)
     starts = write.starts or ((),) * len(write.events)
     fresh = write.fresh_ids or ("",) * len(write.events)
@@ -142,7 +148,7 @@ def accept(cursor: Cursor, write: AcceptEvents) -> WriteResult:
 
 
 def post(cursor: Cursor, write: PostMessage) -> WriteResult:
-    """A message from outside."""
+    """Post a message from outside."""
     messaging = MessagingTransaction(cursor, write.now, start)
     if not isinstance(write.effect, SendTo):
         messaging.emit("", write.effect)
@@ -153,7 +159,7 @@ def post(cursor: Cursor, write: PostMessage) -> WriteResult:
 
 
 def start(cursor: Cursor, starts: Sequence[CreateInstance]) -> None:
-    """Create instances that something starts."""
+    """Create the instances that an event starts."""
     if starts:
         unit = UnitOfWork(cursor, [one.instance_id for one in starts])
         for one in starts:
@@ -162,7 +168,7 @@ def start(cursor: Cursor, starts: Sequence[CreateInstance]) -> None:
 
 
 def update_attempt(unit: UnitOfWork, write: AttemptUpdate) -> WriteResult:
-    """The details of an open attempt, if its run still may write."""
+    """Store the details of an open attempt, if its run may still write."""
     state = unit.states.get(write.instance_id)
     if state is None:
         return Refused()
@@ -173,19 +179,20 @@ def update_attempt(unit: UnitOfWork, write: AttemptUpdate) -> WriteResult:
 
 
 def may_write(state: InstanceState, write: Transition) -> bool:
-    """The run that made the transition still has the instance, or may go on with it."""
+    """Whether the run that made the transition still owns the instance, or may take it over by this write."""
     if state.generation != write.generation or state.epoch != write.epoch or state.ended:
         return False
     if write.length is not None and state.length != write.length:
         return False
     if state.owner is None:
-        # A warm run goes on without a claim of its own: not when an operator has paused the instance meanwhile.
+        # A cached run resumes without a separate claim: its transition raises the epoch. Not if an operator has paused
+        # the instance meanwhile.
         return write.new_epoch > write.epoch and state.status not in _AT_REST
     return state.owner == write.worker
 
 
 def _is_cancelled_meanwhile(state: InstanceState, write: Transition) -> bool:
-    """The run ends, and does not know that its cancellation was promised to somebody."""
+    """Whether the run ends without knowing of a cancellation that was already confirmed to an operator."""
     return (
         write.ending is not None
         and write.status is not Status.CANCELLED
@@ -195,7 +202,7 @@ def _is_cancelled_meanwhile(state: InstanceState, write: Transition) -> bool:
 
 
 def _keeps_indexes(state: InstanceState, write: Transition) -> bool:
-    """Nothing changes that an index knows."""
+    """Whether no indexed column changes, so that the cheaper statement `step` is enough."""
     return (
         state.owner is not None
         and state.status == write.status
@@ -214,6 +221,7 @@ def _advance(state: InstanceState, write: Transition) -> None:
 
 
 def _resolve_ownership(unit: UnitOfWork, state: InstanceState, write: Transition, *, has_replies: bool) -> list[str]:
+    """End, keep or release the instance; return the instances woken in its place."""
     woken: list[str] = []
     _advance(state, write)
     state.blocked_by = write.blocked_by
@@ -224,11 +232,12 @@ def _resolve_ownership(unit: UnitOfWork, state: InstanceState, write: Transition
     elif write.keep_owned:
         state.owner, state.status = write.worker, write.status
     elif has_replies or state.inbox_version != write.inbox_seen:
-        # Something arrived that the run has not seen: it keeps the instance and looks again, or nobody would.
-        back = Status.COMPENSATING in (state.status, write.status)  # once on the way back, always
-        state.owner, state.status = write.worker, Status.COMPENSATING if back else Status.RUNNING
+        # Something arrived that the run has not seen: the run keeps the instance and reads its inbox. A released
+        # instance would not be woken for it again.
+        compensating = Status.COMPENSATING in (state.status, write.status)  # compensation never turns back
+        state.owner, state.status = write.worker, Status.COMPENSATING if compensating else Status.RUNNING
     else:
-        # Running instances are the owned ones: lists find them by that.
+        # Only owned instances are `running`: the queries for running instances search by owner.
         state.owner, state.status = None, Status.PENDING if write.status is Status.RUNNING else write.status
         if write.status in _AT_REST:
             state.wake_at = None
@@ -238,7 +247,7 @@ def _resolve_ownership(unit: UnitOfWork, state: InstanceState, write: Transition
 
 
 def _recur(unit: UnitOfWork, state: InstanceState, write: Transition, recur: Recurrence) -> None:
-    """The next generation begins, in the same hands; what was unread stays unread."""
+    """Begin the next generation under the same owner; unread inbox items stay."""
     _add_rows(unit, state, write if recur.archive else write._replace(history=(), attempts=(), closed=()))
     _advance(state, write)
     unit.start_next_generation(state, recur.input, write.now, archive=recur.archive)
@@ -273,7 +282,7 @@ def _add_rows(unit: UnitOfWork, state: InstanceState, write: Transition) -> None
 
 
 def read_existing(cursor: Cursor, write: CreateInstance, status: str) -> Existing:
-    """What has the id that a new instance was to have."""
+    """Return what is known of the instance that already has the id of a new one."""
     workflow, version, digest = cursor.only("existing", (write.instance_id,))
     known = workflow != write.workflow or (digest == write.digest and digest)
     found = None if known else cursor.first("first_input", (write.instance_id,))
@@ -281,7 +290,7 @@ def read_existing(cursor: Cursor, write: CreateInstance, status: str) -> Existin
 
 
 def instance_columns(write: CreateInstance) -> tuple[object, ...]:
-    """The hot row of a new instance, as the statement `add_instances` takes it."""
+    """Return the row of a new instance, as the statement `add_instances` takes it."""
     state = _new_state(write)
     return (
         state.id,

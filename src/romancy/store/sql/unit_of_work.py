@@ -1,7 +1,8 @@
-"""What a batch has read and what it is going to write.
+"""`UnitOfWork`: the instance rows that a batch has read, and the changes that it is going to write.
 
-A ledger lives for one transaction. It reads the hot rows of all instances at once; deciders change the `State`s and add
-rows; `flush` writes everything with a handful of statements, however many writes there were.
+A unit of work lives for one transaction. It reads the rows of all instances with one statement. The deciding functions
+change the `InstanceState`s and add rows; `flush` writes everything with a handful of statements, however many writes there
+were.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from romancy.store.sql.json_params import as_json
 
 @dataclass(slots=True)
 class InstanceState:
-    """The hot row of an instance while it is being decided on, in the order of the statement `look`."""
+    """An instance's row while its writes are decided; the fields are in the order of the statement `load_states`."""
 
     id: str
     status: str
@@ -33,7 +34,7 @@ class InstanceState:
     inbox_version: int = 0
     inbox_version_seen: int = 0
     length: int = 0
-    """Not a column: what the history says."""
+    """The length of the history; not a column of the row."""
     cancel_requested_at: int | None = None
     deadline_at: int | None = None
     retrying_since: int | None = None
@@ -45,7 +46,7 @@ class InstanceState:
 
     @property
     def ended(self) -> bool:
-        """Nothing more will happen to it."""
+        """The instance has ended."""
         return self.status in ENDED
 
 
@@ -74,10 +75,10 @@ _DELETES = ("close_attempts", "withdraw_waits", "consume_inbox_items", "clear_wa
 
 
 class UnitOfWork:
-    """The reading and writing of one transaction."""
+    """Reads instances, collects changes, and writes them, within one transaction."""
 
     def __init__(self, cursor: Cursor, ids: Iterable[str], read_statement: str | None = "load_states") -> None:
-        """Read the instances; without `look` nothing is read, for those that do not exist yet or have been looked at."""
+        """Read the instances. Without a `read_statement` nothing is read: for instances that are new or known already."""
         self.cursor = cursor
         rows = [] if read_statement is None else cursor.json_rows(read_statement, (as_json(ids),))
         self.states = {row[0]: InstanceState(*row) for row in rows}
@@ -88,21 +89,21 @@ class UnitOfWork:
         self._ended: dict[str, int] = {}
 
     def step(self, state: InstanceState) -> None:
-        """The instance went on under the same owner and in the same status."""
+        """Record a state whose owner and status have not changed: a cheaper statement writes it."""
         self._steps.append(state)
 
     def move(self, state: InstanceState) -> None:
-        """Anything of the instance's hot row may have changed."""
+        """Record a state of which any column may have changed."""
         self._moves.append(state)
 
     def create(self, state: InstanceState, row: Sequence[Any], payload: bytes) -> None:
-        """There is a new instance."""
+        """Add a new instance."""
         self.states[state.id] = state
         self._add("add_instances", row)
         self._add("add_payloads", (state.id, payload))
 
     def start_next_generation(self, state: InstanceState, input: bytes, now: int, *, archive: bool) -> None:
-        """The instance's generation is over; the next begins with this input."""
+        """End the instance's generation, and begin the next one with this input."""
         old = (state.id, state.generation)
         if not archive:
             for name in ("forget_payload", "forget_history", "forget_attempts"):
@@ -112,70 +113,71 @@ class UnitOfWork:
         self.cursor.run("begin_generation", (state.id, state.generation + 1, input, now))
 
     def refresh_inbox_version(self, state: InstanceState) -> None:
-        """What was said in this transaction may have been for the instance itself."""
+        """Read the inbox version again: effects of this transaction may have been for the instance itself."""
         (state.inbox_version,) = self.cursor.only("inbox_version_of", (state.id,))
 
     def set_results(self, state: InstanceState, output: bytes | None, error: bytes | None) -> None:
-        """What the instance ended with."""
+        """Set the output or the error that the instance ended with."""
         self._add("set_results", (output, error, state.id, state.generation))
 
     def add_history(self, state: InstanceState, entries: Iterable[Entry]) -> None:
-        """What resolved."""
+        """Append history entries."""
         head = (state.id, state.generation)
         self._rows.setdefault("add_history", []).extend([head + entry for entry in entries])
 
     def put_attempts(self, state: InstanceState, attempts: Iterable[AttemptRow]) -> None:
-        """Attempts that failed or are open."""
+        """Insert or replace failed or open attempts."""
         head = (state.id, state.generation)
         self._rows.setdefault("put_attempts", []).extend([head + _ATTEMPT(attempt) for attempt in attempts])
 
     def consume_event(self, state: InstanceState, seq: int, selector: str, *, addressed: bool) -> None:
-        """The instance consumes an event."""
+        """Mark an event as consumed by the instance."""
         self._add("consume_event", (state.id, seq, selector))
         if addressed:
             self._add("mark_event_consumed", (seq, state.id))
 
     def register_wait(self, wait: Sequence[Any]) -> None:
-        """A wait of the instance begins, or goes on."""
+        """Insert or replace a wait of the instance."""
         self._add("put_wait", wait)
 
     def put_waits(self, state: InstanceState, waits: Iterable[Wait]) -> None:
-        """What the instance waits for."""
+        """Insert or replace waits of the instance."""
         self._rows.setdefault("put_waits", []).extend([(state.id, *_WAIT(wait)) for wait in waits])
 
     def add_inbox_item(self, state: InstanceState, kind: str, body: bytes | None, at: int) -> None:
-        """Something arrived for the instance."""
+        """Add an item to the instance's inbox."""
         self._add("add_inbox_items", (state.id, kind, "", body, at))
 
     def add_note(self, state: InstanceState, note: JournalNote, worker: str, at: int) -> None:
-        """A line of the instance's journal."""
+        """Add an entry to the instance's journal."""
         self._add("add_notes", (state.id, at, note.kind, note.detail, worker, state.epoch))
 
     def close_attempts(self, state: InstanceState, ops: Iterable[str]) -> None:
-        """Operations whose open attempts are over."""
+        """Delete the open attempts of operations."""
         self._deleted_keys.setdefault("close_attempts", []).extend([(state.id, state.generation, op) for op in ops])
 
     def withdraw_waits(self, state: InstanceState, ops: Iterable[str]) -> None:
-        """Waits that were met or given up."""
+        """Delete waits that were resolved or withdrawn."""
         self._deleted_keys.setdefault("withdraw_waits", []).extend([(state.id, op) for op in ops])
 
     def consume_inbox_items(self, state: InstanceState, items: Iterable[int]) -> None:
-        """Mails the run has used."""
-        self._deleted_keys.setdefault("consume_inbox_items", []).extend([(state.id, mail) for mail in items])
+        """Delete inbox items that the run has used."""
+        self._deleted_keys.setdefault("consume_inbox_items", []).extend([(state.id, item) for item in items])
 
     def clear(self, state: InstanceState, now: int) -> None:
-        """The instance ended: it waits for nothing, hears nothing and runs nothing."""
+        """Delete the waits, inbox items, open attempts, subscriptions and memberships of an ended instance."""
         for name in ("clear_waits", "clear_inbox", "clear_open_attempts"):
             self._deleted_keys.setdefault(name, []).append(state.id)
-        if state.status == Status.FAILED:
+        if state.status == Status.FAILED:  # at once: a retry restores them, and `flush` deletes them
             self.cursor.run("save_memberships", {"id": state.id, "generation": state.generation})
         self._ended[state.id] = now
 
     def flush(self) -> list[str]:
-        """Write everything gathered so far; the instances that were called in place of some that ended."""
+        """Write all changes collected so far; return the instances that were woken in place of ended ones."""
+        # First: the waits that are deleted below say which messages the ended instances were woken for.
         woken = channels.clear(self.cursor, list(self._ended), max(self._ended.values())) if self._ended else []
         self._ended.clear()
-        # Before the rows: a transition may replace a wait or an attempt by one of the same operation.
+        # Deletes before inserts: a transition may replace a wait or an attempt by one of the same operation.
         for name in _DELETES:
             if keys := self._deleted_keys.pop(name, None):
                 self.cursor.run(name, (as_json(keys),))

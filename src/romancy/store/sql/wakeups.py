@@ -1,4 +1,4 @@
-"""Calling instances: something has come for a wait of theirs."""
+"""Wakes instances when an event or a message has arrived for one of their waits."""
 
 from __future__ import annotations
 
@@ -9,20 +9,23 @@ from romancy.store.sql.json_params import as_json
 
 
 def match_waits(cursor: Cursor, waits: Sequence[tuple[str, str]], seq: int) -> list[str]:
-    """Note at each wait (instance and operation) what has come for it; the instances, each once."""
+    """Mark waits (instance and operation) as matched by an event or message; return the instances, each once."""
     if waits:
         cursor.run("match_waits", {"seq": seq, "waits": as_json(waits)})
     return list(dict.fromkeys(instance_id for instance_id, _ in waits))
 
 
 def wake(cursor: Cursor, ids: Iterable[str], now: int) -> None:
-    """Let instances look for what has come; whoever has one in hand looks before letting go of it."""
+    """Wake instances: raise their inbox versions and make unowned ones due.
+
+    The owner of an owned instance sees the new version before it can release the instance.
+    """
     if ids := list(ids):
         cursor.run("wake", {"now": now, "ids": as_json(ids)})
 
 
 def wake_next(cursor: Cursor, channel: str, now: int, without: Sequence[str] = ()) -> list[str]:
-    """Call one of those who wait for the messages of a channel's pool, if there is a message."""
+    """Wake the instance that has waited longest for a channel's pool, if there is a message in it."""
     first = cursor.first("first_of_pool", (channel,))
     if first is None:
         return []
@@ -34,15 +37,15 @@ def wake_next(cursor: Cursor, channel: str, now: int, without: Sequence[str] = (
 
 
 def wake_replacements(cursor: Cursor, ids: Sequence[str], now: int) -> list[str]:
-    """These instances may not come for what they were called for: call others in their place.
+    """Wake other instances in place of these, which may not take the messages that they were woken for.
 
-    They stay called: if they come after all they look for everything they wait for.
+    The waits of these instances stay matched: if they run after all, they search for everything that they wait for.
     """
     channels: list[str] = cursor.json_rows("matched_channels", {"ids": as_json(ids)})
-    return [called for channel in channels for called in wake_next(cursor, channel, now, ids)]
+    return [woken for channel in channels for woken in wake_next(cursor, channel, now, ids)]
 
 
 def members(cursor: Cursor, group: str) -> list[str]:
-    """Who is in a group."""
+    """List the members of a group, in the order they joined."""
     found: list[str] = cursor.json_rows("members_of", (group,))
     return found
