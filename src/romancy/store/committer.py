@@ -304,7 +304,9 @@ class Committer:
             if submitted:
                 self._writes_in_flight.append(submitted)
             try:
-                await self._write(submitted, pairs)
+                left = await self._try_batch(submitted, pairs)
+                if left is not None:
+                    await self._recover(left)
             except BaseException:
                 for submission in submitted:  # no effect on writes that have their result already
                     submission.answer(StoreError("It is not known whether this was written: the committer was stopped."))
@@ -359,14 +361,14 @@ class Committer:
             retries = [pair for pair in retries if pair[0].instance_id not in self._pending_attempt_updates]
         # Sources are asked last, when it is certain that they are written now: a transition that was taken must be written.
         pairs = retries + [(made, source) for source in sources if (made := _take_transition(source)) is not None]
+        if len(submitted) + len(pairs) < 2:
+            return submitted, pairs  # a single write is made however large it is
         return self._limit_size(submitted, pairs)
 
     def _limit_size(
         self, submitted: list[_SubmittedWrite], pairs: list[SourcedTransition]
     ) -> tuple[list[_SubmittedWrite], list[SourcedTransition]]:
         """Cut the batch to `_MOST_BYTES` of payloads; the rest goes back to the front of the queues."""
-        if len(submitted) + len(pairs) < 2:
-            return submitted, pairs  # a single write is made however large it is
         sizes = _sizes(submitted, pairs)
         if sum(sizes) <= _MOST_BYTES:
             return submitted, pairs
@@ -379,8 +381,10 @@ class Committer:
     async def _write(self, submitted: Sequence[_SubmittedWrite], pairs: Sequence[SourcedTransition]) -> StoreError | None:
         """Write a batch, with the fallbacks for errors. Return the error if the database is unavailable."""
         left = await self._try_batch(submitted, pairs)
-        if left is None:
-            return None
+        return None if left is None else await self._recover(left)
+
+    async def _recover(self, left: _Remainder) -> StoreError | None:
+        """Handle what could not be written. Return the error if the database is unavailable."""
         if left.is_expected and left.error.retryable:
             await self._wait_for_database(left.submitted, left.pairs, left.error)
             return left.error
