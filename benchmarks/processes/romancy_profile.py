@@ -24,7 +24,7 @@ async def threads(database: str, case: str, seconds: float) -> dict[str, Any]:
     """Return the processor seconds of each thread, without a profiler."""
     async with App(database) as app:
         await load(app, BY_NAME[case], 0.5)
-        committer = app._write()
+        committer = app._require_committer()
         before, batches, writes = _processor_seconds(), committer.batches, committer.writes
         loaded = await load(app, BY_NAME[case], seconds)
         after = _processor_seconds()
@@ -52,7 +52,7 @@ def _processor_seconds() -> dict[str, float]:
 async def functions(database: str, case: str, seconds: float) -> dict[str, Any]:
     """Return own time and calls of each Python function, and of each C function by its caller."""
     app = App(database)
-    app._inline = True
+    app._use_inline_executor = True
     async with app:
         await load(app, BY_NAME[case], 0.5)
         profiler = cProfile.Profile()
