@@ -53,7 +53,7 @@ _MESSAGES: tuple[tuple[type[BaseException], str], ...] = (
     (asyncpg.InvalidCatalogNameError, "does not exist on its server. Create it first (createdb)"),
     (
         asyncpg.InsufficientPrivilegeError,
-        "refuses a right that is needed. Grant the user USAGE and CREATE on the schema, and SELECT, INSERT, UPDATE and "
+        "refuses a privilege that is needed. Grant the user USAGE and CREATE on the schema, and SELECT, INSERT, UPDATE and "
         "DELETE on the tables",
     ),
     (asyncpg.UndefinedTableError, "lacks a table. Migrate it: `romancy migrate up`, or auto_migrate=True"),

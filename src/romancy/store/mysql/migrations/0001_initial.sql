@@ -1,12 +1,12 @@
 -- migrate:up
 
 -- Times are microseconds since 1970, UTC. Payloads are bytes as `romancy.serde` wrote them.
--- Names that are looked up are VARBINARY(1020), the bytes of 255 characters at least: of the text collations MySQL and
+-- Names that queries search for are VARBINARY(1020), the bytes of 255 characters at least: of the text collations MySQL and
 -- MariaDB have in common, all take 'a' and 'a ' for equal. Three of them are as long as a key may be. Names of operations
 -- are longer: a name with a prefix and a suffix. Columns that no query searches are LONGTEXT. Every statement can be run
 -- again: MySQL has no transactions for them, and a crash leaves those that were run before it.
 
--- The messaging lock: a transaction that concerns several instances (it sends an event that others wait for) holds this row
+-- The messaging lock: a transaction that concerns several instances (it sends an event for which some wait) holds this row
 -- until it has committed. So no wait misses a message, and the log of events is numbered in the order of commits.
 CREATE TABLE IF NOT EXISTS romancy_messaging_lock (
     id INTEGER NOT NULL PRIMARY KEY
@@ -20,7 +20,7 @@ CREATE TABLE IF NOT EXISTS romancy_notifications (
 ) ENGINE = InnoDB;
 INSERT INTO romancy_notifications (id, version) VALUES (1, 0) ON DUPLICATE KEY UPDATE id = 1;
 
--- The tokens of recent transactions, which sort by time. A process that asks for a token that was not committed inserts it
+-- The tokens of recent transactions, which sort by time. A process that queries a token that was not committed inserts it
 -- (committed = 0), so that its transaction cannot commit any more.
 CREATE TABLE IF NOT EXISTS romancy_commits (
     token     VARBINARY(64) NOT NULL PRIMARY KEY,

@@ -1,5 +1,5 @@
--- Queries and records of operators. No statement here counts or sorts a whole table: where there may be many rows, a bound
--- says how many are read.
+-- Queries and records of operators. No statement here counts or sorts a whole table: where there may be many rows, a limit
+-- bounds how many are read.
 
 -- name: scan_all
 -- Instances between two keys, newest first, without their payloads.

@@ -17,7 +17,7 @@ INSERT INTO romancy_commits (token, committed) VALUES (?1, 0) ON DUPLICATE KEY U
 SELECT committed FROM romancy_commits WHERE token = ?1
 
 -- name: prune_commit_tokens
--- Delete tokens that are too old to be asked for.
+-- Delete tokens that are too old to be queried.
 DELETE FROM romancy_commits WHERE token < ? LIMIT 1000
 
 -- name: notify

@@ -3,7 +3,7 @@
 -- Times are microseconds since 1970, UTC. Payloads are bytes as `romancy.serde` wrote them.
 -- No foreign keys: every writer is this library, and the checks would cost a lookup for each row of the hot path.
 
--- The messaging lock: a transaction that concerns several instances (it sends an event that others wait for) holds this row
+-- The messaging lock: a transaction that concerns several instances (it sends an event for which some wait) holds this row
 -- until it has committed. So no wait misses a message, and the log of events is numbered in the order of commits.
 CREATE TABLE romancy_messaging_lock (
     id INTEGER NOT NULL PRIMARY KEY

@@ -17,7 +17,7 @@ INSERT INTO romancy_commits (token, at) VALUES (?, ?)
 INSERT INTO romancy_commits (token, at) VALUES (?, ?) ON CONFLICT (token) DO NOTHING RETURNING 1
 
 -- name: prune_commit_tokens
--- Delete tokens that are too old to be asked for.
+-- Delete tokens that are too old to be queried.
 DELETE FROM romancy_commits WHERE at < ?
 
 -- name: clock

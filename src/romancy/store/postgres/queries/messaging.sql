@@ -1,5 +1,5 @@
 -- Events, channels and groups. Always in a transaction that holds the messaging lock: an instance that finds nothing and
--- registers a wait, and a sender that stores something and wakes those who wait, cannot miss each other.
+-- registers a wait, and a sender that stores something and wakes the waiting instances, cannot miss each other.
 --
 -- Where the first of many rows is wanted, the planner tends to walk another index until it meets one: through all events
 -- since an instance was created. `(type, seq) > (x, n) AND type <= x ORDER BY type, seq` means `type = x AND seq > n ORDER

@@ -1,5 +1,5 @@
 -- Events, channels and groups. Always in a transaction that holds the write lock: an instance that finds nothing and
--- registers a wait, and a sender that stores something and wakes those who wait, cannot miss each other.
+-- registers a wait, and a sender that stores something and wakes the waiting instances, cannot miss each other.
 
 -- name: accept_event
 -- Append an event to the log, unless its source and id are known. Its time is never before that of the event before it.
