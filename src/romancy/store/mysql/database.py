@@ -154,7 +154,10 @@ class MySqlDatabase(ServerDatabase[MySqlConnection]):
         return MySqlCursor(connection, codec=self.codec)
 
     async def begin(self, connection: MySqlConnection, token: str, *, serialized: bool) -> bool | None:
-        """Begin a transaction that saves its token, with the messaging lock if `serialized`. Returns: are effects staged."""
+        """Begin a transaction that saves its token, and takes the messaging lock if `serialized`.
+
+        Returns whether effects are staged (only read if `serialized`); None if the row of the lock is missing.
+        """
         connection.defer(_BEGIN)
         connection.defer(_statement_text("add_commit_token", (token,)))
         if not serialized:

@@ -245,7 +245,10 @@ class PostgresDatabase(ServerDatabase["Connection[Any]"]):
         return PostgresCursor(connection, self.codec)
 
     async def begin(self, connection: DriverConnection, token: str, *, serialized: bool) -> bool | None:
-        """Begin a transaction that saves its token, with the messaging lock if `serialized`. Returns: are effects staged."""
+        """Begin a transaction that saves its token, and takes the messaging lock if `serialized`.
+
+        Returns whether effects are staged (only read if `serialized`); None if the row of the lock is missing.
+        """
         # Behind a pooler other clients use the session too, so the settings are made for the transaction only.
         begin = f"{_BEGIN}; {timeout_settings(connection, 'SET LOCAL')}" if self._connections.pooled else _BEGIN
         if self._connections.is_commit_async:
