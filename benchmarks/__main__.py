@@ -41,10 +41,10 @@ _ALL: dict[str, Callable[..., None]] = {
 
 
 def main() -> None:
-    """Measure what was asked for."""
+    """Run the benchmarks that the command line names."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Measure how fast romancy is.")
-    parser.add_argument("what", nargs="?", default="all", choices=["all", *_ALL, "page"], help="one question only")
-    parser.add_argument("--quick", action="store_true", help="little work and one round: for a look while developing")
+    parser.add_argument("what", nargs="?", default="all", choices=["all", *_ALL, "page"], help="run this benchmark only")
+    parser.add_argument("--quick", action="store_true", help="little work and one round: for a check while developing")
     parser.add_argument("--rounds", type=int, help="how often each comparison is repeated")
     given = parser.parse_args()
     if given.what != "page":

@@ -1,4 +1,4 @@
-"""The loads that the engines are compared under: so many activities in a workflow, so many workflows at once."""
+"""The loads under which the engines are compared: a number of activities in a workflow, and of workflows at once."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ class Case:
     at_once: int
     unit: str
     target: float | None = None
-    """How many times as fast as DBOS romancy should be."""
+    """The target: how many times as fast as DBOS romancy should be."""
 
     @property
     def weight(self) -> int:
-        """What one workflow counts in this case's unit."""
+        """How many of the case's units one workflow is."""
         return self.activities if self.unit == "activities" else 1
 
 
@@ -37,4 +37,4 @@ ON_POSTGRES = (
     replace(BY_NAME["ten"], target=40),
     replace(BY_NAME["sequence"], label="activities in a row, one workflow", target=5),
 )
-"""The same loads on a server, where a commit costs the way there and back too."""
+"""The same loads on a server, where a commit costs a round trip too."""

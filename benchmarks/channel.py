@@ -1,4 +1,4 @@
-"""A channel with competing workers: messages in a second."""
+"""Measures a channel with competing workers: messages per second."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from functools import partial
 from statistics import median
 
 from benchmarks.child import Figures, run
-from benchmarks.interleave import in_turn
+from benchmarks.interleave import interleave
 from benchmarks.report import save, table
 
 WORKERS, SENDERS = 10, 20
@@ -15,17 +15,19 @@ WORKERS, SENDERS = 10, 20
 def measure(*, quick: bool, rounds: int | None = None) -> None:
     """Send and receive, print the table, save the figures."""
     messages, rounds = (2_000, rounds or 1) if quick else (20_000, rounds or 3)
-    results = in_turn("published and received at once, messages/s", {"romancy": partial(_compete, messages)}, rounds, "both")
+    results = interleave(
+        "published and received at once, messages/s", {"romancy": partial(_compete, messages)}, rounds, "both"
+    )
     found = results["romancy"]
     table(
         f"A channel with {WORKERS} competing workers, {messages:,} messages, {SENDERS} senders: medians of {rounds} rounds",
         ["", "messages/s"],
         [
-            ["published, nobody subscribed", median(one["publish"] for one in found)],
+            ["published without subscribers", median(one["publish"] for one in found)],
             ["received from the pool", median(one["receive"] for one in found)],
             ["published and received at once", median(one["both"] for one in found)],
         ],
-        ["One process. A message is durable when publish returns, and received once it is in its worker's history."],
+        ["One process. A message is durable when publish returns, and received once it is in the history of a worker."],
     )
     save("channel", {"messages": messages, "rounds": found}, [], quick=quick)
 

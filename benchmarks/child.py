@@ -1,4 +1,4 @@
-"""Runs one measurement in a process of its own."""
+"""Runs a measurement in a process of its own."""
 
 from __future__ import annotations
 
@@ -17,27 +17,27 @@ Figures = dict[str, Any]
 
 
 class ChildFailed(Exception):
-    """A measurement ended with an error; its own words follow."""
+    """A measurement ended with an error; the message has the end of its stderr."""
 
 
-def run(side: str, arguments: Mapping[str, object], python: Path | str = sys.executable) -> Figures:
-    """Run a module of `benchmarks.processes` to its end; what it printed last."""
-    command = [str(python), "-m", f"benchmarks.processes.{side}", json.dumps(arguments)]
-    ended = subprocess.run(command, cwd=ROOT, env=_environment(), capture_output=True, text=True, check=False)
-    if ended.returncode != 0:
-        raise ChildFailed(f"{side} {arguments}\n{ended.stderr[-4000:]}")
-    figures: Figures = json.loads(ended.stdout.splitlines()[-1])
+def run(module: str, arguments: Mapping[str, object], python: Path | str = sys.executable) -> Figures:
+    """Run a module of `benchmarks.processes`; return the JSON object of its last line of output."""
+    command = [str(python), "-m", f"benchmarks.processes.{module}", json.dumps(arguments)]
+    process = subprocess.run(command, cwd=ROOT, env=_environment(), capture_output=True, text=True, check=False)
+    if process.returncode != 0:
+        raise ChildFailed(f"{module} {arguments}\n{process.stderr[-4000:]}")
+    figures: Figures = json.loads(process.stdout.splitlines()[-1])
     return figures
 
 
 @contextmanager
 def folder() -> Iterator[Path]:
-    """A folder for databases, on the project's own disk, removed afterwards."""
+    """Create a folder for databases on the project's own disk, and remove it afterwards."""
     (ROOT / "build").mkdir(exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix="bench-", dir=ROOT / "build") as made:
-        yield Path(made)
+    with tempfile.TemporaryDirectory(prefix="bench-", dir=ROOT / "build") as name:
+        yield Path(name)
 
 
 def _environment() -> dict[str, str]:
-    """Ours, without settings that would change an engine's defaults."""
+    """The environment of this process, without settings that would change an engine's defaults."""
     return {name: value for name, value in os.environ.items() if not name.startswith(("ROMANCY_", "DBOS_"))}

@@ -1,4 +1,4 @@
-"""What a step costs late in a long history, and what it costs to take such a history up cold."""
+"""Measures the cost of a step late in a long history, and of a cold resume of such a history."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ TARGET = 1.3
 
 
 def measure(*, quick: bool, rounds: int | None = None) -> None:
-    """Run the long workflow some times, print the table, save the figures."""
+    """Run the long workflow several times, print the table, save the figures."""
     length, windows, rounds = (2_000, 5, rounds or 1) if quick else (10_000, 10, rounds or 3)
     compared = [_compare(length, windows) for _ in range(rounds)]
     early = [window for found in compared for window in found["early"]]
@@ -50,14 +50,15 @@ def _ratio(early: Sequence[dict[str, float]], late: Sequence[dict[str, float]], 
 
 
 def _compare(length: int, windows: int) -> dict[str, Any]:
-    with folder() as where:
+    with folder() as directory:
         return run(
-            "romancy_history", {"task": "compare", "database": str(where / "bench.db"), "length": length, "windows": windows}
+            "romancy_history",
+            {"task": "compare", "database": str(directory / "bench.db"), "length": length, "windows": windows},
         )
 
 
 def _resume(length: int) -> dict[str, Any]:
-    with folder() as where:
-        database = str(where / "bench.db")
-        run("romancy_history", {"task": "leave", "database": database, "length": length})
+    with folder() as directory:
+        database = str(directory / "bench.db")
+        run("romancy_history", {"task": "interrupt", "database": database, "length": length})
         return run("romancy_history", {"task": "resume", "database": database})

@@ -1,4 +1,4 @@
-"""Where the time of a one-activity workflow goes, by layer and by function."""
+"""Measures where the time of a one-activity workflow goes, by layer and by function."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ _TRANSACTIONS = "SQLite: BEGIN and COMMIT, with the sync"
 
 
 def measure(*, quick: bool, rounds: int | None = None) -> None:
-    """Watch both loads, print the tables, save the figures."""
+    """Profile both loads, print the tables, save the figures."""
     seconds = 1.0 if quick else 4.0
-    timed = {case: _watch("threads", case, seconds) for case in _CASES}
-    profiled = {case: _watch("functions", case, seconds) for case in _CASES}
+    timed = {case: _profile("threads", case, seconds) for case in _CASES}
+    profiled = {case: _profile("functions", case, seconds) for case in _CASES}
     for case, found in timed.items():
         _print_threads(BY_NAME[case].label, found)
     _print_layers(list(profiled.values()))
@@ -42,9 +42,9 @@ def measure(*, quick: bool, rounds: int | None = None) -> None:
     save("profile", {"threads": timed, "layers": layers}, [], quick=quick)
 
 
-def _watch(task: str, case: str, seconds: float) -> dict[str, Any]:
-    with folder() as where:
-        database = str(where / "bench.db")
+def _profile(task: str, case: str, seconds: float) -> dict[str, Any]:
+    with folder() as directory:
+        database = str(directory / "bench.db")
         return run("romancy_profile", {"task": task, "database": database, "case": case, "seconds": seconds})
 
 
@@ -66,7 +66,7 @@ def _print_threads(label: str, timed: dict[str, Any]) -> None:
 
 
 def _print_layers(profiled: Sequence[dict[str, Any]]) -> None:
-    """Each layer's own time, and its share of all but the transactions: those are the disk's."""
+    """Print each layer's own time, and its share of the time without the transactions, which depend on the disk."""
     shares = [(found["done"], _shares(found)) for found in profiled]
     totals = [sum(spent for layer, spent in found.items() if layer != _TRANSACTIONS) for _, found in shares]
     rows: list[list[object]] = []
@@ -77,11 +77,11 @@ def _print_layers(profiled: Sequence[dict[str, Any]]) -> None:
             row += [found[layer] / done * 1e6, share]
         rows.append(row)
     table(
-        "Own time of one workflow by layer (cProfile, the store inline; C functions count to who calls them)",
+        "Own time of one workflow by layer (cProfile, the store inline; C functions count to their callers)",
         ["", *(column for case in _CASES for column in (f"{BY_NAME[case].at_once} at once, µs", "%"))],
         rows,
         [
-            "%: of all but the transactions. The profiler makes Python calls about twice as dear, but not what SQLite does:",
+            "%: of all but the transactions. The profiler makes Python calls about twice as slow, but not SQLite's work:",
             "compare the shares of Python with each other.",
         ],
     )
@@ -89,29 +89,29 @@ def _print_layers(profiled: Sequence[dict[str, Any]]) -> None:
 
 def _print_functions(profiled: dict[str, Any]) -> None:
     done = profiled["done"]
-    lines = sorted(profiled["functions"], key=lambda line: -line["own"])[:_TOP]
+    entries = sorted(profiled["functions"], key=lambda entry: -entry["own"])[:_TOP]
     table(
-        f"The {_TOP} dearest functions (20 at once)",
+        f"The {_TOP} most expensive functions (20 at once)",
         ["", "µs a workflow", "calls a workflow"],
-        [[_label(line), line["own"] / done * 1e6, line["calls"] / done] for line in lines],
+        [[_label(entry), entry["own"] / done * 1e6, entry["calls"] / done] for entry in entries],
     )
 
 
 def _shares(profiled: dict[str, Any]) -> dict[str, float]:
     shares: dict[str, float] = defaultdict(float)
-    for line in profiled["functions"]:
-        shares[_layer(line)] += line["own"]
+    for entry in profiled["functions"]:
+        shares[_layer(entry)] += entry["own"]
     return shares
 
 
-def _layer(line: dict[str, Any]) -> str:
-    if "sqlite3." in line["name"]:
-        return _TRANSACTIONS if line["caller"] == "write" else _STATEMENTS
-    file = line["file"].replace("\\", "/")
+def _layer(entry: dict[str, Any]) -> str:
+    if "sqlite3." in entry["name"]:
+        return _TRANSACTIONS if entry["caller"] == "write" else _STATEMENTS
+    file = entry["file"].replace("\\", "/")
     return next((label for part, label in _LAYERS if part in file), "the rest of Python")
 
 
-def _label(line: dict[str, Any]) -> str:
-    place = "/".join(line["file"].replace("\\", "/").split("/")[-2:])
-    name = line["name"].strip("<>")
-    return f"{place} {line['caller']} → {name}" if line["caller"] else f"{place} {name}"
+def _label(entry: dict[str, Any]) -> str:
+    place = "/".join(entry["file"].replace("\\", "/").split("/")[-2:])
+    name = entry["name"].strip("<>")
+    return f"{place} {entry['caller']} → {name}" if entry["caller"] else f"{place} {name}"

@@ -1,4 +1,4 @@
-"""Keeps an engine busy for a while. Both sides are driven by this one function."""
+"""Keeps an engine busy for a time. All engines are driven by this one function."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from time import perf_counter
 
 
 @dataclass(frozen=True, slots=True)
-class Driven:
-    """What was done in which time."""
+class LoadResult:
+    """The number of finished workflows, and the time they took."""
 
     done: int
     seconds: float
@@ -19,7 +19,7 @@ class Driven:
 
     @property
     def rate(self) -> float:
-        """Workflows in a second."""
+        """Workflows per second."""
         return self.done / self.seconds
 
     @property
@@ -28,10 +28,10 @@ class Driven:
         return median(self.latencies)
 
 
-async def drive(one: Callable[[], Awaitable[None]], *, at_once: int, seconds: float) -> Driven:
-    """Run `one` again and again, so many at once, until the time is up.
+async def drive(one: Callable[[], Awaitable[None]], *, at_once: int, seconds: float) -> LoadResult:
+    """Run `one` again and again, `at_once` at a time, until `seconds` have passed.
 
-    What was begun is finished and counted; without time each of them runs once.
+    Runs that have begun are finished and counted. With `seconds=0` each of them runs once.
     """
     latencies: list[float] = []
     begin = perf_counter()
@@ -44,4 +44,4 @@ async def drive(one: Callable[[], Awaitable[None]], *, at_once: int, seconds: fl
             latencies.append(now - before)
 
     await asyncio.gather(*(loop() for _ in range(at_once)))
-    return Driven(len(latencies), perf_counter() - begin, latencies)
+    return LoadResult(len(latencies), perf_counter() - begin, latencies)

@@ -1,4 +1,4 @@
-"""How much memory this process occupies now."""
+"""Measures the memory of this process."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ _STATUS = Path("/proc/self/status")
 
 
 def resident_mb() -> float:
-    """Resident megabytes, after a collection; where the system does not tell, the most it ever was."""
+    """Return resident megabytes after a garbage collection; without /proc, the maximum so far."""
     gc.collect()
     if _STATUS.exists():
-        line = next(one for one in _STATUS.read_text().splitlines() if one.startswith("VmRSS:"))
+        line = next(text for text in _STATUS.read_text().splitlines() if text.startswith("VmRSS:"))
         return int(line.split()[1]) / 1024
     most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return most / (1024 * 1024 if sys.platform == "darwin" else 1024)

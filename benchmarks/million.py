@@ -1,4 +1,4 @@
-"""A million instances: whether operators get every page and every answer at once."""
+"""Measures how long operators wait for every call and every page with a million instances."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from benchmarks.postgres_server import serving
 from benchmarks.report import Target, judge, save, table
 
 MILLISECONDS = 300
-_PARTS = {"calls": "Looking", "searches": "Searches with a time box", "pages": "Pages of the viewer", "actions": "Doing"}
+_PARTS = {"calls": "Queries", "searches": "Searches with a time limit", "pages": "Pages of the viewer", "actions": "Actions"}
 
 
 def measure(*, quick: bool, rounds: int | None = None) -> None:
-    """Fill a file and a database, time every call and every page, print and save what was found."""
+    """Fill a file and a server's database, time every call and every page, print the tables, save the figures."""
     instances, times = (20_000, 3) if quick else (1_000_000, 9)
     found: dict[str, Figures] = {}
-    with folder() as where:
-        found["SQLite"] = _measured(str(where / "million.db"), instances, times * (rounds or 1))
+    with folder() as directory:
+        found["SQLite"] = _measured(str(directory / "million.db"), instances, times * (rounds or 1))
     with serving() as server, server.database() as database:
         found["PostgreSQL"] = _measured(database, instances, times * (rounds or 1))
     targets: list[Target] = []
@@ -33,7 +33,7 @@ def measure(*, quick: bool, rounds: int | None = None) -> None:
 def _measured(database: str, instances: int, times: int) -> Figures:
     filled = run("romancy_million", {"task": "fill", "database": database, "instances": instances})
     print(f"  filled in {filled['seconds']:.0f} s", flush=True)
-    return run("romancy_million", {"task": "look", "database": database, "instances": instances, "times": times})
+    return run("romancy_million", {"task": "time_calls", "database": database, "instances": instances, "times": times})
 
 
 def _print(title: str, found: dict[str, Figures]) -> None:

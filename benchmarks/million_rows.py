@@ -1,7 +1,8 @@
-"""A million instances, as rows: for SQLite and PostgreSQL alike.
+"""The rows of a million instances, for SQLite and PostgreSQL.
 
-One in ten waits, for a timer, an event or a message; one in a hundred of those is between two attempts. Of the others about
-one in a hundred failed, and some were cancelled. They are of twenty workflows and were created two seconds apart.
+One instance in ten waits, for a timer, an event or a message; one in a hundred of those is between two attempts. Of the
+other instances about one in a hundred failed, and some were cancelled. They belong to twenty workflows and were created two
+seconds apart.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ Row = tuple[Any, ...]
 
 
 class Table(NamedTuple):
-    """Rows for a table."""
+    """A table's name, columns and rows."""
 
     name: str
     columns: str
@@ -36,29 +37,29 @@ class Table(NamedTuple):
 
 
 def instance_id(n: int) -> str:
-    """The id of the nth instance, the oldest first. Those whose number ends in 0 wait."""
+    """Return the id of the nth instance, the oldest first. Instances whose number ends in 0 wait."""
     return f"order-{n:07d}"
 
 
 def workflow_name(n: int) -> str:
-    """The workflow of the nth instance."""
+    """Return the workflow of the nth instance."""
     return f"flow-{n % WORKFLOWS}"
 
 
-class Crowd:
-    """The rows of so many instances at a time."""
+class SeedRows:
+    """The rows of `number` instances, in all tables."""
 
     def __init__(self, number: int, now: int) -> None:
         self.number = number
         self.now = now
 
     def tables(self) -> list[Table]:
-        """All that is put in."""
+        """Return all tables to fill."""
         return [
             Table(
                 "romancy_instances",
-                "id workflow version status generation round epoch wake_at inbox_version inbox_version_seen retrying_since fingerprint "
-                "created_at started_at updated_at ended_at code python digest created_at_event_seq",
+                "id workflow version status generation round epoch wake_at inbox_version inbox_version_seen retrying_since "
+                "fingerprint created_at started_at updated_at ended_at code python digest created_at_event_seq",
                 self._instances,
             ),
             Table("romancy_payloads", "instance_id generation input output error", self._payloads),
@@ -195,25 +196,25 @@ def _fine(n: int) -> str:
     return "cancelled" if n % 200 == 3 else "completed"
 
 
-def fill_sqlite(path: str, crowd: Crowd) -> None:
-    """Into a file that has the tables."""
+def fill_sqlite(path: str, rows: SeedRows) -> None:
+    """Insert the rows into a file that has the tables."""
     connection = sqlite3.connect(path, isolation_level=None)
     connection.execute("PRAGMA synchronous = OFF")
     connection.execute("PRAGMA cache_size = -200000")
-    for table in crowd.tables():
+    for table in rows.tables():
         columns = table.columns.split()
-        places = ", ".join("?" * len(columns))
+        parameters = ", ".join("?" * len(columns))
         connection.execute("BEGIN")
-        connection.executemany(f"INSERT INTO {table.name} ({', '.join(columns)}) VALUES ({places})", table.rows())
+        connection.executemany(f"INSERT INTO {table.name} ({', '.join(columns)}) VALUES ({parameters})", table.rows())
         connection.execute("COMMIT")
     connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     connection.close()
 
 
-async def fill_postgres(address: str, crowd: Crowd) -> None:
-    """Into a database that has the tables."""
+async def fill_postgres(address: str, rows: SeedRows) -> None:
+    """Insert the rows into a database that has the tables."""
     connection = await asyncpg.connect(address)
-    for table in crowd.tables():
+    for table in rows.tables():
         await connection.copy_records_to_table(table.name, columns=table.columns.split(), records=table.rows())
     await connection.execute("VACUUM (ANALYZE)")
     await connection.execute("CHECKPOINT")

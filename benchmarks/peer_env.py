@@ -1,4 +1,4 @@
-"""The environment of the other engines: `.venv-bench`, so that ours stays free of them."""
+"""The environment of the other engines, `.venv-bench`: they are not installed in the project's own."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ EDDA = ("edda-framework[postgresql]", "edda")
 
 
 def install(peer: tuple[str, str] = DBOS) -> Path | None:
-    """An interpreter with the newest of a package that has this module; None, with a word why, if it cannot be had."""
+    """Install the newest version of a peer; return its interpreter, or None (and print why) if that fails."""
     package, module = peer
     if _version(PYTHON) != sys.version_info[:2]:
-        # --without-pip: ours installs into it, so that no second one is needed.
+        # --without-pip: this environment's pip installs into it.
         subprocess.run([sys.executable, "-m", "venv", "--clear", "--without-pip", ENVIRONMENT], check=True)
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--python", str(PYTHON)]
-    ended = subprocess.run([*pip, "install", "--quiet", "--upgrade", package], capture_output=True, text=True, check=False)
-    if ended.returncode == 0 or _has(module):
+    process = subprocess.run([*pip, "install", "--quiet", "--upgrade", package], capture_output=True, text=True, check=False)
+    if process.returncode == 0 or _has(module):
         return PYTHON
-    print(f"{package} could not be installed and is left out:\n{ended.stderr[-1000:]}", file=sys.stderr)
+    print(f"{package} could not be installed and is left out:\n{process.stderr[-1000:]}", file=sys.stderr)
     return None
 
 
@@ -34,8 +34,8 @@ def _version(python: Path) -> tuple[int, ...] | None:
     if not python.exists():
         return None
     code = "import sys; print(*sys.version_info[:2])"
-    ended = subprocess.run([python, "-c", code], capture_output=True, text=True, check=False)
-    return tuple(map(int, ended.stdout.split())) if ended.returncode == 0 else None
+    process = subprocess.run([python, "-c", code], capture_output=True, text=True, check=False)
+    return tuple(map(int, process.stdout.split())) if process.returncode == 0 else None
 
 
 def _has(module: str) -> bool:

@@ -1,4 +1,4 @@
-"""Large tables on PostgreSQL: whether every statement finds what it wants by an index, and whether it stays as fast."""
+"""Checks with large tables on PostgreSQL that every statement uses an index, and that it stays fast."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from benchmarks.report import Target, judge, save, table
 RATIO = 2
 LABELS = {
     "claim": "claim the one instance that is due",
-    "nothing due": "look for due timers, none is",
-    "next timers": "look for the timers of the next minute",
+    "nothing due": "search due timers, when there are none",
+    "next timers": "search the timers of the next minute",
     "wake": "wake a waiting workflow with an event",
 }
 
 
 def measure(*, quick: bool, rounds: int | None = None) -> None:
-    """Fill the tables, look at the plans, time the same in large and in empty tables, print and save what was found."""
+    """Fill the tables, check the plans, time the same calls in large and in empty tables, print and save the figures."""
     ended, waiting, samples = (10_000, 10_000, 30) if quick else (1_000_000, 100_000, 100)
     with serving() as server, server.database() as large, server.database() as empty:
         filled = run("romancy_plans", {"task": "fill", "database": large, "ended": ended, "waiting": waiting})
@@ -38,7 +38,7 @@ def _print(times: Figures, ended: int, waiting: int) -> None:
         f"PostgreSQL with {ended:,} ended and {waiting:,} waiting instances: medians, large and empty tables in turn",
         ["", "large, ms", "empty, ms", "×"],
         [[LABELS[name], one["large"] * 1e3, one["empty"] * 1e3, _ratio(one)] for name, one in times.items()],
-        ["Each statement is planned with usual values and without any, as PostgreSQL does from the sixth execution on."],
+        ["Each statement is planned with usual values and with none, as PostgreSQL does from the sixth execution on."],
     )
 
 

@@ -1,7 +1,7 @@
-"""What PostgreSQL would do for each of the store's statements: its plan, and what is wrong with it.
+"""PostgreSQL's plans for each of the store's statements, and their faults.
 
-A connection keeps its statements prepared. The server plans the first five executions of one with their values, and from the
-sixth on with or without them, as seems cheaper: both plans have to be good.
+A connection keeps its statements prepared. The server plans the first five executions of a statement with their values, and
+from the sixth on with or without them, whichever it estimates to be cheaper: both plans have to be good.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ Plan = dict[str, Any]
 
 HOUR = 3600 * 1_000_000
 MANY = 20
-"""Writes of a batch."""
+"""Number of writes in a batch."""
 WALKED = {
-    # The newest event, from the end.
+    # They read the newest event, from the end of the index.
     "accept_event": "romancy_events_pkey",
     "accept_events": "romancy_events_pkey",
     "add_instances": "romancy_events_pkey",
     "fast_path": "romancy_events_pkey",
-    # From one kind to the next.
+    # It reads from one kind to the next.
     "kinds_waiting": "romancy_instances_claimable",
-    # As many as run at once.
+    # As many rows as instances run at a time.
     "count_running": "romancy_instances_owned",
     "list_running": "romancy_instances_owned",
     "scan_owned": "romancy_instances_owned",
@@ -37,13 +37,13 @@ WALKED = {
     "abort_bulk_action": "romancy_bulk_actions_running",
     "claim_bulk_action": "romancy_bulk_actions_running",
     "save_bulk_action": "romancy_bulk_actions_running",
-    # Nothing while all is well.
+    # No rows while no event is dead.
     "count_outbox": "romancy_outbox_dead",
     "old_outbox": "romancy_outbox_dead",
 }
-"""Statements that may go along an index without looking for something in it."""
+"""Statements that may read along an index without a condition on it."""
 ENDS = frozenset({"sequences_behind"})
-"""Statements that ask for the last rows of indexes."""
+"""Statements that read the last rows of indexes."""
 _VALUES: dict[str, Any] = {
     "id": "waiting-1",
     "ids": "waiting-1",
@@ -65,13 +65,13 @@ _VALUES: dict[str, Any] = {
     "name": GROUP,
     "broker": BROKER,
     "claimed_by": "relay",
-    "selector": '["ring", "1", null]',
+    "selector": '["wakeup", "1", null]',
     "token": "token-1",
     "source": "/bench",
 }
-"""The value that a column has most often, or that is usual for a parameter of this name."""
+"""The most frequent value of a column, or the usual one of a parameter of this name."""
 _ANYTHING = ("workflow", "instance")
-"""What lists are narrowed by, mostly by nothing."""
+"""Filters of lists, which are usually not given."""
 _FIELDS = """
 SELECT a.attname, t.typname FROM pg_attribute AS a JOIN pg_type AS t ON t.oid = a.atttypid
 WHERE a.attrelid = $1::text::regclass ORDER BY a.attnum
@@ -80,17 +80,17 @@ _KINDS = json.dumps([[WORKFLOW, "", "code"]])
 
 
 def statements() -> list[str]:
-    """The names of all statements, in order."""
+    """Return the names of all statements, in order."""
     return sorted(statement_names())
 
 
 async def plans(connection: Any, name: str, *, now: int) -> dict[str, Plan]:
-    """How a statement would be executed: with values, and without."""
+    """Return the plans of a statement: with values, and without."""
     return {"custom": await custom(connection, name, now=now), "generic": await generic(connection, name)}
 
 
 async def custom(connection: Any, name: str, *, now: int) -> Plan:
-    """The plan for usual values."""
+    """Return the plan for usual values."""
     statement = get_statement(name)
     prepared = await connection.prepare(statement.text)
     types = [parameter.name for parameter in prepared.get_parameters()]
@@ -109,7 +109,7 @@ async def _records(connection: Any, type_: str, now: int) -> list[tuple[Any, ...
 
 
 async def generic(connection: Any, name: str) -> Plan:
-    """The plan for any values."""
+    """Return the plan that is made without values."""
     statement = get_statement(name)
     given = f"({', '.join(['NULL'] * len(statement.names))})" if statement.names else ""
     await connection.execute(f"SET plan_cache_mode = force_generic_plan; PREPARE explained AS {statement.text}")
@@ -120,16 +120,16 @@ async def generic(connection: Any, name: str) -> Plan:
 
 
 def faults(name: str, plan: Plan) -> list[str]:
-    """The steps of a statement that read a whole table which may be large, or a whole index of it."""
+    """Return the steps of a statement that read a whole table which may be large, or a whole index of one."""
     found = [step for step in steps(plan) if _reads_all(step) and step.get("Index Name") != WALKED.get(name, "")]
     if name in ENDS:
-        few = [step for over in steps(plan) if over["Node Type"] == "Limit" for step in over["Plans"]]
-        found = [step for step in found if step not in few or "Index Name" not in step]
+        limited = [step for limit in steps(plan) if limit["Node Type"] == "Limit" for step in limit["Plans"]]
+        found = [step for step in found if step not in limited or "Index Name" not in step]
     return [_described(step) for step in found]
 
 
 def steps(plan: Plan) -> Iterator[Plan]:
-    """A plan's steps, from the outermost in."""
+    """Yield the steps of a plan, from the outermost inwards."""
     yield plan
     for part in plan.get("Plans", ()):
         yield from steps(part)
@@ -147,13 +147,13 @@ def _described(step: Plan) -> str:
     return f"{step['Node Type']} on {where}, where {step.get('Filter', 'true')}"
 
 
-def _root(said: str) -> Plan:
-    plan: Plan = json.loads(said)[0]["Plan"]
+def _root(text: str) -> Plan:
+    plan: Plan = json.loads(text)[0]["Plan"]
     return plan
 
 
 def _value(text: str, number: int, label: str, type_: str, now: int) -> Any:
-    """A usual value for a parameter: by the column it is compared with, else by its name, else by its type."""
+    """Return a usual value for a parameter: by the column it is compared with, else by its name, else by its type."""
     compared = re.search(rf"(\w+)\"? (?:=|<|>|<=|>=|<>) \${number}\b", text)
     column = label if label in _VALUES or not compared else compared[1]
     match type_:
@@ -175,13 +175,13 @@ def _value(text: str, number: int, label: str, type_: str, now: int) -> Any:
 
 def _number(text: str, number: int, column: str, now: int) -> int | None:
     if column == "before":
-        return None  # most waits have all the time there is
+        return None  # most waits have no deadline
     if re.search(rf"LIMIT \${number}\b", text):
         return 100
     if column in ("generation", "epoch", "seq", "after", "attempt", "round", "open"):
         return 1
     if re.search(rf"(?:_at|\bat) < \${number}\b", text):
-        return now - HOUR  # what is thrown away is older
+        return now - HOUR  # retention deletes older rows only
     return now if column.endswith("_at") or column in ("now", "at", "until", "due", "created") else 0
 
 
@@ -192,4 +192,4 @@ def _json(text: str, number: int, label: str) -> str:
         return json.dumps(list(range(1, MANY + 1)))
     if f"jsonb_array_elements_text(${number}::jsonb)" in text:
         return json.dumps([f"waiting-{n}" for n in range(1, MANY + 1)])
-    return json.dumps([[n, f"waiting-{n}", "event:1", TYPE, None, None, "wish"] for n in range(1, MANY + 1)])
+    return json.dumps([[n, f"waiting-{n}", "event:1", TYPE, None, None, "selector"] for n in range(1, MANY + 1)])

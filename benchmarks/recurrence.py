@@ -1,4 +1,4 @@
-"""A workflow that recurs for ever: what a round costs early and late, with and without an archive."""
+"""Measures a workflow that recurs for ever: the cost of a round early and late, with and without an archive."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from statistics import median
 from typing import Any
 
 from benchmarks.child import Figures, run
-from benchmarks.interleave import in_turn
+from benchmarks.interleave import interleave
 from benchmarks.report import Target, judge, save, table
 
-KEPT, FORGOTTEN = "with its archive", "without an archive"
+ARCHIVED, UNARCHIVED = "with its archive", "without an archive"
 COST, MEGABYTES = 1.3, 10
 
 
 def measure(*, quick: bool, rounds: int | None = None) -> None:
-    """Let it recur, print the table, save the figures."""
+    """Run the workflow, print the table, save the figures."""
     times, window, repetitions = (2_000, 200, rounds or 1) if quick else (20_000, 1_000, rounds or 3)
     engines = {
         name: partial(_recur, archive=archive, times=times, window=window)
-        for name, archive in ((KEPT, True), (FORGOTTEN, False))
+        for name, archive in ((ARCHIVED, True), (UNARCHIVED, False))
     }
-    results = in_turn(f"round {times:,}, µs", engines, repetitions, "wall", 1e6)
+    results = interleave(f"round {times:,}, µs", engines, repetitions, "wall", 1e6)
     rows: list[list[object]] = []
     for name, found in results.items():
         for when, label in (("early", f"around round {2 * window:,}"), ("late", f"around round {times:,}")):
@@ -33,8 +33,8 @@ def measure(*, quick: bool, rounds: int | None = None) -> None:
         rows,
         ["Early and late lie a while apart: on a machine with other work, look at the processor's time."],
     )
-    late = median(one["late"]["processor"] / one["early"]["processor"] for one in results[KEPT])
-    growth = median(one["late"]["resident_mb"] - one["early"]["resident_mb"] for one in results[KEPT])
+    late = median(one["late"]["processor"] / one["early"]["processor"] for one in results[ARCHIVED])
+    growth = median(one["late"]["resident_mb"] - one["early"]["resident_mb"] for one in results[ARCHIVED])
     targets = [
         Target(f"processor time of round {times:,} beside round {2 * window:,}", late, "<=", COST, "x"),
         Target(f"memory added from round {2 * window:,} to {times:,}", growth, "<", MEGABYTES, " MB"),

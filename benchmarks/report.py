@@ -15,13 +15,13 @@ from typing import Any, Literal
 
 LATEST = Path(__file__).parent / "results" / "latest.json"
 _printed: list[dict[str, Any]] = []
-"""The tables of the section that is being measured."""
+"""The tables printed so far for the section that is being measured."""
 _COMPARE = {">=": operator.ge, "<=": operator.le, "<": operator.lt}
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A figure that should be reached."""
+    """A figure, and the goal it should reach."""
 
     what: str
     value: float
@@ -31,7 +31,7 @@ class Target:
 
     @property
     def reached(self) -> bool:
-        """The figure is as it should be."""
+        """Whether the figure reaches its goal."""
         return bool(_COMPARE[self.sign](self.value, self.goal))
 
     def __str__(self) -> str:
@@ -40,7 +40,7 @@ class Target:
 
 
 def table(title: str, head: Sequence[str], rows: Sequence[Sequence[object]], notes: Sequence[str] = ()) -> None:
-    """Print a table: the first column to the left, figures to the right."""
+    """Print a table: the first column aligned to the left, the others to the right."""
     lines = [list(head), *([_cell(cell) for cell in row] for row in rows)]
     _printed.append({"title": title, "lines": lines, "notes": list(notes)})
     widths = [max(len(line[column]) for line in lines) for column in range(len(head))]
@@ -61,7 +61,7 @@ def judge(targets: Sequence[Target]) -> None:
 
 
 def save(section: str, figures: dict[str, Any], targets: Sequence[Target], *, quick: bool) -> None:
-    """Put a section's figures into the file of results; the other sections stay."""
+    """Save a section's figures in the file of results; the other sections stay."""
     known: dict[str, Any] = json.loads(LATEST.read_text("utf-8")) if LATEST.exists() else {}
     judged = [{**asdict(target), "reached": target.reached} for target in targets]
     known[section] = {"measured": _circumstances(quick), "figures": figures, "targets": judged, "tables": [*_printed]}
@@ -71,7 +71,7 @@ def save(section: str, figures: dict[str, Any], targets: Sequence[Target], *, qu
 
 
 def figure(value: float) -> str:
-    """A number with about three digits that say something."""
+    """Format a number with about three significant digits."""
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 

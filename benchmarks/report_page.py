@@ -1,4 +1,4 @@
-"""The page of the documentation that shows what was measured, with a chart: made from `results/latest.json`."""
+"""Writes the documentation page with the benchmark results, and its chart, from `results/latest.json`."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def _judged(target: dict[str, Any]) -> str:
 
 
 def _ratios(sections: dict[str, Any]) -> list[tuple[str, float]]:
-    """How many times as fast as DBOS, as it comes."""
+    """Return for each comparison how many times as fast as DBOS (with its default settings) romancy is."""
     found: list[tuple[str, float]] = []
     for name, place in (("throughput", "SQLite"), ("waking", "SQLite"), ("postgres", "PostgreSQL")):
         for target in sections.get(name, {"targets": []})["targets"]:
@@ -82,7 +82,7 @@ def _ratios(sections: dict[str, Any]) -> list[tuple[str, float]]:
 
 
 def _chart(ratios: list[tuple[str, float]]) -> str:
-    """Bars on a logarithmic scale."""
+    """Return a bar chart with a logarithmic scale, as SVG."""
     height = _LINE * len(ratios) + 50
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_LEFT + _WIDTH + 70} {height}" font-family="sans-serif" '

@@ -1,4 +1,4 @@
-"""PostgreSQL with more of everything: what a workflow costs beside a million that wait, and with several processes."""
+"""Measures throughput on PostgreSQL beside up to a million waiting instances, and in several processes."""
 
 from __future__ import annotations
 
@@ -8,31 +8,31 @@ from benchmarks.child import Figures, run
 from benchmarks.postgres_server import Server, serving
 from benchmarks.report import Target, judge, save, table
 
-CROWDS = (0, 10_000, 100_000, 1_000_000)
+WAITING_COUNTS = (0, 10_000, 100_000, 1_000_000)
 PROCESSES = (1, 2, 4)
 LEAST = 0.5
-"""What is left of the speed of empty tables, beside the most that wait."""
+"""Target: the rate beside the most waiting instances, as a share of the rate in empty tables."""
 
 
 def measure(*, quick: bool, rounds: int | None = None) -> None:
-    """Measure both, print the tables, save the figures."""
+    """Run both measurements, print the tables, save the figures."""
     seconds, rounds = (0.8, 1) if quick else (3.0, rounds or 3)
-    crowds = CROWDS[:2] if quick else CROWDS
+    counts = WAITING_COUNTS[:2] if quick else WAITING_COUNTS
     with serving() as server:
-        waiting = _beside_waiting(server, crowds, rounds, seconds)
+        waiting = _beside_waiting(server, counts, rounds, seconds)
         processes = _with_processes(server, rounds, seconds)
     _print("Beside instances that wait, on PostgreSQL", "waiting", waiting, rounds)
     _print("In several processes, on one PostgreSQL", "processes", processes, rounds)
-    kept = waiting[crowds[-1]] / waiting[0]
-    targets = [Target(f"workflows/s beside {crowds[-1]:,} that wait, of those beside none", kept, ">=", LEAST, "x")]
+    share = waiting[counts[-1]] / waiting[0]
+    targets = [Target(f"workflows/s beside {counts[-1]:,} that wait, of those beside none", share, ">=", LEAST, "x")]
     judge(targets)
     save("scaling", {"waiting": waiting, "processes": processes}, targets, quick=quick)
 
 
-def _beside_waiting(server: Server, crowds: tuple[int, ...], rounds: int, seconds: float) -> dict[int, float]:
-    """The best rate for each size of crowd: what is beside it in the machine only ever takes away."""
+def _beside_waiting(server: Server, counts: tuple[int, ...], rounds: int, seconds: float) -> dict[int, float]:
+    """Return the best rate for each number of waiting instances: other load on the machine only ever lowers a rate."""
     best: dict[int, float] = {}
-    for number in crowds:
+    for number in counts:
         with server.database() as database:
             if number:
                 filled = run("romancy_plans", {"task": "fill", "database": database, "ended": 0, "waiting": number})

@@ -1,4 +1,4 @@
-"""Very many waiting instances: what they cost in memory, at start-up, and to the others."""
+"""Measures what very many waiting instances cost: memory, start-up time, and the speed of other workflows."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ MEGABYTES, SECONDS, SPEED = 150, 5, 0.85
 def measure(*, quick: bool, rounds: int | None = None) -> None:
     """Fill a file, compare it with an empty one, print the table, save the figures."""
     instances, seconds, rounds = (5_000, 0.7, rounds or 1) if quick else (100_000, 2.0, rounds or 5)
-    with folder() as where:
-        file = where / "full.db"
+    with folder() as directory:
+        file = directory / "full.db"
         filled = run("romancy_sleepers", {"task": "fill", "database": str(file), "instances": instances})
-        pairs = [_pair(where, file, number, seconds) for number in range(rounds)]
+        pairs = [_pair(directory, file, number, seconds) for number in range(rounds)]
         size = file.stat().st_size
     empty, full = _medians([a for a, _ in pairs]), _medians([b for _, b in pairs])
     rate = median(b["rate"] / a["rate"] for a, b in pairs)
@@ -50,13 +50,13 @@ def measure(*, quick: bool, rounds: int | None = None) -> None:
     save("sleeping", figures, targets, quick=quick)
 
 
-def _pair(where: Path, full: Path, number: int, seconds: float) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The same look at an empty file and at the full one; every second time the other way round."""
-    files = [where / f"empty{number}.db", full]
+def _pair(directory: Path, full: Path, number: int, seconds: float) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Measure an empty file and the full one, in alternating order."""
+    files = [directory / f"empty{number}.db", full]
     if number % 2:
         files.reverse()
-    found = {file: run("romancy_sleepers", {"task": "look", "database": str(file), "seconds": seconds}) for file in files}
-    return found[where / f"empty{number}.db"], found[full]
+    found = {file: run("romancy_sleepers", {"task": "measure", "database": str(file), "seconds": seconds}) for file in files}
+    return found[directory / f"empty{number}.db"], found[full]
 
 
 def _medians(found: list[dict[str, Any]]) -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""Throughput, beside DBOS and beside bare one-row commits, measured in turn within one run."""
+"""Compares throughput with DBOS and with bare one-row commits, interleaved within one run."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 from benchmarks import peer_env
 from benchmarks.cases import CASES, Case
 from benchmarks.child import Figures, run
-from benchmarks.interleave import Results, found_with, in_turn, middle, ratio
+from benchmarks.interleave import Results, describe_peer, interleave, median_of, ratio
 from benchmarks.report import Target, judge, save, table
 
 OURS, THEIRS, THEIRS_WAL, BARE = "romancy", "DBOS", "DBOS, WAL", "bare commits"
@@ -20,7 +20,7 @@ Measure = Callable[..., Figures]
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """How long and how often is measured; seconds."""
+    """The number of rounds, and the duration of the measurements in seconds."""
 
     rounds: int
     warm_up: float
@@ -67,11 +67,11 @@ def _engines(pace: Pace, python: Path | None) -> dict[str, Measure]:
 
 
 def _measure_case(case: Case, engines: dict[str, Measure], rounds: int) -> Results:
-    return in_turn(case.label, {name: partial(measured, case=case) for name, measured in engines.items()}, rounds)
+    return interleave(case.label, {name: partial(measured, case=case) for name, measured in engines.items()}, rounds)
 
 
 def _row(case: Case, results: Results) -> list[object]:
-    rates = [middle(results, name) for name in results]
+    rates = [median_of(results, name) for name in results]
     return [case.label, f"{case.unit}/s", *rates, *(ratio(results, OURS, name) for name in results if name != OURS)]
 
 
@@ -80,10 +80,10 @@ def _target(case: Case, results: Results) -> tuple[Any, ...]:
 
 
 def _summary(results: Results) -> dict[str, Any]:
-    return {name: {"median": middle(results, name), "rounds": found} for name, found in results.items()}
+    return {name: {"median": median_of(results, name), "rounds": found} for name, found in results.items()}
 
 
 def _notes(results: dict[str, Results]) -> list[str]:
     first = next(iter(results.values()))
     notes = ["× is the median of each round's ratio; bare commits are one INSERT for each COMMIT, WAL, synchronous=FULL."]
-    return notes + [found_with(name, first[name][0]) for name in (THEIRS, THEIRS_WAL) if name in first]
+    return notes + [describe_peer(name, first[name][0]) for name in (THEIRS, THEIRS_WAL) if name in first]

@@ -1,4 +1,4 @@
-"""Timers, as both engines are driven: many sleep, each until its own time; when they go on they note how late it is."""
+"""The timer load of both engines: many workflows sleep, each until its own time, and record how late they resume."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ AT_ONCE = 50
 PROMPT = 0.05
 
 
-class Naps:
-    """Who has risen, and how late."""
+class TimerLog:
+    """Records how late each sleeping workflow has resumed."""
 
     def __init__(self) -> None:
         self.late: list[float] = []
@@ -21,19 +21,19 @@ class Naps:
         self._expected = 0
 
     def plan(self, sleepers: int, spread: float, lead: float) -> list[float]:
-        """The times at which so many are due, evenly over some seconds, beginning after a lead."""
+        """Return due times for `sleepers` workflows, evenly over `spread` seconds, beginning after `lead` seconds."""
         self._expected = sleepers
         begin = time.time() + lead
         return [begin + spread * number / sleepers for number in range(sleepers)]
 
-    def rose(self, due: float) -> None:
-        """The line behind the sleep: called by the workflow."""
+    def woke(self, due: float) -> None:
+        """Record a workflow that has resumed: the workflow calls this in the line behind its sleep."""
         self.late.append(time.time() - due)
         if len(self.late) == self._expected:
             self._all.set()
 
     async def figures(self) -> dict[str, Any]:
-        """How late they were, when all have risen."""
+        """Wait until all workflows have resumed; return how late they were."""
         await self._all.wait()
         late = sorted(self.late)
         return {
@@ -46,7 +46,7 @@ class Naps:
 
 
 async def start_all(dues: list[float], start: Callable[[float], Awaitable[object]]) -> float:
-    """Start a sleeper for each time, some at once; the seconds left until the first is due."""
+    """Start a workflow for each time, `AT_ONCE` at a time; return the seconds left until the first is due."""
     left = iter(dues)
 
     async def some() -> None:
@@ -56,5 +56,5 @@ async def start_all(dues: list[float], start: Callable[[float], Awaitable[object
     await asyncio.gather(*(some() for _ in range(AT_ONCE)))
     spare = dues[0] - time.time()
     if spare <= 0:
-        raise RuntimeError(f"starting took {-spare:.1f} s too long: the first was due before all slept")
+        raise RuntimeError(f"starting took {-spare:.1f} s too long: the first was due before all were asleep")
     return spare

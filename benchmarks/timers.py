@@ -1,4 +1,4 @@
-"""Timers: how many of a thousand sleepers go on when they should, on a worker with nothing else to do."""
+"""Measures how many of a thousand sleeping workflows resume on time, on a worker with no other work."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from benchmarks import peer_env
 from benchmarks.child import Figures, run
-from benchmarks.interleave import Measure, Results, found_with, in_turn, middle
+from benchmarks.interleave import Measure, Results, describe_peer, interleave, median_of
 from benchmarks.report import Target, judge, save, table
 from benchmarks.timer_load import PROMPT
 
@@ -18,21 +18,21 @@ SLEEPERS, SPREAD = 1000, 5.0
 
 
 def measure(*, quick: bool, rounds: int | None = None) -> None:
-    """Let them sleep, print the table, save the figures."""
+    """Run the sleeping workflows, print the table, save the figures."""
     rounds = rounds or (1 if quick else 5)
-    results = in_turn("within 50 ms, %", _engines(peer_env.install()), rounds, "prompt", 100)
+    results = interleave("within 50 ms, %", _engines(peer_env.install()), rounds, "prompt", 100)
     table(
         f"{SLEEPERS:,} sleepers, due within {SPREAD:g} s: medians of {rounds} rounds, engines in turn",
         ["", f"% within {PROMPT * 1e3:.0f} ms", "median ms late", "99 % within ms", "last, ms late", "first, ms late"],
         [_row(results, name) for name in results],
         [
-            "Late: from its time to the line behind its sleep. Found in the file: another app than started them.",
-            "DBOS holds all of its sleepers in memory.",
-            *(found_with(name, results[name][0]) for name in (THEIRS,) if name in results),
+            "Late: from the due time to the line behind the sleep. Found in the file: an app resumes what another started.",
+            "DBOS keeps all of its sleeping workflows in memory.",
+            *(describe_peer(name, results[name][0]) for name in (THEIRS,) if name in results),
         ],
     )
-    what = f"of {SLEEPERS:,} sleepers go on within {PROMPT * 1e3:.0f} ms"
-    targets = [Target(what, 100 * middle(results, OURS, "prompt"), ">=", SHARE, " %")]
+    what = f"of {SLEEPERS:,} sleepers resume within {PROMPT * 1e3:.0f} ms"
+    targets = [Target(what, 100 * median_of(results, OURS, "prompt"), ">=", SHARE, " %")]
     judge(targets)
     save("timers", dict(results), targets, quick=quick)
 
@@ -58,5 +58,5 @@ def _theirs(python: Path, file: str, **arguments: object) -> Figures:
 
 
 def _row(results: Results, name: str) -> list[object]:
-    late = [middle(results, name, key) * 1e3 for key in ("median", "most", "last", "first")]
-    return [name, 100 * middle(results, name, "prompt"), *late]
+    late = [median_of(results, name, key) * 1e3 for key in ("median", "most", "last", "first")]
+    return [name, 100 * median_of(results, name, "prompt"), *late]

@@ -1,4 +1,4 @@
-"""Waking, as both engines are driven: workflows wait for a bell, each for its own; somebody rings; they note the time."""
+"""The wake-up load of all engines: workflows wait, each for its own event; a sender sends it; they record the time."""
 
 from __future__ import annotations
 
@@ -8,73 +8,73 @@ from itertools import count
 from random import Random
 from time import perf_counter
 
-Ring = Callable[[str], Awaitable[None]]
-"""Wake whoever waits for a bell of this name."""
+Send = Callable[[str], Awaitable[None]]
+"""Wakes the workflow that waits for this name."""
 Wait = Callable[[Sequence[str]], Awaitable[None]]
-"""Start a workflow for each name; returns when all of them wait."""
+"""Starts a workflow for each name; returns when all of them wait."""
 
 _numbers = count(1)
 
 
-class Bells:
-    """Who has been woken, and when."""
+class WakeupLog:
+    """Records when each waiting workflow was woken."""
 
     def __init__(self) -> None:
         self._woken: dict[str, float] = {}
         self._missing = 0
         self._all = asyncio.Event()
 
-    def expect(self, bells: int) -> list[str]:
-        """Names for so many bells that will be rung."""
+    def expect(self, number: int) -> list[str]:
+        """Return names for `number` workflows that will be woken."""
         self._woken.clear()
         self._all.clear()
-        self._missing = bells
-        return [f"bell-{next(_numbers)}" for _ in range(bells)]
+        self._missing = number
+        return [f"wait-{next(_numbers)}" for _ in range(number)]
 
     def woke(self, name: str) -> None:
-        """The line behind the wait: called by the workflow."""
+        """Record a workflow that was woken: the workflow calls this in the line behind its wait."""
         self._woken[name] = perf_counter()
         self._missing -= 1
         if not self._missing:
             self._all.set()
 
     async def last(self) -> float:
-        """When the last of those expected was woken."""
+        """Wait until all expected workflows are woken; return when the last one was."""
         await self._all.wait()
         return max(self._woken.values())
 
 
-async def latencies(bells: Bells, wait: Wait, ring: Ring, *, samples: int, pause: tuple[float, float]) -> list[float]:
-    """Seconds from ringing to the line behind the wait, one workflow after the other.
+async def latencies(wakeups: WakeupLog, wait: Wait, send: Send, *, samples: int, pause: tuple[float, float]) -> list[float]:
+    """Return the seconds from sending to the line behind the wait, one workflow after the other.
 
-    Between waiting and ringing lies a pause of random length: an engine that looks now and then is not always found just
-    before it looks, nor just after.
+    Between waiting and sending lies a pause of random length, so that the sending hits an engine that polls at any time
+    between two polls.
     """
-    chance, found = Random(7), []
+    random, found = Random(7), []
     for _ in range(samples):
-        names = bells.expect(1)
+        names = wakeups.expect(1)
         await wait(names)
-        await asyncio.sleep(chance.uniform(*pause))
+        await asyncio.sleep(random.uniform(*pause))
         begin = perf_counter()
-        ringing = asyncio.ensure_future(ring(names[0]))
-        found.append(await bells.last() - begin)
-        await ringing
+        sending = asyncio.ensure_future(send(names[0]))
+        found.append(await wakeups.last() - begin)
+        await sending
     return found
 
 
-async def burst(bells: Bells, wait: Wait, rings: Sequence[Ring], *, waiting: int, pause: tuple[float, float]) -> float:
-    """Wakes in a second: many wait, some senders ring for their share of them, one after the other each."""
-    names = bells.expect(waiting)
+async def burst(wakeups: WakeupLog, wait: Wait, sends: Sequence[Send], *, waiting: int, pause: tuple[float, float]) -> float:
+    """Return wakes per second: many workflows wait, and each sender wakes its share of them, one after the other."""
+    names = wakeups.expect(waiting)
     await wait(names)
     await asyncio.sleep(Random(waiting).uniform(*pause))
     begin = perf_counter()
-    senders = [_ring_all(ring, names[number :: len(rings)]) for number, ring in enumerate(rings)]
-    ringing = asyncio.gather(*senders)
-    seconds = await bells.last() - begin
-    await ringing
+    senders = [_send_all(send, names[number :: len(sends)]) for number, send in enumerate(sends)]
+    sending = asyncio.gather(*senders)
+    seconds = await wakeups.last() - begin
+    await sending
     return waiting / seconds
 
 
-async def _ring_all(ring: Ring, names: Sequence[str]) -> None:
+async def _send_all(send: Send, names: Sequence[str]) -> None:
     for name in names:
-        await ring(name)
+        await send(name)

@@ -1,4 +1,4 @@
-"""Waking workflows that wait: how long it takes, how many at once, and whether anybody has to look for it."""
+"""Measures the waking of waiting workflows: latency, rate, and the statements of an idle app."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from benchmarks import peer_env
 from benchmarks.child import Figures, folder, run
-from benchmarks.interleave import Measure, Results, found_with, in_turn, middle, ratio
+from benchmarks.interleave import Measure, Results, describe_peer, interleave, median_of, ratio
 from benchmarks.report import Target, judge, save, table
 
 HTTP, CALL, COLD, ELSEWHERE = (
@@ -17,29 +17,29 @@ HTTP, CALL, COLD, ELSEWHERE = (
     "romancy, HTTP, not in memory",
     "romancy, sent by another client of the file",
 )
-THEIRS, EAGER = "DBOS", "DBOS, WAL, looks every 10 ms"
+THEIRS, EAGER = "DBOS", "DBOS, WAL, polls every 10 ms"
 MILLISECONDS, TIMES = 5, 20
 WAITING, SENDERS = 200, 20
 _WAYS = {HTTP: "http", CALL: "app", COLD: "cold", ELSEWHERE: "elsewhere"}
 _SETTINGS: dict[str, dict[str, Any]] = {
-    THEIRS: {"wal": False, "look_every": None},
-    EAGER: {"wal": True, "look_every": 0.01},
+    THEIRS: {"wal": False, "poll_interval": None},
+    EAGER: {"wal": True, "poll_interval": 0.01},
 }
 
 
 def measure(*, quick: bool, rounds: int | None = None) -> None:
-    """Ring for one and for many, count statements, print the tables, save the figures."""
+    """Wake one workflow and many, count statements, print the tables, save the figures."""
     rounds = rounds or (1 if quick else 5)
     python = peer_env.install()
-    alone = in_turn("one waits, ms", _latency(python, quick=quick), rounds, "latency", 1e3)
-    many = in_turn(f"{WAITING} wait, wakes/s", _rate(python, quick=quick), rounds)
-    asked = _statements(python)
-    _print_alone(alone, rounds)
-    _print_many(many, rounds)
-    _print_statements(asked)
-    targets = _targets(alone, many, asked)
+    single = interleave("one waits, ms", _latency(python, quick=quick), rounds, "latency", 1e3)
+    bursts_found = interleave(f"{WAITING} wait, wakes/s", _rate(python, quick=quick), rounds)
+    counted = _statements(python)
+    _print_single_wakeup(single, rounds)
+    _print_bursts(bursts_found, rounds)
+    _print_statements(counted)
+    targets = _targets(single, bursts_found, counted)
     judge(targets)
-    save("waking", {"alone": alone, "many": many, "statements": asked}, targets, quick=quick)
+    save("waking", {"alone": single, "many": bursts_found, "statements": counted}, targets, quick=quick)
 
 
 def _latency(python: Path | None, *, quick: bool) -> dict[str, Measure]:
@@ -58,11 +58,15 @@ def _rate(python: Path | None, *, quick: bool) -> dict[str, Measure]:
 
 
 def _statements(python: Path | None) -> dict[str, Figures]:
-    load: dict[str, Any] = {"task": "statements", "waiting": WAITING, "seconds": 5.0}  # so long that each has one heartbeat
-    with folder() as where:
-        found = {CALL: _ours(str(where / "ours.db"), **load)}
+    load: dict[str, Any] = {
+        "task": "statements",
+        "waiting": WAITING,
+        "seconds": 5.0,
+    }  # long enough for a heartbeat of each engine
+    with folder() as directory:
+        found = {CALL: _ours(str(directory / "ours.db"), **load)}
         if python is not None:
-            found[THEIRS] = _theirs(python, THEIRS, str(where / "theirs.db"), **load)
+            found[THEIRS] = _theirs(python, THEIRS, str(directory / "theirs.db"), **load)
     return found
 
 
@@ -79,16 +83,16 @@ def _theirs(python: Path | None, name: str, file: str, **arguments: object) -> F
     return run("dbos_wakeups", {"database": file, **_SETTINGS[name], **arguments}, python)
 
 
-def _print_alone(results: Results, rounds: int) -> None:
+def _print_single_wakeup(results: Results, rounds: int) -> None:
     rows: list[list[object]] = []
     for name, found in results.items():
         times = sorted(time for one in found for time in one["all"])
         worst = times[int(0.95 * len(times))]
-        rows.append([name, middle(results, name, "latency") * 1e3, worst * 1e3, ratio(results, name, HTTP, "latency")])
+        rows.append([name, median_of(results, name, "latency") * 1e3, worst * 1e3, ratio(results, name, HTTP, "latency")])
     notes = [
         "From sending to the line behind the wait. HTTP: a structured CloudEvent posted to uvicorn over loopback, the",
-        "client on the app's own event loop. The others: app.send_event, DBOS.send. Rung after a pause of random length.",
-        *(found_with(name, results[name][0]) for name in (THEIRS, EAGER) if name in results),
+        "client on the app's own event loop. The others: app.send_event, DBOS.send. Sent after a pause of random length.",
+        *(describe_peer(name, results[name][0]) for name in (THEIRS, EAGER) if name in results),
     ]
     table(
         f"Waking one idle workflow: medians of {rounds} rounds, engines in turn",
@@ -98,57 +102,57 @@ def _print_alone(results: Results, rounds: int) -> None:
     )
 
 
-def _print_many(results: Results, rounds: int) -> None:
+def _print_bursts(results: Results, rounds: int) -> None:
     peers = [name for name in (THEIRS, EAGER) if name in results]
     rows = [
-        [name, middle(results, name), *(ratio(results, name, other) for other in peers if name not in peers)]
+        [name, median_of(results, name), *(ratio(results, name, other) for other in peers if name not in peers)]
         for name in results
     ]
     table(
         f"{WAITING} waiting workflows woken by {SENDERS} senders: medians of {rounds} rounds, engines in turn",
         ["", "wakes/s", *(f"× {name}" for name in peers)],
         [row + [""] * (2 + len(peers) - len(row)) for row in rows],
-        ["From the first sending to the last line behind a wait; a sender sends its next when the last is answered."],
+        ["From the first sending to the last line behind a wait; a sender waits for each response before it sends again."],
     )
 
 
-def _print_statements(asked: dict[str, Figures]) -> None:
+def _print_statements(counted: dict[str, Figures]) -> None:
     rows: list[list[object]] = []
-    for name, found in asked.items():
+    for name, found in counted.items():
         for key, what in (
-            ("nobody", "nobody waits"),
+            ("nobody", "no workflow waits"),
             ("somebody", f"{WAITING} wait"),
             ("silent", f"{WAITING} wait, nothing regular"),
         ):
             if key in found:
-                looks = found[key].get("PRAGMA data_version", 0)
-                rows.append([f"{name}: {what}", sum(found[key].values()) - looks, looks])
-    seconds = next(iter(asked.values()))["seconds"]
-    waking = asked[CALL]["waking"]
+                polls = found[key].get("PRAGMA data_version", 0)
+                rows.append([f"{name}: {what}", sum(found[key].values()) - polls, polls])
+    seconds = next(iter(counted.values()))["seconds"]
+    waking = counted[CALL]["waking"]
     table(
-        f"What an idle app asks of the database in {seconds:g} s",
-        ["", "statements", "looks whether others wrote"],
+        f"Statements of an idle app in {seconds:g} s",
+        ["", "statements", "polls for remote commits"],
         rows,
         [
-            "A look is PRAGMA data_version: it reads no table. Nothing regular: without looks, polling and heartbeat;",
-            f"woken all the same, {asked[CALL]['woken'] * 1e3:.1f} ms after the event, with {sum(waking.values())} "
+            "A poll is PRAGMA data_version: it reads no table. Nothing regular: without polls and heartbeat;",
+            f"woken all the same, {counted[CALL]['woken'] * 1e3:.1f} ms after the event, with {sum(waking.values())} "
             "statements.",
         ],
     )
 
 
-def _targets(alone: Results, many: Results, asked: dict[str, Figures]) -> list[Target]:
+def _targets(single: Results, bursts_found: Results, counted: dict[str, Figures]) -> list[Target]:
     targets = [
         Target(
             "HTTP event to the next line of an idle workflow",
-            middle(alone, HTTP, "latency") * 1e3,
+            median_of(single, HTTP, "latency") * 1e3,
             "<=",
             MILLISECONDS,
             " ms",
         ),
-        Target("statements of a waiting app that does nothing regularly", sum(asked[CALL]["silent"].values()), "<=", 0),
+        Target("statements of a waiting app that does nothing regularly", sum(counted[CALL]["silent"].values()), "<=", 0),
     ]
-    if THEIRS in many:
+    if THEIRS in bursts_found:
         what = f"{WAITING} woken by {SENDERS} senders, by calls, beside DBOS as it comes"
-        targets.append(Target(what, ratio(many, CALL, THEIRS), ">=", TIMES, "x"))
+        targets.append(Target(what, ratio(bursts_found, CALL, THEIRS), ">=", TIMES, "x"))
     return targets

@@ -1,4 +1,4 @@
-"""PostgreSQL alone: one row for each commit. What a store without group commit could reach at best."""
+"""Measures PostgreSQL without an engine: one row for each commit, the upper limit of a store without group commit."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from benchmarks.processes.task_entry import perform
 
 
 async def commits(database: str, connections: int, warm_up: float, seconds: float) -> dict[str, Any]:
-    """Commits in a second, over so many connections."""
+    """Return commits per second, over `connections` connections."""
     opened = [await asyncpg.connect(database) for _ in range(connections)]
     await opened[0].execute("CREATE TABLE rows (id BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY, value BYTEA NOT NULL)")
     await _commit_rows(opened, warm_up)

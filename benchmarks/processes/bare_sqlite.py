@@ -1,4 +1,4 @@
-"""SQLite alone: one row for each commit, as durable as ours. What a store without group commit could reach at best."""
+"""Measures SQLite without an engine: one durable row for each commit, the upper limit without group commit."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 
 def commit_rows(connection: sqlite3.Connection, seconds: float) -> tuple[int, float]:
-    """One INSERT after another, each its own transaction."""
+    """Insert rows one after another, each in a transaction of its own; return their number and the seconds."""
     rows, begin = 0, perf_counter()
     while perf_counter() < begin + seconds:
         connection.execute("INSERT INTO rows (value) VALUES (?)", (b'{"number": 1}',))
@@ -20,7 +20,7 @@ def commit_rows(connection: sqlite3.Connection, seconds: float) -> tuple[int, fl
 
 
 def measure(database: str, warm_up: float, seconds: float) -> dict[str, Any]:
-    """Commits in a second."""
+    """Return commits per second."""
     with closing(sqlite3.connect(database, isolation_level=None)) as connection:
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = FULL")

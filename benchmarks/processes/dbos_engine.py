@@ -1,9 +1,9 @@
-"""DBOS, opened for a measurement, with commits as durable as ours.
+"""Opens DBOS for a measurement, with commits as durable as romancy's.
 
-On a file the journal is "as it comes" (it sets none, so a rollback journal), or WAL, which its users would have to set on
-the file themselves. Who waits is found by looking: once a second as it comes, or as often as `look_every` says.
+On a file the journal mode is DBOS's default (it sets none, so a rollback journal), or WAL, which its users would have to set
+on the file themselves. DBOS finds waiting workflows by polling: once a second by default, or every `poll_interval` seconds.
 
-On PostgreSQL it is as it comes: LISTEN and NOTIFY, a pool of 20 connections.
+On PostgreSQL it has its defaults: LISTEN and NOTIFY, and a pool of 20 connections.
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ def _durable(connection: Any, record: object) -> None:
 def _look_at_server(connection: Any) -> None:
     for setting in ("fsync", "synchronous_commit"):
         _found.setdefault(setting, connection.execute(f"SHOW {setting}").fetchone()[0])
-    connection.rollback()  # looking has begun a transaction
+    connection.rollback()  # SHOW has begun a transaction
 
 
 @contextmanager
-def dbos(database: str, *, wal: bool = False, look_every: float | None = None) -> Iterator[None]:
-    """DBOS on a file or a server, launched."""
+def dbos(database: str, *, wal: bool = False, poll_interval: float | None = None) -> Iterator[None]:
+    """Launch DBOS on a file or a server."""
     if wal:
         with closing(sqlite3.connect(database)) as connection:
             connection.execute("PRAGMA journal_mode = WAL")  # the file remembers it
     url = database if "://" in database else f"sqlite:///{database}"
     config: Any = {"name": "benchmarks", "system_database_url": url, "log_level": "ERROR"}
-    if look_every is not None:
-        config["notification_listener_polling_interval_sec"] = look_every
+    if poll_interval is not None:
+        config["notification_listener_polling_interval_sec"] = poll_interval
     DBOS(config=config)
     DBOS.launch()
     try:
@@ -56,5 +56,5 @@ def dbos(database: str, *, wal: bool = False, look_every: float | None = None) -
 
 
 def circumstances() -> dict[str, Any]:
-    """The version, and the settings it was found with."""
+    """Return DBOS's version, and the settings that its connections had."""
     return {"version": version("dbos"), "settings": _found}

@@ -1,4 +1,4 @@
-"""DBOS's timers: `sleep_async` in workflows that this process started and holds in memory."""
+"""Measures DBOS's timers: `sleep_async` in workflows that this process has started and keeps in memory."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from dbos import DBOS
 
 from benchmarks.processes.dbos_engine import circumstances, dbos
 from benchmarks.processes.task_entry import perform
-from benchmarks.timer_load import Naps, start_all
+from benchmarks.timer_load import TimerLog, start_all
 
-naps = Naps()
+timer_log = TimerLog()
 
 
 @DBOS.workflow()
-async def nap(due: float) -> None:
+async def sleeper(due: float) -> None:
     """Sleep until a time."""
     await DBOS.sleep_async(due - time.time())
-    naps.rose(due)
+    timer_log.woke(due)
 
 
 async def sleepers(database: str, count: int, spread: float, lead: float, wal: bool) -> dict[str, Any]:
-    """How late they go on."""
+    """Return how late the workflows resume."""
     with dbos(database, wal=wal):
-        await start_all(naps.plan(count, spread, lead), lambda due: DBOS.start_workflow_async(nap, due))
-        return {**await naps.figures(), **circumstances()}
+        await start_all(timer_log.plan(count, spread, lead), lambda due: DBOS.start_workflow_async(sleeper, due))
+        return {**await timer_log.figures(), **circumstances()}
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""DBOS woken: from its `send` to the line behind its `recv`, in one process, by its own calls.
+"""Measures how DBOS wakes a workflow: from `send` to the line behind `recv`, in one process.
 
-`recv_async` in an `async def` workflow and `send_async`, as on our side. (`set_event` and `get_event` are the other way
-round: a workflow tells, others look.)
+It uses `recv_async` in an `async def` workflow and `send_async`, as in romancy's measurement. (`set_event` and `get_event`
+work the other way round: a workflow publishes a value, and its clients poll.)
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ from sqlalchemy.engine import Engine
 
 from benchmarks.processes.dbos_engine import circumstances, dbos
 from benchmarks.processes.task_entry import perform
-from benchmarks.wakeup_load import Bells, burst, latencies
+from benchmarks.wakeup_load import WakeupLog, burst, latencies
 
 AGES = 3600.0
-bells = Bells()
-said: Counter[str] = Counter()
+wakeups = WakeupLog()
+executed: Counter[str] = Counter()
 
 
 @DBOS.workflow()
 async def watch(name: str) -> None:
-    """Wait for one bell."""
-    await DBOS.recv_async("ring", timeout_seconds=AGES)
-    bells.woke(name)
+    """Wait for one message."""
+    await DBOS.recv_async("wakeup", timeout_seconds=AGES)
+    wakeups.woke(name)
 
 
 async def wait(names: Sequence[str]) -> None:
-    """Start those who wait."""
+    """Start workflows, and return when all of them wait."""
     for name in names:
         with SetWorkflowID(name):
             await DBOS.start_workflow_async(watch, name)
@@ -43,49 +43,49 @@ async def wait(names: Sequence[str]) -> None:
         await asyncio.sleep(0.01)
 
 
-async def ring(name: str) -> None:
-    """Wake one."""
-    await DBOS.send_async(name, "now", "ring")
+async def send(name: str) -> None:
+    """Wake one workflow."""
+    await DBOS.send_async(name, "now", "wakeup")
 
 
-async def latency(database: str, wal: bool, look_every: float | None, samples: int) -> dict[str, Any]:
-    """One waits at a time."""
-    with dbos(database, wal=wal, look_every=look_every):
-        pause = (0.1, 0.1 + (look_every or 1.0))
-        await latencies(bells, wait, ring, samples=1, pause=pause)
-        found = await latencies(bells, wait, ring, samples=samples, pause=pause)
+async def latency(database: str, wal: bool, poll_interval: float | None, samples: int) -> dict[str, Any]:
+    """Measure with one waiting workflow at a time."""
+    with dbos(database, wal=wal, poll_interval=poll_interval):
+        pause = (0.1, 0.1 + (poll_interval or 1.0))
+        await latencies(wakeups, wait, send, samples=1, pause=pause)
+        found = await latencies(wakeups, wait, send, samples=samples, pause=pause)
     return {"latency": median(found), "all": sorted(found), **circumstances()}
 
 
 async def rate(
-    database: str, wal: bool, look_every: float | None, waiting: int, senders: int, bursts: int
+    database: str, wal: bool, poll_interval: float | None, waiting: int, senders: int, bursts: int
 ) -> dict[str, Any]:
-    """Many wait."""
-    with dbos(database, wal=wal, look_every=look_every):
-        pause = (0.1, 0.1 + (look_every or 1.0))
-        found = [await burst(bells, wait, [ring] * senders, waiting=waiting, pause=pause) for _ in range(bursts + 1)]
+    """Measure with many waiting workflows."""
+    with dbos(database, wal=wal, poll_interval=poll_interval):
+        pause = (0.1, 0.1 + (poll_interval or 1.0))
+        found = [await burst(wakeups, wait, [send] * senders, waiting=waiting, pause=pause) for _ in range(bursts + 1)]
     return {"rate": median(found[1:]), "all": found[1:], **circumstances()}
 
 
-async def statements(database: str, wal: bool, look_every: float | None, waiting: int, seconds: float) -> dict[str, Any]:
-    """Statements while it is idle, nobody or somebody waiting."""
+async def statements(database: str, wal: bool, poll_interval: float | None, waiting: int, seconds: float) -> dict[str, Any]:
+    """Count the statements of an idle app, without and with waiting workflows."""
 
     @event.listens_for(Engine, "before_cursor_execute")
     def _(connection: Any, cursor: Any, statement: str, *rest: Any) -> None:
-        said.update([statement.split("\n")[0][:60]])
+        executed.update([statement.split("\n")[0][:60]])
 
-    with dbos(database, wal=wal, look_every=look_every):
-        nobody = await _silence(seconds)
-        await wait(bells.expect(waiting))
-        somebody = await _silence(seconds)
-    return {"nobody": nobody, "somebody": somebody, "seconds": seconds}
+    with dbos(database, wal=wal, poll_interval=poll_interval):
+        without_waits = await _count_while_idle(seconds)
+        await wait(wakeups.expect(waiting))
+        with_waits = await _count_while_idle(seconds)
+    return {"nobody": without_waits, "somebody": with_waits, "seconds": seconds}
 
 
-async def _silence(seconds: float) -> dict[str, int]:
+async def _count_while_idle(seconds: float) -> dict[str, int]:
     await asyncio.sleep(0.3)
-    said.clear()
+    executed.clear()
     await asyncio.sleep(seconds)
-    return dict(said)
+    return dict(executed)
 
 
 if __name__ == "__main__":

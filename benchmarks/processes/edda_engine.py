@@ -1,9 +1,9 @@
-"""Edda, opened for a measurement on PostgreSQL, each of its ways chosen in its favour.
+"""Opens Edda for a measurement on PostgreSQL, with each choice made in its favour.
 
 - As many connections as its documentation advises.
-- It looks for woken workflows every second (30 s as it comes): its NOTIFY is sent while the sender still holds the lock of
-  the workflow, so that who is notified often finds nothing and goes back to waiting.
-- As many woken workflows in a batch as there are (10 as it comes).
+- It polls for woken workflows every second (by default every 30 s): its NOTIFY is sent while the sender still holds the lock
+  of the workflow, so a notified worker often finds nothing and waits again.
+- The number of woken workflows in a batch is not limited (the default is 10).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _found: dict[str, Any] = {}
 
 @asynccontextmanager
 async def edda(database: str) -> AsyncIterator[EddaApp]:
-    """An app that runs."""
+    """Run an app."""
     url = database.replace("postgresql://", "postgresql+asyncpg://", 1)
     app = EddaApp("benchmarks", url, pool_size=20, max_overflow=40, **_FAVOURS)
     await app.initialize()
@@ -36,5 +36,5 @@ async def edda(database: str) -> AsyncIterator[EddaApp]:
 
 
 def circumstances() -> dict[str, Any]:
-    """The version, and the settings it was found with."""
+    """Return Edda's version, and the settings that its connections had."""
     return {"version": version("edda-framework"), "settings": _found}

@@ -1,6 +1,6 @@
-"""The app behind uvicorn on loopback, and a client that posts events to it.
+"""Serves an app with uvicorn on loopback, and posts events to it.
 
-Both are on the app's own event loop: what the client costs counts against us.
+Server and client run on the app's own event loop: the client's cost counts against romancy.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _HEAD = b"POST /events HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/
 
 @asynccontextmanager
 async def serving(app: App) -> AsyncIterator[int]:
-    """The port on which a server serves the app; the server's lifespan starts and stops it."""
+    """Serve the app, and return the port; the server's lifespan starts and stops the app."""
     config = Config(
         app, host="127.0.0.1", port=0, loop="asyncio", http="h11", lifespan="on", log_level="warning", access_log=False
     )
@@ -40,30 +40,30 @@ async def serving(app: App) -> AsyncIterator[int]:
 
 
 class Sender:
-    """One connection that is kept; one request after the other."""
+    """Posts events on one persistent connection, one after the other."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
         self._writer = writer
 
-    async def ring(self, subject: str) -> None:
-        """Post an event; returns with its answer."""
-        event = {"specversion": "1.0", "id": f"e{next(_numbers)}", "source": "/bench", "type": "ring", "subject": subject}
+    async def send(self, subject: str) -> None:
+        """Post an event, and wait for the response."""
+        event = {"specversion": "1.0", "id": f"e{next(_numbers)}", "source": "/bench", "type": "wakeup", "subject": subject}
         body = json.dumps(event).encode()
         self._writer.write(_HEAD + b"Content-Length: %d\r\n\r\n" % len(body) + body)
-        answer = await self._reader.readuntil(b"\r\n\r\n")
-        assert answer.startswith(b"HTTP/1.1 202 "), answer
-        length = next(line for line in answer.lower().splitlines() if line.startswith(b"content-length:"))
+        response = await self._reader.readuntil(b"\r\n\r\n")
+        assert response.startswith(b"HTTP/1.1 202 "), response
+        length = next(line for line in response.lower().splitlines() if line.startswith(b"content-length:"))
         await self._reader.readexactly(int(length.split(b":")[1]))
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         self._writer.close()
 
 
 @asynccontextmanager
 async def connected(port: int, senders: int) -> AsyncIterator[list[Sender]]:
-    """So many connections."""
+    """Open `senders` connections."""
     made = [Sender(*(await asyncio.open_connection("127.0.0.1", port))) for _ in range(senders)]
     try:
         yield made

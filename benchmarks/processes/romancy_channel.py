@@ -1,4 +1,4 @@
-"""A channel whose messages several workflows compete for."""
+"""Measures a channel whose messages several workflows compete for."""
 
 from __future__ import annotations
 
@@ -11,29 +11,29 @@ from romancy import App, WorkflowContext, receive, subscribe, workflow
 
 CHANNEL = "work"
 AT_A_TIME = 100
-"""Messages of one generation of a worker: its history stays short."""
+"""Messages in one generation of a workflow: its history stays short."""
 
 
 class Progress:
-    """How many messages have been received."""
+    """Counts the received messages."""
 
     def __init__(self) -> None:
         self._left = 0
         self._all = asyncio.Event()
 
     def expect(self, messages: int) -> None:
-        """So many will come."""
+        """Expect `messages` messages."""
         self._left = messages
         self._all.clear()
 
     def received(self) -> None:
-        """One has come: the line behind `receive`."""
+        """Count a message: the workflow calls this in the line behind `receive`."""
         self._left -= 1
         if not self._left:
             self._all.set()
 
     async def all(self) -> float:
-        """When the last of them came."""
+        """Wait for all expected messages; return when the last one came."""
         await self._all.wait()
         return perf_counter()
 
@@ -52,7 +52,7 @@ async def work(ctx: WorkflowContext) -> None:
 
 
 async def compete(database: str, messages: int, workers: int, senders: int) -> dict[str, Any]:
-    """Messages in a second: published while nobody listens, received from the pool, and both at once."""
+    """Return messages per second: published without subscribers, received from the pool, and both at once."""
     async with App(database) as app:
         published = await _publish(app, messages, senders)
         progress.expect(messages)

@@ -1,4 +1,4 @@
-"""How often romancy commits on PostgreSQL, one workflow at a time: its own writing transactions, counted at the driver."""
+"""Counts romancy's commits on PostgreSQL, one workflow at a time: its writing transactions, as seen by the driver."""
 
 from __future__ import annotations
 
@@ -14,30 +14,30 @@ from benchmarks.processes.task_entry import perform
 from romancy import App, Client, WorkflowContext, wait_event, workflow
 from romancy.store.postgres.pool import PostgresPool
 
-QUIET: dict[str, Any] = {"poll_interval": 3600, "heartbeat_interval": 600, "lease_timeout": 3600}
-"""Nothing is done regularly: heartbeats do not count."""
+IDLE_OPTIONS: dict[str, Any] = {"poll_interval": 3600, "heartbeat_interval": 600, "lease_timeout": 3600}
+"""Options of an app without regular work, such as heartbeats."""
 _WRITES = re.compile(r"(INSERT INTO|UPDATE|DELETE FROM) romancy_(?!commits)|FROM romancy_accept_events\(")
-"""The mark that every transaction leaves is no reason for one."""
+"""A statement that writes. (The token that every transaction inserts does not count.)"""
 
 commits: list[str] = []
-"""What each commit wrote first."""
+"""The first write of each commit."""
 
 
 @workflow
 async def watch(ctx: WorkflowContext, name: str) -> None:
-    """Wait for one bell."""
-    await wait_event(ctx, "ring", subject=name)
+    """Wait for one event."""
+    await wait_event(ctx, "wakeup", subject=name)
 
 
-class Line:
-    """What one connection does."""
+class ConnectionLog:
+    """Records the commits of one connection."""
 
     def __init__(self) -> None:
         self._within = False
         self._wrote: str | None = None
 
     def executed(self, query: LoggedQuery) -> None:
-        """A statement has been executed."""
+        """Record a statement that was executed."""
         text: str = query.query.strip()
         if text.startswith("BEGIN"):
             self._within, self._wrote = True, None
@@ -51,28 +51,28 @@ class Line:
                 commits.append(found[0])
 
 
-def listen() -> None:
-    """Count what connections do that are opened from now on."""
+def count_commits() -> None:
+    """Count the commits of all connections that are opened from now on."""
     connect = PostgresPool.connect
 
     async def counted(self: PostgresPool, dsn: str | None = None) -> Connection[Any]:
-        opened = await connect(self, dsn)
-        opened.add_query_logger(Line().executed)
-        return opened
+        connection = await connect(self, dsn)
+        connection.add_query_logger(ConnectionLog().executed)
+        return connection
 
     PostgresPool.connect = counted  # type: ignore[method-assign]
 
 
 async def counts(database: str, times: int) -> dict[str, Any]:
-    """Commits of a one-activity workflow, of a wait, and of an event for one who waits: the most there ever were."""
-    listen()
-    async with App(database, **QUIET) as app:
+    """Return the largest number of commits of a one-activity workflow, of a wait, and of an event for a waiting workflow."""
+    count_commits()
+    async with App(database, **IDLE_OPTIONS) as app:
         await (await app.start_workflow(count, 1)).result()
-        await asyncio.sleep(0.5)  # what an app does at its start
+        await asyncio.sleep(0.5)  # the app's work at its start
         one_activity = [await _run(app) for _ in range(times)]
-        waits = [await _wait(app, f"bell-{number}") for number in range(times)]
-    async with Client(database) as client:  # nobody is there who would go on, and commit too
-        events = [await _ring(client, f"bell-{number}") for number in range(times)]
+        waits = [await _wait(app, f"wait-{number}") for number in range(times)]
+    async with Client(database) as client:  # no app is there that would resume the workflow, and commit too
+        events = [await _send(client, f"wait-{number}") for number in range(times)]
     return {"one_activity": max(one_activity), "wait": max(waits), "event": max(events)}
 
 
@@ -91,14 +91,14 @@ async def _wait(app: App, name: str) -> int:
     return await _committed()
 
 
-async def _ring(client: Client, name: str) -> int:
+async def _send(client: Client, name: str) -> int:
     commits.clear()
-    await client.send_event("ring", "/bench", subject=name)
+    await client.send_event("wakeup", "/bench", subject=name)
     return await _committed()
 
 
 async def _committed() -> int:
-    await asyncio.sleep(0.01)  # the driver tells of its statements a little later
+    await asyncio.sleep(0.01)  # the driver logs its statements a little later
     return len(commits)
 
 

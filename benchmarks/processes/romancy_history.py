@@ -1,8 +1,8 @@
-"""One workflow with a long history: what a step costs early and late in it, and what it costs to take it up cold.
+"""Measures one workflow with a long history: the cost of a step early and late, and of a cold resume.
 
-The machine's speed changes within seconds, so early and late steps are not timed one after the other but in turn: when
-the long workflow has come far enough it is held; then a new workflow does its first steps, the long one its next, and so
-on. Wall time is mostly the disk's; processor time shows best whether a long history makes a step dearer.
+The machine's speed changes within seconds, so early and late steps are interleaved: when the long workflow has come far
+enough, a gate stops it; then a new workflow does its first steps, the long one its next, and so on. Wall time is mostly the
+disk's; processor time shows best whether a long history makes a step more expensive.
 """
 
 from __future__ import annotations
@@ -23,26 +23,26 @@ WINDOW = 100
 
 
 class Gate:
-    """Holds an activity at a step until it is opened for some more steps."""
+    """Stops an activity at a step until it is opened for some more steps."""
 
     def __init__(self) -> None:
         self.stop_at = sys.maxsize
-        self.held = asyncio.Event()
+        self.stopped = asyncio.Event()
         self.opened = asyncio.Event()
 
     async def passes(self, step: int) -> None:
-        """Called by every step of the long workflow."""
+        """Wait if the gate is closed at this step. Every step of the long workflow calls this."""
         if step >= self.stop_at:
             self.opened.clear()
-            self.held.set()
+            self.stopped.set()
             await self.opened.wait()
 
     async def open(self, steps: int) -> None:
-        """Let the workflow do so many steps; returns when it is held again."""
+        """Let the workflow do `steps` steps; return when it is stopped again."""
         self.stop_at += steps
-        self.held.clear()
+        self.stopped.clear()
         self.opened.set()
-        await self.held.wait()
+        await self.stopped.wait()
 
 
 gate = Gate()
@@ -52,7 +52,7 @@ stamps: list[tuple[float, float]] = []
 
 @activity
 async def step(ctx: ActivityContext, number: int, gated: bool) -> int:
-    """Note the time, after the gate."""
+    """Record the time, after the gate."""
     if gated:
         await gate.passes(number)
     stamps.append((perf_counter(), process_time()))
@@ -60,8 +60,8 @@ async def step(ctx: ActivityContext, number: int, gated: bool) -> int:
 
 
 @workflow
-async def march(ctx: WorkflowContext, steps: int, gated: bool) -> int:
-    """One step after another."""
+async def run_steps(ctx: WorkflowContext, steps: int, gated: bool) -> int:
+    """Run steps one after another."""
     number = 0
     while number < steps:
         number = await step(ctx, number, gated)
@@ -69,7 +69,7 @@ async def march(ctx: WorkflowContext, steps: int, gated: bool) -> int:
 
 
 def _cost() -> dict[str, float]:
-    """What one of the last steps noted took: wall time (median) and processor time (mean). Those before are forgotten."""
+    """Return the cost of a step in the last window: wall time (median) and processor time (mean). Clears the records."""
     last = stamps[-WINDOW:]
     stamps.clear()
     wall = median(later[0] - earlier[0] for earlier, later in pairwise(last))
@@ -77,16 +77,16 @@ def _cost() -> dict[str, float]:
 
 
 async def compare(database: str, length: int, windows: int) -> dict[str, Any]:
-    """The cost of a step around step 100 and after `length` steps, in turn."""
+    """Return the cost of a step around step 100 and after `length` steps, interleaved."""
     early, late = [], []
     gate.stop_at = length
     async with App(database) as app:
         begin = perf_counter()
-        long = await app.start_workflow(march, length + windows * WINDOW + 1, True)
-        await gate.held.wait()
+        long = await app.start_workflow(run_steps, length + windows * WINDOW + 1, True)
+        await gate.stopped.wait()
         whole = perf_counter() - begin
         for _ in range(windows):
-            short = await app.start_workflow(march, EARLY + WINDOW, False)
+            short = await app.start_workflow(run_steps, EARLY + WINDOW, False)
             await short.result()
             early.append(_cost())
             await gate.open(WINDOW)
@@ -97,22 +97,22 @@ async def compare(database: str, length: int, windows: int) -> dict[str, Any]:
     return {"early": early, "late": late, "whole": whole}
 
 
-async def leave(database: str, length: int) -> dict[str, Any]:
-    """Do so many steps, then shut down in the midst of the next."""
+async def interrupt(database: str, length: int) -> dict[str, Any]:
+    """Do `length` steps, then shut down in the middle of the next."""
     gate.stop_at = length
     async with App(database, shutdown_timeout=0) as app:
-        await app.start_workflow(march, length + 1, True)
-        await gate.held.wait()
+        await app.start_workflow(run_steps, length + 1, True)
+        await gate.stopped.wait()
     return {}
 
 
 async def resume(database: str) -> dict[str, Any]:
-    """The time from opening the app until the next step of what was left runs."""
+    """Return the time from opening the app until the next step of the interrupted workflow runs."""
     gate.stop_at = 0
     begin = perf_counter()
     async with App(database) as app:
         started = perf_counter()
-        await gate.held.wait()
+        await gate.stopped.wait()
         resumed = perf_counter()
         gate.stop_at = sys.maxsize
         gate.opened.set()
@@ -122,4 +122,4 @@ async def resume(database: str) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    perform(compare, leave, resume)
+    perform(compare, interrupt, resume)

@@ -1,4 +1,4 @@
-"""Very many instances: what operators ask, timed one call after another."""
+"""Times the calls and pages of operators with very many instances."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from time import perf_counter
 from typing import Any
 from urllib.parse import urlencode
 
-from benchmarks.million_rows import WORKFLOWS, Crowd, fill_postgres, fill_sqlite, instance_id, workflow_name
+from benchmarks.million_rows import WORKFLOWS, SeedRows, fill_postgres, fill_sqlite, instance_id, workflow_name
 from benchmarks.processes.task_entry import perform
 from romancy import App, Client, WorkflowContext, wait_event, workflow
 from romancy.admin.local import DatabaseManager
@@ -35,11 +35,11 @@ FILTERS = {
 }
 FREE = {
     "input, often": "input.customer.id:c-7",
-    "input, nowhere": "input.customer.id:nobody",
+    "input, nowhere": "input.customer.id:none",
     "an error that nobody had": "error:Nothing",
     "a workflow that is not there": "workflow:nothing",
 }
-"""Searches that may have to look at everything: they stop when their time is over."""
+"""Searches that may have to read all instances: they stop after a time limit."""
 
 
 def _flow(name: str) -> Workflow[..., Any]:
@@ -56,28 +56,28 @@ def _flows() -> list[Workflow[..., Any]]:
 
 
 async def fill(database: str, instances: int) -> dict[str, Any]:
-    """Make the tables and put so many instances into them."""
+    """Create the tables and insert `instances` instances."""
     async with Client(database, workflows=[]):
         pass
-    crowd = Crowd(instances, SystemClock().now())
+    rows = SeedRows(instances, SystemClock().now())
     begin = perf_counter()
     if database.startswith("postgresql"):
-        await fill_postgres(database, crowd)
+        await fill_postgres(database, rows)
     else:
-        fill_sqlite(database, crowd)
+        fill_sqlite(database, rows)
     return {"seconds": perf_counter() - begin}
 
 
-async def look(database: str, instances: int, times: int) -> dict[str, Any]:
-    """Seconds that each call and each page takes: the median and the worst of some times."""
+async def time_calls(database: str, instances: int, times: int) -> dict[str, Any]:
+    """Return the seconds that each call and each page takes: the median and the worst of `times` times."""
     async with App(database, workflows=_flows(), poll_interval=3600) as app:
         manager = DatabaseManager(app)
-        calls = await _timed(_looking(manager, instances), times)
+        calls = await _timed(_query_calls(manager, instances), times)
         searches = await _timed({name: _listing(manager, line) for name, line in FREE.items()}, times)
         pages = await _timed(await _pages(app, instances), times)
         free = {f"search: {name}": _page(app, "instances", q=line) for name, line in FREE.items()} if pages else {}
         searches |= await _timed(free, times)
-        actions = await _timed(_doing(manager, instances), times)
+        actions = await _timed(_action_calls(manager, instances), times)
     return {"calls": calls, "searches": searches, "pages": pages, "actions": actions}
 
 
@@ -97,7 +97,7 @@ def _listing(manager: DatabaseManager, line: str) -> Call:
     return lambda: manager.list_instances(line)
 
 
-def _looking(manager: DatabaseManager, instances: int) -> dict[str, Call]:
+def _query_calls(manager: DatabaseManager, instances: int) -> dict[str, Call]:
     last = instances - 1
     timer, event, message = (instance_id(n) for n in (0, 10, 20))
     failed, done = instance_id(last - last % 100 - 99), instance_id(last - last % 100 - 98)
@@ -129,7 +129,7 @@ def _looking(manager: DatabaseManager, instances: int) -> dict[str, Call]:
         "list_members": lambda: manager.list_members("crew-1"),
         "list_outbox": manager.list_outbox,
         "list_outbox, dead": lambda: manager.list_outbox(dead=True),
-        "list_batches": manager.list_batches,
+        "list_batches": manager.list_bulk_actions,
         "list_audit": manager.list_audit,
         "list_audit, one instance": lambda: manager.list_audit(instance_id=event),
         "doctor": manager.doctor,
@@ -144,23 +144,23 @@ def _preview(manager: DatabaseManager, action: ActionKind, instance: str) -> Cal
     return lambda: manager.preview(action, instance)
 
 
-def _doing(manager: DatabaseManager, instances: int) -> dict[str, Call]:
-    numbers = iter(range(10, instances, 30))  # those that wait for events
+def _action_calls(manager: DatabaseManager, instances: int) -> dict[str, Call]:
+    numbers = iter(range(10, instances, 30))  # instances that wait for events
 
     def each(action: ActionKind) -> Call:
         return lambda: manager.apply(action, [instance_id(next(numbers))])
 
     async def batch() -> None:
         begun = await manager.start_bulk_action(ActionKind.PAUSE, f"id:{instance_id(next(numbers))}")
-        await manager.get_batch(begun.batch_id)
-        await manager.abort_batch(begun.batch_id)
+        await manager.get_bulk_action(begun.batch_id)
+        await manager.abort_bulk_action(begun.batch_id)
 
     async def start() -> None:
         await manager.start(workflow_name(1), {"customer": {"id": "new"}, "amount": -1})
 
     return {
         "start": start,
-        "send_event": lambda: manager.send_event("nobody.waits", {}),
+        "send_event": lambda: manager.send_event("nothing.waits", {}),
         "send_event, to one": lambda: manager.send_event("payment.completed", {}, to=instance_id(next(numbers))),
         "publish": lambda: manager.publish("news", 1),
         **{f"do, {action}": each(action) for action in (ActionKind.PAUSE, ActionKind.CANCEL, ActionKind.TERMINATE)},
@@ -173,12 +173,12 @@ def _doing(manager: DatabaseManager, instances: int) -> dict[str, Call]:
 # --- pages
 
 
-class Answered(Exception):
-    """A page is not as it should be."""
+class PageError(Exception):
+    """A page did not respond with status 200."""
 
 
 async def _pages(app: App, instances: int) -> dict[str, Call]:
-    """What the viewer shows; nothing if there is no viewer."""
+    """Return the pages of the viewer; none if there is no viewer."""
     if await _get(app, "/viewer/", {}) == 404:
         return {}
     last = instances - 1
@@ -200,16 +200,16 @@ async def _pages(app: App, instances: int) -> dict[str, Call]:
 
 
 def _page(app: App, name: str, /, **query: str) -> Call:
-    async def ask() -> None:
+    async def request() -> None:
         status = await _get(app, f"/viewer/{name}", query)
         if status != 200:
-            raise Answered(f"/viewer/{name} {query}: {status}")
+            raise PageError(f"/viewer/{name} {query}: {status}")
 
-    return ask
+    return request
 
 
 async def _get(app: App, path: str, query: dict[str, str]) -> int:
-    """Ask for a page as a browser on this machine does; the status."""
+    """Request a page as a browser on this machine does; return the status."""
     scope = {
         "type": "http",
         "http_version": "1.1",
@@ -236,4 +236,4 @@ async def _get(app: App, path: str, query: dict[str, str]) -> int:
 
 
 if __name__ == "__main__":
-    perform(fill, look)
+    perform(fill, time_calls)

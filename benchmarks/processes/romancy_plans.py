@@ -1,4 +1,4 @@
-"""Large tables on PostgreSQL: filled, looked at as the planner sees them, and timed beside empty ones."""
+"""Fills large tables on PostgreSQL, checks the plans for them, and compares times with those in empty tables."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import asyncpg
 
 from benchmarks import query_plans, seeded_tables
-from benchmarks.processes.romancy_wakeups import PAUSE, Waiting, bells, watch
+from benchmarks.processes.romancy_wakeups import PAUSE, Waiting, wakeups, watch
 from benchmarks.processes.task_entry import perform
 from benchmarks.wakeup_load import latencies
 from romancy import App
@@ -21,11 +21,11 @@ from romancy.store.port import Runnable, Store
 
 KIND = Runnable(watch.name, "", "code")
 Time = Callable[[], Awaitable[float]]
-"""Does something and says how long it took."""
+"""Makes a call and returns how long it took."""
 
 
 async def fill(database: str, ended: int, waiting: int) -> dict[str, Any]:
-    """So many instances, and what the planner knows of them."""
+    """Insert instances, and update the planner's statistics."""
     store = open_store(database, clock=SystemClock())
     await store.open()
     now = store.now()
@@ -41,7 +41,7 @@ async def fill(database: str, ended: int, waiting: int) -> dict[str, Any]:
 
 
 async def explain(database: str, now: int) -> dict[str, Any]:
-    """For each statement what is wrong with its plans."""
+    """Return the faults in the plans of each statement."""
     connection = await asyncpg.connect(database)
     found: dict[str, list[str]] = {}
     names = query_plans.statements()
@@ -55,34 +55,34 @@ async def explain(database: str, now: int) -> dict[str, Any]:
 
 
 async def times(large: str, empty: str, samples: int) -> dict[str, Any]:
-    """Seconds that something takes in large tables and in empty ones, in turn."""
+    """Return the seconds of each call in large tables and in empty ones, interleaved."""
     stores = {name: open_store(database, clock=SystemClock()) for name, database in (("large", large), ("empty", empty))}
     for store in stores.values():
         await store.open()
     found = {
-        "claim": await _in_turn({name: _Claims(store).one for name, store in stores.items()}, samples),
-        "nothing due": await _in_turn({name: _Claims(store).none for name, store in stores.items()}, samples),
-        "next timers": await _in_turn({name: _Claims(store).upcoming for name, store in stores.items()}, samples),
+        "claim": await _interleave({name: _Claims(store).one for name, store in stores.items()}, samples),
+        "nothing due": await _interleave({name: _Claims(store).none for name, store in stores.items()}, samples),
+        "next timers": await _interleave({name: _Claims(store).upcoming for name, store in stores.items()}, samples),
     }
     for store in stores.values():
         await store.close()
     for database in (large, empty):
         await _tidy(database)
     async with App(large) as one, App(empty) as other:
-        found["wake"] = await _in_turn({"large": _waking(one), "empty": _waking(other)}, samples)
+        found["wake"] = await _interleave({"large": _waking(one), "empty": _waking(other)}, samples)
     return found
 
 
-async def _in_turn(ways: dict[str, Time], samples: int) -> dict[str, float]:
-    found: dict[str, list[float]] = {name: [] for name in ways}
-    for _ in range(samples + 10):  # the first ones warm up: a statement has its last plan from the sixth time on
-        for name, time in ways.items():
+async def _interleave(calls: dict[str, Time], samples: int) -> dict[str, float]:
+    found: dict[str, list[float]] = {name: [] for name in calls}
+    for _ in range(samples + 10):  # the first ones are a warm-up: from the sixth execution on a statement keeps its plan
+        for name, time in calls.items():
             found[name].append(await time())
     return {name: median(seconds[10:]) for name, seconds in found.items()}
 
 
 class _Claims:
-    """What a worker looks for."""
+    """The queries by which a worker finds work."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -101,7 +101,7 @@ class _Claims:
         return seconds
 
     async def none(self) -> float:
-        """Look for due timers where none is due."""
+        """Search for due timers where none is due."""
         begin = perf_counter()
         claimed = await self._store.claim("bench", [KIND], now=self._store.now(), limit=20)
         seconds = perf_counter() - begin
@@ -109,14 +109,14 @@ class _Claims:
         return seconds
 
     async def upcoming(self) -> float:
-        """Look for the timers of the next minute."""
+        """Search for the timers of the next minute."""
         begin = perf_counter()
         await self._store.upcoming([KIND], until=self._store.now() + 60 * MICROS, limit=1000)
         return perf_counter() - begin
 
 
 async def _tidy(database: str) -> None:
-    """Nobody is to find what was claimed and go on with it."""
+    """Delete the claimed instances, so that no app resumes them."""
     connection = await asyncpg.connect(database)
     await connection.execute("DELETE FROM romancy_instances WHERE id LIKE 'claimed-%'")
     await connection.execute("VACUUM (ANALYZE) romancy_instances")
@@ -124,13 +124,13 @@ async def _tidy(database: str) -> None:
 
 
 def _waking(app: App) -> Time:
-    """From an event to the line behind the wait: it is accepted, the wait is met, the run asks and goes on."""
+    """Return the call that times a wake-up, from sending the event to the line behind the wait."""
 
-    async def ring(name: str) -> None:
-        await app.send_event("ring", "/bench", subject=name)
+    async def send(name: str) -> None:
+        await app.send_event("wakeup", "/bench", subject=name)
 
     async def once() -> float:
-        return (await latencies(bells, Waiting(app), ring, samples=1, pause=PAUSE))[0]
+        return (await latencies(wakeups, Waiting(app), send, samples=1, pause=PAUSE))[0]
 
     return once
 

@@ -1,8 +1,7 @@
-"""One-activity workflows, watched: the processor time of each thread, or a profile by function.
+"""Profiles one-activity workflows: the processor time of each thread, or a profile by function.
 
-A profiler sees one thread. So the threads are timed without it; and for the profile the store works inline, in the
-thread of the event loop, where every function is seen. The profiler makes calls dearer than they are: shares say more
-than times.
+A profiler sees one thread. So the threads are timed without it; and for the profile the store runs inline, in the thread of
+the event loop, where every function is seen. The profiler makes calls slower: shares are more meaningful than times.
 """
 
 from __future__ import annotations
@@ -15,23 +14,23 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.cases import BY_NAME
-from benchmarks.load_generator import Driven
+from benchmarks.load_generator import LoadResult
 from benchmarks.processes.romancy_throughput import load
 from benchmarks.processes.task_entry import perform
 from romancy import App
 
 
 async def threads(database: str, case: str, seconds: float) -> dict[str, Any]:
-    """Processor seconds of each thread, without a profiler."""
+    """Return the processor seconds of each thread, without a profiler."""
     async with App(database) as app:
         await load(app, BY_NAME[case], 0.5)
-        committer = app._write()
+        committer = app._require_committer()
         before, batches, writes = _processor_seconds(), committer.batches, committer.writes
-        driven = await load(app, BY_NAME[case], seconds)
+        loaded = await load(app, BY_NAME[case], seconds)
         after = _processor_seconds()
         return {
-            "done": driven.done,
-            "seconds": driven.seconds,
+            "done": loaded.done,
+            "seconds": loaded.seconds,
             "threads": {name: used - before.get(name, 0.0) for name, used in after.items()},
             "batches": committer.batches - batches,
             "writes": committer.writes - writes,
@@ -39,7 +38,7 @@ async def threads(database: str, case: str, seconds: float) -> dict[str, Any]:
 
 
 def _processor_seconds() -> dict[str, float]:
-    """By thread name; only where /proc tells."""
+    """Return processor seconds by thread name; empty without /proc."""
     found = {}
     ticks = os.sysconf("SC_CLK_TCK")
     for thread in threading.enumerate():
@@ -51,16 +50,16 @@ def _processor_seconds() -> dict[str, float]:
 
 
 async def functions(database: str, case: str, seconds: float) -> dict[str, Any]:
-    """Own time and calls of each function, and of what it called that is no Python function."""
+    """Return own time and calls of each Python function, and of each C function by its caller."""
     app = App(database)
-    app._inline = True
+    app._use_inline_executor = True
     async with app:
         await load(app, BY_NAME[case], 0.5)
         profiler = cProfile.Profile()
         profiler.enable()
-        driven: Driven = await load(app, BY_NAME[case], seconds)
+        loaded: LoadResult = await load(app, BY_NAME[case], seconds)
         profiler.disable()
-    return {"done": driven.done, "seconds": driven.seconds, "functions": _functions(profiler)}
+    return {"done": loaded.done, "seconds": loaded.seconds, "functions": _functions(profiler)}
 
 
 def _functions(profiler: cProfile.Profile) -> list[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""What an activity leaves in the file: real rows, and what it costs to write them with and without the operators' part."""
+"""Measures what an activity adds to the file: its rows, and the cost of writing them with and without operators' columns."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from romancy import App
 STEPS = 50
 AT_ONCE = 20
 REPLAYED = {"instance_id", "generation", "seq", "kind", "op", "outcome", "at", "name", "role", "digest", "value"}
-"""The columns a replay needs. `name` is among them: it says which activity a recorded result is of."""
+"""The columns that a replay needs. `name` is among them: it is the activity of a recorded result."""
 
 
 async def run_workflows(database: str, workflows: int) -> float:
-    """Seconds of wall time for so many workflows."""
+    """Run workflows; return the seconds of wall time."""
     left = iter(range(workflows))
     async with App(database) as app:
 
@@ -36,7 +36,7 @@ async def run_workflows(database: str, workflows: int) -> float:
 
 
 def measure(database: str, workflows: int, repetitions: int) -> dict[str, Any]:
-    """Bytes and microseconds for each activity."""
+    """Return the bytes and seconds of each activity."""
     asyncio.run(run_workflows(database, 1))
     before = _size(database)
     seconds = asyncio.run(run_workflows(database, workflows))
@@ -67,7 +67,7 @@ def _size(database: str) -> int:
 
 
 def _length(rows: list[tuple[Any, ...]], column: int) -> float:
-    """Mean bytes of a column; a number counts as SQLite stores it."""
+    """Return the mean bytes of a column; a number counts as SQLite stores it."""
     return sum(_bytes(row[column]) for row in rows) / len(rows)
 
 
@@ -84,19 +84,19 @@ def _bytes(value: Any) -> int:
             return len(value)
 
 
-def _write_costs(where: Path, columns: list[str], rows: list[tuple[Any, ...]], repetitions: int) -> tuple[float, float]:
-    """Processor seconds for each row, of all columns and of what a replay needs, in turn."""
+def _write_costs(directory: Path, columns: list[str], rows: list[tuple[Any, ...]], repetitions: int) -> tuple[float, float]:
+    """Return the processor seconds for each row, with all columns and with those a replay needs, interleaved."""
     needed = [index for index, name in enumerate(columns) if name in REPLAYED]
     slim = [tuple(row[index] for index in needed) for row in rows]
     costs: dict[str, list[float]] = {"whole": [], "slim": []}
     for number in range(repetitions):
         for name, lines in (("whole", rows), ("slim", slim)):
-            costs[name].append(_write_cost(where / f"{name}{number}.db", lines))
+            costs[name].append(_write_cost(directory / f"{name}{number}.db", lines))
     return median(costs["whole"]), median(costs["slim"])
 
 
 def _write_cost(file: Path, rows: list[tuple[Any, ...]]) -> float:
-    """Twenty rows in a transaction, as a batch of the engine's has."""
+    """Write the rows, twenty in a transaction as in a batch of the engine; return processor seconds for each row."""
     names = [f"c{index}" for index in range(len(rows[0]))]
     statement = f"INSERT INTO history VALUES ({', '.join('?' * len(names))})"
     with closing(sqlite3.connect(file, isolation_level=None)) as connection:

@@ -1,4 +1,4 @@
-"""One workflow that begins anew, again and again."""
+"""Measures a workflow that recurs again and again."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from romancy import ActivityContext, App, WorkflowContext, activity, workflow
 
 Stamp = tuple[float, float]
 marks: dict[int, tuple[Stamp, float, Stamp]] = {}
-"""At some rounds: the time, the memory, and the time when that had been measured."""
+"""By round: the time, the memory, and the time after the memory was measured."""
 
 
 @activity
 async def tick(ctx: ActivityContext, number: int, window: int) -> int:
-    """Note the time, now and then."""
+    """Record time and memory once in each window."""
     if number % window == 0:
         marks[number] = (_stamp(), resident_mb(), _stamp())
     return number + 1
 
 
 @workflow
-async def circle(ctx: WorkflowContext, number: int, rounds: int, window: int) -> int:
-    """One activity in a generation."""
+async def recurring(ctx: WorkflowContext, number: int, rounds: int, window: int) -> int:
+    """Run one activity in each generation."""
     number = await tick(ctx, number, window)
     if number <= rounds:
         await ctx.recur(number, rounds, window)
@@ -32,9 +32,9 @@ async def circle(ctx: WorkflowContext, number: int, rounds: int, window: int) ->
 
 
 async def recur(database: str, rounds: int, window: int, archive: bool) -> dict[str, Any]:
-    """Seconds of a round, wall and processor time, in the second window and in the last; and the memory at their ends."""
+    """Return wall and processor seconds of a round in the second window and in the last, and the memory at their ends."""
     async with App(database, archive_history=archive) as app:
-        handle = await app.start_workflow(circle, 1, rounds, window)
+        handle = await app.start_workflow(recurring, 1, rounds, window)
         await handle.result()
     return {"early": _cost(2 * window, window), "late": _cost(rounds, window)}
 

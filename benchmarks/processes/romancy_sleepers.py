@@ -1,4 +1,4 @@
-"""A process beside, or in the midst of, very many waiting instances."""
+"""Measures a process that starts very many waiting instances, or runs beside them."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ AT_ONCE = 500
 
 
 @workflow
-async def doze(ctx: WorkflowContext) -> None:
+async def sleeper(ctx: WorkflowContext) -> None:
     """Wait for longer than any benchmark."""
     await sleep(ctx, WEEK)
 
 
 async def fill(database: str, instances: int) -> dict[str, Any]:
-    """Start them all; how long it takes, and how much memory it leaves occupied."""
+    """Start all instances; return how long that takes, and how much memory they occupy."""
     left = iter(range(instances))
     async with App(database) as app:
         await _rate(app, 0.5)
@@ -34,7 +34,7 @@ async def fill(database: str, instances: int) -> dict[str, Any]:
 
         async def start_some() -> None:
             for _ in left:
-                await app.start_workflow(doze)
+                await app.start_workflow(sleeper)
 
         await asyncio.gather(*(start_some() for _ in range(AT_ONCE)))
         await _all_asleep(database, instances)
@@ -49,8 +49,8 @@ async def _all_asleep(database: str, instances: int) -> None:
             await asyncio.sleep(0.1)
 
 
-async def look(database: str, seconds: float) -> dict[str, Any]:
-    """Open the file: the time until the app has started, then the speed of other workflows, and the memory."""
+async def measure(database: str, seconds: float) -> dict[str, Any]:
+    """Open the file; return the time until the app has started, the speed of other workflows, and the memory."""
     begin = perf_counter()
     async with App(database) as app:
         started = perf_counter() - begin
@@ -74,4 +74,4 @@ async def _rate(app: App, seconds: float, case: str = "twenty") -> Any:
 
 
 if __name__ == "__main__":
-    perform(fill, look)
+    perform(fill, measure)

@@ -1,4 +1,4 @@
-"""romancy under one load."""
+"""Measures romancy under one load."""
 
 from __future__ import annotations
 
@@ -8,27 +8,27 @@ import sys
 from typing import Any
 
 from benchmarks.cases import BY_NAME, Case
-from benchmarks.load_generator import Driven, drive
+from benchmarks.load_generator import LoadResult, drive
 from romancy import ActivityContext, App, WorkflowContext, activity, workflow
 
 
 @activity
 async def add(ctx: ActivityContext, number: int) -> int:
-    """The cheapest activity there is."""
+    """The cheapest possible activity."""
     return number + 1
 
 
 @workflow
 async def count(ctx: WorkflowContext, steps: int) -> int:
-    """Add one, again and again."""
+    """Run activities one after another."""
     number = 0
     for _ in range(steps):
         number = await add(ctx, number)
     return number
 
 
-async def load(app: App, case: Case, seconds: float) -> Driven:
-    """Run a case's load for a while."""
+async def load(app: App, case: Case, seconds: float) -> LoadResult:
+    """Run a case's load for a time."""
 
     async def one() -> None:
         handle = await app.start_workflow(count, case.activities)
@@ -38,11 +38,11 @@ async def load(app: App, case: Case, seconds: float) -> Driven:
 
 
 async def measure(database: str, case: Case, warm_up: float, seconds: float) -> dict[str, Any]:
-    """A case's rate, after a warm-up."""
+    """Return a case's rate, after a warm-up."""
     async with App(database) as app:
         await load(app, case, warm_up)
-        driven = await load(app, case, seconds)
-    return {"rate": driven.rate * case.weight, "seconds": driven.seconds, "latency": driven.latency}
+        loaded = await load(app, case, seconds)
+    return {"rate": loaded.rate * case.weight, "seconds": loaded.seconds, "latency": loaded.latency}
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""romancy woken: from an event to the line behind the wait."""
+"""Measures how romancy wakes a workflow: from an event to the line behind the wait."""
 
 from __future__ import annotations
 
@@ -13,30 +13,30 @@ from typing import Any
 
 from benchmarks.processes.http_sender import connected, serving
 from benchmarks.processes.task_entry import perform
-from benchmarks.wakeup_load import Bells, Ring, burst, latencies
+from benchmarks.wakeup_load import Send, WakeupLog, burst, latencies
 from romancy import App, Client, WorkflowContext, wait_event, workflow
 from romancy.store.sqlite import connection as connections
 
 PAUSE = (0.01, 0.05)
-ALONE = {"poll_interval": 3600, "heartbeat_interval": 600, "lease_timeout": 3600}
-"""Nothing is done regularly any more."""
+IDLE_OPTIONS = {"poll_interval": 3600, "heartbeat_interval": 600, "lease_timeout": 3600}
+"""Options of an app without regular work."""
 
-bells = Bells()
-said: Counter[str] = Counter()
-"""Statements, where they are counted."""
+wakeups = WakeupLog()
+executed: Counter[str] = Counter()
+"""The executed statements, if they are counted."""
 until_woken: list[dict[str, int]] = []
 
 
 @workflow
 async def watch(ctx: WorkflowContext, name: str) -> None:
-    """Wait for one bell."""
-    await wait_event(ctx, "ring", subject=name)
-    bells.woke(name)
-    until_woken.append(dict(said))  # here: a moment later the writes of its end would be among them
+    """Wait for one event."""
+    await wait_event(ctx, "wakeup", subject=name)
+    wakeups.woke(name)
+    until_woken.append(dict(executed))  # here: a little later the writes of the workflow's end would be counted too
 
 
 class Waiting:
-    """Starts those who wait."""
+    """Starts workflows, and returns when all of them wait."""
 
     def __init__(self, app: App) -> None:
         self._app = app
@@ -49,78 +49,85 @@ class Waiting:
 
 
 @asynccontextmanager
-async def opened(database: str, way: str, senders: int) -> AsyncIterator[tuple[App, list[Ring]]]:
-    """An app, and senders that reach it over HTTP, by a call, or from another client of the file."""
+async def opened(database: str, way: str, senders: int) -> AsyncIterator[tuple[App, list[Send]]]:
+    """Run an app, with senders that reach it over HTTP, by a call, or from another client of the file."""
     app = App(database, cache_size=0 if way == "cold" else 1000)
     if way in ("http", "cold"):
         async with serving(app) as port, connected(port, senders) as made:
-            yield app, [one.ring for one in made]
+            yield app, [sender.send for sender in made]
         return
     async with app, Client(database) as client:
 
-        async def ring(name: str) -> None:
-            await (client if way == "elsewhere" else app).send_event("ring", "/bench", subject=name)
+        async def send(name: str) -> None:
+            await (client if way == "elsewhere" else app).send_event("wakeup", "/bench", subject=name)
 
-        yield app, [ring] * senders
+        yield app, [send] * senders
 
 
 async def latency(database: str, way: str, samples: int) -> dict[str, Any]:
-    """One waits at a time."""
-    async with opened(database, way, 1) as (app, rings):
+    """Measure with one waiting workflow at a time."""
+    async with opened(database, way, 1) as (app, sends):
         wait = Waiting(app)
-        await latencies(bells, wait, rings[0], samples=10, pause=PAUSE)
-        found = await latencies(bells, wait, rings[0], samples=samples, pause=PAUSE)
+        await latencies(wakeups, wait, sends[0], samples=10, pause=PAUSE)
+        found = await latencies(wakeups, wait, sends[0], samples=samples, pause=PAUSE)
     return {"latency": median(found), "all": sorted(found)}
 
 
 async def rate(database: str, way: str, waiting: int, senders: int, bursts: int) -> dict[str, Any]:
-    """Many wait."""
-    async with opened(database, way, senders) as (app, rings):
-        found = [await burst(bells, Waiting(app), rings, waiting=waiting, pause=PAUSE) for _ in range(bursts + 1)]
+    """Measure with many waiting workflows."""
+    async with opened(database, way, senders) as (app, sends):
+        found = [await burst(wakeups, Waiting(app), sends, waiting=waiting, pause=PAUSE) for _ in range(bursts + 1)]
     return {"rate": median(found[1:]), "all": found[1:]}
 
 
-# --- what is asked of the database meanwhile
+# --- statements of an idle app
 
 
-def listen() -> None:
-    """Count every statement of every connection opened from now on, heartbeats included."""
+def count_statements() -> None:
+    """Count every statement of all connections that are opened from now on, heartbeats included."""
     connect = connections._connect
 
     def counted(path: str, read_only: bool) -> sqlite3.Connection:
         connection = connect(path, read_only)
-        connection.set_trace_callback(lambda statement: said.update([statement.split("\n")[0][:60]]))
+        connection.set_trace_callback(lambda statement: executed.update([statement.split("\n")[0][:60]]))
         return connection
 
     connections._connect = counted
 
 
 async def statements(database: str, waiting: int, seconds: float) -> dict[str, Any]:
-    """Statements of an idle app in which nobody or somebody waits; and of one that does nothing regularly."""
-    listen()
+    """Count the statements of an idle app, without and with waiting workflows, and of one without regular work."""
+    count_statements()
     async with App(database) as app:
-        nobody = await _silence(seconds)
-        await Waiting(app)(bells.expect(waiting))
-        somebody = await _silence(seconds)
-    async with App(database, **ALONE) as app:  # type: ignore[arg-type]
-        app._store.on_foreign_commit = None
-        names = bells.expect(waiting)
+        without_waits = await _count_while_idle(seconds)
+        await Waiting(app)(wakeups.expect(waiting))
+        with_waits = await _count_while_idle(seconds)
+    async with App(database, **IDLE_OPTIONS) as app:  # type: ignore[arg-type]
+        app._store.on_remote_commit = None
+        names = wakeups.expect(waiting)
         await Waiting(app)(names)
-        silent = await _silence(seconds)
-        said.clear()
+        silent = await _count_while_idle(seconds)
+        executed.clear()
         begin = perf_counter()
-        await app.send_event("ring", "/bench", subject=names[0])
+        await app.send_event("wakeup", "/bench", subject=names[0])
         while not until_woken:
             await asyncio.sleep(0)
-        woken, waking = bells._woken[names[0]] - begin, until_woken[0]
-    return {"nobody": nobody, "somebody": somebody, "silent": silent, "woken": woken, "waking": waking, "seconds": seconds}
+        woken, waking = wakeups._woken[names[0]] - begin, until_woken[0]
+    return {
+        "nobody": without_waits,
+        "somebody": with_waits,
+        "silent": silent,
+        "woken": woken,
+        "waking": waking,
+        "seconds": seconds,
+    }
 
 
-async def _silence(seconds: float) -> dict[str, int]:
+async def _count_while_idle(seconds: float) -> dict[str, int]:
     await asyncio.sleep(0.3)
-    said.clear()
+    executed.clear()
     await asyncio.sleep(seconds)
-    return dict(said)
+    return dict(executed)
 
 
 if __name__ == "__main__":

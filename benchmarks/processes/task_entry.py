@@ -1,4 +1,4 @@
-"""How a side with several tasks is begun: `python -m benchmarks.processes.<module> '{"task": "fill", ...}'`."""
+"""Runs a module that has several tasks: `python -m benchmarks.processes.<module> '{"task": "fill", ...}'`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Task = Callable[..., Coroutine[Any, Any, dict[str, Any]]]
 
 
 def perform(*tasks: Task) -> None:
-    """Run the task that the argument names, with the other arguments, and print what it found."""
+    """Run the task that the argument names, with the other arguments, and print its result."""
     given = json.loads(sys.argv[1])
     wanted = given.pop("task")
     chosen = next(task for task in tasks if task.__name__ == wanted)

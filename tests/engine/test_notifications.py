@@ -65,7 +65,7 @@ async def test_what_this_process_has_but_does_not_go_on_with_another_is_told_of(
             await asyncio.sleep(0.01)
         monkeypatch.setattr(app._worker, "wake", lambda ids: None)
         monkeypatch.setattr(app._claimer, "poll_soon", lambda: None)
-        hears = (await app._store.vitals()).notes.get("listen") != "trouble"  # not behind a pooler
+        hears = (await app._store.vitals()).notes.get("listen") != "failed"  # not behind a pooler
         async with App(database, workflows=[waiter], poll_interval=60 if hears else 0.5) as other:
             await asyncio.sleep(0.5)  # it has looked
             await app.send_event("go", "/tests", {})

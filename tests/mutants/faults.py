@@ -158,7 +158,7 @@ FAULTS: tuple[Fault, ...] = (
         "into-nowhere",
         "nothing is acknowledged when the file is gone",
         "store/sqlite/database.py",
-        "            identity.require_throttled()  # before anybody is told\n",
+        "            identity.require_throttled()  # before the commit is acknowledged\n",
         "            pass\n",
         ("tests/acceptance/test_lost_file.py",),
     ),

@@ -1,4 +1,4 @@
-"""Named statements on a connection of asyncmy."""
+"""Runs named statements on a connection of asyncmy, or of a synchronous driver."""
 
 from __future__ import annotations
 
@@ -20,29 +20,29 @@ _DEFERRED_STATEMENTS = frozenset({
     "begin_generation", "clear_deliveries", "clear_inbox", "clear_members", "clear_open_attempts", "clear_subscriptions",
     "clear_waits", "close_attempts", "consume_inbox_items", "deliver", "deliver_to_members", "deliver_to_subscribers",
     "drop_deliveries_of", "drop_delivery", "drop_messages", "drop_wait", "forget_attempts", "forget_history",
-    "forget_payload", "forget_waits", "free", "join_group", "save_memberships", "bump_inbox_version", "match_and_wake", "match_waits",
-    "note_each", "put_wait", "set_role", "mark_unrunnable", "subscribe", "claim_instances", "consume_event", "unsubscribe", "mark_event_consumed", "wake",
-    "withdraw_waits",
+    "forget_payload", "forget_waits", "free", "join_group", "save_memberships", "bump_inbox_version", "match_and_wake",
+    "match_waits", "note_each", "put_wait", "set_role", "mark_unrunnable", "subscribe", "claim_instances", "consume_event",
+    "unsubscribe", "mark_event_consumed", "wake", "withdraw_waits",
 })  # fmt: skip
-"""Statements of which nobody wants to know how many rows they changed: they are sent together with the next one."""
+"""Statements whose number of changed rows the callers do not use: they are sent together with the next statement."""
 
 _EVENT_COLUMNS = ("source", "id", "type", "subject", "target", "body")
 
 
 class StatementSender(Protocol):
-    """A connection, of ours or of others."""
+    """A connection of the pool, or a user's."""
 
     def defer(self, statement: bytes) -> None:
-        """Send a statement, at the latest with the next one that is asked about."""
+        """Send a statement, at the latest with the next one that is executed."""
         ...
 
     def execute(self, statement: bytes) -> Any:
-        """Send a statement; the answer to it, or something to wait for that gives it."""
+        """Send a statement; return its result, or an awaitable of it."""
         ...
 
 
 class MySqlCursor:
-    """What the deciding code runs its statements with; only in work that the bridge does, or another like it."""
+    """The `Cursor` of `romancy.store.sql` on MySQL; only for work that the greenlet bridge runs, or with another `wait`."""
 
     has_bulk_statements = True
 
@@ -52,7 +52,7 @@ class MySqlCursor:
         self.codec = codec
 
     def run(self, name: str, values: Values = ()) -> int:
-        """Change something; how many rows."""
+        """Run a statement that changes rows; return their number."""
         if name in _DEFERRED_STATEMENTS:
             if (text := get_statement(name).text(values)) is not None:
                 self._link.defer(text)
@@ -60,47 +60,47 @@ class MySqlCursor:
         return self._execute(name, values).changed
 
     def insert(self, name: str, values: Values) -> int | None:
-        """Insert one row; its number, or None if there was one already."""
+        """Insert one row; return its number, or None if the row was there already."""
         done = self._execute(name, values)
         return done.number if done.changed else None
 
     def many(self, name: str, rows: Sequence[Sequence[Any]]) -> None:
-        """The same statement for many rows of values."""
+        """Run a statement for each row of values."""
         for text in get_statement(name).texts(rows):
             self._link.defer(text)
 
     def first(self, name: str, values: Values = ()) -> RawRow | None:
-        """The first row of a result, if there is one."""
+        """Return the first row of a result, or None if it is empty."""
         found = self.rows(name, values)
         return found[0] if found else None
 
     def only(self, name: str, values: Values = ()) -> RawRow:
-        """The row of a result that always has one."""
+        """Return the row of a result that always has one."""
         return self.rows(name, values)[0]
 
     def rows(self, name: str, values: Values = ()) -> list[RawRow]:
-        """Every row of a result."""
+        """Return all rows of a result."""
         if name == "accept_events":
             assert isinstance(values, Mapping)
             return self._accept_events(values)
         return list(self._execute(name, values).rows)
 
     def json_rows(self, name: str, values: Values = ()) -> list[Any]:
-        """Every row of a result; of a single column its values."""
-        if name == "load_states_row_locked":  # in two steps: what is read must be younger than the lock
+        """Return all rows of a result; of a single column its values."""
+        if name == "load_states_row_locked":  # in two statements: the rows must be read after they were locked
             values = (as_json(row[0] for row in self.rows("lock_states_row_locked", values)),)
         found = self.rows(name, values)
         return [row[0] for row in found] if found and len(found[0]) == 1 else found
 
     def _accept_events(self, values: Mapping[str, Any]) -> list[RawRow]:
-        """Accept events, but not writes of which one starts a workflow: those are named."""
+        """Accept events, except the writes with an event that starts a workflow: extra rows return their indexes."""
         types = json.dumps(sorted(set(values["type"])))
         handled = set(self.json_rows("handled_types", (types,)))
         left_out = {write for write, type in zip(values["write"], values["type"], strict=True) if type in handled}
         events = zip(*(values[column] for column in _EVENT_COLUMNS), strict=True)
-        kept = [event for write, event in zip(values["write"], events, strict=True) if write not in left_out]
-        found = list(self._execute("accept_events", {"now": values["now"], "events": kept}).rows) if kept else []
-        found.sort(key=itemgetter(0))  # in the order of the events, which a query of many queries does not promise
+        accepted = [event for write, event in zip(values["write"], events, strict=True) if write not in left_out]
+        found = list(self._execute("accept_events", {"now": values["now"], "events": accepted}).rows) if accepted else []
+        found.sort(key=itemgetter(0))  # in the order of the events, which UNION ALL does not guarantee
         return found + [(None, None, str(write), None, None, None, 0, 0) for write in sorted(left_out)]
 
     def _execute(self, name: str, values: Values) -> MySqlResult:

@@ -1,8 +1,9 @@
 """One MySQL or MariaDB database.
 
-Transactions are READ COMMITTED: each statement sees what was committed before it. The first packet of a transaction is sent
-with its first question, what is written at last goes with the COMMIT. Deadlocks are not expected (who holds something waits
-for others only in turn) but may come from two who insert the same, and are tried again.
+Transactions are READ COMMITTED: each statement sees what was committed before it. The start of a transaction is sent in one
+packet with its first query, and its last writes in one packet with the COMMIT. Deadlocks are not expected (only the
+transaction that holds the messaging lock may wait while it holds row locks), but two transactions that insert the same key
+can cause one; the transaction is then repeated.
 """
 
 from __future__ import annotations
@@ -42,9 +43,9 @@ T = TypeVar("T")
 _BEGIN = b"START TRANSACTION"
 _SNAPSHOT = b"SET TRANSACTION ISOLATION LEVEL REPEATABLE READ; START TRANSACTION READ ONLY"
 _COMMIT_TOKEN_RETENTION = 3600 * MICROS
-"""How long a transaction is remembered: nobody asks about one any later."""
+"""How long the tokens of transactions are retained: no process queries one later than that."""
 _PRUNE_LIMIT = 1000
-"""Rows that `forget_marks` deletes at a time."""
+"""Number of rows that `prune_commit_tokens` deletes at a time."""
 
 
 class MySqlDatabase(ServerDatabase[MySqlConnection]):
@@ -56,13 +57,13 @@ class MySqlDatabase(ServerDatabase[MySqlConnection]):
         self._notifier: MySqlNotifier | None = None
 
     async def open(self, *, auto_migrate: bool, now: int) -> None:
-        """Connect, prepare the schema, begin to look for what others write."""
+        """Connect, prepare the schema, and start to poll for notifications."""
         if self._notifier is not None:
             return
         try:
             await self.retry_until_done(partial(self._prepare, auto_migrate, now), MIGRATION_TIMEOUT)
         except BaseException:
-            await self._connections.drop_idle()  # who cannot open a store does not close it either
+            await self._connections.drop_idle()  # the caller does not close a store that it could not open
             raise
         self._notifier = MySqlNotifier(self._connections, self.announce_remote_commit, self._prune_commit_tokens)
         self._notifier.start()
@@ -75,30 +76,30 @@ class MySqlDatabase(ServerDatabase[MySqlConnection]):
 
     async def close(self) -> None:
         """Disconnect. Safe to call twice."""
-        watch, self._notifier = self._notifier, None
-        if watch is not None:
-            await watch.stop()
+        notifier, self._notifier = self._notifier, None
+        if notifier is not None:
+            await notifier.stop()
             await self._connections.close()
 
     def engine(self) -> AsyncEngine:
-        """An engine of SQLAlchemy on the same database."""
+        """Return a SQLAlchemy engine on the same database."""
         from romancy.store.mysql.engine import server_engine
 
         return server_engine(self._connections)
 
     def cursor_on(self, connection: Connection) -> Cursor:
-        """The deciding code's statements in a transaction of such an engine."""
+        """Return a cursor that runs statements in a transaction of a SQLAlchemy connection."""
         from romancy.store.mysql.engine import cursor_on
 
         return cursor_on(connection, self._connections, self.codec)
 
     @property
     def dialect(self) -> str:
-        """SQLAlchemy's name for it."""
+        """SQLAlchemy's name of the dialect."""
         return "mysql"
 
     async def run_on(self, connection: object, work: Work[T]) -> T:
-        """Do work on a connection of the driver."""
+        """Run `work` on a user's connection of the driver."""
         if is_dbapi_connection(connection, "MySQLdb", "pymysql"):
             return work(dbapi_cursor_on(connection, self.codec))
         if not isinstance(connection, DriverConnection):
@@ -111,49 +112,52 @@ class MySqlDatabase(ServerDatabase[MySqlConnection]):
         return await run(partial(work, MySqlCursor(link, codec=self.codec)))
 
     def heartbeat(self, worker: str) -> HeartbeatConnection:
-        """A worker's heartbeat."""
+        """Return the heartbeat connection of a worker."""
         return MySqlHeartbeat(self._connections, worker)
 
     def notify(self) -> None:
-        """Others have something to look at."""
+        """Notify other processes of a commit."""
         if self._notifier is not None:
             self._notifier.notify()
 
     async def _prune_commit_tokens(self) -> None:
-        """Forget transactions that nobody asks about any more."""
+        """Delete tokens of transactions that are too old to be queried."""
         token = self._ids.instance_id(self.clock.now() - _COMMIT_TOKEN_RETENTION)
         async with self._connections.acquire() as link:
             while (await link.execute(_statement_text("prune_commit_tokens", (token,)))).changed == _PRUNE_LIMIT:
                 pass
 
-    # --- what the server is told, and says
+    # --- the driver and the server
 
     def classify(self, error: BaseException) -> ErrorClass:
-        """What an error means."""
+        """Return the class of an error."""
         return errors.classify(error)
 
     def is_driver_error(self, error: BaseException) -> bool:
-        """The driver raised it, or the server through it."""
+        """Whether the driver raised the error, for itself or for the server."""
         return isinstance(error, errors.DRIVER_ERRORS)
 
     def may_only_read(self, error: BaseException) -> bool:
-        """The user has no right to write."""
+        """Whether the error means that the user has no right to write."""
         return errors.may_only_read(error)
 
     def translate(self, error: BaseException) -> StoreError:
-        """The `StoreError` for an error of the driver, with the error as its cause."""
+        """Return the `StoreError` for an error of the driver, with the error as its cause."""
         return errors.translate(error, self.label)
 
     def refusal(self, error: BaseException) -> str:
-        """Why the database refuses data."""
+        """Return why the database refuses data."""
         return errors.refusal(error)
 
     def cursor(self, connection: MySqlConnection) -> Cursor:
-        """What runs statements on a connection."""
+        """Return a cursor on a connection."""
         return MySqlCursor(connection, codec=self.codec)
 
     async def begin(self, connection: MySqlConnection, token: str, *, serialized: bool) -> bool | None:
-        """Begin a transaction that leaves its token behind; in turn if that is wanted. Whether something is staged."""
+        """Begin a transaction that saves its token, and takes the messaging lock if `serialized`.
+
+        Returns whether effects are staged (only read if `serialized`); None if the row of the lock is missing.
+        """
         connection.defer(_BEGIN)
         connection.defer(_statement_text("add_commit_token", (token,)))
         if not serialized:
@@ -162,43 +166,43 @@ class MySqlDatabase(ServerDatabase[MySqlConnection]):
         return bool(found[0][0]) if found else None
 
     async def begin_reading(self, connection: MySqlConnection) -> None:
-        """Begin a transaction that sees one snapshot and changes nothing: from its first question on."""
+        """Begin a read-only transaction on one snapshot, taken at its first query."""
         connection.defer(_SNAPSHOT)
 
     async def anything_staged(self, connection: MySqlConnection) -> bool:
-        """Whether something was staged by transactions that have committed."""
+        """Whether committed transactions have staged effects."""
         return bool((await connection.execute(_statement_text("anything_staged"))).rows[0][0])
 
     async def commit_transaction(self, connection: MySqlConnection) -> None:
-        """Commit."""
+        """Commit the transaction."""
         await connection.execute(b"COMMIT")
 
     async def rollback(self, connection: MySqlConnection) -> None:
-        """Roll back."""
+        """Roll the transaction back."""
         connection.drop_deferred()
         if connection.in_transaction:
             await connection.execute(b"ROLLBACK")
 
     async def was_committed(self, connection: MySqlConnection, token: str) -> bool:
-        """Whether a transaction was committed. One that was not, cannot be any more."""
+        """Whether a transaction was committed. If it was not, it cannot commit any more."""
         found = await connection.execute(_statement_text("check_commit_token", (token,)))
         return bool(found.rows[0][0])
 
     async def server_time(self, connection: MySqlConnection) -> int:
-        """The server's clock in microseconds."""
+        """Return the server's time in microseconds."""
         return int((await connection.execute(_statement_text("clock"))).rows[0][0])
 
     async def product(self, connection: MySqlConnection) -> tuple[str, dict[str, str]]:
-        """MySQL or MariaDB."""
+        """Return the product, MySQL or MariaDB, and its version."""
         return ("MariaDB" if "mariadb" in connection.server.lower() else "MySQL") + f" {connection.server}", {}
 
     def fast_paths(self, batch: Sequence[Write]) -> Iterator[Callable[[], Awaitable[dict[int, WriteResult]]]]:
-        """A transaction with few statements."""
+        """Yield the fast path: one transaction with few statements."""
         if (work := select_fast(batch)) is not None:
             yield partial(self.transact, work, serialized=False)
 
     async def applied_migrations(self, connection: MySqlConnection) -> tuple[Sequence[Migration], list[tuple[int, str]]]:
-        """The migrations there are, and those that the database has."""
+        """Return the known migrations, and those that are applied to the database."""
         return read_migrations(MIGRATIONS), await read_applied(connection)
 
 

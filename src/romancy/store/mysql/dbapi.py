@@ -1,4 +1,4 @@
-"""Named statements on a connection of a synchronous driver: mysqlclient, PyMySQL, or whichever SQLAlchemy has opened."""
+"""Runs named statements on a connection of a synchronous driver: mysqlclient, PyMySQL, or one that SQLAlchemy opened."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from romancy.store.sql.dbapi import as_row
 
 
 def dbapi_cursor_on(raw: Any, codec: Codec) -> MySqlCursor:
-    """The deciding code's statements in a transaction of somebody's."""
+    """Return a cursor in a transaction of a user's connection. Raises `ConfigurationError` for unsafe session settings."""
     link = MySqlDbapiConnection(raw)
     require_session(link.execute(READ_USER_SESSION).rows[0])
     return MySqlCursor(link, wait=_no_wait, codec=codec)
 
 
 class MySqlDbapiConnection:
-    """One statement after the other."""
+    """Sends statements on a synchronous connection."""
 
     def __init__(self, raw: Any) -> None:
         self._raw = raw
 
     def defer(self, statement: bytes) -> None:
-        """Send a statement."""
+        """Send a statement at once."""
         self.execute(statement)
 
     def execute(self, statement: bytes) -> MySqlResult:
-        """Send a statement; the answer to it."""
+        """Send a statement; return its result."""
         cursor = self._raw.cursor()
         try:
             for packet in split_packets(statement):

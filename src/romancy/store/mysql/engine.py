@@ -1,4 +1,4 @@
-"""SQLAlchemy on the same database."""
+"""A SQLAlchemy engine on the store's database."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 
 
 def server_engine(connections: MySqlPool) -> AsyncEngine:
-    """An engine that connects as the store does."""
+    """Return an engine that connects as the store does."""
     return create_async_engine(
         "mysql+asyncmy://", async_creator=connections.connect_for_sqlalchemy, pool_size=connections.size, max_overflow=0
     )
 
 
 def cursor_on(connection: Connection, connections: MySqlPool, codec: Codec) -> MySqlCursor:
-    """The deciding code's statements in a transaction of SQLAlchemy: of such an engine, or of a user's own."""
+    """Return a cursor in a transaction of a SQLAlchemy connection, of this engine or of a user's own."""
     raw: Any = connection.connection.driver_connection
     if not isinstance(raw, DriverConnection):
         return dbapi_cursor_on(connection.connection, codec)

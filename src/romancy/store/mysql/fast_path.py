@@ -1,8 +1,9 @@
-"""The short way: what most writes of a batch do, with two packets for all of them.
+"""The fast path: two packets for most writes of a batch.
 
-New instances, steps with nothing but a longer history, ends with nothing left to clear. What is out of the ordinary (the
-epoch is old, something arrived, somebody else holds the row) is left out here and goes the long way, which says why. So
-does everything if an id is taken or a history is longer than it was read: the keys refuse it.
+It takes new instances, steps that only append to the history, and ends with nothing left to clear. A write with a conflict
+(the epoch is old, something arrived, another transaction has locked the row) is left out here and takes the slow path,
+which can tell why it refuses. If an id is taken, or a history has grown since it was read, a unique key refuses the insert,
+and the whole batch takes the slow path.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from romancy.store.sql.unit_of_work import InstanceState, UnitOfWork
 
 
 class OwnedRow(NamedTuple):
-    """An instance in somebody's hands, in the order of the statement `quick`."""
+    """A row of the statement `fast_path`: an instance that no other transaction has locked."""
 
     id: str
     generation: int
@@ -35,13 +36,13 @@ class OwnedRow(NamedTuple):
 
 
 def select_fast(batch: Sequence[Write]) -> Work[dict[int, WriteResult]] | None:
-    """The work for the plainest writes of a batch, if there are any."""
+    """Return the work for those writes of a batch that can take the fast path, or None if there are none."""
     chosen: dict[int, CreateInstance | Transition] = {}
     seen: set[str] = set()
     for index, write in enumerate(batch):
         if isinstance(write, AcceptEvents | PostMessage):
             continue
-        # What follows another write of its instance must not overtake it.
+        # A later write of an instance must not overtake an earlier one.
         if write.instance_id not in seen and isinstance(write, CreateInstance | Transition) and _is_plain(write):
             chosen[index] = write
         seen.add(write.instance_id)
@@ -50,7 +51,7 @@ def select_fast(batch: Sequence[Write]) -> Work[dict[int, WriteResult]] | None:
 
 def _is_plain(write: CreateInstance | Transition) -> bool:
     if isinstance(write, CreateInstance):
-        return write.ending is None and "\0" not in write.instance_id  # else the long way says what is wrong with it
+        return write.ending is None and "\0" not in write.instance_id  # else the slow path raises the error
     return is_step(write) or _is_plain_end(write)
 
 
@@ -60,22 +61,22 @@ def _is_plain_end(write: Transition) -> bool:
 
 
 def apply_fast(cursor: Cursor, chosen: dict[int, CreateInstance | Transition]) -> dict[int, WriteResult]:
-    """Write what can be written; the others have no answer."""
+    """Apply the writes without conflict; the others have no result."""
     ids = [write.instance_id for write in chosen.values() if isinstance(write, Transition)]
-    held = {row[0]: OwnedRow(*row) for row in cursor.rows("fast_path", {"ids": ids})} if ids else {}
-    answers: dict[int, WriteResult] = {}
-    ledger = _FastUnitOfWork(cursor)
-    for index, write in sorted(chosen.items(), key=lambda one: one[1].instance_id):
+    rows = {row[0]: OwnedRow(*row) for row in cursor.rows("fast_path", {"ids": ids})} if ids else {}
+    results: dict[int, WriteResult] = {}
+    unit = _FastUnitOfWork(cursor)
+    for index, write in sorted(chosen.items(), key=lambda item: item[1].instance_id):
         if isinstance(write, CreateInstance):
-            answers[index] = create(ledger, write)
-        elif _is_current(write, held.get(write.instance_id)):
-            answers[index] = ledger.apply(write)
-    ledger.flush()
-    return answers
+            results[index] = create(unit, write)
+        elif _is_current(write, rows.get(write.instance_id)):
+            results[index] = unit.apply(write)
+    unit.flush()
+    return results
 
 
 def _is_current(write: Transition, owned: OwnedRow | None) -> bool:
-    """The instance is as its run knows it."""
+    """Whether the instance has not changed since its run last read it."""
     if owned is None or (owned.generation, owned.epoch, owned.owner) != (write.generation, write.epoch, write.worker):
         return False
     if not owned.inbox_version == owned.inbox_version_seen == write.inbox_seen or owned.length != write.length:
@@ -84,13 +85,13 @@ def _is_current(write: Transition, owned: OwnedRow | None) -> bool:
 
 
 class _FastUnitOfWork(UnitOfWork):
-    """A ledger that has read nothing."""
+    """A unit of work that loads no states: `apply_fast` has made all checks."""
 
     def __init__(self, cursor: Cursor) -> None:
         super().__init__(cursor, (), read_statement=None)
 
     def apply(self, write: Transition) -> WriteResult:
-        """A step, or an end."""
+        """Apply a step, or an end."""
         state = InstanceState(write.instance_id, write.status, write.generation)
         self.add_history(state, write.history)
         if (ending := write.ending) is not None:

@@ -10,7 +10,7 @@ from romancy.store.sql.heartbeat import ServerHeartbeat
 
 
 class MySqlHeartbeat(ServerHeartbeat):
-    """Beats on a connection of asyncmy."""
+    """Records heartbeats on a connection of asyncmy."""
 
     def __init__(self, connections: MySqlPool, worker: str) -> None:
         super().__init__(worker)

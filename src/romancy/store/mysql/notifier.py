@@ -1,8 +1,8 @@
-"""Telling other processes that there is something to look at, and hearing it from them: a number that everybody raises.
+"""Notifies other processes of commits, and is notified by them, with a number in a table that every process increments.
 
-MySQL has no notifications, so everybody looks at the number, often while things happen and seldom when nothing does. It is
-a hint: who misses one looks all the same, only later. It is raised after the commit, never in it (whoever changes the row
-would keep all others waiting until its COMMIT), and many changes at once raise it once.
+MySQL has no notifications, so every process polls the number, often while it changes and seldom while it does not. A process
+that misses a change finds the work later, by its own polling. The number is incremented after the commit, never in the
+transaction (which would hold the lock of the row until its COMMIT), and once for several commits within a short time.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from romancy.store.sql.cursor import Values
 
 _log = logging.getLogger("romancy.store")
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.02, 0.25
-"""Seconds between two looks."""
+"""Seconds between two polls."""
 _BACKOFF = 1.1
-"""How much longer each pause is than the one before, while nothing happens."""
+"""Factor by which each pause is longer than the one before, while the number does not change."""
 _TIDY_INTERVAL = 60.0
 
 
 class MySqlNotifier:
-    """Rings for others, and sees whether they have rung."""
+    """Notifies other processes, and polls for their notifications."""
 
     def __init__(self, connections: MySqlPool, on_notified: Callable[[], None], tidy: Callable[[], Awaitable[None]]) -> None:
         self._connections = connections
@@ -38,18 +38,18 @@ class MySqlNotifier:
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Begin to look."""
-        self._task = asyncio.get_running_loop().create_task(self._poll_loop(), name="romancy-watch")
+        """Start polling."""
+        self._task = asyncio.get_running_loop().create_task(self._poll_loop(), name="romancy-notifier")
 
     async def stop(self) -> None:
-        """Look no more."""
+        """Stop polling."""
         task, self._task = self._task, None
         if task is not None:
-            task.cancel()  # while it connects, Python 3.11 may swallow that: then it sees that it is not wanted any more
+            task.cancel()  # Python 3.11 may lose the cancellation while it connects: the loop then ends because of `_task`
             await asyncio.wait([task])
 
     def notify(self) -> None:
-        """Others have something to look at."""
+        """Notify other processes soon."""
         self._pause = _SHORTEST_PAUSE
         self._notify_requested.set()
 
@@ -60,10 +60,10 @@ class MySqlNotifier:
                 if monotonic() - self._tidied > _TIDY_INTERVAL:
                     self._tidied = monotonic()
                     await self._tidy()
-            except Exception as error:  # a hint that is lost: others look by themselves
-                _log.debug("could not look for what others wrote: %s", error)
+            except Exception as error:  # the notification is lost: other processes poll for work themselves
+                _log.debug("could not poll for notifications: %s", error)
                 self._known_version = None
-            # The pause first: many rings within it are one.
+            # The shortest pause is unconditional: all requests within it become one notification.
             await asyncio.sleep(_SHORTEST_PAUSE)
             await self._wait(self._pause - _SHORTEST_PAUSE)
             self._pause = min(self._pause * _BACKOFF, _LONGEST_PAUSE)
@@ -76,23 +76,23 @@ class MySqlNotifier:
             return
 
     async def _poll(self) -> None:
-        ringing = self._notify_requested.is_set()
+        notifies = self._notify_requested.is_set()
         self._notify_requested.clear()
         async with self._connections.acquire() as link:
             found = (await link.execute(_statement_text("read_notifications"))).rows
-            rung: int = found[0][0]
-            hints = [line[1] for line in found if line[1] is not None]
-            if hints:
-                await link.execute(_statement_text("delete_pending_notifications", {"ids": hints}))
-            foreign = rung != self._known_version or bool(hints)
-            if ringing or hints:
+            version: int = found[0][0]
+            pending = [row[1] for row in found if row[1] is not None]
+            if pending:
+                await link.execute(_statement_text("delete_pending_notifications", {"ids": pending}))
+            notified = version != self._known_version or bool(pending)
+            if notifies or pending:
                 await link.execute(_statement_text("notify"))
-                rung += 1  # more, if somebody else rang just now: that is seen with the next look
-        if foreign:
-            # There may have been something before the first look, too.
+                version += 1  # if another process has incremented it too, the next poll sees a higher number
+        if notified:
+            # Also at the first poll: there may have been commits before it.
             self._pause = _SHORTEST_PAUSE
             self._on_notified()
-        self._known_version = rung
+        self._known_version = version
 
 
 def _statement_text(name: str, values: Values = ()) -> bytes:

@@ -1,4 +1,4 @@
-"""A bounded number of connections, opened when they are needed and thrown away when they break."""
+"""A bounded pool of connections, opened when they are needed and discarded when they break."""
 
 from __future__ import annotations
 
@@ -25,29 +25,29 @@ from romancy.store.sql.server import ErrorClass
 from romancy.store.sql.server_identity import AnotherServerError, ServerIdentity
 
 _CONNECT_TIMEOUT, _CONNECT_EACH_TIMEOUT = 10.0, 3.0
-"""Seconds a connection may take to be made; with each of several servers: one that is gone must not use up all the time."""
+"""Seconds for connecting: to the only server, and to each of several (one that is down must not use up all the time)."""
 _FIND_WRITERS_TIMEOUT = 1.0
-"""Seconds that the other servers of an address have to say whether they take writes, when one has been found that does."""
+"""Seconds in which the other servers of an address have to reply whether they accept writes, once one of them does."""
 _CLOSE_TIMEOUT = 2.0
 _CLEAR_TEXT_PLUGINS = "mysql_clear_password", "dialog"
-"""Ways to log in that send the password as it is."""
+"""Authentication plugins that send the password in clear text."""
 _OPTIONS = "charset", "ssl", "ssl_ca", "unix_socket"
 _DEFAULT_PACKET = 4 << 20
-"""Bytes that are sent at once, unless a single statement is longer."""
+"""Most bytes that are sent at once, unless a single statement is longer."""
 _MARGIN = 1024
 
-# The character set is said again after the handshake, where a server may be set to ignore it, or to change it for each new
-# connection (init_connect). The mode refuses data that does not fit instead of cutting it off. Whoever stands still in the
-# middle of a transaction would hold its locks for as long: MariaDB ends such a session, MySQL cannot.
+# The character set is set again after the handshake: a server may be configured to ignore it there, or to change it for each
+# new connection (init_connect). The strict mode refuses data that does not fit instead of truncating it. A client that stops
+# in the middle of a transaction would hold its locks for as long: MariaDB ends such a session, MySQL cannot.
 _CHARSET = "SET NAMES utf8mb4"
 _SESSION = (
     f"{_CHARSET}; SET SESSION sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION', sql_notes = 0, time_zone = '+00:00', "
     "innodb_lock_wait_timeout = 5, group_concat_max_len = 4294967295 /*M!100300 , idle_transaction_timeout = 10 */"
-    # MySQL would tell for a day what it once knew of how far the numbers of a table have come.
+    # MySQL would return a cached AUTO_INCREMENT value of a table for a day.
     " /*!80003 , information_schema_stats_expiry = 0 */"
 )
 _ISOLATION = "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED"
-# Of what users have set for their own tables only what would make drivers escape wrongly, or cut data off.
+# Users' sessions keep their settings, except those that would make drivers escape wrongly, or truncate data.
 _USER_SESSION = (
     f"{_CHARSET}; SET SESSION sql_mode = concat(replace(@@sql_mode, 'NO_BACKSLASH_ESCAPES', ''), ',STRICT_ALL_TABLES'), "
     "group_concat_max_len = 4294967295"
@@ -61,7 +61,7 @@ READ_USER_SESSION = f"SELECT {_SESSION_VARIABLES}".encode()
 
 
 class MySqlResult(NamedTuple):
-    """What the server answers to a statement: rows found, rows changed, the number that a new row got."""
+    """The result of a statement: rows found, number of rows changed, the generated number of a new row."""
 
     rows: Sequence[tuple[Any, ...]] = ()
     changed: int = 0
@@ -69,7 +69,7 @@ class MySqlResult(NamedTuple):
 
 
 class ServerInfo(NamedTuple):
-    """What a server says of itself to who connects."""
+    """Properties of a server, read at each connect."""
 
     max_packet: int
     server: str
@@ -77,47 +77,47 @@ class ServerInfo(NamedTuple):
 
 
 class MySqlConnection:
-    """One connection. What is not asked about is sent together with what comes next."""
+    """One connection. Deferred statements are sent together with the next one that is executed."""
 
     def __init__(self, raw: Any, max_packet: int, *, decode: bool = False) -> None:
         self._raw = raw
         self._max_packet = max_packet
         self._decode = decode
-        """The connection is somebody else's, who has names as bytes."""
+        """Decode names: on a user's connection the driver returns them as bytes."""
         self._deferred: list[bytes] = []
 
     @property
     def is_usable(self) -> bool:
-        """It is open, and nothing is left half done on it."""
+        """Whether it is open, with no transaction or result left unfinished."""
         broken = not self._raw.connected or self._raw._stream_broken
         return not (broken or self._raw.get_transaction_status())
 
     @property
     def in_transaction(self) -> bool:
-        """A transaction has begun, as the server says."""
+        """Whether a transaction is open, by the status of the server's last reply."""
         return bool(self._raw.connected and self._raw.get_transaction_status())
 
     @property
     def server(self) -> str:
-        """What the server calls itself."""
+        """The server's version string."""
         return str(self._raw.get_server_info())
 
     def defer(self, statement: bytes) -> None:
-        """Send a statement with the next one that is asked about. If it fails, that one fails."""
+        """Send a statement together with the next one that is executed, which fails if this one does."""
         self._deferred += split_packets(statement)
 
     def drop_deferred(self) -> None:
-        """Do not send what was to be sent later."""
+        """Discard the deferred statements."""
         self._deferred.clear()
 
     async def execute(self, statement: bytes) -> MySqlResult:
-        """Send what is waiting, and a statement; the answer to it (to the last, if it is several)."""
+        """Send the deferred statements and a statement; return its result (of the last, if it is several)."""
         statements, self._deferred = [*self._deferred, *split_packets(statement)], []
-        for one in statements:
-            size = max(len(one), *map(len, one.large)) if isinstance(one, LargeStatement) else len(one)
+        for item in statements:
+            size = max(len(item), *map(len, item.large)) if isinstance(item, LargeStatement) else len(item)
             if size > self._max_packet:
-                room = self._max_packet + _MARGIN
-                raise ValueError(f"it takes {size:,} bytes, the server's max_allowed_packet is {room:,}: raise that")
+                limit = self._max_packet + _MARGIN
+                raise ValueError(f"it takes {size:,} bytes, the server's max_allowed_packet is {limit:,}: raise that")
         result = MySqlResult()
         for packet in _join_packets(statements):
             result = await self._send(packet)
@@ -135,14 +135,14 @@ class MySqlConnection:
                 return result
 
     def abort(self) -> None:
-        """Close it without a word; who waits for something there is told that it is gone."""
+        """Close it at once, without telling the server; calls that wait for a reply on it fail."""
         transport = self._raw._transport
         if transport is not None:
-            transport.abort()  # `close` would first send what is left to send
+            transport.abort()  # `close` would first send the buffered data
         self._raw.close()
 
     async def close(self) -> None:
-        """Close it, whatever state it is in, without waiting for long."""
+        """Close it in any state, without waiting for long."""
         if not self._raw.connected or self._raw.get_transaction_status():
             self.abort()
             return
@@ -152,14 +152,14 @@ class MySqlConnection:
 
 
 class MySqlPool:
-    """Connections to one database."""
+    """A pool of connections to one database."""
 
     def __init__(self, address: Address, size: int) -> None:
         self.address = address
         self.label = address.label
         self.size = size
         self.max_packet = _DEFAULT_PACKET
-        """Bytes that the server takes at once."""
+        """Most bytes that the server accepts at once."""
         self._capacity = asyncio.Semaphore(size)
         self._idle: list[MySqlConnection] = []
         self._opening: set[asyncio.Task[Any]] = set()
@@ -168,19 +168,20 @@ class MySqlPool:
         self.server_identity = ServerIdentity()
         self._servers = address.split_hosts()
         self._last_good = 0
-        """Which of several servers could be reached."""
+        """Index of the server, among several, that was last connected to."""
 
     async def connect(self) -> MySqlConnection:
-        """A new connection, which is the caller's."""
+        """Open a connection outside the pool; the caller closes it."""
         raw = await self._connect(_SESSION, autocommit=True, conv=_CONVERSIONS)
         return MySqlConnection(raw, self.max_packet)
 
     async def connect_for_sqlalchemy(self) -> Any:
-        """A new connection as SQLAlchemy wants it."""
+        """Open a connection of the driver, set up for SQLAlchemy."""
         return await self._connect(_USER_SESSION, autocommit=False)
 
     async def _connect(self, session: str, **arguments: Any) -> Any:
-        # In a task of its own: in the middle the driver, with Python 3.11's wait_for, loses a cancellation or the socket.
+        # In a task of its own: if it is cancelled while connecting, the driver (with Python 3.11's wait_for) loses the
+        # cancellation or the socket.
         task = asyncio.get_running_loop().create_task(self._open(session, **arguments), name="romancy-connect")
         self._opening.add(task)
         task.add_done_callback(self._opening.discard)
@@ -204,22 +205,22 @@ class MySqlPool:
         return raw
 
     async def _open_writer(self, session: str, arguments: Mapping[str, Any]) -> tuple[Any, ServerInfo]:
-        """With the first of several servers that takes writes."""
+        """Connect to the first of several servers that accepts writes."""
         error: Exception | None = None
         for number in range(len(self._servers)):
-            place = (self._last_good + number) % len(self._servers)
+            index = (self._last_good + number) % len(self._servers)
             try:
-                raw, found = await self._open_at(self._servers[place], _CONNECT_EACH_TIMEOUT, session, arguments)
+                raw, found = await self._open_at(self._servers[index], _CONNECT_EACH_TIMEOUT, session, arguments)
             except Exception as failed:
                 if classify(failed) is not ErrorClass.UNAVAILABLE:
                     raise
                 error = failed
                 continue
             if not found.read_only:
-                self._last_good = place
+                self._last_good = index
                 return raw, found
             raw.close()
-            error = errors.OperationalError(_READ_ONLY, f"{self._servers[place].label} is read-only")
+            error = errors.OperationalError(_READ_ONLY, f"{self._servers[index].label} is read-only")
         assert error is not None
         raise error
 
@@ -230,27 +231,27 @@ class MySqlPool:
             raw: Any = await asyncmy.connect(**address.connect_arguments(), **arguments)
             try:
                 enable_keepalive(raw._transport)
-                answer = await MySqlConnection(raw, _DEFAULT_PACKET).execute(
+                result = await MySqlConnection(raw, _DEFAULT_PACKET).execute(
                     f"{session}; {_ISOLATION}; {_SERVER_INFO}".encode()
                 )
-                packet, server, read_only, *understood = (_decode_name(one) for one in answer.rows[0])
-                self._require_session(understood)
+                packet, server, read_only, *settings = (_decode_name(value) for value in result.rows[0])
+                self._require_session(settings)
             except BaseException:
                 raw.close()
                 raise
         return raw, ServerInfo(int(packet) - _MARGIN, server, str(read_only) not in ("0", "OFF"))
 
     async def writable_servers(self) -> dict[str, str]:
-        """The servers of the address that take writes: where each was found. Those that do not answer soon are left out."""
+        """Return identity and host of the servers that accept writes. Servers that do not reply soon are left out."""
         if len(self._servers) < 2:
             return {}
-        asking = {asyncio.ensure_future(self._identify_writer(server)): server for server in self._servers}
+        tasks = {asyncio.ensure_future(self._identify_writer(server)): server for server in self._servers}
         try:
-            done, _ = await asyncio.wait(asking, timeout=_FIND_WRITERS_TIMEOUT)
+            done, _ = await asyncio.wait(tasks, timeout=_FIND_WRITERS_TIMEOUT)
         finally:
-            for task in asking:
+            for task in tasks:
                 task.cancel()
-        return {task.result(): asking[task].host_and_port for task in done if task.exception() is None and task.result()}
+        return {task.result(): tasks[task].host_and_port for task in done if task.exception() is None and task.result()}
 
     async def _identify_writer(self, address: Address) -> str:
         raw, found = await self._open_at(
@@ -260,7 +261,7 @@ class MySqlPool:
         return "" if found.read_only else found.server
 
     def _require_session(self, found: Sequence[Any]) -> None:
-        """Refuse a connection that is not as it was told to be."""
+        """Refuse a connection whose settings did not take effect."""
         if wrong := find_unsafe_setting(found):
             raise StoreError(
                 f"The database {self.label} does not keep to what a connection is told: it has {wrong}. Look for what "
@@ -269,34 +270,34 @@ class MySqlPool:
 
     @asynccontextmanager
     async def acquire(self) -> AsyncIterator[MySqlConnection]:
-        """A connection for a while. One that is left in the middle of something is thrown away."""
+        """Borrow a connection. One that is returned in the middle of a transaction is discarded."""
         if self._capacity.locked():
             await in_time(self._capacity.acquire())
         else:
             await self._capacity.acquire()
         try:
             self.server_identity.require()
-            moves = self.server_identity.changes
+            changes = self.server_identity.changes
             if (link := self._pop_idle()) is None:
                 link = await in_time(self.connect())
             self._guard.watch(link)
             try:
                 yield link
             except asyncio.CancelledError:
-                link.abort()  # it may say nothing any more, and nobody waits for that
+                link.abort()  # a clean close could wait for a reply that never comes
                 raise
             finally:
                 self._guard.unwatch(link)
-                await self.put_idle(link, failed=moves != self.server_identity.changes)
+                await self.put_idle(link, failed=changes != self.server_identity.changes)
         finally:
             self._capacity.release()
 
     async def open_extra(self) -> MySqlConnection:
-        """A new connection as `one` gives it, beyond the number that is bounded; to be handed to `keep`."""
+        """Open a connection like those of `acquire`, beyond the bound of the pool; to be passed to `put_idle`."""
         return await self.connect()
 
     async def put_idle(self, connection: MySqlConnection, *, failed: bool) -> None:
-        """Have a connection for whoever wants one next, unless it is of no use."""
+        """Put a connection back into the pool, or close it if it is unusable."""
         connection.drop_deferred()
         if connection.is_usable and not failed and not self._closed:
             self._idle.append(connection)
@@ -312,17 +313,17 @@ class MySqlPool:
         return None
 
     async def drop_idle(self) -> None:
-        """What is open is not to be used again."""
+        """Close the idle connections."""
         idle, self._idle = self._idle, []
         await asyncio.gather(*(link.close() for link in idle))
 
     def cut_idle(self) -> None:
-        """The server is not what it was: what is open to it is useless, and nobody says goodbye."""
+        """Abort the idle connections: their server has restarted or was replaced, so a clean close would only wait."""
         while self._idle:
             self._idle.pop().abort()
 
     async def close(self) -> None:
-        """Let all connections go."""
+        """Close the pool and its idle connections."""
         self._closed = True
         if self._opening:
             await asyncio.wait(self._opening)
@@ -330,19 +331,19 @@ class MySqlPool:
 
 
 def _close_unclaimed(task: asyncio.Task[Any]) -> None:
-    """A connection that nobody waits for any more."""
+    """Close a connection whose caller was cancelled while it was opened."""
     if not task.cancelled() and task.exception() is None:
         task.result().close()
 
 
 class _ClearPasswordRefusal:
-    """Answers a server that asks for the password itself, over a line that others can read: it does not get it."""
+    """An authentication plugin that refuses to send the password in clear text over an unencrypted connection."""
 
     def __init__(self, connection: object) -> None:
         pass
 
     def authenticate(self, packet: object) -> None:
-        """What the driver calls."""
+        """Refuse the server's request for the password. (The driver calls this.)"""
         raise OperationalError(
             2059,
             "the server asks for the password in clear, and the connection is not encrypted: add ?ssl=true to the address",
@@ -351,7 +352,7 @@ class _ClearPasswordRefusal:
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where a database is and who wants to see it."""
+    """The address of a database, with user, password and options."""
 
     host: str
     port: int
@@ -360,36 +361,36 @@ class Address:
     database: str
     options: dict[str, str]
     other_servers: tuple[tuple[str, int], ...] = ()
-    """Other servers that may have it, with their ports."""
+    """Further servers of the database, with their ports."""
 
     @property
     def label(self) -> str:
-        """The address without what must not be shown."""
+        """The address without the password and the options."""
         user = f"{self.user}@" if self.user else ""
-        return f"mysql://{user}{','.join(one.host_and_port for one in self.split_hosts())}/{self.database}"
+        return f"mysql://{user}{','.join(address.host_and_port for address in self.split_hosts())}/{self.database}"
 
     @property
     def host_and_port(self) -> str:
-        """The first server, and its port."""
+        """The first server and its port."""
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
     def split_hosts(self) -> list[Address]:
-        """An address for each server."""
-        places = ((self.host, self.port), *self.other_servers)
+        """Return an address for each server."""
+        servers = ((self.host, self.port), *self.other_servers)
         return (
-            [replace(self, host=host, port=port, other_servers=()) for host, port in places]
+            [replace(self, host=host, port=port, other_servers=()) for host, port in servers]
             if self.other_servers
             else [self]
         )
 
     def connect_arguments(self) -> dict[str, Any]:
-        """What the driver wants to know."""
+        """Return the arguments of the driver's `connect`."""
         tls, socket = _tls(self.options), self.options.get("unix_socket")
         return {
             "host": self.host,
             "port": self.port,
             "user": self.user or None,
-            "password": self.password.encode(),  # the driver itself knows Latin-1 only
+            "password": self.password.encode(),  # the driver would encode it as Latin-1
             "database": self.database,
             "unix_socket": socket,
             "ssl": tls,
@@ -401,15 +402,15 @@ class Address:
 
 
 def parse_address(dsn: str) -> Address:
-    """The parts of `mysql://user:password@host:port,host:port/database?options`. Raises `ConfigurationError`."""
+    """Parse `mysql://user:password@host:port,host:port/database?options`. Raises `ConfigurationError`."""
     try:
         parts = urlsplit(dsn)
-        who, _, where = parts.netloc.rpartition("@")
-        first, *more = [_parse_host(place) for place in where.split(",")]
+        credentials, _, hosts = parts.netloc.rpartition("@")
+        first, *more = [_parse_host(host) for host in hosts.split(",")]
     except ValueError:
-        raise ConfigurationError("The port in the database address is no number.") from None
+        raise ConfigurationError("The port in the database address is not a number.") from None
     if "@" in parts.path or "@" in parts.query or parts.fragment:
-        # A password with a slash, a question mark or a number sign in it: what follows would be shown as something else.
+        # A password with a /, a ? or a # in it: the part after it would be shown as a path, an option or a fragment.
         raise ConfigurationError(
             "The address of the MySQL database cannot be read. Write mysql://user:password@host:port/database; in a "
             "password, %40 for @, %2F for /, %23 for #, %3F for ?."
@@ -423,7 +424,7 @@ def parse_address(dsn: str) -> Address:
     database = unquote(parts.path.removeprefix("/"))
     if not database:
         raise ConfigurationError("The database address names no database: mysql://user:password@host:3306/database")
-    user, _, password = who.partition(":")
+    user, _, password = credentials.partition(":")
     return Address(*first, unquote(user), unquote(password), database, options, tuple(more))
 
 
@@ -433,7 +434,7 @@ def _parse_host(text: str) -> tuple[str, int]:
 
 
 def require_session(found: Sequence[Any]) -> None:
-    """Refuse a connection of others on which values could be misunderstood, or cut off."""
+    """Refuse a user's connection on which values could be misread or truncated."""
     if wrong := find_unsafe_setting(found):
         raise ConfigurationError(
             f"using() got a connection with {wrong}: it needs utf8mb4, a strict mode (STRICT_TRANS_TABLES) and no "
@@ -442,8 +443,8 @@ def require_session(found: Sequence[Any]) -> None:
 
 
 def find_unsafe_setting(found: Sequence[Any]) -> str:
-    """What of a connection's mode and character sets would have values misunderstood, or cut off; empty if nothing."""
-    mode, *charsets = (one.decode() if isinstance(one, bytes) else str(one) for one in found)
+    """Return the setting of a session by which values would be misread or truncated; empty if there is none."""
+    mode, *charsets = (value.decode() if isinstance(value, bytes) else str(value) for value in found)
     if charsets != ["utf8mb4", "utf8mb4"]:
         return f"the character sets {' and '.join(charsets)}"
     if "NO_BACKSLASH_ESCAPES" in mode or "STRICT" not in mode:
@@ -458,7 +459,7 @@ def _tls(options: dict[str, str]) -> ssl.SSLContext | None:
 
 
 def _join_packets(statements: list[bytes]) -> list[bytes]:
-    """Statements, together as far as they are not too long."""
+    """Join statements to packets that are not too long."""
     packets: list[list[bytes]] = [[]]
     size = 0
     for statement in statements:
@@ -471,15 +472,16 @@ def _join_packets(statements: list[bytes]) -> list[bytes]:
 
 
 def decode_rows(rows: Sequence[Sequence[Any]], types: Sequence[int]) -> list[tuple[Any, ...]]:
-    """Rows with names as text, of a connection that has them as bytes."""
+    """Decode the names in rows of a connection that returns them as bytes."""
     convert = [_CONVERSIONS[kind] if kind in _NAME_TYPES else None for kind in types]
     return [
-        tuple(turn(one) if turn and one is not None else one for turn, one in zip(convert, row, strict=True)) for row in rows
+        tuple(decode(value) if decode and value is not None else value for decode, value in zip(convert, row, strict=True))
+        for row in rows
     ]
 
 
 def _decode_name(value: Any) -> Any:
-    """Names are bytes in the database; payloads are of another type."""
+    """Decode a name, which is bytes in the database; payloads have another column type."""
     return value.decode() if isinstance(value, bytes) else value
 
 

@@ -1,4 +1,4 @@
-"""Bringing a database's schema up to date, or checking that it is."""
+"""Migrates a database's schema, or checks that it is up to date."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ CREATE TABLE IF NOT EXISTS romancy_migrations (
 """
 _SELECT_APPLIED = b"SELECT version, name FROM romancy_migrations ORDER BY version"
 _INSERT_APPLIED = b"INSERT IGNORE INTO romancy_migrations (version, name, applied_at) VALUES (%s, %s, %s)"
-# Who starts at the same time waits here, and then finds that there is nothing left to do. The lock is the connection's: it
-# ends with it, however that comes about. Its name is the server's, so the database's is a part of it.
+# A process that starts at the same time waits here, and then finds that no migration is missing. The lock belongs to the
+# connection and ends with it. Lock names are shared by all databases of the server, so the database's name is a part of it.
 _LOCK = b"SELECT get_lock(concat('romancy ', md5(database())), 60)"
 _UNLOCK = b"SELECT release_lock(concat('romancy ', md5(database())))"
 _NO_SUCH_TABLE = 1146
 _ALREADY_EXISTS = (1060, 1061)
-"""A column or an index of that name is there already: a run that ended in the middle has made it."""
+"""A column or an index of that name exists: an earlier migration that was interrupted has made it."""
 
 
 async def prepare(link: MySqlConnection, label: str, *, auto_migrate: bool, now: int) -> None:
-    """Apply what is missing, once whoever else starts at the same time; raises `StoreError` if that cannot be."""
+    """Apply the missing migrations, each once however many processes start at the same time. Raises `StoreError`."""
     require_version(link.server, label)
     known = read_migrations(MIGRATIONS)
     missing = pending(known, await read_applied(link), label)
@@ -41,7 +41,7 @@ async def prepare(link: MySqlConnection, label: str, *, auto_migrate: bool, now:
     try:
         await link.execute(_CREATE_MIGRATIONS_TABLE)
         for migration in pending(known, await read_applied(link), label):
-            # Each statement is committed by itself, and can be run again if this ends in the middle.
+            # Each statement is committed by itself, and can be run again after an interruption.
             for statement in migration.statements:
                 await _apply(link, statement)
             await link.execute(_INSERT_APPLIED % (literal(migration.version), literal(migration.name), literal(now)))
@@ -58,7 +58,7 @@ async def _apply(link: MySqlConnection, statement: str) -> None:
 
 
 async def read_applied(link: MySqlConnection) -> list[tuple[int, str]]:
-    """The migrations a database has."""
+    """Return the migrations that are applied to a database."""
     try:
         return [(version, name) for version, name in (await link.execute(_SELECT_APPLIED)).rows]
     except Exception as error:
@@ -70,14 +70,14 @@ async def read_applied(link: MySqlConnection) -> list[tuple[int, str]]:
 async def _lock(link: MySqlConnection, label: str) -> None:
     if (await link.execute(_LOCK)).rows[0][0] != 1:
         raise StoreError(
-            f"The database {label} is being migrated by somebody else for more than a minute. Look what it does."
+            f"Another process has been migrating the database {label} for more than a minute. Check what it does."
         )
 
 
 def require_version(server: str, label: str) -> None:
-    """Raise `StoreError` for a server that lacks what is needed."""
+    """Raise `StoreError` for a server that is too old."""
     product = "MariaDB" if "mariadb" in server.lower() else "MySQL"
-    # Older MariaDBs say 5.5.5- first, for old clients.
+    # Older MariaDBs prefix their version with 5.5.5-, for old clients.
     found = re.match(r"(?:5\.5\.5-)?(\d+)\.(\d+)", server)
     version = (int(found[1]), int(found[2])) if found else (0, 0)
     if version < OLDEST[product]:

@@ -1,4 +1,4 @@
-"""The named statements of the `.sql` files, and their text with the values in it.
+"""The named statements of the `.sql` files, and their text with the values inserted.
 
     ?        the next value           ?2       the second
     :name    a value by its name
@@ -6,9 +6,9 @@
     <<waits: instance_id = ?1 AND op = ?2>>    a condition for each of a list of rows: any of them
     <<kinds UNION ALL: (SELECT ...)>>          a query for each of a list of rows; also with `,` or `;` between them
 
-Lists come as the JSON that the deciding code makes of them. The driver's text protocol has no values beside the text; what
-stands between a value and the text is `literal`, and nothing else writes values: as digits, so nothing of what one holds can
-be read as SQL, in whichever character set the server reads the text.
+Lists are passed as JSON by the callers. The driver's text protocol has no parameters: values become a part of the text.
+Only `literal` writes values, as hexadecimal digits, so no part of a value can be read as SQL, in whichever character set the
+server reads the text.
 """
 
 from __future__ import annotations
@@ -31,22 +31,22 @@ _SLOT = re.compile(
 )
 _VALUES = b"VALUES "
 _LARGE = 1 << 20
-"""Bytes of a value that is sent by itself."""
+"""Bytes above which a value is sent by itself."""
 _PIECE = 2 << 20
-"""Bytes of it that are sent at once: as digits they are twice as many."""
+"""Bytes of such a value that are sent at once: as digits they are twice as many."""
 _CHUNK = 1 << 20
-"""Bytes of rows that are put into one statement, unless a single row is longer."""
+"""Most bytes of rows in one statement, unless a single row is longer."""
 
 SlotKey = int | str
 
 
 class LargeStatement(bytes):
-    """A statement whose large values are sent before it, each by itself: together they may be more than a packet takes."""
+    """A statement whose large values are sent before it, each by itself: together they may exceed a packet."""
 
     large: Sequence[bytes]
 
     def __new__(cls, text: bytes, large: Sequence[bytes]) -> LargeStatement:
-        """The text has variables in place of the values."""
+        """Create one from a text that has variables in place of the values."""
         new = super().__new__(cls, text)
         new.large = large
         return new
@@ -59,13 +59,13 @@ class Variable(NamedTuple):
 
 
 class ValueSlot(NamedTuple):
-    """A place for one value."""
+    """A slot for one value."""
 
     key: SlotKey
 
 
 class ListSlot(NamedTuple):
-    """A place for a list of values, or for a piece of text for each row of a list."""
+    """A slot for a list of values, or for a piece of text for each row of a list."""
 
     key: SlotKey
     joiner: bytes | None
@@ -73,18 +73,18 @@ class ListSlot(NamedTuple):
 
 
 class MySqlStatement(NamedTuple):
-    """A statement: text and places in turn."""
+    """A statement: an alternation of text and slots."""
 
     parts: tuple[bytes | ValueSlot | ListSlot, ...]
 
     def text(self, values: Values = ()) -> bytes | None:
-        """The statement with its values; None if it asks for each of a list that is empty."""
+        """Return the statement with its values; None if it is a query for each row of a list that is empty."""
         large: list[bytes] = []
         text = self.write(values, (), large)
         return LargeStatement(text, large) if large and text is not None else text
 
     def write(self, values: Values, row: Sequence[Any], large: list[bytes]) -> bytes | None:
-        """The same; large values are set aside."""
+        """Like `text`, but append large values to `large`."""
         written: list[bytes] = []
         for part in self.parts:
             match part:
@@ -100,33 +100,34 @@ class MySqlStatement(NamedTuple):
         return b"".join(written)
 
     def texts(self, rows: Iterable[Sequence[Any]]) -> Iterable[bytes]:
-        """The statement for many rows of values: inserts of many rows, or one statement for each."""
-        lines = [line for row in rows if (line := self.text(row)) is not None]
-        head, values, _ = lines[0].partition(_VALUES)
+        """Return the statement for many rows of values: inserts of many rows, or one statement for each row."""
+        texts = [text for row in rows if (text := self.text(row)) is not None]
+        head, values, _ = texts[0].partition(_VALUES)
         if not values or not head.startswith((b"INSERT", b"REPLACE")):
-            return lines
+            return texts
         start = len(head) + len(values)
-        alone = [line for line in lines if isinstance(line, LargeStatement)]
-        together = [line[start:] for line in lines if not isinstance(line, LargeStatement)]
-        return [*alone, *_join_chunks(lines[0][:start], together)]
+        large = [text for text in texts if isinstance(text, LargeStatement)]
+        joined = [text[start:] for text in texts if not isinstance(text, LargeStatement)]
+        return [*large, *_join_chunks(texts[0][:start], joined)]
 
 
 @cache
 def get_statement(name: str) -> MySqlStatement:
-    """A named statement."""
+    """Return a named statement."""
     return _parse(_load_statements()[name])
 
 
 def statement_names() -> Iterable[str]:
-    """Every statement."""
+    """Return the names of all statements."""
     return _load_statements()
 
 
 def literal(value: object) -> bytes:
-    """A value as it stands in a statement: digits. Text that is none (lone surrogates) raises `ValueError`.
+    """Return a value as digits, as it is inserted into a statement. Raises `ValueError` for text with lone surrogates.
 
-    An escaped string would be safe only while both sides agree on the character set. In some (gbk, sjis, big5) a part of a
-    character looks like a quote or a backslash, and what a server takes a text for can be set there without our knowledge.
+    An escaped string would be safe only while client and server agree on the character set. In some character sets (gbk,
+    sjis, big5) a part of a character looks like a quote or a backslash, and the server may change the character set without
+    the client's knowledge.
     """
     match value:
         case None:
@@ -144,7 +145,7 @@ def literal(value: object) -> bytes:
 
 
 def split_packets(statement: bytes) -> Iterable[bytes]:
-    """What has to be sent for a statement: its large values in pieces, then itself."""
+    """Yield what has to be sent for a statement: its large values in pieces, then the statement."""
     if isinstance(statement, LargeStatement):
         for number, value in enumerate(statement.large, start=1):
             name = literal(Variable(number))
@@ -174,7 +175,7 @@ def _write_list(slot: ListSlot, values: Values, large: list[bytes]) -> bytes | N
 
 
 def _get_value(values: Values, row: Sequence[Any], key: SlotKey) -> Any:
-    """A value by its name, or by its place: in the row of a list, or among all."""
+    """Return a value by its name, or by its index in the row of a list or in all values."""
     if isinstance(key, int):
         return (row or values)[key]  # type: ignore[index]
     assert isinstance(values, Mapping)
@@ -209,7 +210,7 @@ def _parse(text: str) -> MySqlStatement:
 
 
 def _parse_key(text: str, count: int) -> tuple[SlotKey, int]:
-    """A name, a number that is said, or the next one."""
+    """Return the key of a slot (a name, an explicit number, or the next number) and the count of unnumbered slots."""
     if not text.startswith("?"):
         return text, count
     return (int(text[1:]) - 1, count) if text[1:] else (count, count + 1)

@@ -1,4 +1,4 @@
-"""The store's port on MySQL and MariaDB."""
+"""The store on MySQL and MariaDB."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from romancy.store.sql.store import SqlStore
 
 
 class MySqlStore(SqlStore):
-    """Instances in a MySQL or MariaDB database, shared by any number of processes."""
+    """A store in a MySQL or MariaDB database, shared by any number of processes."""
 
     def __init__(
         self, dsn: str, *, clock: Clock, auto_migrate: bool = True, pool_size: int = 8, crash: Crash | None = None

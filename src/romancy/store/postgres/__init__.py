@@ -1,1 +1,1 @@
-"""The store on PostgreSQL: asyncpg, batches as arrays, rows that are locked in place of a whole file."""
+"""The store on PostgreSQL: driver asyncpg, batches as array parameters, row locks."""

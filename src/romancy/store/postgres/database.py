@@ -1,4 +1,4 @@
-"""One PostgreSQL database. Its short way is one statement, committed by itself; hints come by LISTEN and NOTIFY."""
+"""One PostgreSQL database. Its fast path is one statement that commits by itself; it notifies with LISTEN and NOTIFY."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ DriverConnection: TypeAlias = "Connection[Any]"
 
 _BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED"
 _COMMIT_TOKEN_RETENTION = 3600 * MICROS
-"""How long it is known which transactions were committed."""
+"""How long the tokens of committed transactions are retained."""
 
 
 class PostgresDatabase(ServerDatabase["Connection[Any]"]):
@@ -64,93 +64,95 @@ class PostgresDatabase(ServerDatabase["Connection[Any]"]):
         self._listen_dsn = listen_dsn
         self._notifier: PostgresNotifier | None = None
         self._with_known_types: WeakSet[object] = WeakSet()
-        """Connections that know our records."""
+        """Connections whose driver knows the record types of the fast path."""
 
     async def open(self, *, auto_migrate: bool, now: int) -> None:
-        """Connect, prepare the schema, see whether hints get through."""
+        """Connect, prepare the schema, and probe whether notifications get through."""
         if self._notifier is not None:
             return
         try:
             await self.retry_until_done(partial(self._prepare, auto_migrate, now), MIGRATION_TIMEOUT)
         except BaseException:
-            await self._connections.drop_idle()  # who cannot open a store does not close it either
+            await self._connections.drop_idle()  # the caller does not close a store that it could not open
             raise
-        bell = PostgresNotifier(self._connections, self._listen_dsn, self.announce_remote_commit)
+        notifier = PostgresNotifier(self._connections, self._listen_dsn, self.announce_remote_commit)
         listen = self._listen_notify is not False and (not self._connections.pooled or self._listen_dsn is not None)
-        bell.start(listen=listen)
-        self._notifier = bell
-        if listen and await bell.probe():
+        notifier.start(listen=listen)
+        self._notifier = notifier
+        if listen and await notifier.probe():
             return
-        if bell.listen_error is None:
-            bell.stop_listening()  # what is sent does not get through, and never will
+        if notifier.listen_error is None:
+            notifier.stop_listening()  # notifications do not get through, and never will
         if self._listen_notify is not False:
-            await self._warn_not_listening(bell.listen_error)
+            await self._warn_not_listening(notifier.listen_error)
 
     async def _prepare(self, auto_migrate: bool, now: int) -> None:
         async with self._connections.acquire() as connection:
-            # A pooler gives out a number of its own for the server's process.
+            # A pooler reports a process id of its own instead of the server process's.
             self._connections.pooled = connection.get_server_pid() != await connection.fetchval("SELECT pg_backend_pid()")
             await prepare(connection, self.label, auto_migrate=auto_migrate, now=now)
             await self.read_clock(connection)
             if self._connections.pooled:
                 self._connections.is_commit_async = await connection.fetchval("SHOW synchronous_commit") in ("off", "local")
-        await self._connections.drop_idle()  # it was made without knowing
+        await self._connections.drop_idle()  # it was set up before it was known whether there is a pooler
         await self.identify_server()
 
     async def _warn_not_listening(self, error: str | None) -> None:
         if error is not None:
-            why = f"There is no connection for LISTEN to {redact_dsn(self._listen_dsn or self._connections.dsn)} ({error})"
+            reason = (
+                f"There is no connection for LISTEN to {redact_dsn(self._listen_dsn or self._connections.dsn)} ({error})"
+            )
         else:
-            why = (
-                f"LISTEN does not work on {self.label}: there is a pooler in between that hands out connections by the "
+            reason = (
+                f"LISTEN does not work on {self.label}: there is a pooler in between that assigns connections by the "
                 "transaction. Give the address of the server itself as listen_dsn=..."
             )
         if self._listen_notify:
             await self.close()
-            raise ConfigurationError(f"{why}, or leave listen_notify out.")
-        _log.warning("%s. Until then other processes' work is found by looking for it every poll_interval.", why)
+            raise ConfigurationError(f"{reason}, or leave listen_notify out.")
+        _log.warning("%s. Until then work of other processes is found by polling, every poll_interval.", reason)
 
     async def close(self) -> None:
         """Disconnect. Safe to call twice."""
-        bell, self._notifier = self._notifier, None
-        if bell is not None:
-            await bell.stop()
+        notifier, self._notifier = self._notifier, None
+        if notifier is not None:
+            await notifier.stop()
             await self._connections.close()
 
     def heartbeat(self, worker: str) -> HeartbeatConnection:
-        """A worker's heartbeat."""
+        """Return the heartbeat connection of a worker."""
         return PostgresHeartbeat(self._connections, worker)
 
     def notify(self) -> None:
-        """Others have something to look at."""
+        """Notify other processes of a commit."""
         if self._notifier is not None:
             self._notifier.notify()
 
     def notify_later(self) -> None:
-        """Others have something to look at, should this process not see to it itself at once."""
+        """Notify other processes after a short time, in which this process may do the work itself."""
         if self._notifier is not None:
             self._notifier.notify_later()
 
-    # --- transactions of others
+    # --- users' transactions
 
     @property
     def dialect(self) -> str:
-        """SQLAlchemy's name for it."""
+        """SQLAlchemy's name of the dialect."""
         return "postgresql"
 
     def engine(self) -> AsyncEngine:
-        """An engine of SQLAlchemy on the same database."""
+        """Return a SQLAlchemy engine on the same database."""
         from romancy.store.postgres.engine import server_engine
 
         return server_engine(self._connections)
 
     def cursor_on(self, connection: AlchemyConnection) -> AlchemyCursor:
-        """The deciding code's statements in a transaction of such an engine."""
+        """Return a cursor that runs statements in a transaction of a SQLAlchemy connection."""
         numbered = connection.dialect.paramstyle.startswith("numeric")  # asyncpg; psycopg and others write %s
         return AlchemyCursor(connection, _bind if numbered else _format, self.codec, returning=True)
 
     async def run_on(self, connection: object, work: Work[T]) -> T:
-        """Do work on a connection of the driver."""
+        """Run `work` on a user's connection of the driver."""
         if is_dbapi_connection(connection, "psycopg", "psycopg2"):
             return work(AlchemyCursor(DbapiConnection(connection), _format, self.codec, returning=True))
         if not isinstance(connection, Connection | PoolConnectionProxy):
@@ -160,58 +162,59 @@ class PostgresDatabase(ServerDatabase["Connection[Any]"]):
             )
         return await run(partial(work, PostgresCursor(cast(DriverConnection, connection), self.codec)))
 
-    # --- the short way
+    # --- the fast path
 
     def fast_paths(self, batch: Sequence[Write]) -> Iterator[Callable[[], Awaitable[dict[int, WriteResult]]]]:
-        """Statements for new instances, plain steps and plain ends, for events and who comes for one; transactions each."""
-        quick = PostgresFastPath(batch)
-        for part in quick.statements():
-            yield partial(self._apply_fast, quick, part)
+        """Yield the statements of the fast path: for instances, for events, and for instances woken by one. Each commits."""
+        fast_path = PostgresFastPath(batch)
+        for statement in fast_path.statements():
+            yield partial(self._apply_fast, fast_path, statement)
         if AcceptEvents in map(type, batch) and (events := PlainEvents(batch)):
             yield partial(self._accept_events, events)
-        if coming := AwaitedEvents(batch):
-            yield partial(self._apply_awaited, coming)
+        if awaited := AwaitedEvents(batch):
+            yield partial(self._apply_awaited, awaited)
 
-    async def _apply_fast(self, quick: PostgresFastPath, part: FastStatement) -> dict[int, WriteResult]:
-        written = await self._apply_plain(part.statement, part.values, "fast_path_done", part.check_values)
-        return quick.answers([row[0] for row in written])
+    async def _apply_fast(self, fast_path: PostgresFastPath, fast: FastStatement) -> dict[int, WriteResult]:
+        written = await self._apply_plain(fast.statement, fast.values, "fast_path_done", fast.check_values)
+        return fast_path.results([row[0] for row in written])
 
     async def _accept_events(self, events: PlainEvents) -> dict[int, WriteResult]:
         values = events.values(self.codec)
-        return events.accepted_answers(await self._apply_plain("fast_accept", values, "fast_accept_done", lambda: values))
+        return events.accepted_results(await self._apply_plain("fast_accept", values, "fast_accept_done", lambda: values))
 
-    async def _apply_awaited(self, coming: AwaitedEvents) -> dict[int, WriteResult]:
-        values = coming.values()
-        return coming.answers(await self._apply_plain("fast_awaited", values, "fast_awaited_done", lambda: values))
+    async def _apply_awaited(self, awaited: AwaitedEvents) -> dict[int, WriteResult]:
+        values = awaited.values()
+        return awaited.results(await self._apply_plain("fast_awaited", values, "fast_awaited_done", lambda: values))
 
     async def _apply_plain(self, name: str, values: Values, done: str, done_values: Callable[[], Values]) -> list[Any]:
-        """One statement that is a transaction; if its outcome is not known, it is asked for."""
-        # The points where tests crash lie within a transaction. So does what the role would have acknowledged too early.
+        """Run a statement that is a transaction by itself; if its reply is lost, query the outcome with statement `done`."""
+        # The crash points of tests lie within a transaction. So does the setting against a role that acknowledges too early.
         if self._crash_hook is not None or self._connections.is_commit_async:
             return await self.transact(lambda cursor: cursor.rows(name, values), serialized=False)
-        line: list[int] = []
+        pids: list[int] = []
         try:
-            return await self._run_statement(name, values, line)
+            return await self._run_statement(name, values, pids)
         except Exception as error:
             if self.classify(error) is not ErrorClass.UNAVAILABLE:
                 raise
-            if line:
-                await self._terminate_lost(line[0])
+            if pids:
+                await self._terminate_lost(pids[0])
             return await self.ask_outcome(partial(self._run_statement, done, done_values()))
 
     async def _terminate_lost(self, pid: int) -> None:
-        """What a connection that was lost was told to do has been done now, or never will be."""
+        """End the server process of a lost connection: afterwards its statement has been executed, or never will be."""
         if not self._connections.pooled:  # a pooler ends it itself
             await self.ask_outcome(partial(self._run_statement, "terminate_lost", [pid]))
 
     async def _run_statement(self, name: str, values: Values, pids: list[int] | None = None) -> list[Any]:
-        """Run a statement; `line` is told the number of the server's process that is given it."""
+        """Run a statement; append the id of the server process that gets it to `pids`."""
         statement = get_statement(name)
         async with self._connections.acquire() as connection:
             if pids is not None:
                 pids.append(connection.get_server_pid())
             if self._connections.pooled and name in WITH_RECORDS and connection not in self._with_known_types:
-                # The driver asks what the records are, and changes a setting meanwhile: not of another's session.
+                # The driver queries the record types and changes a setting meanwhile: the transaction keeps that from other
+                # clients' sessions.
                 await connection.execute("BEGIN")
                 await connection.prepare(statement.text)
                 await connection.execute("ROLLBACK")
@@ -219,69 +222,72 @@ class PostgresDatabase(ServerDatabase["Connection[Any]"]):
             found: list[Any] = await connection.fetch(statement.text, *statement.bind(values))
             return found
 
-    # --- what the server is told, and says
+    # --- the driver and the server
 
     def classify(self, error: BaseException) -> ErrorClass:
-        """What an error means."""
+        """Return the class of an error."""
         return errors.classify(error)
 
     def is_driver_error(self, error: BaseException) -> bool:
-        """The driver raised it, or the server through it."""
+        """Whether the driver raised the error, for itself or for the server."""
         return isinstance(error, errors.DRIVER_ERRORS)
 
     def may_only_read(self, error: BaseException) -> bool:
-        """The user has no right to write."""
+        """Whether the error means that the user has no right to write."""
         return errors.may_only_read(error)
 
     def translate(self, error: BaseException) -> StoreError:
-        """The `StoreError` for an error of the driver, with the error as its cause."""
+        """Return the `StoreError` for an error of the driver, with the error as its cause."""
         return errors.translate(error, self.label)
 
     def cursor(self, connection: DriverConnection) -> Cursor:
-        """What runs statements on a connection."""
+        """Return a cursor on a connection."""
         return PostgresCursor(connection, self.codec)
 
     async def begin(self, connection: DriverConnection, token: str, *, serialized: bool) -> bool | None:
-        """Begin a transaction that leaves its token behind; in turn if that is wanted: is something staged then?"""
-        # Behind a pooler a session is others' too.
-        bounded = f"{_BEGIN}; {timeout_settings(connection, 'SET LOCAL')}" if self._connections.pooled else _BEGIN
+        """Begin a transaction that saves its token, and takes the messaging lock if `serialized`.
+
+        Returns whether effects are staged (only read if `serialized`); None if the row of the lock is missing.
+        """
+        # Behind a pooler other clients use the session too, so the settings are made for the transaction only.
+        begin = f"{_BEGIN}; {timeout_settings(connection, 'SET LOCAL')}" if self._connections.pooled else _BEGIN
         if self._connections.is_commit_async:
-            bounded += "; SET LOCAL synchronous_commit = on"
-        await connection.execute(bounded)
+            begin += "; SET LOCAL synchronous_commit = on"
+        await connection.execute(begin)
         staged: bool | None = await connection.fetchval(
             get_statement("begin_serialized" if serialized else "add_commit_token").text, token, self.clock.now()
         )
         return staged if serialized else False
 
     async def begin_reading(self, connection: DriverConnection) -> None:
-        """Begin a transaction that sees one snapshot and changes nothing."""
+        """Begin a read-only transaction on one snapshot."""
         await connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
 
     async def commit_transaction(self, connection: DriverConnection) -> None:
-        """Commit."""
+        """Commit the transaction."""
         await connection.execute("COMMIT")
 
     async def rollback(self, connection: DriverConnection) -> None:
-        """Roll back."""
+        """Roll the transaction back."""
         await connection.execute("ROLLBACK")
 
     async def was_committed(self, connection: DriverConnection, token: str) -> bool:
-        """Try to make the same mark: that waits for a COMMIT that is still under way. The try is taken back."""
+        """Try to insert the token again, which waits for a COMMIT that is still under way; then roll back."""
         await connection.execute("BEGIN")
         free = await connection.fetchval(get_statement("check_commit_token").text, token, 0)
         await connection.execute("ROLLBACK")
         return free is None
 
     async def applied_migrations(self, connection: DriverConnection) -> tuple[Sequence[Migration], list[tuple[int, str]]]:
-        """The migrations there are, and those that the database has."""
+        """Return the known migrations, and those that are applied to the database."""
         return read_migrations(MIGRATIONS), await read_applied(connection)
 
     async def server_time(self, connection: DriverConnection) -> int:
-        """The server's clock in microseconds."""
+        """Return the server's time in microseconds."""
         return int(await connection.fetchval(get_statement("clock").text))
 
     async def product(self, connection: DriverConnection) -> tuple[str, dict[str, str]]:
-        """PostgreSQL, and whether hints of other processes get through."""
+        """Return the server's version, whether there is a pooler, and whether notifications are received."""
         version = await connection.fetchval("SHOW server_version")
         notes = {"pooler": "yes" if self._connections.pooled else "no", "listen": self._listen_state()}
         return f"PostgreSQL {version}", notes
@@ -289,10 +295,10 @@ class PostgresDatabase(ServerDatabase["Connection[Any]"]):
     def _listen_state(self) -> str:
         if self._listen_notify is False:
             return "off"
-        return "on" if self._notifier is not None and self._notifier.is_listening else "trouble"
+        return "on" if self._notifier is not None and self._notifier.is_listening else "failed"
 
     async def tidy(self, connection: DriverConnection) -> None:
-        """Forget transactions that nobody asks about any more."""
+        """Delete tokens of transactions that are too old to be queried."""
         await connection.execute(get_statement("prune_commit_tokens").text, self.clock.now() - _COMMIT_TOKEN_RETENTION)
 
 

@@ -1,4 +1,4 @@
-"""SQLAlchemy on the same database."""
+"""A SQLAlchemy engine on the store's database."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ except ImportError as error:
 
 
 def server_engine(connections: PostgresPool) -> AsyncEngine:
-    """An engine that connects as the store does: the same hosts, the same pooler in between."""
-    # A pooler gives another server connection to each transaction: nothing that is prepared may outlive one.
-    size = {"prepared_statement_cache_size": "0"} if connections.pooled else {}
-    query = "&".join(f"{name}={value}" for name, value in size.items())
+    """Return an engine that connects as the store does: to the same hosts, through the same pooler."""
+    # A pooler gives another server connection to each transaction: no prepared statement may outlive one.
+    options = {"prepared_statement_cache_size": "0"} if connections.pooled else {}
+    query = "&".join(f"{name}={value}" for name, value in options.items())
     return create_async_engine(
         f"postgresql+asyncpg://?{query}", async_creator=connections.connect, pool_size=connections.size, max_overflow=0
     )

@@ -1,4 +1,4 @@
-"""The driver's errors, sorted and translated once."""
+"""Classifies the driver's errors, and translates them to `StoreError`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _CONFLICT = (
     asyncpg.DeadlockDetectedError,
     asyncpg.SerializationError,
     asyncpg.LockNotAvailableError,
-    asyncpg.QueryCanceledError,  # somebody stopped it
+    asyncpg.QueryCanceledError,  # an operator cancelled it
 )
 _UNAVAILABLE = (
     OSError,
@@ -45,7 +45,7 @@ _INVALID_DATA = (
 )
 
 DRIVER_ERRORS = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError)
-"""What the driver raises, and nobody else."""
+"""Errors that only the driver raises."""
 
 _MESSAGES: tuple[tuple[type[BaseException], str], ...] = (
     (asyncpg.InvalidPasswordError, "refuses the user or the password. Check both in the address"),
@@ -53,7 +53,7 @@ _MESSAGES: tuple[tuple[type[BaseException], str], ...] = (
     (asyncpg.InvalidCatalogNameError, "does not exist on its server. Create it first (createdb)"),
     (
         asyncpg.InsufficientPrivilegeError,
-        "refuses a right that is needed. Grant the user USAGE and CREATE on the schema, and SELECT, INSERT, UPDATE and "
+        "refuses a privilege that is needed. Grant the user USAGE and CREATE on the schema, and SELECT, INSERT, UPDATE and "
         "DELETE on the tables",
     ),
     (asyncpg.UndefinedTableError, "lacks a table. Migrate it: `romancy migrate up`, or auto_migrate=True"),
@@ -65,37 +65,37 @@ _MESSAGES: tuple[tuple[type[BaseException], str], ...] = (
 
 
 def classify(error: BaseException) -> ErrorClass:
-    """What an error means."""
+    """Return the class of an error."""
     if isinstance(error, _CONFLICT):
         return ErrorClass.CONFLICT
     if _is_refused_by_pooler(error):
         return ErrorClass.FATAL
     if isinstance(error, asyncpg.InterfaceError) and not isinstance(error, ValueError):
-        return ErrorClass.UNAVAILABLE  # the connection was closed under our hands
+        return ErrorClass.UNAVAILABLE  # the connection was closed while it was in use
     if isinstance(error, _UNAVAILABLE):
         return ErrorClass.UNAVAILABLE
     return ErrorClass.INVALID_DATA if isinstance(error, _INVALID_DATA) else ErrorClass.FATAL
 
 
 def _is_refused_by_pooler(error: BaseException) -> bool:
-    """PgBouncer hands out connections by the statement: it says so in these words, and hangs up."""
+    """Whether PgBouncer refuses a transaction in its mode `statement`: it sends this text and disconnects."""
     return isinstance(error, asyncpg.PostgresConnectionError) and "statement pooling" in str(error)
 
 
 def may_only_read(error: BaseException) -> bool:
-    """The user has no right to write."""
+    """Whether the error means that the user has no right to write."""
     return isinstance(error, asyncpg.InsufficientPrivilegeError) and "policy" not in str(error)
 
 
 def translate(error: BaseException, label: str) -> StoreError:
-    """The `StoreError` for an error of the driver, with the error as its cause."""
-    saying = next((text for kind, text in _MESSAGES if isinstance(error, kind)), None)
+    """Return the `StoreError` for an error of the driver, with the error as its cause."""
+    message = next((text for kind, text in _MESSAGES if isinstance(error, kind)), None)
     if _is_refused_by_pooler(error):
-        saying = "is behind a pooler that hands out connections by the statement. Set pool_mode = transaction or session"
-    if saying is None:
-        away = classify(error) is ErrorClass.UNAVAILABLE
-        saying = "cannot be reached. Check that its server runs, and its address" if away else "refused"
-    found = StoreError(f"The database {label} {saying}. ({type(error).__name__}: {error})")
+        message = "is behind a pooler that assigns connections by the statement. Set pool_mode = transaction or session"
+    if message is None:
+        unavailable = classify(error) is ErrorClass.UNAVAILABLE
+        message = "cannot be reached. Check that its server runs, and its address" if unavailable else "refused"
+    found = StoreError(f"The database {label} {message}. ({type(error).__name__}: {error})")
     found.retryable = classify(error) in (ErrorClass.UNAVAILABLE, ErrorClass.CONFLICT)
     found.__cause__ = error
     return found

@@ -1,8 +1,9 @@
-"""The short way: what most writes of a batch do is one statement for all of them, decided by its WHERE.
+"""The fast path: one statement for most writes of a batch, whose WHERE clause does all checks.
 
-New instances, steps with nothing but a longer history, ends with nothing left to clear; and, in statements of their own,
-events that start nothing, and instances that were called for an event and come for it. A statement answers with those it has
-written; the others (the id is taken, the epoch old, something arrived) go the long way, which looks first and says why.
+It takes new instances, steps that only append to the history, and ends with nothing left to clear; and, in statements of
+their own, events that start no workflow, and instances that were woken for an event they wait for. A statement returns the
+writes it has made; the others (the id is taken, the epoch is old, something arrived) take the slow path, which reads the
+instance first and can tell why it refuses.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from romancy.store.sql.events import selector_key
 from romancy.store.sql.fast_path import has_extras, is_step
 
 WITH_RECORDS = frozenset({"fast_path", "fast_steps"})
-"""Statements that take records (of types of ours) instead of columns."""
+"""Statements with parameters of the record types that the schema defines."""
 _OWNED_COLUMNS = (
     "id",
     "generation",
@@ -36,20 +37,20 @@ _OWNED_COLUMNS = (
 )
 _ENTRY_COLUMNS = ("op", "name", "at", "digest", "input", "value", "site", "scheduled_at", "started_at", "ended_at")
 _NO_ENTRY = (None,) * len(_ENTRY_COLUMNS)
-_APPLIED_ANSWERS = (Applied(0, False), Applied(0, True))
-"""The answers to most, by whether the instance is held."""
+_APPLIED_RESULTS = (Applied(0, False), Applied(0, True))
+"""The most frequent results, indexed by whether the instance stays owned."""
 _AWAITED_COLUMNS = (
     "id", "generation", "epoch", "worker", "new_epoch", "length", "status", "wake_at", "retrying_since", "now", "op", "type",
     "subject", "due", "selector",
 )  # fmt: skip
 _ACTIVITY, _OK, _FED, _RUNNING = Kind.ACTIVITY, Outcome.OK, Role.FED, Status.RUNNING
 _WITHOUT_INSTANCE = (AcceptEvents, PostMessage)
-"""What belongs to no instance."""
+"""Writes that belong to no instance."""
 _HISTORY_COLUMNS = ("h_id", *[f"h_{name}" for name in Entry._fields])
 
 
 class FastStatement(NamedTuple):
-    """A statement with what to run it with, and with what to ask whether it has been carried out."""
+    """A statement, its values, and a function for the values of the query whether it was committed."""
 
     statement: str
     values: dict[str, Any]
@@ -57,41 +58,41 @@ class FastStatement(NamedTuple):
 
 
 class PostgresFastPath:
-    """The writes of a batch that can go the short way, as the values of a statement or two.
+    """The writes of a batch that can take the fast path, as the values of one or two statements.
 
-    Each value costs at both ends, and each array of them more: what is usual goes as records. And what most steps have in
-    common is left to a statement for them: one new entry, of an activity that succeeded at once, under the instance's own
-    worker.
+    Each value costs time in the client and in the server, and each array of values more: the usual writes are passed as
+    records. Their statement supplies the columns that are the same for most steps: one new entry, of an activity that
+    succeeded at its first attempt, by the worker that owns the instance.
     """
 
     def __init__(self, batch: Sequence[Write]) -> None:
         self._batch = batch
         self._index: dict[str, int] = {}
-        """Instances of which something is written: what follows it must not overtake it."""
+        """The instances written here, and the index of their write. A later write of theirs must not overtake it."""
         self._worker = ""
         self._new: list[tuple[Any, ...]] = []
         self._owned: list[tuple[Any, ...]] = []
         self._general: list[tuple[Any, ...]] = []
-        """Those that are like others but for their entries, which follow."""
+        """Rows like those in `_owned` whose entries are not the usual one: the entries are in `_history`."""
         self._history: list[tuple[Any, ...]] = []
         self._has_ends = False
-        known, waiting = self._index, set[str]()
+        known, deferred = self._index, set[str]()
         for index, write in enumerate(batch):
             if isinstance(write, _WITHOUT_INSTANCE):
                 continue
             instance_id = write.instance_id
-            if instance_id in known or instance_id in waiting or not self._add_write(write):
-                waiting.add(instance_id)
+            if instance_id in known or instance_id in deferred or not self._add_write(write):
+                deferred.add(instance_id)
             else:
                 known[instance_id] = index
 
     def statements(self) -> Iterator[FastStatement]:
-        """What to run."""
+        """Yield the statements to run."""
         if len(self._owned) == 1 and not self._new and not self._has_ends:
             values = dict(zip(_OWNED_COLUMNS + _ENTRY_COLUMNS, self._owned[0], strict=True)) | {"worker": self._worker}
             yield FastStatement("fast_step", values, lambda: self._check_values(self._owned))
         elif self._new or self._owned:
-            ids = [line[0] for line in self._owned]
+            ids = [row[0] for row in self._owned]
             values = {"owned": self._owned, "ids": ids, "new": self._new, "worker": self._worker}
             name = "fast_path" if self._new or self._has_ends else "fast_steps"
             yield FastStatement(name, values, lambda: self._check_values(self._new, self._owned))
@@ -103,14 +104,14 @@ class PostgresFastPath:
             )
             yield FastStatement("fast_others", values, lambda: self._check_values(self._general))
 
-    def _check_values(self, *rows: list[tuple[Any, ...]]) -> dict[str, Any]:
-        writes = [self._batch[self._index[line[0]]] for some in rows for line in some]
+    def _check_values(self, *tables: list[tuple[Any, ...]]) -> dict[str, Any]:
+        writes = [self._batch[self._index[row[0]]] for rows in tables for row in rows]
         return _to_columns(("id", "generation", "epoch", "worker", "last", "now"), [_check_row(write) for write in writes])
 
-    def answers(self, written: Sequence[str]) -> dict[int, WriteResult]:
-        """The answers for what was written."""
+    def results(self, written: Sequence[str]) -> dict[int, WriteResult]:
+        """Return the results of the writes of these instances."""
         batch, known = self._batch, self._index
-        return {(index := known[instance_id]): _make_answer(batch[index]) for instance_id in written}
+        return {(index := known[instance_id]): _make_result(batch[index]) for instance_id in written}
 
     def _add_write(self, write: Write) -> bool:
         if type(write) is CreateInstance:
@@ -123,7 +124,7 @@ class PostgresFastPath:
                 return False
             end: tuple[Any, ...] = (None, False, write.now, None, None, None)
         elif write.length is None or has_extras(write) or (write.has_messaging_state and write.status is Status.FAILED):
-            return False  # of one that fails it is noted what it belonged to, in case it is retried
+            return False  # the slow path saves the memberships of a failed instance, in case it is retried
         else:
             bound = write.has_messaging_state or write.inbox_seen != 0
             end = (write.status, bound, write.now, ending.fingerprint, ending.output, ending.error)
@@ -147,15 +148,15 @@ class PostgresFastPath:
 
     def _add_new(self, write: CreateInstance) -> bool:
         if "\0" in write.instance_id or write.ending is not None:
-            return False  # the long way says what is wrong with it
+            return False  # the slow path raises the error
         head = (write.instance_id, write.workflow, write.version, write.owner, write.deadline_at, write.now)
         self._new.append((*head, write.code, write.python, write.digest, write.input))
         return True
 
 
 def _encode_usual(entry: Entry, write: Transition) -> tuple[Any, ...] | None:
-    """What is told of an entry that is like most; None: it is not."""
-    # Taken apart at once: each by its name takes longer.
+    """Return the columns of an entry of the usual kind; None for another."""
+    # Unpacked at once: access by name takes longer.
     seq, kind, op, outcome, at, name, role, digest, input, value, attempt, site, *times, worker, epoch = entry
     if kind is not _ACTIVITY or outcome is not _OK or role is not _FED or attempt != 1 or seq - 1 != write.length:
         return None
@@ -165,63 +166,65 @@ def _encode_usual(entry: Entry, write: Transition) -> tuple[Any, ...] | None:
 
 
 class PlainEvents(EventBatch):
-    """The events of a batch that start nothing, for all we know, and are for nobody else."""
+    """The events of a batch that start no workflow, as far as is known here, and are sent to no broker."""
 
     def __init__(self, batch: Sequence[Write]) -> None:
         super().__init__(
             {i: write for i, write in enumerate(batch) if type(write) is AcceptEvents and is_plain_accept(write)}
         )
 
-    def accepted_answers(self, found: Sequence[tuple[int, str | None, str | None, str]]) -> dict[int, WriteResult]:
-        """The answers for what was written: after a row that says so, each new event and who was called for it.
+    def accepted_results(self, found: Sequence[tuple[int, str | None, str | None, str]]) -> dict[int, WriteResult]:
+        """Return the results for the rows of fast_accept: a first row, the new events, and the instances woken for each.
 
-        In the place of the event's id stands something for whom an earlier one has woken.
+        In the row of an instance, an event id that is not NULL means that an earlier event has woken the instance.
         """
         if not found:
             return {}
-        places = self.index_by_id()
+        indexes = self.index_by_id()
         new: dict[int, int] = {}
-        called: dict[int, dict[str, bool]] = {}
+        woken: dict[int, dict[str, bool]] = {}
         for seq, source, id, instance_id in found[1:]:
             if source is not None and id is not None:
-                new[places[source, id]] = seq
+                new[indexes[source, id]] = seq
             else:
-                those = called.setdefault(seq, {})
-                those[instance_id] = those.get(instance_id, False) or id is None
-        return self.answers(new, called)
+                instances = woken.setdefault(seq, {})
+                instances[instance_id] = instances.get(instance_id, False) or id is None
+        return self.answers(new, woken)
 
 
 class AwaitedEvents:
-    """The writes of a batch that come for an event that they were called for, as the columns of one statement."""
+    """The writes of a batch that resume an instance for the event that has woken it, as the columns of one statement."""
 
     def __init__(self, batch: Sequence[Write]) -> None:
-        asking = [(index, write) for index, write in enumerate(batch) if type(write) is Transition and write.store_calls]
-        coming = [(index, write) for index, write in asking if _is_resumed_for_event(write)]
-        times = Counter([write.instance_id for write in batch if not isinstance(write, _WITHOUT_INSTANCE)]) if coming else {}
-        self._store_calls = {write.instance_id: (index, write) for index, write in coming if times[write.instance_id] == 1}
+        calling = [(index, write) for index, write in enumerate(batch) if type(write) is Transition and write.store_calls]
+        resumed = [(index, write) for index, write in calling if _is_resumed_for_event(write)]
+        times = (
+            Counter([write.instance_id for write in batch if not isinstance(write, _WITHOUT_INSTANCE)]) if resumed else {}
+        )
+        self._store_calls = {write.instance_id: (index, write) for index, write in resumed if times[write.instance_id] == 1}
 
     def __bool__(self) -> bool:
         return bool(self._store_calls)
 
     def values(self) -> dict[str, Any]:
-        """What to run the statement with, and to ask with whether it has been carried out."""
-        asks = [_awaited_row(write) for _, write in self._store_calls.values()]
+        """Return the values of the statement, and of the query whether it was committed."""
+        rows = [_awaited_row(write) for _, write in self._store_calls.values()]
         entries = [(write.instance_id, *_result_entry(write)) for _, write in self._store_calls.values()]
-        return _to_columns(_AWAITED_COLUMNS, asks) | _to_columns(_HISTORY_COLUMNS, entries)
+        return _to_columns(_AWAITED_COLUMNS, rows) | _to_columns(_HISTORY_COLUMNS, entries)
 
-    def answers(self, written: Sequence[tuple[str, int, bytes]]) -> dict[int, WriteResult]:
-        """The answers for what was written."""
-        answers: dict[int, WriteResult] = {}
-        for instance_id, signal, body in written:
+    def results(self, written: Sequence[tuple[str, int, bytes]]) -> dict[int, WriteResult]:
+        """Return the results of the writes that were made."""
+        results: dict[int, WriteResult] = {}
+        for instance_id, inbox_version, body in written:
             index, write = self._store_calls[instance_id]
             entry = _result_entry(write)
             reply = StoreReply(entry.op, entry.seq, entry.at, entry.outcome, body)
-            answers[index] = Applied(signal, True, (reply,), caught_up=True)
-        return answers
+            results[index] = Applied(inbox_version, True, (reply,), caught_up=True)
+        return results
 
 
 def _is_resumed_for_event(write: Transition) -> bool:
-    """It goes on with an instance that nobody holds, because something came; and all it does is to ask for that."""
+    """Whether the write resumes an unowned instance, and its only content is a wait for the event that has woken it."""
     if not is_plain_wait(write) or write.history or write.length is None:
         return False
     return write.new_epoch > write.epoch and not has_extras(write._replace(new_epoch=write.epoch, store_calls=()))
@@ -233,13 +236,13 @@ def _result_entry(write: Transition) -> Entry:
 
 
 def _awaited_row(write: Transition) -> tuple[Any, ...]:
-    (ask,) = write.store_calls
-    wanted = ask.command
-    assert isinstance(wanted, WaitSelector)
+    (call,) = write.store_calls
+    selector = call.command
+    assert isinstance(selector, WaitSelector)
     status = write.status if write.keep_owned or write.status is Status.COMPENSATING else Status.RUNNING
     head = (write.instance_id, write.generation, write.epoch, write.worker, write.new_epoch, write.length, status)
-    rest = (wanted.key, wanted.subject, ask.due, selector_key(wanted))
-    return (*head, write.wake_at, write.retrying_since, write.now, ask.entry.op, *rest)
+    rest = (selector.key, selector.subject, call.due, selector_key(selector))
+    return (*head, write.wake_at, write.retrying_since, write.now, call.entry.op, *rest)
 
 
 def _to_columns(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> dict[str, Any]:
@@ -248,17 +251,17 @@ def _to_columns(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> dict[str
     return dict(zip(names, map(list, zip(*rows, strict=True)), strict=True))
 
 
-def _make_answer(write: Write) -> WriteResult:
+def _make_result(write: Write) -> WriteResult:
     if type(write) is CreateInstance:
-        return _APPLIED_ANSWERS[write.owner is not None]
+        return _APPLIED_RESULTS[write.owner is not None]
     assert isinstance(write, Transition)
     return (
-        _APPLIED_ANSWERS[write.ending is None] if not write.inbox_seen else Applied(write.inbox_seen, write.ending is None)
+        _APPLIED_RESULTS[write.ending is None] if not write.inbox_seen else Applied(write.inbox_seen, write.ending is None)
     )
 
 
 def _check_row(write: Write) -> tuple[Any, ...]:
-    """What a write leaves behind: none but itself does."""
+    """Return the columns that identify what a write leaves in the database: no other write leaves the same."""
     if type(write) is CreateInstance:
         return (write.instance_id, 1, 0 if write.owner is None else 1, write.owner, None, write.now)
     assert isinstance(write, Transition)

@@ -14,7 +14,7 @@ from romancy.store.sql.heartbeat import ServerHeartbeat
 
 
 class PostgresHeartbeat(ServerHeartbeat):
-    """Beats on a connection of asyncpg."""
+    """Records heartbeats on a connection of asyncpg."""
 
     def __init__(self, connections: PostgresPool, worker: str) -> None:
         super().__init__(worker)

@@ -1,10 +1,12 @@
-"""Telling other processes that there is something to look at, and hearing it from them: LISTEN and NOTIFY, as hints.
+"""Notifies other processes of commits, and is notified by them, with LISTEN and NOTIFY.
 
-A hint may be lost or come twice; who gets none looks all the same, only later. It is sent after the commit, never in it (a
-NOTIFY in a transaction makes every commit of the cluster wait in line), and many at once become one.
+A notification may be lost or come twice: a process that misses one finds the work later, by polling. It is sent after the
+commit, never in the transaction (a NOTIFY in a transaction makes every commit of the cluster wait in line), and several
+within a short time become one.
 
-Hints cost both ends, so who is alone sends few. Who listens says now and then that it is there, and answers who is new: in
-the company of others nobody waits long for a hint. Who cannot listen cannot know, and takes it that there are others.
+A notification costs the sender and the receivers, so a process without peers sends few. A process that listens announces its
+presence every few seconds, and at once when it sees a new peer: with peers, notifications follow each other closely. A
+process that cannot listen does not know its peers, and assumes that there are some.
 """
 
 from __future__ import annotations
@@ -23,24 +25,24 @@ from romancy.store.postgres.pool import PostgresPool, close_quietly
 
 _log = logging.getLogger("romancy.store")
 _CHANNEL = "romancy"
-# A hint need not survive a crash of the server: its commit waits for no disk, and nobody waits for it there.
+# A notification need not survive a crash of the server: its commit does not wait for the disk.
 _NOTIFY = "SELECT set_config('synchronous_commit', 'off', true), pg_notify($1, $2)"
 _SEND_INTERVAL, _SEND_INTERVAL_ALONE = 0.005, 0.05
-"""Seconds between two hints, at least; in company, and where nobody has been heard."""
+"""Least seconds between two notifications: with peers, and without."""
 _PRESENCE_PREFIX = "here "
-"""Before the name of one who has no hint to give, but is there."""
+"""Before the sender's token in a payload that only announces its presence."""
 _PRESENCE_INTERVAL, _PEER_TIMEOUT = 5.0, 15.0
-"""Seconds after which those who listen say that they are there, and after which they count as gone."""
+"""Seconds between two announcements of presence, and after which a silent peer counts as gone."""
 _ANSWER_WINDOW = 0.5
-"""Seconds that who is new gives the others to answer."""
+"""Seconds, after it has begun to listen, that a process waits for peers to announce themselves, and assumes some."""
 _NOTIFY_DELAY = 0.02
-"""Seconds that this process has for what it can see to itself, before others are told."""
+"""Seconds in which this process can do new work itself, before the other processes are notified."""
 _FIRST_RECONNECT_PAUSE, _LONGEST_RECONNECT_PAUSE = 0.2, 5.0
 _PROBE_TIMEOUT = 3.0
 
 
 class PostgresNotifier:
-    """Rings for others, and hears them."""
+    """Sends notifications to other processes, and receives theirs."""
 
     def __init__(self, connections: PostgresPool, listen_dsn: str | None, on_notified: Callable[[], None]) -> None:
         self._connections = connections
@@ -48,28 +50,28 @@ class PostgresNotifier:
         self._on_notified = on_notified
         self._token = RandomIds().incarnation()
         self._peers: dict[str, float] = {}
-        """Who is there too, and when it was last heard."""
+        """The tokens of other processes, and when each was last received."""
         self._listening_since = monotonic()
         self._echo_received_at = monotonic()
         self._send_requested = asyncio.Event()
         self._has_notification = False
-        """It is a hint that is wanted."""
+        """The next payload has to be a notification, not only an announcement of presence."""
         self._delayed_call: asyncio.TimerHandle | None = None
         self._echo_received = asyncio.Event()
         self._listening = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
         self.listen_error: str | None = None
-        """Why there is no connection to listen on, if there is none."""
+        """Why the connection to listen on failed; None if it did not."""
 
     def start(self, *, listen: bool) -> None:
-        """Begin to ring, and to listen if that is wanted."""
+        """Start to send, and to listen if `listen` is true."""
         loop = asyncio.get_running_loop()
-        self._tasks.append(loop.create_task(self._send_loop(), name="romancy-bell"))
+        self._tasks.append(loop.create_task(self._send_loop(), name="romancy-notifier"))
         if listen:
             self._tasks.append(loop.create_task(self._listen_loop(), name="romancy-listener"))
 
     async def stop(self) -> None:
-        """Be silent, and deaf."""
+        """Stop sending and listening."""
         if self._delayed_call is not None:
             self._delayed_call.cancel()
         for task in self._tasks:
@@ -80,16 +82,16 @@ class PostgresNotifier:
 
     @property
     def is_listening(self) -> bool:
-        """It listens now."""
+        """Whether it is listening now."""
         return self._listening.is_set()
 
     def notify(self) -> None:
-        """Others have something to look at."""
+        """Notify other processes soon."""
         self._has_notification = True
         self._send_requested.set()
 
     def notify_later(self) -> None:
-        """Others may have something to look at in a moment."""
+        """Notify other processes after `_NOTIFY_DELAY`."""
         if self._delayed_call is None:
             self._delayed_call = asyncio.get_running_loop().call_later(_NOTIFY_DELAY, self._notify_now)
 
@@ -98,7 +100,7 @@ class PostgresNotifier:
         self.notify()
 
     async def probe(self) -> bool:
-        """Whether what is rung is heard. Behind a pooler that hands out connections by the transaction it is not."""
+        """Whether this process receives its own notification. Behind a pooler in transaction mode it does not."""
         try:
             async with asyncio.timeout(_PROBE_TIMEOUT):
                 await self._listening.wait()
@@ -110,7 +112,7 @@ class PostgresNotifier:
         return True
 
     def stop_listening(self) -> None:
-        """Do not listen any more."""
+        """Stop listening, but keep sending."""
         for task in self._tasks[1:]:
             task.cancel()
 
@@ -120,23 +122,23 @@ class PostgresNotifier:
                 async with asyncio.timeout(_PRESENCE_INTERVAL):
                     await self._send_requested.wait()
             self._send_requested.clear()
-            look, self._has_notification = self._has_notification, False
-            if look or self.is_listening:
-                await self._send(self._token if look else _PRESENCE_PREFIX + self._token)
+            notifies, self._has_notification = self._has_notification, False
+            if notifies or self.is_listening:
+                await self._send(self._token if notifies else _PRESENCE_PREFIX + self._token)
             await asyncio.sleep(_SEND_INTERVAL if self.has_peers else _SEND_INTERVAL_ALONE)
 
     async def _send(self, payload: str) -> None:
         try:
             async with self._connections.acquire() as connection:
                 await connection.execute(_NOTIFY, _CHANNEL, payload)
-        except Exception as error:  # a hint that is lost: others look by themselves
-            _log.debug("could not ring: %s", error)
+        except Exception as error:  # the notification is lost: other processes poll
+            _log.debug("could not notify other processes: %s", error)
 
     @property
     def has_peers(self) -> bool:
-        """There are others, for all that is known."""
+        """Whether there are other processes, as far as this one knows."""
         now = monotonic()
-        self._peers = {token: heard for token, heard in self._peers.items() if now - heard < _PEER_TIMEOUT}
+        self._peers = {token: at for token, at in self._peers.items() if now - at < _PEER_TIMEOUT}
         return bool(self._peers) or not self.is_listening or now - self._listening_since < _ANSWER_WINDOW
 
     async def _listen_loop(self) -> None:
@@ -160,7 +162,7 @@ class PostgresNotifier:
             self._listening.set()
             self._listening_since = monotonic()
             self._send_requested.set()
-            self._on_notified()  # there may have been something before
+            self._on_notified()  # notifications may have been missed before
             await self._wait_until_silent(broken)
         finally:
             self._listening.clear()
@@ -168,9 +170,9 @@ class PostgresNotifier:
                 await close_quietly(connection)
 
     async def _wait_until_silent(self, broken: asyncio.Event) -> None:
-        """Until the connection breaks, or what this process says itself does not come back on it.
+        """Wait until the connection breaks, or the payloads of this process itself do not come back on it.
 
-        A server that only became read-only keeps its connections, and nobody speaks there any more.
+        A server that became read-only (by a switchover) keeps its connections, but no process sends notifications there.
         """
         self._echo_received_at = monotonic()
         while (left := self._echo_received_at + _PEER_TIMEOUT - monotonic()) > 0:
@@ -178,7 +180,7 @@ class PostgresNotifier:
                 async with asyncio.timeout(left):
                     await broken.wait()
                     return
-        _log.warning("nothing is heard from %s any more, not even of this process: listening anew", self._connections.label)
+        _log.warning("no notifications from %s, not even this process's own: listening anew", self._connections.label)
 
     def _on_notification(self, connection: object, pid: int, channel: str, payload: object) -> None:
         token = str(payload).removeprefix(_PRESENCE_PREFIX)
@@ -186,7 +188,7 @@ class PostgresNotifier:
             self._echo_received.set()
             self._echo_received_at = monotonic()
             return
-        if token not in self._peers:  # it may not know of us
+        if token not in self._peers:  # a new peer may not know of this process: announce it
             self._send_requested.set()
         self._peers[token] = monotonic()
         if token == payload:

@@ -1,4 +1,4 @@
-"""Bringing a database's schema up to date, or checking that it is."""
+"""Migrates a database's schema, or checks that it is up to date."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ CREATE TABLE IF NOT EXISTS romancy_migrations (
 _HAS_MIGRATIONS_TABLE = "SELECT to_regclass('romancy_migrations') IS NOT NULL"
 _SELECT_APPLIED = "SELECT version, name FROM romancy_migrations ORDER BY version"
 _INSERT_APPLIED = "INSERT INTO romancy_migrations (version, name, applied_at) VALUES ($1, $2, $3)"
-# Who starts at the same time waits here, and then finds that there is nothing left to do. Readers do not wait.
+# A process that starts at the same time waits here, and then finds that no migration is missing. Readers do not wait.
 _LOCK = "LOCK TABLE romancy_migrations IN SHARE ROW EXCLUSIVE MODE"
 
 
 async def prepare(connection: Connection[Any], label: str, *, auto_migrate: bool, now: int) -> None:
-    """Apply what is missing, once whoever else starts at the same time; raises `StoreError` if that cannot be."""
+    """Apply the missing migrations, each once however many processes start at the same time. Raises `StoreError`."""
     _require_version(connection, label)
     known = read_migrations(MIGRATIONS)
     missing = pending(known, await read_applied(connection), label)
@@ -34,7 +34,7 @@ async def prepare(connection: Connection[Any], label: str, *, auto_migrate: bool
         return
     if not auto_migrate:
         raise schema_behind_error(missing, label)
-    # Two who create a table at once may both find that it is not there.
+    # Two processes that create the table at the same time may both find that it does not exist.
     with suppress(asyncpg.UniqueViolationError, asyncpg.DuplicateTableError, asyncpg.DuplicateObjectError):
         await connection.execute(_CREATE_MIGRATIONS_TABLE)
     async with connection.transaction():
@@ -46,7 +46,7 @@ async def prepare(connection: Connection[Any], label: str, *, auto_migrate: bool
 
 
 async def read_applied(connection: Connection[Any]) -> list[tuple[int, str]]:
-    """The migrations a database has."""
+    """Return the migrations that are applied to a database."""
     if not await connection.fetchval(_HAS_MIGRATIONS_TABLE):
         return []
     return [tuple(row) for row in await connection.fetch(_SELECT_APPLIED)]

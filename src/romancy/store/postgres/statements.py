@@ -15,19 +15,19 @@ _NUMBER = re.compile(r"\$(\d+)")
 
 
 class PostgresStatement(NamedTuple):
-    """A statement, and the names of its parameters in order; none if they have no names."""
+    """A statement, and the names of its parameters in order."""
 
     text: str
     names: tuple[str, ...]
 
     def bind(self, values: Values) -> list[Any]:
-        """Values in the order of the parameters."""
+        """Return the values in the order of the parameters."""
         if isinstance(values, Mapping):
             return [values[name] for name in self.names]
         return list(values)
 
     def format(self, values: Values) -> tuple[str, tuple[Any, ...]]:
-        """Text and parameters for drivers that write parameters as `%s`."""
+        """Return text and parameters for drivers that write parameters as `%s`."""
         arguments = self.bind(values)
         found = [arguments[int(number) - 1] for number in _NUMBER.findall(self.text)]
         return _NUMBER.sub("%s", self.text.replace("%", "%%")), tuple(found)
@@ -35,7 +35,7 @@ class PostgresStatement(NamedTuple):
 
 @cache
 def get_statement(name: str) -> PostgresStatement:
-    """A named statement."""
+    """Return a named statement."""
     names: list[str] = []
 
     def number(found: re.Match[str]) -> str:
@@ -49,7 +49,7 @@ def get_statement(name: str) -> PostgresStatement:
 
 
 def statement_names() -> Iterator[str]:
-    """Every statement."""
+    """Yield the names of all statements."""
     yield from _load_statements()
 
 

@@ -1,4 +1,4 @@
-"""The store's port on PostgreSQL."""
+"""The store on PostgreSQL."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from romancy.store.sql.store import SqlStore
 
 
 class PostgresStore(SqlStore):
-    """Instances in a PostgreSQL database, shared by any number of processes."""
+    """A store in a PostgreSQL database, shared by any number of processes."""
 
     def __init__(
         self,

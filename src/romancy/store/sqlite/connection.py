@@ -1,4 +1,4 @@
-"""Connections: how one is opened, and how a transaction is run until the database is not busy."""
+"""Opens connections, runs transactions on them, and repeats an attempt while the database is busy."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from romancy.store.sqlite.errors import is_busy, translate
 
 T = TypeVar("T")
 Crash = Callable[[str], None]
-"""A hook of tests: called around each COMMIT; raises to simulate the death of the process there."""
+"""A hook of tests: called before and after each COMMIT; raises to simulate a crash of the process there."""
 
 MEMORY = ":memory:"
 OLDEST = (3, 33, 0)
 _BUSY_LIMIT = 60.0
 """Seconds until a busy database is an error."""
 _BUSY_TIMEOUT = 1_000
-"""Milliseconds SQLite itself waits for a lock before it tells us; we ask again until our patience ends."""
+"""Milliseconds that SQLite itself waits for a lock; the attempt is then repeated until `_BUSY_LIMIT`."""
 
 _PRAGMAS = (
     f"PRAGMA busy_timeout = {_BUSY_TIMEOUT}",
@@ -34,8 +34,8 @@ _PRAGMAS = (
     "PRAGMA foreign_keys = OFF",
     "PRAGMA temp_store = MEMORY",
     "PRAGMA cache_size = -32768",
-    # A checkpoint copies the log into the file and syncs both: every 8 MB instead of every 4. A log that once grew
-    # larger (a long read kept it from being reused) is cut back to 64 MB.
+    # A checkpoint copies the log into the file and syncs both: every 8 MB instead of every 4. A log that grew larger (while
+    # a long read kept it from being reused) is truncated to 64 MB.
     "PRAGMA wal_autocheckpoint = 2000",
     "PRAGMA journal_size_limit = 67108864",
 )
@@ -44,7 +44,7 @@ _READ_ONLY_PRAGMAS = (_PRAGMAS[0], "PRAGMA temp_store = MEMORY", "PRAGMA cache_s
 
 
 def connect(path: str, *, read_only: bool = False) -> sqlite3.Connection:
-    """An open connection in the modes this store needs. Raises `StoreError`."""
+    """Open a connection with the settings this store needs. Raises `StoreError`."""
     _require_version()
     try:
         return retry_while_busy(lambda: _connect(path, read_only), path)
@@ -53,7 +53,7 @@ def connect(path: str, *, read_only: bool = False) -> sqlite3.Connection:
 
 
 def retry_while_busy(attempt: Callable[[], T], path: str) -> T:
-    """Repeat an attempt while the database is busy; after a minute, `StoreError`. Other errors of the driver pass."""
+    """Repeat an attempt while the database is busy; after a minute, raise `StoreError`. Other errors of the driver pass."""
     deadline = monotonic() + _BUSY_LIMIT
     pause = 0.001
     while True:
@@ -64,7 +64,7 @@ def retry_while_busy(attempt: Callable[[], T], path: str) -> T:
                 raise
             if monotonic() > deadline:
                 raise translate(error, path) from error
-        # SQLite does not wait for every kind of lock (a change of journal mode, a recovery of the log): so do we.
+        # SQLite does not wait for every kind of lock (a change of journal mode, a recovery of the log).
         time.sleep(pause)
         pause = min(2 * pause, 0.05)
 
@@ -76,7 +76,7 @@ def write(
     point: str,
     codec: Codec = NO_CODEC,
 ) -> T:
-    """One transaction: all of `work`, or nothing. Errors of the driver pass, except that nobody sees a busy BEGIN."""
+    """Run `work` in a transaction: all of it is committed, or nothing. Errors of the driver pass."""
     cursor = connection.cursor()
     cursor.execute("BEGIN IMMEDIATE")
     try:
@@ -85,7 +85,7 @@ def write(
             crash(f"{point}.before")
         cursor.execute("COMMIT")
     except BaseException:
-        # Some errors (a full disk, an I/O error) have rolled back already.
+        # After some errors (a full disk, an I/O error) SQLite has rolled back already.
         if connection.in_transaction:
             with suppress(sqlite3.Error):
                 cursor.execute("ROLLBACK")
@@ -98,7 +98,7 @@ def write(
 
 
 def read(connection: sqlite3.Connection, work: Callable[[SqliteCursor], T]) -> T:
-    """All of `work` on one snapshot."""
+    """Run `work` on one snapshot."""
     cursor = connection.cursor()
     cursor.execute("BEGIN")
     try:
@@ -110,13 +110,13 @@ def read(connection: sqlite3.Connection, work: Callable[[SqliteCursor], T]) -> T
 
 
 def data_version(connection: sqlite3.Connection) -> int:
-    """A number that changes when another connection has committed."""
+    """Return a number that changes when another connection has committed."""
     return int(connection.execute("PRAGMA data_version").fetchone()[0])
 
 
 def _connect(path: str, read_only: bool) -> sqlite3.Connection:
     address, pragmas = (path, _PRAGMAS) if _may_write(path) else (_read_only_uri(path), _READ_ONLY_PRAGMAS)
-    # Connections are handed from thread to thread (opened in one, closed in another), never used by two at once.
+    # Several threads use a connection (one opens it, another closes it), but never two at the same time.
     connection = sqlite3.connect(
         address, uri=address != path, isolation_level=None, check_same_thread=False, cached_statements=512
     )
@@ -132,17 +132,17 @@ def _connect(path: str, read_only: bool) -> sqlite3.Connection:
 
 
 def _may_write(path: str) -> bool:
-    """Whether this process may write a file; of one that is not there, SQLite itself says so."""
+    """Whether this process may write the file. For a file that does not exist, True: SQLite then tries to create it."""
     if path == MEMORY or not os.path.exists(path):
         return True
-    return all(os.access(one, os.W_OK, effective_ids=_EFFECTIVE_IDS) for one in (path, os.path.dirname(path)))
+    return all(os.access(item, os.W_OK, effective_ids=_EFFECTIVE_IDS) for item in (path, os.path.dirname(path)))
 
 
 def _read_only_uri(path: str) -> str:
-    """The address of a file that this process may read and not write.
+    """Return the URI of a file that this process may read but not write.
 
-    SQLite reads a file in WAL mode with the help of the files beside it, and would make them. Where there are none, no
-    process has the file open: it does not change, and SQLite may be told so.
+    To read a file in WAL mode, SQLite needs the log and the index beside it, and would create them. If there is no log, no
+    process has the file open: it does not change, and SQLite may open it as immutable.
     """
     unchanging = "" if os.path.exists(f"{path}-wal") else "&immutable=1"
     return f"file:{quote(path)}?mode=ro{unchanging}"

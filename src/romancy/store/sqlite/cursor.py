@@ -1,4 +1,4 @@
-"""Named statements on a cursor of the driver."""
+"""Runs named statements on a cursor of the driver."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from romancy.store.sqlite.statements import get_statement
 
 
 class SqliteCursor:
-    """What the deciding code runs its statements with."""
+    """The `Cursor` of `romancy.store.sql` on SQLite."""
 
     has_bulk_statements = False
 
@@ -22,32 +22,32 @@ class SqliteCursor:
         self.codec = codec
 
     def run(self, name: str, values: Values = ()) -> int:
-        """Change something; how many rows."""
+        """Run a statement that changes rows; return their number."""
         return self.raw.execute(get_statement(name), values).rowcount
 
     def insert(self, name: str, values: Values) -> int | None:
-        """Insert one row; its number, or None if there was one already."""
+        """Insert one row; return its number, or None if the row was there already."""
         return self.raw.lastrowid if self.raw.execute(get_statement(name), values).rowcount == 1 else None
 
     def many(self, name: str, rows: Sequence[Sequence[Any]]) -> None:
-        """The same statement for many rows of values."""
+        """Run a statement for each row of values."""
         self.raw.executemany(get_statement(name), rows)
 
     def first(self, name: str, values: Values = ()) -> RawRow | None:
-        """The first row of a result, if there is one."""
+        """Return the first row of a result, or None if it is empty."""
         found: RawRow | None = self.raw.execute(get_statement(name), values).fetchone()
         return found
 
     def only(self, name: str, values: Values = ()) -> RawRow:
-        """The row of a result that always has one."""
+        """Return the row of a result that always has one."""
         found: RawRow = self.raw.execute(get_statement(name), values).fetchone()
         return found
 
     def rows(self, name: str, values: Values = ()) -> list[RawRow]:
-        """Every row of a result."""
+        """Return all rows of a result."""
         return self.raw.execute(get_statement(name), values).fetchall()
 
     def json_rows(self, name: str, values: Values = ()) -> list[Any]:
-        """A result that is one JSON value."""
+        """Return the rows of a result that is one JSON value."""
         found: list[Any] = json.loads(self.raw.execute(get_statement(name), values).fetchone()[0])
         return found

@@ -1,4 +1,4 @@
-"""One database: its connections, the lanes their work is done in, and who else writes to it."""
+"""One SQLite database: its connections, the executors that run their work, and notifications of remote commits."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ Threads = Literal["threads", "inline"]
 
 _CALL_TIMEOUT = 60.0
 _POLL_INTERVAL = 0.05
-"""Seconds between two looks at whether another process has written."""
+"""Seconds between two checks for commits of other processes."""
 
 
 @dataclass(slots=True)
 class _Session:
-    """What is there while the database is open. In memory there is one connection and one lane for everything."""
+    """The state of an open database. In memory one connection and one executor serve everything."""
 
     loop: asyncio.AbstractEventLoop
     write_executor: Executor
@@ -60,7 +60,7 @@ class _Session:
 
 
 class SqliteDatabase:
-    """Runs transactions and reads, each in its lane; translates the driver's errors."""
+    """Runs transactions in one executor and reads in another; translates the driver's errors."""
 
     def __init__(self, path: str, threads: Threads, crash: Crash | None) -> None:
         self.path = path
@@ -70,13 +70,13 @@ class SqliteDatabase:
         self.codec = NO_CODEC
         self._killed = False
         self._in_memory = path == MEMORY
-        # In memory a heartbeat shares the connection: it must not fall into the middle of a transaction.
+        # In memory the heartbeat shares the connection: it must not run inside a transaction.
         self._lock: AbstractContextManager[object] = threading.Lock() if self._in_memory else nullcontext()
         self._on_remote_commit: Callable[[], None] | None = None
         self._announcement_pending = False
 
     async def migrations(self) -> list[tuple[str, bool]]:
-        """Each migration of the schema, and whether the file has it."""
+        """Return each migration of the schema, and whether it is applied to the file."""
         return await asyncio.to_thread(self._read_migrations_state)
 
     def _read_migrations_state(self) -> list[tuple[str, bool]]:
@@ -93,20 +93,20 @@ class SqliteDatabase:
         """Connect and prepare the schema."""
         if self._session is not None:
             return
-        writing = reading = self._make_executor("writer")
+        write_executor = read_executor = self._make_executor("writer")
         try:
-            reading = writing if self._in_memory else self._make_executor("reader")
-            writer, reader, version = await writing.run(partial(self._connect, auto_migrate, now))
+            read_executor = write_executor if self._in_memory else self._make_executor("reader")
+            writer, reader, version = await write_executor.run(partial(self._connect, auto_migrate, now))
         except BaseException:
-            await _close_executors(writing, reading)
+            await _close_executors(write_executor, read_executor)
             raise
         loop = asyncio.get_running_loop()
         identity = None if self._in_memory else FileIdentity(self.path)
-        self._session = _Session(loop, writing, reading, writer, reader, version, identity)
+        self._session = _Session(loop, write_executor, read_executor, writer, reader, version, identity)
         self.on_remote_commit = self._on_remote_commit
 
     async def close(self) -> None:
-        """Finish what is queued and disconnect. Safe to call twice."""
+        """Finish the queued jobs and disconnect. Safe to call twice."""
         session, self._session = self._session, None
         if session is None:
             return
@@ -116,41 +116,42 @@ class SqliteDatabase:
 
     @property
     def concurrent_batches(self) -> int:
-        """One writer, under the interpreter's lock: a second batch would wait for the first."""
+        """One: there is one writer, and a second batch would wait for the first."""
         return 1
 
     @property
     def call_timeout(self) -> float:
-        """Seconds within which a call is answered, be it by an error: as long as it waits for a lock of others."""
+        """Seconds within which a call returns or fails: as long as it waits for a lock of another process."""
         return _CALL_TIMEOUT
 
     async def commit(self, batch: Sequence[Write]) -> list[WriteResult | StoreError]:
-        """Write a batch: if it can be one statement, as that; if its data is refused, each write by itself."""
+        """Write a batch: as one statement if possible, else in a transaction; each write by itself if data is refused."""
         session = self._require_session()
         whole = partial(apply_batch, batch=batch)
-        singly = partial(apply_one_by_one, batch=batch, path=self.path)
-        if self._crash_hook is not None or not is_one_statement(
-            batch
-        ):  # the points where tests crash lie within a transaction
-            return await session.write_executor.run(partial(self._transact, session.writer, whole, "commit", singly))
-        at_once = partial(write_steps, steps=batch)
-        return await session.write_executor.run(partial(self._apply_one_statement, session.writer, at_once, whole, singly))
+        one_by_one = partial(apply_one_by_one, batch=batch, path=self.path)
+        # The crash points of tests lie within a transaction.
+        if self._crash_hook is not None or not is_one_statement(batch):
+            return await session.write_executor.run(partial(self._transact, session.writer, whole, "commit", one_by_one))
+        statement = partial(write_steps, steps=batch)
+        return await session.write_executor.run(
+            partial(self._apply_one_statement, session.writer, statement, whole, one_by_one)
+        )
 
     async def write(self, work: Work[T], *, point: str = "commit", serialized: bool = True) -> T:
-        """One transaction: there is never another beside it."""
+        """Run `work` in a transaction. It is always serialized: the file has one writer at a time."""
         session = self._require_session()
         return await session.write_executor.run(partial(self._transact, session.writer, work, point, None))
 
     async def read(self, work: Work[T], *, snapshot: bool = False) -> T:
-        """Reads, always of one snapshot."""
+        """Run reads on one snapshot."""
         session = self._require_session()
         return await session.read_executor.run(partial(self._read_once, session.reader, work))
 
     async def sync_clock(self) -> None:
-        """A file has no clock: the machine's counts."""
+        """Do nothing: a file has no clock of its own, the machine's clock is used."""
 
     async def vitals(self) -> Vitals:
-        """How the file is: its clock is the machine's."""
+        """Return the version, latency and journal mode. There is no clock difference: the clock is the machine's."""
         session = self._require_session()
         begun = monotonic()
         notes = await session.read_executor.run(partial(self._read_once, session.reader, _read_notes))
@@ -158,27 +159,27 @@ class SqliteDatabase:
         return Vitals(f"SQLite {sqlite3.sqlite_version}", latency, None, notes)
 
     def engine(self) -> AsyncEngine:
-        """An engine of SQLAlchemy on the same file."""
+        """Return a SQLAlchemy engine on the same file."""
         from romancy.store.sqlite.engine import file_engine
 
         return file_engine(self.path)
 
     def cursor_on(self, connection: Connection) -> AlchemyCursor:
-        """The deciding code's statements in a transaction of such an engine."""
+        """Return a cursor that runs statements in a transaction of a SQLAlchemy connection."""
         return AlchemyCursor(connection, _bind, self.codec, json_rows=True)
 
     @property
     def dialect(self) -> str:
-        """SQLAlchemy's name for it."""
+        """SQLAlchemy's name of the dialect."""
         return "sqlite"
 
     @property
     def has_staging(self) -> bool:
-        """A transaction that writes is alone anyway."""
+        """False: a transaction that writes excludes all others, so its effects need no staging."""
         return False
 
     async def run_on(self, connection: object, work: Work[T]) -> T:
-        """Do work on a connection of the driver."""
+        """Run `work` on a user's connection of the driver."""
         if not isinstance(connection, sqlite3.Connection):
             raise ConfigurationError(
                 f"using() got {type(connection).__name__}: give a connection or session of SQLAlchemy, or a connection of "
@@ -189,36 +190,36 @@ class SqliteDatabase:
         return work(SqliteCursor(cursor))
 
     async def emit_staged(self) -> None:
-        """Nothing is ever staged."""
+        """Do nothing: effects are never staged."""
 
     def heartbeat(self, worker: str) -> HeartbeatConnection:
-        """A worker's heartbeat."""
+        """Return the heartbeat connection of a worker."""
         if self._in_memory:
             return SharedHeartbeat(self._require_session().writer, self._lock, worker)
         return SqliteHeartbeat(self.path, worker, self._session.identity if self._session is not None else None)
 
     @property
     def on_remote_commit(self) -> Callable[[], None] | None:
-        """Called on the event loop when another connection has written; None: nobody looks."""
+        """Called on the event loop when another connection has committed; None: no check is made."""
         return self._on_remote_commit
 
     @on_remote_commit.setter
-    def on_remote_commit(self, foreign: Callable[[], None] | None) -> None:
-        self._on_remote_commit = foreign
+    def on_remote_commit(self, callback: Callable[[], None] | None) -> None:
+        self._on_remote_commit = callback
         if self._session is not None and not self._in_memory:
             self._session.write_executor.set_idle_callback(
-                None if foreign is None else self.check_remote_commit, _POLL_INTERVAL
+                None if callback is None else self.check_remote_commit, _POLL_INTERVAL
             )
 
     def check_remote_commit(self) -> None:
-        """Look whether another connection has written since the last look. In the writer's lane, or inline."""
+        """Check whether another connection has committed since the last check. Runs in the writer's executor, or inline."""
         session = self._session
         if session is None or self._on_remote_commit is None:
             return
         try:
             version = data_version(session.writer)
         except sqlite3.Error:
-            return  # The next look will tell. A database that is broken is reported to whoever uses it.
+            return  # The next check will see the commit. A broken database is reported by the next call that uses it.
         if version != session.seen_version:
             session.seen_version = version
             self._schedule_announcement(session)
@@ -245,7 +246,7 @@ class SqliteDatabase:
 
     def _connect(self, auto_migrate: bool, now: int) -> tuple[sqlite3.Connection, sqlite3.Connection, int]:
         if not auto_migrate and not Path(self.path).exists():
-            # Looking would create the file.
+            # Connecting would create the file.
             raise schema_behind_error(read_migrations(MIGRATIONS), self.path)
         writer = connect(self.path)
         try:
@@ -261,38 +262,38 @@ class SqliteDatabase:
     def _apply_one_statement(
         self,
         writer: sqlite3.Connection,
-        at_once: Callable[[sqlite3.Cursor], T | None],
+        statement: Callable[[sqlite3.Cursor], T | None],
         work: Callable[[SqliteCursor], T],
-        rescue: Callable[[SqliteCursor], T],
+        one_by_one: Callable[[SqliteCursor], T],
     ) -> T:
         try:
-            done = self._retry_while_busy(lambda: at_once(writer.cursor()))
+            done = self._retry_while_busy(lambda: statement(writer.cursor()))
         except BAD_DATA:
             done = None
         except sqlite3.Error as error:
             raise translate(error, self.path) from error
-        return self._transact(writer, work, "commit", rescue) if done is None else done
+        return self._transact(writer, work, "commit", one_by_one) if done is None else done
 
     def _transact(
         self,
         writer: sqlite3.Connection,
         work: Callable[[SqliteCursor], T],
         point: str,
-        rescue: Callable[[SqliteCursor], T] | None,
+        one_by_one: Callable[[SqliteCursor], T] | None,
     ) -> T:
         try:
             return self._retry_while_busy(
                 partial(write, writer, work, self._hit_crash_point if self._crash_hook else None, point, self.codec)
             )
         except CodecError:
-            if rescue is None:
+            if one_by_one is None:
                 raise
         except BAD_DATA as error:
-            if rescue is None:
+            if one_by_one is None:
                 raise translate(error, self.path) from error
         except sqlite3.Error as error:
             raise translate(error, self.path) from error
-        return self._transact(writer, rescue, point, None)
+        return self._transact(writer, one_by_one, point, None)
 
     def _read_once(self, reader: sqlite3.Connection, work: Work[T]) -> T:
         try:
@@ -309,7 +310,7 @@ class SqliteDatabase:
         with self._lock:
             done = retry_while_busy(attempt, self.path)
         if identity is not None:
-            identity.require_throttled()  # before anybody is told
+            identity.require_throttled()  # before the commit is acknowledged
         return done
 
     def _hit_crash_point(self, point: str) -> None:
@@ -332,5 +333,5 @@ def _bind(name: str, values: Values) -> tuple[str, Any]:
 
 
 async def _close_executors(*executors: Executor) -> None:
-    for lane in executors:
-        await lane.close()
+    for executor in executors:
+        await executor.close()

@@ -1,7 +1,7 @@
-"""SQLAlchemy on the same file.
+"""A SQLAlchemy engine on the store's file.
 
-Its connections are set up so that reading takes no lock, and the first statement that may write takes the file's write lock
-at once and waits for it: a transaction that began by reading could not write any more after another has.
+Its transactions begin so that reading takes no lock, and the first statement that may write takes the file's write lock at
+once and waits for it: a transaction that began with a read could not write any more once another has committed.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _READS = ("SELECT", "PRAGMA", "EXPLAIN")
 
 
 def file_engine(path: str) -> AsyncEngine:
-    """An engine on a file."""
+    """Return an engine on a file. Raises `ConfigurationError` for a database in memory."""
     if path == MEMORY:
         raise ConfigurationError(
             "ctx.session needs a database that more than one connection can open: give the app a file, not :memory:."
@@ -48,11 +48,11 @@ async def _connect(path: str) -> aiosqlite.Connection:
 
 
 class _SessionConnection(aiosqlite.Connection):
-    """A connection whose thread nobody waits for.
+    """A connection whose thread is a daemon: the interpreter's exit does not wait for it.
 
-    A session may be cut off, and its loop end, while the thread waits for the file's write lock. It then gives back what
-    it gets, and nobody has to hear of it. It may be told to stop twice, by who closes and by who gave up waiting for
-    that, but can answer only once.
+    A session may be cancelled, and its event loop closed, while the thread waits for the file's write lock. The thread then
+    finishes its jobs, and their results are discarded. `stop` may be called twice, by the close and by a caller that gave up
+    waiting for the close; the thread ends at the first.
     """
 
     def __init__(self, path: str) -> None:
@@ -60,7 +60,7 @@ class _SessionConnection(aiosqlite.Connection):
         self._thread = threading.Thread(target=_run_jobs, args=(self._tx,), name="romancy-session", daemon=True)
 
     def stop(self) -> None:
-        """Close when all that is queued is done, and end the thread."""
+        """Close after the queued jobs, and end the thread."""
         super().stop()
         self._tx.put_nowait(_END)
 
@@ -72,7 +72,7 @@ _END: _Job = (None, lambda: None)
 def _run_jobs(jobs: SimpleQueue[_Job]) -> None:
     for future, job in iter(jobs.get, _END):
         run_job(job, future)
-        del future, job  # what they hold must not live until the next job comes
+        del future, job  # or their objects would live until the next job comes
 
 
 def _prepare(connection: DBAPIConnection, record: object) -> None:

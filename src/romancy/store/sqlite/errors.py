@@ -1,4 +1,4 @@
-"""The driver's errors, translated once."""
+"""Translates the driver's errors to `StoreError`."""
 
 from __future__ import annotations
 
@@ -16,43 +16,43 @@ BAD_DATA = (
     ValueError,
     TypeError,
 )
-"""What the driver raises for data it cannot store; `ValueError` covers text that is not Unicode (lone surrogates)."""
+"""Errors of the driver for data that it cannot store; `ValueError` covers text that is not Unicode (lone surrogates)."""
 
-# PROTOCOL: several processes began or ended to use the log at the same moment.
+# PROTOCOL: several processes opened or closed the log at the same moment.
 _BUSY = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL})
 
 _MESSAGES: dict[int, tuple[str, bool]] = {
     sqlite3.SQLITE_FULL: ("is full: there is no room left on its disk. Make room; the call can then be repeated", True),
     sqlite3.SQLITE_BUSY: ("is locked by another process for too long. Find the process that holds it", True),
-    sqlite3.SQLITE_LOCKED: ("is locked by another connection for too long. Find what holds it", True),
+    sqlite3.SQLITE_LOCKED: ("is locked by another connection for too long. Find the connection that holds it", True),
     sqlite3.SQLITE_PROTOCOL: ("is opened and closed by too many processes at once. Try again", True),
-    sqlite3.SQLITE_IOERR: ("could not be read or written by the operating system. Look at the disk", True),
+    sqlite3.SQLITE_IOERR: ("could not be read or written by the operating system. Check the disk", True),
     sqlite3.SQLITE_CORRUPT: ("is damaged. Restore it from a backup, or recover it with `sqlite3 FILE .recover`", False),
     sqlite3.SQLITE_NOTADB: ("is not a SQLite database. Give another path, or move the file away", False),
     sqlite3.SQLITE_READONLY: ("cannot be written. Allow this process to write the file and its folder", False),
     sqlite3.SQLITE_PERM: ("may not be opened. Allow this process to read and write the file and its folder", False),
     sqlite3.SQLITE_AUTH: ("may not be opened. Allow this process to read and write the file and its folder", False),
     sqlite3.SQLITE_CANTOPEN: ("cannot be opened", False),
-    sqlite3.SQLITE_NOMEM: ("needs more memory than there is", True),
+    sqlite3.SQLITE_NOMEM: ("needs more memory than is available", True),
     sqlite3.SQLITE_TOOBIG: ("was given a value that is larger than SQLite can store", False),
 }
 
 
 def is_busy(error: sqlite3.Error) -> bool:
-    """Another connection is in the way: the same will work later."""
+    """Whether another connection blocks this one: the same call will work later."""
     return _primary_code(error) in _BUSY
 
 
 def translate(error: BaseException, path: str) -> StoreError:
-    """The `StoreError` for an error of the driver, with the error as its cause."""
-    saying, retryable = _MESSAGES.get(_primary_code(error), ("refused", False))
+    """Return the `StoreError` for an error of the driver, with the error as its cause."""
+    message, retryable = _MESSAGES.get(_primary_code(error), ("refused", False))
     if _primary_code(error) == sqlite3.SQLITE_CANTOPEN:
-        saying = _explain_cannot_open(path)
-    return _store_error(f"The database {path} {saying}. ({error})", error, retryable=retryable)
+        message = _explain_cannot_open(path)
+    return _store_error(f"The database {path} {message}. ({error})", error, retryable=retryable)
 
 
 def not_open(path: str) -> StoreError:
-    """What a store says that is closed, not opened yet, or was killed by a crash point."""
+    """Return the error of a store that is closed, not opened yet, or was killed by a crash point."""
     return StoreError(f"The store of the database {path} is not open. Open it first, and do not use it after its close.")
 
 
@@ -64,7 +64,7 @@ def _store_error(text: str, cause: BaseException, *, retryable: bool = False) ->
 
 
 def _primary_code(error: BaseException) -> int:
-    # The low byte of SQLite's extended codes is the plain one.
+    # The low byte of SQLite's extended codes is the primary one.
     return int(getattr(error, "sqlite_errorcode", 0) or 0) & 0xFF
 
 

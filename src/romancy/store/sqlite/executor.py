@@ -1,7 +1,7 @@
-"""Where the database's work is done: a thread with a queue, or right here.
+"""Executors run the jobs of a connection, one after the other: in a thread with a queue, or inline.
 
-A lane does one job after the other. `Threaded` lanes keep the event loop free while the disk is slow; `Inline` lanes do
-each job in the caller's thread, so that a test decides every interleaving.
+`ThreadExecutor` keeps the event loop free while the disk is slow. `InlineExecutor` runs each job in the caller's thread, so
+that a test controls every interleaving.
 """
 
 from __future__ import annotations
@@ -21,37 +21,37 @@ Idle = Callable[[], None]
 
 
 class Executor(Protocol):
-    """Does jobs in order."""
+    """Runs jobs in order."""
 
     async def run(self, job: Callable[[], T]) -> T:
-        """Do a job; its result, or its error, is the caller's."""
+        """Run a job; return its result, or raise its error."""
         ...
 
     def set_idle_callback(self, idle: Idle | None, every: float) -> None:
-        """Call `idle` in the lane about so often, between jobs; None: no more."""
+        """Call `idle` about every `every` seconds, between jobs; None: stop calling."""
         ...
 
     async def close(self) -> None:
-        """Finish what is queued. Safe to call twice."""
+        """Finish the queued jobs. Safe to call twice."""
         ...
 
 
 class InlineExecutor:
-    """Does each job at once, in the caller's thread. Nothing happens between jobs."""
+    """Runs each job at once, in the caller's thread."""
 
     async def run(self, job: Callable[[], T]) -> T:
-        """Do a job now."""
+        """Run a job now."""
         return job()
 
     def set_idle_callback(self, idle: Idle | None, every: float) -> None:
-        """Nothing: an inline lane does nothing unasked."""
+        """Do nothing: there is no thread that could call it."""
 
     async def close(self) -> None:
-        """Nothing is ever queued."""
+        """Do nothing: jobs are never queued."""
 
 
 class ThreadExecutor:
-    """One thread and its queue."""
+    """Runs jobs in a thread, from a queue."""
 
     def __init__(self, name: str) -> None:
         self._queue: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
@@ -62,25 +62,25 @@ class ThreadExecutor:
         self._thread.start()
 
     async def run(self, job: Callable[[], T]) -> T:
-        """Queue a job and wait for its result. A caller that is cancelled meanwhile does not undo the job."""
+        """Queue a job and wait for its result. A caller that is cancelled meanwhile does not cancel the job."""
         if self._closed:
-            raise RuntimeError("This lane is closed.")
+            raise RuntimeError("This executor is closed.")
         return await self._submit(job)
 
     def set_idle_callback(self, idle: Idle | None, every: float) -> None:
-        """Call `idle` in the thread about so often, between jobs; None: no more."""
+        """Call `idle` in the thread about every `every` seconds, between jobs; None: stop calling."""
         self._idle = None if idle is None else (idle, every)
-        self._queue.put(_no_op)  # The thread may sleep without a limit: let it look again.
+        self._queue.put(_no_op)  # The thread may be waiting without a timeout: a job makes it read the new one.
 
     async def close(self) -> None:
-        """Finish what is queued and end the thread. Safe to call twice."""
+        """Finish the queued jobs and end the thread. Safe to call twice."""
         if self._closed:
             return
         self._closed = True
         last = self._submit(_no_op)
         self._queue.put(None)
         await last
-        self._thread.join()  # It has answered its last job: this is over at once.
+        self._thread.join()  # It has finished its last job, so this returns at once.
 
     def _submit(self, job: Callable[[], T]) -> asyncio.Future[T]:
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
@@ -93,7 +93,7 @@ class ThreadExecutor:
             if job is None:
                 return
             job()
-            # A caller's result must not live until the next job comes.
+            # Or the result, which the job refers to, would live until the next job comes.
             del job
             self._run_idle_callback()
 
@@ -109,8 +109,8 @@ class ThreadExecutor:
             self._next_idle = now + idle[1] / 2
             try:
                 idle[0]()
-            except Exception:  # the thread is needed for more than this
-                _log.exception("looking for what others wrote failed, will try again")
+            except Exception:  # the thread has to survive: it runs the jobs
+                _log.exception("checking for commits of other processes failed, will try again")
 
 
 def _no_op() -> None:
@@ -118,10 +118,10 @@ def _no_op() -> None:
 
 
 def run_job(job: Callable[[], T], future: asyncio.Future[T] | None) -> None:
-    """Do a job; what comes of it goes to the future, if somebody has one."""
+    """Run a job; set its result or error on the future, if there is one."""
     try:
         result = job()
-    except BaseException as error:  # also what a crash point raises: it is the caller's
+    except BaseException as error:  # also what a crash point raises: the caller gets it
         if future is not None:
             call_on_loop(future.get_loop(), _set_exception, future, error)
     else:
@@ -130,7 +130,7 @@ def run_job(job: Callable[[], T], future: asyncio.Future[T] | None) -> None:
 
 
 def call_on_loop(loop: asyncio.AbstractEventLoop, call: Callable[..., None], *args: Any) -> None:
-    """Call on the event loop from any thread; a loop that is gone wants no answers."""
+    """Call on the event loop from any thread; do nothing if the loop is closed."""
     try:
         loop.call_soon_threadsafe(call, *args)
     except RuntimeError:

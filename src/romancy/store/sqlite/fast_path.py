@@ -1,8 +1,8 @@
-"""The short way: what most writes of a batch do takes one statement each, decided by its WHERE.
+"""The fast path: most writes of a batch take one statement each, whose WHERE clause does all checks.
 
-A new instance, an end with nothing left to clear; steps in between share one statement (`steps`). The statement finds no row
-when anything is out of the ordinary (the id is taken, the epoch old, something arrived): then the write goes the long way,
-which looks first and can say why.
+It takes new instances and ends with nothing left to clear; steps share one statement (`step_batch`). A statement changes no
+row on a conflict (the id is taken, the epoch is old, something arrived): then the write takes the slow path, which reads the
+instance first and can tell why it refuses.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ from romancy.store.sqlite.step_batch import split_steps, write_steps
 
 
 class SqliteFastPath:
-    """The short way through one transaction. Steps, and rows no decision hangs on, are gathered and written by `flush`."""
+    """The fast path of one transaction. Steps, and rows without conditions, are collected and written by `flush`."""
 
     def __init__(self, cursor: sqlite3.Cursor) -> None:
-        self.answers: dict[int, WriteResult | StoreError] = {}
+        self.results: dict[int, WriteResult | StoreError] = {}
         self.slow_path: list[int] = []
-        """What must go the long way, after everything else."""
+        """Indexes of the writes that must take the slow path, after all others."""
         self._cursor = cursor
         self._pending_ids: set[str] = set()
-        """Instances of which something is yet to be written: what follows it must not overtake it."""
+        """Instances with a write that is still to be made: a later write of theirs must not overtake it."""
         self._steps: dict[int, Transition] = {}
         self._payloads: list[tuple[Any, ...]] = []
         self._results: list[tuple[Any, ...]] = []
@@ -49,14 +49,14 @@ class SqliteFastPath:
         elif is_step(write):
             self._steps[index] = write
             self._pending_ids.add(write.instance_id)
-        elif (answer := self._decide(write)) is not None:
-            self.answers[index] = answer
+        elif (result := self._decide(write)) is not None:
+            self.results[index] = result
         else:
             self.slow_path.append(index)
             self._pending_ids.add(write.instance_id)
 
     def flush(self) -> None:
-        """Write what was gathered."""
+        """Write the collected rows and steps."""
         for name, rows in (
             ("add_payloads", self._payloads),
             ("set_results", self._results),
@@ -69,7 +69,7 @@ class SqliteFastPath:
             if done is None:
                 self.slow_path += portion
             else:
-                self.answers |= zip(portion, done, strict=True)
+                self.results |= zip(portion, done, strict=True)
 
     def _decide(self, write: Write) -> Applied | None:
         if type(write) is Transition and write.ending is not None:
@@ -90,19 +90,19 @@ class SqliteFastPath:
 
     def _create(self, write: CreateInstance) -> Applied | None:
         if "\0" in write.instance_id or write.ending is not None:
-            return None  # the long way says what is wrong with it
-        held = write.owner is not None
+            return None  # the slow path raises the error
+        owned = write.owner is not None
         values = (
             write.instance_id,
             write.workflow,
             write.version,
-            Status.RUNNING if held else Status.PENDING,
-            1 if held else 0,
+            Status.RUNNING if owned else Status.PENDING,
+            1 if owned else 0,
             write.owner,
-            None if held else write.now,
+            None if owned else write.now,
             write.deadline_at,
             write.now,
-            write.now if held else None,
+            write.now if owned else None,
             write.now,
             write.code,
             write.python,
@@ -111,4 +111,4 @@ class SqliteFastPath:
         if self._cursor.execute(get_statement("fast_create"), values).rowcount != 1:
             return None
         self._payloads.append((write.instance_id, write.input))
-        return Applied(0, held)
+        return Applied(0, owned)

@@ -1,6 +1,7 @@
-"""Whether the file that is open is still the one at its path.
+"""Checks that the open database file is still the one at its path.
 
-A file that is deleted, moved or replaced stays open, and takes writes: they are lost with it, or nobody else sees them.
+A file that is deleted, moved or replaced stays open and accepts writes: they are lost with it, or no other process sees
+them.
 """
 
 from __future__ import annotations
@@ -14,33 +15,33 @@ _CHECK_INTERVAL = 0.01
 
 
 class FileIdentity:
-    """What a path led to when the database was opened: the file, and the log beside it."""
+    """The identity of the database file and of its log when the database was opened."""
 
     def __init__(self, path: str) -> None:
         self._label = path
-        places = path, f"{os.path.realpath(path)}-wal"  # SQLite goes by the file that a link leads to
-        self._known = [(place, found) for place in places if (found := _read_file_id(place)) is not None]
+        paths = path, f"{os.path.realpath(path)}-wal"  # the log lies beside the file that a link leads to
+        self._known = [(item, found) for item in paths if (found := _read_file_id(item)) is not None]
         self._lost = False
         self._checked_at = monotonic()
 
     def require_throttled(self) -> None:
-        """As `require`, at most a hundred times in a second: a look may cost as much as a small write."""
+        """Like `require`, but at most a hundred times a second: a check may cost as much as a small write."""
         now = monotonic()
         if now - self._checked_at >= _CHECK_INTERVAL:
             self._checked_at = now
             self.require()
 
     def require(self) -> None:
-        """Raise `StoreError` if something else is there now, or nothing."""
-        for place, known in self._known:
-            found = _read_file_id(place)
+        """Raise `StoreError` if another file is at one of the paths now, or none."""
+        for path, known in self._known:
+            found = _read_file_id(path)
             if found != known:
                 self._lost = True
-                raise self._moved_error(place, found is None)
+                raise self._moved_error(path, found is None)
         self._lost = False
 
     def require_if_lost(self) -> None:
-        """Before something is written: only if something else was there at the last look."""
+        """Check again before a write, but only if the last check failed."""
         if self._lost:
             self.require()
 

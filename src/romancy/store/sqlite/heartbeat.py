@@ -1,4 +1,4 @@
-"""A worker's heartbeat, on a connection of its own."""
+"""A worker's heartbeat."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from romancy.store.sqlite.statements import get_statement
 
 
 class SqliteHeartbeat:
-    """Beats on a connection it opens at the first beat, in the thread that beats."""
+    """Records heartbeats on a connection of its own, opened at the first heartbeat, in the thread that sends them."""
 
     def __init__(self, path: str, worker: str, identity: FileIdentity | None = None) -> None:
         self._path = path
@@ -25,18 +25,18 @@ class SqliteHeartbeat:
         self._closed = False
 
     def renew(self, now: int) -> bool:
-        """Renew the worker's life; waits while the database is busy. False: the worker was struck off."""
+        """Record a heartbeat; waits while the database is busy. False: the worker was deregistered."""
         with self._lock:
             if self._closed:
                 raise StoreError(f"The heartbeat of worker {self._worker} is closed.")
             if self._identity is not None:
-                self._identity.require()  # or the next line might make a new file
+                self._identity.require()  # or the next line might create a new file
             if self._connection is None:
                 self._connection = connect(self._path)
             return record_heartbeat(self._connection, self._path, self._worker, now)
 
     def close(self) -> None:
-        """Let the connection go. Safe to call twice, from any thread."""
+        """Close the connection. Safe to call twice, from any thread."""
         with self._lock:
             self._closed = True
             if self._connection is not None:
@@ -45,7 +45,7 @@ class SqliteHeartbeat:
 
 
 class SharedHeartbeat:
-    """Beats on the only connection of a database in memory, between its jobs."""
+    """Records heartbeats on the only connection of a database in memory, between its jobs."""
 
     def __init__(self, connection: sqlite3.Connection, lock: AbstractContextManager[object], worker: str) -> None:
         self._connection = connection
@@ -53,16 +53,16 @@ class SharedHeartbeat:
         self._worker = worker
 
     def renew(self, now: int) -> bool:
-        """Renew the worker's life. False: the worker was struck off."""
+        """Record a heartbeat. False: the worker was deregistered."""
         with self._lock:
             return record_heartbeat(self._connection, ":memory:", self._worker, now)
 
     def close(self) -> None:
-        """The connection is the store's."""
+        """Do nothing: the connection belongs to the store."""
 
 
 def record_heartbeat(connection: sqlite3.Connection, path: str, worker: str, now: int) -> bool:
-    """One beat; raises `StoreError`."""
+    """Record one heartbeat. Raises `StoreError`."""
     try:
         return retry_while_busy(
             lambda: connection.execute(get_statement("record_heartbeat"), (now, worker)).rowcount == 1, path

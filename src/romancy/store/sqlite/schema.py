@@ -1,4 +1,4 @@
-"""Bringing a file's schema up to date, or checking that it is."""
+"""Migrates a file's schema, or checks that it is up to date."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _INSERT_APPLIED = "INSERT INTO romancy_migrations (version, name, applied_at) VA
 
 
 def prepare(connection: sqlite3.Connection, path: str, *, auto_migrate: bool, now: int) -> None:
-    """Apply what is missing, once whoever else starts at the same time; raises `StoreError` if that cannot be."""
+    """Apply the missing migrations, each once however many processes start at the same time. Raises `StoreError`."""
     known = read_migrations(MIGRATIONS)
     missing = pending(known, retry_while_busy(lambda: _read_applied(connection), path), path)
     if not missing:
@@ -31,7 +31,7 @@ def prepare(connection: sqlite3.Connection, path: str, *, auto_migrate: bool, no
         raise schema_behind_error(missing, path)
 
     def migrate(cursor: SqliteCursor) -> None:
-        # Asked again under the lock: another process may have been faster.
+        # Read again under the lock: another process may have been faster.
         for migration in pending(known, _read_applied(connection), path):
             _apply(cursor, migration, now)
 
@@ -39,7 +39,7 @@ def prepare(connection: sqlite3.Connection, path: str, *, auto_migrate: bool, no
 
 
 def migrations_state(path: str) -> list[tuple[str, bool]]:
-    """Each migration, and whether a file has it. A file that is not there is not made."""
+    """Return each migration, and whether it is applied to a file. A file that does not exist is not created."""
     known = read_migrations(MIGRATIONS)
     if path == MEMORY or not Path(path).exists():
         return state_of(known, [])

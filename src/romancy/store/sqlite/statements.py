@@ -1,4 +1,4 @@
-"""The named statements of the `.sql` files, read once."""
+"""The named statements of the `.sql` files."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ _ROW = re.compile(r"\((?:\?, )+\?\)")
 
 @cache
 def get_statement(name: str) -> str:
-    """The text of a named statement."""
+    """Return the text of a named statement."""
     return _load_statements()[name]
 
 
 @cache
 def repeat_values(name: str, times: int) -> str:
-    """A named statement for so many rows of values at once."""
+    """Return a named statement whose VALUES take `times` rows."""
     return _ROW.sub(lambda row: ", ".join([row[0]] * times), get_statement(name), count=1)
 
 
 def statement_names() -> Iterator[str]:
-    """Every statement."""
+    """Yield the names of all statements."""
     yield from _load_statements()
 
 

@@ -1,7 +1,7 @@
-"""Plain steps, many with one statement: a run goes on under the same epoch, and only its history grows.
+"""Writes many plain steps with one statement: runs that continue under the same epoch, and only their history grows.
 
-Most writes are this. The statement checks every epoch itself and writes all or nothing, so a batch of nothing else needs no
-transaction around it. That saves more than statements: Python lets go of its global lock at each, and a writer that wants it
+Most writes are steps. The statement checks every epoch itself and writes all or nothing, so a batch of steps needs no
+transaction around it. That saves more than statements: Python releases its global lock at each, and a writer that needs it
 back waits for the event loop.
 """
 
@@ -18,7 +18,7 @@ from romancy.store.sqlite.statements import repeat_values
 
 
 def is_one_statement(batch: Sequence[Write]) -> TypeGuard[Sequence[Transition]]:
-    """The whole batch can be one statement."""
+    """Whether the whole batch can be one statement."""
     entries = 0
     for write in batch:
         if not is_step(write):
@@ -28,7 +28,7 @@ def is_one_statement(batch: Sequence[Write]) -> TypeGuard[Sequence[Transition]]:
 
 
 def split_steps(steps: Mapping[int, Transition]) -> Iterator[dict[int, Transition]]:
-    """The steps in portions of one statement each."""
+    """Yield the steps in portions of one statement each."""
     portion: dict[int, Transition] = {}
     entries = 0
     for index, step in steps.items():
@@ -42,9 +42,9 @@ def split_steps(steps: Mapping[int, Transition]) -> Iterator[dict[int, Transitio
 
 
 def write_steps(cursor: sqlite3.Cursor, steps: Sequence[Transition]) -> list[WriteResult | StoreError] | None:
-    """Write steps, no more entries than `MOST`; None if one of them must go the long way: then none is written.
+    """Write steps of at most `MAX_STEP_ENTRIES` entries. Returns None, and writes none, if one has to take the slow path.
 
-    Each number of entries is a statement of its own, prepared once.
+    Each number of entries has a statement of its own, prepared once.
     """
     values: list[Any] = []
     for step in steps:

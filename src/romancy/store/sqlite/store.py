@@ -1,4 +1,4 @@
-"""The store's port on SQLite."""
+"""The store on SQLite."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from romancy.store.sqlite.database import SqliteDatabase, Threads
 
 
 class SqliteStore(SqlStore):
-    """Instances in one SQLite file, or in memory.
+    """A store in one SQLite file, or in memory.
 
-    `crash` is called with the name of each crash point and may raise to simulate the death of the process there: the
-    transaction is rolled back if it was not committed, and the store answers nothing from then on.
+    `crash` is called with the name of each crash point and may raise to simulate a crash of the process there: the
+    transaction is rolled back if it was not committed, and every later call of the store fails.
     """
 
     def __init__(
@@ -28,5 +28,5 @@ class SqliteStore(SqlStore):
         super().__init__(self._file, clock=clock, auto_migrate=auto_migrate)
 
     def check_remote_commit(self) -> None:
-        """Look now whether another connection has written. For a store that runs inline: it never looks unasked."""
+        """Check whether another connection has committed. For a store that runs inline, which has no thread to check."""
         self._file.check_remote_commit()

@@ -1,32 +1,34 @@
 -- migrate:up
 
 -- Times are microseconds since 1970, UTC. Payloads are bytes as `romancy.serde` wrote them.
--- Names that are looked up are VARBINARY(1020), the bytes of 255 characters at least: of the text collations MySQL and
--- MariaDB have in common, all take 'a' and 'a ' for equal. Three of them are as long as a key may be. Operations are named
--- after a name, with something before and behind it. What is only read is LONGTEXT. Every statement can be run again: a crash in the middle of them leaves some behind.
+-- Names that queries search for are VARBINARY(1020), the bytes of 255 characters at least: of the text collations MySQL and
+-- MariaDB have in common, all take 'a' and 'a ' for equal. Three of them are as long as a key may be. Names of operations
+-- are longer: a name with a prefix and a suffix. Columns that no query searches are LONGTEXT. Every statement can be run
+-- again: MySQL has no transactions for them, and a crash leaves those that were run before it.
 
--- The messaging lock: a transaction that concerns several instances (an event and those who wait for it) holds this row until
--- it has committed. So no message is missed by a wait, and the log of events is numbered in the order of commits.
+-- The messaging lock: a transaction that concerns several instances (it sends an event for which some wait) holds this row
+-- until it has committed. So no wait misses a message, and the log of events is numbered in the order of commits.
 CREATE TABLE IF NOT EXISTS romancy_messaging_lock (
     id INTEGER NOT NULL PRIMARY KEY
 ) ENGINE = InnoDB;
 INSERT INTO romancy_messaging_lock (id) VALUES (1) ON DUPLICATE KEY UPDATE id = 1;
 
--- A number that every process raises when it has committed something that concerns others.
+-- A number that every process increments after it has committed something that concerns other processes.
 CREATE TABLE IF NOT EXISTS romancy_notifications (
     id      INTEGER NOT NULL PRIMARY KEY,
     version BIGINT  NOT NULL
 ) ENGINE = InnoDB;
 INSERT INTO romancy_notifications (id, version) VALUES (1, 0) ON DUPLICATE KEY UPDATE id = 1;
 
--- The tokens of recent transactions, which sort by time. Whoever asks about one that has not committed forbids it to (committed = 0).
+-- The tokens of recent transactions, which sort by time. A process that queries a token that was not committed inserts it
+-- (committed = 0), so that its transaction cannot commit any more.
 CREATE TABLE IF NOT EXISTS romancy_commits (
     token     VARBINARY(64) NOT NULL PRIMARY KEY,
     committed TINYINT       NOT NULL
 ) ENGINE = InnoDB;
 
--- The hot row of an instance: it changes with the status, the owner or what is due, and not with a plain step. How long the
--- history is, the history says. Payloads lie beside it.
+-- The hot row of an instance: it changes with the status, the owner or the wake time, and not with a plain step. The length
+-- of the history is not stored: it is the highest seq there. Payloads have a table of their own.
 -- claimable  <=>  owner IS NULL AND wake_at <= now. Paused, blocked and ended instances have no wake_at.
 CREATE TABLE IF NOT EXISTS romancy_instances (
     id                   VARBINARY(1020) NOT NULL PRIMARY KEY,
@@ -38,8 +40,8 @@ CREATE TABLE IF NOT EXISTS romancy_instances (
     epoch                BIGINT          NOT NULL,  -- the fencing token
     owner                VARBINARY(1020),
     wake_at              BIGINT,
-    inbox_version        BIGINT          NOT NULL,  -- counts what arrived for it
-    inbox_version_seen   BIGINT          NOT NULL,  -- ... and how much of it the run knew when it last wrote
+    inbox_version        BIGINT          NOT NULL,  -- counts what has arrived for it
+    inbox_version_seen   BIGINT          NOT NULL,  -- ... up to where the run knew it when it last wrote
     cancel_requested_at  BIGINT,
     deadline_at          BIGINT,
     retrying_since       BIGINT,
@@ -52,8 +54,9 @@ CREATE TABLE IF NOT EXISTS romancy_instances (
     code                 LONGTEXT        NOT NULL,
     python               LONGTEXT        NOT NULL,
     digest               LONGBLOB        NOT NULL,  -- of the arguments it was started with
-    created_at_event_seq BIGINT          NOT NULL,  -- how far the log of events had come: it can wait for what came later
-    -- In place of partial indexes. None of them changes when a run goes from step to step, or from its start to its end.
+    created_at_event_seq BIGINT          NOT NULL,  -- the last event of the log then: only later ones can match its waits
+    -- Generated columns in place of partial indexes. None of them changes when a run goes from step to step, or from its
+    -- start to its end.
     due_at              BIGINT          AS (IF(owner IS NULL, wake_at, NULL)) STORED,
     blocked_workflow    VARBINARY(1020) AS (IF(status = 'blocked', workflow, NULL)) STORED,
     listed_status       VARBINARY(32)   AS (IF(status IN ('running', 'completed'), NULL, status)) STORED,
@@ -74,9 +77,9 @@ CREATE TABLE IF NOT EXISTS romancy_payloads (
     output      LONGBLOB,
     error       LONGBLOB,
     begun_at    BIGINT,    -- when a generation began; NULL: with the instance
-    memberships LONGTEXT,  -- what an instance that failed belonged to, as JSON: a retry restores it
+    memberships LONGTEXT,  -- the channels and groups of an instance that failed, as JSON: a retry restores them
     PRIMARY KEY (instance_id, generation),
-    -- Which archived generations are old enough to be deleted.
+    -- To find the archived generations that are old enough to be deleted.
     KEY romancy_payloads_begun (begun_at)
 ) ENGINE = InnoDB ROW_FORMAT = DYNAMIC DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
 
@@ -133,11 +136,12 @@ CREATE TABLE IF NOT EXISTS romancy_waits (
     subject       VARBINARY(1020),
     `match`       LONGBLOB,
     site          LONGTEXT        NOT NULL,
-    matched_seq   BIGINT,  -- the seq of the event or message that has come for it
+    matched_seq   BIGINT,  -- the seq of the event or message that has matched it
     queue_channel VARBINARY(1020) AS (IF(kind = 'message' AND matched_seq IS NULL, `key`, NULL)) STORED,
     PRIMARY KEY (instance_id, op),
     KEY romancy_waits_key (`key`, kind, subject),
-    -- Who waits for the messages of a channel, in the order they are woken: the primary key is a part of every other.
+    -- The instances that wait for the messages of a channel, in the order in which they are woken. (Every key ends with the
+    -- primary key.)
     KEY romancy_waits_queue (queue_channel, since)
 ) ENGINE = InnoDB ROW_FORMAT = DYNAMIC DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
 
@@ -182,7 +186,8 @@ CREATE TABLE IF NOT EXISTS romancy_sources (
     saved_at BIGINT          NOT NULL
 ) ENGINE = InnoDB ROW_FORMAT = DYNAMIC DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
 
--- Every event accepted within the retention, whoever may want it. `accepted_at` never falls while `seq` rises.
+-- Every event accepted within the retention, whether or not an instance waits for it. `accepted_at` never falls while `seq`
+-- rises.
 CREATE TABLE IF NOT EXISTS romancy_events (
     seq         BIGINT          NOT NULL AUTO_INCREMENT PRIMARY KEY,
     source      VARBINARY(1020) NOT NULL,
@@ -201,7 +206,8 @@ CREATE TABLE IF NOT EXISTS romancy_events (
     KEY romancy_events_accepted (accepted_at)
 ) ENGINE = InnoDB ROW_FORMAT = DYNAMIC DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
 
--- Which events an instance has consumed, and by which selector: what is left for the same selector lies behind the last of them.
+-- Which events an instance has consumed, and with which selector: a later wait with the same selector searches after the
+-- last of them.
 CREATE TABLE IF NOT EXISTS romancy_consumed_events (
     instance_id VARBINARY(1020) NOT NULL,
     seq         BIGINT          NOT NULL,
@@ -211,7 +217,8 @@ CREATE TABLE IF NOT EXISTS romancy_consumed_events (
     KEY romancy_consumed_events_seq (seq)
 ) ENGINE = InnoDB ROW_FORMAT = DYNAMIC DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
 
--- The workflows that handle events of their name: whoever accepts one starts them, with or without their code.
+-- The workflows that handle events of their name: every process that accepts such an event starts them, with or without
+-- their code.
 CREATE TABLE IF NOT EXISTS romancy_handlers (
     workflow VARBINARY(1020) NOT NULL PRIMARY KEY,
     version  VARBINARY(1020) NOT NULL,
@@ -228,7 +235,7 @@ CREATE TABLE IF NOT EXISTS romancy_subscriptions (
     KEY romancy_subscriptions_mode (channel, mode)
 ) ENGINE = InnoDB ROW_FORMAT = DYNAMIC DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
 
--- Messages that somebody has still to read. A pooled one is for whoever takes it first; the others have deliveries.
+-- Messages that are still to be read. A pooled one goes to the first instance that receives it; the others have deliveries.
 CREATE TABLE IF NOT EXISTS romancy_messages (
     seq        BIGINT          NOT NULL AUTO_INCREMENT PRIMARY KEY,
     channel    VARBINARY(1020) NOT NULL,
@@ -274,7 +281,7 @@ CREATE TABLE IF NOT EXISTS romancy_outbox (
     KEY romancy_outbox_dead_at (broker, dead_at)
 ) ENGINE = InnoDB ROW_FORMAT = DYNAMIC DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
 
--- Effects emitted in transactions of users: they are applied once those have committed.
+-- Effects emitted in users' transactions: they are applied once those have committed.
 CREATE TABLE IF NOT EXISTS romancy_staged (
     seq  BIGINT        NOT NULL AUTO_INCREMENT PRIMARY KEY,
     kind VARBINARY(32) NOT NULL,
@@ -283,19 +290,20 @@ CREATE TABLE IF NOT EXISTS romancy_staged (
     at   BIGINT        NOT NULL
 ) ENGINE = InnoDB ROW_FORMAT = DYNAMIC DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
 
--- Transactions of users that concern other processes. They must not touch romancy_notifications, which they could lock for
--- long: whoever sees a row here first deletes it and notifies.
+-- Notifications of users' transactions that concern other processes. Such a transaction must not touch
+-- romancy_notifications, which it could lock for long: the first process that reads a row here deletes it and notifies.
 CREATE TABLE IF NOT EXISTS romancy_pending_notifications (
     id BIGINT NOT NULL AUTO_INCREMENT PRIMARY KEY
 ) ENGINE = InnoDB;
 
--- How far maintenance has come with what it does bit by bit.
+-- How far maintenance has come with its gradual tasks.
 CREATE TABLE IF NOT EXISTS romancy_watermarks (
     name VARBINARY(64) NOT NULL PRIMARY KEY,
     upto BIGINT        NOT NULL
 ) ENGINE = InnoDB;
 
--- How many instances ended in a minute, and how long they took: counted afterwards, not by whoever ends one.
+-- How many instances ended in a minute, and how long they took: counted afterwards by maintenance, not by the transaction
+-- that ends one.
 CREATE TABLE IF NOT EXISTS romancy_rollup (
     minute   BIGINT          NOT NULL,  -- when it began
     workflow VARBINARY(1020) NOT NULL,
@@ -305,7 +313,7 @@ CREATE TABLE IF NOT EXISTS romancy_rollup (
     PRIMARY KEY (minute, workflow, outcome)
 ) ENGINE = InnoDB ROW_FORMAT = DYNAMIC DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
 
--- Who did what.
+-- The audit log: the actions of operators.
 CREATE TABLE IF NOT EXISTS romancy_audit (
     number      BIGINT          NOT NULL AUTO_INCREMENT PRIMARY KEY,
     at          BIGINT          NOT NULL,
@@ -316,7 +324,7 @@ CREATE TABLE IF NOT EXISTS romancy_audit (
     KEY romancy_audit_instance (instance_id, number)
 ) ENGINE = InnoDB ROW_FORMAT = DYNAMIC DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
 
--- Actions on all instances that match a filter, and how far they have come: whoever holds the claim continues.
+-- Actions on all instances that match a filter, and how far they have come: the worker that has the claim continues.
 CREATE TABLE IF NOT EXISTS romancy_bulk_actions (
     id            VARBINARY(1020) NOT NULL PRIMARY KEY,
     action        VARBINARY(64)   NOT NULL,

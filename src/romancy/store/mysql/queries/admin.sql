@@ -1,5 +1,5 @@
--- What operators ask, and what they leave behind. Nothing here counts or sorts a whole table: where there may be many,
--- as many are looked at as a bound says.
+-- Queries and records of operators. No statement here counts or sorts a whole table: where there may be many rows, a limit
+-- bounds how many are read.
 
 -- name: scan_all
 -- Instances between two keys, newest first, without their payloads.
@@ -14,7 +14,7 @@ WHERE i.created_at <= :created AND (i.created_at < :created OR i.id < :id) AND i
 ORDER BY i.created_at DESC, i.id DESC LIMIT :limit
 
 -- name: scan_completed
--- The same of those that have completed: most of all there are.
+-- Like scan_all, for completed instances, which are most of all.
 SELECT i.id, i.workflow, i.version, i.status, i.generation, i.round, i.epoch, i.owner, i.wake_at, i.inbox_version, 0,
     i.deadline_at, i.created_at, i.started_at, i.updated_at, i.ended_at, i.retrying_since, i.code, i.python,
     i.blocked_by
@@ -26,7 +26,7 @@ WHERE i.status = 'completed' AND i.created_at <= :created AND (i.created_at < :c
 ORDER BY i.created_at DESC, i.id DESC LIMIT :limit
 
 -- name: scan_of_status
--- The same of one status that has an index.
+-- Like scan_all, for one status that has an index.
 SELECT i.id, i.workflow, i.version, i.status, i.generation, i.round, i.epoch, i.owner, i.wake_at, i.inbox_version, 0,
     i.deadline_at, i.created_at, i.started_at, i.updated_at, i.ended_at, i.retrying_since, i.code, i.python,
     i.blocked_by
@@ -39,7 +39,7 @@ WHERE i.listed_status = :status
 ORDER BY i.created_at DESC, i.id DESC LIMIT :limit
 
 -- name: scan_running
--- The same of those that run: they are among the owned ones.
+-- Like scan_all, for running instances: a part of the owned ones.
 SELECT i.id, i.workflow, i.version, i.status, i.generation, i.round, i.epoch, i.owner, i.wake_at, i.inbox_version, 0,
     i.deadline_at, i.created_at, i.started_at, i.updated_at, i.ended_at, i.retrying_since, i.code, i.python,
     i.blocked_by
@@ -52,7 +52,7 @@ WHERE i.owner IS NOT NULL AND i.status = 'running' AND i.created_at <= :created
 ORDER BY i.created_at DESC, i.id DESC LIMIT :limit
 
 -- name: scan_owned
--- The same of those that somebody has in hand.
+-- Like scan_all, for instances that a worker owns.
 SELECT i.id, i.workflow, i.version, i.status, i.generation, i.round, i.epoch, i.owner, i.wake_at, i.inbox_version, 0,
     i.deadline_at, i.created_at, i.started_at, i.updated_at, i.ended_at, i.retrying_since, i.code, i.python,
     i.blocked_by
@@ -64,25 +64,26 @@ WHERE i.owner IS NOT NULL AND i.created_at <= :created AND (i.created_at < :crea
 ORDER BY i.created_at DESC, i.id DESC LIMIT :limit
 
 -- name: scan_retrying
--- The same of those of which something is being retried.
+-- Like scan_all, for instances that are retrying something.
 SELECT i.id, i.workflow, i.version, i.status, i.generation, i.round, i.epoch, i.owner, i.wake_at, i.inbox_version, 0,
     i.deadline_at, i.created_at, i.started_at, i.updated_at, i.ended_at, i.retrying_since, i.code, i.python,
     i.blocked_by
 FROM romancy_instances AS i FORCE INDEX (romancy_instances_retrying)
-WHERE i.retrying_created_at IS NOT NULL AND i.retrying_created_at <= :created AND (i.retrying_created_at < :created OR i.id < :id)
+WHERE i.retrying_created_at IS NOT NULL AND i.retrying_created_at <= :created
+    AND (i.retrying_created_at < :created OR i.id < :id)
     AND i.retrying_created_at >= :floor AND (i.retrying_created_at > :floor OR i.id >= :floor_id)
     AND (:workflow IS NULL OR LOCATE(:workflow, i.workflow) > 0)
     AND (:instance IS NULL OR LOCATE(:instance, i.id) > 0)
 ORDER BY i.retrying_created_at DESC, i.id DESC LIMIT :limit
 
 -- name: window_of_all
--- How far so many instances reach, from a key down.
+-- The key of the instance that is `window` instances below a key.
 SELECT i.created_at, i.id FROM romancy_instances AS i FORCE INDEX (romancy_instances_created)
 WHERE i.created_at <= :created AND (i.created_at < :created OR i.id < :id) AND i.created_at >= :after
 ORDER BY i.created_at DESC, i.id DESC LIMIT 1 OFFSET :window
 
 -- name: window_of_status
--- The same of one status.
+-- Like window_of_all, for one status.
 SELECT i.created_at, i.id FROM romancy_instances AS i FORCE INDEX (romancy_instances_status)
 WHERE i.listed_status = :status
     AND i.created_at <= :created AND (i.created_at < :created OR i.id < :id) AND i.created_at >= :after
@@ -96,80 +97,80 @@ SELECT i.id, i.workflow, i.version, i.status, i.generation, i.round, i.epoch, i.
 FROM romancy_instances AS i WHERE i.id IN (<<?>>) ORDER BY i.created_at DESC, i.id DESC
 
 -- name: ids_by_prefix
--- Ids from one on, in order.
+-- Ids in a range, in order.
 SELECT id FROM romancy_instances WHERE id >= :low AND id < :high ORDER BY id LIMIT :limit
 
 -- name: ids_by_wait
--- Who waits for something of a name; whoever waits for it twice comes twice.
+-- Instances that wait for an event or a channel of this name; an instance with two such waits appears twice.
 SELECT instance_id FROM romancy_waits WHERE `key` = :key LIMIT :limit
 
 -- name: ids_by_due
--- Who of one kind has been due since before a time, the longest first.
+-- Instances of one kind that have been due since before a time, the longest first.
 SELECT id FROM romancy_instances FORCE INDEX (romancy_instances_claimable)
 WHERE workflow = :workflow AND version = :version AND due_at IS NOT NULL AND due_at <= :before
 ORDER BY due_at LIMIT :limit
 
 -- name: contents_of
--- The arguments and the errors of the given instances; none that is too large to look through.
+-- The inputs and errors of the given instances, without those that are too large to search.
 SELECT i.id, CASE WHEN length(p.input) <= 262144 THEN p.input END, CASE WHEN length(p.error) <= 262144 THEN p.error END
 FROM romancy_instances AS i
 JOIN romancy_payloads AS p ON p.instance_id = i.id AND p.generation = i.generation
 WHERE i.id IN (<<?>>)
 
 -- name: errors_of
--- What the given instances failed with.
+-- The errors that the given instances failed with.
 SELECT i.id, p.error FROM romancy_instances AS i
 JOIN romancy_payloads AS p ON p.instance_id = i.id AND p.generation = i.generation
 WHERE i.id IN (<<?>>) AND p.error IS NOT NULL
 
 -- name: count_status
--- How many there are of a status that has an index, created since a time; counted up to a number.
+-- The number of instances with a status that has an index, created since a time; counted up to a limit.
 SELECT count(*) FROM (
     SELECT 1 AS one FROM romancy_instances FORCE INDEX (romancy_instances_status) WHERE listed_status = :status
     AND created_at >= :since LIMIT :most) AS counted
 
 -- name: count_running
--- How many run; counted up to a number.
+-- The number of running instances; counted up to a limit.
 SELECT count(*) FROM (
     SELECT 1 AS one FROM romancy_instances FORCE INDEX (romancy_instances_owned) WHERE owner IS NOT NULL
     AND status = 'running' LIMIT :most) AS counted
 
 -- name: count_owned
--- How many a worker has in hand; counted up to a number.
+-- The number of instances that a worker owns; counted up to a limit.
 SELECT count(*) FROM (
     SELECT 1 AS one FROM romancy_instances FORCE INDEX (romancy_instances_owned)
     WHERE owner = :owner LIMIT :most) AS counted
 
 -- name: count_retrying
--- How many retry something; counted up to a number.
+-- The number of instances that are retrying something; counted up to a limit.
 SELECT count(*) FROM (
     SELECT 1 AS one FROM romancy_instances FORCE INDEX (romancy_instances_retrying)
     WHERE retrying_created_at IS NOT NULL LIMIT :most) AS counted
 
 -- name: count_due
--- How many of a kind have been due since before a time; counted up to a number.
+-- The number of instances of one kind that have been due since before a time; counted up to a limit.
 SELECT count(*) FROM (
     SELECT 1 AS one FROM romancy_instances FORCE INDEX (romancy_instances_claimable) WHERE workflow = :workflow
     AND version = :version AND due_at IS NOT NULL AND due_at <= :before LIMIT :most) AS counted
 
 -- name: count_dead
--- How many events of the outbox are dead; counted up to a number.
+-- The number of dead rows in the outbox; counted up to a limit.
 SELECT count(*) FROM (
     SELECT 1 AS one FROM romancy_outbox WHERE dead = 1 LIMIT :most) AS counted
 
 -- name: outbox_lag
--- Since when the event of the outbox has been waiting that waits longest.
+-- Since when the oldest pending row of the outbox has been waiting.
 SELECT min(since) FROM (SELECT since FROM romancy_outbox WHERE dead = 0 ORDER BY seq LIMIT 100) AS oldest
 
 -- name: count_status_by_workflow
--- How many of a status there are of each workflow, of so many of them.
+-- The number of instances of each workflow, in a sample of the instances with one status.
 SELECT workflow, count(*) FROM (
     SELECT workflow FROM romancy_instances FORCE INDEX (romancy_instances_status) WHERE listed_status = :status
     AND created_at >= 0 LIMIT :most) AS sampled
 GROUP BY workflow
 
 -- name: count_running_by_workflow
--- How many of each workflow run, of so many of them.
+-- The number of instances of each workflow, in a sample of the running ones.
 SELECT workflow, count(*) FROM (
     SELECT workflow FROM romancy_instances FORCE INDEX (romancy_instances_owned) WHERE owner IS NOT NULL
     AND status = 'running' LIMIT :most) AS sampled
@@ -180,12 +181,12 @@ GROUP BY workflow
 SELECT min(channel) FROM romancy_subscriptions WHERE channel > ?
 
 -- name: next_pooled
--- The next channel with messages that anybody may take.
+-- The next channel with pooled messages.
 SELECT channel FROM romancy_messages FORCE INDEX (romancy_messages_pool)
 WHERE channel > ? AND pooled = 1 ORDER BY channel, seq LIMIT 1
 
 -- name: channel_state
--- A channel: its mode, how many subscribers, how many messages to read, and since when; all counted up to a number.
+-- A channel: its mode, subscribers, unread messages, and since when the oldest is unread; all counted up to a limit.
 SELECT
     (SELECT mode FROM romancy_subscriptions WHERE channel = :channel AND mode <> 'direct' LIMIT 1),
     (SELECT count(*) FROM (SELECT 1 AS one FROM romancy_subscriptions WHERE channel = :channel LIMIT :most) AS a),
@@ -203,7 +204,7 @@ SELECT
         STRAIGHT_JOIN romancy_deliveries AS d ON d.instance_id = given.instance_id AND d.channel = :channel))
 
 -- name: subscribers_of
--- Who has subscribed to a channel, by id; how many messages each has to read, and whether it waits for one.
+-- The subscribers of a channel by id: how many messages each has to read, and whether it waits for one.
 SELECT s.instance_id, s.mode, s.since,
     (SELECT least(count(*), :most) FROM romancy_deliveries AS d WHERE d.instance_id = s.instance_id
     AND d.channel = s.channel),
@@ -220,17 +221,17 @@ SELECT count(*) FROM romancy_subscriptions WHERE channel = ? AND instance_id = ?
 SELECT min(name) FROM romancy_group_members WHERE name > ?
 
 -- name: count_members
--- How many are in a group; counted up to a number.
+-- The number of members of a group; counted up to a limit.
 SELECT count(*) FROM (
     SELECT 1 AS one FROM romancy_group_members WHERE name = :name LIMIT :most) AS counted
 
 -- name: page_of_members
--- Who is in a group, by id.
+-- A page of the members of a group, by id.
 SELECT instance_id FROM romancy_group_members WHERE name = ? AND instance_id > ? ORDER BY instance_id LIMIT ?
 
 -- name: last_events
--- The last events of a type that were for everybody or for one instance, newest first; whether it has consumed them,
--- and whether they came before it.
+-- The last events of a type that were addressed to one instance or to none, newest first: whether the instance has consumed
+-- each, and whether it was accepted before the instance was created.
 SELECT given.accepted_at, given.target, given.body, EXISTS (SELECT 1 FROM romancy_consumed_events AS t
     WHERE t.instance_id = :instance_id
     AND t.seq = given.seq), given.seq <= (SELECT created_at_event_seq FROM romancy_instances WHERE id = :instance_id)
@@ -244,102 +245,102 @@ FROM (SELECT * FROM (
 ORDER BY given.seq DESC LIMIT :limit
 
 -- name: add_audit
--- Who did what.
+-- Append an entry to the audit log.
 INSERT INTO romancy_audit (at, actor, action, instance_id, detail) VALUES (?, ?, ?, ?, ?)
 
 -- name: prune_audit
--- What was done long ago: of the oldest lines, as they were written.
+-- Delete entries before a time from the audit log, among the oldest by number.
 DELETE FROM romancy_audit WHERE number IN (
     SELECT number
     FROM (SELECT number, at FROM romancy_audit WHERE number > 0 ORDER BY number LIMIT :limit) AS given
     WHERE at < :before)
 
 -- name: list_audit
--- What was done before a line, newest first.
+-- Entries of the audit log before a number, newest first.
 SELECT number, at, actor, action, instance_id, detail FROM romancy_audit WHERE number < ? ORDER BY number DESC LIMIT ?
 
 -- name: list_audit_of
--- The same to one instance.
+-- Like list_audit, for one instance.
 SELECT number, at, actor, action, instance_id, detail FROM romancy_audit
 WHERE instance_id = ? AND number < ? ORDER BY number DESC LIMIT ?
 
 -- name: add_bulk_action
--- An action for all that fit a filter begins.
+-- Add an action on all instances that match a filter.
 INSERT INTO romancy_bulk_actions (id, action, filter, reason, actor, status, created_at, ended_at, done, failed, scanned,
     failures, `cursor`, claimed_by, claimed_until)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, NULL, 0)
 
 -- name: bulk_action_of
--- One batch.
+-- One bulk action.
 SELECT id, action, filter, reason, actor, status, created_at, ended_at, done, failed, scanned, failures, `cursor`
     FROM romancy_bulk_actions WHERE id = ?
 
 -- name: last_bulk_actions
--- The last batches, newest first.
+-- The last bulk actions, newest first.
 SELECT id, action, filter, reason, actor, status, created_at, ended_at, done, failed, scanned, failures, `cursor`
     FROM romancy_bulk_actions WHERE created_at >= 0
 ORDER BY created_at DESC, id DESC LIMIT ?
 
 -- name: open_bulk_action
--- The oldest batch that nobody works on.
+-- The oldest running bulk action that is not claimed.
 SELECT id, action, filter, reason, actor, status, created_at, ended_at, done, failed, scanned, failures, `cursor`
     FROM romancy_bulk_actions FORCE INDEX (romancy_bulk_actions_running)
 WHERE status = 'running' AND created_at >= 0 AND claimed_until <= ? ORDER BY created_at LIMIT 1
 
 -- name: claim_bulk_action
--- Whoever claims a batch works on it until a time; the holder of the claim may go on.
+-- Claim a bulk action until a time; a claimant that has the claim already may renew it.
 UPDATE romancy_bulk_actions SET claimed_by = :claimant, claimed_until = :until
 WHERE id = :id AND status = 'running' AND (claimed_until <= :now OR claimed_by = :claimant)
 
 -- name: save_bulk_action
--- How far whoever holds the claim has come.
+-- Save the progress of a bulk action, if the claimant still has the claim.
 UPDATE romancy_bulk_actions SET status = :status, ended_at = :ended, done = :done, failed = :failed, scanned = :scanned,
     failures = :failures, `cursor` = :cursor, claimed_until = :until
 WHERE id = :id AND status = 'running' AND claimed_by = :claimant
 
 -- name: abort_bulk_action
--- A batch goes no further.
+-- Abort a running bulk action.
 UPDATE romancy_bulk_actions SET status = 'aborted', ended_at = ? WHERE id = ? AND status = 'running'
 
 -- name: watermark_of
--- How far something has come.
+-- How far a maintenance task has come.
 SELECT upto FROM romancy_watermarks WHERE name = ?
 
 -- name: add_watermark
--- Where something begins.
+-- Record where a maintenance task begins, unless that is recorded.
 INSERT INTO romancy_watermarks (name, upto) VALUES (?, ?) ON DUPLICATE KEY UPDATE upto = upto
 
 -- name: advance_watermark
--- It has come further, unless somebody else was faster.
+-- Advance a watermark, unless another worker has done so since it was read.
 UPDATE romancy_watermarks SET upto = :new WHERE name = :name AND upto = :old
 
 -- name: window_of_ended
--- When the last of so many ended that ended after a time.
+-- The end time of the instance that ended `OFFSET` instances after a time.
 SELECT ended_at FROM romancy_instances FORCE INDEX (romancy_instances_ended)
 WHERE ended_at IS NOT NULL AND ended_at > ? AND ended_at <= ? ORDER BY ended_at LIMIT 1 OFFSET ?
 
 -- name: ended_between
--- What ended between two times, and how long it took.
+-- Instances that ended between two times, and how long they took.
 SELECT workflow, status, ended_at, ended_at - coalesce(started_at, created_at)
     FROM romancy_instances FORCE INDEX (romancy_instances_ended)
 WHERE ended_at IS NOT NULL AND ended_at > ? AND ended_at <= ?
 
 -- name: rolled_up
--- What is counted of the minutes from one on.
+-- The counts of all minutes from one on.
 SELECT minute, workflow, outcome, ended, buckets FROM romancy_rollup WHERE minute >= ? ORDER BY minute
 
 -- name: rolled_up_at
--- What is counted of one minute.
+-- The counts of one minute.
 SELECT workflow, outcome, ended, buckets FROM romancy_rollup WHERE minute = ?
 
 -- name: roll_up
--- So many ended in a minute.
+-- Save the counts of one minute.
 REPLACE INTO romancy_rollup (minute, workflow, outcome, ended, buckets) VALUES (?, ?, ?, ?, ?)
 
 -- name: oldest_minute
--- The oldest minute of which something is counted.
+-- The oldest minute with counts.
 SELECT min(minute) FROM romancy_rollup WHERE minute >= 0
 
 -- name: forget_minute
--- A minute is of no interest any more.
+-- Delete the counts of one minute.
 DELETE FROM romancy_rollup WHERE minute = ?

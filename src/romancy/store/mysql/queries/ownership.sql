@@ -1,7 +1,7 @@
--- Who owns what: claims, releases, dead workers, and what is thrown away. Claims do not wait for each other.
+-- Ownership of instances: claims, releases, workers, and what retention deletes. Claims do not wait for each other.
 
 -- name: due
--- Unowned instances of each given kind that are due by a time, soonest first, so many of each kind.
+-- Unowned instances of each given kind that are due by a time, soonest first, up to a limit for each kind.
 <<kinds UNION ALL: (SELECT id, workflow, version, due_at, coalesce((
         SELECT l.isolated FROM romancy_losses AS l WHERE l.instance_id = id), 0) FROM romancy_instances
     WHERE workflow = ?1 AND version = ?2 AND due_at IS NOT NULL AND due_at <= :now
@@ -15,26 +15,27 @@ WHERE id IN (<<?>>) AND owner IS NULL AND wake_at <= ?
 FOR UPDATE SKIP LOCKED
 
 -- name: blocked
--- Unowned instances of each given kind that other code than ours could not run, or any before a time, so many of each.
+-- Unowned instances of each given kind that were blocked by other code than the given one, or before a time, up to a limit
+-- for each kind.
 <<kinds UNION ALL: (SELECT id, workflow, version, updated_at FROM romancy_instances
     WHERE blocked_workflow = ?1 AND version = ?2 AND owner IS NULL
         AND (updated_at < :before OR locate(concat(',', ?3, ','), concat(',', coalesce(blocked_by, ''), ',')) = 0)
     LIMIT :limit FOR UPDATE SKIP LOCKED)>>
 
 -- name: claim_instances
--- Instances get a new owner and a new epoch.
+-- Give instances a new owner and a new epoch.
 UPDATE romancy_instances SET
     owner = :worker, epoch = epoch + 1, updated_at = :now, started_at = coalesce(started_at, :now),
     status = CASE WHEN status IN ('pending', 'blocked') THEN 'running' ELSE status END
 WHERE id IN (<<ids>>)
 
 -- name: mark_unrunnable
--- Nobody can run these instances: they are set aside until somebody can.
+-- Block instances that no live worker can run, until a worker can.
 UPDATE romancy_instances SET status = 'blocked', wake_at = NULL, blocked_by = '', updated_at = :now
 WHERE id IN (<<ids>>)
 
 -- name: note_each
--- One line in the journal of each given instance, with its owner and epoch.
+-- Append an entry to the journal of each given instance, with its owner and epoch.
 INSERT INTO romancy_journal (instance_id, at, kind, detail, worker, epoch)
 SELECT id, :now, :kind, :detail, coalesce(owner, ''), epoch FROM romancy_instances
 WHERE id IN (<<ids>>)
@@ -49,16 +50,17 @@ SELECT
 FROM romancy_instances AS i WHERE i.id IN (<<?1>>) ORDER BY field(i.id, <<?1>>)
 
 -- name: free
--- Instances lose their owner and are claimable at once; their old owner's writes are refused from now on.
+-- Take instances from their owner and make them claimable at once; from now on the old owner's writes are refused.
 UPDATE romancy_instances SET
     owner = NULL, epoch = epoch + 1, wake_at = :now, updated_at = :now,
     status = CASE WHEN status = 'running' THEN 'pending' ELSE status END
 WHERE id IN (<<ids>>)
 
 -- name: losses
--- Where the given instances stand: owner, epoch, generation, progress, losses since it, and the attempts that are open.
+-- The owner, epoch, generation and progress of the given instances, their losses at that progress, and their open attempts.
 SELECT
-    i.id, coalesce(i.owner, ''), i.epoch, i.generation, i.progress, coalesce(l.losses, 0), coalesce(l.isolated, 0), coalesce((
+    i.id, coalesce(i.owner, ''), i.epoch, i.generation, i.progress, coalesce(l.losses, 0), coalesce(l.isolated, 0),
+    coalesce((
     SELECT convert(group_concat(a.op SEPARATOR ', ') USING utf8mb4) FROM romancy_attempts AS a
     WHERE a.instance_id = i.id AND a.generation = i.generation AND a.open = 1 AND a.epoch = i.epoch), '')
 FROM (
@@ -71,7 +73,7 @@ LEFT JOIN romancy_losses AS l
     ON l.instance_id = i.id AND l.generation = i.generation AND l.progress = i.progress
 
 -- name: owned_isolated
--- Those of a worker's instances that stand where their next loss would be one too many, and since when each does.
+-- Those of a worker's instances whose next loss would be one too many, and when each was last updated.
 SELECT i.id, i.updated_at
 FROM (
     SELECT i.id, i.updated_at, i.generation, coalesce((
@@ -84,90 +86,90 @@ JOIN romancy_losses AS l
 WHERE l.isolated = 1
 
 -- name: note_losses
--- How often instances have lost their worker, and where they stood then.
+-- Save how often instances have lost their worker, and their progress at that time.
 REPLACE INTO romancy_losses (instance_id, generation, progress, losses, isolated) VALUES (?, ?, ?, ?, ?)
 
 -- name: forget_losses
--- An operator has taken an instance up again: it begins with a clean sheet.
+-- Reset the losses of an instance that an operator has resumed.
 DELETE FROM romancy_losses WHERE instance_id = ?
 
 -- name: put_off
--- Instances that are due have to wait until another one has gone on.
+-- Postpone due instances while another one runs isolated.
 UPDATE romancy_instances SET wake_at = :at WHERE id IN (<<ids>>) AND owner IS NULL
 
 -- name: set_aside
--- Instances lose their owner and wait for an operator.
+-- Take instances from their owner and pause them for an operator.
 UPDATE romancy_instances SET
     owner = NULL, epoch = epoch + 1, wake_at = NULL, updated_at = :now, status = 'paused'
 WHERE id IN (<<ids>>)
 
 -- name: owned
--- So many of the instances a worker owns.
+-- Instances that a worker owns, up to a limit.
 SELECT id FROM romancy_instances WHERE owner = ? LIMIT ?
 
 -- name: orphans
--- So many of the instances whose owner is no worker any more.
+-- Instances whose owner is not a registered worker, up to a limit.
 SELECT id FROM romancy_instances AS i
 WHERE owner IS NOT NULL AND NOT EXISTS (SELECT 1 FROM romancy_workers AS w WHERE w.id = i.owner) LIMIT ?
 
 -- name: register_worker
--- A worker begins.
+-- Register a worker.
 REPLACE INTO romancy_workers (id, label, service, hostname, pid, python, workflows, started_at, heartbeat_at)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
 
 -- name: heartbeat_of
--- When a worker last gave a sign of life.
+-- The last heartbeat of a worker.
 SELECT heartbeat_at FROM romancy_workers WHERE id = ? FOR UPDATE
 
 -- name: record_heartbeat
--- A worker gives a sign of life.
+-- Record a heartbeat of a worker.
 UPDATE romancy_workers SET heartbeat_at = ? WHERE id = ?
 
 -- name: deregister_worker
--- A worker is gone.
+-- Deregister a worker.
 DELETE FROM romancy_workers WHERE id = ?
 
 -- name: save_source
--- A workflow's source, once for each fingerprint.
+-- Save a workflow's source, once for each fingerprint.
 INSERT INTO romancy_sources (code, workflow, version, source, saved_at) VALUES (?, ?, ?, ?, ?)
 ON DUPLICATE KEY UPDATE saved_at = saved_at
 
 -- name: replace_source
--- What an app says of a workflow of its own: the last word counts.
+-- Save the source of a workflow that an app registers itself, replacing an earlier one.
 INSERT INTO romancy_sources (code, workflow, version, source, saved_at) VALUES (?, ?, ?, ?, ?)
 ON DUPLICATE KEY UPDATE source = VALUES(source), saved_at = VALUES(saved_at)
 
 -- name: prunable
--- So many instances that ended before a time, the oldest first.
+-- Instances that ended before a time, oldest first, up to a limit.
 SELECT id FROM romancy_instances WHERE ended_at IS NOT NULL AND ended_at < ? ORDER BY ended_at LIMIT ?
 FOR UPDATE SKIP LOCKED
 
 -- name: prune_instances
--- Ended instances go ...
+-- Delete ended instances.
 DELETE FROM romancy_instances WHERE id IN (<<?>>)
 
 -- name: prune_payloads
--- ... with their payloads,
+-- Delete the payloads of deleted instances.
 DELETE FROM romancy_payloads WHERE instance_id IN (<<?>>)
 
 -- name: prune_history
--- their history,
+-- Delete the history of deleted instances.
 DELETE FROM romancy_history WHERE instance_id IN (<<?>>)
 
 -- name: prune_attempts
--- their attempts
+-- Delete the attempts of deleted instances.
 DELETE FROM romancy_attempts WHERE instance_id IN (<<?>>)
 
 -- name: prune_losses
--- how often they lost their worker
+-- Delete the losses of deleted instances.
 DELETE FROM romancy_losses WHERE instance_id IN (<<?>>)
 
 -- name: prune_journal
--- and their journal. (Waits and inbox went when they ended.)
+-- Delete the journal of deleted instances. (Their waits and inboxes were cleared when they ended.)
 DELETE FROM romancy_journal WHERE instance_id IN (<<?>>)
 
 -- name: old_generations
--- So many archived generations that were over before a time: the next one had begun by then.
+-- Archived generations that ended before a time, up to a limit: the next generation had begun by then.
 SELECT next.instance_id, next.generation - 1 FROM romancy_payloads AS next
 WHERE next.begun_at IS NOT NULL AND next.begun_at < ? AND EXISTS (
     SELECT 1 FROM romancy_payloads AS old

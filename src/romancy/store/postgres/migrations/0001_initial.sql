@@ -3,8 +3,8 @@
 -- Times are microseconds since 1970, UTC. Payloads are bytes as `romancy.serde` wrote them.
 -- No foreign keys: every writer is this library, and the checks would cost a lookup for each row of the hot path.
 
--- The messaging lock: a transaction that concerns several instances (an event and those who wait for it) holds this row until
--- it has committed. So no message is missed by a wait, and the log of events is numbered in the order of commits.
+-- The messaging lock: a transaction that concerns several instances (it sends an event for which some wait) holds this row
+-- until it has committed. So no wait misses a message, and the log of events is numbered in the order of commits.
 CREATE TABLE romancy_messaging_lock (
     id INTEGER NOT NULL PRIMARY KEY
 );
@@ -17,8 +17,8 @@ CREATE TABLE romancy_commits (
 );
 CREATE INDEX romancy_commits_at ON romancy_commits (at);
 
--- The hot row of an instance: it changes with the status, the owner or what is due, and not with a plain step. How long the
--- history is, the history says. Payloads lie beside it.
+-- The hot row of an instance: it changes with the status, the owner or the wake time, and not with a plain step. The length
+-- of the history is not stored: it is the highest seq there. Payloads have a table of their own.
 -- claimable  <=>  owner IS NULL AND wake_at <= now. Paused, blocked and ended instances have no wake_at.
 CREATE TABLE romancy_instances (
     id                   TEXT COLLATE "C" NOT NULL PRIMARY KEY,
@@ -30,8 +30,8 @@ CREATE TABLE romancy_instances (
     epoch                BIGINT NOT NULL,            -- the fencing token
     owner                TEXT COLLATE "C",
     wake_at              BIGINT,
-    inbox_version        BIGINT NOT NULL,            -- counts what arrived for it
-    inbox_version_seen   BIGINT NOT NULL,            -- ... and how much of it the run knew when it last wrote
+    inbox_version        BIGINT NOT NULL,            -- counts what has arrived for it
+    inbox_version_seen   BIGINT NOT NULL,            -- ... up to where the run knew it when it last wrote
     cancel_requested_at  BIGINT,
     deadline_at          BIGINT,
     retrying_since       BIGINT,
@@ -44,7 +44,7 @@ CREATE TABLE romancy_instances (
     code                 TEXT   NOT NULL,
     python               TEXT   NOT NULL,
     digest               BYTEA  NOT NULL,            -- of the arguments it was started with
-    created_at_event_seq BIGINT NOT NULL             -- how far the log of events had come: it can wait for what came later
+    created_at_event_seq BIGINT NOT NULL             -- the last event of the log then: only later ones can match its waits
 ) WITH (fillfactor = 80, autovacuum_vacuum_scale_factor = 0.02);
 
 -- None of these changes while a run goes from step to step: only a change of status, owner or wake time of an unowned
@@ -54,8 +54,8 @@ CREATE INDEX romancy_instances_claimable ON romancy_instances (workflow, version
 CREATE INDEX romancy_instances_owned ON romancy_instances (owner) WHERE owner IS NOT NULL;
 CREATE INDEX romancy_instances_blocked ON romancy_instances (workflow, version) WHERE status = 'blocked';
 CREATE INDEX romancy_instances_created ON romancy_instances (created_at, id);
--- Most instances go from running to completed and are looked for in neither: running ones are the owned ones, and
--- completed ones are found among all. Both stay out, or every start and every end would write this index too.
+-- Most instances go from running to completed. Neither is searched by this index: running ones are found among the owned,
+-- and completed ones among all. Both stay out of it, or every start and every end would write this index too.
 CREATE INDEX romancy_instances_status ON romancy_instances (status, created_at, id)
     WHERE status NOT IN ('running', 'completed');
 CREATE INDEX romancy_instances_ended ON romancy_instances (ended_at) WHERE ended_at IS NOT NULL;
@@ -69,10 +69,10 @@ CREATE TABLE romancy_payloads (
     output      BYTEA,
     error       BYTEA,
     begun_at    BIGINT,  -- when a generation began; NULL: with the instance
-    memberships TEXT,    -- what an instance that failed belonged to, as JSON: a retry restores it
+    memberships TEXT,    -- the channels and groups of an instance that failed, as JSON: a retry restores them
     PRIMARY KEY (instance_id, generation)
 ) WITH (fillfactor = 80);
--- Which archived generations are old enough to be deleted.
+-- To find the archived generations that are old enough to be deleted.
 CREATE INDEX romancy_payloads_begun ON romancy_payloads (begun_at) WHERE begun_at IS NOT NULL;
 
 CREATE TABLE romancy_history (
@@ -128,16 +128,16 @@ CREATE TABLE romancy_waits (
     subject     TEXT COLLATE "C",
     "match"     BYTEA,
     site        TEXT   NOT NULL,
-    matched_seq BIGINT,  -- the seq of the event or message that has come for it
+    matched_seq BIGINT,  -- the seq of the event or message that has matched it
     PRIMARY KEY (instance_id, op)
 ) WITH (autovacuum_vacuum_scale_factor = 0.02);
 
--- Timers have no key and need not be found by one.
+-- Timers have no key, and no query searches for one.
 CREATE INDEX romancy_waits_key ON romancy_waits (kind, key, subject) WHERE key <> '';
 CREATE INDEX romancy_waits_matched ON romancy_waits (instance_id) WHERE matched_seq IS NOT NULL;
--- Who waits for the messages of a channel, in the order they are woken.
+-- The instances that wait for the messages of a channel, in the order in which they are woken.
 CREATE INDEX romancy_waits_queue ON romancy_waits (key, since, instance_id, op) WHERE kind = 'message' AND matched_seq IS NULL;
--- Waits with a `match`. Whether an event fits one of them is not decided by SQL.
+-- Waits with a `match`: Python, not SQL, decides whether an event fits one.
 CREATE INDEX romancy_waits_match ON romancy_waits (key) WHERE kind = 'event' AND "match" IS NOT NULL;
 
 CREATE TABLE romancy_inbox (
@@ -181,7 +181,8 @@ CREATE TABLE romancy_sources (
     saved_at BIGINT NOT NULL
 );
 
--- Every event accepted within the retention, whoever may want it. `accepted_at` never falls while `seq` rises.
+-- Every event accepted within the retention, whether or not an instance waits for it. `accepted_at` never falls while `seq`
+-- rises.
 CREATE TABLE romancy_events (
     seq         BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     source      TEXT COLLATE "C" NOT NULL,
@@ -200,7 +201,8 @@ CREATE INDEX romancy_events_target ON romancy_events (target, type, seq) WHERE t
 CREATE INDEX romancy_events_unconsumed ON romancy_events (seq) WHERE target IS NOT NULL AND consumed = 0;
 CREATE INDEX romancy_events_accepted ON romancy_events (accepted_at);
 
--- Which events an instance has consumed, and by which selector: what is left for the same selector lies behind the last of them.
+-- Which events an instance has consumed, and with which selector: a later wait with the same selector searches after the
+-- last of them.
 CREATE TABLE romancy_consumed_events (
     instance_id TEXT COLLATE "C" NOT NULL,
     seq         BIGINT NOT NULL,
@@ -210,7 +212,8 @@ CREATE TABLE romancy_consumed_events (
 CREATE INDEX romancy_consumed_events_selector ON romancy_consumed_events (instance_id, md5(selector), seq);
 CREATE INDEX romancy_consumed_events_seq ON romancy_consumed_events (seq);
 
--- The workflows that handle events of their name: whoever accepts one starts them, with or without their code.
+-- The workflows that handle events of their name: every process that accepts such an event starts them, with or without
+-- their code.
 CREATE TABLE romancy_handlers (
     workflow TEXT COLLATE "C" NOT NULL PRIMARY KEY,
     version  TEXT   NOT NULL,
@@ -227,7 +230,7 @@ CREATE TABLE romancy_subscriptions (
 CREATE INDEX romancy_subscriptions_instance ON romancy_subscriptions (instance_id);
 CREATE INDEX romancy_subscriptions_mode ON romancy_subscriptions (channel) WHERE mode <> 'direct';
 
--- Messages that somebody has still to read. A pooled one is for whoever takes it first; the others have deliveries.
+-- Messages that are still to be read. A pooled one goes to the first instance that receives it; the others have deliveries.
 CREATE TABLE romancy_messages (
     seq        BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     channel    TEXT COLLATE "C" NOT NULL,
@@ -273,7 +276,7 @@ CREATE INDEX romancy_outbox_due ON romancy_outbox (broker, next_at, seq) WHERE n
 CREATE INDEX romancy_outbox_dead ON romancy_outbox (seq) WHERE dead_at IS NOT NULL;
 CREATE INDEX romancy_outbox_dead_at ON romancy_outbox (broker, dead_at) WHERE dead_at IS NOT NULL;
 
--- Effects emitted in transactions of users: they are applied once those have committed.
+-- Effects emitted in users' transactions: they are applied once those have committed.
 CREATE TABLE romancy_staged (
     seq  BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     kind TEXT   NOT NULL,
@@ -282,13 +285,14 @@ CREATE TABLE romancy_staged (
     at   BIGINT NOT NULL
 ) WITH (autovacuum_vacuum_scale_factor = 0.02);
 
--- How far maintenance has come with what it does bit by bit.
+-- How far maintenance has come with its gradual tasks.
 CREATE TABLE romancy_watermarks (
     name TEXT COLLATE "C" NOT NULL PRIMARY KEY,
     upto BIGINT NOT NULL
 );
 
--- How many instances ended in a minute, and how long they took: counted afterwards, not by whoever ends one.
+-- How many instances ended in a minute, and how long they took: counted afterwards by maintenance, not by the transaction
+-- that ends one.
 CREATE TABLE romancy_rollup (
     minute   BIGINT NOT NULL,  -- when it began
     workflow TEXT COLLATE "C" NOT NULL,
@@ -298,7 +302,7 @@ CREATE TABLE romancy_rollup (
     PRIMARY KEY (minute, workflow, outcome)
 );
 
--- Who did what.
+-- The audit log: the actions of operators.
 CREATE TABLE romancy_audit (
     number      BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     at          BIGINT NOT NULL,
@@ -309,7 +313,7 @@ CREATE TABLE romancy_audit (
 );
 CREATE INDEX romancy_audit_instance ON romancy_audit (instance_id, number) WHERE instance_id IS NOT NULL;
 
--- Actions on all instances that match a filter, and how far they have come: whoever holds the claim continues.
+-- Actions on all instances that match a filter, and how far they have come: the worker that has the claim continues.
 CREATE TABLE romancy_bulk_actions (
     id            TEXT COLLATE "C" NOT NULL PRIMARY KEY,
     action        TEXT   NOT NULL,
@@ -340,7 +344,8 @@ CREATE TABLE romancy_losses (
     isolated    BIGINT NOT NULL   -- 1: its next loss would be one too many, so a worker runs one such at a time
 );
 
--- What the fast path writes, a record for each instance. As records they cost half of what they do as columns, at both ends.
+-- What the fast path writes, a record for each instance. Arrays of records cost half as much as arrays of columns, for the
+-- client and for the server.
 CREATE TYPE romancy_new_instance AS (
     id TEXT, workflow TEXT, version TEXT, owner TEXT, deadline_at BIGINT, now BIGINT, code TEXT, python TEXT, digest BYTEA,
     input BYTEA);
@@ -349,12 +354,12 @@ CREATE TYPE romancy_owned_row AS (
     fingerprint TEXT, output BYTEA, error BYTEA, op TEXT, name TEXT, at BIGINT, digest BYTEA, input BYTEA, value BYTEA,
     site TEXT, scheduled_at BIGINT, started_at BIGINT, ended_at BIGINT);
 
--- Appends events to the log, those whose source and id are not known, and wakes those who wait for them: a transaction of one
--- statement. Under READ COMMITTED each statement of a function sees what was committed before it, so the holder of the
--- messaging lock sees every wait. Returns a row numbered 0, then the new events, then for each event the instances it woke;
--- for an instance whose wait an earlier event has matched, the event's id is an empty text: it is woken, but not named again.
--- Returns nothing, and does nothing, if the row of the messaging lock is missing or more has to be decided: staged effects
--- come first, an event starts a workflow, or a wait has a `match`.
+-- Appends those events to the log whose source and id are not known, and wakes the instances that wait for them: a
+-- transaction of one statement. Under READ COMMITTED each statement of a function sees what was committed before it, so the
+-- holder of the messaging lock sees every wait. Returns a row numbered 0, then the new events, then for each event the
+-- instances it woke. For an instance whose wait an earlier event has matched, the event id is an empty text: it is woken,
+-- but the sender is not told of it again. Returns nothing, and does nothing, if the row of the messaging lock is missing or
+-- more has to be decided: staged effects come first, an event starts a workflow, or a wait has a `match`.
 CREATE FUNCTION romancy_accept_events(
     sources TEXT[], ids TEXT[], types TEXT[], subjects TEXT[], targets TEXT[], bodies BYTEA[], moment BIGINT)
 RETURNS TABLE (number BIGINT, event_source TEXT, event_id TEXT, instance TEXT) LANGUAGE plpgsql AS $$

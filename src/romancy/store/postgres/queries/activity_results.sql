@@ -1,25 +1,25 @@
--- What activities leave with transactions of their own.
+-- Results and effects of activities that commit in transactions of their own.
 
 -- name: lock_messaging
--- What is said in it may concern several instances.
+-- Take the messaging lock: the effects of this transaction may concern several instances.
 SELECT 1 FROM romancy_messaging_lock WHERE id = 1 FOR UPDATE
 
 -- name: restore_messaging_lock
--- The row is not there: it has to be.
+-- Insert the row of the messaging lock, if it is missing.
 INSERT INTO romancy_messaging_lock (id) VALUES (1) ON CONFLICT DO NOTHING
 
 -- name: fence
--- The run still has its instance, and keeps it until this is committed.
+-- A row if the run still owns its instance; locked, so that it stays owned until this transaction commits.
 SELECT 1 FROM romancy_instances WHERE id = ? AND generation = ? AND epoch = ? AND owner = ? FOR NO KEY UPDATE
 
 -- name: store_result
--- A result that is not in the history yet.
+-- Store a result that is not in the history yet in the instance's inbox.
 INSERT INTO romancy_inbox (instance_id, kind, op, body, at) VALUES (?, ?, ?, ?, ?) RETURNING id
 
 -- name: lock_instance
--- Whoever is writing about an instance is waited for.
+-- Wait for a transaction that writes to the instance.
 SELECT 1 FROM romancy_instances WHERE id = ? FOR NO KEY UPDATE
 
 -- name: stored_results
--- The mails in which results of an operation lie.
+-- Inbox items with results of an operation.
 SELECT id, body FROM romancy_inbox WHERE instance_id = ? AND kind = ? AND op = ? ORDER BY id

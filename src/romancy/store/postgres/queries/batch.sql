@@ -1,22 +1,23 @@
--- What a batch of writes says.
+-- The writes of a batch.
 
 -- name: begin_serialized
--- From here to the end of the transaction nobody else decides what concerns several instances. The mark tells, should the
--- COMMIT not be answered, whether it was made. The answer: whether something is staged, which is to be said first; none if
--- there is no row to lock.
+-- Take the messaging lock: until this transaction ends, no other decides what concerns several instances. The inserted
+-- token tells whether the COMMIT was made, should its response be lost. Returns whether effects are staged, which have to
+-- be applied first; no row if the row of the lock is missing.
 WITH marked AS (INSERT INTO romancy_commits (token, at) VALUES (?, ?))
 SELECT EXISTS (SELECT 1 FROM romancy_staged) FROM romancy_messaging_lock WHERE id = 1 FOR UPDATE
 
 -- name: add_commit_token
--- A transaction that waits for nobody, and its mark.
+-- Insert the token of a transaction: it tells whether the COMMIT was made, should its response be lost.
 INSERT INTO romancy_commits (token, at) VALUES (?, ?)
 
 -- name: check_commit_token
--- Whether a transaction was committed: then its mark is there, and no row comes back. One that is under way is waited for.
+-- Whether a transaction was committed: then its token is there, and no row is returned. Waits for a transaction that is
+-- still open.
 INSERT INTO romancy_commits (token, at) VALUES (?, ?) ON CONFLICT (token) DO NOTHING RETURNING 1
 
 -- name: prune_commit_tokens
--- Nobody asks about these any more.
+-- Delete tokens that are too old to be queried.
 DELETE FROM romancy_commits WHERE at < ?
 
 -- name: clock
@@ -24,20 +25,20 @@ DELETE FROM romancy_commits WHERE at < ?
 SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint
 
 -- name: terminate_lost
--- End a connection of ours that was lost, and wait for it: what it was told to do has been done then, or never will be.
+-- Terminate a lost connection of ours and wait for its end: its statement has been executed by then, or never will be.
 SELECT pg_terminate_backend(a.pid, 10000) FROM pg_stat_activity AS a
 WHERE a.pid = ?::int AND a.datname = current_database() AND a.usename = current_user
 
 -- name: fast_path
--- The short way: new instances, runs that go on with nothing but one more result, runs that end with nothing left to clear.
--- What is out of the ordinary (the id is taken, the epoch old, something arrived, somebody else holds the row) is left out
--- here and goes the long way. Nobody is waited for. In a step the hot row stays as it is; the lock is the fence.
--- `= ANY` beside each join keeps the planner to the indexes, whatever it believes of the tables' sizes, and `coalesce` keeps
--- it from the index of the owned: when it last counted them there may have been none.
+-- The fast path: new instances, runs that continue with one more result, runs that end with nothing left to clear. A write
+-- with a conflict (the id is taken, the epoch is old, something arrived, another transaction has locked the row) is left
+-- out here and takes the slow path. No lock is waited for. A step does not change the hot row; its lock is the fence.
+-- `= ANY` beside each join makes the planner use the indexes whatever it estimates of the tables' sizes, and `coalesce`
+-- keeps it from the index of owned instances: when the statistics were taken, there may have been none.
 WITH new AS (
     INSERT INTO romancy_instances (
-        id, workflow, version, status, generation, round, epoch, owner, wake_at, inbox_version, inbox_version_seen, deadline_at,
-        fingerprint, created_at, started_at, updated_at, code, python, digest, created_at_event_seq)
+        id, workflow, version, status, generation, round, epoch, owner, wake_at, inbox_version, inbox_version_seen,
+        deadline_at, fingerprint, created_at, started_at, updated_at, code, python, digest, created_at_event_seq)
     SELECT c.id, c.workflow, c.version, CASE WHEN c.owner IS NULL THEN 'pending' ELSE 'running' END, 1, 0,
         CASE WHEN c.owner IS NULL THEN 0 ELSE 1 END, c.owner, CASE WHEN c.owner IS NULL THEN c.now END, 0, 0,
         c.deadline_at, '', c.now, CASE WHEN c.owner IS NOT NULL THEN c.now END, c.now, c.code, c.python, c.digest,
@@ -81,19 +82,20 @@ grown AS (
         instance_id, generation, seq, kind, op, outcome, at, name, role, digest, input, value, attempt, site,
         scheduled_at, started_at, ended_at, worker, epoch)
     SELECT owned.id, owned.generation, owned.length + 1, 'activity', owned.op, 'ok', owned.at, owned.name, 0, owned.digest,
-        owned.input, owned.value, 1, owned.site, owned.scheduled_at, owned.started_at, owned.ended_at, :worker::text, owned.epoch
+        owned.input, owned.value, 1, owned.site, owned.scheduled_at, owned.started_at, owned.ended_at, :worker::text,
+        owned.epoch
     FROM owned WHERE owned.op IS NOT NULL)
 SELECT id FROM new UNION ALL SELECT id FROM owned
 
 -- name: fast_steps
--- The same where there are only steps.
+-- Like fast_path, for a batch that has only steps.
 WITH owned AS MATERIALIZED (
     SELECT f.*
     FROM unnest(:owned::romancy_owned_row[]) AS f
     JOIN romancy_instances AS i ON i.id = f.id
     WHERE i.id = ANY (:ids::text[]) AND i.generation = f.generation AND i.epoch = f.epoch
-        AND coalesce(i.owner, '') = :worker::text AND i.inbox_version = f.inbox_seen AND i.inbox_version_seen = f.inbox_seen AND i.status = 'running'
-        AND i.wake_at IS NULL AND i.retrying_since IS NULL
+        AND coalesce(i.owner, '') = :worker::text AND i.inbox_version = f.inbox_seen AND i.inbox_version_seen = f.inbox_seen
+        AND i.status = 'running' AND i.wake_at IS NULL AND i.retrying_since IS NULL
         AND coalesce((
             SELECT max(h.seq) FROM romancy_history AS h
             WHERE h.instance_id = f.id AND h.generation = f.generation), 0) = f.length
@@ -101,13 +103,13 @@ WITH owned AS MATERIALIZED (
 INSERT INTO romancy_history (
     instance_id, generation, seq, kind, op, outcome, at, name, role, digest, input, value, attempt, site, scheduled_at,
     started_at, ended_at, worker, epoch)
-SELECT owned.id, owned.generation, owned.length + 1, 'activity', owned.op, 'ok', owned.at, owned.name, 0, owned.digest, owned.input,
-    owned.value, 1, owned.site, owned.scheduled_at, owned.started_at, owned.ended_at, :worker::text, owned.epoch
+SELECT owned.id, owned.generation, owned.length + 1, 'activity', owned.op, 'ok', owned.at, owned.name, 0, owned.digest,
+    owned.input, owned.value, 1, owned.site, owned.scheduled_at, owned.started_at, owned.ended_at, :worker::text, owned.epoch
 FROM owned
 RETURNING instance_id
 
 -- name: fast_step
--- The same for one step alone, without records to take apart: a workflow that nobody else keeps company.
+-- Like fast_path, for a single step and without arrays of records: the usual statement when few workflows run at a time.
 INSERT INTO romancy_history (
     instance_id, generation, seq, kind, op, outcome, at, name, role, digest, input, value, attempt, site, scheduled_at,
     started_at, ended_at, worker, epoch)
@@ -117,8 +119,8 @@ SELECT i.id, i.generation, :length::bigint + 1, 'activity', :op::text, 'ok', :at
 FROM (
     SELECT id, generation, epoch FROM romancy_instances
     WHERE id = :id::text AND generation = :generation::bigint AND epoch = :epoch::bigint
-        AND coalesce(owner, '') = :worker::text AND inbox_version = :inbox_seen::bigint AND inbox_version_seen = :inbox_seen::bigint
-        AND status = 'running' AND wake_at IS NULL AND retrying_since IS NULL
+        AND coalesce(owner, '') = :worker::text AND inbox_version = :inbox_seen::bigint
+        AND inbox_version_seen = :inbox_seen::bigint AND status = 'running' AND wake_at IS NULL AND retrying_since IS NULL
         AND coalesce((
             SELECT max(h.seq) FROM romancy_history AS h
             WHERE h.instance_id = :id::text AND h.generation = :generation::bigint), 0) = :length::bigint
@@ -126,7 +128,7 @@ FROM (
 RETURNING instance_id
 
 -- name: fast_others
--- The same for runs that go on or end with several results, or with others than activities'.
+-- Like fast_path, for runs that continue or end with several results, or with results of other operations than activities.
 WITH owned AS MATERIALIZED (
     SELECT f.*
     FROM unnest(
@@ -176,7 +178,7 @@ grown AS (
 SELECT id FROM owned
 
 -- name: fast_path_done
--- Which writes of the short way, whose statement was not answered, have been made.
+-- Which writes of the fast path were committed, after the response to their statement was lost.
 SELECT f.id
 FROM unnest(
     :id::text[], :generation::bigint[], :epoch::bigint[], :worker::text[], :last::bigint[], :now::bigint[]) AS f (
@@ -193,9 +195,10 @@ WHERE i.id = ANY (:id::text[]) AND CASE
     END
 
 -- name: fast_awaited
--- The short way of those who were called for an event that they wait for: it is there, so they need not be registered, and
--- whoever speaks meanwhile is of no concern. Who finds nothing, or has something else lying there, goes the long way.
--- The signal must be the one of the statement's own snapshot: what came after it has not been looked at.
+-- The fast path of instances that were woken for an event they wait for: the event is there, so the wait need not be
+-- registered, and a sender that commits meanwhile does not matter. An instance that finds no event, or has another inbox
+-- item, takes the slow path. The inbox version must be that of the statement's own snapshot: what came after it has not
+-- been read.
 WITH awaited AS MATERIALIZED (
     SELECT
         f.id, f.generation, f.worker, f.new_epoch, f.length, f.status, f.wake_at, f.retrying_since, f.now, f.op, f.type,
@@ -203,20 +206,23 @@ WITH awaited AS MATERIALIZED (
         coalesce(
             (SELECT w.matched_seq - 1 FROM romancy_waits AS w WHERE w.instance_id = f.id AND w.op = f.op),
             (SELECT max(t.seq) FROM romancy_consumed_events AS t
-                WHERE t.instance_id = f.id AND md5(t.selector) = md5(f.selector) AND t.selector = f.selector AND t.seq > i.created_at_event_seq),
+                WHERE t.instance_id = f.id AND md5(t.selector) = md5(f.selector) AND t.selector = f.selector
+                    AND t.seq > i.created_at_event_seq),
             i.created_at_event_seq) AS after
     FROM unnest(
         :id::text[], :generation::bigint[], :epoch::bigint[], :worker::text[], :new_epoch::bigint[], :length::bigint[],
         :status::text[], :wake_at::bigint[], :retrying_since::bigint[], :now::bigint[], :op::text[], :type::text[],
         :subject::text[], :due::bigint[], :selector::text[]) AS f (
-        id, generation, epoch, worker, new_epoch, length, status, wake_at, retrying_since, now, op, type, subject, due, selector)
+        id, generation, epoch, worker, new_epoch, length, status, wake_at, retrying_since, now, op, type, subject, due,
+        selector)
     JOIN romancy_instances AS i ON i.id = f.id
     WHERE i.id = ANY (:id::text[]) AND i.generation = f.generation AND i.epoch = f.epoch AND i.owner IS NULL
         AND i.ended_at IS NULL AND i.status NOT IN ('paused', 'blocked')
         AND i.inbox_version = (SELECT s.inbox_version FROM romancy_instances AS s WHERE s.id = f.id)
         AND NOT EXISTS (SELECT 1 FROM romancy_inbox AS m WHERE m.instance_id = f.id OFFSET 0)
         AND NOT EXISTS (
-            SELECT 1 FROM romancy_waits AS w WHERE w.instance_id = f.id AND w.matched_seq IS NOT NULL AND w.op <> f.op OFFSET 0)
+            SELECT 1 FROM romancy_waits AS w WHERE w.instance_id = f.id AND w.matched_seq IS NOT NULL AND w.op <> f.op
+            OFFSET 0)
         AND coalesce((
             SELECT max(h.seq) FROM romancy_history AS h
             WHERE h.instance_id = f.id AND h.generation = f.generation), 0) = f.length
@@ -247,8 +253,8 @@ found AS MATERIALIZED (
                 AND NOT EXISTS (
                     SELECT 1 FROM romancy_consumed_events AS t
                     WHERE t.instance_id = a.id AND t.seq >= e.seq AND t.seq <= e.seq OFFSET 0)
-            ORDER BY e.seq LIMIT 1)) AS three
-        ORDER BY three.seq LIMIT 1) AS e),
+            ORDER BY e.seq LIMIT 1)) AS candidates
+        ORDER BY candidates.seq LIMIT 1) AS e),
 gone AS (
     DELETE FROM romancy_waits AS w USING found
     WHERE w.instance_id = ANY (:id::text[]) AND w.instance_id = found.id AND w.op = found.op),
@@ -279,7 +285,7 @@ grown AS (
 SELECT id, inbox_version, body FROM found
 
 -- name: fast_awaited_done
--- Which of these answers, whose statement was not answered itself, have been given.
+-- Which writes of fast_awaited were committed, after the response to the statement was lost.
 SELECT f.id, i.inbox_version_seen, h.value
 FROM unnest(:id::text[], :generation::bigint[], :length::bigint[], :new_epoch::bigint[], :worker::text[]) AS f (
     id, generation, length, new_epoch, worker)
@@ -288,7 +294,7 @@ JOIN romancy_history AS h ON h.instance_id = f.id AND h.generation = f.generatio
 WHERE i.id = ANY (:id::text[]) AND h.epoch = f.new_epoch AND h.worker = f.worker
 
 -- name: load_states
--- The hot rows of a batch's instances, before anything is decided. Nobody else changes them until it is written.
+-- The hot rows of a batch's instances, read before anything is decided. They stay locked until the batch is written.
 SELECT
     i.id, i.status, i.generation, i.round, i.epoch, i.owner, i.wake_at, i.inbox_version, i.inbox_version_seen, coalesce((
         SELECT max(h.seq) FROM romancy_history AS h WHERE h.instance_id = i.id AND h.generation = i.generation), 0),
@@ -298,7 +304,7 @@ FROM romancy_instances AS i WHERE i.id = ANY (ARRAY(SELECT jsonb_array_elements_
 ORDER BY i.id FOR NO KEY UPDATE
 
 -- name: load_states_row_locked
--- The same without those that somebody else holds.
+-- Like load_states, without the rows that another transaction has locked.
 SELECT
     i.id, i.status, i.generation, i.round, i.epoch, i.owner, i.wake_at, i.inbox_version, i.inbox_version_seen, coalesce((
         SELECT max(h.seq) FROM romancy_history AS h WHERE h.instance_id = i.id AND h.generation = i.generation), 0),
@@ -308,15 +314,15 @@ FROM romancy_instances AS i WHERE i.id = ANY (ARRAY(SELECT jsonb_array_elements_
 FOR NO KEY UPDATE SKIP LOCKED
 
 -- name: existing
--- What is known of an instance whose id somebody wants to use again.
+-- An instance whose id is to be used again.
 SELECT workflow, version, digest FROM romancy_instances WHERE id = ?
 
 -- name: first_input
--- What an instance was started with, unless its first generation is gone.
+-- The input of an instance's first generation, unless that is deleted.
 SELECT input FROM romancy_payloads WHERE instance_id = ? AND generation = 1
 
 -- name: add_instances
--- New instances.
+-- Insert new instances.
 INSERT INTO romancy_instances (
     id, workflow, version, status, generation, round, epoch, owner, wake_at, inbox_version, inbox_version_seen, deadline_at,
     fingerprint, created_at, started_at, updated_at, code, python, digest, created_at_event_seq)
@@ -324,17 +330,17 @@ VALUES (?, ?, ?, ?, 1, 0, ?, ?, ?, 0, 0, ?, '', ?, ?, ?, ?, ?, ?,
     (SELECT coalesce(max(seq), 0) FROM romancy_events))
 
 -- name: add_payloads
--- The arguments of new instances.
+-- Insert the inputs of new instances.
 INSERT INTO romancy_payloads (instance_id, generation, input) VALUES (?, 1, ?)
 
 -- name: step
--- An instance went on under the same owner and in the same status: no index changes.
+-- Update an instance that keeps its owner and its status: no index changes.
 UPDATE romancy_instances SET
     epoch = ?, inbox_version_seen = ?, updated_at = ?, wake_at = ?, retrying_since = ?
 WHERE id = ?
 
 -- name: update_instances
--- An instance changed its status or its owner.
+-- Update an instance that changed its status or its owner.
 UPDATE romancy_instances SET
     status = ?, generation = ?, round = ?, epoch = ?, owner = ?, wake_at = ?, inbox_version = ?, inbox_version_seen = ?,
     cancel_requested_at = ?, deadline_at = ?, retrying_since = ?, blocked_by = ?, fingerprint = ?, started_at = ?,
@@ -342,18 +348,18 @@ UPDATE romancy_instances SET
 WHERE id = ?
 
 -- name: set_results
--- What instances ended with; NULL for both when they start again.
+-- Save what instances ended with; NULL for both when they start again.
 UPDATE romancy_payloads SET output = ?, error = ? WHERE instance_id = ? AND generation = ?
 
 -- name: add_history
--- What resolved.
+-- Append entries to histories.
 INSERT INTO romancy_history (
     instance_id, generation, seq, kind, op, outcome, at, name, role, digest, input, value, attempt, site, scheduled_at,
     started_at, ended_at, worker, epoch)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 
 -- name: put_attempts
--- Attempts that failed, or are open for a notable time.
+-- Save attempts that failed, or have been running for a notable time.
 INSERT INTO romancy_attempts (
     instance_id, generation, op, attempt, name, open, worker, epoch, site, scheduled_at, started_at, ended_at, next_at,
     error, details, heartbeat_at)
@@ -364,7 +370,7 @@ ON CONFLICT (instance_id, generation, op, attempt) DO UPDATE SET
     next_at = excluded.next_at, error = excluded.error, details = excluded.details, heartbeat_at = excluded.heartbeat_at
 
 -- name: put_waits
--- What instances wait for.
+-- Save the waits of instances.
 INSERT INTO romancy_waits (instance_id, op, kind, since, due, key, subject, "match", site)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (instance_id, op) DO UPDATE SET
@@ -372,50 +378,50 @@ ON CONFLICT (instance_id, op) DO UPDATE SET
     "match" = excluded."match", site = excluded.site, matched_seq = NULL
 
 -- name: add_inbox_items
--- What arrived for instances.
+-- Insert inbox items.
 INSERT INTO romancy_inbox (instance_id, kind, op, body, at) VALUES (?, ?, ?, ?, ?)
 
 -- name: add_notes
--- Lines of journals.
+-- Append entries to journals.
 INSERT INTO romancy_journal (instance_id, at, kind, detail, worker, epoch) VALUES (?, ?, ?, ?, ?, ?)
 
 -- name: close_attempts
--- Operations are over: their open attempts are history now.
+-- Delete the open attempts of operations that have resolved: the history has their results.
 DELETE FROM romancy_attempts AS a USING jsonb_array_elements(:gone::jsonb) AS gone
 WHERE a.instance_id = ANY (ARRAY(SELECT one ->> 0 FROM jsonb_array_elements(:gone::jsonb) AS one)) AND a.open = 1
     AND a.instance_id = gone ->> 0 AND a.generation = (gone ->> 1)::bigint AND a.op = gone ->> 2
 
 -- name: withdraw_waits
--- Waits that were met or given up.
+-- Delete waits that were matched or withdrawn.
 DELETE FROM romancy_waits AS w USING jsonb_array_elements(:gone::jsonb) AS gone
 WHERE w.instance_id = ANY (ARRAY(SELECT one ->> 0 FROM jsonb_array_elements(:gone::jsonb) AS one))
     AND w.instance_id = gone ->> 0 AND w.op = gone ->> 1
 
 -- name: consume_inbox_items
--- Mails that a run has used; only its own.
+-- Delete inbox items that a run has consumed; only its own.
 DELETE FROM romancy_inbox AS m USING jsonb_array_elements(:gone::jsonb) AS gone
 WHERE m.id = ANY (ARRAY(SELECT (one ->> 1)::bigint FROM jsonb_array_elements(:gone::jsonb) AS one))
     AND m.id = (gone ->> 1)::bigint AND m.instance_id = gone ->> 0
 
 -- name: clear_waits
--- Instances that ended wait for nothing.
+-- Delete the waits of instances that ended.
 DELETE FROM romancy_waits WHERE instance_id = ANY (ARRAY(SELECT jsonb_array_elements_text(?::jsonb)))
 
 -- name: clear_inbox
--- Instances that ended get nothing.
+-- Delete the inbox items of instances that ended.
 DELETE FROM romancy_inbox WHERE instance_id = ANY (ARRAY(SELECT jsonb_array_elements_text(?::jsonb)))
 
 -- name: clear_open_attempts
--- Instances that ended run nothing.
+-- Delete the open attempts of instances that ended.
 DELETE FROM romancy_attempts
 WHERE open = 1 AND instance_id = ANY (ARRAY(SELECT jsonb_array_elements_text(?::jsonb)))
 
 -- name: count_inbox_items
--- Whether a request of a kind lies in the inbox already.
+-- The number of requests of a kind in the inbox.
 SELECT count(*) FROM romancy_inbox WHERE instance_id = ? AND kind = ?
 
 -- name: withdraw_inbox_items
--- A request that no run has seen is taken back.
+-- Delete a request that no run has seen.
 DELETE FROM romancy_inbox WHERE instance_id = ? AND kind = ?
 
 -- name: outline
@@ -424,9 +430,9 @@ SELECT seq, kind, op, outcome, at, name, role FROM romancy_history
 WHERE instance_id = ? AND generation = ? ORDER BY seq
 
 -- name: set_role
--- A retry of the whole instance sets an entry aside.
+-- Change the role of an entry: a retry of the whole instance sets it aside.
 UPDATE romancy_history SET role = ? WHERE instance_id = ? AND generation = ? AND seq = ?
 
 -- name: forget_attempts
--- A retry of the whole instance counts attempts from one again.
+-- Delete all attempts of a generation: a retry of the whole instance counts them from one again.
 DELETE FROM romancy_attempts WHERE instance_id = ? AND generation = ?

@@ -1,4 +1,4 @@
--- What the engine and people read.
+-- Queries of the engine and of operators.
 
 -- name: get_row
 -- One instance with its payloads.
@@ -26,7 +26,8 @@ SELECT i.id, i.workflow, i.version, i.status, i.generation, i.round, i.epoch, i.
 FROM romancy_instances AS i
 LEFT JOIN romancy_payloads AS p ON p.instance_id = i.id AND p.generation = i.generation
 WHERE (i.created_at, i.id) < (:created, :id) AND i.created_at >= :after
-    AND (:workflow::text IS NULL OR strpos(i.workflow, :workflow::text) > 0) AND (:instance::text IS NULL OR strpos(i.id, :instance::text) > 0)
+    AND (:workflow::text IS NULL OR strpos(i.workflow, :workflow::text) > 0)
+    AND (:instance::text IS NULL OR strpos(i.id, :instance::text) > 0)
 ORDER BY i.created_at DESC, i.id DESC LIMIT :limit
 
 -- name: list_of_status
@@ -38,33 +39,36 @@ FROM romancy_instances AS i
 LEFT JOIN romancy_payloads AS p ON p.instance_id = i.id AND p.generation = i.generation
 WHERE i.status = :status AND i.status NOT IN ('running', 'completed')
     AND (i.created_at, i.id) < (:created, :id) AND i.created_at >= :after
-    AND (:workflow::text IS NULL OR strpos(i.workflow, :workflow::text) > 0) AND (:instance::text IS NULL OR strpos(i.id, :instance::text) > 0)
+    AND (:workflow::text IS NULL OR strpos(i.workflow, :workflow::text) > 0)
+    AND (:instance::text IS NULL OR strpos(i.id, :instance::text) > 0)
 ORDER BY i.created_at DESC, i.id DESC LIMIT :limit
 
 -- name: list_running
--- Instances that run, newest first: they are the owned ones.
+-- Running instances, newest first: a part of the owned ones.
 SELECT i.id, i.workflow, i.version, i.status, i.generation, i.round, i.epoch, i.owner, i.wake_at, i.inbox_version, 0,
     i.deadline_at, i.created_at, i.started_at, i.updated_at, i.ended_at, i.retrying_since, i.code, i.python,
     i.blocked_by, p.input, p.output, p.error
 FROM romancy_instances AS i
 LEFT JOIN romancy_payloads AS p ON p.instance_id = i.id AND p.generation = i.generation
 WHERE i.owner IS NOT NULL AND i.status = 'running' AND (i.created_at, i.id) < (:created, :id) AND i.created_at >= :after
-    AND (:workflow::text IS NULL OR strpos(i.workflow, :workflow::text) > 0) AND (:instance::text IS NULL OR strpos(i.id, :instance::text) > 0)
+    AND (:workflow::text IS NULL OR strpos(i.workflow, :workflow::text) > 0)
+    AND (:instance::text IS NULL OR strpos(i.id, :instance::text) > 0)
 ORDER BY i.created_at DESC, i.id DESC LIMIT :limit
 
 -- name: list_completed
--- Instances that have completed, newest first: most of all there are.
+-- Completed instances, newest first: they are most of all.
 SELECT i.id, i.workflow, i.version, i.status, i.generation, i.round, i.epoch, i.owner, i.wake_at, i.inbox_version, 0,
     i.deadline_at, i.created_at, i.started_at, i.updated_at, i.ended_at, i.retrying_since, i.code, i.python,
     i.blocked_by, p.input, p.output, p.error
 FROM romancy_instances AS i
 LEFT JOIN romancy_payloads AS p ON p.instance_id = i.id AND p.generation = i.generation
 WHERE i.status = 'completed' AND (i.created_at, i.id) < (:created, :id) AND i.created_at >= :after
-    AND (:workflow::text IS NULL OR strpos(i.workflow, :workflow::text) > 0) AND (:instance::text IS NULL OR strpos(i.id, :instance::text) > 0)
+    AND (:workflow::text IS NULL OR strpos(i.workflow, :workflow::text) > 0)
+    AND (:instance::text IS NULL OR strpos(i.id, :instance::text) > 0)
 ORDER BY i.created_at DESC, i.id DESC LIMIT :limit
 
 -- name: waits_of
--- What the given instances wait for, oldest first.
+-- The waits of the given instances, oldest first.
 SELECT instance_id, op, kind, since, due, key, subject, "match", site FROM romancy_waits
 WHERE instance_id = ANY (ARRAY(SELECT jsonb_array_elements_text(?::jsonb))) ORDER BY instance_id, since, op
 
@@ -81,11 +85,11 @@ SELECT op, attempt, name, open, worker, epoch, site, scheduled_at, started_at, e
 FROM romancy_attempts WHERE instance_id = ? AND generation = ? ORDER BY op, attempt
 
 -- name: inbox_of
--- What has arrived for an instance, oldest first.
+-- The inbox items of an instance, oldest first.
 SELECT id, kind, op, body, at FROM romancy_inbox WHERE instance_id = ? ORDER BY id
 
 -- name: matched_waits
--- The waits of an instance for which something has come.
+-- The matched waits of an instance.
 SELECT op FROM romancy_waits WHERE instance_id = ? AND matched_seq IS NOT NULL ORDER BY since, op
 
 -- name: undeliverable
@@ -97,11 +101,11 @@ WHERE e.target IS NOT NULL AND e.consumed = 0 AND e.seq > :after AND (
 ORDER BY e.seq LIMIT :limit
 
 -- name: inbox_version_of
--- How much has arrived for an instance.
+-- The inbox version of an instance: it counts what has arrived.
 SELECT inbox_version FROM romancy_instances WHERE id = ?
 
 -- name: with_unread_inbox
--- A worker's instances for which something arrived that they have not seen.
+-- A worker's instances for which something has arrived that their runs have not seen.
 SELECT id FROM romancy_instances WHERE owner = ? AND inbox_version <> inbox_version_seen
 
 -- name: upcoming
@@ -114,7 +118,8 @@ FROM jsonb_array_elements(:kinds::jsonb) AS kind CROSS JOIN LATERAL (
 ORDER BY u.wake_at, u.id LIMIT :limit
 
 -- name: kinds_waiting
--- Each workflow and version that unowned instances wait for: from one to the next in the index, however many there are.
+-- Each workflow and version of unowned instances with a wake time: read from one to the next in the index, however many
+-- instances there are.
 WITH RECURSIVE kinds (workflow, version) AS (
     (SELECT workflow, version FROM romancy_instances WHERE owner IS NULL AND wake_at IS NOT NULL
         ORDER BY workflow, version LIMIT 1)
@@ -126,21 +131,22 @@ WITH RECURSIVE kinds (workflow, version) AS (
 SELECT workflow, version FROM kinds
 
 -- name: all_workers
--- Every worker that has not been struck off.
-SELECT id, label, service, hostname, pid, python, workflows, started_at, heartbeat_at FROM romancy_workers ORDER BY started_at, id
+-- All registered workers.
+SELECT id, label, service, hostname, pid, python, workflows, started_at, heartbeat_at FROM romancy_workers
+ORDER BY started_at, id
 
 -- name: statuses_of
 -- The status of each of the given instances.
 SELECT id, status FROM romancy_instances WHERE id = ANY (ARRAY(SELECT jsonb_array_elements_text(?::jsonb)))
 
 -- name: endings_of
--- The status of each of the given instances, and what it ended with if it has.
+-- The status of each of the given instances, and its result or error if it has ended.
 SELECT i.id, i.status, p.output, p.error FROM romancy_instances AS i
 LEFT JOIN romancy_payloads AS p ON p.instance_id = i.id AND p.generation = i.generation AND i.ended_at IS NOT NULL
 WHERE i.id = ANY (ARRAY(SELECT jsonb_array_elements_text(?::jsonb)))
 
 -- name: progress_of
--- Where each of the given instances stands.
+-- The generation and progress of each of the given instances.
 SELECT i.id, i.generation, coalesce((
     SELECT max(h.seq) FROM romancy_history AS h WHERE h.instance_id = i.id AND h.generation = i.generation), 0),
     i.status, i.updated_at

@@ -1,21 +1,21 @@
--- What is started and said in transactions of others.
+-- Starts and effects in users' own transactions.
 
 -- name: notify_on_commit
--- Others have something to look at when this transaction has committed.
+-- Notify other processes when this transaction has committed.
 SELECT pg_notify('romancy', '')
 
 -- name: stage
--- Something is to be said when this transaction has committed.
+-- Stage an effect, to be applied when this transaction has committed.
 INSERT INTO romancy_staged (kind, head, body, at) VALUES (?, ?, ?, ?)
 
 -- name: staged
--- What is to be said now, in order.
+-- Staged effects, in order.
 SELECT seq, kind, head, body FROM romancy_staged ORDER BY seq LIMIT ?
 
 -- name: unstage
--- It has been said.
+-- Delete staged effects that were applied.
 DELETE FROM romancy_staged WHERE seq = ANY (ARRAY(SELECT jsonb_array_elements_text(?::jsonb)::bigint))
 
 -- name: anything_staged
--- Whether something is to be said.
+-- Whether effects are staged.
 SELECT EXISTS (SELECT 1 FROM romancy_staged)

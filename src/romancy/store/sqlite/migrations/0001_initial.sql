@@ -3,8 +3,8 @@
 -- Times are microseconds since 1970, UTC. Payloads are bytes as `romancy.serde` wrote them.
 -- No foreign keys: every writer is this library, and the checks would cost a lookup for each row of the hot path.
 
--- The hot row of an instance: it changes with the status, the owner or what is due, and not with a plain step. How long the
--- history is, the history says. Payloads lie beside it.
+-- The hot row of an instance: it changes with the status, the owner or the wake time, and not with a plain step. The length
+-- of the history is not stored: it is the highest seq there. Payloads have a table of their own.
 -- claimable  <=>  owner IS NULL AND wake_at <= now. Paused, blocked and ended instances have no wake_at.
 CREATE TABLE romancy_instances (
     id                   TEXT    NOT NULL PRIMARY KEY,
@@ -16,8 +16,8 @@ CREATE TABLE romancy_instances (
     epoch                INTEGER NOT NULL,           -- the fencing token
     owner                TEXT,
     wake_at              INTEGER,
-    inbox_version        INTEGER NOT NULL,           -- counts what arrived for it
-    inbox_version_seen   INTEGER NOT NULL,           -- ... and how much of it the run knew when it last wrote
+    inbox_version        INTEGER NOT NULL,           -- counts what has arrived for it
+    inbox_version_seen   INTEGER NOT NULL,           -- ... up to where the run knew it when it last wrote
     cancel_requested_at  INTEGER,
     deadline_at          INTEGER,
     retrying_since       INTEGER,
@@ -30,7 +30,7 @@ CREATE TABLE romancy_instances (
     code                 TEXT    NOT NULL,
     python               TEXT    NOT NULL,
     digest               BLOB    NOT NULL,           -- of the arguments it was started with
-    created_at_event_seq INTEGER NOT NULL DEFAULT 0  -- how far the log of events had come: it can wait for what came later
+    created_at_event_seq INTEGER NOT NULL DEFAULT 0  -- the last event of the log then: only later ones can match its waits
 ) WITHOUT ROWID;
 
 -- None of these changes while a run goes from step to step: only a change of status, owner or wake time of an unowned
@@ -40,8 +40,8 @@ CREATE INDEX romancy_instances_claimable ON romancy_instances (workflow, version
 CREATE INDEX romancy_instances_owned ON romancy_instances (owner) WHERE owner IS NOT NULL;
 CREATE INDEX romancy_instances_blocked ON romancy_instances (workflow, version) WHERE status = 'blocked';
 CREATE INDEX romancy_instances_created ON romancy_instances (created_at, id);
--- Most instances go from running to completed and are looked for in neither: running ones are the owned ones, and
--- completed ones are found among all. Both stay out, or every start and every end would write this index too.
+-- Most instances go from running to completed. Neither is searched by this index: running ones are found among the owned,
+-- and completed ones among all. Both stay out of it, or every start and every end would write this index too.
 CREATE INDEX romancy_instances_status ON romancy_instances (status, created_at, id)
     WHERE status NOT IN ('running', 'completed');
 CREATE INDEX romancy_instances_ended ON romancy_instances (ended_at) WHERE ended_at IS NOT NULL;
@@ -55,10 +55,10 @@ CREATE TABLE romancy_payloads (
     output      BLOB,
     error       BLOB,
     begun_at    INTEGER,  -- when a generation began; NULL: with the instance
-    memberships TEXT,     -- what an instance that failed belonged to, as JSON: a retry restores it
+    memberships TEXT,     -- the channels and groups of an instance that failed, as JSON: a retry restores them
     PRIMARY KEY (instance_id, generation)
 ) WITHOUT ROWID;
--- Which archived generations are old enough to be deleted.
+-- To find the archived generations that are old enough to be deleted.
 CREATE INDEX romancy_payloads_begun ON romancy_payloads (begun_at) WHERE begun_at IS NOT NULL;
 
 CREATE TABLE romancy_history (
@@ -114,17 +114,17 @@ CREATE TABLE romancy_waits (
     subject     TEXT,
     "match"     BLOB,
     site        TEXT    NOT NULL,
-    matched_seq INTEGER,  -- the seq of the event or message that has come for it
+    matched_seq INTEGER,  -- the seq of the event or message that has matched it
     PRIMARY KEY (instance_id, op)
 ) WITHOUT ROWID;
 
--- Timers have no key and need not be found by one.
+-- Timers have no key, and no query searches for one.
 CREATE INDEX romancy_waits_key ON romancy_waits (kind, key, subject) WHERE key <> '';
 CREATE INDEX romancy_waits_matched ON romancy_waits (instance_id) WHERE matched_seq IS NOT NULL;
--- Who waits for the messages of a channel, in the order they are woken.
+-- The instances that wait for the messages of a channel, in the order in which they are woken.
 CREATE INDEX romancy_waits_queue ON romancy_waits (key, since, instance_id, op) WHERE kind = 'message' AND matched_seq IS NULL;
 
--- AUTOINCREMENT: the id of an inbox item that was consumed must never come back, a late transition may still name it.
+-- AUTOINCREMENT: the id of a consumed inbox item must never be used again, a late transition may still name it.
 CREATE TABLE romancy_inbox (
     id          INTEGER PRIMARY KEY AUTOINCREMENT,
     instance_id TEXT    NOT NULL,
@@ -166,7 +166,8 @@ CREATE TABLE romancy_sources (
     saved_at INTEGER NOT NULL
 ) WITHOUT ROWID;
 
--- Every event accepted within the retention, whoever may want it. `accepted_at` never falls while `seq` rises.
+-- Every event accepted within the retention, whether or not an instance waits for it. `accepted_at` never falls while `seq`
+-- rises.
 CREATE TABLE romancy_events (
     seq         INTEGER PRIMARY KEY AUTOINCREMENT,
     source      TEXT    NOT NULL,
@@ -185,7 +186,8 @@ CREATE INDEX romancy_events_target ON romancy_events (target, type, seq) WHERE t
 CREATE INDEX romancy_events_unconsumed ON romancy_events (seq) WHERE target IS NOT NULL AND consumed = 0;
 CREATE INDEX romancy_events_accepted ON romancy_events (accepted_at);
 
--- Which events an instance has consumed, and by which selector: what is left for the same selector lies behind the last of them.
+-- Which events an instance has consumed, and with which selector: a later wait with the same selector searches after the
+-- last of them.
 CREATE TABLE romancy_consumed_events (
     instance_id TEXT    NOT NULL,
     seq         INTEGER NOT NULL,
@@ -195,7 +197,8 @@ CREATE TABLE romancy_consumed_events (
 CREATE INDEX romancy_consumed_events_selector ON romancy_consumed_events (instance_id, selector, seq);
 CREATE INDEX romancy_consumed_events_seq ON romancy_consumed_events (seq);
 
--- The workflows that handle events of their name: whoever accepts one starts them, with or without their code.
+-- The workflows that handle events of their name: every process that accepts such an event starts them, with or without
+-- their code.
 CREATE TABLE romancy_handlers (
     workflow TEXT    NOT NULL PRIMARY KEY,
     version  TEXT    NOT NULL,
@@ -212,7 +215,7 @@ CREATE TABLE romancy_subscriptions (
 CREATE INDEX romancy_subscriptions_instance ON romancy_subscriptions (instance_id);
 CREATE INDEX romancy_subscriptions_mode ON romancy_subscriptions (channel) WHERE mode <> 'direct';
 
--- Messages that somebody has still to read. A pooled one is for whoever takes it first; the others have deliveries.
+-- Messages that are still to be read. A pooled one goes to the first instance that receives it; the others have deliveries.
 CREATE TABLE romancy_messages (
     seq        INTEGER PRIMARY KEY AUTOINCREMENT,
     channel    TEXT    NOT NULL,
@@ -258,13 +261,14 @@ CREATE INDEX romancy_outbox_due ON romancy_outbox (broker, next_at, seq) WHERE n
 CREATE INDEX romancy_outbox_dead ON romancy_outbox (seq) WHERE dead_at IS NOT NULL;
 CREATE INDEX romancy_outbox_dead_at ON romancy_outbox (broker, dead_at) WHERE dead_at IS NOT NULL;
 
--- How far maintenance has come with what it does bit by bit.
+-- How far maintenance has come with its gradual tasks.
 CREATE TABLE romancy_watermarks (
     name TEXT    NOT NULL PRIMARY KEY,
     upto INTEGER NOT NULL
 ) WITHOUT ROWID;
 
--- How many instances ended in a minute, and how long they took: counted afterwards, not by whoever ends one.
+-- How many instances ended in a minute, and how long they took: counted afterwards by maintenance, not by the transaction
+-- that ends one.
 CREATE TABLE romancy_rollup (
     minute   INTEGER NOT NULL,  -- when it began
     workflow TEXT    NOT NULL,
@@ -274,7 +278,7 @@ CREATE TABLE romancy_rollup (
     PRIMARY KEY (minute, workflow, outcome)
 ) WITHOUT ROWID;
 
--- Who did what.
+-- The audit log: the actions of operators.
 CREATE TABLE romancy_audit (
     number      INTEGER PRIMARY KEY AUTOINCREMENT,
     at          INTEGER NOT NULL,
@@ -285,7 +289,7 @@ CREATE TABLE romancy_audit (
 );
 CREATE INDEX romancy_audit_instance ON romancy_audit (instance_id, number) WHERE instance_id IS NOT NULL;
 
--- Actions on all instances that match a filter, and how far they have come: whoever holds the claim continues.
+-- Actions on all instances that match a filter, and how far they have come: the worker that has the claim continues.
 CREATE TABLE romancy_bulk_actions (
     id            TEXT    NOT NULL PRIMARY KEY,
     action        TEXT    NOT NULL,

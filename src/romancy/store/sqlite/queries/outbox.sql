@@ -1,34 +1,34 @@
 -- Events on their way to brokers.
 
 -- name: enqueue_outbox
--- An event for a broker; due at once.
+-- Enqueue an event for a broker; it is due at once.
 INSERT INTO romancy_outbox (broker, body, created_at, since, next_at) VALUES (?, ?, ?, ?, ?)
 
 -- name: due_outbox
--- So many rows of a broker that are due, the longest due first.
+-- Rows of a broker that are due, the longest due first.
 SELECT seq, broker, body, created_at, since, attempts, next_at, claimed_by, last_error, dead_at FROM romancy_outbox
 WHERE broker = :broker AND next_at IS NOT NULL AND next_at <= :now ORDER BY next_at, seq LIMIT :limit
 
 -- name: claim_outbox
--- A relay is about to deliver these: until the end of its lease nobody else does.
+-- Claim rows for a relay: until its lease ends, no other relay delivers them.
 UPDATE romancy_outbox SET claimed_by = :claim, next_at = :until, attempts = attempts + 1
 WHERE seq IN (SELECT value FROM json_each(:seqs))
 
 -- name: deliver_outbox
--- The broker has these.
+-- Delete rows that the broker has accepted.
 DELETE FROM romancy_outbox
 WHERE claimed_by = :claim AND seq IN (SELECT value FROM json_each(:seqs))
 
 -- name: delay_outbox
--- One that the broker did not take: it is tried again later.
+-- Release a row that the broker did not accept, to be tried again later.
 UPDATE romancy_outbox SET claimed_by = NULL, next_at = ?, last_error = ? WHERE seq = ? AND claimed_by = ?
 
 -- name: dead_letter_outbox
--- One that is given up.
+-- Mark a row as dead.
 UPDATE romancy_outbox SET claimed_by = NULL, next_at = NULL, dead_at = ?, last_error = ? WHERE seq = ? AND claimed_by = ?
 
 -- name: return_outbox
--- These were not tried after all: they are due again, before what was put in after them.
+-- Release rows that were not tried after all: they are due again, before those enqueued after them.
 UPDATE romancy_outbox SET claimed_by = NULL, next_at = created_at, attempts = attempts - 1
 WHERE claimed_by = :claim AND seq IN (SELECT value FROM json_each(:seqs))
 
@@ -37,36 +37,36 @@ WHERE claimed_by = :claim AND seq IN (SELECT value FROM json_each(:seqs))
 SELECT min(next_at) FROM romancy_outbox WHERE broker = ? AND next_at IS NOT NULL
 
 -- name: list_outbox
--- Rows behind a place, in order.
+-- Rows after a seq, in order.
 SELECT seq, broker, body, created_at, since, attempts, next_at, claimed_by, last_error, dead_at FROM romancy_outbox
 WHERE seq > ? ORDER BY seq LIMIT ?
 
 -- name: list_outbox_pending
--- The same of those that are not dead.
+-- Like list_outbox, for rows that are not dead.
 SELECT seq, broker, body, created_at, since, attempts, next_at, claimed_by, last_error, dead_at FROM romancy_outbox
 WHERE dead_at IS NULL AND seq > ? ORDER BY seq LIMIT ?
 
 -- name: list_outbox_dead
--- The same of those that are.
+-- Like list_outbox, for dead rows.
 SELECT seq, broker, body, created_at, since, attempts, next_at, claimed_by, last_error, dead_at FROM romancy_outbox
 WHERE dead_at IS NOT NULL AND seq > ? ORDER BY seq LIMIT ?
 
 -- name: requeue_outbox
--- Dead rows are due again, as if they had just been put in.
+-- Make dead rows due again, as if they had just been enqueued.
 UPDATE romancy_outbox SET dead_at = NULL, attempts = 0, since = :now, next_at = :now, last_error = NULL
 WHERE dead_at IS NOT NULL AND seq IN (SELECT value FROM json_each(:seqs))
 
 -- name: old_outbox
--- So many rows of a broker that died before a time, the oldest first.
+-- Rows of a broker that died before a time, oldest first.
 SELECT seq FROM romancy_outbox WHERE broker = ? AND dead_at IS NOT NULL AND dead_at < ? ORDER BY dead_at LIMIT ?
 
 -- name: prune_outbox
--- Dead rows go.
+-- Delete dead rows.
 DELETE FROM romancy_outbox
 WHERE dead_at IS NOT NULL AND seq IN (SELECT value FROM json_each(:seqs))
 
 -- name: count_outbox
--- How many rows of a broker wait and how many are dead; not counted further than to a number.
+-- The number of pending and of dead rows of a broker; counted up to a limit.
 SELECT
     (SELECT count(*) FROM (
         SELECT 1 FROM romancy_outbox WHERE broker = :broker AND next_at IS NOT NULL LIMIT :most)),
@@ -74,7 +74,7 @@ SELECT
         SELECT 1 FROM romancy_outbox WHERE broker = :broker AND dead_at IS NOT NULL LIMIT :most))
 
 -- name: oldest_outbox
--- When the oldest of those rows of a broker was put in that are due first.
+-- When the oldest of the rows of a broker that are due first was enqueued.
 SELECT min(created_at) FROM (
     SELECT created_at FROM romancy_outbox WHERE broker = :broker AND next_at IS NOT NULL
     ORDER BY next_at, seq LIMIT :most) AS waiting

@@ -1,4 +1,4 @@
--- What the engine and people read. On a connection that cannot write.
+-- Queries of the engine and of operators. On a connection that cannot write.
 
 -- name: get_row
 -- One instance with its payloads.
@@ -42,7 +42,7 @@ WHERE i.status = :status AND i.status NOT IN ('running', 'completed')
 ORDER BY i.created_at DESC, i.id DESC LIMIT :limit
 
 -- name: list_running
--- Instances that run, newest first: they are the owned ones.
+-- Running instances, newest first: a part of the owned ones.
 SELECT i.id, i.workflow, i.version, i.status, i.generation, i.round, i.epoch, i.owner, i.wake_at, i.inbox_version, 0,
     i.deadline_at, i.created_at, i.started_at, i.updated_at, i.ended_at, i.retrying_since, i.code, i.python,
     i.blocked_by, p.input, p.output, p.error
@@ -53,7 +53,7 @@ WHERE i.owner IS NOT NULL AND i.status = 'running' AND (i.created_at, i.id) < (:
 ORDER BY i.created_at DESC, i.id DESC LIMIT :limit
 
 -- name: list_completed
--- Instances that have completed, newest first: most of all there are.
+-- Completed instances, newest first: they are most of all.
 SELECT i.id, i.workflow, i.version, i.status, i.generation, i.round, i.epoch, i.owner, i.wake_at, i.inbox_version, 0,
     i.deadline_at, i.created_at, i.started_at, i.updated_at, i.ended_at, i.retrying_since, i.code, i.python,
     i.blocked_by, p.input, p.output, p.error
@@ -64,7 +64,7 @@ WHERE i.status = 'completed' AND (i.created_at, i.id) < (:created, :id) AND i.cr
 ORDER BY i.created_at DESC, i.id DESC LIMIT :limit
 
 -- name: waits_of
--- What the given instances wait for, oldest first.
+-- The waits of the given instances, oldest first.
 SELECT instance_id, op, kind, since, due, key, subject, "match", site FROM romancy_waits
 WHERE instance_id IN (SELECT value FROM json_each(?)) ORDER BY instance_id, since, op
 
@@ -81,12 +81,13 @@ SELECT op, attempt, name, open, worker, epoch, site, scheduled_at, started_at, e
 FROM romancy_attempts WHERE instance_id = ? AND generation = ? ORDER BY op, attempt
 
 -- name: inbox_of
--- What has arrived for an instance, oldest first.
+-- The inbox items of an instance, oldest first.
 SELECT id, kind, op, body, at FROM romancy_inbox WHERE instance_id = ? ORDER BY id
 
 -- name: matched_waits
--- The waits of an instance for which something has come.
-SELECT json_group_array(op) FROM (SELECT op FROM romancy_waits WHERE instance_id = ? AND matched_seq IS NOT NULL ORDER BY since, op)
+-- The matched waits of an instance.
+SELECT json_group_array(op) FROM (
+    SELECT op FROM romancy_waits WHERE instance_id = ? AND matched_seq IS NOT NULL ORDER BY since, op)
 
 -- name: undeliverable
 -- Addressed events that were not consumed and whose instance does not exist, has ended, or was created later.
@@ -97,11 +98,11 @@ WHERE e.target IS NOT NULL AND e.consumed = 0 AND e.seq > :after AND (
 ORDER BY e.seq LIMIT :limit
 
 -- name: inbox_version_of
--- How much has arrived for an instance.
+-- The inbox version of an instance: it counts what has arrived.
 SELECT inbox_version FROM romancy_instances WHERE id = ?
 
 -- name: with_unread_inbox
--- A worker's instances for which something arrived that they have not seen.
+-- A worker's instances for which something has arrived that their runs have not seen.
 SELECT json_group_array(id) FROM romancy_instances WHERE owner = ? AND inbox_version <> inbox_version_seen
 
 -- name: upcoming
@@ -115,8 +116,8 @@ FROM json_each(:kinds) AS kind CROSS JOIN romancy_instances AS i ON i.id IN (
 ORDER BY i.wake_at, i.id LIMIT :limit
 
 -- name: kinds_waiting
--- Each workflow and version that unowned instances wait for: from one to the next in the index, however many there are. (Of
--- two columns that are compared together only the first is looked up.)
+-- Each workflow and version of unowned instances with a wake time: read from one to the next in the index, however many
+-- instances there are. (Of two columns that are compared together SQLite only looks up the first.)
 WITH RECURSIVE kinds (workflow, version) AS (
     SELECT * FROM (
         SELECT workflow, version FROM romancy_instances WHERE owner IS NULL AND wake_at IS NOT NULL
@@ -132,8 +133,9 @@ WITH RECURSIVE kinds (workflow, version) AS (
 SELECT json_group_array(json_array(workflow, version)) FROM kinds
 
 -- name: all_workers
--- Every worker that has not been struck off.
-SELECT id, label, service, hostname, pid, python, workflows, started_at, heartbeat_at FROM romancy_workers ORDER BY started_at, id
+-- All registered workers.
+SELECT id, label, service, hostname, pid, python, workflows, started_at, heartbeat_at FROM romancy_workers
+ORDER BY started_at, id
 
 -- name: statuses_of
 -- The status of each of the given instances.
@@ -141,12 +143,12 @@ SELECT json_group_array(json_array(i.id, i.status))
 FROM json_each(?) AS given CROSS JOIN romancy_instances AS i ON i.id = given.value
 
 -- name: endings_of
--- The status of each of the given instances, and what it ended with if it has.
+-- The status of each of the given instances, and its result or error if it has ended.
 SELECT i.id, i.status, p.output, p.error FROM json_each(?) AS given CROSS JOIN romancy_instances AS i ON i.id = given.value
 LEFT JOIN romancy_payloads AS p ON p.instance_id = i.id AND p.generation = i.generation AND i.ended_at IS NOT NULL
 
 -- name: progress_of
--- Where each of the given instances stands.
+-- The generation and progress of each of the given instances.
 SELECT i.id, i.generation, coalesce((
     SELECT max(h.seq) FROM romancy_history AS h WHERE h.instance_id = i.id AND h.generation = i.generation), 0),
     i.status, i.updated_at

@@ -1,5 +1,5 @@
--- What is started and said in transactions of others.
+-- Starts and effects in users' own transactions.
 
 -- name: notify_on_commit
--- Others have something to look at when this transaction has committed.
+-- Nothing to do: other processes see that the file has changed.
 SELECT 1
