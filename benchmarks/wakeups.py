@@ -120,8 +120,8 @@ def _print_statements(counted: dict[str, Figures]) -> None:
     rows: list[list[object]] = []
     for name, found in counted.items():
         for key, what in (
-            ("nobody", "no workflow waits"),
-            ("somebody", f"{WAITING} wait"),
+            ("none_waiting", "no workflow waits"),
+            ("some_waiting", f"{WAITING} wait"),
             ("silent", f"{WAITING} wait, nothing regular"),
         ):
             if key in found:

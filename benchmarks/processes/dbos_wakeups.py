@@ -78,7 +78,7 @@ async def statements(database: str, wal: bool, poll_interval: float | None, wait
         without_waits = await _count_while_idle(seconds)
         await wait(wakeups.expect(waiting))
         with_waits = await _count_while_idle(seconds)
-    return {"nobody": without_waits, "somebody": with_waits, "seconds": seconds}
+    return {"none_waiting": without_waits, "some_waiting": with_waits, "seconds": seconds}
 
 
 async def _count_while_idle(seconds: float) -> dict[str, int]:

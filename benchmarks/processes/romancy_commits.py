@@ -55,8 +55,8 @@ def count_commits() -> None:
     """Count the commits of all connections that are opened from now on."""
     connect = PostgresPool.connect
 
-    async def counted(self: PostgresPool, dsn: str | None = None) -> Connection[Any]:
-        connection = await connect(self, dsn)
+    async def counted(self: PostgresPool) -> Connection[Any]:
+        connection = await connect(self)
         connection.add_query_logger(ConnectionLog().executed)
         return connection
 

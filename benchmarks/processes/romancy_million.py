@@ -36,7 +36,7 @@ FILTERS = {
 FREE = {
     "input, often": "input.customer.id:c-7",
     "input, nowhere": "input.customer.id:none",
-    "an error that nobody had": "error:Nothing",
+    "an error that does not occur": "error:Nothing",
     "a workflow that is not there": "workflow:nothing",
 }
 """Searches that may have to read all instances: they stop after a time limit."""

@@ -114,8 +114,8 @@ async def statements(database: str, waiting: int, seconds: float) -> dict[str, A
             await asyncio.sleep(0)
         woken, waking = wakeups._woken[names[0]] - begin, until_woken[0]
     return {
-        "nobody": without_waits,
-        "somebody": with_waits,
+        "none_waiting": without_waits,
+        "some_waiting": with_waits,
         "silent": silent,
         "woken": woken,
         "waking": waking,
