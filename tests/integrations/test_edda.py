@@ -154,7 +154,7 @@ def test_a_compensated_activity_has_no_parameter_called_result() -> None:
 
 
 def test_on_failure_stands_below_activity() -> None:
-    with pytest.raises(ConfigurationError, match="stands below @activity"):
+    with pytest.raises(ConfigurationError, match="directly above the function, below @activity"):
         edda.on_failure(needs_more)(programs.ship)
 
 
@@ -197,7 +197,7 @@ async def test_a_record_does_not_choose_what_is_called(
     (tmp_path / "a_module_that_runs_when_imported.py").write_text(f"open({str(ran)!r}, 'w')")
     monkeypatch.syspath_prepend(tmp_path)
     forged = RegisteredCompensation(function, [*args, str(ran)], {})
-    with pytest.raises(TerminalError, match="is not known here: decorate it with @compensation"):
+    with pytest.raises(TerminalError, match="is unknown in this process: decorate it with @compensation"):
         await run_registered([forged], programs.book_flight.func, cast(Any, None))
     assert not ran.exists()
     assert "never" not in done
