@@ -458,7 +458,7 @@ async def test_what_has_not_passed_the_door_is_refused_behind_it(guarded: Shop, 
     bare = _StreamableHTTP(guarded.server._server(trusting=False))
     async with guarded.client("the-admin", outer=bare, tasks=tasks) as client:
         for tool, arguments in (("approve", {"what": "leave"}), ("workflow_status", {"instance_id": "x"})):
-            with pytest.raises(MCPError, match="did not pass"):
+            with pytest.raises(MCPError, match="not been authenticated"):
                 await client.call_tool(tool, arguments)
     assert (await guarded.app.list_instances()).items == []
 
@@ -482,21 +482,21 @@ def test_what_cannot_be_a_tool_is_refused(tmp_path: Path) -> None:
     app = App(f"sqlite:///{tmp_path / 'shop.db'}", workflows=[quote])
     server = ToolServer(app)
     server.tool(quote)
-    with pytest.raises(ConfigurationError, match="a tool already"):
+    with pytest.raises(ConfigurationError, match="is already a tool"):
         server.tool(name="again")(quote)
-    with pytest.raises(ConfigurationError, match="Two tools are called 'quote'"):
+    with pytest.raises(ConfigurationError, match="Two tools have the name 'quote'"):
         server.tool(name="quote")(approval)
-    with pytest.raises(ConfigurationError, match="Two tools are called 'workflow_status'"):
+    with pytest.raises(ConfigurationError, match="Two tools have the name 'workflow_status'"):
         server.tool(name="workflow_status")(approval)
     with pytest.raises(ConfigurationError, match="letters, digits"):
         server.tool(name="a b")(approval)
     with pytest.raises(ConfigurationError, match=r"above @workflow"):
         server.tool(price)  # type: ignore[call-overload]
-    with pytest.raises(ConfigurationError, match="Two tools are called 'quote'"):
+    with pytest.raises(ConfigurationError, match="Two tools have the name 'quote'"):
         server.tools(approval, start="quote")
-    with pytest.raises(ConfigurationError, match="Two tools are called 'workflow_status'"):
+    with pytest.raises(ConfigurationError, match="Two tools have the name 'workflow_status'"):
         server.tools(approval, prefix="workflow")
-    with pytest.raises(ConfigurationError, match="Two tools are called 'leave_status'"):
+    with pytest.raises(ConfigurationError, match="Two tools have the name 'leave_status'"):
         server.tools(approval, prefix="leave", start="leave_status")
     with pytest.raises(ConfigurationError, match="letters, digits"):
         server.tools(approval, prefix="a b")
@@ -553,10 +553,10 @@ def test_nobody_need_ask_again_after_the_end(status: Status) -> None:
 
 
 def test_progress_is_a_sentence() -> None:
-    assert message_of(instance(Status.RUNNING), Steps(1, "pack")) == "running; 1 step is done, the last one pack"
-    assert message_of(instance(Status.RUNNING), Steps(7, "pack", more=True)) == "running; more than 7 steps are done"
+    assert message_of(instance(Status.RUNNING), Steps(1, "pack")) == "running; 1 step completed, the last one is pack"
+    assert message_of(instance(Status.RUNNING), Steps(7, "pack", more=True)) == "running; more than 7 steps completed"
     waiting = message_of(instance(Status.WAITING_FOR_TIMER, due=5), Steps())
-    assert waiting == "waiting_for_timer (timer until 2030-01-01T12:00:05+00:00); no step is done yet"
+    assert waiting == "waiting_for_timer (timer until 2030-01-01T12:00:05+00:00); no steps completed yet"
 
 
 # --- the page
