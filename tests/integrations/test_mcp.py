@@ -175,7 +175,7 @@ async def test_it_says_what_it_waits_for_and_when_to_ask_again(shop: Shop) -> No
         started = told(await client.call_tool("approve", {"what": "leave"}))
         which = {"instance_id": started["instance_id"]}
         async with shop.client() as other:  # it is the same for everybody
-            assert "no result yet: ask again in" in complaint(await other.call_tool("workflow_result", which))
+            assert "no result yet: call again in" in complaint(await other.call_tool("workflow_result", which))
         await shop.decide("leave")
         result = told(await client.call_tool("workflow_result", {**which, "wait": 30}))
     assert result == {"result": {"what": "leave", "answer": "yes"}}
@@ -209,7 +209,7 @@ async def test_a_workflow_can_have_four_tools_of_its_own(tmp_path: Path) -> None
         *("ask_for_leave", "leave_status", "leave_result", "leave_cancel"),
     }
     assert (tools["ask_for_leave"].description or "").startswith("Ask for leave.")
-    assert "ask leave_status, then leave_result" in (tools["ask_for_leave"].description or "")
+    assert "call leave_status, then leave_result" in (tools["ask_for_leave"].description or "")
     assert tools["leave_result"].description == "Yes or no."
     assert tools["leave_cancel"].annotations is not None
     assert tools["leave_cancel"].annotations.destructive_hint is True
@@ -305,7 +305,7 @@ async def test_a_call_repeated_under_one_id_starts_once(shop: Shop) -> None:
         for _ in range(2):
             assert told(await client.call_tool("approve", {"what": "leave"}, meta=meta))["instance_id"] == "leave-7"
         assert "leave-7" in complaint(await client.call_tool("approve", {"what": "other"}, meta=meta))
-        assert "is a text" in complaint(await client.call_tool("approve", {"what": "x"}, meta={"romancy/instance-id": 7}))  # type: ignore[arg-type]
+        assert "must be a string" in complaint(await client.call_tool("approve", {"what": "x"}, meta={"romancy/instance-id": 7}))  # type: ignore[arg-type]
     assert len((await shop.app.list_instances()).items) == 1
 
 
@@ -502,7 +502,7 @@ def test_what_cannot_be_a_tool_is_refused(tmp_path: Path) -> None:
         server.tools(approval, prefix="a b")
     with pytest.raises(ConfigurationError, match="give a workflow"):
         server.tools(price)  # type: ignore[arg-type]
-    with pytest.raises(ConfigurationError, match="no App"):
+    with pytest.raises(ConfigurationError, match="not an App"):
         ToolServer("sqlite:///shop.db")  # type: ignore[arg-type]
     server.tool(approval)
     with pytest.raises(WorkflowNotFoundError, match="not registered"):
