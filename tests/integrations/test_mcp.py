@@ -213,7 +213,7 @@ async def test_a_workflow_can_have_four_tools_of_its_own(tmp_path: Path) -> None
     assert tools["leave_result"].description == "Yes or no."
     assert tools["leave_cancel"].annotations is not None
     assert tools["leave_cancel"].annotations.destructive_hint is True
-    assert started["next"] == "Ask quote_status or quote_result with this instance_id."
+    assert started["next"] == "Call quote_status or quote_result with this instance_id."
 
 
 async def test_questions_of_one_workflow_know_no_other(tmp_path: Path) -> None:
@@ -305,7 +305,9 @@ async def test_a_call_repeated_under_one_id_starts_once(shop: Shop) -> None:
         for _ in range(2):
             assert told(await client.call_tool("approve", {"what": "leave"}, meta=meta))["instance_id"] == "leave-7"
         assert "leave-7" in complaint(await client.call_tool("approve", {"what": "other"}, meta=meta))
-        assert "must be a string" in complaint(await client.call_tool("approve", {"what": "x"}, meta={"romancy/instance-id": 7}))  # type: ignore[arg-type]
+        assert "must be a string" in complaint(
+            await client.call_tool("approve", {"what": "x"}, meta={"romancy/instance-id": 7})
+        )  # type: ignore[arg-type]
     assert len((await shop.app.list_instances()).items) == 1
 
 

@@ -72,7 +72,7 @@ async def register_compensation(
     steps = ctx._registered  # pyright: ignore[reportPrivateUsage]
     if steps is None:
         raise InvalidWorkflowStateError(
-            f"register_compensation() was called in {inner.activity_id}, whose own function does not call it. Registered "
+            f"register_compensation() was called in {inner.activity_id}, whose own function does not name it. Registered "
             "compensations are a part of the result, whose type must be known before the activity runs. Call it in the "
             "activity's own function, or in the workflow."
         )

@@ -193,7 +193,7 @@ class _Index:
             only_timers = all(one.kind == "timer" and one.name in ("timer", "timeout") for one in mark.observations.values())
             return self._loose if len(self._loose) == 1 and only_timers else []
         found = _led_by(self._exact.get(chain[0], []) or self._lines.get(chain[0], []), chain[1:])
-        for level in range(1, len(chain)):  # a helper whose source is not known: the call that leads to it stands for it
+        for level in range(1, len(chain)):  # the source of the helper is unknown: use the call of it
             found = found or _led_by(self._around.get(chain[level], []), chain[level + 1 :])
         return found
 
