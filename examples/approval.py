@@ -1,4 +1,4 @@
-"""An approval that goes to the next in line when nobody answers in time.
+"""An approval that escalates to the next approver after a timeout.
 
 Output:
     asked the manager about a laptop
@@ -12,13 +12,13 @@ from datetime import timedelta
 
 from romancy import ActivityContext, App, EventTimeoutError, WorkflowContext, activity, wait_event, workflow
 
-PATIENCE = timedelta(seconds=0.5)  # a day, in an office
-mails: asyncio.Queue[str] = asyncio.Queue()  # stands for the mail server
+TIMEOUT = timedelta(seconds=0.5)  # a day in practice
+sent: asyncio.Queue[str] = asyncio.Queue()  # stands for the mail server
 
 
 @dataclass
 class Decision:
-    """What an approver answers."""
+    """The answer of an approver."""
 
     approved: bool
     by: str
@@ -28,29 +28,29 @@ class Decision:
 async def ask(ctx: ActivityContext, whom: str, what: str) -> None:
     """Send a mail."""
     print(f"asked the {whom} about {what}")
-    await mails.put(whom)
+    await sent.put(whom)
 
 
 @workflow
 async def approval(ctx: WorkflowContext, what: str) -> str:
-    """The manager has a day; then the director is asked, and the manager may still answer."""
+    """Ask the manager; after a day also ask the director. Both may answer."""
     await ask(ctx, "manager", what)
     escalated = ""
     try:
-        answer = await wait_event(ctx, "approval.decided", subject=ctx.instance_id, model=Decision, timeout=PATIENCE)
+        answer = await wait_event(ctx, "approval.decided", subject=ctx.instance_id, model=Decision, timeout=TIMEOUT)
     except EventTimeoutError:
         escalated = ", escalated"
         await ask(ctx, "director", what)
         answer = await wait_event(ctx, "approval.decided", subject=ctx.instance_id, model=Decision)
-    verdict = "approved" if answer.data.approved else "refused"
-    return f"{what}: {verdict} by {answer.data.by}{escalated}"
+    result = "approved" if answer.data.approved else "refused"
+    return f"{what}: {result} by {answer.data.by}{escalated}"
 
 
 async def main() -> None:
     """The manager is on holiday; the director answers."""
     async with App("sqlite:///approval.db") as app:
         handle = await app.start_workflow(approval, "a laptop")
-        while await mails.get() != "director":
+        while await sent.get() != "director":
             pass
         await app.send_event("approval.decided", "/mail", Decision(True, "Grace"), subject=handle.instance_id)
         print(await handle.result())

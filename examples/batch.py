@@ -1,4 +1,4 @@
-"""Batches with a pause between them: a crash in the middle repeats no batch that was done, and the pause goes on.
+"""Batches with a pause between them: a crash repeats no completed batch, and does not restart the pause.
 
 Output:
     sent 3 invoices: 1 2 3
@@ -13,7 +13,7 @@ from datetime import timedelta
 from romancy import ActivityContext, App, WorkflowContext, activity, sleep, workflow
 
 SIZE = 3
-PAUSE = timedelta(seconds=0.2)  # what the mail server wants
+PAUSE = timedelta(seconds=0.2)  # required by the mail server
 
 
 @activity
@@ -25,7 +25,7 @@ async def send(ctx: ActivityContext, invoices: list[int]) -> int:
 
 @workflow
 async def send_all(ctx: WorkflowContext, invoices: list[int]) -> int:
-    """One batch after another."""
+    """Send one batch after another."""
     sent = 0
     for start in range(0, len(invoices), SIZE):
         if start:

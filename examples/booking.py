@@ -1,4 +1,4 @@
-"""A booking with a person in the loop: the seat is held while somebody decides, and released when they do not want it.
+"""A booking with a person in the loop: a seat is held while the customer decides, and released after a refusal or a timeout.
 
 Output:
     seat 12A held
@@ -18,18 +18,18 @@ import asyncio
 
 from romancy import ActivityContext, App, WorkflowContext, WorkflowFailedError, activity, wait_event, workflow
 
-PATIENCE = 1.5  # seconds; people need a day or two
+TIMEOUT = 1.5  # seconds; a day or two in practice
 
 
 @activity
 async def hold(ctx: ActivityContext, seat: str) -> None:
-    """Keep the seat for this customer."""
+    """Hold the seat for this customer."""
     print(f"seat {seat} held")
 
 
 @hold.compensate
 async def release(ctx: ActivityContext, seat: str) -> None:
-    """Give the seat back."""
+    """Release the seat."""
     print(f"seat {seat} released")
 
 
@@ -39,9 +39,9 @@ async def ask(ctx: ActivityContext, seat: str) -> None:
     print(f"please confirm the booking of seat {seat}")
 
 
-@workflow(timeout=PATIENCE)
+@workflow(timeout=TIMEOUT)
 async def booking(ctx: WorkflowContext, seat: str) -> str:
-    """An error, or the timeout of the workflow, ends it as a failure: what was done is undone."""
+    """An error or the timeout of the workflow fails it, and completed activities are compensated."""
     await hold(ctx, seat)
     await ask(ctx, seat)
     answer = await wait_event(ctx, "booking.answered", model=bool)  # addressed to this instance

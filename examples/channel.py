@@ -1,4 +1,4 @@
-"""Channels: jobs that one of several workers does, and notifications that everybody gets.
+"""Channels: jobs for one of several workers, and notifications for all subscribers.
 
 Output:
     6 jobs, each done once: ['job-1', 'job-2', 'job-3', 'job-4', 'job-5', 'job-6']
@@ -13,7 +13,7 @@ from romancy import App, WorkflowContext, WorkflowHandle, publish, receive, subs
 
 @workflow
 async def job_worker(ctx: WorkflowContext) -> list[str]:
-    """Competing: each job goes to exactly one of those who have subscribed."""
+    """Competing: each job goes to exactly one subscriber."""
     await subscribe(ctx, "jobs", "competing")
     done: list[str] = []
     while (job := await receive(ctx, "jobs", model=str)).data != "stop":
@@ -23,7 +23,7 @@ async def job_worker(ctx: WorkflowContext) -> list[str]:
 
 @workflow
 async def display(ctx: WorkflowContext, name: str) -> str:
-    """Broadcast: each notification goes to everybody who has subscribed by then."""
+    """Broadcast: each notification goes to all current subscribers."""
     await subscribe(ctx, "notifications", "broadcast")
     message = await receive(ctx, "notifications", model=str)
     return f"{name} got: {message.data}"
@@ -31,7 +31,7 @@ async def display(ctx: WorkflowContext, name: str) -> str:
 
 @workflow
 async def boss(ctx: WorkflowContext, jobs: list[str], workers: int) -> None:
-    """Publish jobs. They wait in the channel if no worker is there yet."""
+    """Publish jobs. They stay in the channel until a worker receives them."""
     for job in [*jobs, *["stop"] * workers]:
         await publish(ctx, "jobs", job)
 

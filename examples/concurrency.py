@@ -1,4 +1,4 @@
-"""Plain asyncio in a workflow: gather, a race that the quickest wins, and a timeout around an activity.
+"""Plain asyncio in a workflow: gather, a race, and a timeout around an activity.
 
 Output:
     sum: 60
@@ -27,7 +27,7 @@ async def download(ctx: ActivityContext, mirror: str, seconds: float) -> str:
 
 @workflow
 async def total(ctx: WorkflowContext) -> int:
-    """All at once."""
+    """Run all at once."""
     return sum(await asyncio.gather(work(ctx, 10), work(ctx, 20), work(ctx, 30)))
 
 

@@ -1,11 +1,11 @@
-"""A tour: several workflows in every state there is, to be clicked through in the viewer.
+"""A tour: workflows in every state, to explore in the viewer.
 
 `python examples/demo.py` serves it until you press Ctrl+C. Open http://127.0.0.1:8000/viewer/ and try this:
 
-- `order-paid-late` waits for money: send it the event `payment.received`, and it is shipped.
-- `order-no-stock` has failed, and what it did was undone: look at its time line.
-- `weather` fails again and again: see its next attempt, its error, and the line where it is.
-- `newsletter` sleeps until tomorrow, `counter` begins anew for ever: look at its generations.
+- `order-paid-late` waits for its payment: send it the event `payment.received`, and it is shipped.
+- `order-no-stock` has failed, and its reservation was compensated: look at its timeline.
+- `weather` is retried again and again: see its next attempt, its error, and its line in the code.
+- `newsletter` sleeps until tomorrow; `counter` recurs forever: look at its generations.
 - Start more of them, cancel some, pause some.
 
 Output with --once:
@@ -50,12 +50,12 @@ async def reserve(ctx: ActivityContext, item: str) -> str:
 
 @reserve.compensate
 async def put_back(ctx: ActivityContext, item: str) -> None:
-    """Undo that."""
+    """Put it back on the shelf."""
 
 
 @activity
 async def pack(ctx: ActivityContext, item: str) -> str:
-    """Not everything is there."""
+    """Pack the item. Unicorns are not in stock."""
     if item == "unicorn":
         raise TerminalError("there are no unicorns")
     return f"parcel with a {item}"
@@ -63,8 +63,8 @@ async def pack(ctx: ActivityContext, item: str) -> str:
 
 @activity(retry=RetryPolicy(max_attempts=0, initial_interval=2.0, max_interval=30.0))
 async def ask_the_weather(ctx: ActivityContext, city: str) -> str:
-    """A service that is away."""
-    raise ConnectionError(f"nobody knows the weather in {city}")
+    """Ask a service that is unavailable."""
+    raise ConnectionError(f"no weather data for {city}")
 
 
 @workflow
@@ -109,7 +109,7 @@ WANTED = {
 
 
 async def begin(app: App) -> None:
-    """One of each. Those that are there already, from the last time, are not started again."""
+    """Start one of each. Instances that exist from the last run are not started again."""
     await app.start_workflow(order.with_options(instance_id="order-paid"), "lamp", 1999)
     await app.start_workflow(order.with_options(instance_id="order-paid-late"), "chair", 4999)
     await app.start_workflow(order.with_options(instance_id="order-no-stock"), "unicorn", 9999)
@@ -121,7 +121,7 @@ async def begin(app: App) -> None:
 
 
 async def once(app: App) -> None:
-    """Wait until each is where it should be."""
+    """Wait until each instance has its expected status."""
     async with app:
         await begin(app)
         for instance_id, status in WANTED.items():
@@ -132,10 +132,10 @@ async def once(app: App) -> None:
 
 
 async def serve(app: App) -> None:
-    """The app is the web application."""
+    """Serve the app itself as the web application."""
     async with app:
         await begin(app)
-        print("Open http://127.0.0.1:8000/viewer/ and press Ctrl+C when you have seen enough.")
+        print("Open http://127.0.0.1:8000/viewer/ and press Ctrl+C to stop.")
         await uvicorn.Server(uvicorn.Config(app, log_level="warning")).serve()
 
 

@@ -1,7 +1,7 @@
 """Django: an order and its workflow in one `transaction.atomic()`, and a link from the admin to the viewer.
 
 A whole project in one file. `python examples/django_app.py` serves it on port 8000: the admin at /admin/ (for ada,
-whose password it prints), and the viewer, which knows who has logged in there, at /romancy/viewer/.
+whose password it prints), and the viewer, which uses the same login, at /romancy/viewer/.
 
 Output with --once:
     POST /orders/: 201 {'order': 'order-1'}
@@ -36,11 +36,11 @@ MENU = """{% extends "admin/base_site.html" %}{% block userlinks %}<a href="/rom
 {{ block.super }}{% endblock %}"""  # in a project: the file templates/admin/base_site.html
 
 settings.configure(
-    SECRET_KEY=secrets.token_urlsafe(50),  # in a project: from outside
+    SECRET_KEY=secrets.token_urlsafe(50),  # in a project: from the environment
     ALLOWED_HOSTS=["localhost", "127.0.0.1"],
     ROOT_URLCONF=__name__,
     STATIC_URL="static/",
-    # IMMEDIATE: a transaction that began by reading could not write any more once another has written.
+    # IMMEDIATE: a transaction that begins with a read could not write after another one has written.
     DATABASES={
         "default": {
             "ENGINE": "django.db.backends.sqlite3",
@@ -68,7 +68,7 @@ settings.configure(
     ],
 )
 django.setup()
-from django.contrib import admin  # noqa: E402 - Django wants to be set up first
+from django.contrib import admin  # noqa: E402 - Django must be set up first
 from django.contrib.auth.models import User  # noqa: E402
 
 
@@ -89,19 +89,19 @@ class OrderAdmin(admin.ModelAdmin):
     list_display = ("id", "item", "workflow")
 
     def workflow(self, order: Order) -> str:
-        """The page of the order's instance."""
+        """Return a link to the page of the order's instance."""
         return viewer_link(str(order.id))
 
 
 @activity
 def pack(ctx: ActivityContext, order: str) -> str:
-    """A plain function: it runs in a thread, where Django's ORM is at home."""
+    """A plain function: it runs in a thread, where Django's ORM can be used."""
     return f"parcel with {Order.objects.get(pk=order).item}"
 
 
 @workflow
 async def fulfil(ctx: WorkflowContext, order: str) -> str:
-    """What happens after the answer."""
+    """Runs after the response."""
     return await pack(ctx, order)
 
 
@@ -110,7 +110,7 @@ app = App("sqlite:///django_app.db", workflows=[fulfil], auth=staff)
 
 @transaction.atomic
 def place(request: HttpRequest) -> JsonResponse:
-    """The order and its workflow are there together, or neither is. The same request again changes nothing."""
+    """Create the order and its workflow in one transaction. A repeated request changes nothing."""
     order, _ = Order.objects.get_or_create(id=request.POST["id"], defaults={"item": request.POST["item"]})
     using(app).start_workflow(fulfil.with_options(instance_id=order.id), order.id)
     if order.item not in ("lamps", "chairs"):
@@ -119,7 +119,7 @@ def place(request: HttpRequest) -> JsonResponse:
 
 
 async def show(request: HttpRequest, order: str) -> JsonResponse:
-    """Where it stands; here we wait for it."""
+    """Return the status of the workflow, after waiting for its result."""
     parcel = await app.get_handle(order).result(timeout=10)
     return JsonResponse({"status": await app.get_handle(order).status(), "parcel": parcel})
 
@@ -129,7 +129,7 @@ application = mount(get_asgi_application(), app)
 
 
 async def once() -> None:
-    """As a test would; a server would start and stop the app."""
+    """Use it as a test would. A server starts and stops the app itself."""
     async with app, AsyncClient(transport=ASGITransport(application), base_url="http://localhost") as client:
         answer = await client.post("/orders/", data={"id": "order-1", "item": "lamps"})
         print("POST /orders/:", answer.status_code, answer.json())
@@ -139,17 +139,17 @@ async def once() -> None:
         print(
             f"POST /orders/, no such item: {answer.status_code}, and nothing was started:", await app.get_instance("order-2")
         )
-        stranger = await client.get("/romancy/viewer/")
+        anonymous = await client.get("/romancy/viewer/")
         form = {"csrfmiddlewaretoken": (await client.get("/admin/login/")).cookies["csrftoken"]}
         await client.post("/admin/login/", data={**form, "username": "ada", "password": PASSWORD})
         ada = await client.get("/romancy/viewer/")
-        print(f"the viewer: {stranger.status_code}, after the login {ada.status_code}")
+        print(f"the viewer: {anonymous.status_code}, after the login {ada.status_code}")
         orders = (await client.get("/admin/__main__/order/")).text
         print("the admin:", *re.findall(r'<a href="/romancy/viewer/instance.*?</a>', orders))
 
 
 def prepare() -> None:
-    """In a project: `manage.py migrate` and `manage.py createsuperuser`."""
+    """Prepare the database. In a project: `manage.py migrate` and `manage.py createsuperuser`."""
     call_command("migrate", verbosity=0)
     if "orders" not in connection.introspection.table_names():
         with connection.schema_editor() as editor:

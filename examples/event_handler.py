@@ -1,4 +1,4 @@
-"""An event handler: a workflow that events start. The same event twice starts it once.
+"""An event handler: a workflow that events start. A repeated event does not start it again.
 
 Output:
     started 1, then 0
@@ -25,7 +25,7 @@ async def order(ctx: WorkflowContext, customer: str, item: str, count: int) -> s
 
 
 async def main() -> None:
-    """The shop sends an event, and repeats it because it did not hear the answer."""
+    """The shop sends an event, and repeats it because it received no response."""
     async with App("sqlite:///event_handler.db") as app:
         data = {"customer": "Ada", "item": "books", "count": 2}
         first = await app.send_event("order.placed", "/shop", data)

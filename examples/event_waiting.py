@@ -1,9 +1,9 @@
-"""A payment that waits for its event, one that gives the event's data a type, and an order that waits for a while.
+"""A payment that waits for an event, one that gives the data of the event a type, and an order that sleeps.
 
 Output:
     the bank says 99.5 for order 7
     99.5 euros are 9950 cents: T-1
-    nobody has paid for order 9
+    no payment for order 9
 """
 
 import asyncio
@@ -13,7 +13,7 @@ from pydantic import BaseModel
 
 from romancy import ActivityContext, App, WorkflowContext, activity, sleep, wait_event, workflow
 
-PATIENCE = timedelta(seconds=1)  # an hour, in a shop
+WAIT = timedelta(seconds=1)  # an hour in practice
 
 
 class Paid(BaseModel):
@@ -26,13 +26,13 @@ class Paid(BaseModel):
 
 @activity
 async def begin_payment(ctx: ActivityContext, order_id: str) -> str:
-    """Tell the bank."""
+    """Register the payment with the bank."""
     return f"payment of order {order_id}"
 
 
 @workflow
 async def payment(ctx: WorkflowContext, order_id: str) -> str:
-    """The data are what JSON gave."""
+    """The data is plain JSON."""
     await begin_payment(ctx, order_id)
     event = await wait_event(ctx, "payment.completed", timeout=timedelta(minutes=5))
     return f"the {event.source} says {event.data['amount']} for order {event.data['order_id']}"
@@ -40,20 +40,20 @@ async def payment(ctx: WorkflowContext, order_id: str) -> str:
 
 @workflow
 async def typed_payment(ctx: WorkflowContext, order_id: str) -> str:
-    """The data are a model: what does not fit is refused, and type checkers know the fields."""
+    """The data is a model: invalid data is refused, and type checkers know the fields."""
     paid = (await wait_event(ctx, "payment.completed", model=Paid)).data
     return f"{paid.amount} euros are {round(paid.amount * 100)} cents: {paid.transaction_id}"
 
 
 @workflow
 async def order(ctx: WorkflowContext, order_id: str) -> str:
-    """A time, instead of an event. No worker is held."""
-    await sleep(ctx, PATIENCE)
-    return f"nobody has paid for order {order_id}"
+    """Wait for a time instead of an event, without occupying a worker."""
+    await sleep(ctx, WAIT)
+    return f"no payment for order {order_id}"
 
 
 async def main() -> None:
-    """The event comes once, and reaches both payments."""
+    """Send one event, which reaches both payments."""
     async with App("sqlite:///event_waiting.db") as app:
         begun = [(payment, "7"), (typed_payment, "7"), (order, "9")]
         handles = [await app.start_workflow(flow, order_id) for flow, order_id in begun]

@@ -35,13 +35,13 @@ async def pack(ctx: ActivityContext, order: str) -> str:
 
 @workflow
 async def fulfil(ctx: WorkflowContext, order: str) -> str:
-    """What happens after the answer."""
+    """Runs after the response."""
     return await pack(ctx, order)
 
 
 @asynccontextmanager
 async def tables(_: FastAPI) -> AsyncIterator[None]:
-    """A lifespan of your own, around the app's."""
+    """Your own lifespan, around that of the app."""
     async with engine.begin() as connection:
         await connection.execute(text("CREATE TABLE IF NOT EXISTS orders (id TEXT PRIMARY KEY, item TEXT, number INTEGER)"))
     yield
@@ -50,13 +50,13 @@ async def tables(_: FastAPI) -> AsyncIterator[None]:
 
 app = App("sqlite:///fastapi_app.db", workflows=[fulfil])
 api = FastAPI(lifespan=lifespan(app, tables))
-api.mount("/romancy", app)  # answers this machine only: for others give the app auth=[Token(...)]
+api.mount("/romancy", app)  # accepts only this machine, unless the app has auth=[Token(...)]
 Workflows = Annotated[App, Depends(current_app)]
 
 
 @api.post("/orders", status_code=201)
 async def place(order: str, item: str, number: int, workflows: Workflows) -> dict[str, str]:
-    """The order and its workflow are committed together, before the answer. The same request again changes nothing."""
+    """Commit the order and its workflow together, before the response. A repeated request changes nothing."""
     async with AsyncSession(engine) as session, session.begin():
         row = {"id": order, "item": item, "number": number}
         await session.execute(text("INSERT INTO orders VALUES (:id, :item, :number) ON CONFLICT DO NOTHING"), row)
@@ -68,13 +68,13 @@ async def place(order: str, item: str, number: int, workflows: Workflows) -> dic
 
 @api.get("/orders/{order}")
 async def show(order: str, workflows: Workflows) -> dict[str, Any]:
-    """Where it stands; here we wait for it."""
+    """Return the status of the workflow, after waiting for its result."""
     parcel = await workflows.get_handle(order).result(timeout=10)
     return {"status": await workflows.get_handle(order).status(), "parcel": parcel}
 
 
 def once() -> None:
-    """As a test would: the client runs the lifespan."""
+    """Use it as a test would: the client runs the lifespan."""
     with TestClient(api) as client:
         answer = client.post("/orders", params={"order": "order-1", "item": "lamps", "number": 2})
         print("POST /orders:", answer.status_code, answer.json())

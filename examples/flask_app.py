@@ -1,4 +1,4 @@
-"""Flask, and whatever else speaks WSGI: the app runs in a thread beside it.
+"""Flask, or any other WSGI application: the app runs in a thread beside it.
 
 `python examples/flask_app.py` serves it on port 5000: orders at /orders, the viewer at /romancy/viewer/.
 
@@ -24,13 +24,13 @@ FILE = "flask_app.db"
 
 @activity
 async def pack(ctx: ActivityContext, item: str) -> str:
-    """Work."""
+    """Pack the item."""
     return f"parcel with {item}"
 
 
 @workflow
 async def fulfil(ctx: WorkflowContext, item: str) -> str:
-    """What happens after the answer."""
+    """Runs after the response."""
     return await pack(ctx, item)
 
 
@@ -42,7 +42,7 @@ site.wsgi_app = DispatcherMiddleware(site.wsgi_app, {"/romancy": workflows})  # 
 
 @site.post("/orders")
 def place() -> Any:
-    """In your own transaction the connection is enough: nothing is waited for, so a loop of a moment will do."""
+    """Start the workflow in your own transaction. On a synchronous connection nothing waits, so `asyncio.run` is enough."""
     order, item = request.form["order"], request.form["item"]
     with closing(sqlite3.connect(FILE)) as connection, connection:
         connection.execute("CREATE TABLE IF NOT EXISTS orders (id TEXT PRIMARY KEY, item TEXT)")
@@ -53,15 +53,15 @@ def place() -> Any:
 
 @site.get("/orders/<order>")
 def show(order: str) -> Any:
-    """Every other call goes to the app's thread."""
+    """All other calls run in the app's thread."""
     handle = app.get_handle(order)
     return {"parcel": workflows.run(handle.result(timeout=10)), "status": workflows.run(handle.status())}
 
 
 def once() -> None:
-    """As a test would."""
+    """Use it as a test would."""
     client = site.test_client()
-    client.get("/romancy/health/live")  # the app makes its tables when it first runs
+    client.get("/romancy/health/live")  # the app creates its tables when it first starts
     answer = client.post("/orders", data={"order": "order-1", "item": "a lamp"})
     print("POST /orders:", answer.status_code, answer.json)
     print("GET /orders/order-1:", client.get("/orders/order-1").json)

@@ -1,4 +1,4 @@
-"""A group: one instance speaks to all members, and each answers it alone.
+"""A group: one instance sends a message to all members, and each of them replies.
 
 Output:
     asked 3 shops for a lamp
@@ -23,7 +23,7 @@ from romancy import (
 
 @workflow
 async def shop(ctx: WorkflowContext, price: int) -> None:
-    """Join, answer one question, and end: who ends leaves its groups."""
+    """Join, answer one question, and end. An instance that ends leaves its groups."""
     await subscribe(ctx, "questions", "direct")
     await join_group(ctx, "shops")
     question = await receive(ctx, "questions")
@@ -32,7 +32,7 @@ async def shop(ctx: WorkflowContext, price: int) -> None:
 
 @workflow
 async def buyer(ctx: WorkflowContext, item: str) -> str:
-    """Ask all shops, and hear what each of them says."""
+    """Ask all shops, and receive the offer of each."""
     await subscribe(ctx, "offers", "direct")
     shops = await get_group_members(ctx, "shops")
     await send_to_group(ctx, "shops", "questions", item, metadata={"reply_to": ctx.instance_id})
@@ -41,7 +41,7 @@ async def buyer(ctx: WorkflowContext, item: str) -> str:
 
 
 async def main() -> None:
-    """Three shops and a buyer."""
+    """Run three shops and a buyer."""
     async with App("sqlite:///groups.db") as app:
         shops = [await app.start_workflow(shop, price) for price in (24, 19, 31)]
         while len(await app.get_group_members("shops")) < len(shops):

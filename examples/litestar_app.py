@@ -1,4 +1,4 @@
-"""Litestar: the app is one of its lifespan managers, and is mounted as any ASGI application is.
+"""Litestar: the app is one of its lifespan managers, and is mounted like any ASGI application.
 
 `python examples/litestar_app.py` serves it on port 8000: orders at /schema, the viewer at /romancy/viewer/.
 
@@ -22,13 +22,13 @@ from romancy import ActivityContext, App, WorkflowContext, activity, workflow
 
 @activity
 async def pack(ctx: ActivityContext, item: str) -> str:
-    """Work."""
+    """Pack the item."""
     return f"parcel with {item}"
 
 
 @workflow
 async def fulfil(ctx: WorkflowContext, item: str) -> str:
-    """What happens after the answer."""
+    """Runs after the response."""
     return await pack(ctx, item)
 
 
@@ -37,21 +37,21 @@ app = App("sqlite:///litestar_app.db", workflows=[fulfil])
 
 @post("/orders")
 async def place(order: FromQuery[str], item: FromQuery[str]) -> dict[str, str]:
-    """Start a workflow. With a session of SQLAlchemy: `app.using(session).start_workflow(...)`."""
+    """Start a workflow. With a SQLAlchemy session: `app.using(session).start_workflow(...)`."""
     handle = await app.start_workflow(fulfil.with_options(instance_id=order), item)
     return {"order": handle.instance_id}
 
 
 @get("/orders/{order:str}")
 async def show(order: FromPath[str]) -> dict[str, Any]:
-    """Where it stands; here we wait for it."""
+    """Return the status of the workflow, after waiting for its result."""
     parcel = await app.get_handle(order).result(timeout=10)
     return {"status": await app.get_handle(order).status(), "parcel": parcel}
 
 
 @asgi("/romancy", is_mount=True, copy_scope=True)
 async def romancy(scope: Scope, receive: Receive, send: Send) -> None:
-    """Events, the API and the viewer."""
+    """Serve events, the API and the viewer."""
     await app(scope, receive, send)  # type: ignore[arg-type]
 
 
@@ -59,7 +59,7 @@ site = Litestar([place, show, romancy], lifespan=[app])
 
 
 def once() -> None:
-    """As a test would: the client runs the lifespan."""
+    """Use it as a test would: the client runs the lifespan."""
     with TestClient(site) as client:
         answer = client.post("/orders", params={"order": "order-1", "item": "a lamp"})
         print("POST /orders:", answer.status_code, answer.json())

@@ -1,6 +1,6 @@
-"""Language models: values and tools, each request recorded. Without a key a stand-in answers.
+"""Language models: typed replies and tools, with each request recorded. Without a key, a fake model replies.
 
-`MODEL=openai:gpt-5 python llm.py` asks a real one: `pip install 'pydantic-ai-slim[openai]'`, and OPENAI_API_KEY.
+`MODEL=openai:gpt-5 python llm.py` uses a real one: `pip install 'pydantic-ai-slim[openai]'`, and OPENAI_API_KEY.
 
 Output:
     looked up order 42
@@ -23,14 +23,14 @@ from romancy.integrations import llm
 
 
 class Letter(BaseModel):
-    """What the model finds in a letter."""
+    """The data that the model extracts from a letter."""
 
     order: int
     angry: bool
 
 
 def pretend(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
-    """Stand for a model."""
+    """Reply in place of a model."""
     if info.output_tools:
         return ModelResponse([ToolCallPart(info.output_tools[0].name, {"order": 42, "angry": True})])
     text = TextPart("Order 42 is on its way. We are sorry.")
@@ -42,7 +42,7 @@ MODEL = os.environ.get("MODEL") or FunctionModel(pretend)
 
 @activity
 async def look_up(ctx: ActivityContext, order: int) -> str:
-    """Find an order. An activity is a tool as it is."""
+    """Find an order. An activity can be used directly as a tool."""
     print("looked up order", order)
     return f"order {order} is on its way"
 
@@ -58,7 +58,7 @@ async def answer(ctx: WorkflowContext, text: str) -> str:
 
 
 async def main() -> None:
-    """Answer a letter, twice: the second app finds everything in the record."""
+    """Answer a letter twice: the second app takes everything from the history."""
     lines: list[str] = []
     for _ in range(2):
         async with App("sqlite:///llm.db") as app:

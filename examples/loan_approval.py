@@ -19,7 +19,7 @@ async def score(ctx: ActivityContext, name: str) -> int:
 
 @workflow
 async def loan(ctx: WorkflowContext, name: str, amount: int) -> str:
-    """What comes first counts; the other wait is withdrawn, and what would have met it stays for others."""
+    """The first event counts. The other wait is cancelled, and does not consume its event."""
     if await score(ctx, name) > 600 and amount < 1000:
         return "approved by the score"
     waits = [wait_event(ctx, kind, subject=ctx.instance_id) for kind in ("loan.reviewed", "loan.withdrawn")]
@@ -33,19 +33,19 @@ async def loan(ctx: WorkflowContext, name: str, amount: int) -> str:
 
 
 async def decide(app: App, bob: WorkflowHandle[str], eve: WorkflowHandle[str]) -> None:
-    """The world outside: an officer reviews one application, an applicant thinks better of it."""
-    verdict = {"approved": False, "reason": "no income"}
-    await app.send_event("loan.reviewed", "/officers/7", verdict, subject=bob.instance_id)
+    """Outside of the workflow: an officer reviews one application, an applicant withdraws another."""
+    review = {"approved": False, "reason": "no income"}
+    await app.send_event("loan.reviewed", "/officers/7", review, subject=bob.instance_id)
     await app.send_event("loan.withdrawn", "/website", subject=eve.instance_id)
 
 
 async def main() -> None:
-    """Three applications."""
+    """Run three applications."""
     async with App("sqlite:///loan_approval.db") as app:
         applications = [("Ada", 500), ("Bob", 90000), ("Eve", 90000)]
         handles = [await app.start_workflow(loan, *one) for one in applications]
-        async with asyncio.TaskGroup() as world:
-            world.create_task(decide(app, handles[1], handles[2]))
+        async with asyncio.TaskGroup() as outside:
+            outside.create_task(decide(app, handles[1], handles[2]))
             for (name, amount), handle in zip(applications, handles, strict=True):
                 print(f"{name}, {amount}: {await handle.result()}")
 

@@ -22,7 +22,7 @@ server = ToolServer(App("sqlite:///mcp_server.db"), name="shop")
 
 @activity
 async def pack(ctx: ActivityContext, item: str) -> str:
-    """Put it into a box."""
+    """Put the item into a box."""
     return f"a box with {item}"
 
 
@@ -31,13 +31,13 @@ async def pack(ctx: ActivityContext, item: str) -> str:
 async def deliver(ctx: WorkflowContext, item: str) -> str:
     """Pack an item and bring it to the customer's door."""
     box = await pack(ctx, item)
-    await sleep(ctx, 1)  # the way there: a day, perhaps
+    await sleep(ctx, 1)  # the delivery: a day in practice
     return f"{box}, at your door"
 
 
 @server.prompt
 def recommend(item: str) -> str:
-    """A prompt for people to choose."""
+    """A prompt that users can choose."""
     return f"Tell me in one sentence why I should order {item}."
 
 

@@ -1,4 +1,4 @@
-"""An order follows its parcel. Events that come while no worker runs are kept, and none is lost.
+"""An order that follows its parcel. Events that arrive while no worker runs are kept.
 
 Output:
     waiting_for_event
@@ -15,7 +15,7 @@ DATABASE = "sqlite:///order_fulfilment.db"
 
 @workflow
 async def fulfilment(ctx: WorkflowContext, order: int) -> str:
-    """Wait for one thing after another. `match` looks into the data: here other orders are told of as well."""
+    """Wait for one event after another. `match` compares the data, because events of other orders arrive too."""
     packed = await wait_event(ctx, "parcel.packed", match={"order": order})
     left = await wait_event(ctx, "parcel.picked_up", match={"order": order})
     received = await wait_event(ctx, "parcel.delivered", match={"order": order})
@@ -23,7 +23,7 @@ async def fulfilment(ctx: WorkflowContext, order: int) -> str:
 
 
 async def place_order(order: int) -> str:
-    """The shop opens, takes an order and closes."""
+    """Start the app, take an order, and stop."""
     async with App(DATABASE) as app:
         handle = await app.start_workflow(fulfilment, order)
         while await handle.status() != "waiting_for_event":
@@ -33,7 +33,7 @@ async def place_order(order: int) -> str:
 
 
 async def deliver(order: int) -> None:
-    """The world goes on without it. A client has the calls of an app, but no worker."""
+    """Send the events without a worker. A client has the methods of an app, but no worker."""
     async with Client(DATABASE) as client:
         await client.send_event("parcel.packed", "/warehouse", {"order": order + 1, "by": "Kim"})
         await client.send_event("parcel.packed", "/warehouse", {"order": order, "by": "Lin"})
@@ -43,7 +43,7 @@ async def deliver(order: int) -> None:
 
 
 async def look(instance_id: str) -> None:
-    """The shop opens again."""
+    """Start the app again."""
     async with App(DATABASE) as app:
         print(await app.get_handle(instance_id).result())
 

@@ -1,9 +1,9 @@
-"""A payment with a time limit: the order is shipped when the money comes, and cancelled when it does not.
+"""A payment with a time limit: the order is shipped when the payment arrives, and cancelled after a timeout.
 
 Output:
     order-1: waiting_for_event
     order-1: shipped, 1999 cents by card
-    order-2: cancelled, nobody paid
+    order-2: cancelled, not paid
 """
 
 import asyncio
@@ -12,12 +12,12 @@ from datetime import timedelta
 
 from romancy import ActivityContext, App, EventTimeoutError, WorkflowContext, activity, wait_event, workflow
 
-PATIENCE = timedelta(seconds=2)  # minutes for a card, days for a bank transfer: it costs the same
+TIMEOUT = timedelta(seconds=2)  # minutes for a card, days for a bank transfer
 
 
 @dataclass
 class Payment:
-    """What the bank tells."""
+    """The data of the bank's event."""
 
     method: str
     cents: int
@@ -31,22 +31,22 @@ async def ship(ctx: ActivityContext, payment: Payment) -> str:
 
 @activity
 async def cancel(ctx: ActivityContext) -> str:
-    """Give back what was reserved."""
-    return "cancelled, nobody paid"
+    """Release the reservation."""
+    return "cancelled, not paid"
 
 
 @workflow
 async def order(ctx: WorkflowContext, order_id: str) -> str:
-    """While it waits the instance holds no worker, and survives any restart."""
+    """While the instance waits, it occupies no worker and survives any restart."""
     try:
-        paid = await wait_event(ctx, "payment.completed", subject=order_id, model=Payment, timeout=PATIENCE)
+        paid = await wait_event(ctx, "payment.completed", subject=order_id, model=Payment, timeout=TIMEOUT)
     except EventTimeoutError:
         return await cancel(ctx)
     return await ship(ctx, paid.data)
 
 
 async def main() -> None:
-    """Two orders; the bank knows of one."""
+    """Start two orders, of which one is paid."""
     async with App("sqlite:///payment_timeout.db") as app:
         handles = {order_id: await app.start_workflow(order, order_id) for order_id in ("order-1", "order-2")}
         while (status := await handles["order-1"].status()) != "waiting_for_event":

@@ -1,4 +1,4 @@
-"""A workflow that goes on for ever: it recurs, and its history stays short.
+"""A workflow that runs forever: it recurs, so its history stays short.
 
 Output:
     average of 6 readings: 18.0
@@ -12,13 +12,13 @@ import asyncio
 
 from romancy import App, WorkflowContext, wait_event, workflow
 
-PER_GENERATION = 2  # hundreds, in earnest
+PER_GENERATION = 2  # hundreds in practice
 LAST = 6  # so that the example ends
 
 
 @workflow
 async def thermometer(ctx: WorkflowContext, count: int = 0, total: float = 0.0) -> float:
-    """Take some readings, then begin anew with what must be remembered. Readings that come meanwhile are not lost."""
+    """Take some readings, then recur with the intermediate result. Readings that arrive meanwhile are not lost."""
     for _ in range(PER_GENERATION):
         total += (await wait_event(ctx, "reading", subject=ctx.instance_id, model=float)).data
         count += 1

@@ -1,10 +1,10 @@
-"""Retries: an activity that works at the third attempt, and one that never does.
+"""Retries: an activity that succeeds at the third attempt, and one that never does.
 
 Output:
     attempt 1 fails
     attempt 2 fails
     attempt 3 succeeds
-    gave up after 2 attempts: nobody there
+    gave up after 2 attempts: unreachable
     result: content
 """
 
@@ -15,7 +15,7 @@ from romancy import ActivityContext, App, RetryExhaustedError, RetryPolicy, Work
 
 @activity(retry=RetryPolicy.exponential(5, initial=0.05, maximum=1.0))
 async def fetch(ctx: ActivityContext) -> str:
-    """Fail twice, then answer."""
+    """Fail twice, then succeed."""
     if ctx.attempt < 3:
         print(f"attempt {ctx.attempt} fails")
         raise ConnectionError("no answer")
@@ -25,13 +25,13 @@ async def fetch(ctx: ActivityContext) -> str:
 
 @activity(retry=RetryPolicy.fixed(2, 0.05))
 async def unreachable(ctx: ActivityContext) -> str:
-    """Never answer."""
-    raise ConnectionError("nobody there")
+    """Always fail."""
+    raise ConnectionError("unreachable")
 
 
 @workflow
 async def collect(ctx: WorkflowContext) -> str:
-    """Use what answers, and do without what does not."""
+    """Use the content that arrives, and continue without the rest."""
     content = await fetch(ctx)
     try:
         content += await unreachable(ctx)

@@ -1,4 +1,4 @@
-"""A saga: when the card is refused, the bookings are undone, the last one first.
+"""A saga: when the card is refused, the bookings are compensated, the last one first.
 
 Output:
     booked hotel
@@ -22,7 +22,7 @@ async def book(ctx: ActivityContext, what: str) -> str:
 
 @book.compensate
 async def cancel(ctx: ActivityContext, result: str, what: str) -> None:
-    """Undo a booking: gets the result and the same arguments."""
+    """Cancel a booking. A compensation gets the result and the arguments of the activity."""
     print("cancelled", what, f"({result})")
 
 

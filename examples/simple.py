@@ -1,4 +1,4 @@
-"""The smallest workflow: one activity, one result, and the record of it.
+"""The smallest workflow: one activity, one result, and its history.
 
 Output:
     Hello, Ada!
@@ -19,12 +19,12 @@ async def greet(ctx: ActivityContext, name: str) -> str:
 
 @workflow
 async def welcome(ctx: WorkflowContext, name: str) -> str:
-    """Decide what is done."""
+    """Call the activity."""
     return await greet(ctx, name)
 
 
 async def main() -> None:
-    """Start one instance, wait for it, and look at it."""
+    """Start one instance, wait for it, and print its history."""
     async with App("sqlite:///simple.db") as app:
         handle = await app.start_workflow(welcome, "Ada")
         print(await handle.result())

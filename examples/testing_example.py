@@ -1,4 +1,4 @@
-"""Tests with virtual time and a crash on purpose. Under pytest the `test_` functions would be found by themselves.
+"""Tests with virtual time and a simulated crash. pytest would collect the `test_` functions by itself.
 
 Output:
     a year passed
@@ -28,7 +28,7 @@ async def renewal(ctx: WorkflowContext, cents: int) -> int:
 
 
 async def test_the_year_passes_at_once() -> None:
-    """While a result is awaited, the clock jumps from timer to timer."""
+    """While the test awaits a result, the clock jumps from timer to timer."""
     async with TestEnvironment(workflows=[renewal]) as env:
         began = env.now()
         handle = await env.app.start_workflow(renewal, 999)
@@ -38,7 +38,7 @@ async def test_the_year_passes_at_once() -> None:
 
 
 async def test_a_crash_before_the_result_is_written() -> None:
-    """The activity runs again, with the same key: one charge."""
+    """The activity runs again with the same key, so there is one charge."""
     charges.clear()
     async with TestEnvironment(workflows=[renewal]) as env:
         handle = await env.app.start_workflow(renewal, 999)

@@ -1,4 +1,4 @@
-"""Durable timers: while an instance sleeps it holds no worker, and another process may be the one that wakes it.
+"""Durable timers: while an instance sleeps, it occupies no worker, and another process may resume it.
 
 Output:
     waiting_for_timer
@@ -21,7 +21,7 @@ async def remind(ctx: ActivityContext, text: str) -> bool:
 
 @workflow
 async def reminder(ctx: WorkflowContext, text: str) -> bool:
-    """Wait, then remind. A month would be written the same way."""
+    """Wait, then remind. A sleep of a month is written the same way."""
     await sleep(ctx, timedelta(seconds=1))
     return await remind(ctx, text)
 
@@ -37,7 +37,7 @@ async def first_life() -> str:
 
 
 async def second_life(instance_id: str) -> None:
-    """Another app goes on with it."""
+    """Continue the instance in another app."""
     async with App("sqlite:///timer.db") as app:
         print("reminded:", await app.get_handle(instance_id).result())
 

@@ -1,4 +1,4 @@
-"""Events for one user: by subject, for whoever waits for that user, or addressed to one instance.
+"""Events for one user: by subject, for all instances that wait for it, or addressed to one instance.
 
 Output:
     Ada said hello twice: 2 instances woken
@@ -6,7 +6,7 @@ Output:
     mail to Ada: hello
     history of Ada: hello
     profile of Bob: new address
-    nobody was there for: goodbye
+    not delivered: goodbye
 """
 
 import asyncio
@@ -16,27 +16,27 @@ from romancy import App, WorkflowContext, wait_event, workflow
 
 @workflow
 async def mail(ctx: WorkflowContext, user: str) -> str:
-    """Waits for what concerns a user. The subject is indexed: a million may wait, each for another one."""
+    """Wait for an event of a user. The subject is indexed, so a million instances may wait for different ones."""
     event = await wait_event(ctx, "user.spoke", subject=user)
     return f"mail to {user}: {event.data}"
 
 
 @workflow
 async def history(ctx: WorkflowContext, user: str) -> str:
-    """Waits for the same: each instance that waits gets the event, once."""
+    """Wait for the same event: each waiting instance receives it once."""
     event = await wait_event(ctx, "user.spoke", subject=user)
     return f"history of {user}: {event.data}"
 
 
 @workflow
 async def profile(ctx: WorkflowContext, user: str) -> str:
-    """Waits for whatever is addressed to it: its id is all that a sender needs to know."""
+    """Wait for events that are addressed to this instance: the sender needs only its id."""
     event = await wait_event(ctx, "profile.changed")
     return f"profile of {user}: {event.data}"
 
 
 async def main() -> None:
-    """Three instances, and what they are told."""
+    """Start three instances, and send their events."""
     async with App("sqlite:///user_events.db") as app:
         handles = [await app.start_workflow(mail, "Ada"), await app.start_workflow(history, "Ada")]
         bob = await app.start_workflow(profile, "Bob")
@@ -48,14 +48,14 @@ async def main() -> None:
         await app.send_event("user.spoke", "/chat", "hello", subject="Ada", event_id=spoken.id)  # a duplicate: ignored
         print(f"Ada said hello twice: {len(spoken.instance_ids)} instances woken")
         address = {"romancyinstanceid": bob.instance_id}
-        told = await app.send_event("profile.changed", "/web", "new address", extensions=address)
-        print(f"Bob's profile was addressed: {len(told.instance_ids)} instance woken")
+        addressed = await app.send_event("profile.changed", "/web", "new address", extensions=address)
+        print(f"Bob's profile was addressed: {len(addressed.instance_ids)} instance woken")
         for handle in (*handles, bob):
             print(await handle.result())
 
         late = await app.send_event("profile.changed", "/web", "goodbye", extensions=address)
         lost = [one.event for one in (await app.list_undeliverable_events()).items if one.event.id == late.id]
-        print("nobody was there for:", lost[0].data)
+        print("not delivered:", lost[0].data)
 
 
 if __name__ == "__main__":

@@ -36,7 +36,7 @@ async def main() -> None:
 
 
 def read_options() -> argparse.Namespace:
-    """What the command line says."""
+    """Return the options of the command line."""
     parser = argparse.ArgumentParser(prog="python -m examples.order_shop")
     parser.add_argument("--database", default=os.environ.get("ROMANCY_DATABASE"), help="postgresql://..., or a SQLite file")
     parser.add_argument("--port", type=int, default=8000)

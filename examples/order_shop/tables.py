@@ -1,4 +1,4 @@
-"""The shop's own tables. They are in the database of the workflows, so that both can change in one transaction."""
+"""The shop's own tables. They are in the database of the workflows, so that one transaction can change both."""
 
 from sqlalchemy import ForeignKey, String
 from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession
@@ -8,11 +8,11 @@ SHELVES = {"lamps": (5, 1999), "chairs": (2, 4999)}
 
 
 class Base(DeclarativeBase):
-    """All tables."""
+    """The base class of all tables."""
 
 
 class Item(Base):
-    """Something to buy."""
+    """An item for sale."""
 
     __tablename__ = "shop_items"
     name: Mapped[str] = mapped_column(String(50), primary_key=True)
@@ -21,7 +21,7 @@ class Item(Base):
 
 
 class Order(Base):
-    """What somebody wants. Its id is that of its workflow."""
+    """An order of a customer. Its id is that of its workflow."""
 
     __tablename__ = "shop_orders"
     id: Mapped[str] = mapped_column(String(50), primary_key=True)
@@ -35,7 +35,7 @@ class Order(Base):
 
 
 class Notice(Base):
-    """An event that has come to the webhook. Its key makes a repetition harmless."""
+    """An event that the webhook has received. The primary key makes duplicates harmless."""
 
     __tablename__ = "shop_notices"
     source: Mapped[str] = mapped_column(String(100), primary_key=True)
@@ -45,7 +45,7 @@ class Notice(Base):
 
 
 async def prepare(engine: AsyncEngine) -> None:
-    """Make the tables and fill the shelves, the first time."""
+    """Create the tables and the stock, the first time."""
     async with engine.begin() as connection:
         await connection.run_sync(Base.metadata.create_all)
     async with AsyncSession(engine) as session, session.begin():

@@ -1,4 +1,4 @@
-"""Some customers, and what becomes of their orders. They use the shop over HTTP, as everybody does."""
+"""Simulates some customers, who use the shop over HTTP."""
 
 import json
 import time
@@ -12,7 +12,7 @@ ENDED = ("completed", "failed")
 
 
 def visit(url: str) -> None:
-    """Order, pay or not, and look."""
+    """Place orders, pay some of them, and print the results."""
     ada, joe = order(url, "Ada", "lamps", 1), order(url, "Joe", "lamps", 1)
     bob, eve = order(url, "Bob", "chairs", 2, hold=1.0), order(url, "Eve", "chairs", 3)
     for one in (ada, joe):
@@ -37,24 +37,24 @@ def order(url: str, customer: str, item: str, number: int, hold: float = 300.0) 
 
 
 def pay(url: str, order_id: str, cents: int) -> None:
-    """What the bank does: it sends a CloudEvent. The same one twice would count once."""
+    """Send a CloudEvent, as the bank does. A duplicate would be ignored."""
     data = {"cents": cents, "card": "4242"}
     event = {"specversion": "1.0", "type": "payment.received", "source": "/bank", "id": f"payment of {order_id}"}
     call(f"{url}/romancy/events", {**event, "subject": order_id, "data": data}, "application/cloudevents+json")
 
 
 def until(enough: Callable[[Any], bool], url: str) -> Any:
-    """Ask until the answer is good enough."""
+    """Repeat a request until its response is good enough."""
     end = time.monotonic() + LONGEST
     while not enough(found := call(url)):
         if time.monotonic() > end:
-            raise TimeoutError(f"{url} still says {found}")
+            raise TimeoutError(f"{url} still returns {found}")
         time.sleep(0.05)
     return found
 
 
 def call(url: str, body: Any = None, kind: str = "application/json") -> Any:
-    """Ask, or with a body, tell."""
+    """Send a GET request, or a POST request with a body."""
     data = None if body is None else json.dumps(body).encode()
     with urlopen(Request(url, data, {"Content-Type": kind}), timeout=LONGEST) as answer:
         return json.load(answer)

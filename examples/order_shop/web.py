@@ -33,7 +33,7 @@ def build(app: App, engine: AsyncEngine) -> FastAPI:
 
 
 async def open_session(request: Request) -> AsyncIterator[AsyncSession]:
-    """A session for each request. Who writes commits: FastAPI ends this after the answer has been sent."""
+    """Yield a session for each request. Handlers commit themselves, because FastAPI ends this after the response."""
     async with AsyncSession(request.state.engine) as session:
         yield session
 
@@ -43,8 +43,8 @@ Workflows = Annotated[App, Depends(current_app)]
 router = APIRouter()
 
 
-class Wish(BaseModel):
-    """What a customer orders."""
+class OrderRequest(BaseModel):
+    """The order of a customer."""
 
     customer: str
     item: str
@@ -53,7 +53,7 @@ class Wish(BaseModel):
 
 
 class CloudEvent(BaseModel):
-    """What the outbox sends."""
+    """An event from the outbox."""
 
     source: str
     id: str
@@ -62,24 +62,24 @@ class CloudEvent(BaseModel):
 
 
 @router.post("/orders", status_code=201)
-async def place(wish: Wish, session: Session, workflows: Workflows) -> dict[str, Any]:
-    """The order and its workflow, in one transaction."""
-    item = await session.get(Item, wish.item)
+async def place(wanted: OrderRequest, session: Session, workflows: Workflows) -> dict[str, Any]:
+    """Create the order and its workflow in one transaction."""
+    item = await session.get(Item, wanted.item)
     if item is None:
-        raise HTTPException(404, f"We have no {wish.item}.")
-    order = Order(id=str(uuid4()), cents=item.cents * wish.number, **wish.model_dump(exclude={"hold"}))
+        raise HTTPException(404, f"We have no {wanted.item}.")
+    order = Order(id=str(uuid4()), cents=item.cents * wanted.number, **wanted.model_dump(exclude={"hold"}))
     session.add(order)
     await session.flush()
     workflow = fulfil.with_options(instance_id=order.id)
-    await workflows.using(session).start_workflow(workflow, order.id, wish.hold)
-    answer = {"id": order.id, "cents": order.cents}
+    await workflows.using(session).start_workflow(workflow, order.id, wanted.hold)
+    created = {"id": order.id, "cents": order.cents}
     await session.commit()
-    return answer
+    return created
 
 
 @router.get("/orders/{order_id}")
 async def show(order_id: str, session: Session, workflows: Workflows) -> dict[str, Any]:
-    """How an order stands, and how its workflow does."""
+    """Return the status of an order and of its workflow."""
     order = await session.get(Order, order_id)
     if order is None:
         raise HTTPException(404, "There is no such order.")
@@ -93,20 +93,20 @@ async def show(order_id: str, session: Session, workflows: Workflows) -> dict[st
 
 @router.get("/stock")
 async def stock(session: Session) -> dict[str, int]:
-    """What is on the shelves."""
+    """Return the stock."""
     return {item.name: item.stock for item in await session.scalars(select(Item).order_by(Item.name))}
 
 
 @router.post("/webhook", status_code=204)
 async def webhook(event: CloudEvent, session: Session) -> None:
-    """Where the outbox sends to; in real life, somebody else's server."""
+    """Receive events from the outbox. In practice this is a server of another company."""
     session.add(Notice(source=event.source, id=event.id, type=event.type, customer=event.data["customer"]))
-    with suppress(IntegrityError):  # it has come before: at least once is the outbox's promise
+    with suppress(IntegrityError):  # a duplicate: the outbox delivers at least once
         await session.commit()
 
 
 @router.get("/notices")
 async def notices(session: Session) -> list[tuple[str, str]]:
-    """What has come to the webhook."""
+    """Return the events that the webhook has received."""
     found = await session.scalars(select(Notice).order_by(Notice.customer, Notice.type))
     return [(notice.customer, notice.type) for notice in found]

@@ -1,4 +1,4 @@
-"""What happens to an order."""
+"""The workflow of an order, and its activities."""
 
 from examples.order_shop.tables import Item, Order
 from pydantic import BaseModel
@@ -19,14 +19,14 @@ from romancy import (
 
 
 class Payment(BaseModel):
-    """What the bank tells."""
+    """The data of the bank's event."""
 
     cents: int
     card: str
 
 
-async def tell(ctx: ActivityContext, order: Order, status: str, event: str) -> None:
-    """Write down how an order stands, and tell the world: both with the result of the activity, or not at all."""
+async def set_status(ctx: ActivityContext, order: Order, status: str, event: str) -> None:
+    """Update the status of an order and send an event: both commit with the result of the activity, or not at all."""
     order.status = status
     await send_event(ctx, event, "/shop", {"customer": order.customer, "status": status}, subject=order.id)
 
@@ -40,7 +40,7 @@ async def reserve(ctx: ActivityContext, order_id: str) -> None:
     taken = await connection.execute(update(Item).where(enough).values(stock=Item.stock - order.number))
     if taken.rowcount == 0:
         raise TerminalError("sold out")
-    await tell(ctx, order, "reserved", "order.reserved")
+    await set_status(ctx, order, "reserved", "order.reserved")
 
 
 @reserve.compensate
@@ -68,28 +68,28 @@ async def pay_back(ctx: ActivityContext, order_id: str, payment: Payment) -> Non
 
 @activity(retry=RetryPolicy.exponential(3, initial=0.1, maximum=10.0))
 async def ship(ctx: ActivityContext, order_id: str) -> None:
-    """Call the carrier, who never answers the first call, and never goes to Joe."""
+    """Call the carrier, which fails at the first attempt, and always for Joe."""
     order = await ctx.session.get_one(Order, order_id)
     if ctx.attempt == 1 or order.customer == "Joe":
         raise ConnectionError("the carrier is on strike")
-    await tell(ctx, order, "shipped", "order.shipped")
+    await set_status(ctx, order, "shipped", "order.shipped")
 
 
 @activity
 async def close(ctx: ActivityContext, order_id: str, why: str) -> None:
-    """Say that it came to nothing."""
-    await tell(ctx, await ctx.session.get_one(Order, order_id), f"cancelled, {why}", "order.cancelled")
+    """Mark the order as cancelled, and send an event."""
+    await set_status(ctx, await ctx.session.get_one(Order, order_id), f"cancelled, {why}", "order.cancelled")
 
 
 @workflow
 async def fulfil(ctx: WorkflowContext, order_id: str, hold: float) -> None:
-    """Reserve, wait for the money, ship. If it fails, what was done is undone, the last first."""
+    """Reserve, wait for the payment, ship. After an error, completed activities are compensated, the last one first."""
     try:
         await reserve(ctx, order_id)
         paid = await wait_event(ctx, "payment.received", subject=order_id, model=Payment, timeout=hold)
         await charge(ctx, order_id, paid.data)
         await ship(ctx, order_id)
     except RomancyError as error:
-        why = "nobody has paid" if isinstance(error, EventTimeoutError) else str(error.__cause__ or error)
+        why = "not paid in time" if isinstance(error, EventTimeoutError) else str(error.__cause__ or error)
         await close(ctx, order_id, why)
         raise

@@ -21,7 +21,7 @@ import pytest
 from romancy import Error, HistoryEntry, Instance, Status
 from romancy.clock import to_micros
 from romancy.demo.checks import check_all
-from romancy.demo.external_services import LedgerLine, read_ledger
+from romancy.demo.external_services import ServiceRequest, read_requests
 from romancy.demo.records import InstanceRecord, Kill
 from romancy.demo.terminal import Colour, Terminal, paint, plain
 from romancy.demo.timeline import draw
@@ -65,7 +65,7 @@ def test_the_demonstration_ends_well(environment: dict[str, str], tmp_path: Path
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stderr == ""
     assert "\x1b" not in done.stdout
-    assert "BROKEN" not in done.stdout
+    assert "FAILED:" not in done.stdout
     told = done.stdout[: done.stdout.index("Try next\n")]
     assert [line for line in told.splitlines() if len(line) > 80] == []
     assert left(environment) == []
@@ -76,7 +76,7 @@ def test_the_demonstration_ends_well(environment: dict[str, str], tmp_path: Path
         "no result is recorded",
         "kill -9",
         "worker-2 has started",
-        "known, not done again",
+        "known, not repeated",
         "order-1001 has completed",
         "empty card: declined",
         "refund   20.00 EUR, gift card",
@@ -84,7 +84,7 @@ def test_the_demonstration_ends_well(environment: dict[str, str], tmp_path: Path
         "order-1002 has failed",
         "What happened",
         "rollback",
-        "✓ every effect on the outside world happened once",
+        "✓ every effect on external services happened once",
         "Try next",
         "Files",
     )
@@ -93,7 +93,7 @@ def test_the_demonstration_ends_well(environment: dict[str, str], tmp_path: Path
     typed = re.search(r"keep the files here  (\S+) -m romancy\.demo --keep \.\n", done.stdout)
     assert typed, "what it says to try works when it is typed"
     assert Path(shutil.which(typed[1]) or "").resolve() == Path(sys.executable).resolve()
-    charges = [line for line in read_ledger(folder / "ledger.jsonl") if line.key == "order-1001:1:charge:1"]
+    charges = [line for line in read_requests(folder / "requests.jsonl") if line.key == "order-1001:1:charge:1"]
     assert [line.outcome for line in charges] == ["applied", "repeated"]
     assert [line.worker.partition("/")[0] for line in charges] == ["worker-1", "worker-2"]
     assert (folder / "shop.db").exists()
@@ -113,7 +113,7 @@ def test_a_bank_that_forgets_keys_is_found_out(environment: dict[str, str]) -> N
         [*DEMO, "--forgetful"], capture_output=True, text=True, encoding="utf-8", env=environment, timeout=PATIENCE
     )
     assert done.returncode == 1, done.stdout + done.stderr
-    assert "BROKEN: order-1001:1:charge:1 took effect 2 times" in done.stdout
+    assert "FAILED: order-1001:1:charge:1 took effect 2 times" in done.stdout
     assert left(environment) == []
 
 
@@ -271,8 +271,8 @@ def record(
     return InstanceRecord(instance, tuple(history), (), journal, kill)
 
 
-def line(order: str, name: str, worker: str = TWO, outcome: str = "applied") -> LedgerLine:
-    return LedgerLine.model_validate(
+def line(order: str, name: str, worker: str = TWO, outcome: str = "applied") -> ServiceRequest:
+    return ServiceRequest.model_validate(
         {
             "at": 0,
             "order": order,
@@ -299,7 +299,7 @@ def refused() -> InstanceRecord:
     return record("b", Status.FAILED, [*done, *undone], [TWO])
 
 
-def ledger() -> list[LedgerLine]:
+def requests() -> list[ServiceRequest]:
     return [
         line("a", "reserve:1", ONE),
         line("a", "charge:1", ONE),
@@ -314,7 +314,7 @@ def ledger() -> list[LedgerLine]:
 
 
 def test_the_checks_pass_what_is_right() -> None:
-    assert [check.fault for check in check_all(survivor(), refused(), ledger())] == [""] * 7
+    assert [check.fault for check in check_all(survivor(), refused(), requests())] == [""] * 7
 
 
 @pytest.mark.parametrize(
@@ -323,8 +323,8 @@ def test_the_checks_pass_what_is_right() -> None:
         (lambda lines: [*lines, line("a", "ship:1")], "took effect 2 times"),
         (lambda lines: lines[:3] + lines[4:], "a ship:1 is recorded and had no effect"),
         (lambda lines: [*lines, line("a", "notify:1")], "a notify:1 had an effect and is not recorded"),
-        (lambda lines: [*lines, line("a", "reserve:1", TWO, "repeated")], "a reserve:1 was asked for 2 times"),
-        (lambda lines: lines[:2] + lines[3:], "a charge:1 was asked for 1 times"),
+        (lambda lines: [*lines, line("a", "reserve:1", TWO, "repeated")], "a reserve:1 has a request count of 2"),
+        (lambda lines: lines[:2] + lines[3:], "a charge:1 has a request count of 1"),
         (
             lambda lines: [*lines[:2], lines[2].model_copy(update={"key": "other"}), *lines[3:]],
             "with different keys",
@@ -332,8 +332,8 @@ def test_the_checks_pass_what_is_right() -> None:
         (lambda lines: [*lines[:2], lines[2].model_copy(update={"worker": ONE}), *lines[3:]], "twice by one worker"),
     ],
 )
-def test_the_checks_find_what_the_ledger_betrays(spoil: Callable[[list[LedgerLine]], list[LedgerLine]], words: str) -> None:
-    assert words in " ".join(check.fault for check in check_all(survivor(), refused(), spoil(ledger())))
+def test_the_checks_find_wrong_requests(spoil: Callable[[list[ServiceRequest]], list[ServiceRequest]], words: str) -> None:
+    assert words in " ".join(check.fault for check in check_all(survivor(), refused(), spoil(requests())))
 
 
 @pytest.mark.parametrize(
@@ -346,8 +346,8 @@ def test_the_checks_find_what_the_ledger_betrays(spoil: Callable[[list[LedgerLin
         (survivor(), replace(refused(), history=refused().history[:-1]), ", not ["),
     ],
 )
-def test_the_checks_find_what_the_history_betrays(first: InstanceRecord, second: InstanceRecord, words: str) -> None:
-    assert words in " ".join(check.fault for check in check_all(first, second, ledger()))
+def test_the_checks_find_wrong_histories(first: InstanceRecord, second: InstanceRecord, words: str) -> None:
+    assert words in " ".join(check.fault for check in check_all(first, second, requests()))
 
 
 # --- the drawing

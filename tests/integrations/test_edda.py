@@ -154,7 +154,7 @@ def test_a_compensated_activity_has_no_parameter_called_result() -> None:
 
 
 def test_on_failure_stands_below_activity() -> None:
-    with pytest.raises(ConfigurationError, match="stands below @activity"):
+    with pytest.raises(ConfigurationError, match="directly above the function, below @activity"):
         edda.on_failure(needs_more)(programs.ship)
 
 
@@ -197,7 +197,7 @@ async def test_a_record_does_not_choose_what_is_called(
     (tmp_path / "a_module_that_runs_when_imported.py").write_text(f"open({str(ran)!r}, 'w')")
     monkeypatch.syspath_prepend(tmp_path)
     forged = RegisteredCompensation(function, [*args, str(ran)], {})
-    with pytest.raises(TerminalError, match="is not known here: decorate it with @compensation"):
+    with pytest.raises(TerminalError, match="is unknown in this process: decorate it with @compensation"):
         await run_registered([forged], programs.book_flight.func, cast(Any, None))
     assert not ran.exists()
     assert "never" not in done
@@ -289,7 +289,7 @@ async def test_an_event_is_handled_as_a_cloudevent_or_a_dict_and_may_be_addresse
         assert await status(app, first) == "waiting_for_event"
         await app.handle_cloudevent({"type": "payment.completed", "source": "bank", "id": "e2", "data": {"amount": 2}})
         assert (await result(env, first))["data"] == {"amount": 2}
-        with pytest.raises(ConfigurationError, match="give a CloudEvent, or a dict"):
+        with pytest.raises(ConfigurationError, match="needs a CloudEvent or a dict"):
             await app.handle_cloudevent("payment.completed")
 
 
@@ -562,7 +562,7 @@ async def test_attributes_that_are_not_there_say_what_to_use(file: str) -> None:
         (app, "outbox_relayer", "relays by itself"),
         (app, "find_instance", "Did you mean 'find_instances'"),
         (app.storage, "engine", "ctx.session is for your own tables"),
-        (app.replay_engine, "resume_by_name", "Here is cancel_workflow"),
+        (app.replay_engine, "resume_by_name", "It offers cancel_workflow"),
         (programs.order, "lock_timeout_seconds", "lease_timeout"),
         (programs.ship, "fn", "has no 'fn'"),
     ]:
@@ -570,7 +570,7 @@ async def test_attributes_that_are_not_there_say_what_to_use(file: str) -> None:
             getattr(owner, name)
     with pytest.raises(ConfigurationError, match="@workflow"):
         app.on_event("order.created")
-    with pytest.raises(ConfigurationError, match="goes on by itself"):
+    with pytest.raises(ConfigurationError, match="resumes automatically"):
         await programs.order.resume("x")
     with pytest.raises(ConfigurationError, match="Did you mean 'lease_timeout'"):
         EddaApp("shop", file, lease_timout=3)

@@ -183,7 +183,7 @@ def test_a_server_that_was_started_on_a_loop_that_is_over_says_so(file: str) -> 
     server = EddaMCPServer("tea", file, workflows=[])
     asyncio.run(server.initialize())
     try:
-        with pytest.raises(ConfigurationError, match="Leave that call out"):
+        with pytest.raises(ConfigurationError, match="Remove that call"):
             asyncio.run(server.asgi_app()({"type": "lifespan"}, _never, _never))  # type: ignore[arg-type]
     finally:
         unset_current_app(server._edda_app.romancy)

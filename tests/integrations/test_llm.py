@@ -152,7 +152,7 @@ async def test_a_conversation_can_be_written_down(script: Script) -> None:
 @pytest.mark.parametrize("spoken", [[], [llm.Message("user", "Hm?"), llm.Message("assistant", "Hm.")]])
 async def test_a_conversation_ends_with_the_user(script: Script, spoken: list[llm.Message]) -> None:
     async with TestEnvironment(workflows=[reminded]) as env:
-        with pytest.raises(WorkflowFailedError, match="ends with a message of the user"):
+        with pytest.raises(WorkflowFailedError, match="must end with a message of the user"):
             await (await env.app.start_workflow(reminded, spoken)).result()
     assert script.asked == []
 

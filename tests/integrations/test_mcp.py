@@ -175,7 +175,7 @@ async def test_it_says_what_it_waits_for_and_when_to_ask_again(shop: Shop) -> No
         started = told(await client.call_tool("approve", {"what": "leave"}))
         which = {"instance_id": started["instance_id"]}
         async with shop.client() as other:  # it is the same for everybody
-            assert "no result yet: ask again in" in complaint(await other.call_tool("workflow_result", which))
+            assert "no result yet: call again in" in complaint(await other.call_tool("workflow_result", which))
         await shop.decide("leave")
         result = told(await client.call_tool("workflow_result", {**which, "wait": 30}))
     assert result == {"result": {"what": "leave", "answer": "yes"}}
@@ -209,11 +209,11 @@ async def test_a_workflow_can_have_four_tools_of_its_own(tmp_path: Path) -> None
         *("ask_for_leave", "leave_status", "leave_result", "leave_cancel"),
     }
     assert (tools["ask_for_leave"].description or "").startswith("Ask for leave.")
-    assert "ask leave_status, then leave_result" in (tools["ask_for_leave"].description or "")
+    assert "call leave_status, then leave_result" in (tools["ask_for_leave"].description or "")
     assert tools["leave_result"].description == "Yes or no."
     assert tools["leave_cancel"].annotations is not None
     assert tools["leave_cancel"].annotations.destructive_hint is True
-    assert started["next"] == "Ask quote_status or quote_result with this instance_id."
+    assert started["next"] == "Call quote_status or quote_result with this instance_id."
 
 
 async def test_questions_of_one_workflow_know_no_other(tmp_path: Path) -> None:
@@ -305,7 +305,9 @@ async def test_a_call_repeated_under_one_id_starts_once(shop: Shop) -> None:
         for _ in range(2):
             assert told(await client.call_tool("approve", {"what": "leave"}, meta=meta))["instance_id"] == "leave-7"
         assert "leave-7" in complaint(await client.call_tool("approve", {"what": "other"}, meta=meta))
-        assert "is a text" in complaint(await client.call_tool("approve", {"what": "x"}, meta={"romancy/instance-id": 7}))  # type: ignore[arg-type]
+        assert "must be a string" in complaint(
+            await client.call_tool("approve", {"what": "x"}, meta={"romancy/instance-id": 7})
+        )  # type: ignore[arg-type]
     assert len((await shop.app.list_instances()).items) == 1
 
 
@@ -458,7 +460,7 @@ async def test_what_has_not_passed_the_door_is_refused_behind_it(guarded: Shop, 
     bare = _StreamableHTTP(guarded.server._server(trusting=False))
     async with guarded.client("the-admin", outer=bare, tasks=tasks) as client:
         for tool, arguments in (("approve", {"what": "leave"}), ("workflow_status", {"instance_id": "x"})):
-            with pytest.raises(MCPError, match="did not pass"):
+            with pytest.raises(MCPError, match="not been authenticated"):
                 await client.call_tool(tool, arguments)
     assert (await guarded.app.list_instances()).items == []
 
@@ -482,27 +484,27 @@ def test_what_cannot_be_a_tool_is_refused(tmp_path: Path) -> None:
     app = App(f"sqlite:///{tmp_path / 'shop.db'}", workflows=[quote])
     server = ToolServer(app)
     server.tool(quote)
-    with pytest.raises(ConfigurationError, match="a tool already"):
+    with pytest.raises(ConfigurationError, match="is already a tool"):
         server.tool(name="again")(quote)
-    with pytest.raises(ConfigurationError, match="Two tools are called 'quote'"):
+    with pytest.raises(ConfigurationError, match="Two tools have the name 'quote'"):
         server.tool(name="quote")(approval)
-    with pytest.raises(ConfigurationError, match="Two tools are called 'workflow_status'"):
+    with pytest.raises(ConfigurationError, match="Two tools have the name 'workflow_status'"):
         server.tool(name="workflow_status")(approval)
     with pytest.raises(ConfigurationError, match="letters, digits"):
         server.tool(name="a b")(approval)
     with pytest.raises(ConfigurationError, match=r"above @workflow"):
         server.tool(price)  # type: ignore[call-overload]
-    with pytest.raises(ConfigurationError, match="Two tools are called 'quote'"):
+    with pytest.raises(ConfigurationError, match="Two tools have the name 'quote'"):
         server.tools(approval, start="quote")
-    with pytest.raises(ConfigurationError, match="Two tools are called 'workflow_status'"):
+    with pytest.raises(ConfigurationError, match="Two tools have the name 'workflow_status'"):
         server.tools(approval, prefix="workflow")
-    with pytest.raises(ConfigurationError, match="Two tools are called 'leave_status'"):
+    with pytest.raises(ConfigurationError, match="Two tools have the name 'leave_status'"):
         server.tools(approval, prefix="leave", start="leave_status")
     with pytest.raises(ConfigurationError, match="letters, digits"):
         server.tools(approval, prefix="a b")
     with pytest.raises(ConfigurationError, match="give a workflow"):
         server.tools(price)  # type: ignore[arg-type]
-    with pytest.raises(ConfigurationError, match="no App"):
+    with pytest.raises(ConfigurationError, match="not an App"):
         ToolServer("sqlite:///shop.db")  # type: ignore[arg-type]
     server.tool(approval)
     with pytest.raises(WorkflowNotFoundError, match="not registered"):
@@ -553,10 +555,10 @@ def test_nobody_need_ask_again_after_the_end(status: Status) -> None:
 
 
 def test_progress_is_a_sentence() -> None:
-    assert message_of(instance(Status.RUNNING), Steps(1, "pack")) == "running; 1 step is done, the last one pack"
-    assert message_of(instance(Status.RUNNING), Steps(7, "pack", more=True)) == "running; more than 7 steps are done"
+    assert message_of(instance(Status.RUNNING), Steps(1, "pack")) == "running; 1 step completed, the last one is pack"
+    assert message_of(instance(Status.RUNNING), Steps(7, "pack", more=True)) == "running; more than 7 steps completed"
     waiting = message_of(instance(Status.WAITING_FOR_TIMER, due=5), Steps())
-    assert waiting == "waiting_for_timer (timer until 2030-01-01T12:00:05+00:00); no step is done yet"
+    assert waiting == "waiting_for_timer (timer until 2030-01-01T12:00:05+00:00); no steps completed yet"
 
 
 # --- the page

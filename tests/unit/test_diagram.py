@@ -189,13 +189,13 @@ async def test_what_it_says_and_where_it_waits() -> None:
         ("wait_event", "event", "taken"),
         ("wait_event", "event", "waiting"),
     ]
-    assert "waiting now: event order.shipped" in drawing.nodes[-1].text
+    assert "waiting: event order.shipped" in drawing.nodes[-1].text
 
 
 async def test_what_was_undone_says_by_what() -> None:
     drawing = (await run(cases.undone)).draw()
     assert lit(drawing) == {"book('room')": "taken", "act('bad')": "failed"}
-    assert drawing.nodes[0].text.endswith("undone by undo")
+    assert drawing.nodes[0].text.endswith("compensated by undo")
     assert drawing.nodes[0].count == 1, "its compensation is not another booking"
 
 
@@ -273,7 +273,7 @@ async def test_what_the_source_does_not_show_is_seen_at_run_time() -> None:
     foreign = [*told.entries, entry("elsewhere:strange:3:9", "strange", seq=99)]
     drawing = draw(alone, foreign, status="completed")
     assert [node.label for node in drawing.nodes if node.runtime] == ["strange"]
-    assert "seen at run time" in drawing.text
+    assert "seen in the history only" in drawing.text
     assert count(drawing, "helper(what)") == 1, "a helper without source stands for what it did"
 
 
@@ -417,11 +417,11 @@ async def test_the_words_follow_the_code() -> None:
     told = await run(cases.returns_early, False)
     first = split_sections(told.source)[0].line
     assert replace_lines(told.draw().text, first) == (
-        "act('look'), line 2, done\n"
+        "act('look'), line 2, completed\n"
         "if empty, not taken\n"
         "  return 'nothing to do', not taken\n"
         "else, taken\n"
-        "act('do it'), line 5, done\n"
+        "act('do it'), line 5, completed\n"
         "return 'done', taken\n"
     )
 

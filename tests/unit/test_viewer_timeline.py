@@ -35,7 +35,7 @@ def timeline(
 def test_without_idle_time_the_scale_is_linear() -> None:
     drawn = build_scale(timeline(span("a:1", 0, 10), span("b:1", 10, 40), ended_at=40))
     assert [drawn.position(at) for at in (0, 10, 20, 40)] == [0, 25, 50, 100]
-    assert not drawn.breaks()
+    assert not drawn.gaps()
 
 
 def test_a_month_of_sleep_becomes_a_break_of_its_true_length() -> None:
@@ -45,7 +45,7 @@ def test_a_month_of_sleep_becomes_a_break_of_its_true_length() -> None:
         span("b:1", SECOND + 30 * DAY, 2 * SECOND + 30 * DAY),
         ended_at=2 * SECOND + 30 * DAY,
     )
-    (gap,) = build_scale(line).breaks()
+    (gap,) = build_scale(line).gaps()
     assert gap.length == 30 * DAY
     assert gap.right - gap.left < 10
     assert [one.label for one in draw_timeline(line).gaps] == ["30 d"]
@@ -60,25 +60,25 @@ def test_a_shorter_sleep_beside_a_long_one_becomes_a_break_too() -> None:
         span("c:1", 40 * DAY, 40 * DAY + SECOND),
         ended_at=40 * DAY + SECOND,
     )
-    assert len(build_scale(line).breaks()) == 2
+    assert len(build_scale(line).gaps()) == 2
 
 
 def test_a_break_can_be_opened_and_all_can() -> None:
     line = timeline(span("a:1", 0, SECOND), span("b:1", DAY, DAY + SECOND), ended_at=DAY + SECOND)
-    assert build_scale(line, [SECOND]).breaks() == build_scale(line, None).breaks() == []
-    assert len(build_scale(line, [5]).breaks()) == 1
+    assert build_scale(line, [SECOND]).gaps() == build_scale(line, None).gaps() == []
+    assert len(build_scale(line, [5]).gaps()) == 1
 
 
 def test_time_in_which_only_waiting_happens_is_not_broken_away_altogether() -> None:
     line = timeline(span("sleep:1", 0, None, "timer", "open"), now=DAY)
-    assert build_scale(line).breaks() == []
+    assert build_scale(line).gaps() == []
     assert build_scale(line).position(DAY) == 100
 
 
 def test_many_breaks_share_less_than_half_of_the_width() -> None:
     starts = [4**number * SECOND for number in range(14)]
     line = timeline(*(span(f"a:{start}", start, start + MS) for start in starts), ended_at=starts[-1] + MS)
-    gaps = build_scale(line).breaks()
+    gaps = build_scale(line).gaps()
     assert len(gaps) == 12
     assert sum(one.right - one.left for one in gaps) == pytest.approx(45)
 
@@ -126,8 +126,8 @@ def test_more_than_five_of_a_name_fold_with_the_troubled_first() -> None:
 def test_what_was_undone_stands_in_a_lane_of_its_own() -> None:
     drawing = draw_timeline(timeline(span("a:1", 0, 5), span("compensate:a:1", 6, 9, "compensation"), ended_at=9))
     assert [line.name for line in drawing.done] == ["a"]
-    assert [line.kind for line in drawing.undone] == ["compensation"]
-    assert "t-rollback" in drawing.undone[0].track
+    assert [line.kind for line in drawing.compensations] == ["compensation"]
+    assert "t-rollback" in drawing.compensations[0].track
 
 
 @pytest.mark.parametrize(
@@ -135,13 +135,13 @@ def test_what_was_undone_stands_in_a_lane_of_its_own() -> None:
     [
         (span("charge:1", 0, 1_200_000, outcome="error", attempt=2), "charge, attempt 2, failed after 1.2 s"),
         (span("charge:1", 0, 3 * MS, "backoff"), "charge, back-off, for 3 ms"),
-        (span("paid:1", 0, None, "event", "open"), "paid, wait for an event, for 10 s now"),
-        (span("nap:1", 0, None, "timer", "open", due=15 * SECOND), "nap, sleep, for 10 s now, due in 5 s"),
+        (span("paid:1", 0, None, "event", "open"), "paid, wait for an event, for 10 s so far"),
+        (span("nap:1", 0, None, "timer", "open", due=15 * SECOND), "nap, sleep, for 10 s so far, due in 5 s"),
         (
-            span("a:1", 0, 5 * MS, "compensation", attempt=1, note="undoes b:1"),
-            "undo: a, attempt 1, done after 5 ms, undoes b:1",
+            span("a:1", 0, 5 * MS, "compensation", attempt=1, note="compensates b:1"),
+            "compensation: a, attempt 1, completed after 5 ms, compensates b:1",
         ),
-        (span("send:1", 5, 5, "effect", worker_id="w1"), "send, sent, done, on w1"),
+        (span("send:1", 5, 5, "effect", worker_id="w1"), "send, effect, completed, on w1"),
     ],
 )
 def test_each_span_says_what_it_is(one: TimelineSpan, words: str) -> None:
@@ -155,7 +155,7 @@ def test_the_drawing_is_well_formed_whatever_names_hold() -> None:
     kinds = ["activity", "backoff", "event", "message", "timer", "queue", "compensation", "effect", "news"]
     spans = [span(f"{evil}:{kind}", 0, None, kind, "open", note=evil, worker_id=evil) for kind in kinds]
     drawing = draw_timeline(timeline(*spans, now=DAY, marks=marks), link='instance?id="<', open_link='instance?"')
-    for markup in (drawing.axis, drawing.owners, *(line.track for line in [*drawing.done, *drawing.undone])):
+    for markup in (drawing.axis, drawing.owners, *(line.track for line in [*drawing.done, *drawing.compensations])):
         tree = ET.fromstring(str(markup))
         assert not tree.findall(".//script")
         assert not re.search("[\0\u202e\ud800]", markup)

@@ -47,7 +47,7 @@ def visit(page: Page, site: Site, instance_id: str) -> None:
     page.goto(f"{site.root}/viewer/instance?id={quote(instance_id)}")
 
 
-def test_cancel_after_seeing_what_it_undoes(site: Site, page: Page) -> None:
+def test_cancel_shows_the_compensations_first(site: Site, page: Page) -> None:
     (one,) = waiting(site)
     visit(page, site, one)
     page.get_by_role("link", name="Cancel").click()
@@ -56,7 +56,7 @@ def test_cancel_after_seeing_what_it_undoes(site: Site, page: Page) -> None:
     assert complaints(page) == []
     dialog.get_by_label("Reason").fill("the customer left")
     dialog.get_by_role("button", name="Cancel").click()
-    expect(page.get_by_role("status")).to_contain_text("cancellation is requested")
+    expect(page.get_by_role("status")).to_contain_text("Cancellation requested")
     until(site, one, Status.CANCELLED)
     page.goto(f"{site.root}/viewer/instance?id={one}&view=audit")
     assert "the customer left" in page.locator(".views").inner_text()
@@ -98,7 +98,7 @@ def test_retry_what_failed(site: Site, page: Page) -> None:
     visit(page, site, one)
     page.get_by_role("link", name="Retry").click()
     page.get_by_role("dialog").get_by_role("button", name="Retry").click()
-    expect(page.get_by_role("status")).to_contain_text("It goes on")
+    expect(page.get_by_role("status")).to_contain_text("Instance retried.")
 
     async def tried_again(app: App) -> None:
         async with asyncio.timeout(20):
@@ -113,19 +113,19 @@ def test_several_at_once(site: Site, page: Page) -> None:
     ids = waiting(site, "several", 3)
     page.goto(f"{site.root}/viewer/instances?q={quote('id:several-* status:live')}")
     assert page.get_by_role("button", name="Cancel").is_disabled()
-    page.get_by_label("Choose all on this page").check()
+    page.get_by_label("Select all on this page").check()
     page.get_by_role("button", name="Cancel").click()
     dialog = page.get_by_role("dialog")
     expect(dialog).to_contain_text(f"Cancel {len(ids)} instances")
     dialog.get_by_role("button", name="Cancel").click()
-    expect(page.get_by_role("status")).to_contain_text("3 of 3 done")
+    expect(page.get_by_role("status")).to_contain_text("3 of 3 instances done")
     for one in ids:
         until(site, one, Status.CANCELLED)
 
 
-def test_a_deed_that_is_refused_says_why(site: Site, page: Page) -> None:
+def test_a_refused_action_shows_the_reason(site: Site, page: Page) -> None:
     page.goto(f"{site.root}/viewer/instances?q=id%3Aorder-1")
-    page.get_by_label("Choose order-1").check()
+    page.get_by_label("Select order-1").check()
     page.get_by_role("button", name="Cancel").click()
     page.get_by_role("dialog").get_by_role("button", name="Cancel").click()
     expect(page.get_by_role("status")).to_contain_text("1 refused")
@@ -135,7 +135,7 @@ def test_a_deed_that_is_refused_says_why(site: Site, page: Page) -> None:
 def test_all_that_match_become_a_batch(site: Site, page: Page) -> None:
     ids = waiting(site, "batch", 4)
     page.goto(f"{site.root}/viewer/instances?q={quote('id:batch-* status:live')}")
-    page.get_by_label("all that match").check()
+    page.get_by_label("All that match").check()
     page.get_by_role("button", name="Terminate").click()
     dialog = page.get_by_role("dialog")
     dialog.get_by_label("Reason").fill("tidy up")
@@ -173,7 +173,7 @@ def test_send_it_as_json(site: Site, page: Page, watched: Watched) -> None:
     page.goto(f"{site.root}/viewer/event?id={one}&as=json")
     page.get_by_label("Data").fill("{")
     page.get_by_role("button", name="Send").click()
-    expect(page.get_by_role("alert")).to_contain_text("no JSON")
+    expect(page.get_by_role("alert")).to_contain_text("not valid JSON")
     page.get_by_label("Data").fill('{"cents": 7}')
     page.get_by_role("button", name="Send").click()
     until(site, one, Status.COMPLETED)
@@ -205,7 +205,7 @@ def test_start_with_a_form(site: Site, page: Page, watched: Watched) -> None:
     page.get_by_role("button", name="+ Add").click()
     page.get_by_label("sku").fill("compiler")
     page.get_by_label("count").fill("0")
-    page.get_by_label("give address").check()
+    page.get_by_label("Include address").check()
     page.get_by_label("street").fill("Main")
     page.get_by_label("town").fill("York")
     page.get_by_label("colour").select_option(label="green")
@@ -232,9 +232,9 @@ def test_start_with_a_form(site: Site, page: Page, watched: Watched) -> None:
     until(site, one, Status.COMPLETED)
 
 
-def test_start_another_like_it(site: Site, page: Page) -> None:
+def test_start_a_copy(site: Site, page: Page) -> None:
     visit(page, site, "order-1")
-    page.get_by_role("link", name="Start another like it").click()
+    page.get_by_role("link", name="Start a copy").click()
     assert page.get_by_label("customer").input_value() == "Ada Lovelace"
     one = f"like-{next(_NUMBERS)}"
     page.get_by_label("Instance id").fill(one)
@@ -246,7 +246,7 @@ def test_start_another_like_it(site: Site, page: Page) -> None:
     assert first.input == second.input
 
 
-def test_an_id_that_is_taken_is_said(site: Site, page: Page, watched: Watched) -> None:
+def test_an_instance_id_that_exists_is_refused(site: Site, page: Page, watched: Watched) -> None:
     watched.expected.append("status of 400")
     page.goto(f"{site.root}/viewer/start?workflow=patient")
     page.get_by_label("days").fill("3")
@@ -260,8 +260,8 @@ def test_dead_letters_are_sent_again(site: Site, page: Page) -> None:
     before = page.locator("tbody tr").count()
     assert before >= 1
     page.locator("input[name=letter]").first.check()
-    page.get_by_role("button", name="Send the chosen again").click()
-    expect(page.get_by_role("status")).to_contain_text("1 will be sent again")
+    page.get_by_role("button", name="Send selected again").click()
+    expect(page.get_by_role("status")).to_contain_text("1 event will be sent again")
 
     async def dead_again(app: App) -> None:
         async with asyncio.timeout(20):
@@ -280,7 +280,7 @@ def test_everything_works_without_scripts(site: Site, chromium: Browser) -> None
     page.get_by_role("button", name="Pause").click()
     page.get_by_label("Reason").fill("no scripts here")
     page.get_by_role("button", name="Pause").click()
-    assert page.get_by_role("status").inner_text().strip() == "It is paused."
+    assert page.get_by_role("status").inner_text().strip() == "Instance paused."
     until(site, one, Status.PAUSED)
     page.get_by_role("link", name="Resume").click()
     page.get_by_role("button", name="Resume").click()
@@ -307,13 +307,11 @@ def test_a_page_of_another_origin_cannot_act(path: str, site: Site, page: Page) 
     until(site, one, Status.WAITING_FOR_EVENT)
 
 
-def test_who_may_only_look_sees_no_buttons_and_can_do_nothing(
-    new_site: Callable[..., Site], page: Page, watched: Watched
-) -> None:
+def test_the_role_read_sees_no_buttons_and_cannot_act(new_site: Callable[..., Site], page: Page, watched: Watched) -> None:
     watched.expected += ["401", "403"]
     site = new_site(empty=True, auth=[Token("boss-token"), Token("guest-token", role="read")])
     site.run(lambda app: app.start_workflow(patient.with_options(instance_id="one"), 3))
-    for wrong in ("", "nobody"):
+    for wrong in ("", "wrong-token"):
         page.goto(f"{site.root}/viewer/instances")
         assert page.locator("h1").inner_text() == "Log in"
         if wrong:
@@ -325,7 +323,7 @@ def test_who_may_only_look_sees_no_buttons_and_can_do_nothing(
     page.get_by_label("Token").fill("guest-token")
     page.get_by_role("button", name="Log in").click()
     assert page.url == f"{site.root}/viewer/instances?q=one"
-    expect(page.get_by_text("read only")).to_be_visible()
+    expect(page.get_by_text("Read only")).to_be_visible()
     assert page.get_by_role("button", name="Cancel").count() == 0
     page.get_by_role("link", name="one", exact=True).click()
     assert page.locator(".actions").count() == 0

@@ -37,7 +37,7 @@ def test_an_id_of_anything_leads_to_its_instance_and_back(site: Site, page: Page
     page.goto(f"{site.root}/viewer/instances?q={quote('workflow:evil status:completed')}")
     page.get_by_role("link", name="../a?b#c").click()
     assert unquote(page.locator("body").get_attribute("data-instance") or "") == EVIL_ID
-    page.get_by_role("link", name="Start another like it").click()
+    page.get_by_role("link", name="Start a copy").click()
     # Characters that a field cannot carry stand there as JSON; what is started is the same again.
     assert SAID in page.get_by_label("text").input_value()
     page.get_by_label("Instance id").fill("evil-again")
@@ -72,4 +72,4 @@ def test_a_long_value_is_cut_and_the_page_stays_small(site: Site, page: Page) ->
     answer = page.goto(f"{site.root}/viewer/instance?id=evil-long")
     assert answer is not None
     assert len(answer.body()) < 400_000
-    assert "1.0 MB in all" in page.locator("main").inner_text()
+    assert "the full value has 1.0 MB" in page.locator("main").inner_text()

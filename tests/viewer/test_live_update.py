@@ -123,7 +123,7 @@ def test_keys_on_an_instance_and_turning_them_off(site: Site, page: Page) -> Non
     page.keyboard.press("e")
     expect(page.locator("#explain")).to_be_focused()
     page.keyboard.press("?")
-    page.get_by_label("Keys are on").uncheck()
+    page.get_by_label("Enable keyboard shortcuts").uncheck()
     page.keyboard.press("Escape")
     before = page.url
     page.keyboard.press("d")
@@ -132,12 +132,12 @@ def test_keys_on_an_instance_and_turning_them_off(site: Site, page: Page) -> Non
     assert page.url == before
 
 
-def test_the_time_line_can_be_walked(site: Site, page: Page) -> None:
+def test_the_arrow_keys_move_through_the_timeline(site: Site, page: Page) -> None:
     page.goto(f"{site.root}/viewer/instance?id=napper")
     page.locator('.tracks .span[aria-label^="charge, attempt 1"]').first.focus()
-    expect(page.locator("#tip")).to_contain_text("charge, attempt 1, done after")
+    expect(page.locator("#tip")).to_contain_text("charge, attempt 1, completed after")
     page.keyboard.press("ArrowDown")
-    expect(page.locator("#tip")).to_contain_text("sleep, done after")
+    expect(page.locator("#tip")).to_contain_text("sleep, completed after")
     page.keyboard.press("ArrowDown")
     expect(page.locator("#tip")).to_contain_text("shaky")
     page.keyboard.press("End")
@@ -148,18 +148,18 @@ def test_the_time_line_can_be_walked(site: Site, page: Page) -> None:
     expect(page.locator("tr:target")).to_be_visible()
 
 
-def test_a_break_is_opened_and_closed(site: Site, page: Page) -> None:
+def test_a_gap_is_expanded_and_collapsed(site: Site, page: Page) -> None:
     page.goto(f"{site.root}/viewer/instance?id=napper")
-    breaks = page.locator(".gap-link").count()
-    assert breaks >= 1
+    gaps = page.locator(".gap-link").count()
+    assert gaps >= 1
     page.keyboard.press("z")
     page.wait_for_url(re.compile("open=all"))
     expect(page.locator(".gap-link")).to_have_count(0)
     page.keyboard.press("z")
-    expect(page.locator(".gap-link")).to_have_count(breaks)
+    expect(page.locator(".gap-link")).to_have_count(gaps)
     page.locator(".gap-link").first.click()
     page.wait_for_url(re.compile(r"open=\d+"))
-    expect(page.locator(".gap-link")).not_to_have_count(breaks)
+    expect(page.locator(".gap-link")).not_to_have_count(gaps)
 
 
 def test_many_calls_of_one_name_unfold(site: Site, page: Page) -> None:

@@ -18,7 +18,7 @@ PAGES = {
     "overview": "",
     "instances": "instances",
     "instances-filtered": "instances?q=status%3Awaiting",
-    "instances-nothing": "instances?q=id%3Anobody",
+    "instances-nothing": "instances?q=id%3Amissing",
     "instance-completed": "instance?id=order-1",
     "instance-diagram": "instance?id=order-1&view=diagram",
     "instance-code": "instance?id=order-1&view=code",
@@ -141,16 +141,16 @@ def test_light_and_dark_are_remembered_and_need_no_script(site: Site, chromium: 
     context.close()
 
 
-def test_what_is_not_there_is_said_on_a_page(site: Site, page: Page, watched: Watched) -> None:
+def test_errors_are_shown_on_a_page(site: Site, page: Page, watched: Watched) -> None:
     watched.expected.append("Failed to load resource")
     for path, status, says in (
-        ("instance?id=nobody", 404, "nobody"),
+        ("instance?id=missing", 404, "missing"),
         ("instance?id=order-1&gen=7", 404, "Generation 7"),
-        ("instance?id=order-1&gen=x", 400, "no whole number"),
+        ("instance?id=order-1&gen=x", 400, "not a whole number"),
         ("instances?q=status%3Aodd", 400, "no status"),
         ("instances?after=odd", 400, "page_token"),
         ("confirm?action=explode&id=order-1", 400, "explode"),
-        ("batches?id=nobody", 404, "nobody"),
+        ("batches?id=missing", 404, "missing"),
     ):
         answer = page.goto(f"{site.root}/viewer/{path}")
         assert answer is not None

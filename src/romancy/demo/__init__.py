@@ -1,18 +1,18 @@
 """The demonstration: `python -m romancy.demo`.
 
-A worker process is killed in the middle of charging a card; another takes over, and nothing is done twice.
+A worker process is killed in the middle of charging a card. Another one takes over, and nothing is done twice.
 
-    __main__   the command: options, signals, the exit code
-    story      what happens, one act after another, in plain words
-    process      a worker as a child process: start it, hear it, kill it
-    worker       what runs in there
-    shop           the workflow and its activities: the part to read first
-    world          the shop's surroundings: a bank, a warehouse, a carrier, and the ledger of what they did
-    records    what the database knows of an instance afterwards
-    timeline     drawn
-    checks       compared with the ledger
-    terminal   colours, widths, lines
+    __main__            the command: options, signals, the exit code
+    scenario            the scenario, step by step, with its narration
+    process             a worker as a child process: start, reports, kill
+    worker              the program of that process
+    shop                the workflow and its activities: the part to read first
+    external_services   a bank, a warehouse, a carrier, and the log of their requests
+    records             the stored data of an instance
+    timeline            draws these data
+    checks              compares them with the request log
+    terminal            colours, widths, lines
 
-The driver and its workers share only the database, as a web server and its workers would. What a worker prints is
-for the narration alone.
+The driver and its workers share only the database, like a web server and its workers. The output of a worker is used only
+for the narration.
 """

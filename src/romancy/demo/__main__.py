@@ -15,7 +15,7 @@ from pathlib import Path
 
 from romancy import RomancyError
 from romancy.demo.process import WorkerFault
-from romancy.demo.scenario import Story
+from romancy.demo.scenario import Scenario
 from romancy.demo.terminal import Colour, Terminal, paint
 
 _BROKEN = 1
@@ -23,16 +23,16 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Interrupted(Exception):
-    """A signal asked for the end; its number is the argument."""
+    """A signal has interrupted the demonstration; its number is the argument."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the demonstration; returns 0, 1 if a promise was broken, or 128 and the number of the signal that ended it."""
+    """Run the demonstration. Return 0, 1 if a check failed, or 128 plus the number of the signal that ended it."""
     options = _options(arguments)
     try:
         return _demonstrate(Terminal(sys.stdout), options.keep, forgetful=options.forgetful)
     except BrokenPipeError:
-        # Nobody reads any more. Python flushes once again at its end, and must not fail there.
+        # The reader has closed the pipe. Python flushes stdout again when it exits, which must not fail.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return _BROKEN
 
@@ -40,7 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _demonstrate(terminal: Terminal, keep: Path | None, *, forgetful: bool) -> int:
     try:
         with _folder(keep) as folder:
-            good = asyncio.run(_run(Story(terminal, folder, forgetful=forgetful)))
+            good = asyncio.run(_run(Scenario(terminal, folder, forgetful=forgetful)))
     except (WorkerFault, RomancyError) as fault:
         terminal.line()
         terminal.line(paint("The demonstration did not work.", Colour.FAILED))
@@ -48,7 +48,7 @@ def _demonstrate(terminal: Terminal, keep: Path | None, *, forgetful: bool) -> i
         return _BROKEN
     except (Interrupted, KeyboardInterrupt) as interrupt:
         terminal.line()
-        terminal.line("Interrupted. The worker has been ended, and the files have been removed.")
+        terminal.line("Interrupted. The worker has been stopped, and the files have been removed.")
         return 128 + (interrupt.args[0] if interrupt.args else signal.SIGINT)
     _print_hints(terminal, folder, kept=keep is not None, good=good)
     return 0 if good else _BROKEN
@@ -57,18 +57,20 @@ def _demonstrate(terminal: Terminal, keep: Path | None, *, forgetful: bool) -> i
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m romancy.demo",
-        description="A worker is killed while it charges a card; another takes over, and nothing is done twice.",
+        description="A worker is killed while it charges a card. Another one takes over, and nothing is done twice.",
     )
-    parser.add_argument("--keep", metavar="FOLDER", type=Path, help="leave the database, ledger and logs in this folder")
     parser.add_argument(
-        "--forgetful", action="store_true", help="the bank ignores idempotency keys: see the double charge be found"
+        "--keep", metavar="FOLDER", type=Path, help="keep the database, request log and worker logs in this folder"
+    )
+    parser.add_argument(
+        "--forgetful", action="store_true", help="the bank ignores idempotency keys: the checks find the double charge"
     )
     return parser.parse_args(arguments)
 
 
 @contextlib.contextmanager
 def _folder(keep: Path | None) -> Generator[Path]:
-    """Where the files are: a new folder in the one to keep, or one that is removed, whatever happens."""
+    """Create the folder for the files: in the folder to keep, or a temporary one that is always removed."""
     if keep is not None:
         keep.mkdir(parents=True, exist_ok=True)
         yield Path(tempfile.mkdtemp(prefix="romancy-demo-", dir=keep)).absolute()
@@ -77,8 +79,8 @@ def _folder(keep: Path | None) -> Generator[Path]:
         yield Path(name)
 
 
-async def _run(story: Story) -> bool:
-    """Tell the story. A signal cancels it, so that it clears away after itself."""
+async def _run(scenario: Scenario) -> bool:
+    """Run the scenario. A signal cancels it, so that it cleans up."""
     task, loop = asyncio.current_task(), asyncio.get_running_loop()
     assert task is not None
     received: list[int] = []
@@ -91,7 +93,7 @@ async def _run(story: Story) -> bool:
         if signal.getsignal(number) is not signal.SIG_IGN:  # as under nohup
             loop.add_signal_handler(number, interrupt, number)
     try:
-        return await story.run()
+        return await scenario.run()
     except asyncio.CancelledError:
         raise Interrupted(*received) from None
 
@@ -99,7 +101,7 @@ async def _run(story: Story) -> bool:
 def _print_hints(terminal: Terminal, folder: Path, *, kept: bool, good: bool) -> None:
     terminal.line()
     if not good:
-        terminal.line(paint("A promise was broken: see BROKEN above.", Colour.FAILED))
+        terminal.line(paint("A check failed: see FAILED above.", Colour.FAILED))
         terminal.line()
     terminal.line(paint("Try next", Colour.STRONG))
     python = _python()
@@ -110,11 +112,11 @@ def _print_hints(terminal: Terminal, folder: Path, *, kept: bool, good: bool) ->
     terminal.line(paint("Files", Colour.STRONG))
     terminal.line(f"   {'code':<9}{Path(__file__).parent}")
     terminal.line(f"   {'database':<9}{folder / 'shop.db'}{'' if kept else '  (removed)'}")
-    terminal.line(f"   {'ledger':<9}{folder / 'ledger.jsonl'}{'' if kept else '  (removed)'}")
+    terminal.line(f"   {'requests':<9}{folder / 'requests.jsonl'}{'' if kept else '  (removed)'}")
 
 
 def _python() -> str:
-    """What to type for this interpreter, here: its environment need not be the active one."""
+    """Return the command for this interpreter. Its environment may not be the active one."""
     if shutil.which("python") == sys.executable:
         return "python"
     here = Path(sys.executable)

@@ -1,4 +1,4 @@
-"""A worker as a child process: start it, hear what it says, kill it, or let it go."""
+"""A worker as a child process: start it, read its reports, kill it, or let it finish."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from typing import Any, Literal, TypeVar
 from romancy.demo.external_services import WorkerReport
 
 TIMEOUT = 60.0
-"""Seconds to wait for anything at all. A busy machine may need many; only a fault needs all."""
+"""Seconds to wait for a report or a result. A busy machine may need many; only a fault needs all."""
 _STOP_TIMEOUT = 15.0
 _LOG_LINES = 15
 
 T = TypeVar("T")
-ReportKind = Literal["ready", "ledger", "remark", "silence"]
+ReportKind = Literal["ready", "request", "remark", "silence"]
 
 
 class WorkerFault(Exception):
-    """A worker process did not do what it should have; the message says what, and shows the end of its log."""
+    """A worker process has misbehaved. The message says how, and shows the end of its log."""
 
 
 class WorkerProcess:
@@ -46,11 +46,11 @@ class WorkerProcess:
         return self._process.pid
 
     async def expect(self, kind: ReportKind) -> None:
-        """Wait until it has said something of a kind."""
-        await self.wait_for(self._event_of(kind).wait(), f"its word {kind!r}")
+        """Wait for a report of a kind."""
+        await self.wait_for(self._event_of(kind).wait(), f"its report {kind!r}")
 
     async def wait_for(self, work: Coroutine[Any, Any, T], what: str) -> T:
-        """Wait for something this worker brings about. Raises `WorkerFault` if it ends first, or takes far too long."""
+        """Wait for work that depends on this worker. Raises `WorkerFault` if the worker ends first or takes too long."""
         task = asyncio.create_task(work)
         try:
             await asyncio.wait({task, self._listener}, timeout=TIMEOUT, return_when=asyncio.FIRST_COMPLETED)
@@ -65,26 +65,26 @@ class WorkerProcess:
             await asyncio.wait({task})
 
     async def kill(self) -> None:
-        """SIGKILL: it has no chance to do anything about it. Returns when it is gone."""
+        """Send SIGKILL, which the process cannot handle. Return when it has ended."""
         if self._process.returncode is not None:
             raise self._fault(f"{self.label} had ended before it was killed.")
         self._process.send_signal(signal.SIGKILL)
         if await self._process.wait() != -signal.SIGKILL:
-            raise self._fault(f"{self.label} ended of itself, with exit code {self._process.returncode}.")
+            raise self._fault(f"{self.label} ended by itself, with exit code {self._process.returncode}.")
 
     async def stop(self) -> None:
-        """Let it finish what it does and end."""
+        """Let the worker finish its work and end."""
         if self._process.returncode is None and self._process.stdin is not None:
             self._process.stdin.close()
         try:
             await asyncio.wait_for(self._process.wait(), _STOP_TIMEOUT)
         except TimeoutError:
-            raise self._fault(f"{self.label} did not end within {_STOP_TIMEOUT:.0f} s of being asked to.") from None
+            raise self._fault(f"{self.label} did not end within {_STOP_TIMEOUT:.0f} s after the request to stop.") from None
         if self._process.returncode != 0:
             raise self._fault(f"{self.label} ended with exit code {self._process.returncode}.")
 
     async def clean_up(self) -> None:
-        """Make sure that it is gone and forgotten."""
+        """Make sure that the process and its listener have ended."""
         if self._process.returncode is None:
             with contextlib.suppress(ProcessLookupError):
                 self._process.kill()
@@ -97,7 +97,7 @@ class WorkerProcess:
 
     async def _listen(self) -> None:
         assert self._process.stdout is not None
-        while (raw := await self._process.stdout.readline()).endswith(b"\n"):  # not: killed in the middle of a word
+        while (raw := await self._process.stdout.readline()).endswith(b"\n"):  # an incomplete line: killed while it wrote
             report = WorkerReport.model_validate_json(raw)
             self._on_report(report)
             self._event_of(report.kind).set()
@@ -109,9 +109,9 @@ class WorkerProcess:
 
 @asynccontextmanager
 async def worker_process(
-    label: str, folder: Path, database: str, surroundings: Mapping[str, str], on_report: Callable[[WorkerReport], None]
+    label: str, folder: Path, database: str, variables: Mapping[str, str], on_report: Callable[[WorkerReport], None]
 ) -> AsyncGenerator[WorkerProcess]:
-    """A worker process that is ready for work; gone when the block is left, whatever the reason."""
+    """Start a worker process and wait until it is ready. It is always ended when the block is left."""
     log = folder / f"{label}.log"
     with log.open("wb") as errors:
         process = await asyncio.create_subprocess_exec(
@@ -119,8 +119,8 @@ async def worker_process(
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=errors,
-            env=_environment(surroundings),
-            start_new_session=True,  # Ctrl-C is for the driver; it then clears away
+            env=_environment(variables),
+            start_new_session=True,  # Ctrl-C reaches only the driver, which cleans up
         )
     worker = WorkerProcess(label, process, log, on_report)
     try:
@@ -130,6 +130,6 @@ async def worker_process(
         await worker.clean_up()
 
 
-def _environment(surroundings: Mapping[str, str]) -> dict[str, str]:
-    """Ours, but no options of the engine: the demonstration sets those it needs."""
-    return {name: value for name, value in os.environ.items() if not name.startswith("ROMANCY_")} | dict(surroundings)
+def _environment(variables: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment without options of romancy: the demonstration sets those that it needs."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("ROMANCY_")} | dict(variables)

@@ -1,4 +1,4 @@
-"""What the database knows of an instance: read by a client, and, for attempts and owners, through the store's port."""
+"""Reads the stored data of an instance: through a client and, for attempts and owners, through the store port."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from romancy.store.open import open_store
 from romancy.store.port import JournalEntry, Store
 
 _POLL_INTERVAL = 1.0
-"""Seconds after which the database is asked again even if nothing was heard."""
+"""Seconds between two queries of the database if no notification arrives."""
 
 
 @dataclass(frozen=True, slots=True)
 class Kill:
-    """When a worker was killed, and the attempt that was open then, as the database showed it."""
+    """When a worker was killed, and the open attempt in the database at that time."""
 
     at: int
     attempt: AttemptRow
@@ -28,7 +28,7 @@ class Kill:
 
 @dataclass(frozen=True, slots=True)
 class InstanceRecord:
-    """One instance with everything that was written about it."""
+    """One instance with all its records."""
 
     instance: Instance
     history: tuple[HistoryEntry, ...]
@@ -36,11 +36,11 @@ class InstanceRecord:
     """Attempts that failed and were followed by another."""
     journal: tuple[JournalEntry, ...]
     kill: Kill | None = None
-    """Not from the database: the dead do not write."""
+    """Not from the database, because a killed worker cannot write it."""
 
 
 class RecordReader:
-    """Reads what is written about instances."""
+    """Reads the records of instances."""
 
     def __init__(self, client: Client, store: Store) -> None:
         self._client = client
@@ -49,7 +49,7 @@ class RecordReader:
         store.on_remote_commit = self._written.set
 
     async def open_attempt(self, instance_id: str) -> AttemptRow:
-        """The attempt that runs now; waits until the database shows one."""
+        """Return the open attempt of an instance; wait until the database has one."""
         while True:
             self._written.clear()
             for attempt in await self._store.attempts(instance_id, 1):
@@ -59,7 +59,7 @@ class RecordReader:
                 await asyncio.wait_for(self._written.wait(), _POLL_INTERVAL)
 
     async def read(self, instance_id: str, kill: Kill | None = None) -> InstanceRecord:
-        """Everything about one instance."""
+        """Return all records of one instance."""
         instance = await self._client.get_instance(instance_id)
         if instance is None:
             raise WorkflowNotFoundError(f"There is no instance {instance_id!r}.")
@@ -74,7 +74,7 @@ class RecordReader:
 
 @asynccontextmanager
 async def open_records(client: Client, database: str) -> AsyncGenerator[RecordReader]:
-    """Records of a database that a client has opened (and brought up to date) already."""
+    """Open the records of a database that a client has already opened and migrated."""
     store = open_store(database, clock=SystemClock(), auto_migrate=False)
     await store.open()
     try:

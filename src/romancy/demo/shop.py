@@ -1,6 +1,6 @@
-"""A shop's checkout: a workflow, the activities it orchestrates, and what undoes them.
+"""A shop's checkout: a workflow, its activities, and their compensations.
 
-This is what a user of romancy writes. Everything else in this package only makes it visible.
+This is the code that a user of romancy writes. The rest of this package only makes it visible.
 """
 
 from __future__ import annotations
@@ -11,23 +11,23 @@ from decimal import Decimal
 from pydantic import BaseModel
 
 from romancy import ActivityContext, RetryPolicy, TerminalError, WorkflowContext, activity, sleep, workflow
-from romancy.demo.external_services import World
+from romancy.demo.external_services import ExternalServices
 
 LATENCY = 0.4
-"""Seconds the outside world takes to answer."""
+"""Seconds until a service responds."""
 PACKING = 0.9
-"""Seconds between payment and shipping: a durable timer, which needs no worker."""
+"""Seconds between payment and shipping: a durable timer, which occupies no worker."""
 
 
 class Payment(BaseModel):
-    """An amount and where it is taken from."""
+    """An amount and its source."""
 
     source: str
     amount: Decimal
 
 
 class Order(BaseModel):
-    """What a customer wants."""
+    """The order of a customer."""
 
     item: str
     quantity: int
@@ -36,14 +36,14 @@ class Order(BaseModel):
 
 
 class Receipt(BaseModel):
-    """The bank's answer to a payment."""
+    """The bank's response to a payment."""
 
     number: str
     amount: Decimal
 
 
 class Confirmation(BaseModel):
-    """What the customer gets."""
+    """The confirmation for the customer."""
 
     receipts: list[Receipt]
     tracking: str
@@ -51,25 +51,25 @@ class Confirmation(BaseModel):
 
 @activity
 async def reserve(ctx: ActivityContext, item: str, quantity: int) -> str:
-    """Put goods aside."""
-    line = World.here().request(ctx, "reserve", f"{quantity} {item}")
+    """Reserve the goods."""
+    line = ExternalServices.here().request(ctx, "reserve", f"{quantity} {item}")
     await asyncio.sleep(LATENCY)
     return line.number
 
 
 @reserve.compensate
 async def release(ctx: ActivityContext, item: str, quantity: int) -> None:
-    """Put goods back."""
-    World.here().request(ctx, "release", f"{quantity} {item}")
+    """Release the reserved goods."""
+    ExternalServices.here().request(ctx, "release", f"{quantity} {item}")
     await asyncio.sleep(LATENCY)
 
 
 @activity
 async def charge(ctx: ActivityContext, payment: Payment) -> Receipt:
-    """Take the money. The bank knows the idempotency key: asked twice, it takes it once and gives the same receipt."""
-    ctx.heartbeat("the bank was asked")
-    line = World.here().request(ctx, "charge", f"{payment.amount} EUR, {payment.source}")
-    await World.here().answer(ctx, line, LATENCY)
+    """Take the money. The bank honours the idempotency key: a repeated request returns the same receipt."""
+    ctx.heartbeat("request sent to the bank")
+    line = ExternalServices.here().request(ctx, "charge", f"{payment.amount} EUR, {payment.source}")
+    await ExternalServices.here().answer(ctx, line, LATENCY)
     if line.outcome == "declined":
         raise TerminalError(f"the bank declined {payment.source}")
     return Receipt(number=line.number, amount=payment.amount)
@@ -77,8 +77,8 @@ async def charge(ctx: ActivityContext, payment: Payment) -> Receipt:
 
 @charge.compensate
 async def refund(ctx: ActivityContext, result: Receipt, payment: Payment) -> None:
-    """Give the money back."""
-    World.here().request(ctx, "refund", f"{result.amount} EUR, {payment.source}")
+    """Refund the money."""
+    ExternalServices.here().request(ctx, "refund", f"{result.amount} EUR, {payment.source}")
     await asyncio.sleep(LATENCY)
 
 
@@ -87,23 +87,23 @@ async def ship(ctx: ActivityContext, order: Order) -> str:
     """Hand the parcel over. The carrier cannot be reached the first time: the activity is retried."""
     if ctx.attempt == 1:
         await asyncio.sleep(LATENCY)
-        World.here().remark(ctx, "ship", "the carrier cannot be reached; again in 0.5 s")
+        ExternalServices.here().remark(ctx, "ship", "the carrier cannot be reached; again in 0.5 s")
         raise ConnectionError("the carrier cannot be reached")
-    line = World.here().request(ctx, "ship", f"{order.quantity} {order.item}")
+    line = ExternalServices.here().request(ctx, "ship", f"{order.quantity} {order.item}")
     await asyncio.sleep(LATENCY)
     return line.number
 
 
 @activity
 async def notify(ctx: ActivityContext, email: str, tracking: str) -> None:
-    """Tell the customer."""
-    World.here().request(ctx, "notify", f"{email}, parcel {tracking}")
+    """Notify the customer."""
+    ExternalServices.here().request(ctx, "notify", f"{email}, parcel {tracking}")
     await asyncio.sleep(LATENCY)
 
 
 @workflow
 async def checkout(ctx: WorkflowContext, order: Order) -> Confirmation:
-    """From order to parcel. If a step fails for good, the completed ones are undone, the last one first."""
+    """Process an order. If a step fails for good, the completed ones are compensated, the last one first."""
     await reserve(ctx, order.item, order.quantity)
     receipts = [await charge(ctx, payment) for payment in order.payments]
     await sleep(ctx, PACKING, sleep_id="packing")

@@ -1,4 +1,4 @@
-"""The terminal: colours if it has them, its width, and what to write where it knows only ASCII."""
+"""The terminal: its colours, its width, and replacements for terminals that support only ASCII."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Colour(StrEnum):
 
 
 class Terminal:
-    """Where the demonstration talks to a person."""
+    """The output of the demonstration."""
 
     def __init__(self, stream: TextIO, environment: Mapping[str, str] | None = None) -> None:
         environment = os.environ if environment is None else environment
@@ -39,33 +39,33 @@ class Terminal:
         self.width = min(max(shutil.get_terminal_size((80, 24)).columns, _NARROWEST), _WIDEST)
 
     def line(self, text: str = "") -> None:
-        """One line as it is."""
+        """Write one line."""
         text = text if self.coloured else plain(text)
         self._stream.write((text.translate(_ASCII) if self._ascii else text) + "\n")
         self._stream.flush()
 
     def lines(self, lines: Iterable[str]) -> None:
-        """Lines as they are."""
+        """Write several lines."""
         for line in lines:
             self.line(line)
 
     def write_paragraph(self, text: str, indent: str = "   ") -> None:
-        """A paragraph, broken to the width."""
+        """Write a paragraph, wrapped to the width."""
         self.lines(textwrap.wrap(text, self.width - 1, initial_indent=indent, subsequent_indent=indent))
 
     def heading(self, number: int, title: str) -> None:
-        """The title of an act."""
+        """Write the heading of a step."""
         self.line()
         self.line(f"{paint(str(number), Colour.WORK)}  {paint(title, Colour.STRONG)}")
 
 
 def paint(text: str, colour: Colour | None) -> str:
-    """Text in a colour."""
+    """Return text in a colour."""
     return text if colour is None or not text else f"\x1b[{colour}m{text}\x1b[0m"
 
 
 def plain(text: str) -> str:
-    """Text without its colours."""
+    """Return text without its colours."""
     return _ESCAPE.sub("", text)
 
 

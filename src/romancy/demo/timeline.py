@@ -1,9 +1,10 @@
 """Draws what happened in an instance: one row for each operation, time from left to right.
 
     shape   kind       ▆ attempt   ░ back-off   ◷──⚑ sleep   ╌ the owner is dead
-    colour  outcome    and, for those who see none, ✓ or ✗ at the end of the row
+    colour  outcome    also shown as ✓ or ✗ at the end of the row
 
-Compensations stand in a lane of their own, under the name of what they undo. A function of a `Record` and a width.
+Compensations have a lane of their own, under the name of the compensated activity. A pure function of an `InstanceRecord`
+and a width.
 """
 
 from __future__ import annotations
@@ -22,17 +23,17 @@ _LABEL = 13
 _TRIES = 3
 _RESULT = 9
 _TICK_SPACE = 9
-"""Columns that a tick of the axis needs, its label included."""
+"""Columns that a tick of the axis needs, including its label."""
 
 LEGEND = (
     "▆ attempt   ░ back-off   ◷──⚑ sleep   ╌ its owner is dead",
-    "✗ killed    ×2 attempts  ↩ undoes     ┊ kill -9",
+    "✗ killed    ×2 attempts  ↩ reverses   ┊ kill -9",
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Something that lasted: drawn with one character, first and last one may differ."""
+    """A period, drawn with one character; the first and the last one may differ."""
 
     start: int
     end: int
@@ -45,7 +46,7 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One line of the drawing."""
+    """One row of the drawing."""
 
     label: str
     spans: Sequence[Span]
@@ -56,21 +57,21 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """From times to columns."""
+    """Maps times to columns."""
 
     start: int
     end: int
     columns: int
 
     def column(self, at: int, *, past: bool = False) -> int:
-        """The column that begins at a time; with `past`, the one that ends there."""
+        """Return the column that begins at a time or, with `past`, ends there."""
         share = (at - self.start) / max(self.end - self.start, 1)
         return min(max(round(share * self.columns) - past, 0), self.columns - 1)
 
 
 @dataclass(slots=True)
 class Canvas:
-    """One row's columns."""
+    """The columns of one row."""
 
     scale: Scale
     cells: list[str] = field(default_factory=list[str])
@@ -79,7 +80,7 @@ class Canvas:
         self.cells = [" "] * self.scale.columns
 
     def draw(self, span: Span) -> None:
-        """Put a span on it; a span always has one column at least."""
+        """Draw a span, which takes at least one column."""
         first = self.scale.column(span.start)
         last = max(self.scale.column(span.end, past=True), first)
         text = next((text for text in (span.text, span.text.strip()) if len(text) < last - first), "")
@@ -93,7 +94,7 @@ class Canvas:
             self.cells[last] = paint(span.last, span.colour)
 
     def mark(self, at: int) -> None:
-        """A vertical line where nothing else is."""
+        """Draw a vertical line if the column is empty."""
         column = self.scale.column(at, past=True)
         if self.cells[column] == " ":
             self.cells[column] = paint("┊", Colour.FAILED)
@@ -103,7 +104,7 @@ class Canvas:
 
 
 def draw(record: InstanceRecord, width: int) -> list[str]:
-    """The timeline of an instance."""
+    """Draw the timeline of an instance."""
     start, end = _bounds(record)
     columns = width - len(_MARGIN) - _LABEL - _TRIES - _RESULT - 3
     scale = Scale(start, end, columns)
@@ -142,7 +143,7 @@ def _axis(scale: Scale) -> str:
 
 
 def _step(scale: Scale) -> int:
-    """The smallest round step whose ticks do not touch."""
+    """Return the smallest round step whose labels do not overlap."""
     most = max(scale.columns // _TICK_SPACE, 1)
     power = MICROS // 10
     while True:
@@ -169,7 +170,7 @@ def _rows(record: InstanceRecord, *kinds: str) -> list[Row]:
 
 
 def _scheduled(entry: HistoryEntry) -> tuple[datetime, int]:
-    # A compensation carries the time at which what it undoes was scheduled: its own place is where it was recorded.
+    # A compensation has the schedule time of its activity, so it is sorted by the time at which it was recorded.
     at = entry.at if entry.kind == "compensation" else entry.scheduled_at or entry.at
     return at, entry.seq
 
@@ -213,7 +214,7 @@ def _colour(entry: HistoryEntry) -> Colour:
 
 
 def _owners(record: InstanceRecord, end: int) -> Iterator[Span]:
-    """Who owned the instance when: from a claim until the owner was lost, or to the end."""
+    """Return the periods of ownership: from each claim until the owner was lost, or to the end."""
     claims = [line for line in record.journal if line.note.kind == "claimed"]
     for claim, after in zip(claims, [*claims[1:], None], strict=True):
         until = after.at if after is not None else end
@@ -227,7 +228,7 @@ def _owners(record: InstanceRecord, end: int) -> Iterator[Span]:
 
 
 def worker_name(worker_id: str) -> str:
-    """A worker's label, without its incarnation."""
+    """Return the label of a worker, without its incarnation."""
     return worker_id.partition("/")[0]
 
 

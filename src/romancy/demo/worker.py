@@ -1,7 +1,7 @@
-"""The worker process: `python -m romancy.demo.worker DATABASE LABEL`. It works until its standard input ends.
+"""The worker process: `python -m romancy.demo.worker DATABASE LABEL`. It runs until its standard input ends.
 
-The input is its lifeline: whoever started it holds the other end, and when that process is gone, however it went, the
-operating system closes it.
+The driver holds the other end of the input. If the driver ends for any reason, the operating system closes it, and the
+worker ends too.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from romancy.demo.shop import checkout
 
 HEARTBEAT = 0.25
 LEASE = 1.0
-"""Short, so that the demonstration is: the defaults are 5 and 30 seconds."""
+"""Short, to keep the demonstration short. The defaults are 5 and 30 seconds."""
 
 
 async def work(database: str, label: str) -> None:
-    """Run the shop's orders."""
+    """Run the orders of the shop."""
     app = App(
         database,
         workflows=[checkout],

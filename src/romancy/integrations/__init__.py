@@ -1,1 +1,1 @@
-"""What ties romancy to other libraries. Each module needs an extra of its own, and uses only the public names of romancy."""
+"""Integrations with other libraries. Each module needs its own extra, and uses only the public names of romancy."""

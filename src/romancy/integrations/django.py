@@ -1,4 +1,4 @@
-"""Django: workflows in Django's transactions, the app beside it in one ASGI application, the viewer by its login.
+"""Django: workflows in Django's transactions, the app mounted beside Django, the viewer with Django's login.
 
 Needs `romancy[django]`.
 
@@ -8,7 +8,7 @@ Needs `romancy[django]`.
         order = Order.objects.create(...)
         using(app).start_workflow(checkout, order.pk)     # with the row, or not at all
 
-`ROMANCY_PATH` in the settings says where the app is mounted, "/romancy" if it says nothing.
+`ROMANCY_PATH` in the settings sets the path at which the app is mounted; the default is "/romancy".
 """
 
 # pyright: reportMissingTypeStubs=false
@@ -46,20 +46,20 @@ Scope: TypeAlias = MutableMapping[str, Any]
 ASGI: TypeAlias = Callable[[Scope, Callable[[], Awaitable[Any]], Callable[[Any], Awaitable[None]]], Awaitable[None]]
 
 
-# --- the app beside Django
+# --- the app mounted beside Django
 
 
 def mount(django: ASGI, app: ASGI) -> ASGI:
-    """One ASGI application: what lies below `ROMANCY_PATH` goes to `app`, the rest to Django, which knows no lifespan.
+    """Return an ASGI application that sends lifespan events and paths below `ROMANCY_PATH` to `app`, all others to Django.
 
     >>> application = mount(get_asgi_application(), app)  # uvicorn shop.asgi:application
     """
-    place = _path()
+    prefix = _path()
 
     async def application(scope: Scope, receive: Any, send: Any) -> None:
         if scope["type"] == "lifespan":
             await app(scope, receive, send)
-        elif scope["type"] == "http" and (inside := _inside(scope, place)) is not None:
+        elif scope["type"] == "http" and (inside := _inside(scope, prefix)) is not None:
             await app(inside, receive, send)
         else:
             await django(scope, receive, send)
@@ -68,7 +68,7 @@ def mount(django: ASGI, app: ASGI) -> ASGI:
 
 
 def _inside(scope: Scope, prefix: str) -> Scope | None:
-    """The scope of a request that is for the app, as it looks from there; None if it is for Django."""
+    """Return the scope of a request to the app, with the prefix as its root path; None if the request is for Django."""
     root = scope.get("root_path", "").rstrip("/")
     path: str = scope["path"].removeprefix(root) if f"{scope['path']}/".startswith(f"{root}/") else scope["path"]
     if not f"{path}/".startswith(f"{prefix}/"):
@@ -79,7 +79,7 @@ def _inside(scope: Scope, prefix: str) -> Scope | None:
 def _path() -> str:
     path: str = getattr(settings, "ROMANCY_PATH", "/romancy")
     if not path.startswith("/") or path.endswith("/"):
-        raise ConfigurationError(f"ROMANCY_PATH is {path!r}: it begins with a slash, and ends with none.")
+        raise ConfigurationError(f"ROMANCY_PATH is {path!r}: it must begin with a slash, and not end with one.")
     return path
 
 
@@ -87,13 +87,13 @@ def _path() -> str:
 
 
 def viewer_url(instance_id: str | None = None) -> str:
-    """Where the viewer is, or its page of an instance."""
+    """Return the URL of the viewer, or of its page for an instance."""
     start = f"{get_script_prefix().rstrip('/')}{_path()}/viewer/"
     return start if instance_id is None else f"{start}instance?{urlencode({'id': instance_id})}"
 
 
 def viewer_link(instance_id: str, text: str | None = None) -> str:
-    """A link to an instance in the viewer, for a column or a read-only field of the admin.
+    """Return a link to an instance in the viewer, for a column or a read-only field of the admin.
 
     >>> class OrderAdmin(admin.ModelAdmin):
     ...     list_display = ["pk", "workflow"]
@@ -105,16 +105,16 @@ def viewer_link(instance_id: str, text: str | None = None) -> str:
 
 
 async def staff(scope: Mapping[str, Any]) -> tuple[str, str] | None:
-    """For `App(auth=staff)`: who has logged in to Django may look if they are staff, and do everything if superuser.
+    """Authorize users of Django, for `App(auth=staff)`: staff may read, superusers may also act.
 
-    Gives back the role, and the name of the user for the record of what was done.
+    Returns the role, and the name of the user for the audit.
     """
     decided: tuple[str, str] | None = await sync_to_async(_decided)(scope)
     return decided
 
 
 def _decided(scope: Mapping[str, Any]) -> tuple[str, str] | None:
-    close_old_connections()  # Django does so around its own requests
+    close_old_connections()  # as Django does around its own requests
     try:
         request = ASGIRequest(scope, BytesIO())
         SessionMiddleware(_nothing).process_request(request)
@@ -133,16 +133,16 @@ def _nothing(_: object) -> HttpResponse:
 
 
 def using(app: Client, database: str = DEFAULT_DB_ALIAS) -> Using:
-    """Start workflows and send things in Django's transaction: they take effect when it commits.
+    """Start workflows and send events and messages in Django's transaction: they take effect when it commits.
 
-    `database` is the name of Django's connection, which must lead to the app's database. The app need not run in this
-    process: under WSGI, in a management command or a task, what is started here runs where an app does.
+    `database` is the name of a Django connection to the app's database. The app need not run in this process: workflows
+    that are started under WSGI, in a management command or in a task, run in the processes of the app.
     """
     return Using(app, database)
 
 
 class Using:
-    """Made by `using`: the calls of `app.using(connection)`, for synchronous code."""
+    """The calls of `app.using(connection)` for synchronous code. Made by `using`."""
 
     def __init__(self, app: Client, database: str) -> None:
         self._app = app
@@ -153,9 +153,9 @@ class Using:
     @overload
     def start_workflow(self, wf: str | WorkflowRef, /, *args: Any, **kwargs: Any) -> WorkflowHandle[Any]: ...
     def start_workflow(self, wf: Any, /, *args: Any, **kwargs: Any) -> WorkflowHandle[Any]:
-        """Start a workflow when the transaction commits. With the errors of `App.start_workflow`."""
+        """Start a workflow when the transaction commits. Raises the errors of `App.start_workflow`."""
         with self._transaction() as connection:
-            return _at_once(self._app.using(connection).start_workflow(wf, *args, **kwargs))
+            return _run_sync(self._app.using(connection).start_workflow(wf, *args, **kwargs))
 
     def send_event(
         self,
@@ -181,27 +181,27 @@ class Using:
                 extensions=extensions,
                 local=local,
             )
-            return _at_once(sending)
+            return _run_sync(sending)
 
     def publish(self, channel: str, data: Any, *, metadata: Mapping[str, Any] | None = None) -> str:
         """Publish a message to a channel when the transaction commits; returns its id."""
         with self._transaction() as connection:
-            return _at_once(self._app.using(connection).publish(channel, data, metadata=metadata))
+            return _run_sync(self._app.using(connection).publish(channel, data, metadata=metadata))
 
     def send_to(self, instance_id: str, channel: str, data: Any, *, metadata: Mapping[str, Any] | None = None) -> str:
-        """Send a message to one instance when the transaction commits; returns its id. With the errors of `App.send_to`."""
+        """Send a message to one instance when the transaction commits; returns its id. Raises like `App.send_to`."""
         with self._transaction() as connection:
-            return _at_once(self._app.using(connection).send_to(instance_id, channel, data, metadata=metadata))
+            return _run_sync(self._app.using(connection).send_to(instance_id, channel, data, metadata=metadata))
 
     def send_to_group(self, name: str, channel: str, data: Any, *, metadata: Mapping[str, Any] | None = None) -> str:
         """Send a message to each member of a group when the transaction commits; returns its id."""
         with self._transaction() as connection:
-            return _at_once(self._app.using(connection).send_to_group(name, channel, data, metadata=metadata))
+            return _run_sync(self._app.using(connection).send_to_group(name, channel, data, metadata=metadata))
 
     @contextmanager
     def _transaction(self) -> Iterator[object]:
-        # A savepoint in a transaction, a transaction where there is none: it takes more than one statement, and one that
-        # fails must not spoil the caller's transaction.
+        # A savepoint in a transaction, otherwise a transaction: the work takes several statements, and a failed one must
+        # not break the caller's transaction.
         atomic: Any = transaction.atomic(using=self._database)
         with atomic:
             connection: Any = connections[self._database]
@@ -210,11 +210,11 @@ class Using:
                 yield connection.connection
 
 
-def _at_once(work: Coroutine[Any, Any, T]) -> T:
-    """What work on a synchronous connection gives: it waits for nothing, so it needs no event loop."""
+def _run_sync(work: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine on a synchronous connection. It never suspends, so it needs no event loop."""
     try:
         work.send(None)
     except StopIteration as done:
         result: T = done.value
         return result
-    raise AssertionError("using() has waited for something on a synchronous connection")
+    raise AssertionError("using() suspended on a synchronous connection")

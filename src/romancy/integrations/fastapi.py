@@ -1,4 +1,4 @@
-"""FastAPI and Starlette: the app lives as long as the application around it, and requests find it. Needs `romancy[http]`.
+"""FastAPI and Starlette: a lifespan that starts and stops the app, and a dependency for requests. Needs `romancy[http]`.
 
 api = FastAPI(lifespan=lifespan(app))        # or lifespan(app, your_own_lifespan)
 api.mount("/romancy", app)                   # events, the API and the viewer, for this machine; others need App(auth=...)
@@ -33,10 +33,11 @@ _STATE = "romancy"
 
 
 def lifespan(app: Client, yours: YourLifespan[A] | None = None) -> Lifespan[A]:
-    """The lifespan of an application that starts and stops `app`, an `App` or a `Client`.
+    """Return a lifespan for an application that starts and stops `app`, an `App` or a `Client`.
 
-    Yours, if there is one, begins first and ends last: what it opens is there while workflows run. What needs the app to
-    run, such as the start of a workflow, belongs into a lifespan around this one: `async with lifespan(app)(api) as state:`.
+    Your own lifespan, if given, starts first and ends last: its resources are open while workflows run. Code that needs the
+    running app, such as the start of a workflow, belongs in a lifespan around this one:
+    `async with lifespan(app)(api) as state:`.
 
     >>> api = FastAPI(lifespan=lifespan(app, open_the_pool))
     """
@@ -54,11 +55,11 @@ def lifespan(app: Client, yours: YourLifespan[A] | None = None) -> Lifespan[A]:
 
 
 async def current_app(connection: HTTPConnection) -> Client:
-    """The app that the lifespan has started, or the client, for `Depends`. Raises `ConfigurationError` if there is none."""
+    """Return the app or client that the lifespan has started, for `Depends`. Raises `ConfigurationError` without one."""
     found: Client | None = getattr(connection.state, _STATE, None)
     if found is None:
         raise ConfigurationError(
-            "This application has started no app: give it `lifespan=lifespan(app)`. (In tests: enter the client, "
+            "This application has started no app: give it `lifespan=lifespan(app)`. (In tests, enter the client: "
             "`with TestClient(api) as client`.)"
         )
     return found

@@ -1,14 +1,14 @@
-"""Language models asked by workflows: every question is an activity, so it is recorded, retried, and not paid for twice.
+"""Language models in workflows: every request is an activity, so it is recorded, retried, and not paid for twice.
 
-    call    a text for a text
-    parse   a value of a type, checked
-    define  a prompt under a name, with its model: called as an activity is
+    call    returns a text for a prompt
+    parse   returns a validated value of a type for a prompt
+    define  makes a function from a prompt and its model, which is called like an activity
     Agent   a model with tools
 
-    set_app_defaults    what all of these use in the workflows of one app, where nothing else is said
+    set_app_defaults    sets the default model and options for the workflows of an app
 
-It stands on the agents of pydantic-ai, made durable by `romancy.integrations.pydantic_ai`: any model that pydantic-ai knows
-can answer, by its name (`"openai:gpt-5"`) or as an object. What this leaves out, pydantic-ai has.
+The module is based on the agents of pydantic-ai, made durable by `romancy.integrations.pydantic_ai`. It accepts every model
+of pydantic-ai, by name (`"openai:gpt-5"`) or as an object. For other features, use pydantic-ai directly.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
 
 _STAND_INS: list[Model] = []
-"""Process-wide, since workflows run in tasks of the worker, which know nothing of the test that started them."""
+"""Process-wide, because workflows run in tasks of the worker, which do not inherit context variables of the test."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ class Message:
     content: str
 
     def to_model(self, now: datetime) -> ModelMessage:
-        """As pydantic-ai has it."""
+        """Return the message as one of pydantic-ai."""
         match self.role:
             case "system":
                 return ModelRequest([SystemPromptPart(self.content, timestamp=now)], timestamp=now)
@@ -92,35 +92,35 @@ class Message:
 
 
 Prompt: TypeAlias = str | Sequence[Message | ModelMessage]
-"""A text, or a conversation that ends with what the user said."""
+"""A text, or a conversation that ends with a message of the user."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reply(Generic[T]):
-    """What came back."""
+    """The reply of a model."""
 
     output: T
     messages: list[ModelMessage]
-    """The whole conversation: give it as `history` to go on with it."""
+    """The whole conversation: pass it as `history` to continue it."""
     usage: RunUsage
-    """Requests and tokens, those of corrections and tools included."""
+    """Requests and tokens, including those of corrections and tools."""
 
 
 class Options(TypedDict, total=False):
-    """How a model is asked."""
+    """Options of a request to a model."""
 
     system: str | None
-    """What the model is told before everything else."""
+    """The system prompt."""
     settings: ModelSettings | None
-    """Of the model: `{"temperature": 0, "max_tokens": 500}`."""
+    """Settings of the model: `{"temperature": 0, "max_tokens": 500}`."""
     limits: UsageLimits | None
-    """Requests and tokens for one call; 50 requests unless given."""
+    """Limits on requests and tokens of one call; by default 50 requests."""
     corrections: int
-    """How often a model is told what was wrong with its answer and asked again: 2 unless given."""
+    """How often an invalid reply is returned to the model with its errors; by default 2 times."""
     retry: RetryPolicy | None
-    """Of each activity; the app's unless given."""
+    """Retry policy of each activity; by default that of the app."""
     timeout: Duration | None
-    """Of each attempt of an activity."""
+    """Timeout of each attempt of an activity."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +137,7 @@ class _ResolvedOptions:
 
 @dataclass(frozen=True, slots=True)
 class _Defaults:
-    """What an app's workflows ask with, where nothing else is said."""
+    """The default model and options of an app."""
 
     model: Model | str | None = None
     options: Options = field(default_factory=Options)
@@ -148,25 +148,25 @@ _DEFAULTS: WeakKeyDictionary[App, _Defaults] = WeakKeyDictionary()
 
 
 def set_app_defaults(app: App, *, model: Model | str | None = None, **options: Unpack[Options]) -> None:
-    """The model and options for all questions of this app's workflows. What a question says itself is stronger.
+    """Set the default model and options for the workflows of an app. Options of a single request override them.
 
-    Of `settings` each one counts by itself. Called again, it replaces what was set before. Every process that runs the
-    workflows has to set the same: after a crash another may go on.
+    `settings` are merged one by one. A second call replaces all defaults of the first. Every process that runs the workflows
+    must set the same defaults, because after a crash another process may continue an instance.
 
     >>> # llm.set_app_defaults(app, model="openai:gpt-5", settings={"max_tokens": 1024})
     """
-    _ResolvedOptions(**options)  # wrong names are told now
+    _ResolvedOptions(**options)  # raises an error for unknown names now
     _DEFAULTS[app] = _Defaults(model, options)
 
 
 def clear_app_defaults(app: App) -> None:
-    """Forget what `set_app_defaults` has set."""
+    """Remove the defaults that `set_app_defaults` has set."""
     _DEFAULTS.pop(app, None)
 
 
 @contextmanager
 def stand_in(model: Model) -> Iterator[None]:
-    """For tests: whatever model is asked for in this process, this one answers.
+    """Replace every model in this process by this one, for tests.
 
     >>> # with stand_in(TestModel()): ...
     """
@@ -178,10 +178,11 @@ def stand_in(model: Model) -> Iterator[None]:
 
 
 class Agent(Generic[T]):
-    """A model with tools, which it calls until it has the answer. Every request and every call is an activity.
+    """A model with tools, which it calls until it has the reply. Every request and every tool call is an activity.
 
-    `tools` are activities; functions that take the workflow's context first, which are workflow code and may wait for
-    events; and other functions, each call of which becomes an activity. `toolsets` are pydantic-ai's: MCP servers, say.
+    `tools` are activities; functions whose first parameter is the workflow context, which are workflow code and may wait for
+    events; and other functions, each call of which becomes an activity. `toolsets` are those of pydantic-ai, such as MCP
+    servers.
 
     >>> helper = Agent("helper", model="openai:gpt-5", system="Be brief.")
     """
@@ -227,13 +228,13 @@ class Agent(Generic[T]):
         self._built: _BuiltAgent | None = None
 
     def tool(self, function: F) -> F:
-        """Give it one more tool: a decorator. Gives back the function, or the activity."""
+        """Add a tool: a decorator. Returns the function or the activity unchanged."""
         self._tools.append(_tool(function))
         self._built = None
         return function
 
     async def __call__(self, ctx: WorkflowContext, prompt: Prompt, *, history: Sequence[ModelMessage] = ()) -> Reply[T]:
-        """Ask, as a part of the workflow. Raises what pydantic-ai raises, `UsageLimitExceeded` among it."""
+        """Run the agent in a workflow. Raises the errors of pydantic-ai, such as `UsageLimitExceeded`."""
         text, messages = _conversation(prompt, history, ctx.now())
         built = self._agent(_defaults_of(ctx))
         with in_workflow(ctx):
@@ -246,7 +247,7 @@ class Agent(Generic[T]):
             model = _STAND_INS[-1]
         if model is None:
             raise ConfigurationError(
-                f"{self.name!r} has no model to ask: give it model=..., or say one for the app: llm.set_app_defaults()."
+                f"{self.name!r} has no model: give it model=..., or set one for the app with llm.set_app_defaults()."
             )
         if self._built is None or self._built.model is not model or self._built.defaults is not defaults:
             chosen = self._chosen if defaults is _NO_DEFAULTS else _merged(defaults.options, self._options)
@@ -273,7 +274,7 @@ class Agent(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class _BuiltAgent:
-    """An agent of pydantic-ai, and what it was built of."""
+    """An agent of pydantic-ai, and the values from which it was built."""
 
     model: Model | str
     defaults: _Defaults
@@ -311,7 +312,7 @@ def _conversation(prompt: Prompt, history: Sequence[ModelMessage], now: datetime
         return prompt, list(history)
     messages = [one.to_model(now) if isinstance(one, Message) else one for one in prompt]
     if not messages or not isinstance(messages[-1], ModelRequest):
-        raise ConfigurationError("A conversation that is sent to a model ends with a message of the user.")
+        raise ConfigurationError("A conversation that is sent to a model must end with a message of the user.")
     return None, [*history, *messages]
 
 
@@ -343,7 +344,7 @@ async def parse(
 ) -> Reply[T]:
     """Ask a model for a value of a type: a pydantic model, a dataclass, `list[str]`, ...
 
-    An answer that does not fit is sent back with what is wrong, `corrections` times.
+    An invalid reply is returned to the model with its errors, up to `corrections` times.
 
     >>> # invoice = (await llm.parse(ctx, Invoice, text, model="openai:gpt-5")).output
     """
@@ -351,7 +352,7 @@ async def parse(
 
 
 class Definition(Generic[P, T]):
-    """A prompt under a name, with its model, made by `define`: called in a workflow as an activity is."""
+    """A named prompt with its model, made by `define`. Workflows call it like an activity."""
 
     def __init__(self, prompt: Callable[P, Prompt], agent: Agent[T]) -> None:
         functools.update_wrapper(self, prompt)
@@ -360,7 +361,7 @@ class Definition(Generic[P, T]):
         self._agent = agent
 
     async def __call__(self, ctx: WorkflowContext, /, *args: P.args, **kwargs: P.kwargs) -> Reply[T]:
-        """Make the prompt of the arguments, and ask."""
+        """Make the prompt from the arguments, and send it to the model."""
         return await self._agent(ctx, self._prompt(*args, **kwargs))
 
 
@@ -375,7 +376,7 @@ def define(
 def define(
     *, model: Model | str | None = None, output: Any = str, name: str | None = None, **options: Unpack[Options]
 ) -> Callable[[Callable[P, Prompt]], Definition[P, Any]]:
-    """Make a function that gives a prompt into a question that workflows can ask.
+    """Make a function that returns a prompt into a request that workflows can call like an activity.
 
     >>> # @llm.define(model="openai:gpt-5", output=Summary)
     ... # def summarise(text: str) -> str:

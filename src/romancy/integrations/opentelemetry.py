@@ -1,12 +1,11 @@
-"""OpenTelemetry: a trace for each instance, over processes, waits and crashes, and metrics. Needs `romancy[opentelemetry]`.
+"""OpenTelemetry: metrics, and a trace for each instance across processes, waits and crashes. Needs `romancy[opentelemetry]`.
 
     App(hooks=OpenTelemetry())
 
-The ids of an instance's trace and of its spans follow from the instance's id. So whoever goes on with the instance goes on
-with its trace, and nothing need be stored or handed over: a process that dies takes along only the span of the attempt that
-it was running.
+The ids of an instance's trace and spans are derived from the instance's id. So any worker that continues the instance also
+continues its trace, without any stored state: if a process dies, only the span of its running attempt is lost.
 
-    checkout ─────────────────────────────────────────────── the instance, written when it ends, by whoever ends it
+    checkout ─────────────────────────────────────────────── the instance, written by the worker that ends it
       ├─ start checkout      from its creation until it ran; links to the event that started it
       ├─ charge              an attempt; the current span of the code inside
       ├─ backoff charge      until the next one
@@ -64,21 +63,21 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def trace_id_of(instance_id: str) -> int:
-    """The trace of an instance; `format(trace_id_of(id), "032x")` is how it is written."""
+    """Return the trace id of an instance; `format(trace_id_of(id), "032x")` is its usual form."""
     return _hash(16, "trace", instance_id)
 
 
 def span_context_of(instance_id: str) -> SpanContext:
-    """The span of an instance, to link to: `span.add_link(span_context_of(handle.instance_id))`."""
+    """Return the span context of an instance, for links: `span.add_link(span_context_of(handle.instance_id))`."""
     return SpanContext(trace_id_of(instance_id), _span_id(instance_id), is_remote=True, trace_flags=_SAMPLED)
 
 
 class OpenTelemetry(Hooks):
     """Hooks that write spans and metrics.
 
-    With the providers that are set up for the whole process, or with those given. `tracing=False` or `measuring=False`
-    leaves one of the two out. `exception_texts=False` tells of exceptions only their types: their messages and traces may
-    hold what a codec encrypts in the database.
+    They use the given providers, or those of the process. `tracing=False` or `measuring=False` disables one of the two.
+    `exception_texts=False` records only the types of exceptions, because their messages and tracebacks may contain data that
+    a codec encrypts in the database.
     """
 
     def __init__(
@@ -97,7 +96,7 @@ class OpenTelemetry(Hooks):
     # --- workflows
 
     async def on_workflow_start(self, info: WorkflowStarted) -> None:
-        """A span from its creation until it ran."""
+        """Write a span from the creation of the instance until its start."""
         if self._instruments is not None:
             self._instruments.started.add(1, {"romancy.workflow.name": info.workflow_name})
         if self._spans is not None:
@@ -112,19 +111,19 @@ class OpenTelemetry(Hooks):
             )
 
     async def on_workflow_complete(self, info: WorkflowCompleted) -> None:
-        """The instance's own span."""
+        """Write the span of the instance."""
         self._ended(info, info.created_at, "completed")
 
     async def on_workflow_failed(self, info: WorkflowFailed) -> None:
-        """The instance's own span, with the error."""
+        """Write the span of the instance, with the error."""
         self._ended(info, info.created_at, "failed", self._error_labels(info.error.type, info.error.message))
 
     async def on_workflow_cancelled(self, info: WorkflowCancelled) -> None:
-        """The instance's own span."""
+        """Write the span of the instance."""
         self._ended(info, info.created_at, "cancelled")
 
     async def on_workflow_recur(self, info: WorkflowRecurred) -> None:
-        """A mark where a generation ends."""
+        """Write an empty span at the end of a generation."""
         if self._spans is not None:
             self._spans.write(info, "recur", "recur", since=info.at)
 
@@ -139,7 +138,7 @@ class OpenTelemetry(Hooks):
 
     @contextmanager
     def around_activity(self, info: ActivityStarted) -> Iterator[None]:
-        """The span of an attempt, current while it runs."""
+        """Make the span of an attempt current while it runs."""
         if self._spans is None:
             yield
             return
@@ -159,11 +158,11 @@ class OpenTelemetry(Hooks):
             span.end()
 
     async def on_activity_complete(self, info: ActivityCompleted) -> None:
-        """Count it; its span is written."""
+        """Record the duration. `around_activity` has written the span."""
         self._record_activity(info, "ok")
 
     async def on_activity_failed(self, info: ActivityFailed) -> None:
-        """Count it; its span is written."""
+        """Record the duration. `around_activity` has written the span."""
         self._record_activity(info, "cancelled" if info.cancelled else "error")
 
     def _record_activity(self, info: ActivityCompleted | ActivityFailed, outcome: str) -> None:
@@ -172,18 +171,18 @@ class OpenTelemetry(Hooks):
             self._instruments.activities.record(_seconds(info.at - info.started_at), labels)
 
     async def on_activity_retry(self, info: ActivityRetried) -> None:
-        """A span until the next attempt; and one for an attempt that was lost with its worker, which could not write it."""
+        """Write a span for the back-off, or for an attempt that was lost with its worker, which could not write it."""
         if self._instruments is not None:
             self._instruments.retries.add(1, {"romancy.activity.name": info.activity_name})
         if self._spans is None:
             return
         failed = self._error_labels(info.error.type, info.error.message)
-        place = f"{info.activity_id}:{info.attempt}"
+        attempt = f"{info.activity_id}:{info.attempt}"
         if info.lost:
-            name, part = info.activity_name, f"lost:{place}"
+            name, part = info.activity_name, f"lost:{attempt}"
             self._spans.write(info, name, part, since=info.started_at, attributes=_activity_attributes(info), error=failed)
         else:
-            name, part = f"backoff {info.activity_name}", f"backoff:{place}"
+            name, part = f"backoff {info.activity_name}", f"backoff:{attempt}"
             more = {**_activity_attributes(info), "error.type": info.error.type}
             self._spans.write(info, name, part, since=info.at, until=info.next_at, attributes=more)
 
@@ -193,11 +192,11 @@ class OpenTelemetry(Hooks):
     # --- events and timers
 
     def event_extensions(self, info: EventSent) -> Mapping[str, str | int | bool]:
-        """The `traceparent` of an event: the span that tells of its sending."""
+        """Return the `traceparent` of an event: the context of the span for sending it."""
         return {} if self._spans is None else {"traceparent": self._spans.traceparent(info.instance_id, _sending(info))}
 
     async def on_event_sent(self, info: EventSent) -> None:
-        """A span for the sending."""
+        """Write a span for sending an event."""
         if self._instruments is not None:
             self._instruments.sent.add(1, {"messaging.destination.name": info.event_type})
         if self._spans is None:
@@ -219,12 +218,12 @@ class OpenTelemetry(Hooks):
         )
 
     async def on_event_received(self, info: EventReceived) -> None:
-        """Count it."""
+        """Count a received event."""
         if self._instruments is not None:
             self._instruments.received.add(1, {"messaging.destination.name": info.event.type})
 
     async def on_event_wait_complete(self, info: EventWaitCompleted) -> None:
-        """A span for the wait, linked to the sender's."""
+        """Write a span for the wait, with a link to the span of the sender."""
         if self._spans is not None:
             self._spans.write(
                 info,
@@ -237,20 +236,20 @@ class OpenTelemetry(Hooks):
             )
 
     async def on_event_timeout(self, info: EventTimedOut) -> None:
-        """A span for a wait in vain."""
+        """Write a span for a wait that timed out."""
         if self._spans is not None:
             attributes = {"romancy.activity.id": info.activity_id, "romancy.timed_out": True}
             part = f"wait:{info.activity_id}"
             self._spans.write(info, f"wait {info.event_type}", part, since=info.since, attributes=attributes)
 
     async def on_timer_fired(self, info: TimerFired) -> None:
-        """A span for a sleep."""
+        """Write a span for a sleep."""
         if self._spans is not None:
             attributes = {"romancy.activity.id": info.activity_id}
             self._spans.write(info, "sleep", f"wait:{info.activity_id}", since=info.since, attributes=attributes)
 
     async def on_replay_complete(self, info: ReplayCompleted) -> None:
-        """A span for a replay."""
+        """Write a span for a replay."""
         if self._instruments is not None:
             self._instruments.replays.record(info.seconds, {"romancy.workflow.name": info.workflow_name})
         if self._spans is None:
@@ -262,7 +261,7 @@ class OpenTelemetry(Hooks):
 
 
 class _Spans:
-    """Writes spans whose ids follow from what they are about."""
+    """Writes spans whose ids are derived from the instance and the part that they describe."""
 
     def __init__(self, provider: trace.TracerProvider | None) -> None:
         self._provider = provider
@@ -282,7 +281,7 @@ class _Spans:
         attributes: Mapping[str, Any] | None = None,
         parent: str | None = None,
     ) -> Span:
-        """A span of an instance, below the instance's own or another part's."""
+        """Start a span, as a child of the span of the instance or of another part."""
         tracer, instance_id = self._opened(), info.instance_id
         above = "" if parent is None else _part(info, parent)
         context = trace.set_span_in_context(NonRecordingSpan(self._context_of(instance_id, above)), Context())
@@ -304,7 +303,7 @@ class _Spans:
         parent: str | None = None,
         error: tuple[str, str] | None = None,
     ) -> None:
-        """A span of something that is over."""
+        """Write a span of a past period."""
         span = self.start(info, name, part, since=since, kind=kind, links=links, attributes=attributes, parent=parent)
         _fail(span, error)
         span.end(_nanos(until or info.at))
@@ -312,9 +311,9 @@ class _Spans:
     def write_instance(
         self, info: Info, since: datetime, attributes: Mapping[str, Any], error: tuple[str, str] | None
     ) -> None:
-        """The span of the whole instance."""
+        """Write the span of the whole instance."""
         tracer = self._opened()
-        # A provider that does not let ids be chosen gives it one of its own: it hangs beside the others, in the same trace.
+        # If the provider does not allow chosen ids, the span gets a generated one: then it is a sibling of the others.
         above = None if self._ids is not None else NonRecordingSpan(self._context_of(info.instance_id))
         context = Context() if above is None else trace.set_span_in_context(above, Context())
         self._choose(info.instance_id)
@@ -324,7 +323,7 @@ class _Spans:
         span.end(_nanos(info.at))
 
     def traceparent(self, instance_id: str, part: str) -> str:
-        """How a span is named in a header."""
+        """Return the `traceparent` header of a span."""
         self._opened()
         context = self._context_of(instance_id, part)
         return f"00-{context.trace_id:032x}-{context.span_id:016x}-{context.trace_flags:02x}"
@@ -334,7 +333,7 @@ class _Spans:
         return SpanContext(trace_id_of(instance_id), _span_id(instance_id, part), is_remote=True, trace_flags=flags)
 
     def _sampled(self, instance_id: str) -> bool:
-        """What the sampler says of the instance's own span, which is written last: the others must say the same now."""
+        """Return the sampling decision of the instance's span. It is written last, but all spans share its decision."""
         if self._sampler is None:
             return True
         decision = self._sampler.should_sample(Context(), trace_id_of(instance_id), _NAME).decision
@@ -345,7 +344,7 @@ class _Spans:
             self._ids.trace_id, self._ids.span_id = trace_id_of(instance_id), _span_id(instance_id, part)
 
     def _opened(self) -> trace.Tracer:
-        """Our own tracer, made when it is first needed: providers are often set up after the app."""
+        """Return the tracer, made on first use because providers are often set up after the app."""
         if self._tracer is None:
             self._tracer = trace.get_tracer(_NAME, tracer_provider=self._provider)
             made: Any = _innermost(self._tracer)
@@ -356,7 +355,7 @@ class _Spans:
 
 
 class _ChosenIds:
-    """Gives a tracer the ids that were chosen for its next span."""
+    """An id generator that returns the ids that were chosen for the next span."""
 
     def __init__(self) -> None:
         self.trace_id = 1
@@ -373,7 +372,7 @@ class _ChosenIds:
 
 
 class _Instruments:
-    """What is counted and measured."""
+    """The instruments of the metrics."""
 
     def __init__(self, provider: metrics.MeterProvider | None) -> None:
         meter = metrics.get_meter(_NAME, meter_provider=provider)
@@ -391,7 +390,7 @@ _SAMPLED = TraceFlags(TraceFlags.SAMPLED)
 
 def _hash(size: int, *parts: str) -> int:
     digest = blake2b("\0".join(parts).encode("utf-8", "surrogatepass"), digest_size=size, person=b"romancy")
-    return int.from_bytes(digest.digest(), "big") or 1  # 0 is no id
+    return int.from_bytes(digest.digest(), "big") or 1  # 0 is an invalid id
 
 
 def _span_id(instance_id: str, part: str = "") -> int:
@@ -399,12 +398,12 @@ def _span_id(instance_id: str, part: str = "") -> int:
 
 
 def _part(info: Info, part: str) -> str:
-    """Names a part of an instance. What an event is sent by has a name of its own: it is known before its info is."""
+    """Return the unique name of a part. Sends have no generation in it, as they are named before their info exists."""
     return part if part.startswith("send:") else f"{info.generation}:{part}"
 
 
 def _attempt(info: ActivityStarted | EventSent) -> str:
-    # With the worker: an attempt that was cut off is made again elsewhere, under the same number if it was short.
+    # Includes the worker, because an interrupted attempt may be repeated on another worker with the same number.
     return f"attempt:{info.activity_id}:{info.attempt}:{info.worker_id}"
 
 
@@ -413,7 +412,7 @@ def _sending(info: EventSent) -> str:
 
 
 def _innermost(tracer: Any) -> Any:
-    """The tracer of the SDK inside those that only pass on."""
+    """Return the tracer of the SDK inside wrappers."""
     for _ in range(5):
         if hasattr(tracer, "id_generator"):
             break

@@ -1,4 +1,4 @@
-"""`romancy.integrations.opentelemetry` by its short name."""
+"""Short name of `romancy.integrations.opentelemetry`."""
 
 from romancy.integrations.opentelemetry import OpenTelemetry, span_context_of, trace_id_of
 

@@ -1,8 +1,8 @@
-"""What an app counts, in a registry of prometheus_client. Needs `romancy[prometheus]`.
+"""The metrics of an app in a registry of prometheus_client. Needs `romancy[prometheus]`.
 
-    register(app)                              the figures of `GET /metrics` join those of your own code
+    register(app)                              adds the metrics of `GET /metrics` to those of your own code
 
-Nothing is counted twice: the figures are read from the app when somebody asks the registry for them.
+Nothing is counted twice: the metrics are read from the app whenever the registry is collected.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ _TRIES = 10
 
 
 def register(app: App, registry: CollectorRegistry = REGISTRY) -> AppCollector:
-    """Let a registry tell what an app counts; `registry.unregister(...)` what this returns to end it.
+    """Add the metrics of an app to a registry; `registry.unregister(...)` of the returned collector removes them.
 
-    Called while the app's event loop runs, it also tells how many instances wait to be claimed, as of the last time it was
-    asked.
+    If this is called while the app's event loop runs, the metrics include the number of instances that wait to be claimed,
+    as of the previous collection.
     """
     collector = AppCollector(app)
     registry.register(collector)
@@ -42,24 +42,24 @@ def register(app: App, registry: CollectorRegistry = REGISTRY) -> AppCollector:
 
 
 class AppCollector(Collector):
-    """The figures of an app, for a registry."""
+    """The metrics of an app, for a registry."""
 
     def __init__(self, app: App) -> None:
         self._app = app
         self._loop = _running_loop()
 
     def describe(self) -> list[Metric]:
-        """Which metrics there are is known when they are asked for."""
+        """Return no metrics, because their names are known only when they are collected."""
         return []
 
     def collect(self) -> Iterator[Metric]:
-        """All metrics. From any thread."""
+        """Yield all metrics. Can be called from any thread."""
         self._refresh()
-        for figure in self._read_metrics():
-            yield _family(figure)
+        for metric in self._read_metrics():
+            yield _family(metric)
 
     def _refresh(self) -> None:
-        """Have counted, for the next time, what only the database knows. It is never waited for."""
+        """Start a refresh of the metrics that need a database query, for the next collection, without waiting for it."""
         self._loop = _running_loop() or self._loop
         if self._loop is not None and self._loop.is_running():
             asyncio.run_coroutine_threadsafe(self._app.refresh_metrics(), self._loop)
@@ -68,7 +68,7 @@ class AppCollector(Collector):
         for _ in range(_TRIES):
             try:
                 return self._app.metrics()
-            except RuntimeError:  # the event loop met a new name while this thread was reading
+            except RuntimeError:  # the event loop added a metric while this thread was reading
                 continue
         return self._app.metrics()
 

@@ -1,14 +1,14 @@
-"""Agents of pydantic-ai inside workflows: what models, tools and MCP servers gave is recorded, and not paid for twice.
+"""Agents of pydantic-ai inside workflows: results of models, tools and MCP servers are recorded, and not paid for twice.
 
-It is a durability capability, the way pydantic-ai has for engines of this kind. The agent's own loop runs as workflow code
-on the workflow's event loop. Everything that it does to the world comes here as a named piece of work (`execute`), which
-becomes an activity: retried by a policy, recorded as JSON, and answered from the record after a crash.
+The module implements a durability capability, pydantic-ai's interface for durable engines. The loop of the agent runs as
+workflow code on the workflow's event loop. Each of its external operations arrives here under a name (`execute`) and becomes
+an activity: retried by a policy, recorded as JSON, and taken from the record after a crash.
 
     workflow ── agent.run ──► model.request ──► activity `NAME__model.request:1`
                           ──► call_tool     ──► activity `NAME__function_toolset__<agent>.call_tool:weather:1`
 
-Outside `in_workflow(ctx)` an agent with this capability behaves as one without. Tools made by `workflow_tool` are the
-exception: they are workflow code themselves, and call activities, or wait for events.
+Outside `in_workflow(ctx)`, an agent with this capability behaves like one without it. Tools made by `workflow_tool` are the
+exception: they are workflow code, and call activities or wait for events.
 """
 
 from __future__ import annotations
@@ -56,13 +56,13 @@ except ModuleNotFoundError as error:
 __all__ = ["ActivityOptions", "RomancyDurability", "in_workflow", "workflow_tool"]
 
 METADATA = "romancy"
-"""In the metadata of a tool: options of its activity, or False for a tool that is workflow code."""
-_WORTH_ANOTHER_TRY = frozenset({408, 409, 425, 429})
+"""Key in the metadata of a tool: options of its activity, or False for a tool that is workflow code."""
+_RETRYABLE_STATUSES = frozenset({408, 409, 425, 429})
 _WORKFLOW: ContextVar[WorkflowContext | None] = ContextVar("romancy_workflow", default=None)
 
 
 class ActivityOptions(TypedDict, total=False):
-    """Of the activity that a call of a tool becomes: `metadata={"romancy": {"timeout": 10}}`."""
+    """Options of the activity of a tool call: `metadata={"romancy": {"timeout": 10}}`."""
 
     retry: RetryPolicy | None
     timeout: Duration | None
@@ -70,7 +70,7 @@ class ActivityOptions(TypedDict, total=False):
 
 @contextmanager
 def in_workflow(ctx: WorkflowContext) -> Iterator[None]:
-    """Agents that run in here are a part of this workflow.
+    """Make agents that run inside this block a part of the workflow.
 
     >>> # with in_workflow(ctx): result = await agent.run("...")
     """
@@ -90,14 +90,14 @@ def _as_part_of(ctx: WorkflowContext | None) -> Iterator[None]:
 def workflow_tool(
     function: Activity[..., Any] | Callable[..., Awaitable[Any]], *, name: str | None = None, description: str | None = None
 ) -> Tool[Any]:
-    """A tool of an agent that is workflow code: an activity, or an `async def` that takes the workflow's context first.
+    """Return a tool that is workflow code: an activity, or an `async def` whose first parameter is the workflow context.
 
     An activity keeps its own retries, timeout and compensation. A function may call activities, sleep, and wait for events.
-    The model sees the parameters behind the context. Raises `ConfigurationError` for any other function.
+    The model sees the parameters after the context. Raises `ConfigurationError` for any other function.
     """
     plain = function.fn if isinstance(function, Activity) else function
     if not isinstance(function, Activity) and not inspect.iscoroutinefunction(function):
-        raise ConfigurationError(f"{function!r} cannot be a part of a workflow: give an activity, or an `async def`.")
+        raise ConfigurationError(f"{function!r} cannot be a workflow tool: give an activity, or an `async def`.")
     called = name or (function.name if isinstance(function, Activity) else plain.__name__)
 
     async def call(*args: Any, **kwargs: Any) -> Any:
@@ -110,10 +110,12 @@ def workflow_tool(
 
 
 def _shown_as(plain: Callable[..., Any], call: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
-    """`call`, to be read as `plain` without its first parameter, the context."""
+    """Give `call` the signature of `plain`, without its first parameter, the context."""
     parameters = list(inspect.signature(plain).parameters.values())
     if not parameters:
-        raise ConfigurationError(f"{plain!r} takes no context: the first parameter of a workflow tool is the workflow's.")
+        raise ConfigurationError(
+            f"{plain!r} takes no context: the first parameter of a workflow tool must be the workflow context."
+        )
     hints = get_type_hints(plain, include_extras=True)
     hints.pop(parameters[0].name, None)
     shown = [one.replace(annotation=hints.get(one.name, Any)) for one in parameters[1:]]
@@ -125,7 +127,7 @@ def _shown_as(plain: Callable[..., Any], call: Callable[..., Awaitable[Any]]) ->
 
 
 class _ActivityBackend(JournalCallableOperationBackend[ActivityOptions]):
-    """Runs each piece of work as an activity of the workflow."""
+    """Runs each operation as an activity of the workflow."""
 
     async def execute(
         self,
@@ -136,38 +138,38 @@ class _ActivityBackend(JournalCallableOperationBackend[ActivityOptions]):
         cache_key: tuple[object, ...],
         config: ActivityOptions,
     ) -> object:
-        """Do it, or find it in the record."""
+        """Run an operation, or return its recorded result."""
 
         async def work(ctx: ActivityContext) -> Any:
-            with _as_part_of(None):  # what runs in an activity is not workflow code
+            with _as_part_of(None):  # code inside an activity is not workflow code
                 try:
                     return await body()
                 except (UserError, ModelHTTPError) as error:
                     raise _classify_error(error) from error
 
         workflow = _WORKFLOW.get()
-        assert workflow is not None  # pydantic-ai asks `in_durable_context` first
-        # Made anew for each piece of work: it has to bring `body` along, which is no argument that could be stored.
+        assert workflow is not None  # pydantic-ai checks `in_durable_context` first
+        # A new activity for each operation, because it needs `body`, which cannot be stored as an argument.
         return await activity(name=name, retry=config.get("retry"), timeout=config.get("timeout"))(work)(workflow)
 
 
 def _classify_error(error: UserError | ModelHTTPError) -> Exception:
-    """A mistake in the program, or a request that the provider refuses, is not put right by trying again."""
-    if isinstance(error, ModelHTTPError) and (error.status_code >= 500 or error.status_code in _WORTH_ANOTHER_TRY):
+    """Make errors terminal that a retry cannot fix: mistakes in the program, and requests that the provider refuses."""
+    if isinstance(error, ModelHTTPError) and (error.status_code >= 500 or error.status_code in _RETRYABLE_STATUSES):
         return error
     return TerminalError(f"{type(error).__name__}: {error}")
 
 
 def _not_storable(error: Exception) -> TerminalError:
-    return TerminalError(f"What it gave cannot be recorded as JSON: {error}")
+    return TerminalError(f"The result cannot be recorded as JSON: {error}")
 
 
 class RomancyDurability(BaseDurabilityCapability[AgentDepsT]):
     """Makes an agent durable inside workflows: `Agent(..., name="helper", capabilities=[RomancyDurability()])`.
 
-    `model_retry` and `model_timeout` are for requests to models, `tool_retry` and `tool_timeout` for calls of tools; without
-    a policy, the app's. A tool may have its own, in its `metadata`: see `ActivityOptions`. `models` are further models, by
-    key, to which a run may switch. `event_stream_handler` hears what happens while it happens, in the activities.
+    `model_retry` and `model_timeout` apply to requests to models, `tool_retry` and `tool_timeout` to tool calls; the default
+    policy is that of the app. A tool may have its own options in its `metadata`: see `ActivityOptions`. `models` are further
+    models by key, to which a run may switch. `event_stream_handler` receives events in the activities, as they happen.
     """
 
     engine_spec = DurabilityEngineSpec(
@@ -177,8 +179,8 @@ class RomancyDurability(BaseDurabilityCapability[AgentDepsT]):
         durable_container_noun="workflow",
         codec=JSON_CODEC,
         serialization_failure=_not_storable,
-        # MCP servers are entered in each activity: a connection belongs to the real event loop, and the run, which would
-        # have to close it in the end, has another.
+        # MCP servers are entered in each activity: a connection belongs to the real event loop, but the run, which would
+        # have to close it, is on the event loop of the workflow.
         toolset_lifecycles={"function": "enter-never", "mcp": "enter-outside-durable", "dynamic": "enter-never"},
         unsupported_runtime_toolset_kinds=frozenset({"function", "mcp", "dynamic"}),
         tool_config_key=METADATA,
@@ -201,25 +203,25 @@ class RomancyDurability(BaseDurabilityCapability[AgentDepsT]):
 
     @property
     def in_durable_context(self) -> bool:
-        """The agent runs as a part of a workflow."""
+        """Whether the agent runs in a workflow."""
         return _WORKFLOW.get() is not None
 
     def get_default_run_id(self) -> str | None:
-        """The same on every replay."""
+        """Return an id that is the same in every replay."""
         workflow = _WORKFLOW.get()
         return None if workflow is None else str(workflow.uuid4())
 
     def get_default_conversation_id(self, run_id: str) -> str | None:
-        """The same on every replay."""
+        """Return an id that is the same in every replay."""
         return conversation_id_from_run_id(run_id) if self.in_durable_context else None
 
     async def get_run_start_time(self, run_id: str) -> datetime | None:
-        """The workflow's time, which replays."""
+        """Return the time of the workflow, which is the same in every replay."""
         workflow = _WORKFLOW.get()
         return None if workflow is None else workflow.now()
 
     def get_durable_operation_backend(self) -> DurableOperationBackend[ActivityOptions]:
-        """What runs the pieces of work."""
+        """Return the backend that runs the operations."""
         assert self.name is not None
         config = RoleBasedOperationConfig[ActivityOptions](
             model=self._model_options,
@@ -243,12 +245,12 @@ class RomancyDurability(BaseDurabilityCapability[AgentDepsT]):
     async def before_model_request(
         self, ctx: RunContext[AgentDepsT], request_context: ModelRequestContext
     ) -> ModelRequestContext:
-        """The messages that are about to be sent get the workflow's time."""
+        """Set the time of the messages that will be sent to the time of the workflow."""
         _stamp(request_context.messages)
         return await super().before_model_request(ctx, request_context)
 
     async def after_run(self, ctx: RunContext[AgentDepsT], *, result: AgentRunResult[Any]) -> AgentRunResult[Any]:
-        """The messages that came after the last response get the workflow's time too."""
+        """Set the time of the messages after the last response to the time of the workflow."""
         _stamp(result.all_messages())
         return await super().after_run(ctx, result=result)
 
@@ -259,14 +261,17 @@ class _Timed(Protocol):
 
 
 def _stamp(messages: Sequence[ModelMessage]) -> None:
-    """The time in messages replays: a workflow may hand them to an activity, whose arguments have to be the same again."""
+    """Set the times of new messages to the time of the workflow, so that they are the same in every replay.
+
+    A workflow may pass messages to an activity, whose arguments must not change in a replay.
+    """
     workflow = _WORKFLOW.get()
     if workflow is None:
         return
     now = workflow.now()
     for message in reversed(messages):
         if not isinstance(message, ModelRequest):
-            return  # a response has its time from the record, and what is before it has been here
+            return  # a response has its recorded time, and earlier messages have been stamped already
         message.timestamp = now
         for part in message.parts:
             if isinstance(part, _Timed):

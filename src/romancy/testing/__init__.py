@@ -1,12 +1,12 @@
-"""For tests of workflows: virtual time, forced replay, named crash points, replay of stored histories.
+"""Tools for tests of workflows: virtual time, forced replay, named crash points, replay of recorded histories.
 
     async with TestEnvironment(workflows=[checkout]) as env:
         handle = await env.app.start_workflow(checkout, order)
         assert await handle.result() == ...          # a year of sleeping passes at once
 
-`env.advance(...)` moves the clock by hand; `env.crash_at("commit.after")` lets the process die there once, and a new worker
-takes over; `replay_history(...)` checks code against a recorded history. The pytest plugin's fixture `romancy_env` is an
-environment for everything that was imported: `async with romancy_env as env`.
+`env.advance(...)` moves the clock; `env.crash_at("commit.after")` simulates a crash at that point once, after which a new
+worker takes over; `replay_history(...)` checks code against a recorded history. The fixture `romancy_env` of the pytest
+plugin is an environment for all imported workflows: `async with romancy_env as env`.
 """
 
 from romancy.crash_points import POINTS, SimulatedCrash

@@ -38,29 +38,29 @@ from romancy.worker.worker import WorkerOptions
 _START_TIME = datetime(2030, 1, 1, tzinfo=UTC)
 _ENDLESS_HORIZON = 1e9
 _IDLE_ROUNDS = 3
-"""How many rounds of the event loop must pass without work before the app counts as settled."""
+"""Number of rounds of the event loop without work after which the app counts as settled."""
 _ADDRESS = re.compile("0x[0-9a-f]{6,}")
-"""Where an object lies, in the text of an exception: no part of what it says."""
+"""The address of an object in the text of an exception, which differs between runs."""
 _IDLE_ROUNDS_WITH_ACTIVITIES = 50
-"""As many rounds of a millisecond while activities run: one that does nothing for so long waits, and time may pass."""
+"""Rounds of one millisecond while activities run: an activity that does nothing for so long counts as waiting."""
 
 
 class CrashPointNotReached(UserWarning):
-    """A test asked for a crash that never came: it has shown nothing about one."""
+    """A planned crash has not happened, so the test has shown nothing about it."""
 
 
 class _PlannedCrash(NamedTuple):
-    """Where the process is to die."""
+    """A crash that the test has planned."""
 
     point: str
-    """Empty: at a point of any name."""
+    """The name of the crash point; empty for any point."""
     nth: int
     before: int
-    """How many such points had been passed when the test asked for it."""
+    """Number of such points that had been passed when the crash was planned."""
 
 
 class VirtualClock:
-    """A clock that stands until it is moved."""
+    """A clock that moves only when the environment moves it."""
 
     def __init__(self, start: datetime = _START_TIME) -> None:
         self._now = to_micros(start)
@@ -70,19 +70,19 @@ class VirtualClock:
         return self._now
 
     def move_to(self, when: int) -> None:
-        """Move on; never back."""
+        """Move forward to a time; never back."""
         self._now = max(self._now, when)
 
 
 class _VirtualTimerHeap(TimerHeap):
-    """Alarms that ring when the environment moves the clock."""
+    """Timers that fire when the environment moves the clock."""
 
     def _arm(self) -> None:
-        """Nothing to tell the event loop."""
+        """Do nothing: no timer of the event loop is needed."""
 
 
 class _TestApp(App):
-    """An app on a virtual clock, with its store in the caller's thread and no heart."""
+    """An app with a virtual clock, its store in the caller's thread, and no heartbeat."""
 
     def __init__(self, environment: TestEnvironment, database: str, **options: Any) -> None:
         super().__init__(database, clock=environment.clock, **options)
@@ -101,7 +101,7 @@ class _TestApp(App):
         return self._open_store is not None and not self._environment._crashed.is_set()
 
     async def _stop(self) -> None:
-        # A start that fails because the process dies in it is a crash as well: who waits for a result goes on waiting.
+        # A start that fails because the process dies in it is a crash too: callers that wait for results keep waiting.
         await (self._die() if self._environment._crashed.is_set() else super()._stop())
 
     async def _start(self) -> None:
@@ -112,14 +112,14 @@ class _TestApp(App):
             self._environment._starting = False
 
     async def _start_worker(self) -> None:
-        # Whoever ran on this database before is dead: the environment runs one process at a time.
+        # All earlier workers of this database are dead, because the environment runs one process at a time.
         dead = [(row.id, row.heartbeat_at) for row in await self._store.workers()]
         await self._store.sweep(dead, now=self._clock.now(), limit=1_000_000)
         await super()._start_worker()
         assert self._worker is not None
         self._worker.on_blocked = self._environment._on_blocked
         if self._claimer is not None:
-            await self._claimer.claim_blocked()  # as the first round of a worker's upkeep does
+            await self._claimer.claim_blocked()  # as the first round of the maintenance of a worker does
         if self._environment.replay_always:
             self._worker.on_committed = self._environment._check_replay
 
@@ -127,14 +127,14 @@ class _TestApp(App):
 class TestEnvironment:
     """Runs workflows on a virtual clock.
 
-    Time passes at once, and only while somebody awaits a result, or by `advance`. Activities run in real time; one that does
-    nothing for 50 milliseconds counts as waiting, so that its timeout can come. `replay_always` drops every waiting
+    The clock jumps to the next timer while the test awaits a result, or by `advance`. Activities run in real time; one that
+    does nothing for 50 milliseconds counts as waiting, so that its timeout can fire. `replay_always` evicts every waiting
     instance from memory and replays each history after every commit, the last one too, to find code that is not
-    deterministic. What would not be the same in a replay (clocks, chance, files, blocking I/O) is refused in workflow code,
-    unless `guard` says otherwise.
+    deterministic. Calls that are not deterministic (clocks, randomness, files, blocking I/O) are refused in workflow code,
+    unless the option `guard` allows them.
     """
 
-    __test__ = False  # not a class of tests, whatever its name says to pytest
+    __test__ = False  # not a test class, although its name starts like one
 
     def __init__(
         self,
@@ -151,29 +151,29 @@ class TestEnvironment:
         """Every crash point that was passed, in order."""
         self.crashes = 0
         self.violations: list[str] = []
-        """What `replay_always` found."""
+        """Violations that `replay_always` has found."""
         self._replays: set[asyncio.Task[Any]] = set()
         self._folder: tempfile.TemporaryDirectory[str] | None = None
         self._crashed = asyncio.Event()
         self._planned_crashes: list[_PlannedCrash] = []
         self._timekeeper: asyncio.Task[None] | None = None
         self._failure: Exception | None = None
-        """Why no process came up after the last one that died."""
+        """Why no process could be started after the last crash."""
         self._dying = False
         self._starting = False
         self._restarting = asyncio.Lock()
         if replay_always:
             options.setdefault("cache_size", 0)
         options.setdefault("guard", "raise")
-        options.setdefault("listen_notify", False)  # nothing happens unasked: no hint comes from a server, now or later
+        options.setdefault("listen_notify", False)  # no notifications from a server, so that tests are deterministic
         self.app: App = _TestApp(self, database or self._own_database(), workflows=workflows, **options)
 
     def _own_database(self) -> str:
-        """A file that is removed at the end."""
+        """Return the path of a new database file, which is removed at the end."""
         self._folder = tempfile.TemporaryDirectory(prefix="romancy-test-")
         return str(Path(self._folder.name) / "test.db")
 
-    # --- life
+    # --- lifecycle
 
     async def __aenter__(self) -> Self:
         await self.app.startup()
@@ -185,24 +185,24 @@ class TestEnvironment:
     ) -> None:
         plan, self._planned_crashes = self._planned_crashes, []
         if self._timekeeper is not None:
-            async with self._restarting:  # a process that comes up is let come up: half of one could not be shut down
+            async with self._restarting:  # wait for a starting process, because a half-started one cannot be shut down
                 self._timekeeper.cancel()
             await asyncio.wait({self._timekeeper})
         self._crashed.clear()
         if self._replays:
-            await asyncio.wait(self._replays)  # what ended last is checked too
+            await asyncio.wait(self._replays)  # the last commits are checked too
         await self.app.shutdown()
         if self._folder is not None:
             self._folder.cleanup()
         if self.violations and error is None:
             raise DeterminismViolationError("; ".join(self.violations))
         if self._failure is not None and error is not self._failure and isinstance(error, StoreError | None):
-            raise self._failure  # what the test was told may be what followed from it
+            raise self._failure  # the error of the test may be a consequence of this failure
         if error is None:
             self._report_missed(plan)
 
     async def restart(self) -> None:
-        """Let the process die, as `kill -9` would, and start another on the same database."""
+        """Simulate `kill -9` of the process, and start another one on the same database."""
         async with self._restarting:
             await self._restart()
 
@@ -218,8 +218,8 @@ class TestEnvironment:
             try:
                 await self.app.startup()
             except (SimulatedCrash, StoreError):
-                # The process may die again while it starts. What passed the crash point may be another task than the start,
-                # which then meets a store that is closed.
+                # The process may die again while it starts. If another task has passed the crash point, the start fails
+                # with the error of a closed store.
                 if not self._crashed.is_set():
                     raise
             else:
@@ -228,11 +228,11 @@ class TestEnvironment:
     # --- time
 
     def now(self) -> datetime:
-        """The environment's time."""
+        """Return the time of the virtual clock."""
         return to_datetime(self.clock.now())
 
     async def advance(self, duration: Duration) -> None:
-        """Let time pass: everything that falls due in it happens, in order."""
+        """Move the clock forward. All timers that become due fire in order."""
         until = self.clock.now() + micros(duration, "The duration given to advance()")
         await self.settle()
         while (due := self._timers.next_due()) is not None and due <= until:
@@ -240,22 +240,22 @@ class TestEnvironment:
         self.clock.move_to(until)
 
     async def settle(self) -> None:
-        """Wait until nothing more happens by itself: every instance has ended, waits, or runs an activity that does."""
+        """Wait until the app is idle: every instance has ended, waits, or runs an activity that waits."""
         while not await self._try_settle():
             if self._failure is not None:
                 raise self._failure
-            await asyncio.sleep(0.001)  # the timekeeper brings up another process
+            await asyncio.sleep(0.001)  # meanwhile the timekeeper starts another process
 
     async def _try_settle(self) -> bool:
-        """As `settle`; False as soon as the process has died, or no other could be started."""
-        quiet, passed = 0, -1
+        """Settle; return False as soon as the process has died or could not be restarted."""
+        idle_rounds, passed = 0, -1
         if self.app._claimer is not None:
-            self.app._claimer.poll_soon()  # for what came past the app: a transaction of the caller's own, a client
-        while quiet < (_IDLE_ROUNDS_WITH_ACTIVITIES if self._worker_busy() else _IDLE_ROUNDS):
+            self.app._claimer.poll_soon()  # for work from outside the app: the caller's own transactions, a client
+        while idle_rounds < (_IDLE_ROUNDS_WITH_ACTIVITIES if self._worker_busy() else _IDLE_ROUNDS):
             await asyncio.sleep(0.001 if self._worker_busy() else 0)
             if self._crashed.is_set() or self._failure is not None:
                 return False
-            quiet = quiet + 1 if self._is_idle() and passed == len(self.reached) else 0
+            idle_rounds = idle_rounds + 1 if self._is_idle() and passed == len(self.reached) else 0
             passed = len(self.reached)
         return True
 
@@ -282,10 +282,10 @@ class TestEnvironment:
         return worker is None or bool(worker.attempts) or worker.limiter.has_waiters
 
     async def _run_timekeeper(self) -> None:
-        """Pass time while somebody waits for a result, and bring up another process after a crash."""
+        """Move the clock while the test awaits a result, and start another process after a crash."""
         try:
             await self._keep_time()
-        except Exception as error:  # without a timekeeper, a test that waits would wait for ever
+        except Exception as error:  # without a timekeeper, a waiting test would never end
             self._failure = error
             if self.app._results is not None:
                 self.app._results.fail_all(error)
@@ -309,17 +309,17 @@ class TestEnvironment:
     # --- crashes
 
     def crash_at(self, point: str, nth: int = 1) -> None:
-        """Let the process die when it passes `point` for the nth time from now on. A new one takes over."""
+        """Simulate a crash when the process passes `point` for the nth time from now on. A new process takes over."""
         if point not in POINTS:
-            raise ConfigurationError(f"There is no crash point {point!r}. There are: {', '.join(POINTS)}.")
+            raise ConfigurationError(f"There is no crash point {point!r}. The crash points are: {', '.join(POINTS)}.")
         self._planned_crashes.append(_PlannedCrash(point, nth, self.reached.count(point)))
 
     def crash_at_step(self, number: int) -> None:
-        """Let the process die when it passes its nth crash point of any name from now on."""
+        """Simulate a crash when the process passes its nth crash point of any name from now on."""
         self._planned_crashes.append(_PlannedCrash("", number, len(self.reached)))
 
     def _passed_since(self, crash: _PlannedCrash) -> int:
-        """How many points that a crash was planned for have been passed since it was."""
+        """Return how many matching crash points have been passed since the crash was planned."""
         return (self.reached.count(crash.point) if crash.point else len(self.reached)) - crash.before
 
     def _report_missed(self, plan: Sequence[_PlannedCrash]) -> None:
@@ -328,8 +328,8 @@ class TestEnvironment:
             if passed < crash.nth:
                 what = f"{crash.point!r} for the {crash.nth}. time" if crash.point else f"its {crash.nth}. crash point"
                 warnings.warn(
-                    f"The process was to die when it passed {what}, but it has passed only {passed}: this test has "
-                    "shown nothing about a crash there.",
+                    f"A crash was planned for when the process passes {what}, but it has passed only {passed}: this test "
+                    "has shown nothing about a crash there.",
                     CrashPointNotReached,
                     stacklevel=3,
                 )
@@ -345,11 +345,11 @@ class TestEnvironment:
     # --- replay
 
     async def history(self, instance_id: str) -> RecordedHistory:
-        """The recorded history of an instance."""
+        """Return the recorded history of an instance."""
         return await record_history(self.app, instance_id)
 
     def _on_blocked(self, instance_id: str, reason: str) -> None:
-        """In an app it would wait for other code; who awaits the result in a test would wait for ever."""
+        """Fail the result of a blocked instance. In production it waits for other code, but a test would wait forever."""
         if self.replay_always:
             self.violations.append(f"{instance_id}: {reason}")
         if self.app._results is not None:
@@ -367,11 +367,11 @@ class TestEnvironment:
         try:
             history = await record_history(self.app, runner.instance_id)
         except WorkflowNotFoundError:
-            return  # it has ended, and is deleted already
+            return  # it has ended and has been deleted already
         if history.generation != runner.identity.generation or length != max(
             (one.seq for one in history.entries), default=0
         ):
-            return  # it has gone on meanwhile; the next commit is checked
+            return  # it has continued meanwhile; the next commit is checked
         if outcome is None and (runner.gone or live.body_outcome is not None or live.has_entries):
             return
         with contextlib.suppress(SimulatedCrash):
@@ -388,20 +388,20 @@ class TestEnvironment:
 
 
 def _wait_difference(run: Run, live: list[Issue], again: list[Issue]) -> str:
-    """What a replay waits for that the code did not, or the other way round."""
+    """Describe how the waits of a replay differ from those of the live run; empty if they do not."""
     if [issue.op for issue in live] != [issue.op for issue in again]:
         return f"live, the code waits for {[one.op for one in live]}; replayed, for {[one.op for one in again]}"
     for before, after in zip(live, again, strict=True):
         if before.kind is not after.kind:
-            return f"{after.op} is of another kind when it is replayed"
+            return f"{after.op} has another kind in the replay"
         recorded = Entry(0, before.kind, before.op, Outcome.OK, before.at, digest=before.digest, input=before.input)
         if before.digest != after.digest and (found := run.find_difference(after, recorded)) is not None:
-            return f"{after.op}, asked for at {after.site}, was given other arguments when it was replayed: {found}"
+            return f"{after.op}, started at {after.site}, has other arguments in the replay: {found}"
     return ""
 
 
 def _end_difference(workflow: Workflow[..., Any], live: BodyOutcome | None, again: BodyOutcome | None) -> str:
-    """How the end of a replay differs from the end that is stored."""
+    """Describe how the end of a replay differs from the stored end; empty if it does not."""
     ends = _describe_end(workflow, live), _describe_end(workflow, again)
     return "" if ends[0] == ends[1] else f"live, the code {ends[0]}; replayed, it {ends[1]}"
 
@@ -409,7 +409,7 @@ def _end_difference(workflow: Workflow[..., Any], live: BodyOutcome | None, agai
 def _describe_end(workflow: Workflow[..., Any], outcome: BodyOutcome | None) -> str:
     match outcome:
         case None:
-            return "goes on"
+            return "continues"
         case Finish(value):
             try:
                 return f"returned {workflow.result.encode(value).decode(errors='replace')}"
@@ -420,4 +420,4 @@ def _describe_end(workflow: Workflow[..., Any], outcome: BodyOutcome | None) -> 
         case Cancelled(reason):
             return f"was cancelled: {reason}"
         case Recur(given):
-            return f"began anew with {given.decode(errors='replace')}"
+            return f"recurred with {given.decode(errors='replace')}"

@@ -1,4 +1,4 @@
-"""Recorded histories: taken from a database, kept beside the tests, replayed by new code."""
+"""Recorded histories: exported from a database, stored beside the tests, replayed with new code."""
 
 from __future__ import annotations
 
@@ -21,25 +21,25 @@ from romancy.worker.worker import find_encoded
 
 @dataclass(frozen=True, slots=True)
 class RecordedHistory:
-    """What replay needs of one instance."""
+    """The data of an instance that a replay needs."""
 
     workflow: str
     version: str
     instance_id: str
     generation: int
     created_at: int
-    """When its generation began: that is the time at which the body begins."""
+    """When its generation began: the initial time of the replay."""
     input: bytes
     entries: tuple[Entry, ...]
 
     def to_json(self) -> str:
-        """As text, to be kept in a file."""
+        """Return the history as text, for a file."""
         entries = [entry._asdict() for entry in self.entries]
         return json.dumps({**asdict(self), "entries": entries, "format": 1}, default=_plain, indent=1)
 
     @classmethod
     def from_json(cls, text: str) -> RecordedHistory:
-        """From the text `to_json` gave."""
+        """Read a history from the text that `to_json` returned."""
         data: dict[str, Any] = json.loads(text)
         data.pop("format", None)
         entries = tuple(_entry(one) for one in data.pop("entries"))
@@ -49,16 +49,16 @@ class RecordedHistory:
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """Where code stands at the end of a history."""
+    """The state of the code at the end of a history."""
 
     pending: tuple[str, ...]
-    """What it waits for."""
+    """The ids of the operations for which it waits."""
     verdict: BodyOutcome | None
-    """How it ended, if it has."""
+    """How it ended; None if it has not."""
 
 
 async def record_history(client: Client, instance_id: str) -> RecordedHistory:
-    """The history of an instance, for `replay_history`. Raises `WorkflowNotFoundError`."""
+    """Return the history of an instance, for `replay_history`. Raises `WorkflowNotFoundError`."""
     loaded = await client._store.load(instance_id)
     if loaded is None:
         raise WorkflowNotFoundError(f"There is no instance {instance_id!r} in this database.")
@@ -71,10 +71,10 @@ async def record_history(client: Client, instance_id: str) -> RecordedHistory:
 
 
 def replay_history(workflow: Workflow[..., Any], history: RecordedHistory, *, app: App | None = None) -> Replayed:
-    """Replay a history with this code. Raises `DeterminismViolationError` when the code does not fit it.
+    """Replay a history with this code. Raises `DeterminismViolationError` if the code does not match it.
 
-    What would not be the same in every replay (clocks, chance, files, ...) is refused where the code calls it. `app` is what
-    `ctx.app` is meanwhile; it need not run.
+    Calls that are not deterministic (clocks, randomness, files, ...) are refused. `app` is the value of `ctx.app` in the
+    replay; it need not be running.
     """
     return replay_in_full(workflow, history, app=app)[0]
 
@@ -82,7 +82,7 @@ def replay_history(workflow: Workflow[..., Any], history: RecordedHistory, *, ap
 def replay_in_full(
     workflow: Workflow[..., Any], history: RecordedHistory, *, app: App | None = None, guard: str = "raise"
 ) -> tuple[Replayed, list[Issue]]:
-    """As `replay_history`, with what the code waits for in full."""
+    """Replay like `replay_history`; also return the full operations for which the code waits."""
     asyncio_patches.install()
     if workflow.name != history.workflow:
         raise DeterminismViolationError(f"recorded: a history of {history.workflow!r}; attempted: {workflow!r}")

@@ -1,6 +1,6 @@
-"""The pytest plugin: `romancy_env`, an environment for every workflow that was imported.
+"""The pytest plugin: the fixture `romancy_env`, an environment for all imported workflows.
 
-It is handed out before it is entered, so that it works with every way of running asynchronous tests:
+The test enters the environment itself, so the fixture works with every plugin for asynchronous tests:
 
     async def test_checkout(romancy_env):
         async with romancy_env as env:
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def romancy_env() -> TestEnvironment:
-    """An environment on a virtual clock; enter it with `async with`."""
-    # Not at the top: pytest loads every installed plugin in every project, also where nobody uses this one.
+    """Return an environment with a virtual clock; enter it with `async with`."""
+    # Imported here because pytest loads every installed plugin in every project, even where this one is unused.
     from romancy.testing.environment import TestEnvironment
 
     return TestEnvironment()

@@ -1,4 +1,4 @@
-"""Small charts: functions from numbers to SVG. Geometry stands in attributes; colours are of the style sheet."""
+"""Small charts: functions from numbers to SVG. Attributes hold the geometry; colours come from the style sheet."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ _WIDTH, _HEIGHT = 240, 40
 
 
 def sparkline(points: Sequence[ChartPoint], title: str, *, failures: bool = False) -> Markup:
-    """Ended instances by minute as bars, what failed on top; or, with `failures`, only what failed."""
+    """Draw the ended instances per minute as bars, failed ones in their own colour; `failures`: only the failed ones."""
     counts = [(0 if failures else one.completed, one.failed) for one in points]
     most = max((done + failed for done, failed in counts), default=0)
     ended, failed = sum(done + bad for done, bad in counts), sum(bad for _, bad in counts)
-    says = f"{title}: {failed:,} failed" if failures else f"{title}: {ended:,} ended, {failed:,} of them failed"
+    label = f"{title}: {failed:,} failed" if failures else f"{title}: {ended:,} ended, {failed:,} of them failed"
     return Markup(
         '<svg class="spark" viewBox="0 0 {w} {h}" preserveAspectRatio="none" role="img" aria-label="{label}">'
         '<line class="base" x1="0" x2="{w}" y1="{base}" y2="{base}"/>{bars}</svg>'
-    ).format(w=_WIDTH, h=_HEIGHT, base=_HEIGHT - 0.5, label=attribute(says), bars=_bars(counts, most))
+    ).format(w=_WIDTH, h=_HEIGHT, base=_HEIGHT - 0.5, label=attribute(label), bars=_bars(counts, most))
 
 
 def _bars(counts: Sequence[tuple[int, int]], most: int) -> Markup:

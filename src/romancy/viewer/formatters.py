@@ -1,4 +1,4 @@
-"""Numbers, times and statuses in words."""
+"""Text for numbers, times, statuses and actions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"))
 
 
 def duration(seconds: float) -> str:
-    """`850 ms`, `12 s`, `3 min 5 s`, `21 h`, `4 d 2 h`: two units at most."""
+    """Format a duration with two units at most: `850 ms`, `12 s`, `3 min 5 s`, `21 h`, `4 d 2 h`."""
     if seconds < 0:
         return f"−{duration(-seconds)}"
     if seconds < 0.0995:
@@ -36,12 +36,12 @@ def _two_units(seconds: int) -> str:
 
 
 def micros(length: int) -> str:
-    """A length in microseconds."""
+    """Format a duration in microseconds."""
     return duration(length / MICROS)
 
 
 def rough(length: int) -> str:
-    """A length in microseconds, in one unit."""
+    """Format a duration in microseconds, rounded to one unit."""
     seconds = length / MICROS
     if seconds < 0.9995:
         return f"{seconds * 1000:.0f} ms" if seconds >= 0.001 else f"{length} µs"
@@ -56,17 +56,17 @@ def rough(length: int) -> str:
 
 
 def between(start: datetime, end: datetime) -> str:
-    """How long from one time to another."""
+    """Format the duration from one time to another."""
     return duration((end - start).total_seconds())
 
 
 def exact(when: datetime) -> str:
-    """A time to the millisecond, UTC."""
+    """Format a time in UTC, to the millisecond."""
     return when.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S.") + f"{when.microsecond // 1000:03d} UTC"
 
 
 def size(count: int) -> str:
-    """`12 B`, `64 KB`, `1.2 MB`."""
+    """Format a number of bytes: `12 B`, `64 KB`, `1.2 MB`."""
     if count < 1000:
         return f"{count} B"
     if count < 1000 * 1000:
@@ -75,7 +75,7 @@ def size(count: int) -> str:
 
 
 class StatusLabel(NamedTuple):
-    """How a status is shown: never by colour alone."""
+    """The word, icon and tone of a status: a status is never shown by colour alone."""
 
     word: str
     icon: str
@@ -85,10 +85,10 @@ class StatusLabel(NamedTuple):
 STATUS_LABELS: dict[Status, StatusLabel] = {
     Status.PENDING: StatusLabel("pending", "dot", "idle"),
     Status.RUNNING: StatusLabel("running", "play", "work"),
-    Status.WAITING_FOR_EVENT: StatusLabel("waiting for event", "mail", "waiting"),
-    Status.WAITING_FOR_MESSAGE: StatusLabel("waiting for message", "mail", "waiting"),
+    Status.WAITING_FOR_EVENT: StatusLabel("waiting for event", "envelope", "waiting"),
+    Status.WAITING_FOR_MESSAGE: StatusLabel("waiting for message", "envelope", "waiting"),
     Status.WAITING_FOR_TIMER: StatusLabel("waiting for timer", "clock", "waiting"),
-    Status.COMPENSATING: StatusLabel("compensating", "undo", "rollback"),
+    Status.COMPENSATING: StatusLabel("compensating", "revert", "rollback"),
     Status.PAUSED: StatusLabel("paused", "pause", "retry"),
     Status.BLOCKED: StatusLabel("blocked", "stop", "failed"),
     Status.COMPLETED: StatusLabel("completed", "check", "ok"),
@@ -100,7 +100,7 @@ STATUS_LABELS: dict[Status, StatusLabel] = {
 
 
 class ActionLabel(NamedTuple):
-    """An action, as a page offers it."""
+    """The texts and the icon of an action."""
 
     verb: str
     past: str
@@ -111,25 +111,36 @@ class ActionLabel(NamedTuple):
 
 ACTION_LABELS: dict[ActionKind, ActionLabel] = {
     ActionKind.CANCEL: ActionLabel(
-        "Cancel", "cancelled", "minus", "Stops it and undoes what it has done, the last first.", True
+        "Cancel",
+        "cancelled",
+        "minus",
+        "Execution stops. Completed activities are compensated, the last one first.",
+        True,
     ),
-    ActionKind.RETRY: ActionLabel("Retry", "retried", "again", "Goes on from what failed; what is done is not done again."),
+    ActionKind.RETRY: ActionLabel(
+        "Retry",
+        "retried",
+        "again",
+        "Execution continues from the activity that failed. Completed activities do not run again.",
+    ),
     ActionKind.PAUSE: ActionLabel(
-        "Pause", "paused", "pause", "Nobody runs it until it is resumed; what it waits for may come meanwhile."
+        "Pause", "paused", "pause", "Execution stops until it is resumed. Events that arrive meanwhile are kept."
     ),
-    ActionKind.RESUME: ActionLabel("Resume", "resumed", "play", "Lets it go on."),
-    ActionKind.TERMINATE: ActionLabel("Terminate", "terminated", "square", "Ends it at once and undoes nothing.", True),
+    ActionKind.RESUME: ActionLabel("Resume", "resumed", "play", "Execution continues."),
+    ActionKind.TERMINATE: ActionLabel(
+        "Terminate", "terminated", "square", "Execution ends at once. Nothing is compensated.", True
+    ),
 }
 
 ATTENTION_LABELS = {
     "failed": ("Failed", "cross", "failed"),
     "retrying": ("Retrying", "again", "retry"),
     "overdue": ("Overdue", "clock", "failed"),
-    "compensating": ("Compensating", "undo", "rollback"),
-    "dead_letters": ("Dead letters", "mail", "failed"),
-    "unclaimable": ("No worker knows them", "stop", "failed"),
+    "compensating": ("Compensating", "revert", "rollback"),
+    "dead_letters": ("Dead letters", "envelope", "failed"),
+    "unclaimable": ("Unknown to all workers", "stop", "failed"),
     "silent_workers": ("Silent workers", "stop", "failed"),
     "blocked": ("Blocked", "stop", "failed"),
     "paused": ("Paused", "pause", "retry"),
 }
-"""What may need attention: a title, an icon, a tone."""
+"""The title, icon and tone of each kind of attention item."""

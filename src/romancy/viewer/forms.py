@@ -1,8 +1,8 @@
-"""From a JSON Schema to the fields of a form, and from what was posted back to a value.
+"""Forms: turns a JSON Schema into fields, and the posted fields into a value.
 
-The name of a field is its place in the value, as a JSON pointer: `/order/items/0/sku`. What a form cannot say (unions, free
-objects, models within themselves) is a field for JSON text. Nothing is checked here that only the schema's owner can check:
-a value that has the right shape is handed on, and what is said about it comes back to its field.
+The name of a field is its path in the value, as a JSON pointer: `/order/items/0/sku`. Types for which there is no field
+(unions, free objects, recursive models) become a field for JSON text. This module checks only that values have the right
+shape. The workflow validates them, and the page shows its errors at the fields.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ Posted: TypeAlias = Mapping[str, str]
 MISSING: Any = object()
 """No value."""
 GIVEN = "#given"
-"""Ends the name of the box that says that an optional object is meant."""
+"""Suffix of the name of the check box that includes an optional object."""
 AS_JSON = "#json"
-"""Ends the name of the mark that a text stands there as JSON: no field of a form could carry it as it is."""
+"""Suffix of the name of the hidden field that marks a text as JSON, because a form field cannot hold it unchanged."""
 _DEPTH = 8
 _MOST_PARTS = 50
-"""Parts of a field's name: no form is that deep."""
+"""Longest path of a field that is read; no form is that deep."""
 _LONG = 200
 _UNFIT = re.compile(
     "[^\\n\\t -\\ud7ff\\ue000-\\U0010ffff]|[\\x7f-\\x9f\\u200b-\\u200f\\u2028-\\u202e\\u2060-\\u206f\\ufeff]"
 )
-"""What browsers change, or nobody sees, in a field."""
+"""Characters that browsers change in a field or that are invisible there."""
 _PLAIN = frozenset({"text", "long"})
 _TEXTS = {"date": "date", "date-time": "datetime", "time": "time", "duration": "duration"}
 
@@ -44,7 +44,7 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """A field, or a frame around fields."""
+    """A field, or a group of fields."""
 
     path: str
     title: str
@@ -60,38 +60,38 @@ class Field:
     options: tuple[Choice, ...] = ()
     fields: tuple[Field, ...] = ()
     blank: Field | None = None
-    """How a new item of an array begins."""
+    """The template of a new array item."""
     depth: int = 0
-    """Arrays around it; the place of a new item is called `__n0__`, `__n1__`."""
+    """Number of enclosing arrays. The index of a new item is written as `__n0__`, `__n1__`."""
     escaped: bool = False
-    """A text that stands there as JSON."""
+    """The field shows its text as JSON."""
 
     @property
     def optional(self) -> bool:
-        """It may be left out."""
+        """Whether the value may be left out."""
         return not self.required or self.nullable
 
     @property
     def id(self) -> str:
-        """For labels."""
+        """The HTML id of the field."""
         return f"f{self.path}"
 
 
 @dataclass(slots=True)
 class FormInput:
-    """What was posted, and what is wrong with it, by path."""
+    """A posted value, with its errors by path."""
 
     value: Any
     errors: dict[str, str] = field(default_factory=dict[str, str])
 
 
 def fields_of(schema: Schema, value: Any = MISSING, errors: Mapping[str, str] | None = None) -> Field:
-    """The form of a schema; filled in with a value, and with what is wrong at each path."""
+    """Return the form of a schema, filled in with a value and with the errors by path."""
     return _FormBuilder(schema, errors or {}).field("", "", schema, value, required=True)
 
 
 def read(schema: Schema, posted: Posted) -> FormInput:
-    """The value that was filled in. A text that is no number stays a text, to be shown again beside its error."""
+    """Return the posted value. Text that is not a valid number stays text, so that the page can show it with its error."""
     reading = FormInput(None)
     form = fields_of(schema, _skeleton(schema, posted))
     reading.value = _FormReader(posted, reading.errors).value(form)
@@ -105,7 +105,7 @@ def read(schema: Schema, posted: Posted) -> FormInput:
 
 @dataclass(frozen=True, slots=True)
 class _FieldSpec:
-    """What a schema asks for, in the words of fields."""
+    """The kind of field for a schema."""
 
     kind: str
     schema: Schema
@@ -138,7 +138,7 @@ def _union(schema: Schema, root: Schema, refs: frozenset[str]) -> _FieldSpec:
         inner = _field_spec(members[0], root, refs)
         return _FieldSpec(inner.kind, inner.schema, True, inner.options, inner.refs)
     types = {one.get("type") for one in members}
-    if types == {"number", "string"}:  # a Decimal: as a text it is exact
+    if types == {"number", "string"}:  # a Decimal: exact as text
         return _FieldSpec("text", schema, nullable)
     return _FieldSpec("json", schema, nullable)
 
@@ -158,7 +158,7 @@ def _plain_kind(schema: Schema) -> str:
 
 
 class _FormBuilder:
-    """Makes fields of a schema."""
+    """Builds the fields of a schema."""
 
     def __init__(self, root: Schema, errors: Mapping[str, str]) -> None:
         self._root = root
@@ -227,7 +227,7 @@ class _FormBuilder:
     def _item(self, path: str, spec: _FieldSpec, number: str, value: Any, depth: int) -> Field:
         schema: Schema = spec.schema["items"]
         return self.field(
-            f"{path}/{number}", f"item {number}", schema, value, required=True, refs=spec.refs, depth=depth + 1
+            f"{path}/{number}", f"Item {number}", schema, value, required=True, refs=spec.refs, depth=depth + 1
         )
 
 
@@ -236,7 +236,7 @@ def _default_text(default: Any) -> str:
 
 
 def _text(kind: str, value: Any, default: Any) -> str:
-    """What stands in the field."""
+    """Return the text that the field shows."""
     if value is MISSING:
         value = default if kind in ("choice", "boolean") and default is not MISSING else MISSING
     if value is MISSING or (value is None and kind not in ("choice", "json")):
@@ -249,7 +249,7 @@ def _text(kind: str, value: Any, default: Any) -> str:
 
 
 class _RawText(str):
-    """A text as it was posted, where it could not be read."""
+    """Posted text that could not be parsed."""
 
     __slots__ = ()
 
@@ -262,7 +262,7 @@ def _escaped(name: str) -> str:
 
 
 def _skeleton(schema: Schema, posted: Posted) -> Any:
-    """A value with as many items in its arrays as were posted, so that the form has fields for them."""
+    """Return a value whose arrays have as many items as were posted, so that the form has fields for them."""
     value: Any = {}
     for name in posted:
         path = name.removesuffix(GIVEN).removesuffix(AS_JSON)
@@ -278,7 +278,7 @@ def _grow(value: dict[str, Any], parts: list[str]) -> None:
 
 
 def _to_lists(value: dict[str, Any]) -> Any:
-    """Objects whose keys are all numbers are arrays here; their fields are known by the numbers that were posted."""
+    """Turn objects whose keys are all numbers into lists: the keys are the posted indexes of the items."""
     if value and all(key.isascii() and key.isdecimal() and len(key) < 6 for key in value):
         size = max(map(int, value)) + 1
         return [_to_lists(value.get(str(number), {})) for number in range(min(size, 2000))]
@@ -286,7 +286,7 @@ def _to_lists(value: dict[str, Any]) -> Any:
 
 
 class _FormReader:
-    """Reads fields as they were posted."""
+    """Reads posted fields into a value."""
 
     def __init__(self, posted: Posted, errors: dict[str, str]) -> None:
         self._posted = posted
@@ -299,7 +299,7 @@ class _FormReader:
             return self._array(one)
         if one.kind == "boolean" and not one.optional:
             return one.path in self._posted
-        text = self._posted.get(one.path, "").replace("\r\n", "\n")  # as forms send line feeds
+        text = self._posted.get(one.path, "").replace("\r\n", "\n")  # browsers post line breaks as CRLF
         if text.strip() == "" and (one.kind not in ("text", "long") or one.optional):
             return self._nothing(one)
         return self._leaf(one, text)
@@ -309,7 +309,7 @@ class _FormReader:
             return MISSING
         if one.nullable:
             return None
-        self._errors[one.path] = "A value is needed here."
+        self._errors[one.path] = "This field is required."
         return _RawText("")
 
     def _object(self, one: Field) -> Any:
@@ -325,7 +325,7 @@ class _FormReader:
         return MISSING if not one.required else None
 
     def _untouched(self, item: Field) -> bool:
-        """An item with nothing in it is the spare one, or one that was removed."""
+        """Return whether all fields of an item are empty: the item is unused, or was removed."""
         inside = [
             text
             for path, text in self._posted.items()
@@ -357,7 +357,7 @@ class _FormReader:
         try:
             return json.loads(text)
         except (ValueError, RecursionError) as error:
-            self._errors[one.path] = f"This is no JSON: {error}."
+            self._errors[one.path] = f"This is not valid JSON: {error}."
             return _RawText(text)
 
 

@@ -1,4 +1,4 @@
-"""Users' texts on a page: always shown, never obeyed."""
+"""Escaping of text from users: hidden characters become visible, and nothing is interpreted as markup."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ _UNSEEN = re.compile(
 _BREAKS = re.compile(r"[\t\n]")
 _SHORT = {"\n": "\\n", "\t": "\\t", "\r": "\\r"}
 LINE = 300
-"""Characters of a text that stands in a line."""
+"""Most characters of a text that is shown in one line."""
 
 
 def visible(text: str) -> str:
-    """With escapes for what cannot be seen: control characters, marks that turn the direction, halves of characters."""
+    """Replace invisible characters by escapes: control characters, direction marks, lone surrogates."""
     return _UNSEEN.sub(_code, text)
 
 
 def escaped(json: str) -> str:
-    """JSON text with the escapes of JSON for what cannot be seen: it stays the same value."""
+    """Replace invisible characters in JSON text by JSON escapes, which keep the value the same."""
     return _UNSEEN.sub(lambda found: f"\\u{ord(found.group()):04x}", json)
 
 
 def line(text: object, limit: int = LINE) -> Markup:
-    """A text in a line of its own direction, cut if it is long."""
+    """Return a text for one line, isolated from the direction of its surroundings, and truncated if it is long."""
     whole = str(text)
     shown = _BREAKS.sub(_code, visible(whole[:limit]))
     rest = Markup('<span class="cut">… {:,} characters</span>').format(len(whole)) if len(whole) > limit else ""
@@ -34,14 +34,14 @@ def line(text: object, limit: int = LINE) -> Markup:
 
 
 def block(text: object, limit: int = 64 * 1024) -> Markup:
-    """A text of several lines."""
+    """Return a text of several lines, truncated if it is long."""
     whole = str(text)
-    rest = Markup('\n<span class="cut">… {:,} characters in all</span>').format(len(whole)) if len(whole) > limit else ""
+    rest = Markup('\n<span class="cut">… {:,} characters in total</span>').format(len(whole)) if len(whole) > limit else ""
     return Markup("{}{}").format(visible(whole[:limit]), rest)
 
 
 def attribute(text: object, limit: int = LINE) -> str:
-    """A text for a label or a tooltip, where no markup can keep its direction apart."""
+    """Return a text for a label or a tooltip, where no markup can isolate its direction."""
     whole = str(text)
     shown = _BREAKS.sub(" ", visible(whole[:limit]))
     return f"{shown}…" if len(whole) > limit else shown

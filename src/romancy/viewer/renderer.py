@@ -1,4 +1,4 @@
-"""What a page is made of: a visit, the template and its values, and the headers that every answer carries."""
+"""The request of a page, its template with values, and the rendered response."""
 
 from __future__ import annotations
 
@@ -23,75 +23,75 @@ from romancy.viewer import charts, formatters, html_text, values
 
 THEMES = ("light", "dark")
 THEME = "romancy_theme"
-"""The cookie."""
+"""The name of the cookie."""
 _FIELDS = 20_000
 _NAMES = frozenset({"id", "instance_id", "name", "op", "subject", "type", "workflow"})
 _LONGEST = 1024
-"""Bytes of a name."""
+"""Most bytes of a name or an id."""
 GENERATIONS = 2**31 - 1
 
 
 @dataclass(slots=True)
 class PageRequest:
-    """One request, and whom to ask for the answer."""
+    """One request for a page, with the manager that serves it."""
 
     request: Request
     manager: Manager
     clock: Clock
     bodies: Bodies
     form: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
-    """What was posted."""
+    """The posted fields."""
 
     def get(self, name: str, default: str = "") -> str:
-        """A value of the address or, if something was posted, of that."""
+        """Return a posted value or, if there is none, a value of the query."""
         for key, value in reversed(self.form):
             if key == name:
                 return value
         return self.request.query_params.get(name, default)
 
     def all(self, name: str) -> list[str]:
-        """All values of that name."""
+        """Return all values of that name."""
         return [value for key, value in self.form if key == name] or self.request.query_params.getlist(name)
 
     def number(self, name: str, most: int = 10**15) -> int | None:
-        """A whole number of the address."""
+        """Return a value as a whole number; None if it is missing."""
         given = self.get(name)
         if not given:
             return None
         if not (given.isascii() and given.isdecimal() and len(given) < 17 and int(given) <= most):
-            raise MalformedRequestError(f"{name}={given[:40]!a} is no whole number up to {most}.")
+            raise MalformedRequestError(f"{name}={given[:40]!a} is not a whole number from 0 to {most}.")
         return int(given)
 
     def check(self) -> None:
-        """Refuse names that no database could hold. What a workflow gets (`/...`, `json`) is checked as a payload."""
+        """Refuse values that the database could not store. Input of workflows (`/...`, `json`) is checked as a payload."""
         for name, value in [*self.request.query_params.multi_items(), *self.form]:
             if "\0" in value and name != "json" and not name.startswith("/"):
-                raise MalformedRequestError(f"{name[:40]!a} holds a NUL character.")
+                raise MalformedRequestError(f"{name[:40]!a} contains a NUL character.")
             if name in _NAMES and len(value.encode("utf-8", "replace")) > _LONGEST:
                 raise MalformedRequestError(f"{name!a} is longer than {_LONGEST} bytes.")
 
     @property
     def now(self) -> datetime:
-        """The time."""
+        """The current time."""
         return to_datetime(self.clock.now())
 
     @property
     def actor(self) -> str:
-        """Who calls, for the record."""
+        """The name of the caller, for the audit."""
         return str(getattr(self.caller, "name", "") or "")
 
     @property
     def caller(self) -> Any:
-        """Who calls."""
+        """The authenticated caller; None without authentication."""
         return self.request.scope.get("romancy.caller")
 
     @property
     def may_write(self) -> bool:
-        """The caller has a role that may change things. This hides buttons; the door refuses."""
+        """Whether the caller may change anything. This only hides buttons; the HTTP layer refuses the requests."""
         return getattr(self.caller, "role", "admin") == "admin"
 
     async def read_form(self) -> None:
-        """Take in what was posted."""
+        """Read the posted form."""
         async with self.bodies.read(self.request.headers, self.request.receive) as body:
             try:
                 self.form = parse_qsl(body.decode("ascii"), keep_blank_values=True, max_num_fields=_FIELDS, errors="strict")
@@ -101,7 +101,7 @@ class PageRequest:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """A template and what it shows."""
+    """A template and its values."""
 
     template: str
     values: Mapping[str, Any]
@@ -110,20 +110,20 @@ class View:
 
 @dataclass(frozen=True, slots=True)
 class Redirect:
-    """Elsewhere, after something was done."""
+    """A redirect to a page, after an action."""
 
     page: str
     query: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
 
 def link(page: str, **query: Any) -> str:
-    """A relative address; what is None or empty is left out."""
+    """Return a relative URL; values that are None or empty are left out."""
     given = {name: value for name, value in query.items() if value is not None and value != ""}
     return f"{page}?{urlencode(given, doseq=True, errors='surrogatepass')}" if given else page
 
 
 def respond(view: View, visit: PageRequest) -> Response:
-    """The page."""
+    """Render the page."""
     theme = visit.request.cookies.get(THEME, "")
     here = visit.request.url.path.rpartition("/")[2]
     shown = _TEMPLATES.get_template(view.template).render(
@@ -139,18 +139,18 @@ def respond(view: View, visit: PageRequest) -> Response:
     return HTMLResponse(shown.encode("utf-8", "replace"), view.status, HTML_HEADERS)
 
 
-# --- what templates can say
+# --- functions and filters of templates
 
 
 def _time(when: datetime | None, now: datetime, how: str = "ago") -> html_text.Markup:
-    """A time, relative; the exact one on hover and for machines."""
+    """Format a time relative to now, with the exact time in the tooltip and in the attribute `datetime`."""
     if when is None:
         return html_text.Markup('<span class="none">–</span>')
     distance = (when - now).total_seconds()
     shown = formatters.duration(abs(distance))
-    said = {"ago": f"{shown} ago", "age": shown, "in": f"in {shown}" if distance >= 0 else f"{shown} overdue"}[how]
+    text = {"ago": f"{shown} ago", "age": shown, "in": f"in {shown}" if distance >= 0 else f"{shown} overdue"}[how]
     return html_text.Markup('<time datetime="{}" title="{}" data-how="{}" tabindex="0">{}</time>').format(
-        when.isoformat(), formatters.exact(when), how, said
+        when.isoformat(), formatters.exact(when), how, text
     )
 
 
@@ -182,7 +182,7 @@ _FILTERS: dict[str, Any] = {
     "status": _status,
     "plain": values.plain,
 }
-_WORDS: dict[str, Any] = {
+_GLOBALS: dict[str, Any] = {
     "link": link,
     "quoted": quoted,
     "time": _time,
@@ -203,7 +203,7 @@ def _templates() -> Environment:
         lstrip_blocks=True,
     )
     environment.filters.update(_FILTERS)
-    environment.globals.update(_WORDS)
+    environment.globals.update(_GLOBALS)
     return environment
 
 

@@ -1,4 +1,4 @@
-"""The paths below /viewer."""
+"""The routes of the viewer, below /viewer."""
 
 from __future__ import annotations
 
@@ -29,7 +29,11 @@ Handler: TypeAlias = Callable[[PageRequest], Awaitable[View | Redirect]]
 _LOG = logging.getLogger("romancy.http")
 _ASSETS = Path(__file__).parent / "assets"
 _YEAR = 365 * 86400
-_KINDS = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}  # the system's own table may say otherwise
+_KINDS = {
+    ".css": "text/css",
+    ".js": "text/javascript",
+    ".svg": "image/svg+xml",
+}  # fixed: the system's table may differ
 
 _READS: dict[str, Handler] = {
     "": overview.overview,
@@ -57,7 +61,7 @@ _WRITES: dict[str, Handler] = {
 
 
 def routes(manager: Manager, *, clock: Clock | None = None, settings: HTTPSettings | None = None) -> list[BaseRoute]:
-    """Everything at and below /viewer. Who may come in is decided before."""
+    """Return the routes at and below /viewer. The caller is authorized before a route is reached."""
     settings = settings or HTTPSettings()
     bodies = Bodies(settings.max_body_size, settings.request_timeout)
     visit = partial(PageRequest, manager=manager, clock=clock or SystemClock(), bodies=bodies)
@@ -72,7 +76,7 @@ def routes(manager: Manager, *, clock: Clock | None = None, settings: HTTPSettin
 
 
 def _page(page: Handler, visited: Callable[[Request], PageRequest]) -> Callable[[Request], Awaitable[Response]]:
-    async def answer(request: Request) -> Response:
+    async def respond_to(request: Request) -> Response:
         visit = visited(request)
         try:
             if request.method == "POST":
@@ -87,7 +91,7 @@ def _page(page: Handler, visited: Callable[[Request], PageRequest]) -> Callable[
             return RedirectResponse(link(made.page, **made.query), 303, HTML_HEADERS)
         return respond(made, visit)
 
-    return answer
+    return respond_to
 
 
 _STATUSES: tuple[tuple[type[Exception], int], ...] = (
@@ -99,25 +103,25 @@ _STATUSES: tuple[tuple[type[Exception], int], ...] = (
 
 
 def _failure(error: Exception) -> View:
-    """A page that says what went wrong and where to go."""
+    """Return the page of an error."""
     message = str(error)
     if isinstance(error, HTTPProblem):
         status = error.status
     elif isinstance(error, RomancyError):
         status = next((status for kind, status in _STATUSES if isinstance(error, kind)), 503)
     else:
-        _LOG.error("A page failed for a reason that nobody foresaw.", exc_info=error)
-        status, message = 500, "Something went wrong here; the log of the app says what."
+        _LOG.error("A page of the viewer failed with an unexpected error.", exc_info=error)
+        status, message = 500, "An unexpected error occurred. See the log of the app for details."
     return View("failure.html", {"title": HTTPStatus(status).phrase, "message": message, "status": status}, status)
 
 
 async def _to_front(request: Request) -> Response:
-    # Relative: the app need not know where it is mounted.
+    # A relative URL, because the app does not know where it is mounted.
     return RedirectResponse("viewer/", 307, HTML_HEADERS)
 
 
 async def _theme(request: Request) -> Response:
-    """Choose light or dark, or as the system has it. A matter of taste: no harm if another page asks for it."""
+    """Set the theme: light, dark, or that of the system. A GET may do this, because a forged request does no harm."""
     response = RedirectResponse(_back(request), 303, HTML_HEADERS)
     wanted = request.query_params.get("to", "")
     if wanted in THEMES:
@@ -128,18 +132,18 @@ async def _theme(request: Request) -> Response:
 
 
 def _viewer_path(request: Request) -> str:
-    """The path of the viewer, for cookies."""
+    """Return the path of the viewer, for cookies."""
     return request.url.path.rpartition("/")[0] + "/"
 
 
 def _back(request: Request) -> str:
-    """The page from which one came, if it is one of ours."""
+    """Return the page to go back to, if it is a page of the viewer; otherwise the overview."""
     page, mark, query = request.query_params.get("back", "").partition("?")
     return f"{page}{mark}{query}" if page in _READS and page else "./"
 
 
 def _payload(visited: Callable[[Request], PageRequest]) -> Callable[[Request], Awaitable[Response]]:
-    async def answer(request: Request) -> Response:
+    async def respond_to(request: Request) -> Response:
         visit = visited(request)
         try:
             visit.check()
@@ -149,12 +153,12 @@ def _payload(visited: Callable[[Request], PageRequest]) -> Callable[[Request], A
         headers = {**JSON_HEADERS, "content-disposition": f'attachment; filename="{name}"'}
         return Response(body, headers=headers, media_type="application/json")
 
-    return answer
+    return respond_to
 
 
 @cache
 def _assets() -> dict[str, tuple[bytes, str, str]]:
-    """All assets with their kinds and tags. They are few and small."""
+    """Return all assets, with content type and ETag. They are few and small enough to keep in memory."""
     found: dict[str, tuple[bytes, str, str]] = {}
     for file in sorted(_ASSETS.iterdir()):
         body = file.read_bytes()
@@ -165,9 +169,9 @@ def _assets() -> dict[str, tuple[bytes, str, str]]:
 async def _asset(request: Request) -> Response:
     known = _assets().get(request.path_params["name"])
     if known is None:
-        raise NotFoundError("There is no such file here.")
+        raise NotFoundError("There is no such file.")
     body, kind, tag = known
-    # Names are stable and browsers ask each time whether it has changed: a rolling deploy never finds them gone.
+    # Asset names are stable and revalidated with each use, so pages find their assets during a rolling deployment.
     headers = {**HTML_HEADERS, "Cache-Control": "no-cache", "ETag": tag}
     if tag in request.headers.get("if-none-match", ""):
         return Response(status_code=304, headers=headers)

@@ -1,4 +1,4 @@
-"""JSON as markup: exact, escaped, folded below two levels, and not more than fits on a page."""
+"""JSON as markup: exact, escaped, folded below two levels, and truncated if it is long."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import Any
 from romancy.viewer.html_text import Markup, escaped
 
 LIMIT = 64 * 1024
-"""Characters of a value that are shown."""
+"""Most characters of a value that are shown."""
 _OPEN = 2
-"""Levels that are open at first."""
+"""Levels that are initially open."""
 _DEEP = 60
-"""Levels that are drawn; below them the text."""
+"""Levels that are shown as a tree; deeper values are shown as text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,18 +24,18 @@ class RenderedValue:
     markup: Markup
     cut: bool
     length: int
-    """Of the whole, in characters of JSON."""
+    """Length of the full value, in characters of JSON."""
 
 
 def show(value: Any, limit: int = LIMIT) -> RenderedValue:
-    """A value for a page."""
+    """Render a value as markup."""
     drawing = _ValueRenderer(limit)
     markup = Markup("").join(drawing.value(value, 0))
     return RenderedValue(markup, drawing.left < 0, len(plain(value)) if drawing.left < 0 else limit - drawing.left)
 
 
 def plain(value: Any, indent: int | None = None) -> str:
-    """The JSON text of a value. Halves of characters are written as escapes: no encoding could carry them."""
+    """Return the JSON text of a value. Lone surrogates are escaped, because they cannot be encoded."""
     text = json.dumps(value, ensure_ascii=False, indent=indent, default=str)
     return json.dumps(value, indent=indent, default=str) if any("\ud800" <= char <= "\udfff" for char in text) else text
 

@@ -1,26 +1,26 @@
-"""Edda's names and spellings, over this engine.
+"""A compatibility layer: Edda's API on top of romancy.
 
     from romancy.integrations.edda import EddaApp, WorkflowContext, activity, wait_event, workflow
 
 A program written for Edda runs after its imports are changed: `edda` becomes `romancy.integrations.edda`, submodules too.
-What has no counterpart here raises an error that says what to use instead. Every object has an attribute `romancy`, the
-object of this library that it stands for, so that a program can be moved over one function at a time.
+Names of Edda without a counterpart raise an error that says what to use instead. Every object has an attribute `romancy`
+with the romancy object behind it, so that a program can be migrated one function at a time.
 
-    context        WorkflowContext: what workflows, activities and compensations get first
-    running        which app `wf.start()` and `send_event()` mean
-    retry          RetryPolicy and the ready-made ones
-    compensation   @compensation, @on_failure, register_compensation
-    activity       @activity
-    workflow       @workflow, wf.start(...)
-    channels       events, channels and timers; `events` is its older name
-    outbox         send_event_transactional
-    hooks          HooksBase, WorkflowHooks
-    results        what functions give back, by their names
-    addressing     `eddainstanceid`
-    desk           app.storage, app.replay_engine
-    app            EddaApp
-    integrations   mcp, opentelemetry
-    unsupported    what is not offered, and what to use instead
+    context            WorkflowContext: the first parameter of workflows, activities and compensations
+    current_app        the app that `wf.start()` and `send_event()` use
+    retry              RetryPolicy and predefined policies
+    compensation       @compensation, @on_failure, register_compensation
+    activity           @activity
+    workflow           @workflow, wf.start(...)
+    channels           events, channels and timers; `events` is its older name
+    outbox             send_event_transactional
+    hooks              HooksBase, WorkflowHooks
+    result_types       result types of activities and workflows, by name
+    addressed_events   the extension `eddainstanceid`
+    facades            app.storage, app.replay_engine
+    app                EddaApp
+    integrations       mcp, opentelemetry
+    unsupported        what is not offered, and what to use instead
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """A name that is not here: say what to use instead."""
+    """Raise an error for an unknown name that says what to use instead."""
     raise no_name(__name__, name, {**MODULE, **MODULES}, __all__)
 
 

@@ -1,4 +1,4 @@
-"""`@activity` as Edda spells it: `retry_policy=`, and `activity_id=` in the call."""
+"""Edda's `@activity`, with `retry_policy=`, and `activity_id=` in the call."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ R = TypeVar("R")
 
 
 class Activity(Generic[R]):
-    """A function whose result is recorded. `func` is the plain function, `romancy` the activity of this library."""
+    """A function whose result is recorded. `func` is the plain function, `romancy` the romancy activity."""
 
     def __init__(self, func: Callable[..., Any], retry_policy: RetryPolicy | romancy.RetryPolicy | None = None) -> None:
         functools.update_wrapper(self, func)
@@ -39,22 +39,22 @@ class Activity(Generic[R]):
         self.retry_policy = retry_policy
         self._may_register = may_register_compensations(func)
         ACTIVITIES[self.name] = functools.partial(_recorded_type if self._may_register else result_type, func)
-        back = _make_compensation(func, self._may_register)
+        compensation = _make_compensation(func, self._may_register)
         policy = policy_of(retry_policy, f"retry_policy of activity {self.name!r}")
-        self.romancy: romancy.Activity[..., Any] = romancy.activity(retry=policy, compensation=back)(
+        self.romancy: romancy.Activity[..., Any] = romancy.activity(retry=policy, compensation=compensation)(
             _body(func, self._may_register)
         )
 
     if TYPE_CHECKING:
 
         async def __call__(self, ctx: WorkflowContext, /, *args: Any, **kwargs: Any) -> R:
-            """Run the activity as a part of the workflow; `activity_id` names this call in the history."""
+            """Run the activity in the workflow; `activity_id` is the id of this call in the history."""
             ...
 
     else:
 
         def __call__(self, ctx, /, *args, activity_id=None, **kwargs):
-            """Run the activity as a part of the workflow; `activity_id` names this call in the history."""
+            """Run the activity in the workflow; `activity_id` is the id of this call in the history."""
             inner = in_workflow(ctx, f"activity {self.name!r}")
             chosen = self.romancy.with_options(activity_id=activity_id) if activity_id is not None else self.romancy
             operation = chosen(inner, *args, **kwargs)
@@ -88,7 +88,7 @@ async def _result_of(operation: Awaitable[ResultWithCompensations[Any]]) -> Any:
     return (await operation).result
 
 
-# --- functions for the engine, which gives its own context and reads signatures
+# --- adapters for the engine, which passes its own context and inspects signatures
 
 
 def _body(func: Callable[..., Any], registering: bool) -> Callable[..., Any]:
@@ -115,31 +115,31 @@ def _body(func: Callable[..., Any], registering: bool) -> Callable[..., Any]:
 
 
 def _make_compensation(func: Callable[..., Any], registering: bool) -> Callable[..., Any] | None:
-    """The engine's compensation of the activity: what it has registered, then what `@on_failure` says."""
-    undoing = compensation_of(func)
-    if undoing is None and not registering:
+    """Make the compensation of the activity: first the registered compensations, then the one of `@on_failure`."""
+    on_failure = compensation_of(func)
+    if on_failure is None and not registering:
         return None
     own = inspect.signature(func)
     context, *others = own.parameters.values()
     if "result" in own.parameters:
         raise ConfigurationError(
-            f"Activity {func.__name__!r} has a parameter called `result` and is compensated: give it another name, since "
-            "the engine hands the result over under that one."
+            f"Activity {func.__name__!r} has a compensation and a parameter called `result`: rename the parameter, because "
+            "the engine passes the activity's result under that name."
         )
 
     async def run_compensation(ctx: ActivityContext, result: Any, *args: Any, **kwargs: Any) -> None:
         outcome: Any = result.result if registering else result
         if registering:
             await run_registered(result.compensations, func, ctx)
-        if undoing is not None:
+        if on_failure is not None:
             given = dict(list(own.bind(None, *args, **kwargs).arguments.items())[1:])
-            await run_on_failure(undoing, ctx, given | fields_of(outcome), func.__name__)
+            await run_on_failure(on_failure, ctx, given | fields_of(outcome), func.__name__)
 
     kind = _recorded_type(func) if registering else result_type(func)
     handed = inspect.Parameter("result", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=kind)
     parts: Any = run_compensation
     parts.__signature__ = own.replace(parameters=[context, handed, *others], return_annotation=None)
-    parts.__name__ = getattr(undoing, "__name__", f"undo_{func.__name__}")
+    parts.__name__ = getattr(on_failure, "__name__", f"compensate_{func.__name__}")
     parts.__module__, parts.__qualname__ = func.__module__, func.__qualname__
     parts.__wrapped__ = func
     return run_compensation

@@ -1,6 +1,6 @@
-"""Events that are addressed to one instance: Edda's extension `eddainstanceid`, said in this library's word.
+"""Events that are addressed to one instance: translates Edda's extension `eddainstanceid` to `romancyinstanceid`.
 
-What comes over HTTP is translated once the app has read and checked it, so its limits hold and bodies are left alone.
+Events from HTTP are translated after the app has read and checked them, so its limits apply and bodies stay unchanged.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ _LONGEST = 1024
 
 
 def with_target(extensions: Mapping[str, Any]) -> dict[str, Any]:
-    """The extensions of an event, with the address in this library's word too."""
+    """Return the extensions of an event, with the target also under the name that romancy uses."""
     return {ROMANCY: extensions[EDDA], **extensions} if EDDA in extensions else dict(extensions)
 
 
 def translate_targets(app: App) -> None:
-    """Let events that come in over HTTP be addressed as in Edda. Safe to call again."""
+    """Accept Edda's targets in events from HTTP. Safe to call again."""
     accept = app.accept_events
 
     async def accept_addressed(events: Sequence[Any]) -> list[Any]:
@@ -39,5 +39,5 @@ def _addressed_event(event: Any) -> Any:
         return event
     target = event.extensions[EDDA]
     if not isinstance(target, str) or not 0 < len(target.encode()) <= _LONGEST:
-        raise PayloadError(f"{EDDA} is the id of an instance, a text of 1 to {_LONGEST} bytes.")
+        raise PayloadError(f"{EDDA} must be the id of an instance, a string of 1 to {_LONGEST} bytes.")
     return replace(event, extensions=with_target(event.extensions))

@@ -1,4 +1,4 @@
-"""`EddaApp`: the app under Edda's names and options."""
+"""`EddaApp`: an `App` with Edda's names and options."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ _BODY = frozenset({"data", "data_base64"})
 
 
 class EddaApp:
-    """The app under Edda's names. `romancy` is the `App` behind it, whose options may be given too.
+    """An app with Edda's names. `romancy` is the `App` behind it, whose options are accepted too.
 
-    `broker_url` without `outbox_enabled=True`: events go into the outbox, and another process relays them. Options of Edda
-    that tune what this engine has not (locks, leaders, batches, details of the pool) are taken and mean nothing.
+    With `broker_url` but without `outbox_enabled=True`, events go into the outbox, and another process relays them. Options
+    for parts of Edda that romancy does not have (locks, leaders, batches, details of the pool) are accepted and ignored.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class EddaApp:
         **options: Any,
     ) -> None:
         if outbox_enabled and not broker_url:
-            raise ConfigurationError("EddaApp(outbox_enabled=True) needs broker_url=: where the events go.")
+            raise ConfigurationError("EddaApp(outbox_enabled=True) needs broker_url=, the address of the broker.")
         self._workflows = None if workflows is None else [_native(one) for one in workflows]
         self._codec = options.get("codec")
         retry = policy_of(default_retry_policy or DEFAULT_RETRY_POLICY, "default_retry_policy")
@@ -85,7 +85,7 @@ class EddaApp:
 
     @classmethod
     def over(cls, app: App) -> Self:
-        """Edda's calls for an app that exists: `wf.start()` and `send_event()` mean it from `initialize()` on."""
+        """Wrap an existing app: `wf.start()` and `send_event()` use it after `initialize()`."""
         made = cls.__new__(cls)
         made._attach(app, None)
         return made
@@ -98,19 +98,19 @@ class EddaApp:
         self._database = database
         self._brokerless_client: Client | None = None
 
-    # --- life
+    # --- lifecycle
 
     async def initialize(self) -> None:
-        """Start. Safe to call again while running."""
+        """Start the app. Safe to call again while it is running."""
         await self.romancy.startup()
         set_current_app(self.romancy)
 
     async def shutdown(self) -> None:
-        """Stop: running activities finish, the rest goes on with the next start."""
+        """Stop the app: running activities finish, and instances continue with the next start."""
         unset_current_app(self.romancy)
-        entrance, self._brokerless_client = self._brokerless_client, None
-        if entrance is not None:
-            await entrance.shutdown()
+        client, self._brokerless_client = self._brokerless_client, None
+        if client is not None:
+            await client.shutdown()
         await self.romancy.shutdown()
 
     async def __aenter__(self) -> Self:
@@ -139,25 +139,25 @@ class EddaApp:
     # --- events
 
     async def handle_cloudevent(self, event: Any, wait: bool = False) -> None:
-        """Accept an event from outside: a CloudEvent of the `cloudevents` package, or a dict of the same attributes.
+        """Accept an external event: a CloudEvent of the `cloudevents` package, or a dict of the same attributes.
 
-        Returns when it is durable; `wait` has no meaning. It is not handed to the broker, which it may have come from.
+        Returns when the event is durable; `wait` is ignored. The event is not sent to the broker, as it may come from there.
         """
-        said = _attributes(event)
-        extensions = {name: value for name, value in said.items() if name not in _ATTRIBUTES | _BODY}
-        door = await self._event_client()
-        await door.send_event(
-            said["type"],
-            said["source"],
+        attributes = _attributes(event)
+        extensions = {name: value for name, value in attributes.items() if name not in _ATTRIBUTES | _BODY}
+        client = await self._event_client()
+        await client.send_event(
+            attributes["type"],
+            attributes["source"],
             _data(event),
-            subject=said.get("subject"),
-            event_id=said["id"],
-            content_type=said.get("datacontenttype"),
+            subject=attributes.get("subject"),
+            event_id=attributes["id"],
+            content_type=attributes.get("datacontenttype"),
             extensions=with_target(extensions) or None,
         )
 
     async def _event_client(self) -> Client:
-        """Where events come in: the app, or, if what is sent through that goes out again, a client without a broker."""
+        """Return the client that accepts external events: one without a broker, so that they are not sent out again."""
         if not getattr(self, "broker_url", None):
             return self.romancy
         if self._brokerless_client is None:
@@ -166,13 +166,13 @@ class EddaApp:
         return self._brokerless_client
 
     def on_event(self, event_type: str, proto_type: Any = None) -> NoReturn:
-        """Not offered: a handler that is no workflow is lost when the process dies."""
+        """Not offered: a handler that is not a workflow would be lost when the process dies."""
         raise ConfigurationError(
             f"@app.on_event({event_type!r}) is not offered: such a handler dies with its process. Write a workflow of "
             "that name, @workflow(event_handler=True), or with romancy's own @workflow(name=..., event_handler=True)."
         )
 
-    # --- looking
+    # --- queries
 
     async def find_instances(
         self,
@@ -186,7 +186,7 @@ class EddaApp:
         limit: int = 50,
         page_token: str | None = None,
     ) -> dict[str, Any]:
-        """A page of instances, newest first, and where the next one begins."""
+        """Return a page of instances, newest first, and the token of the next page."""
         page = await self.romancy.list_instances(
             input=input_filters,
             status=status,
@@ -216,7 +216,7 @@ def _attributes(event: Any) -> Mapping[str, Any]:
         return event  # pyright: ignore[reportUnknownVariableType]
     get = getattr(event, "get_attributes", None)
     if get is None:
-        raise ConfigurationError(f"handle_cloudevent() was given {type(event).__name__}: give a CloudEvent, or a dict.")
+        raise ConfigurationError(f"handle_cloudevent() needs a CloudEvent or a dict, not {type(event).__name__}.")
     found: Mapping[str, Any] = get()
     return found
 

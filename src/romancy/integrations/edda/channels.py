@@ -1,7 +1,7 @@
-"""Channels, events and timers as Edda spells them.
+"""Edda's channels, events and timers.
 
-In Edda a message to one instance is a message to a channel of its own, `channel:instance_id`. So it is here: whoever builds
-that name by hand reaches the same channel as `subscribe(mode="direct")` and `send_to`.
+As in Edda, a message to one instance is a message to a channel named `channel:instance_id`. Code that builds this name
+itself reaches the same channel as `subscribe(mode="direct")` and `send_to`.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ __all__ = [
 ]
 
 _ID = "eddamessageid"
-"""Where the metadata of a message says its id: `publish` gives it back, and the engine chooses its own later."""
+"""The key of a message id in the metadata: `publish` returns it, before the engine assigns its own id."""
 _SELF = "__direct__"
 
 
@@ -60,7 +60,7 @@ class ChannelMessage:
 
 @dataclass(frozen=True)
 class ReceivedEvent:
-    """A CloudEvent that a workflow waited for. `time` is a text, as in the event; data that is bytes is under `_binary`."""
+    """A CloudEvent that a workflow waited for. `time` is a string, as in the event; binary data is under `_binary`."""
 
     data: Any
     type: str
@@ -73,10 +73,10 @@ class ReceivedEvent:
 
 
 class EventTimeoutError(romancy.EventTimeoutError):
-    """No event came in time."""
+    """No event arrived before the timeout."""
 
     def __init__(self, event_type: str, timeout_seconds: float) -> None:
-        super().__init__(f"No event {event_type!r} came within {timeout_seconds} seconds.")
+        super().__init__(f"No event {event_type!r} arrived within {timeout_seconds} seconds.")
         self.event_type = event_type
         self.timeout_seconds = timeout_seconds
 
@@ -85,7 +85,7 @@ class EventTimeoutError(romancy.EventTimeoutError):
 
 
 async def subscribe(ctx: WorkflowContext, channel: str, mode: str = "broadcast") -> None:
-    """Receive what is published to a channel from now on: `broadcast`, `competing`, or `direct` for what is sent to here."""
+    """Receive messages of a channel from now on. `mode`: `broadcast`, `competing`, or `direct` for messages to here."""
     inner = in_workflow(ctx, "subscribe()")
     if mode == "direct":
         ctx._direct.add(channel)  # pyright: ignore[reportPrivateUsage]
@@ -95,7 +95,7 @@ async def subscribe(ctx: WorkflowContext, channel: str, mode: str = "broadcast")
 
 
 async def unsubscribe(ctx: WorkflowContext, channel: str) -> None:
-    """Receive no more from a channel."""
+    """Stop receiving messages of a channel."""
     await romancy.unsubscribe(in_workflow(ctx, "unsubscribe()"), _actual_channel(ctx, channel))
 
 
@@ -104,7 +104,7 @@ async def receive(
 ) -> ChannelMessage:
     """Wait for the next message of a channel; without a subscription, for the next one that is sent to this instance.
 
-    Raises `TimeoutError`. `message_id` is taken and not needed: waits at the same time are told apart without it.
+    Raises `TimeoutError`. `message_id` is accepted and ignored: concurrent waits are distinguished without it.
     """
     inner = in_workflow(ctx, "receive()")
     try:
@@ -126,8 +126,8 @@ async def publish(
 ) -> str:
     """Publish a message; returns its id.
 
-    With a context it is a part of the commit of the workflow's step or the activity's attempt. From outside, pass the app,
-    or its `storage`. `worker_id` means nothing here.
+    With a context, the message commits with the step of the workflow or the attempt of the activity. Outside of both, pass
+    the app or its `storage`. `worker_id` is ignored.
     """
     app = getattr(ctx_or_storage, "romancy", None)
     if isinstance(app, App):
@@ -147,7 +147,7 @@ async def publish(
 async def send_to(
     ctx: WorkflowContext, instance_id: str, data: Any, channel: str = _SELF, metadata: Mapping[str, Any] | None = None
 ) -> bool:
-    """Send a message to one instance. True: it is there to be received, now or later; False: nobody can receive it."""
+    """Send a message to one instance. Return False if the instance does not exist or has ended."""
     inner = native_context(ctx, "send_to()")
     try:
         await romancy.send_to(inner, instance_id, _instance_channel(channel, instance_id), data, metadata=metadata)
@@ -159,7 +159,7 @@ async def send_to(
 
 
 def _instance_channel(channel: str, instance_id: str) -> str:
-    """The channel for what is sent to one instance."""
+    """Return the channel of messages to one instance."""
     return channel if channel.endswith(f":{instance_id}") else f"{channel}:{instance_id}"
 
 
@@ -171,8 +171,8 @@ def _received(message: ReceivedMessage[Any], channel: str) -> ChannelMessage:
     about = dict(message.metadata)
     identity = about.pop(_ID, message.id)
     at = message.created_at.isoformat()
-    told = {"source_instance_id": message.sender_instance_id} if message.sender_instance_id is not None else {}
-    return ChannelMessage(identity, channel, message.data, {"published_at": at, **told, **about}, message.created_at)
+    sender = {"source_instance_id": message.sender_instance_id} if message.sender_instance_id is not None else {}
+    return ChannelMessage(identity, channel, message.data, {"published_at": at, **sender, **about}, message.created_at)
 
 
 # --- events
@@ -185,7 +185,7 @@ async def wait_event(
     model: Any = None,
     event_id: str | None = None,
 ) -> ReceivedEvent:
-    """Wait for an event of a type. `model` validates its data; `event_id` names the wait in the history."""
+    """Wait for an event of a type. `model` validates its data; `event_id` is the id of the wait in the history."""
     inner = in_workflow(ctx, "wait_event()")
     try:
         event = await romancy.wait_event(inner, event_type, timeout=timeout_seconds, model=model, event_id=event_id)
@@ -206,14 +206,14 @@ async def wait_event(
 async def send_event(
     event_type: str, source: str, data: Any, broker_url: str | None = None, datacontenttype: str | None = None
 ) -> None:
-    """Send an event: to the workflows of the app that wait for it, and to the app's broker if it has one.
+    """Send an event to the waiting workflows of the app, and to the broker if the app has one.
 
-    In a workflow or an activity it is a part of its commit.
+    In a workflow or an activity, the event is a part of its commit.
     """
     app, here = current_app("send_event()"), CURRENT_CONTEXT.get()
     if broker_url is not None:
         raise ConfigurationError(
-            "send_event(broker_url=...) is not offered: events go out through the outbox of the app. Name the broker there, "
+            "send_event(broker_url=...) is not offered: events are sent through the outbox of the app. Give the broker to "
             "EddaApp(outbox_enabled=True, broker_url=...), and leave it out here."
         )
     if here is None:
@@ -223,7 +223,7 @@ async def send_event(
 
 
 def payload(data: Any) -> Any:
-    """What is neither an object nor a model is sent under `_data`."""
+    """Wrap data that is neither an object nor a model in an object with the field `_data`."""
     plain = (str, int, float, list, tuple, type(None))
     return {"_data": data} if isinstance(data, plain) else data
 
@@ -234,7 +234,7 @@ def payload(data: Any) -> Any:
 async def sleep(
     ctx: WorkflowContext, seconds: float | None = None, timer_id: str | None = None, *, duration_seconds: float | None = None
 ) -> None:
-    """Wait for so many seconds, without holding a worker. `duration_seconds` is an earlier name of `seconds`."""
+    """Sleep for a number of seconds, without occupying a worker. `duration_seconds` is an earlier name of `seconds`."""
     given = duration_seconds if seconds is None else seconds
     if given is None:
         raise TypeError("sleep() needs the seconds to wait: sleep(ctx, 60).")
@@ -242,7 +242,7 @@ async def sleep(
 
 
 async def sleep_until(ctx: WorkflowContext, target_time: datetime, timer_id: str | None = None) -> None:
-    """Wait until a time: an aware datetime."""
+    """Sleep until a time, an aware datetime."""
     await romancy.sleep_until(in_workflow(ctx, "sleep_until()"), target_time, sleep_id=timer_id)
 
 

@@ -1,4 +1,4 @@
-"""Arguments as Edda takes them, made what the annotations say: dicts for models, values for enums."""
+"""Conversion of arguments to the types of their annotations, as in Edda: dicts to models, values to enums."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 
 
 def hints_of(fn: Callable[..., Any]) -> dict[str, Any]:
-    """The annotations of a function as objects; none if one of them means nothing here."""
+    """Return the annotations of a function as objects; an empty dict if one of them cannot be resolved."""
     try:
         return typing.get_type_hints(inspect.unwrap(fn), include_extras=True)
-    except Exception:  # a name that only type checkers see, or that a function keeps to itself
+    except Exception:  # a name that is imported only for type checkers, or local to a function
         return {}
 
 
 def result_type(fn: Callable[..., Any]) -> Any:
-    """What a function says it returns."""
+    """Return the return annotation of a function."""
     return hints_of(fn).get("return", Any)
 
 
 def coerce_arguments(fn: Callable[..., Any], given: dict[str, Any]) -> dict[str, Any]:
-    """Arguments by name for a workflow. The fields of a sole model may stand for the model itself."""
+    """Convert the arguments of a workflow. If its only parameter is a model, the fields of the model are accepted too."""
     hints = hints_of(fn)
     names = list(inspect.signature(fn).parameters)[1:]
     if len(names) == 1 and names[0] not in given and _is_model(hints.get(names[0])):
@@ -33,7 +33,7 @@ def coerce_arguments(fn: Callable[..., Any], given: dict[str, Any]) -> dict[str,
 
 
 def event_arguments(fn: Callable[..., Any], data: Any) -> dict[str, Any]:
-    """What the data of an event gives a workflow: fields by name, or all of them for a sole model. Others are left out."""
+    """Return the arguments from the data of an event: fields by name, or all for a single model. Others are dropped."""
     names = list(inspect.signature(fn).parameters)[1:]
     fields: dict[str, Any] = data if isinstance(data, dict) else {"_data": data} if data is not None else {}
     if _takes_more(fn):
@@ -53,7 +53,7 @@ def _is_model(annotation: Any) -> bool:
 
 
 def coerce_value(annotation: Any, value: Any) -> Any:
-    """The value as its annotation says. What does not fit is left as it is: the engine says what is wrong with it."""
+    """Convert a value to its annotation. An invalid value stays unchanged, and the engine reports the error."""
     if annotation is Any:
         return value
     try:

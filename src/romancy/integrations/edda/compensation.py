@@ -1,8 +1,7 @@
-"""The way back: `@compensation`, `@on_failure`, `register_compensation`.
+"""Compensations: `@compensation`, `@on_failure`, `register_compensation`.
 
-In a workflow a compensation is registered with the engine. In an activity it cannot be, since the activity may still fail:
-there it becomes a part of the result, and the engine's own compensation of the activity does what stands in it, the last
-first.
+A workflow registers a compensation with the engine. An activity cannot, because it may still fail: there the compensation
+becomes a part of the result, and the compensation of the activity runs all of them, the last one first.
 """
 
 from __future__ import annotations
@@ -29,24 +28,26 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 _MARK = "_edda_on_failure"
 _known: dict[str, Callable[..., Any]] = {}
-"""Compensations by name: what was registered in an activity is found again in another process."""
+"""Compensations by name, so that another process can run a compensation that an activity has registered."""
 
 
 def compensation(func: F) -> F:
-    """Mark a function as a compensation. It stays the plain function that it is."""
+    """Mark a function as a compensation. Returns the function unchanged."""
     _known[_name_of(func)] = func
     return func
 
 
 def on_failure(compensation_func: Callable[..., Any]) -> Callable[[F], F]:
-    """Below `@activity`: what undoes the activity when the workflow fails or is cancelled.
+    """Set the function that compensates an activity when the workflow fails or is cancelled. Write it below `@activity`.
 
-    It is called with those of the activity's arguments, and of the fields of its result, that it has parameters for.
+    It is called with those arguments of the activity, and those fields of its result, for which it has parameters.
     """
 
     def decorate(func: F) -> F:
         if not inspect.isfunction(cast(Any, func)):
-            raise ConfigurationError(f"@on_failure stands below @activity, directly above the function, not above {func!r}.")
+            raise ConfigurationError(
+                f"@on_failure must be directly above the function, below @activity, not above {func!r}."
+            )
         setattr(func, _MARK, compensation_func)
         return func
 
@@ -62,7 +63,7 @@ async def register_compensation(
 ) -> None:
     """Call a function with these arguments if the workflow fails or is cancelled; the last registered is called first.
 
-    `activity_id` is taken and not needed: the history shows what was registered when.
+    `activity_id` is accepted and ignored: the history shows the registrations.
     """
     inner = native_context(ctx, "register_compensation()")
     if isinstance(inner, romancy.WorkflowContext):
@@ -71,9 +72,9 @@ async def register_compensation(
     steps = ctx._registered  # pyright: ignore[reportPrivateUsage]
     if steps is None:
         raise InvalidWorkflowStateError(
-            f"register_compensation() was called in {inner.activity_id}, whose function does not name it: what a function "
-            "registers is a part of its result, and that must be known before it runs. Call it in the activity's own "
-            "function, or in the workflow."
+            f"register_compensation() was called in {inner.activity_id}, whose own function does not name it. Registered "
+            "compensations are a part of the result, whose type must be known before the activity runs. Call it in the "
+            "activity's own function, or in the workflow."
         )
     compensation(plain_of(compensation_func))
     steps.append(
@@ -82,13 +83,13 @@ async def register_compensation(
 
 
 def compensation_of(func: Callable[..., Any]) -> Callable[..., Any] | None:
-    """What `@on_failure` has said about a function."""
+    """Return the compensation that `@on_failure` has set for a function."""
     found: Callable[..., Any] | None = getattr(func, _MARK, None)
     return found
 
 
 def may_register_compensations(func: Callable[..., Any]) -> bool:
-    """The function names `register_compensation`."""
+    """Return whether the code of a function names `register_compensation`."""
     code = getattr(inspect.unwrap(func), "__code__", None)
     return code is not None and any("register_compensation" in one.co_names for one in _codes(code))
 
@@ -104,7 +105,7 @@ def _codes(code: CodeType) -> Iterator[CodeType]:
 
 
 async def run_on_failure(func: Callable[..., Any], ctx: ActivityContext, available: Mapping[str, Any], what: str) -> None:
-    """Call what `@on_failure` has named, with what it has parameters for."""
+    """Call the compensation of `@on_failure` with the arguments for which it has parameters."""
     plain = plain_of(func)
     parameters = list(inspect.signature(plain).parameters.values())[1:]
     spread = any(one.kind is inspect.Parameter.VAR_KEYWORD for one in parameters)
@@ -121,7 +122,7 @@ async def run_on_failure(func: Callable[..., Any], ctx: ActivityContext, availab
 
 
 async def run_registered(steps: list[RegisteredCompensation], registrar: Callable[..., Any], ctx: ActivityContext) -> None:
-    """Do what an activity has registered, the last first. `registrar` is the activity's function."""
+    """Run the compensations that an activity has registered, the last one first. `registrar` is the activity's function."""
     for step in reversed(steps):
         func = _found(step.function, registrar)
         bound = inspect.signature(func).bind(ctx, *step.args, **step.kwargs)
@@ -132,7 +133,7 @@ async def run_registered(steps: list[RegisteredCompensation], registrar: Callabl
 
 
 def fields_of(result: Any) -> dict[str, Any]:
-    """What a result says by name."""
+    """Return the fields of a result by name."""
     if isinstance(result, Mapping):
         return {str(name): value for name, value in result.items()}
     return dict(result) if isinstance(result, BaseModel) else {}
@@ -147,7 +148,7 @@ async def _call(func: Callable[..., Any], ctx: ActivityContext, args: list[Any],
 
 
 async def _in_thread(call: Callable[[], Any]) -> None:
-    """Make a call in a thread, or never: one that waits for a thread when this is over is not made any more."""
+    """Make a call in a thread. If this coroutine ends before a thread is free, the call is not made at all."""
     over = threading.Event()
     try:
         await asyncio.to_thread(lambda: None if over.is_set() else call())
@@ -168,13 +169,13 @@ def _typed(annotation: Any, value: Any) -> Any:
 
 
 def plain_of(func: Callable[..., Any]) -> Callable[..., Any]:
-    """The function itself, if it is decorated with `@activity`."""
+    """Return the plain function of an activity, or the function itself."""
     inner: Callable[..., Any] = getattr(func, "func", func)
     return inner
 
 
 def _native(func: Callable[..., Any]) -> Callable[..., Any]:
-    """The function as this library calls it."""
+    """Return the function in the form that romancy calls."""
     native = getattr(func, "romancy", None)
     if isinstance(native, romancy.Activity):
         return cast(Callable[..., Any], native)
@@ -191,10 +192,10 @@ def _name_of(func: Callable[..., Any]) -> str:
 
 
 def _found(name: str, registrar: Callable[..., Any]) -> Callable[..., Any]:
-    """The compensation of that name.
+    """Return the compensation of a name.
 
-    The name comes from the database, and who can write there must not choose what is called: nothing is imported, and only
-    what is marked, or what the activity itself names, is found.
+    The name comes from the database, and write access to the database must not allow a call of any function: nothing is
+    imported, and only functions that are marked, or that the code of the activity names, are found.
     """
     if name in _known:
         return _known[name]
@@ -202,12 +203,13 @@ def _found(name: str, registrar: Callable[..., Any]) -> Callable[..., Any]:
         if _name_of(func) == name:
             return func
     raise TerminalError(
-        f"The compensation {name} is not known here: decorate it with @compensation, in a module that every worker imports."
+        f"The compensation {name} is unknown in this process: decorate it with @compensation, in a module that every worker "
+        "imports."
     )
 
 
 def _named_in(registrar: Callable[..., Any]) -> Iterator[Callable[..., Any]]:
-    """The functions of its own package that the code of an activity names: as `cancel_room`, or as `hotels.cancel_room`."""
+    """Yield the functions of its own package that an activity names: as `cancel_room`, or as `hotels.cancel_room`."""
     plain = inspect.unwrap(registrar)
     names = {name for code in _codes(plain.__code__) for name in code.co_names}
     near = [plain.__globals__[name] for name in names if name in plain.__globals__]

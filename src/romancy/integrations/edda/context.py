@@ -1,4 +1,4 @@
-"""The context of Edda: one class for workflows, activities and compensations."""
+"""Edda's context: one class for workflows, activities and compensations."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["WorkflowContext"]
 
 @dataclass(frozen=True, slots=True)
 class RegisteredCompensation:
-    """A compensation that an activity has registered: a function by name, and what to call it with, as plain JSON."""
+    """A compensation that an activity has registered: the name of its function, and its arguments as plain JSON."""
 
     function: str
     args: list[Any] = field(default_factory=list[Any])
@@ -30,7 +30,7 @@ class RegisteredCompensation:
 
 
 class WorkflowContext:
-    """What workflows, activities and compensations get first. `romancy` is the context of this library behind it."""
+    """The first parameter of workflows, activities and compensations. `romancy` is the romancy context behind it."""
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class WorkflowContext:
         self.workflow_name = inner.workflow_name
         self.worker_id = inner.worker_id
         self._bind_arguments = named
-        """The arguments of a new generation, as the workflow takes them."""
+        """Converts the arguments of a new generation to the types of the workflow's parameters."""
         self._direct: set[str] = set()
         """The channels subscribed to with mode="direct"."""
         self._numbers = itertools.count()
@@ -52,30 +52,30 @@ class WorkflowContext:
 
     @property
     def is_replaying(self) -> bool:
-        """What happens now has happened before. Never so in an activity."""
+        """Whether the workflow is replaying its history. False in an activity."""
         return isinstance(self.romancy, RunContext) and self.romancy.is_replaying
 
     @property
     def session(self) -> AsyncSession:
-        """In an activity: a session of SQLAlchemy that commits with its result. Needs `romancy[sqlalchemy]`."""
+        """In an activity: a SQLAlchemy session that commits with its result. Needs `romancy[sqlalchemy]`."""
         return in_activity(self, "ctx.session").session
 
     async def recur(self, **kwargs: Any) -> NoReturn:
-        """Begin anew with these arguments: the same instance, its next generation, a fresh history."""
+        """Restart the workflow with these arguments: the next generation of the instance, with an empty history."""
         await in_workflow(self, "ctx.recur()").recur(**self._bind_arguments(kwargs))
 
     def in_transaction(self) -> bool:
-        """True in an activity: each attempt of one is a transaction."""
+        """Return True in an activity: each attempt is a transaction."""
         return isinstance(self.romancy, ActivityContext)
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[None]:
-        """In an activity nothing is to be done: the whole attempt commits together, or not at all."""
+        """Do nothing, in an activity: its whole attempt commits together, or not at all."""
         in_activity(self, "ctx.transaction()")
         yield
 
     def register_post_commit(self, callback: Callable[[], Awaitable[None]]) -> NoReturn:
-        """Not offered: a callback is lost if the process dies after the commit."""
+        """Not offered: a callback would be lost if the process died after the commit."""
         raise ConfigurationError(
             "ctx.register_post_commit() is not offered: a callback would be lost if the process died after the commit. Send "
             "with ctx (publish, send_event_transactional), which commits with the activity, or make it the next activity."
@@ -89,12 +89,12 @@ class WorkflowContext:
 
 
 CURRENT_CONTEXT: ContextVar[WorkflowContext | None] = ContextVar("romancy_edda_here", default=None)
-"""The context of the workflow or activity that runs: for calls of Edda that take none."""
+"""The context of the running workflow or activity, for functions of Edda that take no context."""
 
 
 @contextmanager
 def use_context(ctx: WorkflowContext) -> Iterator[WorkflowContext]:
-    """While a workflow or an activity runs."""
+    """Make this the current context while a workflow or an activity runs."""
     token = CURRENT_CONTEXT.set(ctx)
     try:
         yield ctx
@@ -103,7 +103,7 @@ def use_context(ctx: WorkflowContext) -> Iterator[WorkflowContext]:
 
 
 def in_workflow(ctx: WorkflowContext, what: str) -> RunContext:
-    """The context of a workflow, or an error that says to use `what` in one."""
+    """Return the workflow context, or raise an error that `what` must be used in a workflow."""
     inner = _require_context(ctx, what)
     if isinstance(inner, RunContext):
         return inner
@@ -111,7 +111,7 @@ def in_workflow(ctx: WorkflowContext, what: str) -> RunContext:
 
 
 def in_activity(ctx: WorkflowContext, what: str) -> ActivityContext:
-    """The context of an activity, or an error that says to use `what` in one."""
+    """Return the activity context, or raise an error that `what` must be used in an activity."""
     inner = _require_context(ctx, what)
     if isinstance(inner, ActivityContext):
         return inner
@@ -119,12 +119,12 @@ def in_activity(ctx: WorkflowContext, what: str) -> ActivityContext:
 
 
 def native_context(ctx: WorkflowContext, what: str) -> RunContext | ActivityContext:
-    """The context of this library."""
+    """Return the romancy context behind an Edda context."""
     return _require_context(ctx, what)
 
 
 def new_id(ctx: WorkflowContext) -> str:
-    """An id: the same in every replay of a workflow, another in every attempt of an activity."""
+    """Return an id that is the same in every replay of a workflow, and different in each attempt of an activity."""
     inner = ctx.romancy
     if isinstance(inner, RunContext):
         return str(inner.uuid4())

@@ -1,4 +1,4 @@
-"""Which app is meant by calls that name none: `wf.start(...)`, `send_event(...)`. Edda has one per process."""
+"""The app for calls that name none: `wf.start(...)`, `send_event(...)`. Edda has one per process."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from romancy.integrations.edda.context import CURRENT_CONTEXT
 _log = logging.getLogger("romancy.edda")
 _current_apps: list[App] = []
 apps_without_broker: WeakSet[App] = WeakSet()
-"""Apps whose events go to no broker, until a program was warned of it."""
+"""Apps without a broker for which the warning has not been logged yet."""
 
 
 def set_current_app(app: App) -> None:
-    """From now on this app is meant."""
+    """Make this the current app."""
     unset_current_app(app)
     _current_apps.append(app)
 
 
 def unset_current_app(app: App) -> None:
-    """This app is meant no longer; the one before it is again."""
+    """Remove this app; the one before it becomes the current app again."""
     _current_apps[:] = [one for one in _current_apps if one is not app]
 
 
 def current_app(what: str) -> App:
-    """The app of the workflow or activity that runs, or the one that was initialized last."""
+    """Return the app of the running workflow or activity, or else the one that was initialized last."""
     here = CURRENT_CONTEXT.get()
     if here is not None:
         return here.romancy.app
@@ -36,12 +36,12 @@ def current_app(what: str) -> App:
 
 
 def warn_without_broker(app: App, event_type: str) -> None:
-    """Say once for an app that what it sends transactionally reaches no broker: elsewhere a relay may wait for it."""
+    """Warn once for an app that its transactional events reach no broker, although another process may relay them."""
     if app in apps_without_broker:
         apps_without_broker.discard(app)
         _log.warning(
             "send_event_transactional(%r): this EddaApp has no broker_url, so the event reaches the workflows of this "
-            "database and goes into no outbox. If another process relays, give both the same broker_url, and "
-            "outbox_enabled=True only to the one that relays.",
+            "database and is not added to the outbox. If another process relays events, give both the same broker_url, "
+            "and outbox_enabled=True only to the one that relays.",
             event_type,
         )

@@ -1,4 +1,4 @@
-"""An earlier name of `channels`."""
+"""The earlier name of `channels`."""
 
 from romancy.integrations.edda.channels import (
     EventTimeoutError,

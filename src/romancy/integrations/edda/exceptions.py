@@ -7,6 +7,6 @@ import asyncio
 from romancy import RetryExhaustedError, TerminalError
 
 WorkflowCancelledException = asyncio.CancelledError
-"""What a workflow that is cancelled gets, at whatever it awaits."""
+"""Raised in a cancelled workflow, at its current await."""
 
 __all__ = ["RetryExhaustedError", "TerminalError", "WorkflowCancelledException"]

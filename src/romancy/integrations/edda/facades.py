@@ -1,4 +1,4 @@
-"""What Edda programs ask of `app.storage` and `app.replay_engine`, in Edda's shapes. The rest of them is not offered."""
+"""The methods of `app.storage` and `app.replay_engine` that Edda programs use. Their other methods are not offered."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ _WAITS = frozenset({Status.WAITING_FOR_EVENT, Status.WAITING_FOR_MESSAGE, Status
 
 
 class Storage:
-    """Questions about instances. Pass it to `publish` to publish from outside."""
+    """Queries about instances. Pass it to `publish` to publish outside of a workflow."""
 
     def __init__(self, app: App) -> None:
         self.romancy = app
 
     async def get_instance(self, instance_id: str) -> dict[str, Any] | None:
-        """One instance, or None."""
+        """Return one instance, or None."""
         found = await self.romancy.get_instance(instance_id)
         if found is None:
             return None
@@ -44,7 +44,7 @@ class Storage:
         }
 
     async def get_history(self, instance_id: str) -> list[dict[str, Any]]:
-        """What happened in an instance, in order."""
+        """Return the history of an instance."""
         try:
             attempts = await self.romancy.get_attempts(instance_id)
         except WorkflowNotFoundError:
@@ -55,7 +55,7 @@ class Storage:
         ]
 
     async def get_pending_outbox_events(self, limit: int = 10) -> list[dict[str, Any]]:
-        """Events that the broker has not got yet."""
+        """Return the events that have not been sent to the broker yet."""
         page = await self.romancy.list_outbox(limit=limit)
         return [
             {
@@ -72,7 +72,7 @@ class Storage:
         ]
 
     async def _current(self, instance: Instance) -> str | None:
-        """What the instance waits for, or else what it has done last."""
+        """Return the id of the operation for which the instance waits, or else of its last one."""
         if instance.waiting_for:
             return instance.waiting_for[0].activity_id
         last = None
@@ -91,9 +91,10 @@ class ReplayEngine:
         self.romancy = app
 
     async def cancel_workflow(self, instance_id: str, cancelled_by: str = "user") -> bool:
-        """Cancel. False: there is no such instance, or it has ended.
+        """Cancel an instance. Return False if it does not exist or has ended.
 
-        Of an instance that waits, what it did is undone when this returns; one that runs goes on to what it awaits.
+        If the instance is waiting, its activities are compensated when this returns. If it is running, it is cancelled at
+        its next await, after this returns.
         """
         handle = self.romancy.get_handle(instance_id)
         try:
@@ -111,7 +112,7 @@ class ReplayEngine:
 
 
 def instance_dict(one: Instance) -> dict[str, Any]:
-    """An instance as Edda shows it."""
+    """Return an instance in Edda's form."""
     error = None if one.error is None else _error_fields(one.error)
     return {
         "instance_id": one.instance_id,
@@ -147,8 +148,8 @@ def _entry_dict(entry: HistoryEntry, instance_id: str, attempts: list[AttemptEnt
 
 
 def _retries(entry: HistoryEntry, attempts: list[AttemptEntry]) -> dict[str, Any]:
-    """How often an activity was tried, and what was wrong with the attempts before the last."""
-    tried = [
+    """Return the number of attempts of an activity, and their errors."""
+    errors = [
         {
             "attempt": one.attempt,
             "error_type": _bare_type(one.error),
@@ -164,7 +165,7 @@ def _retries(entry: HistoryEntry, attempts: list[AttemptEntry]) -> dict[str, Any
         "total_attempts": entry.attempt,
         "total_duration_ms": round((entry.at - begun) / timedelta(milliseconds=1)),
         "exhausted": entry.error is not None,
-        "errors": tried,
+        "errors": errors,
         "last_error": None if last is None else {"error_type": _bare_type(last), "message": last.message},
     }
 
@@ -178,7 +179,7 @@ def _bare_type(error: Error) -> str:
 
 
 def _source(app: App, name: str) -> str | None:
-    """The workflow's source, as the code of this process has it."""
+    """Return the source of a workflow in this process."""
     try:
         return inspect.getsource(app.get_workflow(name).fn)
     except (WorkflowNotFoundError, OSError, TypeError):

@@ -1,6 +1,6 @@
-"""Hooks as Edda spells them: many arguments instead of one object.
+"""Edda's hooks, with several arguments instead of one object.
 
-They are told what this library's hooks are told, when those are: after the commit, one after another, beside the engine.
+They are called when romancy's hooks are: after the commit, one after another, without delaying the engine.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ __all__ = ["HooksBase", "WorkflowHooks"]
 
 
 class WorkflowHooks:
-    """What Edda tells about workflows. An object with any of these methods will do: to inherit is not needed."""
+    """The hooks of Edda. Any object with some of these methods is accepted; it need not inherit from this class."""
 
     async def on_workflow_start(self, instance_id: str, workflow_name: str, input_data: dict[str, Any]) -> None:
-        """An instance begins."""
+        """An instance starts."""
 
     async def on_workflow_complete(self, instance_id: str, workflow_name: str, result: Any) -> None:
-        """An instance has returned."""
+        """An instance has completed."""
 
     async def on_workflow_failed(self, instance_id: str, workflow_name: str, error: Exception) -> None:
         """An instance has failed."""
@@ -37,15 +37,15 @@ class WorkflowHooks:
         """An instance was cancelled."""
 
     async def on_activity_start(self, instance_id: str, activity_id: str, activity_name: str, is_replaying: bool) -> None:
-        """An activity begins, or its outcome is taken from the history."""
+        """An activity starts, or its outcome is taken from the history."""
 
     async def on_activity_complete(
         self, instance_id: str, activity_id: str, activity_name: str, result: Any, cache_hit: bool
     ) -> None:
-        """An activity has its result."""
+        """An activity has completed."""
 
     async def on_activity_failed(self, instance_id: str, activity_id: str, activity_name: str, error: Exception) -> None:
-        """An activity has failed for good."""
+        """An activity has failed and is not retried."""
 
     async def on_activity_retry(
         self, instance_id: str, activity_id: str, activity_name: str, error: Exception, attempt: int, delay: float
@@ -56,22 +56,22 @@ class WorkflowHooks:
         """A workflow or an activity has sent an event."""
 
     async def on_event_received(self, instance_id: str, event_type: str, event_data: dict[str, Any]) -> None:
-        """An instance has got an event that it waited for."""
+        """An instance has received an event that it waited for."""
 
 
 class HooksBase(WorkflowHooks):
-    """A base for hooks that write only some of the methods."""
+    """A base class for hooks that define only some of the methods."""
 
 
 _METHODS = [name for name in vars(WorkflowHooks) if name.startswith("on_")]
 _MAX_ERRORS = 1000
-"""Errors of attempts that are kept until they are told: more than that are those that never will be."""
+"""Most errors of attempts that are retained until their hook is called. Older ones are dropped, as their call is lost."""
 
 _Key: TypeAlias = tuple[str, int, str, int]
 
 
 class HooksAdapter(romancy.Hooks):
-    """Hooks of this library that tell Edda's. Those of compensations are left out, as Edda does."""
+    """Romancy hooks that call Edda's hooks. As in Edda, there are no calls for compensations."""
 
     def __init__(self, hooks: object) -> None:
         self._hooks = hooks
@@ -79,7 +79,7 @@ class HooksAdapter(romancy.Hooks):
 
     @contextmanager
     def around_activity(self, info: infos.ActivityStarted) -> Iterator[None]:
-        """Keep what an attempt raises: what is told later is only its name and message."""
+        """Retain the exception of an attempt, because the later hook call has only its type and message."""
         try:
             yield
         except Exception as error:
@@ -130,7 +130,7 @@ class HooksAdapter(romancy.Hooks):
         await self._call_hook("on_event_sent", info.event_type, info.source, info.data)
 
     async def on_event_received(self, info: infos.EventReceived) -> None:
-        if info.activity_id is not None:  # else it has started the instance
+        if info.activity_id is not None:  # otherwise the event has started the instance
             await self._call_hook("on_event_received", info.instance_id, info.event.type, info.event.data)
 
     async def _completed(
@@ -144,15 +144,15 @@ class HooksAdapter(romancy.Hooks):
         return self._raised.pop(_key(info), None) or rebuild_error(recorded)
 
     async def _call_hook(self, method: str, *arguments: Any) -> None:
-        """By position: programs name their parameters as they like."""
+        """Call a hook with positional arguments, because programs choose the names of their parameters."""
         hook = getattr(self._hooks, method, None)
-        answer = None if hook is None else hook(*arguments)
-        if inspect.isawaitable(answer):
-            await answer
+        result = None if hook is None else hook(*arguments)
+        if inspect.isawaitable(result):
+            await result
 
 
 def native_hooks(given: Any) -> tuple[romancy.Hooks, ...]:
-    """Hooks of this library, from either."""
+    """Return romancy hooks, given either kind."""
     several: Iterable[Any] = () if given is None else given if isinstance(given, list | tuple) else (given,)
     return tuple(one if isinstance(one, romancy.Hooks) else HooksAdapter(_checked(one)) for one in several)
 
@@ -164,11 +164,11 @@ def _checked(hooks: object) -> object:
 
 
 def rebuild_error(recorded: Error) -> Exception:
-    """An exception of that name and message. Its own class if it is there; its trace is a note."""
+    """Rebuild a recorded exception, of its own class if that is loaded. The recorded traceback becomes a note."""
     found = _class(recorded.type)
     if not (isinstance(found, type) and issubclass(found, Exception)):
         found = type(recorded.type.rpartition(".")[2], (Exception,), {})
-    made: Exception = found.__new__(found, recorded.message)  # not called: it may want other arguments
+    made: Exception = found.__new__(found, recorded.message)  # without __init__, which may need other arguments
     made.args = (recorded.message,)
     if recorded.trace:
         made.add_note(recorded.trace)
@@ -182,7 +182,7 @@ def _class(path: str) -> Any:
         rest = f"{outer}.{rest}"
     found: Any = sys.modules[module] if module else builtins
     for name in rest.split("."):
-        # Not `getattr`: the name comes from the database, and modules may import others when they are asked for something.
+        # Not `getattr`: the name comes from the database, and a `__getattr__` of a module may import other modules.
         found = vars(found).get(name) if isinstance(found, ModuleType | type) else None
     return found
 

@@ -1,4 +1,4 @@
-"""What functions give back, by their names: hooks and histories show results as the program knows them."""
+"""Result types of activities and workflows, by name: hooks and histories restore results to these types."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ R = TypeVar("R")
 
 @dataclass(frozen=True, slots=True)
 class ResultWithCompensations(Generic[R]):
-    """What is stored of an activity that registers compensations: its result, and they."""
+    """The stored result of an activity that registers compensations: its own result, and the compensations."""
 
     result: R
     compensations: list[RegisteredCompensation] = field(default_factory=list[RegisteredCompensation])
@@ -23,19 +23,19 @@ class ResultWithCompensations(Generic[R]):
 Types: TypeAlias = dict[str, Callable[[], Any]]
 
 ACTIVITIES: Types = {}
-"""The types of what activities store; asked for late, since an annotation may name what stands further down."""
+"""The types that activities store. Resolved when first used, because annotations may refer to later definitions."""
 WORKFLOWS: Types = {}
-"""The types of what workflows return."""
+"""The types that workflows return."""
 
 
 def restore_result(types: Types, name: str, plain: Any) -> Any:
-    """A stored result as the function gave it back."""
+    """Restore a stored result to the value that the function returned."""
     value = coerce_value(_type(types, name), plain)
     return value.result if isinstance(value, ResultWithCompensations) else value  # pyright: ignore[reportUnknownVariableType,reportUnknownMemberType]
 
 
 def strip_compensations(name: str, plain: Any) -> Any:
-    """The stored result of an activity as JSON, without what stands beside it."""
+    """Return the stored result of an activity as JSON, without its registered compensations."""
     if (
         get_origin(_type(ACTIVITIES, name)) is ResultWithCompensations
         and isinstance(plain, dict)

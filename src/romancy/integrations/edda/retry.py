@@ -1,4 +1,4 @@
-"""Retry policies as Edda spells them."""
+"""Edda's retry policies."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["AGGRESSIVE_RETRY", "CONSERVATIVE_RETRY", "DEFAULT_RETRY_POLICY", "IN
 
 @dataclass
 class RetryPolicy:
-    """When a failed attempt is followed by another. `max_attempts=None` and `max_duration=None` mean without limit."""
+    """When a failed attempt is retried. `max_attempts=None` and `max_duration=None` mean without limit."""
 
     initial_interval: float = 1.0
     backoff_coefficient: float = 2.0
@@ -24,7 +24,7 @@ class RetryPolicy:
 
     @property
     def romancy(self) -> Policy:
-        """The same as a policy of this library."""
+        """The equivalent romancy policy."""
         return Policy(
             max_attempts=0 if self.max_attempts is None else self.max_attempts,
             initial_interval=self.initial_interval,
@@ -36,13 +36,13 @@ class RetryPolicy:
         )
 
     def is_retryable(self, error: Exception) -> bool:
-        """Whether this kind of error is tried again at all."""
+        """Return whether this kind of error is retried."""
         if isinstance(error, (TerminalError, *self.non_retryable_error_types)):
             return False
         return isinstance(error, tuple(self.retryable_error_types))
 
     def calculate_delay(self, attempt: int) -> float:
-        """Seconds between this attempt, the first being 1, and the next."""
+        """Return the seconds between this attempt, counted from 1, and the next."""
         return min(self.initial_interval * self.backoff_coefficient ** (attempt - 1), self.max_interval)
 
 
@@ -53,7 +53,7 @@ INFINITE_RETRY = RetryPolicy(max_attempts=None, max_duration=None)
 
 
 def policy_of(given: object, what: str) -> Policy | None:
-    """A policy of this library, from either."""
+    """Return a romancy policy, given either kind."""
     if given is None or isinstance(given, Policy):
         return given
     if isinstance(given, RetryPolicy):

@@ -1,4 +1,4 @@
-"""`@workflow` as Edda spells it, with `start` on the workflow."""
+"""Edda's `@workflow`, with the method `start`."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ __all__ = ["Workflow", "recur", "workflow"]
 
 R_co = TypeVar("R_co", covariant=True)
 
-_UNDER_WAY = frozenset({Status.PENDING, Status.RUNNING, Status.COMPENSATING})
+_IN_PROGRESS = frozenset({Status.PENDING, Status.RUNNING, Status.COMPENSATING})
 _ASYNCIO_TIMER = "timer:"
-"""How the ids begin of timers that asyncio made, such as that of `asyncio.sleep()`."""
+"""Prefix of the ids of asyncio timers, such as that of `asyncio.sleep()`."""
 _FIRST_POLL, _LONGEST_WAIT = 0.001, 0.1
-"""Seconds between two looks at an instance that was started: they double."""
+"""Seconds between two polls of a started instance; the interval doubles."""
 
 
 class Workflow(Generic[R_co]):
-    """A function that survives. `func` is the plain function, `romancy` the workflow of this library."""
+    """A durable function. `func` is the plain function, `romancy` the romancy workflow."""
 
     def __init__(self, func: Callable[..., Coroutine[Any, Any, R_co]], event_handler: bool = False) -> None:
         functools.update_wrapper(self, func)
@@ -38,14 +38,14 @@ class Workflow(Generic[R_co]):
         WORKFLOWS[self.name] = functools.partial(result_type, func)
         self.romancy: romancy.Workflow[..., R_co] = romancy.workflow(event_handler=event_handler)(_body(func))
         self.romancy.event_arguments = functools.partial(event_arguments, func)
-        self.romancy.id_prefix = f"{self.name}-"  # as in Edda, for people and for what looks at ids
-        self.romancy.replaces = True  # as in Edda, the last definition of a name is meant
+        self.romancy.id_prefix = f"{self.name}-"  # as in Edda, for programs that parse ids
+        self.romancy.replaces = True  # as in Edda, the last definition of a name wins
 
     async def start(self, lock_timeout_seconds: int | None = None, **kwargs: Any) -> str:
-        """Start the workflow; returns the id of the instance when it has ended, or waits for something.
+        """Start the workflow; returns the id of the instance when it has ended or is waiting.
 
-        Raises what the workflow raises. In a workflow or an activity it returns when the instance is durable; in a workflow
-        it is started once, however often the workflow is replayed. `lock_timeout_seconds` means nothing here.
+        Raises the error of the workflow. In a workflow or an activity, it returns when the instance is durable. A workflow
+        starts the instance once, however often the workflow is replayed. `lock_timeout_seconds` is ignored.
         """
         app = current_app(f"{self.name}.start()")
         arguments, here = coerce_arguments(self.func, kwargs), CURRENT_CONTEXT.get()
@@ -58,14 +58,14 @@ class Workflow(Generic[R_co]):
         return (await app.start_workflow(self.romancy, **arguments)).instance_id
 
     async def resume(self, instance_id: str, event: Any = None) -> NoReturn:
-        """Not offered: instances go on by themselves."""
+        """Not offered: instances resume automatically."""
         raise ConfigurationError(
-            f"{self.name}.resume() is not offered: an instance goes on by itself when its event, message or time comes, on "
-            "any worker. `await app.romancy.resume_workflow(instance_id)` lets one go on that was paused."
+            f"{self.name}.resume() is not offered: an instance resumes automatically when its event, message or timer "
+            "arrives, on any worker. `await app.romancy.resume_workflow(instance_id)` resumes a paused one."
         )
 
     async def __call__(self, ctx: WorkflowContext, /, *args: Any, **kwargs: Any) -> R_co:
-        """Inside a workflow: run this one inline, as a part of the caller."""
+        """Run this workflow inline, as a part of the calling workflow."""
         return await self.romancy(in_workflow(ctx, f"workflow {self.name!r}"), *args, **kwargs)
 
     def __getattr__(self, name: str) -> NoReturn:
@@ -84,7 +84,7 @@ def workflow(
     *, event_handler: bool = False, lock_timeout_seconds: int | None = None
 ) -> Callable[[Callable[Concatenate[WorkflowContext, ...], Coroutine[Any, Any, Any]]], Workflow[Any]]: ...
 def workflow(func: Any = None, /, *, event_handler: bool = False, lock_timeout_seconds: int | None = None) -> Any:
-    """Make an `async def` a workflow. `lock_timeout_seconds` is taken and has no meaning: leases are renewed."""
+    """Make an `async def` a workflow. `lock_timeout_seconds` is ignored: leases are renewed."""
     if func is None:
         return functools.partial(Workflow[Any], event_handler=event_handler)
     return Workflow[Any](func, event_handler)
@@ -109,7 +109,7 @@ def _body(func: Callable[..., Coroutine[Any, Any, Any]]) -> Callable[..., Corout
 
 @romancy.activity
 async def start_workflow(ctx: ActivityContext, name: str, instance_id: str, arguments: dict[str, Any]) -> str:
-    """Start a workflow for another. The id was chosen by the caller: done again, it is the same instance."""
+    """Start a workflow from another. The caller chooses the id, so that a repeated call starts no second instance."""
     found = ctx.app.get_workflow(name)
     handle = await ctx.app.start_workflow(
         found.with_options(instance_id=instance_id), **coerce_arguments(found.fn, arguments)
@@ -118,9 +118,9 @@ async def start_workflow(ctx: ActivityContext, name: str, instance_id: str, argu
 
 
 async def _wait_until_idle(app: App, instance_id: str) -> str:
-    """Wait as Edda does: until the instance has ended or waits. Raise what it failed with."""
+    """Wait until the instance has ended or is waiting, as Edda does. Raise its error if it has failed."""
     handle, pause = app.get_handle(instance_id), _FIRST_POLL
-    while (status := await handle.status()) in _UNDER_WAY or await _is_pausing(app, instance_id, status):
+    while (status := await handle.status()) in _IN_PROGRESS or await _is_pausing(app, instance_id, status):
         await asyncio.sleep(pause)
         pause = min(2 * pause, _LONGEST_WAIT)
     if status in (Status.FAILED, Status.TERMINATED):
@@ -134,7 +134,7 @@ async def _wait_until_idle(app: App, instance_id: str) -> str:
 
 
 async def _is_pausing(app: App, instance_id: str, status: Status) -> bool:
-    """The instance is between two attempts or in an `asyncio.sleep()`: for Edda, in the middle of its work."""
+    """Return whether the instance is between two attempts or in an `asyncio.sleep()`, which Edda counts as running."""
     if status is not Status.WAITING_FOR_TIMER:
         return False
     found = await app.get_instance(instance_id)

@@ -11,5 +11,5 @@ __all__ = ["create_wsgi_app"]
 
 
 def create_wsgi_app(edda_app: EddaApp) -> Any:
-    """A WSGI application that serves the app; it starts with the first request."""
+    """Return a WSGI application that serves the app, and starts it with the first request."""
     return to_wsgi(edda_app)

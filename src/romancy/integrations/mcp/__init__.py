@@ -1,11 +1,11 @@
-"""Workflows as tools of an MCP server (Model Context Protocol): started at once, asked about later, also after a crash.
+"""Workflows as tools of an MCP server (Model Context Protocol): a call starts an instance, which survives crashes.
 
     tools/call order ──► the instance is durable ──► its id, or a task
-    workflow_status  ──► where it stands, and when to ask again
-    workflow_result  ──► what it gave
-    workflow_cancel  ──► a request, as everywhere
+    workflow_status  ──► its status, and when to poll again
+    workflow_result  ──► its result
+    workflow_cancel  ──► requests its cancellation
 
-Nothing is kept in the process: whoever asks may ask another one.
+The server process has no state: a client may send its next request to another process.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Where an instance stands, for those who ask again and again: functions from records to plain values."""
+"""Status and progress of an instance, for clients that poll: functions from records to plain values."""
 
 from __future__ import annotations
 
@@ -9,51 +9,51 @@ from typing import Any
 from romancy import App, Instance, Status
 
 MAX_ENTRIES = 1000
-"""So many entries of a history are counted: asking must not become slow because the history is long."""
+"""Most entries of a history that are counted, so that polling stays fast with long histories."""
 _SOON, _LATER = timedelta(seconds=1), timedelta(seconds=30)
-_FOR_PEOPLE = frozenset({Status.PAUSED, Status.BLOCKED, Status.WAITING_FOR_EVENT, Status.WAITING_FOR_MESSAGE})
-_A_WHILE = timedelta(seconds=5)
+_EXTERNAL = frozenset({Status.PAUSED, Status.BLOCKED, Status.WAITING_FOR_EVENT, Status.WAITING_FOR_MESSAGE})
+_EXTERNAL_INTERVAL = timedelta(seconds=5)
 
 
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """How far an instance has come."""
+    """The progress of an instance."""
 
     done: int = 0
     last: str | None = None
     more: bool = False
-    """The history is longer than what was looked at."""
+    """The history has more entries than were counted."""
 
     def __str__(self) -> str:
-        """For people and models."""
+        """Describe the progress, for people and models."""
         if not self.done:
-            return "no step is done yet"
-        count = f"{'more than ' if self.more else ''}{self.done} step{'s are' if self.done > 1 else ' is'} done"
-        return count if self.more else f"{count}, the last one {self.last}"
+            return "no steps completed yet"
+        count = f"{'more than ' if self.more else ''}{self.done} step{'s' if self.done > 1 else ''} completed"
+        return count if self.more else f"{count}, the last one is {self.last}"
 
 
 async def steps_of(app: App, instance_id: str) -> Steps:
-    """Count the activities that have completed."""
-    done, last, looked_at = 0, None, 0
+    """Count the completed activities."""
+    done, last, counted = 0, None, 0
     async for entry in app.history(instance_id):
-        if looked_at == MAX_ENTRIES:
+        if counted == MAX_ENTRIES:
             return Steps(done, last, more=True)
-        looked_at += 1
+        counted += 1
         if entry.kind == "activity" and entry.outcome == "ok":
             done, last = done + 1, entry.name
     return Steps(done, last)
 
 
 def poll_interval(instance: Instance) -> timedelta | None:
-    """After what time to ask again; None when there is nothing to wait for."""
+    """Return the time until the next poll; None if the instance has ended."""
     if instance.status.ended:
         return None
-    if instance.status in _FOR_PEOPLE:
-        return _A_WHILE
+    if instance.status in _EXTERNAL:
+        return _EXTERNAL_INTERVAL
     due = [one.due for one in instance.waiting_for if one.due is not None]
     if instance.status is Status.WAITING_FOR_TIMER and due:
         return _between(min(due) - instance.updated_at)
-    return _between((instance.updated_at - instance.created_at) / 10)  # what has taken long will take long
+    return _between((instance.updated_at - instance.created_at) / 10)  # longer intervals for instances that take longer
 
 
 def _between(interval: timedelta) -> timedelta:
@@ -61,12 +61,12 @@ def _between(interval: timedelta) -> timedelta:
 
 
 def milliseconds(interval: timedelta | None) -> int | None:
-    """As the protocol counts."""
+    """Convert to milliseconds, the unit of the protocol."""
     return None if interval is None else round(interval / timedelta(milliseconds=1))
 
 
 def message_of(instance: Instance, steps: Steps) -> str:
-    """One sentence."""
+    """Describe the status of an instance in one sentence."""
     if instance.error is not None:
         return f"{instance.status.value}: {instance.error}"
     if instance.status.ended:
@@ -81,7 +81,7 @@ def _wait(kind: str, key: str, due: datetime | None) -> str:
 
 
 def status_of(instance: Instance, steps: Steps, tool: str) -> dict[str, Any]:
-    """What `workflow_status` answers."""
+    """Return the result of `workflow_status`."""
     return {
         "instance_id": instance.instance_id,
         "tool": tool,

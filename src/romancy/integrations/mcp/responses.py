@@ -1,4 +1,4 @@
-"""Answers in the protocol's words."""
+"""Results of tool calls in the form of the protocol."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from romancy import Instance, Status
 
 
 def structured_result(value: dict[str, Any]) -> CallToolResult:
-    """An object, for programs as it is, and for models as text."""
+    """Return an object as a result: structured for programs, and as text for models."""
     plain = _plain(value)
     return CallToolResult(content=[_text(plain)], structured_content=plain)
 
 
 def error_result(why: str) -> CallToolResult:
-    """An error that a model can read, and do better."""
+    """Return an error as a result that a model can read and correct."""
     return CallToolResult(content=[TextContent(type="text", text=why)], is_error=True)
 
 
 def instance_result(instance: Instance) -> CallToolResult:
-    """The end of an instance, as the result of the tool that started it."""
+    """Return the outcome of an instance as the result of its tool."""
     if instance.status is not Status.COMPLETED:
         return error_result(_failure(instance))
     output = _plain(instance.output)

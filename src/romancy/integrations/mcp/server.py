@@ -1,4 +1,4 @@
-"""`ToolServer`: what is offered, and over which transport."""
+"""`ToolServer`: its tools and prompts, and its transports."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ F = TypeVar("F", bound=Callable[..., Any])
 class ToolServer:
     """An MCP server whose tools are workflows of an app.
 
-    A call starts the workflow and answers when that is durable: with a task for clients that know tasks, with an instance id
-    for others, who ask `workflow_status` and `workflow_result`, and may ask for `workflow_cancel`. `tools` gives a workflow
-    questions of its own.
+    A call starts the workflow and returns when the instance is durable: with a task if the client supports tasks, otherwise
+    with an instance id for `workflow_status`, `workflow_result` and `workflow_cancel`. `tools` gives a workflow its own
+    tools for status, result and cancellation.
 
     >>> server = ToolServer(App("sqlite:///orders.db"), name="orders")
     """
@@ -55,7 +55,7 @@ class ToolServer:
     ) -> None:
         if not isinstance(app, App):
             raise ConfigurationError(
-                f"{app!r} is no App: a server of tools runs the workflows, and checks the tokens, of one."
+                f"{app!r} is not an App: a tool server needs one to run the workflows and to check the tokens."
             )
         self._app = app
         self._name = name
@@ -79,9 +79,9 @@ class ToolServer:
         title: str | None = None,
         description: str | None = None,
     ) -> Any:
-        """Offer a workflow as a tool: `@server.tool` above `@workflow`, or a call. Gives back the workflow.
+        """Offer a workflow as a tool: `@server.tool` above `@workflow`, or a call. Returns the workflow.
 
-        `name` is the workflow's, and `description` what its docstring says, unless given.
+        The default of `name` is the name of the workflow, the default of `description` its docstring.
         """
 
         def offer(wf: Any) -> Any:
@@ -107,19 +107,20 @@ class ToolServer:
     ) -> Workflow[P, R]:
         """Offer a workflow as four tools of its own: `{prefix}_start`, `_status`, `_result` and `_cancel`.
 
-        `prefix` is the workflow's name unless given, and `start` the name of the first, if it is to have another. What
-        `tool` offers shares its questions with the others; these know the instances of this workflow alone.
+        The default of `prefix` is the name of the workflow; `start` is another name for the first tool. Workflows offered
+        with `tool` share the tools for status, result and cancellation; these accept instances of this workflow alone.
         """
         if not isinstance(wf, Workflow):
             raise ConfigurationError(f"{wf!r} cannot be offered as tools: give a workflow.")
         common = prefix or wf.name
-        told = (
-            status_description or f"Where a call of {common} stands, how far it has come, and when to ask again.",
-            result_description or f"What a call of {common} gave in the end; an error while it has not ended.",
-            cancel_description or f"Ask a call of {common} to stop; what it did is undone where that was provided for.",
+        descriptions = (
+            status_description or f"The status and progress of a call of {common}, and when to poll again.",
+            result_description or f"The result of a call of {common}; an error if it has not ended yet.",
+            cancel_description
+            or f"Cancel a call of {common}. Completed steps are compensated where a compensation is defined.",
         )
-        questions = InstanceTools(f"{common}_status", f"{common}_result", f"{common}_cancel", told)
-        self._add(DurableTool(start or f"{common}_start", wf, title, description, questions))
+        others = InstanceTools(f"{common}_status", f"{common}_result", f"{common}_cancel", descriptions)
+        self._add(DurableTool(start or f"{common}_start", wf, title, description, others))
         return wf
 
     def _add(self, tool: DurableTool) -> None:
@@ -128,10 +129,10 @@ class ToolServer:
             if not _NAME.fullmatch(name):
                 raise ConfigurationError(f"name={name!r} of a tool: give 1 to 128 letters, digits, and `_`, `-`, `.`.")
             if name in taken:
-                raise ConfigurationError(f"Two tools are called {name!r}: give one of them another name=.")
+                raise ConfigurationError(f"Two tools have the name {name!r}: give one of them another name=.")
             taken.add(name)
         if any(one.workflow.name == tool.workflow.name for one in self._tools.values()):
-            raise ConfigurationError(f"The workflow {tool.workflow.name!r} is a tool already.")
+            raise ConfigurationError(f"The workflow {tool.workflow.name!r} is already a tool.")
         self._tools[tool.name] = tool
 
     @overload
@@ -143,34 +144,34 @@ class ToolServer:
     def prompt(
         self, fn: Any = None, /, *, name: str | None = None, title: str | None = None, description: str | None = None
     ) -> Any:
-        """Offer a function as a prompt: it gets the arguments, and gives back a text, or messages of the SDK."""
+        """Offer a function as a prompt: it receives the arguments, and returns a string or messages of the SDK."""
 
         def offer(fn: Any) -> Any:
             prompt = Prompt.from_function(fn, name=name, title=title, description=description)
             if prompt.name in self._prompts:
-                raise ConfigurationError(f"Two prompts are called {prompt.name!r}: give one of them another name=.")
+                raise ConfigurationError(f"Two prompts have the name {prompt.name!r}: give one of them another name=.")
             self._prompts[prompt.name] = prompt
             return fn
 
         return offer if fn is None else offer(fn)
 
     async def run_stdio(self) -> None:
-        """Start the app, and serve whoever has started this process until they close its standard input."""
+        """Start the app, and serve the parent process until it closes standard input."""
         server = self._server(trusting=True)
         async with self._app, stdio_server() as (read, write):
             await server.run(read, write, server.create_initialization_options())
 
     def asgi_app(self) -> ASGIApp:
-        """An ASGI application that speaks streamable HTTP at every path: serve it, or mount it in another.
+        """Return an ASGI application for streamable HTTP at every path: serve it, or mount it in another one.
 
-        It stands behind the app's `auth`: role `read` may ask, `admin` may start and cancel. Without `auth` it answers only
-        this machine. The app is started by its lifespan, or with the first request.
+        The app's `auth` applies: role `read` may query, `admin` may start and cancel. Without `auth`, only requests from
+        this machine are accepted. Its lifespan starts the app, or else the first request does.
         """
         return self._app.behind_auth(_StreamableHTTP(self._server(trusting=False)), role="read")
 
     def _server(self, *, trusting: bool) -> Server[Any]:
         handler = ToolHandler(self._app, self._tools, trusting=trusting)
-        handler.tools()  # a workflow that the app does not know is told now, not to the first client
+        handler.tools()  # raises an error now if the app does not have a workflow, not at the first request
         tasks = Tasks(handler)
 
         async def list_tools(ctx: Context, params: PaginatedRequestParams | None) -> ListToolsResult:
@@ -181,7 +182,7 @@ class ToolServer:
             version=self._version,
             instructions=self._instructions,
             on_list_tools=list_tools,
-            on_call_tool=tasks.call,  # type: ignore[arg-type]  # a task is a result of the extension's own shape
+            on_call_tool=tasks.call,  # type: ignore[arg-type]  # the task extension has its own kind of result
             on_list_prompts=self._list_prompts,
             on_get_prompt=self._get_prompt,
         )
@@ -194,16 +195,18 @@ class ToolServer:
     async def _get_prompt(self, ctx: Context, params: GetPromptRequestParams) -> GetPromptResult:
         prompt = self._prompts.get(params.name)
         if prompt is None:
-            raise MCPError(INVALID_PARAMS, f"There is no prompt {params.name!r}. There are: {', '.join(self._prompts)}.")
+            raise MCPError(
+                INVALID_PARAMS, f"There is no prompt {params.name!r}. The prompts are: {', '.join(self._prompts)}."
+            )
         try:
-            # None: the SDK's context belongs to the SDK's own server. A function that asks for it fails below.
+            # None: the context belongs to the SDK's own server. A function that needs it fails below.
             rendered = await prompt.render(params.arguments, None)  # type: ignore[arg-type]
         except ValueError as error:
-            if error.__cause__ is not None:  # not the arguments that are missing
+            if error.__cause__ is not None:  # an error of the function, not missing arguments
                 _LOG.error("The prompt %s failed.", params.name, exc_info=error.__cause__)
             raise MCPError(INVALID_PARAMS, str(error)) from None
         if isinstance(rendered, InputRequiredResult):
-            raise MCPError(INTERNAL_ERROR, f"The prompt {params.name!r} asks for input, which is not served here.")
+            raise MCPError(INTERNAL_ERROR, f"The prompt {params.name!r} requests input, which this server does not support.")
         messages = [PromptMessage(role=one.role, content=one.content) for one in rendered]
         return GetPromptResult(description=prompt.description, messages=messages)
 
@@ -214,14 +217,14 @@ def _listed_prompt(prompt: Prompt) -> ListedPrompt:
 
 
 class _StreamableHTTP:
-    """One exchange for each request: without sessions, any process can answer, also one started a moment ago."""
+    """Stateless streamable HTTP: without sessions, any process can handle any request."""
 
     def __init__(self, server: Server[Any]) -> None:
         self._server = server
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["method"] != "POST":  # there is no session to listen to, or to end
-            response = JSONResponse({"error": "MCP is spoken with POST here."}, 405, headers={"allow": "POST"})
+        if scope["method"] != "POST":  # GET and DELETE are for sessions
+            response = JSONResponse({"error": "This MCP endpoint accepts only POST."}, 405, headers={"allow": "POST"})
             return await response(scope, receive, send)
         exchange = StreamableHTTPSessionManager(self._server, json_response=True, stateless=True)
         async with exchange.run():

@@ -1,8 +1,8 @@
-"""The Tasks extension of MCP (`io.modelcontextprotocol/tasks`): an instance is a task, and its id the task's.
+"""The Tasks extension of MCP (`io.modelcontextprotocol/tasks`): each instance is a task with the same id.
 
-A client that says that it knows tasks gets one instead of an instance id, and follows it with `tasks/get`; the result of
-the tool is in there in the end. A workflow that failed is a task that *completed* with an error of the tool: `failed` is
-for errors of the protocol.
+A client that declares the extension receives a task instead of an instance id, and polls it with `tasks/get`, which returns
+the result of the tool at the end. A failed workflow is a task that *completed* with an error of the tool: `failed` is for
+errors of the protocol.
 """
 
 from __future__ import annotations
@@ -35,22 +35,22 @@ class _UpdateTaskParams(RequestParams):
 
 
 class Tasks:
-    """Serves tasks from a desk."""
+    """Serves tasks with a tool handler."""
 
     def __init__(self, handler: ToolHandler) -> None:
         self._handler = handler
 
     def add_to(self, server: Server[Any]) -> None:
-        """Offer the extension."""
+        """Add the extension to a server."""
         server.extensions[EXTENSION] = {}
         server.add_request_handler("tasks/get", GetTaskRequestParams, self._get)
         server.add_request_handler("tasks/cancel", CancelTaskRequestParams, self._cancel)
         server.add_request_handler("tasks/update", _UpdateTaskParams, self._update)
 
     async def call(self, ctx: Context, params: CallToolRequestParams) -> CallToolResult | dict[str, Any]:
-        """Call a tool: a task for those who know tasks."""
+        """Call a tool. Return a task if the client supports tasks."""
         tool = self._handler.tool(params.name)
-        if tool is None or not _knows_tasks(ctx):
+        if tool is None or not _supports_tasks(ctx):
             return await self._handler.call(ctx, params)
         try:
             instance = await self._handler.start(ctx, tool, params)
@@ -70,13 +70,13 @@ class Tasks:
         try:
             await self._handler.cancel(ctx, instance.instance_id)
         except WorkflowNotCancellableError:
-            pass  # it was faster: who asks next sees how it ended
+            pass  # it has ended: the next poll returns its outcome
         except (ToolCallError, RomancyError) as error:
             raise MCPError(INVALID_PARAMS, str(error)) from None
         return {}
 
     async def _update(self, ctx: Context, params: _UpdateTaskParams) -> dict[str, Any]:
-        """Answers to questions that were not asked are ignored, as the extension says."""
+        """Ignore updates that were not requested, as the extension requires."""
         await self._found(ctx, params.task_id)
         return {}
 
@@ -88,9 +88,13 @@ class Tasks:
             raise MCPError(INVALID_PARAMS, str(error)) from None
 
 
-def _knows_tasks(ctx: Context) -> bool:
-    told = ctx.session.client_capabilities
-    return ctx.protocol_version in MODERN_PROTOCOL_VERSIONS and told is not None and EXTENSION in (told.extensions or {})
+def _supports_tasks(ctx: Context) -> bool:
+    declared = ctx.session.client_capabilities
+    return (
+        ctx.protocol_version in MODERN_PROTOCOL_VERSIONS
+        and declared is not None
+        and EXTENSION in (declared.extensions or {})
+    )
 
 
 def _task(instance: Instance, steps: Steps) -> dict[str, Any]:
@@ -100,7 +104,7 @@ def _task(instance: Instance, steps: Steps) -> dict[str, Any]:
         "statusMessage": message_of(instance, steps),
         "createdAt": instance.created_at.isoformat(),
         "lastUpdatedAt": instance.updated_at.isoformat(),
-        "ttlMs": None,  # as long as the database keeps it: see the option instance_retention
+        "ttlMs": None,  # retained as long as the option instance_retention says
     }
     return {**task, "pollIntervalMs": milliseconds(poll_interval(instance)) or 0}
 

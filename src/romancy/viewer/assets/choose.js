@@ -1,12 +1,12 @@
-// Choosing rows of a list: all of them at once, and no action without a choice.
+// Selection of rows in a list: a check box for all of them, and no action without a selection.
 const form = document.getElementById("rows");
 const every = document.getElementById("every");
 const all = document.getElementById("all-match");
 
 const boxes = () => /** @type {HTMLInputElement[]} */ ([...(form?.querySelectorAll("tbody input[name=key]") ?? [])]);
 
-/** How many rows are chosen; live updates wait while there are some. */
-export function chosen() {
+/** Number of selected rows. New rows are not announced while there are any. */
+export function selected() {
   return boxes().filter((box) => box.checked).length + (all instanceof HTMLInputElement && all.checked ? 1 : 0);
 }
 
@@ -17,7 +17,7 @@ function refresh() {
     every.indeterminate = count > 0 && count < boxes().length;
   }
   for (const button of form?.querySelectorAll("button[name=action]") ?? []) {
-    if (button instanceof HTMLButtonElement) button.disabled = chosen() === 0;
+    if (button instanceof HTMLButtonElement) button.disabled = selected() === 0;
   }
 }
 

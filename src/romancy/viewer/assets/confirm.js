@@ -1,14 +1,14 @@
-// Confirmation in a dialog instead of on a page of its own: the page is fetched, and its form shown.
+// Shows the confirmation in a dialog instead of a separate page: fetches the page and shows its form.
 const dialog = document.getElementById("dialog");
 
 /** @param {string} address @param {URLSearchParams} [body] */
 async function open(address, body) {
-  const answer = await fetch(address, {
+  const response = await fetch(address, {
     method: body ? "POST" : "GET",
     headers: { "X-Romancy-Request": "1", Accept: "text/html" },
     body,
   });
-  const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+  const page = new DOMParser().parseFromString(await response.text(), "text/html");
   const form = page.getElementById("confirm") ?? page.querySelector("main");
   if (!(dialog instanceof HTMLDialogElement) || !form) return;
   dialog.replaceChildren(document.adoptNode(form));

@@ -1,4 +1,4 @@
-// Copy buttons. Pages served over plain HTTP have no clipboard: there the text is selected and copied the old way.
+// Copy buttons. Pages served over plain HTTP have no clipboard API, so they select the text and use execCommand.
 import { announce } from "./formatters.js";
 
 /** @param {string} text */
@@ -24,6 +24,6 @@ document.addEventListener("click", (event) => {
   const button = event.target instanceof Element ? event.target.closest("[data-copy], [data-copy-text]") : null;
   if (!button) return;
   const text = button.getAttribute("data-copy-text") ?? document.getElementById(button.getAttribute("data-copy") ?? "")?.textContent ?? "";
-  copy(text).catch(() => announce("It could not be copied."));
+  copy(text).catch(() => announce("The text could not be copied."));
 });
 wireCopies();

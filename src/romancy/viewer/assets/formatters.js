@@ -1,4 +1,4 @@
-// The same words for spans of time as the server's.
+// Formats durations like formatters.py on the server.
 
 const UNITS = [[86400, "d", 3600, "h"], [3600, "h", 60, "min"], [60, "min", 1, "s"]];
 
@@ -17,8 +17,8 @@ export function duration(seconds) {
   return `${whole} s`;
 }
 
-/** Say something to those who listen instead of looking. @param {string} text */
+/** Announce a text to screen readers. @param {string} text */
 export function announce(text) {
-  const place = document.getElementById("announce");
-  if (place) place.textContent = text;
+  const region = document.getElementById("announce");
+  if (region) region.textContent = text;
 }

@@ -1,4 +1,4 @@
-// Lists in forms: add and remove items. A new item is a copy of the template; its place is written into all names.
+// Lists in forms: adds and removes items. A new item is a copy of the template, with its index in all names.
 
 /** @param {Element} list */
 function add(list) {
@@ -27,7 +27,7 @@ function wire(within) {
   for (const box of within.querySelectorAll("[data-given]")) show(box);
 }
 
-/** What is not given need not be filled in. @param {Element} box */
+/** Hide the fields of an optional object that is not included. @param {Element} box */
 function show(box) {
   const frame = box.closest("fieldset");
   if (!(box instanceof HTMLInputElement) || !frame) return;

@@ -1,4 +1,4 @@
-// Keys for those who do not like to reach for the mouse. They can be turned off, and never act while something is typed.
+// Keyboard shortcuts. They can be turned off, and are ignored while the user types in a field.
 const dialog = document.getElementById("keys-dialog");
 const button = document.getElementById("keys");
 const box = document.getElementById("keys-on");
@@ -13,7 +13,7 @@ if (box instanceof HTMLInputElement) {
   box.checked = on;
   box.addEventListener("change", () => {
     on = box.checked;
-    try { localStorage.setItem(STORED, on ? "on" : "off"); } catch { /* then only for this page */ }
+    try { localStorage.setItem(STORED, on ? "on" : "off"); } catch { /* no storage: the setting lasts for this page */ }
   });
 }
 if (button) {
@@ -79,7 +79,7 @@ const KEYS = {
 
 document.addEventListener("keydown", (event) => {
   const target = event.target instanceof Element ? event.target : null;
-  const left = target?.closest("dialog:not([open])"); // closed a moment ago: the focus is there until the page is drawn again
+  const left = target?.closest("dialog:not([open])"); // just closed: it keeps the focus until the next rendering
   const typing = !left && target?.closest("input:not([type=checkbox]), textarea, select, dialog");
   if (event.key === "Escape" && target instanceof HTMLElement && target.id === "q") target.blur();
   if (!on || typing || event.ctrlKey || event.metaKey || event.altKey || !(event.key in KEYS)) return;

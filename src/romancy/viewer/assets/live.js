@@ -1,12 +1,12 @@
-// Live pages: a stream says that something has changed, then the page is fetched again and its parts are put in place.
-// A part that has the focus, a selection or an open list stays as it is; rows of a list never move.
-import { chosen } from "./choose.js";
+// Live updates: a stream announces changes, then the page is fetched again and its changed parts are replaced.
+// A part that contains the focus or a selection is not replaced; rows of a list never move.
+import { selected } from "./choose.js";
 import { wireCopies } from "./copy.js";
 import { setClock } from "./times.js";
 import { wireTimeline } from "./timeline.js";
 import { announce } from "./formatters.js";
 
-const GAP = 2000; // milliseconds between two looks
+const GAP = 2000; // milliseconds between two updates
 const button = document.getElementById("live");
 const parts = document.querySelectorAll("[data-live], [data-rows]");
 const instance = document.body.dataset.instance;
@@ -21,13 +21,13 @@ let last = 0;
 function connect() {
   if (stream || paused || document.hidden) return;
   stream = new EventSource(instance === undefined ? "../api/v1/stream" : `../api/v1/stream?id=${instance.replaceAll("/", "%2F")}`);
-  stream.addEventListener("changed", () => look());
+  stream.addEventListener("changed", () => schedule());
   stream.addEventListener("error", () => {
     if (stream?.readyState !== EventSource.CLOSED) return;
-    stream = null; // refused, perhaps because there are too many: look now and then instead
+    stream = null; // refused, perhaps because there are too many streams: poll instead
     timer ||= setTimeout(() => { timer = 0; refresh().finally(connect); }, 15000);
   });
-  shown();
+  updateButton();
 }
 
 function disconnect() {
@@ -35,19 +35,19 @@ function disconnect() {
   stream = null;
   clearTimeout(timer);
   timer = 0;
-  shown();
+  updateButton();
 }
 
-function look() {
+function schedule() {
   timer ||= setTimeout(() => { timer = 0; last = Date.now(); refresh().catch(() => {}); }, Math.max(0, last + GAP - Date.now()));
 }
 
 async function refresh() {
   if (document.hidden || paused) return;
-  const answer = await fetch(location.href, { headers: { Accept: "text/html" } });
-  if (!answer.ok) return;
-  setClock(answer.headers.get("date"));
-  const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+  const response = await fetch(location.href, { headers: { Accept: "text/html" } });
+  if (!response.ok) return;
+  setClock(response.headers.get("date"));
+  const page = new DOMParser().parseFromString(await response.text(), "text/html");
   const before = document.querySelector("h1 .status")?.textContent?.trim();
   for (const part of document.querySelectorAll("[data-live]")) replace(part, page.querySelector(`[data-live="${part.getAttribute("data-live")}"]`));
   const rows = document.querySelector("[data-rows]");
@@ -76,7 +76,7 @@ function replace(part, fresh) {
   if (part.querySelector(".tracks")) wireTimeline();
 }
 
-/** Equal but for the clocks that tick. @param {Element} one @param {Element} other */
+/** Compare two parts, without relative times and states of the user interface. @param {Element} one @param {Element} other */
 function same(one, other) {
   const plain = (/** @type {Element} */ element) => {
     const copy = /** @type {Element} */ (element.cloneNode(true));
@@ -105,10 +105,10 @@ function updateRows(rows, fresh) {
   if (!pill || new URLSearchParams(location.search).has("after")) return;
   pill.hidden = added === 0;
   pill.textContent = `+${added}${added >= 50 ? " or more" : ""} new`;
-  if (added && !chosen()) announce(`${added} new`);
+  if (added && !selected()) announce(`${added} new ${added === 1 ? "instance" : "instances"}`);
 }
 
-function shown() {
+function updateButton() {
   if (!button) return;
   button.setAttribute("aria-pressed", String(paused));
   button.classList.toggle("on", stream !== null);
@@ -121,12 +121,12 @@ if (button && parts.length && !past) {
   button.addEventListener("click", () => {
     paused = !paused;
     if (paused) disconnect();
-    else { connect(); look(); }
-    shown();
+    else { connect(); schedule(); }
+    updateButton();
   });
   document.addEventListener("visibilitychange", () => {
     if (document.hidden) disconnect();
-    else { connect(); look(); }
+    else { connect(); schedule(); }
   });
   addEventListener("pagehide", disconnect);
   addEventListener("pageshow", connect);

@@ -1,4 +1,4 @@
-// Light or dark without loading the page again.
+// Switches between light and dark without reloading the page.
 const link = document.getElementById("theme");
 link?.addEventListener("click", (event) => {
   event.preventDefault();

@@ -1,4 +1,4 @@
-// In the time line one span is in the order of tabs; arrows move to the others. What a span says is shown beside it.
+// In the timeline only one span is in the tab order; the arrow keys move to the others. A tooltip shows the label of a span.
 const tip = document.createElement("div");
 tip.id = "tip";
 tip.hidden = true;
@@ -18,12 +18,12 @@ export function wireTimeline() {
 function show(span) {
   tip.textContent = span.getAttribute("aria-label");
   tip.hidden = false;
-  const place = (span.querySelector(".reach, .owner, .mark") ?? span).getBoundingClientRect();
+  const bounds = (span.querySelector(".reach, .owner, .mark") ?? span).getBoundingClientRect();
   const size = tip.getBoundingClientRect();
-  const left = Math.min(Math.max(place.left, 8), innerWidth - size.width - 8);
-  const above = place.top - size.height - 6;
+  const left = Math.min(Math.max(bounds.left, 8), innerWidth - size.width - 8);
+  const above = bounds.top - size.height - 6;
   tip.style.left = `${left}px`;
-  tip.style.top = `${above > 4 ? above : place.bottom + 6}px`;
+  tip.style.top = `${above > 4 ? above : bounds.bottom + 6}px`;
 }
 
 document.addEventListener("focusin", (event) => {

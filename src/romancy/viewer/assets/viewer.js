@@ -1,4 +1,4 @@
-// Pages work without any of this. Scripts keep them fresh and save clicks.
+// Pages work without scripts. The scripts add live updates and shortcuts.
 import "./times.js";
 import "./theme.js";
 import "./copy.js";

@@ -1,11 +1,11 @@
-"""A workflow as a picture, with the path that one instance took.
+"""The diagram of a workflow, with the path that one instance took.
 
-    stored source ──► reading ──► tree ─┬─► marks (history, by call site) ─► path (which way was taken)
-                                        └─► layout ─► svg, words
+    stored source ──► parser ──► tree ─┬─► marks (history, by call site) ──► path_inference (which way was taken)
+                                       └─► layout ──► svg, text_alternative
 
-Python's control flow nests, so nothing has to be laid out by searching: statements stand below each other, branches side by
-side, loops and `try` are frames, what runs at once forks. The nodes are operations; each is found in the history by its
-place in the code, never by its name. Pure: no I/O, no clock.
+Python's control flow nests, so the layout needs no search: statements are below each other, branches are side by side, loops
+and `try` are frames, concurrent operations are a fork. The nodes are operations. Each is matched with the history by its
+call site, never by its name. The package is pure: no I/O, no clock.
 """
 
 from romancy.viewer.diagram.composition import Diagram, DrawnNode, draw

@@ -1,4 +1,4 @@
-"""From source and history to a drawing."""
+"""Makes a diagram from the source and the history."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ class DrawnNode:
     state: str
     """untaken, maybe, taken, failed, waiting, running."""
     count: int
-    """How often it was asked for."""
+    """How often the workflow started it."""
     line: int
     text: str
-    """What it is called for those who do not see it."""
+    """Its description as text."""
     seqs: tuple[int, ...] = ()
-    """The entries of the history that it stands for."""
+    """The sequence numbers of its entries in the history."""
     runtime: bool = False
-    """History knows it, the source does not show it."""
+    """The operation is in the history but was not found in the source."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,9 +49,9 @@ class Diagram:
     outline: tuple[Outline, ...]
     nodes: tuple[DrawnNode, ...]
     from_source: bool
-    """False: there was no source that could be read, and history alone is drawn."""
+    """False: there is no readable source, and the diagram shows the history alone."""
     exact: bool = True
-    """False: the source was stored without its place in its file, which was found by comparing it with history."""
+    """False: the source was stored without its position in the file, which was found by comparison with the history."""
 
 
 def draw(
@@ -65,14 +65,14 @@ def draw(
 ) -> Diagram:
     """Draw a workflow and the path that one of its instances took.
 
-    `source` is the text stored for its code, `entries` its history, `open` what it waits for and the attempts that are not
-    in the history yet, `status` the instance's. `prefix` begins the ids inside the picture. Never raises for what they
-    contain.
+    `source` is the stored source text, `entries` the history, `open` the open waits and the attempts that are not in the
+    history yet, `status` the status of the instance. `prefix` begins the ids inside the SVG. No content of these arguments
+    makes it raise.
     """
     marks = collect_marks(entries, open)
     try:
         return _drawn(_recurred(_read(source or "", marks), status), status, title, prefix)
-    except RecursionError:  # code that is nested deeper than Python can follow
+    except RecursionError:  # code that is nested more deeply than Python can traverse
         return _drawn(_column(marks), status, title, prefix)
 
 
@@ -80,7 +80,7 @@ def draw(
 class _DiagramModel:
     tree: Seq
     aside: list[Item]
-    """What ran, but is not in the flow of the code."""
+    """Operations that ran but are not in the control flow of the workflow."""
     marks: Mapping[Node, Mark]
     name: str
     runtime: frozenset[Node]
@@ -93,19 +93,19 @@ def _read(source: str, marks: Mapping[str, Mark]) -> _DiagramModel:
     functions = [made for made in map(parse, sections) if made is not None]
     if not functions:
         return _column(marks)
-    reader = Reader(functions, {place for site in marks for place in call_site_chain(site)})
+    reader = Reader(functions, {call_site for site in marks for call_site in call_site_chain(site)})
     tree = reader.read(functions[0])
     aside = _elsewhere(reader, functions[1:], marks)
     given, unexplained = assign(Seq([tree, *aside]), marks)
     runtime = _runtime(unexplained)
     if runtime:
-        aside.append(Frame("runtime", "seen at run time", Seq(list(runtime))))
+        aside.append(Frame("runtime", "seen in the history only", Seq(list(runtime))))
     marked = {**given, **runtime}
     return _DiagramModel(tree, aside, marked, functions[0].definition.name, frozenset(runtime), True, exact)
 
 
 def _recurred(picture: _DiagramModel, status: str) -> _DiagramModel:
-    """A generation that has ended by `recur` has no entry for it: if there is but one in the code, it was that."""
+    """Mark the `recur` that ended the generation. The history has no entry for it, so the code must have just one."""
     found = [node for node in nodes(picture.tree) if node.kind == "recur"]
     if status != "recurred" or len(found) != 1:
         return picture
@@ -115,7 +115,7 @@ def _recurred(picture: _DiagramModel, status: str) -> _DiagramModel:
 
 
 def _elsewhere(reader: Reader, helpers: Sequence[Function], marks: Mapping[str, Mark]) -> list[Item]:
-    """Helpers that ran, though no call of them is seen in the code: under another name, or by way of a variable."""
+    """Return the helpers that ran although the code has no visible call: under another name, or through a variable."""
     firsts = {chain[0] for site in marks if (chain := call_site_chain(site))}
     found: list[Item] = []
     for one in helpers:
@@ -135,18 +135,18 @@ def _runtime_node(site: str, mark: Mark) -> Node:
     names = list(dict.fromkeys(one.name for one in mark.observations.values()))
     kinds = [one.kind for one in mark.observations.values()]
     kind = _KINDS.get(kinds[0], "activity" if kinds[0] == "activity" else "effect")
-    place = site.partition("|")[0] if not site.startswith("?") else ""
-    chain = call_site_chain(place)
-    where = ":".join(place.split(":")[1:3]) if chain else ""
+    nearest = site.partition("|")[0] if not site.startswith("?") else ""
+    chain = call_site_chain(nearest)
+    where = ":".join(nearest.split(":")[1:3]) if chain else ""
     return Node(kind, shortened(", ".join(names)), shortened(where), line=chain[0][1] if chain else 0)
 
 
 def _column(marks: Mapping[str, Mark]) -> _DiagramModel:
-    """No source: what happened, in order."""
+    """Return the model without a source: one column of operations, in the order of the history."""
     shown = _runtime(marks)
     items: list[Item] = list(shown)
     if len(marks) > _MOST_ROWS:
-        items.append(End("more", f"… {len(marks) - _MOST_ROWS} more places"))
+        items.append(End("more", f"… {len(marks) - _MOST_ROWS} more operations"))
     return _DiagramModel(Seq(items), [], shown, "", frozenset(shown), from_source=False)
 
 
@@ -156,15 +156,15 @@ def _column(marks: Mapping[str, Mark]) -> _DiagramModel:
 def _drawn(picture: _DiagramModel, status: str, title: str, prefix: str) -> Diagram:
     taken = Path(picture.tree, picture.marks, completed=status == "completed", failed=status == "failed").taken
     taken |= Path(Seq(picture.aside), picture.marks, completed=False).taken
-    teller = OutlineWriter(picture.marks, taken)
-    lines = teller.lines(Seq([picture.tree, *picture.aside]))
+    writer = OutlineWriter(picture.marks, taken)
+    lines = writer.lines(Seq([picture.tree, *picture.aside]))
     heading = shortened(title) or (f"Workflow {picture.name}" if picture.name else "History")
     svg = render(
         _canvas(picture, taken, status),
         title=heading,
         description=_summary(picture, status),
         prefix=prefix,
-        names=lambda box: teller.name(box.item) if box.kind.partition(" ")[0] not in ("begin", "finish") else box.full,
+        names=lambda box: writer.name(box.item) if box.kind.partition(" ")[0] not in ("begin", "finish") else box.full,
         marks=picture.marks,
     )
     return Diagram(svg, as_text(lines), lines, _nodes(picture), picture.from_source, picture.exact)
@@ -196,8 +196,8 @@ def _summary(picture: _DiagramModel, status: str) -> str:
     words = [f"{len(states)} operations, {reached} reached"]
     words += [f"{states.count(name)} {name}" for name in ("failed", "waiting", "running") if name in states]
     words += [status.replace("_", " ")] if status else []
-    words += [] if picture.from_source else ["no source is stored: drawn from history"]
-    words += [] if picture.exact else ["its lines were found by comparing them with history"]
+    words += [] if picture.from_source else ["no source is stored: drawn from the history"]
+    words += [] if picture.exact else ["call sites are matched by comparison with the history"]
     return "; ".join(words)
 
 
@@ -212,7 +212,7 @@ def _canvas(picture: _DiagramModel, taken: Collection[object], status: str) -> D
     canvas = DiagramCanvas(width=left + right + 2 * _MARGIN)
     x, y = left + _MARGIN, _MARGIN
     begun, ended = picture.tree in taken, status in ("completed", "recurred")
-    y = _pill(canvas, "begin", first, x, y, taken=begun, full=f"{picture.name or 'start'}: it begins")
+    y = _pill(canvas, "begin", first, x, y, taken=begun, full=f"{picture.name or 'start'}: start")
     canvas.lines.append(Connector(((x, y), (x, y + 24)), begun and block.taken))
     block.put(canvas, x, y + 24)
     y += 24 + block.height

@@ -1,4 +1,4 @@
-"""Where everything stands. Each part is measured, then put below or beside its neighbours; nothing is searched for."""
+"""The layout of the diagram. Each part is measured, then placed below or beside its neighbours, without any search."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from typing import TypeAlias
 from romancy.viewer.diagram.tree import Branch, End, Fork, Frame, Item, Lane, Node, Seq
 
 CHARACTER = 7.25
-"""The width of a character of the 12 pixel fixed-width font; of the small one a tenth less."""
+"""The width of a character of the 12 pixel fixed-width font. Characters of the small font are a tenth narrower."""
 SMALL = 6.65
 _GAP = 24
 _BESIDE = 28
 _PAD = 16
 _HEADER = 30
 _MOST = 28
-"""Longer labels are cut; the whole stands in the title."""
+"""Longer labels are truncated; the title has the full text."""
 
 
 @dataclass(frozen=True, slots=True)
 class Connector:
-    """A connector: points, and whether the path taken runs along it."""
+    """A connector: its points, and whether the path taken runs along it."""
 
     points: tuple[tuple[float, float], ...]
     taken: bool
@@ -32,7 +32,7 @@ class Connector:
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """A part with a place and a size."""
+    """A part with a position and a size."""
 
     item: Item | Lane
     kind: str
@@ -49,7 +49,7 @@ class Box:
 
 @dataclass(slots=True)
 class DiagramCanvas:
-    """What is to be drawn, from back to front."""
+    """The parts to draw, from back to front."""
 
     frames: list[Box] = field(default_factory=list[Box])
     lines: list[Connector] = field(default_factory=list[Connector])
@@ -60,20 +60,20 @@ class DiagramCanvas:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A measured part: how much it takes left and right of its axis, how high it is, and how to put it down."""
+    """A measured part: its width left and right of its axis, its height, and a function that places it."""
 
     left: float
     right: float
     height: float
     put: Callable[[DiagramCanvas, float, float], None]
-    """Draw it with its axis at x, its top at y."""
+    """Place it with its axis at x and its top at y."""
     open: bool = True
-    """The path goes on below it."""
+    """The control flow continues below it."""
     taken: bool = False
 
     @property
     def width(self) -> float:
-        """From its left to its right."""
+        """The width of the part."""
         return self.left + self.right
 
 
@@ -81,21 +81,21 @@ Badge: TypeAlias = Callable[[Node], str]
 
 
 def columns(text: str) -> int:
-    """How many characters of a fixed-width font a text takes."""
+    """Return how many columns of a fixed-width font a text takes."""
     return sum(0 if unicodedata.combining(one) else 2 if unicodedata.east_asian_width(one) in "WF" else 1 for one in text)
 
 
 def cut(text: str, most: int = _MOST) -> str:
-    """A text that fits."""
+    """Truncate a text to a number of columns."""
     if columns(text) <= most:
         return text
-    kept, room = "", most - 1
+    shown, room = "", most - 1
     for one in text:
         room -= columns(one)
         if room < 0:
             break
-        kept += one
-    return kept.rstrip() + "…"
+        shown += one
+    return shown.rstrip() + "…"
 
 
 class Measure:
@@ -106,7 +106,7 @@ class Measure:
         self._badge = badge
 
     def block(self, item: Item) -> Block:
-        """One part."""
+        """Measure one part."""
         match item:
             case Node():
                 return self._node(item)

@@ -1,4 +1,4 @@
-"""What history says about each operation of the code: matched by call site, never by name."""
+"""What the history says about each operation of the code. Operations are matched by call site, never by name."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from romancy.model.instance import AttemptEntry, HistoryEntry, WaitingFor
 from romancy.viewer.diagram.tree import Branch, CallSite, End, Fork, Frame, Item, Node, Seq, nodes
 
 _KINDS_WITHOUT_SITE = {"start", "cancel", "timeout", "retry"}
-"""What happened to the instance, not at a place in its code."""
+"""Kinds of entries that have no call site."""
 
 
 _NO_COLUMN = 1
-"""What a site has for its column if Python keeps none: nothing in a function can begin there."""
+"""The column of a call site if Python keeps none: no operation in a function can begin there."""
 
 
 class MarkState(StrEnum):
-    """How an operation of the code fares."""
+    """The state of an operation in the code."""
 
     UNTAKEN = "untaken"
     MAYBE = "maybe"
@@ -31,7 +31,7 @@ class MarkState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """Something that history or an open wait tells about one operation."""
+    """What a history entry, an open wait or an attempt says about one operation."""
 
     op: str
     kind: str
@@ -45,33 +45,33 @@ class Observation:
 
 @dataclass(slots=True)
 class Mark:
-    """Everything that is known about one place."""
+    """All observations of one call site."""
 
     observations: dict[str, Observation] = field(default_factory=dict[str, Observation])
-    """By operation: its latest."""
-    undone: list[str] = field(default_factory=list[str])
-    """Compensations that ran for it."""
+    """The latest observation by operation."""
+    compensations: list[str] = field(default_factory=list[str])
+    """Names of the compensations that ran for it."""
     seqs: list[int] = field(default_factory=list[int])
     unsure: bool = False
 
     @property
     def count(self) -> int:
-        """How often it was asked for."""
+        """How often the workflow started it."""
         return len(self.observations)
 
     @property
     def failed(self) -> int:
-        """How many of these failed."""
+        """How many of the operations failed."""
         return sum(one.state is MarkState.FAILED for one in self.observations.values())
 
     @property
     def attempts(self) -> int:
-        """The most attempts that one of them took."""
+        """The most attempts of one operation."""
         return max((one.attempt for one in self.observations.values()), default=0)
 
     @property
     def state(self) -> MarkState:
-        """What to show: what happens now before what went wrong before what is done."""
+        """The state to show: running or waiting before failed before completed."""
         if not self.observations:
             return MarkState.UNTAKEN
         if self.unsure:
@@ -81,14 +81,14 @@ class Mark:
             one for one in (MarkState.RUNNING, MarkState.WAITING, MarkState.FAILED, MarkState.TAKEN) if one in states
         )
 
-    def add(self, sight: Observation) -> None:
-        """Note one more."""
-        before = self.observations.get(sight.op)
-        attempt = max(sight.attempt, before.attempt if before is not None else 0)
-        kept = sight if attempt == sight.attempt else Observation(*_fields(sight)[:6], attempt, sight.note)
-        self.observations[sight.op] = kept
-        if sight.seq:
-            self.seqs.append(sight.seq)
+    def add(self, new: Observation) -> None:
+        """Add an observation. It replaces the earlier one of its operation, except for the number of attempts."""
+        before = self.observations.get(new.op)
+        attempt = max(new.attempt, before.attempt if before is not None else 0)
+        merged = new if attempt == new.attempt else Observation(*_fields(new)[:6], attempt, new.note)
+        self.observations[new.op] = merged
+        if new.seq:
+            self.seqs.append(new.seq)
 
 
 def _fields(one: Observation) -> tuple[str, str, str, str, MarkState, int, int, str]:
@@ -96,30 +96,30 @@ def _fields(one: Observation) -> tuple[str, str, str, str, MarkState, int, int, 
 
 
 def collect_marks(entries: Iterable[HistoryEntry], open: Iterable[WaitingFor | AttemptEntry]) -> dict[str, Mark]:
-    """What is known for each site, in the order of history."""
+    """Return the marks by call site, in the order of the history."""
     marks: dict[str, Mark] = defaultdict(Mark)
     ended: set[str] = set()
     for one in entries:
         if one.kind == "compensation":
-            marks[one.site or f"?{one.name}"].undone.append(one.name)
+            marks[one.site or f"?{one.name}"].compensations.append(one.name)
         elif one.kind not in _KINDS_WITHOUT_SITE:
             ended.add(one.activity_id)
             marks[one.site or f"?{one.name}"].add(_observe_entry(one))
     for entry in _open_last(open):
         if entry.activity_id not in ended:
-            sight = _opened(entry)
-            marks[sight.site or f"?{sight.name}"].add(sight)
+            observation = _opened(entry)
+            marks[observation.site or f"?{observation.name}"].add(observation)
     return dict(marks)
 
 
 def _open_last(open: Iterable[WaitingFor | AttemptEntry]) -> list[WaitingFor | AttemptEntry]:
-    """Failed attempts before what is open now: the later one tells how it stands."""
+    """Sort failed attempts before what is open now, because the last observation of an operation counts."""
     return sorted(open, key=lambda one: (isinstance(one, WaitingFor), getattr(one, "open", True)))
 
 
 def _observe_entry(one: HistoryEntry) -> Observation:
     state = MarkState.FAILED if one.outcome == "error" else MarkState.TAKEN
-    note = str(one.error) if one.error is not None else ("withdrawn" if one.outcome == "cancelled" else "")
+    note = str(one.error) if one.error is not None else ("cancelled" if one.outcome == "cancelled" else "")
     return Observation(one.activity_id, one.kind, one.name, one.site, state, one.seq, one.attempt, note)
 
 
@@ -142,7 +142,7 @@ def _awaited(one: WaitingFor) -> str:
 
 
 def parse_call_site(site: str) -> CallSite | None:
-    """Module, line and column of one place; None if it is not one."""
+    """Return module, line and column of a call site; None if it is malformed."""
     parts = site.rsplit(":", 2)
     if len(parts) != 3 or not (parts[1].isdecimal() and parts[2].isdecimal()):
         return None
@@ -150,12 +150,12 @@ def parse_call_site(site: str) -> CallSite | None:
 
 
 def call_site_chain(site: str) -> list[CallSite]:
-    """The place of an operation, and of the calls of helpers that led there, the nearest first."""
-    return [place for one in site.split("|") if (place := parse_call_site(one)) is not None]
+    """Return the call site of an operation and those of the helper calls that led there, the nearest first."""
+    return [parsed for one in site.split("|") if (parsed := parse_call_site(one)) is not None]
 
 
 def assign(tree: Item, marks: Mapping[str, Mark]) -> tuple[dict[Node, Mark], dict[str, Mark]]:
-    """Give each node what is known at its place; also what no node explains."""
+    """Return the marks by node, and the marks for which there is no node."""
     index = _Index(tree)
     given: dict[Node, Mark] = {}
     unexplained: dict[str, Mark] = {}
@@ -170,7 +170,7 @@ def assign(tree: Item, marks: Mapping[str, Mark]) -> tuple[dict[Node, Mark], dic
 
 
 class _Index:
-    """The nodes of a tree by place."""
+    """The nodes of a tree by call site."""
 
     def __init__(self, tree: Item) -> None:
         self.lanes = {node: lane for lane, node in _parallel(tree)}
@@ -180,9 +180,9 @@ class _Index:
         all_nodes = nodes(tree)
         self._loose = [node for node in all_nodes if node.loose]
         for node in all_nodes:
-            for place in node.call_sites:
-                self._exact[place].append(node)
-                self._lines[*place[:2], _NO_COLUMN].append(node)
+            for call_site in node.call_sites:
+                self._exact[call_site].append(node)
+                self._lines[*call_site[:2], _NO_COLUMN].append(node)
             for place in node.around:
                 self._around[place].append(node)
 
@@ -193,21 +193,21 @@ class _Index:
             only_timers = all(one.kind == "timer" and one.name in ("timer", "timeout") for one in mark.observations.values())
             return self._loose if len(self._loose) == 1 and only_timers else []
         found = _led_by(self._exact.get(chain[0], []) or self._lines.get(chain[0], []), chain[1:])
-        for level in range(1, len(chain)):  # a helper whose source is not known: the call that leads to it stands for it
+        for level in range(1, len(chain)):  # the source of the helper is unknown: use the call of it
             found = found or _led_by(self._around.get(chain[level], []), chain[level + 1 :])
         return found
 
 
 def _led_by(candidates: list[Node], callers: list[CallSite]) -> list[Node]:
-    """Those whose calls of helpers are the recorded ones, as far as both are known."""
+    """Return the nodes whose helper calls match the recorded ones, as far as both are known."""
     fitting = [node for node in candidates if all(a in b.call_sites for a, b in zip(callers, node.path, strict=False))]
-    # The recorded calls end where a task begins: that call was not awaited.
+    # The recorded calls end where a task begins, because the call that created the task was not awaited.
     begun = [node for node in fitting if len(callers) >= len(node.path) or not node.path[len(callers)].awaited]
     return begun or fitting
 
 
 def _parallel(item: Item, lane: tuple[int, int] | None = None) -> Iterator[tuple[tuple[int, int], Node]]:
-    """Operations that certainly run when their fork does, with the lane they are in."""
+    """Yield the operations that run whenever their fork does, with their lane."""
     match item:
         case Node():
             if lane is not None:
@@ -233,23 +233,23 @@ def _shares(mark: Mark, found: list[Node], index: _Index) -> list[tuple[Node, Ma
     lanes = [index.lanes.get(node) for node in found]
     forks = {lane[0] if lane is not None else None for lane in lanes}
     if len(mark.observations) == len(found) == len(set(lanes)) and len(forks) == 1 and None not in forks:
-        return [(node, _alone(sight)) for node, sight in zip(found, _by_number(mark), strict=True)]
+        return [(node, _single_mark(observation)) for node, observation in zip(found, _by_number(mark), strict=True)]
     return [(node, replace(mark, unsure=True)) for node in found]
 
 
 def _by_number(mark: Mark) -> list[Observation]:
-    """In the order in which they were asked for: `charge:2` before `charge:10`."""
+    """Sort observations in the order in which the operations started: `charge:2` before `charge:10`."""
     return sorted(mark.observations.values(), key=lambda one: (len(one.op), one.op))
 
 
-def _alone(sight: Observation) -> Mark:
+def _single_mark(observation: Observation) -> Mark:
     mark = Mark()
-    mark.add(sight)
+    mark.add(observation)
     return mark
 
 
 def _merge(into: Mark, mark: Mark) -> None:
-    for sight in mark.observations.values():
-        into.add(sight)
-    into.undone += mark.undone
+    for observation in mark.observations.values():
+        into.add(observation)
+    into.compensations += mark.compensations
     into.unsure = into.unsure or mark.unsure

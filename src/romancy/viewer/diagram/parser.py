@@ -1,4 +1,4 @@
-"""From source to tree: which operations a workflow's code has, and how its control flow nests them."""
+"""Parses the source of a workflow into a tree of its operations, nested like its control flow."""
 
 from __future__ import annotations
 
@@ -57,18 +57,18 @@ class Function:
     definition: Def
     module: str
     offset: int
-    """What to add to a line of the tree to have the line of the file."""
+    """Added to a line of the syntax tree, it gives the line of the file."""
     contexts: frozenset[str]
-    """Names under which it has the workflow's context."""
+    """Names of the parameters that hold the workflow context."""
     inner: dict[str, Function] = field(default_factory=dict[str, "Function"])
 
     def call_site(self, line: int, column: int) -> CallSite:
-        """Where something stands, as history tells it."""
+        """Return the call site of a position, as it is in the history."""
         return self.module, line + self.offset, column + 1
 
 
 def parse(section: Section) -> Function | None:
-    """The function of a section; None if it cannot be read."""
+    """Return the function of a section; None if it cannot be parsed."""
     indented = section.text[:1] in " \t"
     wrapper = "if 1:\n" if indented else ""  # columns stay as they are in the file
     tree = tree_of(wrapper + section.text)
@@ -95,7 +95,7 @@ def _contexts(definition: Def, *, first: bool) -> frozenset[str]:
 
 
 def _inner_definitions(body: Sequence[ast.AST]) -> list[Def]:
-    """Functions defined in a body, those in its branches and loops too, but not those inside of other functions."""
+    """Return the functions defined in a body, its branches and loops, but not those inside other functions."""
     found: list[Def] = []
     for one in body:
         if isinstance(one, Def):
@@ -106,7 +106,7 @@ def _inner_definitions(body: Sequence[ast.AST]) -> list[Def]:
 
 
 class Reader:
-    """Reads the functions of a stored source; `seen` are the places that history knows."""
+    """Reads the functions of a stored source. `recorded` are the call sites in the history."""
 
     def __init__(self, functions: Sequence[Function], recorded: Set[CallSite]) -> None:
         self._recorded = frozenset(recorded)
@@ -116,12 +116,12 @@ class Reader:
         self._awaits: list[set[CallSite]] = []
         self._function_stack: list[Function] = []
         self._claimed: set[CallSite] = set()
-        """Places of operations whose callee is being read: `charge.with_options(...)` begins where the whole call does."""
+        """Call sites of operations whose callee is being read: `charge.with_options(...)` begins where its call does."""
         self.inlined: list[Function] = []
-        """Helpers, as often as they are drawn."""
+        """The helpers that are drawn, once for each time."""
 
     def read(self, function: Function) -> Seq:
-        """The operations of a function."""
+        """Return the operations of a function."""
         self._function_stack.append(function)
         self._awaits.append(set())
         try:
@@ -187,7 +187,7 @@ class Reader:
         while len(rest) == 1 and isinstance(rest[0], ast.If):
             inner = rest[0]
             if self._expression(inner.test):
-                break  # its condition has operations: it is a branch inside of the other way
+                break  # its condition has operations, so it is a branch inside the `else` lane
             lanes.append(Lane(_cut("elif", inner.test), self._body(inner.body)))
             rest = inner.orelse
         lanes.append(Lane("else", self._body(rest)))
@@ -244,17 +244,17 @@ class Reader:
 
     def _entered(self, one: ast.expr) -> list[Item]:
         if isinstance(one, ast.Call) and _last_name(one.func) in _TIMEOUTS:
-            return self._arguments(one)  # its timer is drawn with the frame
+            return self._arguments(one)  # `_time_out` adds its timer to the frame
         return self._expression(one)
 
     def _time_out(self, one: ast.With | ast.AsyncWith, entered: ast.expr) -> list[Item]:
-        """`async with timeout(...)`: its timer is in the history if it rang."""
+        """Return the timer of `async with timeout(...)`: it is in the history only if it fired."""
         if _last_name(entered) not in _TIMEOUTS:
             return []
-        places = {self._call_site(one), self._call_site(entered)}
-        return [self._node("timer", "timed out", "", places, one)] if places & self._recorded else []
+        call_sites = {self._call_site(one), self._call_site(entered)}
+        return [self._node("timer", "timed out", "", call_sites, one)] if call_sites & self._recorded else []
 
-    # -- expressions, in the order in which they are worked out
+    # -- expressions, in the order of evaluation
 
     def _expressions(self, several: Iterable[ast.expr]) -> list[Item]:
         return [item for one in several for item in self._expression(one)]
@@ -279,12 +279,12 @@ class Reader:
                 return [item for child in ast.iter_child_nodes(one) for item in self._expression(child)]
 
     def _await(self, one: ast.Await) -> list[Item]:
-        place = self._call_site(one)
-        self._awaits[-1].add(place)
+        call_site = self._call_site(one)
+        self._awaits[-1].add(call_site)
         try:
             return self._call(one.value, one) if isinstance(one.value, ast.Call) else self._expression(one.value)
         finally:
-            self._awaits[-1].discard(place)
+            self._awaits[-1].discard(call_site)
 
     def _either(self, one: ast.BoolOp) -> list[Item]:
         word = "and" if isinstance(one.op, ast.And) else "or"
@@ -308,16 +308,16 @@ class Reader:
         if name in _TOGETHER:
             return [*self._together(call, name), *self._noticed(call, awaited)]
         helper = self._helper(call)
-        places = self._call_sites(call, awaited if _is_asyncio_sleep(call) else None)
+        call_sites = self._call_sites(call, awaited if _is_asyncio_sleep(call) else None)
         if helper is not None:
-            return [*self._before(call, places), *self._inline(call, helper, awaited)]
+            return [*self._before(call, call_sites), *self._inline(call, helper, awaited)]
         if self._is_operation(call) or _is_asyncio_sleep(call):
-            node = self._operation(call, places)
+            node = self._operation(call, call_sites)
             node.loose = awaited is None and _is_asyncio_sleep(call)
-            return [*self._before(call, places), node]
+            return [*self._before(call, call_sites), node]
         before = self._before(call, set())
-        if any(isinstance(one, Node) and one.call_sites & places for one in before):
-            return before  # `charge(ctx).add_done_callback(...)`: the operation is in front
+        if any(isinstance(one, Node) and one.call_sites & call_sites for one in before):
+            return before  # `charge(ctx).add_done_callback(...)`: the operation comes first
         return [*before, *self._noticed(call, awaited)]
 
     def _before(self, call: ast.Call, claimed: set[CallSite]) -> list[Item]:
@@ -336,9 +336,9 @@ class Reader:
         return _forked(lanes, name)
 
     def _noticed(self, call: ast.Call, awaited: ast.Await | None) -> list[Item]:
-        """It does not look like an operation, but history says that it is one."""
-        places = self._call_sites(call, awaited)
-        return [self._operation(call, places)] if (places & self._recorded) - self._claimed else []
+        """Return a call that does not look like an operation but is one according to the history."""
+        call_sites = self._call_sites(call, awaited)
+        return [self._operation(call, call_sites)] if (call_sites & self._recorded) - self._claimed else []
 
     def _operation(self, call: ast.Call, call_sites: set[CallSite]) -> Node:
         name = _last_name(call.func)
@@ -391,16 +391,16 @@ class Reader:
         finally:
             self._calls.pop()
         if body.items and isinstance(body.items[-1], End) and body.items[-1].kind == "return":
-            body.items.pop()  # the end of the frame says as much
+            body.items.pop()  # the end of the frame already shows it
         return [Frame("helper", label[:_LABEL_LIMIT], body)] if has_nodes(body) else []
 
-    # -- places
+    # -- call sites
 
     def _call_site(self, one: ast.expr | ast.stmt) -> CallSite:
         return self._function_stack[-1].call_site(one.lineno, one.col_offset)
 
     def _call_sites(self, call: ast.Call, awaited: ast.Await | None = None) -> set[CallSite]:
-        """Where Python says that a call stands: at its beginning, or, of a chain over several lines, at its last name."""
+        """Return the call sites that Python reports: its start or, in a chain over several lines, its last name."""
         found = {self._call_site(call)}
         if isinstance(call.func, ast.Attribute) and call.func.end_lineno is not None:
             end = (call.func.end_col_offset or 0) - len(call.func.attr.encode())
@@ -422,7 +422,7 @@ def _branch(lanes: list[Lane]) -> list[Item]:
 
 
 def _spawns(one: ast.stmt) -> bool:
-    """It asks for something without waiting for it."""
+    """Return whether a statement starts an operation without awaiting it."""
     value = one.value if isinstance(one, ast.Assign | ast.AnnAssign | ast.Expr) else None
     if isinstance(value, ast.Call) and _last_name(value.func) in _SPAWNING and value.args:
         value = value.args[0]
@@ -439,7 +439,7 @@ def _is_asyncio_sleep(call: ast.Call) -> bool:
 
 
 def _last_name(one: ast.expr) -> str:
-    """`charge` of `shop.charge`, of `charge.with_options(...)` and of a call of either."""
+    """Return the name of a callee: `charge` of `shop.charge`, of `charge.with_options(...)` and of a call of either."""
     while isinstance(one, ast.Call):
         one = one.func
     if isinstance(one, ast.Attribute):
@@ -448,7 +448,7 @@ def _last_name(one: ast.expr) -> str:
 
 
 def _caller(func: ast.expr) -> ast.expr | None:
-    """What must be worked out before a call is made."""
+    """Return the expression that is evaluated before the call."""
     return func.value if isinstance(func, ast.Attribute) else func
 
 

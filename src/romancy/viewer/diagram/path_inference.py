@@ -1,8 +1,8 @@
-"""Which way was taken. Operations are known from history; ways without operations follow from what came before and after.
+"""Infers the path that an instance took. The history shows its operations; the rest follows from what came before and after.
 
-An operation that history does not know was not passed. So if only one lane of a branch can be passed without it, that one
-was taken; and if a run is over, and nothing but an early return explains that, it has returned there. Where several ways
-explain the same history, none of them is lit.
+An operation that is not in the history was not passed. If only one lane of a branch can be passed without such operations,
+that lane was taken. If the workflow has ended, and only an early return explains that, it returned there. If several paths
+explain the same history, none of them is marked.
 """
 
 from __future__ import annotations
@@ -18,26 +18,26 @@ class PathExit(Enum):
     """How the path leaves an item."""
 
     FALLS = auto()
-    """On to what follows."""
+    """It continues with the next item."""
     ENDS = auto()
-    """By ending the function."""
+    """It ends the function."""
     UNKNOWN = auto()
 
 
 class Path:
-    """The parts of a tree that were passed."""
+    """The parts of a tree that the instance passed."""
 
     def __init__(self, root: Seq, marks: Mapping[Node, Mark], *, completed: bool, failed: bool = False) -> None:
         self._marks = marks
         self._recorded: set[object] = set()
-        """Parts with an operation that history knows."""
+        """Parts that contain an operation of the history."""
         self._failed_branches: set[Branch] = set()
-        """Branches for errors behind a body in which an operation failed."""
+        """Branches for errors of a body in which an operation failed."""
         self._loops = 0
-        """How many loops are around what is being resolved."""
+        """Number of loops around the item that is being resolved."""
         self._mark_recorded(root)
         raises = sum(isinstance(one, End) and one.kind == "raise" for one in walk(root))
-        # Nothing failed but the workflow itself, and there is one place where it says so.
+        # The workflow failed but no operation did, and its code has only one `raise`: so that was taken.
         raised = failed and raises == 1 and not any(mark.failed for mark in marks.values())
         self._end = "raise" if raised else "return"
         self.taken: set[object] = set(self._recorded)
@@ -50,7 +50,7 @@ class Path:
             mark = self._marks.get(item)
             hot = mark is not None and mark.state not in (MarkState.UNTAKEN, MarkState.MAYBE)
         elif isinstance(item, Seq):
-            hot = bool([one for one in item.items if self._mark_recorded(one)])  # all of them, not up to the first
+            hot = bool([one for one in item.items if self._mark_recorded(one)])  # a list, because every item must be visited
         elif isinstance(item, Branch | Fork):
             hot = bool([lane for lane in item.lanes if self._mark_recorded_lane(lane)])
         else:
@@ -65,7 +65,7 @@ class Path:
             self._recorded.add(lane)
         return hot
 
-    # -- what is possible without a trace in history
+    # -- which exits are possible without further operations in the history
 
     def _can_fall(self, item: Item) -> bool:
         match item:
@@ -106,7 +106,7 @@ class Path:
                 return any(self._can_end(lane.body) for lane in item.lanes)
 
     def _handled(self, frame: Frame) -> list[Lane] | None:
-        """The handlers of a `try` whose body has failed; None if it has not, as far as history knows."""
+        """Return the handlers of a `try` whose body has failed; None if the history shows no failure."""
         items = frame.body.items
         branch = next((one for one in items if isinstance(one, Branch) and one.on_error), None)
         if frame.kind != "try" or branch is None or not self._has_failed(items[0], branch):
@@ -114,14 +114,14 @@ class Path:
         return [lane for lane in branch.lanes[1:] if lane in self._recorded] or branch.lanes[1:]
 
     def _stops(self, items: list[Item]) -> Iterator[int]:
-        """At which of the items of a sequence the function can have ended."""
+        """Yield the indexes of the items at which the function can have ended."""
         for at, one in enumerate(items):
             if self._can_end(one):
                 yield at
             if not self._can_fall(one):
                 return
 
-    # -- what follows from it
+    # -- resolving the path from the exits
 
     def _resolve(self, item: Item, left: PathExit) -> None:
         match item:
@@ -140,7 +140,7 @@ class Path:
 
     def _frame(self, frame: Frame, left: PathExit) -> None:
         match frame.kind:
-            case "helper":  # whatever it did, it has returned
+            case "helper":  # a helper always returns to its caller
                 self._take_body(frame.body, PathExit.UNKNOWN if left is PathExit.UNKNOWN else PathExit.ENDS)
             case "loop":
                 self._loop(frame, left)
@@ -154,7 +154,7 @@ class Path:
             (self._marks[one].count for one in loop.body.items if isinstance(one, Node) and one in self._marks), default=0
         )
         ends = left is PathExit.ENDS and self._can_end(loop.body)
-        repeated = rounds > 1 and not self._loops  # of a loop in a loop, nobody knows which one went round
+        repeated = rounds > 1 and not self._loops  # with nested loops it is unknown which one repeated
         self._loops += 1
         self._take_body(loop.body, PathExit.ENDS if ends else PathExit.FALLS if repeated else PathExit.UNKNOWN)
         self._loops -= 1
@@ -165,7 +165,7 @@ class Path:
     def _try(self, frame: Frame, left: PathExit) -> None:
         self.taken.add(frame.body)
         guarded = [one for one in frame.body.items if not (isinstance(one, Frame) and one.kind == "finally")]
-        for final in frame.body.items[len(guarded) :]:  # it runs whatever was before: it tells nothing about that
+        for final in frame.body.items[len(guarded) :]:  # it always runs, so it tells nothing about the body
             self._pass(final, PathExit.UNKNOWN if left is PathExit.UNKNOWN else PathExit.FALLS)
         branch = next((one for one in guarded if isinstance(one, Branch) and one.on_error), None)
         if branch is None or not self._has_failed(guarded[0], branch):
@@ -202,7 +202,7 @@ class Path:
             self._pass(tail[0], PathExit.UNKNOWN)
 
     def _ending(self, tail: list[Item]) -> None:
-        """The function has ended somewhere in here, or by coming to its end."""
+        """Resolve the last items of a function that has ended, at one of them or after the last one."""
         stops = list(self._stops([*tail, End("return", "")]))
         if len(stops) != 1:
             if tail and tail[0] in self._recorded:
@@ -215,12 +215,12 @@ class Path:
 
     def _pass(self, item: Item, left: PathExit) -> None:
         if isinstance(item, Node):
-            return  # only history says that an operation was asked for
+            return  # only the history tells whether an operation was started
         possible = {PathExit.FALLS: self._can_fall, PathExit.ENDS: self._can_end}.get(left)
         if item not in self._recorded and possible is not None and not possible(item):
-            return  # something in it was asked for and withdrawn, or an error led around it
+            return  # an operation in it was cancelled before it was recorded, or an error skipped it
         if isinstance(item, Frame) and item not in self._recorded and item.kind in _PERHAPS:
-            return  # passed, perhaps without a round
+            return  # it may have been passed without entering it
         self.taken.add(item)
         self._resolve(item, left)
 
@@ -245,11 +245,11 @@ class Path:
 
 
 _PERHAPS = ("loop", "else", "runtime")
-"""Frames that can be passed without entering them."""
+"""Kinds of frames that can be passed without entering them."""
 
 
 def _ways_to_break(item: Item) -> Iterator[list[object]]:
-    """The parts that lead to each `break` of a loop."""
+    """Yield the parts that lead to each `break` of a loop."""
     match item:
         case End():
             if item.kind == "break":
@@ -266,7 +266,7 @@ def _ways_to_break(item: Item) -> Iterator[list[object]]:
 
 
 def _failed_in(item: Item, marks: Mapping[Node, Mark]) -> bool:
-    """An operation in there has failed, and no inner `try` has caught that."""
+    """Return whether an operation in the item has failed outside of an inner `try`."""
     match item:
         case Node():
             return item in marks and marks[item].failed > 0

@@ -1,4 +1,4 @@
-"""The source as lines, with what is known about each: for the page that shows where an instance is in its code."""
+"""The source line by line, with the state of each line: for the view that shows where an instance is in its code."""
 
 from __future__ import annotations
 
@@ -14,40 +14,40 @@ from romancy.viewer.diagram.source_location import locate_sections
 from romancy.viewer.diagram.svg import clean
 
 _LONGEST = 2_000
-"""Longer lines are cut."""
+"""Longer lines are truncated."""
 
 
 @dataclass(frozen=True, slots=True)
 class LinePart:
-    """A stretch of a line."""
+    """A part of a line."""
 
     text: str
     state: str = ""
-    """Of the operation that begins here: taken, failed, waiting, running; empty for everything else."""
+    """State of the operation that begins here: taken, failed, waiting, running; empty for other text."""
 
 
 @dataclass(frozen=True, slots=True)
 class CodeLine:
-    """One line of the source. Its text is plain: whoever makes a page of it escapes it."""
+    """One line of the source. Its text is not escaped: the template does that."""
 
     number: int
     parts: tuple[LinePart, ...]
     state: str = ""
-    """The most urgent of its operations: running, waiting, failed, taken; `through` if a helper called here is; or empty."""
+    """The most urgent state of its operations: running, waiting, failed, taken; `through` for a helper call; or empty."""
     count: int = 0
-    """How often operations of this line were asked for."""
+    """How often the workflow started operations of this line."""
     notes: tuple[str, ...] = ()
     seqs: tuple[int, ...] = ()
 
     @property
     def text(self) -> str:
-        """The whole line."""
+        """The text of the whole line."""
         return "".join(part.text for part in self.parts)
 
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """One function."""
+    """The lines of one function."""
 
     module: str
     lines: tuple[CodeLine, ...]
@@ -56,12 +56,12 @@ class Listing:
 def list_source(
     source: str | None, entries: Sequence[HistoryEntry], *, open: Iterable[WaitingFor | AttemptEntry] = ()
 ) -> tuple[Listing, ...]:
-    """The stored functions line by line, the workflow first; empty if there is no source."""
+    """Return the stored functions line by line, the workflow first; empty if there is no source."""
     marks = collect_marks(entries, open)
     sections, _ = locate_sections(split_sections(source or ""), marks)
-    places = _by_line(marks)
+    by_line = _by_line(marks)
     callers = _callers(marks)
-    return tuple(_listed(section, places, callers) for section in sections)
+    return tuple(_listed(section, by_line, callers) for section in sections)
 
 
 _Columns = Mapping[int, Mark]
@@ -72,13 +72,13 @@ def _by_line(marks: Mapping[str, Mark]) -> Mapping[tuple[str, int], dict[int, Ma
     for site, mark in marks.items():
         for module, line, column in call_site_chain(site)[:1]:
             into = found[module, line].setdefault(column, Mark())
-            for sight in mark.observations.values():
-                into.add(sight)
+            for observation in mark.observations.values():
+                into.add(observation)
     return found
 
 
 def _callers(marks: Mapping[str, Mark]) -> Mapping[tuple[str, int], MarkState]:
-    """Lines that call a helper in which something is under way."""
+    """Return the lines that call a helper in which an operation was started, with its most urgent state."""
     found: dict[tuple[str, int], MarkState] = {}
     for site, mark in marks.items():
         for module, line, _ in call_site_chain(site)[1:]:
@@ -111,7 +111,7 @@ def _line(number: int, text: str, columns: _Columns, through: bool) -> CodeLine:
     for mark in marks:
         state = _more_urgent(state, mark.state)
     word = state.value if marks else "through" if through else ""
-    notes = dict.fromkeys(clean(sight.note) for mark in marks for sight in mark.observations.values() if sight.note)
+    notes = dict.fromkeys(clean(seen.note) for mark in marks for seen in mark.observations.values() if seen.note)
     seqs = sorted(seq for mark in marks for seq in mark.seqs)
     return CodeLine(
         number, _parts(text, columns), word, sum(mark.count for mark in marks), tuple(notes)[:3], tuple(seqs)[:100]
@@ -119,7 +119,7 @@ def _line(number: int, text: str, columns: _Columns, through: bool) -> CodeLine:
 
 
 def _parts(text: str, columns: _Columns) -> tuple[LinePart, ...]:
-    """The line, parted before each operation. Columns count bytes."""
+    """Split a line before each operation. Columns count bytes."""
     raw = text.encode(errors="replace")
     starts = sorted(column - 1 for column in columns if 1 < column <= len(raw))
     parts: list[LinePart] = []

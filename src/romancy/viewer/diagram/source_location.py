@@ -1,4 +1,4 @@
-"""Sources that were stored without their place in their file: found by laying them over the lines of the history."""
+"""Positions of sources that were stored without one: found by comparison with the call sites in the history."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from romancy.viewer.diagram.parser import Function, parse
 
 
 def locate_sections(sections: list[Section], sites: Iterable[str]) -> tuple[list[Section], bool]:
-    """The sections with their modules and lines; False if one had to be found out."""
+    """Return the sections with their modules and lines; False if the position of one had to be found by comparison."""
     if all(one.line for one in sections):
         return sections, True
-    places = [one for site in sites for one in site.split("|")]
-    return [one if one.line else _locate_section(one, places) for one in sections], False
+    call_sites = [one for site in sites for one in site.split("|")]
+    return [one if one.line else _locate_section(one, call_sites) for one in sections], False
 
 
 def _locate_section(section: Section, sites: list[str]) -> Section:
@@ -24,15 +24,15 @@ def _locate_section(section: Section, sites: list[str]) -> Section:
     if function is None:
         return section
     named = [site for site in sites if _function_name(site) == function.definition.name]
-    places = [place for site in named if (place := parse_call_site(site)) is not None]
-    if not places:
+    found = [parsed for site in named if (parsed := parse_call_site(site)) is not None]
+    if not found:
         return section
-    shift = _shift(_calls(function), {(line, column) for _, line, column in places})
-    return replace(section, module=places[0][0], line=1 + shift) if shift is not None else section
+    shift = _shift(_calls(function), {(line, column) for _, line, column in found})
+    return replace(section, module=found[0][0], line=1 + shift) if shift is not None else section
 
 
 def _function_name(site: str) -> str:
-    """`checkout` of `shop:checkout.<locals>.<listcomp>:3:5`: the innermost function that has a name."""
+    """Return the innermost named function of a call site: `checkout` of `shop:checkout.<locals>.<listcomp>:3:5`."""
     name = site.rsplit(":", 2)[0].partition(":")[2]
     parts = [part for part in name.split(".") if not part.startswith("<")]
     return parts[-1] if parts else ""
@@ -48,7 +48,7 @@ def _calls(function: Function) -> set[tuple[int, int]]:
 
 
 def _shift(calls: set[tuple[int, int]], call_sites: set[tuple[int, int]]) -> int | None:
-    """By how many lines the calls must be moved to cover most of the places; the least, if several do."""
+    """Return the offset in lines with which most calls match a call site; the smallest one, if there are several."""
     shifts = {line - mine for line, column in call_sites for mine, mine_column in calls if column == mine_column}
     if not shifts:
         return None

@@ -1,4 +1,4 @@
-"""The picture as SVG: shapes, classes and escaped text. No script, no style of its own: colours come from the page."""
+"""Renders the diagram as SVG: shapes, classes and escaped text. Scripts and colours come from the page."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ GLYPHS = {
 }
 _ODD = re.compile(
     "[\\x00-\\x1f\\x7f-\\x9f\\ud800-\\udfff\\ufffe\\uffff"
-    "\\u061c\\u200e\\u200f\\u202a-\\u202e\\u2066-\\u2069]"  # change the direction: one name would look like another
+    "\\u061c\\u200e\\u200f\\u202a-\\u202e\\u2066-\\u2069]"  # direction marks, which can make one name look like another
 )
 
 
 def clean(text: str) -> str:
-    """A text without characters that a page cannot show, or that change how the rest of it is shown."""
+    """Replace characters that a page cannot show, or that change how the rest of the text is shown."""
     return _ODD.sub(_sign, text)
 
 
@@ -37,7 +37,7 @@ def _sign(found: re.Match[str]) -> str:
 
 
 def attribute(text: str) -> str:
-    """A text for an attribute or an element."""
+    """Escape a text for an attribute or an element."""
     return escape(clean(text), quote=True)
 
 
@@ -50,7 +50,7 @@ def render(
     names: Callable[[Box], str],
     marks: Mapping[Node, Mark],
 ) -> str:
-    """The picture. `names` says what each node is called for those who do not see it."""
+    """Render the diagram. `names` returns the accessible name of each part."""
     size = f"{_number(canvas.width)} {_number(canvas.height)}"
     opening = (
         f'<svg xmlns="http://www.w3.org/2000/svg" class="diagram" role="group" viewBox="0 0 {size}" '
@@ -61,7 +61,7 @@ def render(
     )
     parts = [opening]
     parts += [_frame(one, names(one)) for one in canvas.frames]
-    ordered = sorted(canvas.lines, key=lambda one: one.taken)  # the path taken lies above the others
+    ordered = sorted(canvas.lines, key=lambda one: one.taken)  # the path taken is drawn last, above the others
     parts += [part for one in ordered for part in _line(one)]
     parts += [_box(one, names(one), marks) for one in canvas.boxes]
     return "\n".join([*parts, "</svg>"])
@@ -72,11 +72,11 @@ def _number(value: float) -> str:
 
 
 def _rect(box: Box, radius: float) -> str:
-    place = " ".join(
+    geometry = " ".join(
         f'{name}="{_number(value)}"'
         for name, value in (("x", box.x), ("y", box.y), ("width", box.width), ("height", box.height), ("rx", radius))
     )
-    return f"<rect {place}/>"
+    return f"<rect {geometry}/>"
 
 
 def _frame(box: Box, name: str) -> str:
@@ -101,7 +101,7 @@ def _line(line: Connector) -> Iterator[str]:
 
 
 def _rounded(line: Connector) -> str:
-    """A path with round corners."""
+    """Return a path with rounded corners."""
     points = line.points
     path = f"M{_number(points[0][0])} {_number(points[0][1])}"
     for before, corner, after in zip(points, points[1:], points[2:], strict=False):
@@ -147,7 +147,7 @@ def _operation(box: Box, node: Node, name: str, mark: Mark) -> str:
     words += f'<text class="label" x="{_number(box.x + 30)}" y="{_number(first)}">{attribute(box.text)}</text>'
     if box.small:
         words += f'<text class="small" x="{_number(box.x + 30)}" y="{_number(box.y + 36)}">{attribute(box.small)}</text>'
-    classes = ["node", node.kind, mark.state.value, *(["undone"] if mark.undone else [])]
+    classes = ["node", node.kind, mark.state.value, *(["compensated"] if mark.compensations else [])]
     seqs = " ".join(str(one) for one in mark.seqs[:100])
     return (
         f'<g class="{" ".join(classes)}" role="img" tabindex="0" aria-label="{attribute(name)}" '

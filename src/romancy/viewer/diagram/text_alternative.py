@@ -1,4 +1,4 @@
-"""The same in words: what each part is called, and the whole as lines, for those who do not see the picture."""
+"""The diagram as text: the accessible name of each part, and an outline of the whole."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from romancy.viewer.diagram.tree import Branch, End, Fork, Frame, Item, Lane, No
 
 _STATES = {
     MarkState.UNTAKEN: "not reached",
-    MarkState.MAYBE: "perhaps: its helper is called from several places",
-    MarkState.TAKEN: "done",
+    MarkState.MAYBE: "possibly reached: its helper is called from several places",
+    MarkState.TAKEN: "completed",
     MarkState.FAILED: "failed",
-    MarkState.WAITING: "waiting now",
-    MarkState.RUNNING: "running now",
+    MarkState.WAITING: "waiting",
+    MarkState.RUNNING: "running",
 }
 
 
@@ -24,7 +24,7 @@ _LONGEST = 300
 
 @dataclass(frozen=True, slots=True)
 class Outline:
-    """A line of the drawing in words, and the lines below it."""
+    """One line of the outline, and the lines below it."""
 
     text: str
     state: str
@@ -32,53 +32,53 @@ class Outline:
 
 
 def describe_operation(node: Node, mark: Mark) -> str:
-    """An operation: `charge(order.total), line 12, done, 3 times`."""
+    """Describe an operation: `charge(order.total), line 12, completed, 3 times`."""
     words = [f"{node.label}({node.detail})" if node.kind != "compensation" else node.label]
     words += [f"line {node.line}"] if node.line else []
     words.append(_STATES[mark.state])
     words += [f"{mark.count} times"] if mark.count > 1 else []
     words += [f"{mark.failed} failed"] if 0 < mark.failed < mark.count else []
     words += [f"{mark.attempts} attempts"] if mark.attempts > 1 else []
-    words += [shortened(f"undone by {', '.join(dict.fromkeys(mark.undone))}")] if mark.undone else []
+    words += [shortened(f"compensated by {', '.join(dict.fromkeys(mark.compensations))}")] if mark.compensations else []
     notes = dict.fromkeys(one.note for one in mark.observations.values() if one.note)
     return clean(": ".join([", ".join(words), *(shortened(one) for one in list(notes)[:3])]))
 
 
 def shortened(text: str) -> str:
-    """A text of some lines at most."""
+    """Truncate a long text."""
     return text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"
 
 
 def badge(mark: Mark) -> str:
-    """The little sign at the corner of a node."""
+    """Return the text of the badge at the corner of a node."""
     signs = {MarkState.FAILED: "✕", MarkState.WAITING: "●", MarkState.RUNNING: "▶", MarkState.MAYBE: "?"}
     words = [signs.get(mark.state, "")]
     words += [f"×{mark.count}"] if mark.count > 1 else []
     words += [f"try {mark.attempts}"] if mark.attempts > 1 else []
-    words += ["↩"] if mark.undone else []
+    words += ["↩"] if mark.compensations else []
     return " ".join(word for word in words if word)
 
 
 class OutlineWriter:
-    """Puts a tree into words."""
+    """Writes a tree as an outline."""
 
     def __init__(self, marks: Mapping[Node, Mark], taken: Collection[object]) -> None:
         self._marks = marks
         self._taken = taken
 
     def lines(self, seq: Seq) -> tuple[Outline, ...]:
-        """One line for each part."""
+        """Return one line for each part."""
         return tuple(line for one in seq.items for line in self._line(one))
 
     def name(self, item: Item | Lane) -> str:
-        """What one part is called."""
+        """Return the name of one part."""
         match item:
             case Node():
                 return describe_operation(item, self._marks.get(item, Mark()))
             case End() | Lane() | Frame():
                 return clean(f"{item.label}, {self._way(item)}")
             case Fork():
-                return f"at once, {self._way(item)}"
+                return f"concurrently, {self._way(item)}"
             case Seq() | Branch():
                 return self._way(item)
 
@@ -105,5 +105,5 @@ class OutlineWriter:
 
 
 def as_text(lines: tuple[Outline, ...], depth: int = 0) -> str:
-    """Lines, those below others indented."""
+    """Return the outline as indented lines."""
     return "".join(f"{'  ' * depth}{one.text}\n{as_text(one.below, depth + 1)}" for one in lines)

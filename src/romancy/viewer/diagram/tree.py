@@ -1,4 +1,4 @@
-"""What is drawn: a workflow's operations, nested as its control flow is."""
+"""The model of a diagram: the operations of a workflow, nested like its control flow."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 CallSite: TypeAlias = tuple[str, int, int]
-"""Module, line and column, both from 1: where history says that an operation was asked for."""
+"""Module, line and column, both from 1: the position at which an operation was started, as in the history."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,7 +16,7 @@ class Call:
 
     call_sites: frozenset[CallSite]
     awaited: bool
-    """At once, by its caller; otherwise it may begin as a task, and history does not know its caller."""
+    """Its caller awaits it directly. Otherwise it may run as a task, and the history does not contain its caller."""
 
 
 @dataclass(eq=False, slots=True)
@@ -29,18 +29,18 @@ class Node:
     detail: str = ""
     call_sites: frozenset[CallSite] = frozenset()
     line: int = 0
-    """The line of the file, or of the stored text where that is not known."""
+    """The line of the file, or of the stored text if that is unknown."""
     around: frozenset[CallSite] = frozenset()
-    """Where Python is while something inside of this call is asked for."""
+    """Call sites that Python reports while an operation inside of this call is started."""
     path: tuple[Call, ...] = ()
-    """The calls of helpers that lead here, the nearest first."""
+    """The helper calls that lead here, the nearest first."""
     loose: bool = False
-    """A timer that a task of its own starts: history has no place for it."""
+    """A timer that its own task starts: the history has no call site for it."""
 
 
 @dataclass(eq=False, slots=True)
 class End:
-    """Here the path leaves its sequence: return, raise, break, continue."""
+    """A statement that leaves its sequence: return, raise, break, continue."""
 
     kind: str
     label: str
@@ -48,14 +48,14 @@ class End:
 
 @dataclass(eq=False, slots=True)
 class Seq:
-    """One after another."""
+    """Items that run one after another."""
 
     items: list[Item] = field(default_factory=list["Item"])
 
 
 @dataclass(eq=False, slots=True)
 class Lane:
-    """One of several ways that stand side by side."""
+    """One of several paths side by side."""
 
     label: str
     body: Seq
@@ -63,7 +63,7 @@ class Lane:
 
 @dataclass(eq=False, slots=True)
 class Branch:
-    """One of the lanes is taken."""
+    """Lanes of which one is taken."""
 
     lanes: list[Lane]
     on_error: bool = False
@@ -72,7 +72,7 @@ class Branch:
 
 @dataclass(eq=False, slots=True)
 class Fork:
-    """All lanes are taken, at once."""
+    """Lanes that are all taken, concurrently."""
 
     lanes: list[Lane]
     label: str = ""
@@ -87,14 +87,14 @@ class Frame:
     label: str
     body: Seq
     endless: bool = False
-    """`while True`: its body is run at least once."""
+    """`while True`: its body runs at least once."""
 
 
 Item: TypeAlias = Node | End | Seq | Branch | Fork | Frame
 
 
 def children(item: Item) -> list[Seq]:
-    """The sequences inside an item."""
+    """Return the sequences inside an item."""
     match item:
         case Branch() | Fork():
             return [lane.body for lane in item.lanes]
@@ -107,7 +107,7 @@ def children(item: Item) -> list[Seq]:
 
 
 def walk(item: Item) -> Iterator[Item]:
-    """The item and everything inside, in the order of the code."""
+    """Yield the item and everything inside it, in the order of the code."""
     yield item
     inside = item.items if isinstance(item, Seq) else children(item)
     for one in inside:
@@ -115,15 +115,15 @@ def walk(item: Item) -> Iterator[Item]:
 
 
 def nodes(item: Item) -> list[Node]:
-    """The operations inside."""
+    """Return the operations inside an item."""
     return [one for one in walk(item) if isinstance(one, Node)]
 
 
 def has_nodes(item: Item) -> bool:
-    """There is an operation inside."""
+    """Return whether there is an operation inside an item."""
     return any(isinstance(one, Node) for one in walk(item))
 
 
 def has_content(item: Item) -> bool:
-    """There is something to draw inside."""
+    """Return whether there is anything to draw inside an item."""
     return any(isinstance(one, Node | End) for one in walk(item))

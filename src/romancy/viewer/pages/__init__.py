@@ -1,1 +1,1 @@
-"""One function for each page: from a visit to a template and its values."""
+"""One function for each page: takes the request, returns a template and its values."""

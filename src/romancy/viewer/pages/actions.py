@@ -1,4 +1,4 @@
-"""What an operator does to instances: asked for, confirmed, done."""
+"""Actions of an operator: confirmation, application, results."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from romancy.http.problems import MalformedRequestError
 from romancy.viewer.renderer import PageRequest, Redirect, View
 
 _PREVIEWS = 3
-"""Instances whose effects are told before they are confirmed."""
+"""Most instances whose effects the confirmation lists."""
 
 
 async def confirm(visit: PageRequest) -> View:
-    """What would be done; nothing is done yet."""
+    """Show what an action would do."""
     action, ids = _read_action(visit), _ids(visit)
     previews: list[Preview] = []
-    trouble = ""
+    problem = ""
     if ids is not None:
         for one in ids[:_PREVIEWS]:
             try:
                 previews.append(await visit.manager.preview(action, one))
             except RomancyError as error:
-                trouble = trouble or str(error)
-    return _confirmation(visit, action, ids, previews, trouble)
+                problem = problem or str(error)
+    return _confirmation(visit, action, ids, previews, problem)
 
 
 async def apply(visit: PageRequest) -> View | Redirect:
-    """Do it."""
+    """Apply an action, or start a batch that does."""
     action, ids = _read_action(visit), _ids(visit)
     reason = visit.get("reason").strip() or None
     if ids is None:
@@ -43,24 +43,24 @@ async def apply(visit: PageRequest) -> View | Redirect:
 
 
 async def requeue(visit: PageRequest) -> Redirect:
-    """Let dead letters be sent again: the chosen ones, or all."""
-    chosen = [int(one) for one in visit.all("letter") if one.isascii() and one.isdecimal() and len(one) < 19]
-    if not chosen and visit.get("all") != "1":
-        raise MalformedRequestError("Choose the dead letters to send again.")
-    count = await visit.manager.requeue_outbox(None if visit.get("all") == "1" else chosen, actor=visit.actor)
+    """Send dead letters again: the selected ones, or all."""
+    selected = [int(one) for one in visit.all("letter") if one.isascii() and one.isdecimal() and len(one) < 19]
+    if not selected and visit.get("all") != "1":
+        raise MalformedRequestError("Select the dead letters to send again.")
+    count = await visit.manager.requeue_outbox(None if visit.get("all") == "1" else selected, actor=visit.actor)
     return Redirect("outbox", {"dead": "1", "requeued": count})
 
 
 async def abort(visit: PageRequest) -> Redirect:
-    """Stop a batch."""
+    """Abort a batch."""
     batch = await visit.manager.abort_bulk_action(visit.get("id"), actor=visit.actor)
     return Redirect("batches", {"id": batch.batch_id})
 
 
 def _confirmation(
-    visit: PageRequest, action: ActionKind, ids: list[str] | None, previews: list[Preview], trouble: str, status: int = 200
+    visit: PageRequest, action: ActionKind, ids: list[str] | None, previews: list[Preview], problem: str, status: int = 200
 ) -> View:
-    values = {"action": action, "ids": ids, "line": visit.get("q"), "previews": previews, "trouble": trouble}
+    values = {"action": action, "ids": ids, "line": visit.get("q"), "previews": previews, "problem": problem}
     return View("confirm.html", {**values, "reason": visit.get("reason")}, status)
 
 
@@ -68,17 +68,19 @@ def _read_action(visit: PageRequest) -> ActionKind:
     try:
         return ActionKind(visit.get("action"))
     except ValueError:
-        raise MalformedRequestError(f"{visit.get('action')[:40]!a} is none of {', '.join(ActionKind)}.") from None
+        raise MalformedRequestError(
+            f"{visit.get('action')[:40]!a} is no action: use one of {', '.join(ActionKind)}."
+        ) from None
 
 
 def _ids(visit: PageRequest) -> list[str] | None:
-    """The instances; None: all that fit the filter."""
+    """Return the ids of the selected instances; None: all that match the filter."""
     if visit.get("all") == "1":
         return None
-    # Quoted in forms: browsers send line feeds of plain values in another way than they got them.
+    # The form holds the ids percent-encoded, because browsers change the line breaks of plain values.
     ids = list(dict.fromkeys((visit.all("key") and [unquote(one) for one in visit.all("key")]) or visit.all("id")))
     if not ids:
-        raise MalformedRequestError("Choose instances first.")
+        raise MalformedRequestError("Select at least one instance.")
     if any("\0" in one for one in ids):
-        raise MalformedRequestError("An id holds a NUL character.")
+        raise MalformedRequestError("An id contains a NUL character.")
     return ids

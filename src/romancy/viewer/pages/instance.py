@@ -1,4 +1,4 @@
-"""One instance."""
+"""The page of one instance."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from romancy.viewer.timeline.svg import ROWS, draw_timeline
 
 _ENTRIES = 200
 _DRAWN = 1000
-"""Entries of a history that a diagram shows."""
+"""Most entries of the history that the diagram and the code view use."""
 _RIBBON = 50
 _LISTED = 10
-"""Generations that are listed with their figures."""
+"""Generations in one page of the generations view."""
 
 
 async def instance(visit: PageRequest) -> View:
-    """Header, explanation, error, time line, payloads, and one of the views."""
+    """Show the header, explanation, error, timeline, payloads, and one of the views."""
     instance_id, generation = visit.get("id"), visit.number("gen", GENERATIONS)
     manager = visit.manager
     detail = await manager.get_instance(instance_id, generation=generation)
@@ -45,7 +45,7 @@ async def instance(visit: PageRequest) -> View:
             "ribbon": range(max(1, detail.generations - _RIBBON + 1), detail.generations + 1),
             "actions": [] if past or shown != detail.generations else detail.actions,
             "explanation": explanation,
-            "ways": [] if explanation is None else _ways(explanation, detail),
+            "remedies": [] if explanation is None else _remedies(explanation, detail),
             "sites": _sites(detail),
             "user_frame": user_frame(detail.error.trace) if detail.error else "",
             "timeline": timeline,
@@ -60,39 +60,39 @@ async def instance(visit: PageRequest) -> View:
     )
 
 
-def _ways(explanation: Explanation, detail: InstanceDetail) -> list[dict[str, Any]]:
-    """What could be done about it, besides the actions that are offered above."""
-    ways: list[dict[str, Any]] = []
+def _remedies(explanation: Explanation, detail: InstanceDetail) -> list[dict[str, Any]]:
+    """Return the suggested remedies, except the actions that the header already has as buttons."""
+    remedies: list[dict[str, Any]] = []
     for one in explanation.remedies:
         if one.name in ("send_event", "publish"):
             where = link("event", id=detail.summary.instance_id, op=one.values.get("op"))
-            ways.append({"label": one.label, "link": where, "icon": "mail"})
+            remedies.append({"label": one.label, "link": where, "icon": "envelope"})
         elif one.name not in set(ActionKind):
-            ways.append({"label": one.label, "link": "", "icon": ""})
-    return ways
+            remedies.append({"label": one.label, "link": "", "icon": ""})
+    return remedies
 
 
 def _sites(detail: InstanceDetail) -> list[tuple[str, str]]:
-    """Where in the code it stands: what it waits for, and the attempts that run."""
+    """Return the names and call sites of the open waits and the running attempts."""
     waits = [(one.key, one.site) for one in detail.summary.waiting_for]
     return [(name, site) for name, site in [*waits, *((one.name, one.site) for one in detail.attempts if one.open)] if site]
 
 
 def user_frame(trace: str) -> str:
-    """The last lines of a trace that are about the user's own code: neither ours nor a package's."""
+    """Return the last frame of a traceback that is in the user's own code, not in romancy or an installed package."""
     frames = ("\n" + trace).split("\n  File ")[1:]
-    own = [one for one in frames if not any(place in one.partition("\n")[0] for place in _LIBRARY_PATHS)]
+    own = [one for one in frames if not any(path in one.partition("\n")[0] for path in _LIBRARY_PATHS)]
     if not own:
         return ""
-    place, *code = own[-1].split("\n")[:3]
-    return "\n".join([f"File {place}", *(line for line in code if line.startswith("    ") and set(line) - set(" ^~"))])
+    location, *code = own[-1].split("\n")[:3]
+    return "\n".join([f"File {location}", *(line for line in code if line.startswith("    ") and set(line) - set(" ^~"))])
 
 
 _LIBRARY_PATHS = ("site-packages", "/romancy/", "/asyncio/", "/lib/python")
 
 
 def _drawn(visit: PageRequest, here: dict[str, Any]) -> dict[str, Any]:
-    """Where spans and breaks lead, and which breaks are open."""
+    """Return the links of spans and gaps, and which gaps are expanded."""
     open_link = link("instance", **here, view=visit.get("view"), open=f"{given}," if (given := visit.get("open")) else "")
     return {
         "link": link("instance", **here, view="history"),
@@ -102,7 +102,7 @@ def _drawn(visit: PageRequest, here: dict[str, Any]) -> dict[str, Any]:
 
 
 def _opened(visit: PageRequest) -> list[int] | None:
-    """Breaks of the time line that are open: all, or those with these offsets."""
+    """Return the offsets of the expanded gaps of the timeline; None: all are expanded."""
     given = visit.get("open")
     if given == "all":
         return None
@@ -131,7 +131,7 @@ async def _code(visit: PageRequest, detail: InstanceDetail, generation: int | No
 async def _known(
     visit: PageRequest, detail: InstanceDetail, generation: int | None
 ) -> tuple[str | None, list[HistoryEntry], list[WaitingFor | AttemptEntry]]:
-    """The source, the history, and what goes on now: what diagram and code are made of."""
+    """Return what the diagram and the code view need: the source, the history, and the open waits and attempts."""
     source = await visit.manager.get_source(detail.summary.instance_id)
     entries = await visit.manager.get_history(detail.summary.instance_id, generation=generation, limit=_DRAWN)
     return source, entries.items, [*detail.summary.waiting_for, *detail.attempts]
@@ -149,7 +149,7 @@ async def _generations(visit: PageRequest, detail: InstanceDetail, generation: i
 async def _archived(visit: PageRequest, instance_id: str, number: int) -> InstanceDetail | None:
     try:
         return await visit.manager.get_instance(instance_id, generation=number)
-    except RomancyError:  # its archive was trimmed
+    except RomancyError:  # its archive was deleted
         return None
 
 
@@ -171,7 +171,7 @@ _VIEWS: dict[str, Callable[[PageRequest, InstanceDetail, int | None], Awaitable[
 
 
 async def payload(visit: PageRequest) -> tuple[str, bytes]:
-    """An input, output or error to keep: its file name and its JSON."""
+    """Return the file name and the JSON of an input, output or error, for download."""
     detail = await visit.manager.get_instance(visit.get("id"), generation=visit.number("gen", GENERATIONS))
     what = visit.get("what")
     if what == "error":

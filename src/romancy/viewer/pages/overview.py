@@ -1,4 +1,4 @@
-"""The first page: what needs attention, and how things go."""
+"""The first page: what needs attention, and current rates."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _ELSEWHERE = {"dead_letters": link("outbox", dead="1"), "silent_workers": "worke
 
 
 async def overview(visit: PageRequest) -> View:
-    """What needs attention, in flight, rates, workers."""
+    """Show what needs attention, the instances in flight, the rates and the workers."""
     found = await visit.manager.overview()
     ended = any(point.completed or point.failed for point in found.points)
     going = any(count.value for count in found.in_flight.values())
@@ -21,7 +21,7 @@ async def overview(visit: PageRequest) -> View:
     return View(
         "overview.html",
         {
-            "troubles_found": [_attention_tile(one) for one in found.attention if one.count.value],
+            "attention": [_attention_tile(one) for one in found.attention if one.count.value],
             "in_flight": _in_flight(found),
             "points": found.points if ended else [],
             "workers": found.workers,

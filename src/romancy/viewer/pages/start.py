@@ -1,4 +1,4 @@
-"""Start a workflow, send the event that an instance waits for: forms from JSON Schema."""
+"""Forms from JSON Schema: to start a workflow, and to send an event that an instance waits for."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ _NO_FIELDS: dict[str, Any] = {"type": "object", "properties": {}}
 
 @dataclass(slots=True)
 class Draft:
-    """A value that somebody fills in: as fields where there is a schema, else as JSON."""
+    """A value that the user enters: in fields if there is a schema, otherwise as JSON."""
 
     schema: dict[str, Any] | None
     as_json: bool
     value: Any = forms.MISSING
     text: str = ""
     errors: dict[str, str] = field(default_factory=dict[str, str])
-    trouble: str = ""
+    problem: str = ""
 
     @property
     def fields(self) -> forms.Field | None:
-        """The form."""
+        """The form; None if the value is entered as JSON."""
         return None if self.schema is None or self.as_json else forms.fields_of(self.schema, self.value, self.errors)
 
     @property
@@ -39,31 +39,31 @@ class Draft:
         return self.text or ("" if self.value is forms.MISSING else escaped(plain(self.value, indent=2)))
 
     def read(self, visit: PageRequest) -> bool:
-        """Read what was posted; whether it could be read."""
+        """Read the posted value; return whether it is valid."""
         if self.fields is None:
             self.text = visit.get("json")
             try:
                 self.value = json.loads(self.text) if self.text.strip() else forms.MISSING
-            except (ValueError, RecursionError) as error:  # nested deeper than Python follows
-                self.trouble = self.errors["json"] = f"This is no JSON: {error}."
+            except (ValueError, RecursionError) as error:  # nested more deeply than Python can parse
+                self.problem = self.errors["json"] = f"This is not valid JSON: {error}."
             return not self.errors
         assert self.schema is not None
         reading = forms.read(self.schema, dict(visit.form))
         self.value, self.errors = reading.value, reading.errors
         return not self.errors
 
-    def complain(self, error: RomancyError) -> None:
-        """Say what the app said, at the field that it is about."""
-        self.trouble = str(error)
+    def set_error(self, error: RomancyError) -> None:
+        """Show an error of the app, at the fields that it names."""
+        self.problem = str(error)
         if self.fields is not None:
             self.errors |= _errors_by_path(error, self.fields)
 
 
 def _errors_by_path(error: RomancyError, form: forms.Field) -> dict[str, str]:
-    """What an error says of each field, by path. The paths it knows are dotted."""
-    said: dict[str, str] = getattr(error, "fields", None) or {}
+    """Return the messages of an error by path of the field. The error itself uses dotted paths."""
+    messages: dict[str, str] = getattr(error, "fields", None) or {}
     known = {one.path.removeprefix("/").replace("/", "."): one.path for one in _leaves(form)}
-    return {known[name]: why for name, why in said.items() if name in known}
+    return {known[name]: why for name, why in messages.items() if name in known}
 
 
 def _leaves(form: forms.Field) -> list[forms.Field]:
@@ -74,7 +74,7 @@ def _leaves(form: forms.Field) -> list[forms.Field]:
 
 
 async def start_form(visit: PageRequest) -> View:
-    """An empty form, or one like an instance that was."""
+    """Show the form of a workflow: empty, or filled in with the input of an instance."""
     name, like = visit.get("workflow"), visit.get("like")
     value: Any = forms.MISSING
     if like:
@@ -87,19 +87,19 @@ async def start_form(visit: PageRequest) -> View:
 
 
 async def start(visit: PageRequest) -> View | Redirect:
-    """Start it."""
+    """Start the workflow with the posted input."""
     name = visit.get("workflow")
     draft = Draft(await visit.manager.get_schema(name), visit.get("as") == "json")
     if not draft.read(visit):
         return _start_view(visit, name, draft, 400)
     value = {} if draft.value is forms.MISSING else draft.value
     if not isinstance(value, dict):
-        draft.trouble = "The input is an object: the workflow's parameters by name."
+        draft.problem = "The input must be a JSON object with the workflow's parameters by name."
         return _start_view(visit, name, draft, 400)
     try:
         started = await visit.manager.start(name, value, instance_id=visit.get("instance_id") or None, actor=visit.actor)
     except (PayloadError, InstanceConflictError) as error:
-        draft.complain(error)
+        draft.set_error(error)
         return _start_view(visit, name, draft, 400)
     return Redirect("instance", {"id": started.instance_id, "did": "start"})
 
@@ -116,12 +116,12 @@ def _start_view(visit: PageRequest, name: str, draft: Draft, status: int = 200) 
 
 
 async def event_form(visit: PageRequest) -> View:
-    """The event that an instance waits for."""
+    """Show the form of the event or message that an instance waits for."""
     return _event_view(visit, *await _awaited(visit))
 
 
 async def event(visit: PageRequest) -> View | Redirect:
-    """Send it."""
+    """Send the posted event or message."""
     wait, draft = await _awaited(visit)
     if not draft.read(visit):
         return _event_view(visit, wait, draft, 400)
@@ -135,15 +135,15 @@ async def event(visit: PageRequest) -> View | Redirect:
                 visit.get("type"), data, subject=visit.get("subject") or None, to=only, actor=visit.actor
             )
     except RomancyError as error:
-        draft.complain(error)
+        draft.set_error(error)
         return _event_view(visit, wait, draft, 400)
     return Redirect("instance", {"id": visit.get("id"), "did": "event"})
 
 
 async def _awaited(visit: PageRequest) -> tuple[WaitingFor | None, Draft]:
-    """The wait that is to be answered, and a form for its data."""
+    """Return the wait for which the event is, and a draft of its data."""
     if not visit.get("id"):
-        raise MalformedRequestError("Say which instance the event is for: event?id=...")
+        raise MalformedRequestError("The instance id is missing: use event?id=...")
     detail = await visit.manager.get_instance(visit.get("id"))
     waits = [one for one in detail.summary.waiting_for if one.kind in ("event", "message")]
     op = visit.get("op")
@@ -156,7 +156,7 @@ async def _awaited(visit: PageRequest) -> tuple[WaitingFor | None, Draft]:
 
 
 async def _suggested(visit: PageRequest, wait: WaitingFor) -> Any:
-    """What the data must hold to fit, if that is known."""
+    """Return the data that the wait must match, if it is known."""
     found = await visit.manager.explain(visit.get("id"))
     values = next((one.values for one in found.remedies if one.values.get("op") == wait.activity_id), {})
     return values.get("data") or forms.MISSING

@@ -1,8 +1,8 @@
-"""The time line of an instance: a pure function from a `Timeline` to rows of SVG.
+"""The timeline of an instance: a pure function from a `Timeline` to rows of SVG.
 
-    scale.py     from times to places: linear, but long stretches in which nothing runs become breaks
-    rows.py      one row for each operation; many of one name fold; what was undone stands in a lane of its own
-    drawing.py   shape = kind, colour = outcome; each span can be reached and says what it is
+    scale.py   maps times to positions: linear, but long periods in which nothing runs become gaps
+    rows.py    one row for each operation; many rows with one name are folded; compensations have a lane of their own
+    svg.py     the shape shows the kind, the colour the outcome; each span is focusable and has a label
 
-Places are percentages, so that the drawing fits any width and its texts keep their size.
+Positions are percentages, so that the drawing fits any width and its texts keep their size.
 """

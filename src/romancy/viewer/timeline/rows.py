@@ -1,4 +1,4 @@
-"""One row for each operation, in the order in which they were asked for."""
+"""The rows of the timeline: one for each operation, in the order in which the workflow started them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from romancy.admin.records import TimelineSpan
 
 FOLD = 5
-"""More rows of one name than this stand folded."""
+"""More rows than this with the same name are folded into one."""
 _NOTABLE_OUTCOMES = ("error", "open")
 
 
@@ -23,24 +23,24 @@ class OperationRow:
 
     @property
     def attempts(self) -> int:
-        """How often it was tried."""
+        """The number of attempts."""
         return max((span.attempt for span in self.spans), default=0)
 
     @property
     def outcome(self) -> str:
-        """How it ended: the last span that is no pause."""
+        """The outcome of the last span that is not a back-off or a stay in the queue."""
         real = [span for span in self.spans if span.kind not in ("backoff", "queue")] or list(self.spans)
         return real[-1].outcome
 
     @property
     def backing_off(self) -> bool:
-        """It waits for its next attempt."""
+        """Whether the operation waits for its next attempt."""
         return bool(self.spans) and self.spans[-1].kind == "backoff" and self.spans[-1].end is None
 
 
 @dataclass(frozen=True, slots=True)
 class FoldedRows:
-    """Many rows of one name."""
+    """Many rows with the same name, folded into one."""
 
     name: str
     kind: str
@@ -48,17 +48,17 @@ class FoldedRows:
 
     @property
     def outcome(self) -> str:
-        """The worst."""
+        """The worst outcome of the rows."""
         found = {row.outcome for row in self.rows}
         return next((one for one in (*_NOTABLE_OUTCOMES, "cancelled") if one in found), "ok")
 
     def count(self, outcome: str) -> int:
-        """How many ended so."""
+        """Return how many rows have this outcome."""
         return sum(row.outcome == outcome for row in self.rows)
 
 
 def rows_of(spans: Iterable[TimelineSpan]) -> list[OperationRow]:
-    """The rows, in the order in which their operations were asked for."""
+    """Group spans into rows, in the order in which their operations started."""
     found: dict[str, list[TimelineSpan]] = {}
     for span in spans:
         found.setdefault(span.row, []).append(span)
@@ -66,13 +66,13 @@ def rows_of(spans: Iterable[TimelineSpan]) -> list[OperationRow]:
 
 
 def _row(key: str, spans: Sequence[TimelineSpan]) -> OperationRow:
-    telling = next((one for one in spans if one.kind not in ("backoff", "queue")), spans[0])
-    kind = telling.kind if telling.kind not in ("backoff", "queue") else "activity"
-    return OperationRow(key, telling.name, kind, tuple(spans))
+    main = next((one for one in spans if one.kind not in ("backoff", "queue")), spans[0])
+    kind = main.kind if main.kind not in ("backoff", "queue") else "activity"
+    return OperationRow(key, main.name, kind, tuple(spans))
 
 
 def fold_rows(rows: Sequence[OperationRow]) -> list[OperationRow | FoldedRows]:
-    """Rows of a name that occurs often stand together, where the first of them was; those in trouble first."""
+    """Fold rows whose name occurs often, at the position of the first one; failed and open rows come first within a fold."""
     groups: dict[tuple[str, str], list[OperationRow]] = {}
     for row in rows:
         groups.setdefault((row.name, row.kind), []).append(row)
@@ -89,5 +89,5 @@ def fold_rows(rows: Sequence[OperationRow]) -> list[OperationRow | FoldedRows]:
 
 
 def split_compensations(rows: Sequence[OperationRow]) -> tuple[list[OperationRow], list[OperationRow]]:
-    """What was done, and what was undone."""
+    """Split the rows into operations and compensations."""
     return [row for row in rows if row.kind != "compensation"], [row for row in rows if row.kind == "compensation"]

@@ -1,4 +1,4 @@
-"""From times to places."""
+"""The time scale: maps times to horizontal positions, and collapses long idle times into gaps."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from romancy.viewer import formatters
 
 BUSY = frozenset({"activity", "compensation"})
 """Kinds of spans in which something runs."""
-_LONG = 0.10
-"""An idle stretch that would take more of the width than this becomes a break."""
-_BREAK = 9.0
-"""The percentage of the width that a break takes, if there are few."""
-_BREAKS = 45.0
-"""The percentage that all breaks take at most."""
-_MOST = 12
+_COLLAPSED = 0.10
+"""An idle period that would take more than this fraction of the width becomes a gap."""
+_GAP = 9.0
+"""The percentage of the width of a gap, if there are few."""
+_ALL_GAPS = 45.0
+"""The greatest percentage of the width of all gaps together."""
+_MOST_GAPS = 12
 _TICKS = 11.0
-"""The least percentage from one tick to the next."""
+"""The least distance between two ticks, in percent of the width."""
 
 
 @dataclass(frozen=True, slots=True)
 class ScaleSegment:
-    """A stretch of time and where it is drawn."""
+    """A period of time and its position. A broken one is drawn as a gap of fixed width."""
 
     start: int
     end: int
@@ -35,17 +35,17 @@ class ScaleSegment:
 
     @property
     def length(self) -> int:
-        """In microseconds."""
+        """The duration in microseconds."""
         return self.end - self.start
 
     def position(self, at: int) -> float:
-        """Where a time in it lies."""
+        """Return the position of a time in this segment."""
         return self.left + (self.right - self.left) * (at - self.start) / max(self.length, 1)
 
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """A line of the axis."""
+    """A tick of the axis."""
 
     left: float
     label: str
@@ -53,32 +53,32 @@ class Tick:
 
 @dataclass(frozen=True, slots=True)
 class TimeScale:
-    """All of the time, left to right from 0 to 100."""
+    """The whole time range, from 0 on the left to 100 on the right."""
 
     pieces: Sequence[ScaleSegment]
 
     @property
     def start(self) -> int:
-        """The first time."""
+        """The start of the range."""
         return self.pieces[0].start
 
     @property
     def end(self) -> int:
-        """The last time."""
+        """The end of the range."""
         return self.pieces[-1].end
 
     def position(self, at: int) -> float:
-        """Where a time lies; times outside lie on the edge."""
+        """Return the position of a time; times outside the range are at the edge."""
         inside = min(max(at, self.start), self.end)
         number = bisect_right(self.pieces, inside, key=lambda piece: piece.start) - 1
         return self.pieces[max(number, 0)].position(inside)
 
-    def breaks(self) -> list[ScaleSegment]:
-        """The stretches that are not drawn to scale."""
+    def gaps(self) -> list[ScaleSegment]:
+        """Return the gaps: the segments that are not drawn to scale."""
         return [piece for piece in self.pieces if piece.broken]
 
     def ticks(self) -> list[Tick]:
-        """The axis: each run to scale begins with its distance from the start, and goes on with distances from there."""
+        """Return the ticks. The first tick of a run shows its offset from the start, the others their offset in the run."""
         runs = _runs(self.pieces)
         drawn = sum(run.right - run.left for run in runs)
         each = drawn / max(sum(run.length for run in runs), 1)
@@ -86,7 +86,7 @@ class TimeScale:
 
 
 def build_scale(timeline: Timeline, opened: Iterable[int] | None = ()) -> TimeScale:
-    """The scale of a time line. `opened`: offsets of breaks to draw to scale all the same; None: all of them."""
+    """Return the scale of a timeline. `opened`: offsets of the gaps that are drawn to scale; None: all gaps are."""
     end = max([timeline.ended_at or timeline.now, *(one.end or one.start for one in timeline.spans), timeline.begun_at + 1])
     begin = min([timeline.begun_at, *(one.start for one in timeline.spans)])
     stretches = _stretches(timeline.spans, begin, end)
@@ -95,7 +95,7 @@ def build_scale(timeline: Timeline, opened: Iterable[int] | None = ()) -> TimeSc
 
 
 def _stretches(spans: Sequence[TimelineSpan], begin: int, end: int) -> list[tuple[int, int, bool]]:
-    """The time cut at every start and end: from, to, and whether something runs."""
+    """Cut the time at every start and end of a span; return start, end, and whether an activity runs."""
     changes: dict[int, int] = {begin: 0, end: 0}
     for span in spans:
         until = max(span.start, end if span.end is None else span.end)
@@ -112,16 +112,16 @@ def _stretches(spans: Sequence[TimelineSpan], begin: int, end: int) -> list[tupl
 
 
 def _broken(stretches: Sequence[tuple[int, int, bool]], opened: set[int]) -> set[int]:
-    """The starts of the stretches that become breaks. The longest first: what it took may make the next one too long."""
+    """Return the starts of the gaps. Longest first: once one is collapsed, the next may be too long for the rest."""
     if not any(busy for _, _, busy in stretches):
-        return set()  # there would be nothing left to draw to scale
+        return set()  # otherwise nothing would be drawn to scale
     idle = sorted(
         ((stop - start, start) for start, stop, busy in stretches if not busy and start not in opened), reverse=True
     )
     rest = sum(stop - start for start, stop, _ in stretches)
     broken: set[int] = set()
-    for length, start in idle[:_MOST]:
-        if length <= _LONG * rest:
+    for length, start in idle[:_MOST_GAPS]:
+        if length <= _COLLAPSED * rest:
             break
         broken.add(start)
         rest -= length
@@ -129,7 +129,7 @@ def _broken(stretches: Sequence[tuple[int, int, bool]], opened: set[int]) -> set
 
 
 def _lay_out(stretches: Sequence[tuple[int, int, bool]], broken: set[int]) -> list[ScaleSegment]:
-    width = min(_BREAK, _BREAKS / len(broken)) if broken else 0.0
+    width = min(_GAP, _ALL_GAPS / len(broken)) if broken else 0.0
     drawn = sum(stop - start for start, stop, _ in stretches if start not in broken)
     each = (100 - width * len(broken)) / max(drawn, 1)
     pieces: list[ScaleSegment] = []
@@ -142,7 +142,7 @@ def _lay_out(stretches: Sequence[tuple[int, int, bool]], broken: set[int]) -> li
 
 
 def _runs(pieces: Sequence[ScaleSegment]) -> list[ScaleSegment]:
-    """Neighbours that are to scale, as one."""
+    """Join adjacent segments that are drawn to scale."""
     runs: list[ScaleSegment] = []
     for piece in pieces:
         if piece.broken:
@@ -164,7 +164,7 @@ def _ticks(run: ScaleSegment, step: int, offset: int) -> list[Tick]:
 
 
 def _step(least: float) -> int:
-    """A round number of microseconds, not less than this."""
+    """Return the next round number of microseconds."""
     for step in _STEPS:
         if step >= least:
             return step

@@ -1,4 +1,4 @@
-"""Shape = kind, colour = outcome.
+"""Draws the timeline as SVG. The shape shows the kind of a span, the colour its outcome.
 
 activity       solid bar              event, message   hollow bar
 back-off       hatched bar            timer            thin line with a flag where it is due
@@ -21,13 +21,13 @@ from romancy.viewer.timeline.rows import FoldedRows, OperationRow, fold_rows, ro
 from romancy.viewer.timeline.scale import BUSY, ScaleSegment, Tick, TimeScale, build_scale
 
 ROWS = 200
-"""Rows that a page draws."""
+"""Most rows that a page draws."""
 _THIN = 0.45
-"""The least width of a bar, in percent: about three pixels."""
+"""The least width of a bar in percent: about three pixels."""
 _HEIGHT = 24
 _MIDDLE = _HEIGHT / 2
 
-_PAST = {"ok": "done", "error": "failed", "cancelled": "withdrawn"}
+_PAST = {"ok": "completed", "error": "failed", "cancelled": "cancelled"}
 _KINDS = {
     "activity": "activity",
     "backoff": "back-off",
@@ -36,21 +36,21 @@ _KINDS = {
     "timer": "sleep",
     "compensation": "compensation",
     "queue": "in the queue",
-    "effect": "sent",
+    "effect": "effect",
 }
 ICONS = {
     "activity": "play",
-    "event": "mail",
-    "message": "mail",
+    "event": "envelope",
+    "message": "envelope",
     "timer": "clock",
-    "compensation": "undo",
+    "compensation": "revert",
     "effect": "send",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class DrawnRow:
-    """A row as it is drawn; `lines` are those that it folds."""
+    """A drawn row; `lines` are the rows that it folds."""
 
     key: str
     name: str
@@ -62,7 +62,7 @@ class DrawnRow:
 
     @property
     def icon(self) -> str:
-        """Stands for the kind."""
+        """The icon of the kind."""
         return ICONS.get(self.kind, "dot")
 
     @property
@@ -73,7 +73,7 @@ class DrawnRow:
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """A break: how long it is, and its offset by which it can be opened."""
+    """A gap: its position, its duration as text, and the offset that expands it."""
 
     left: float
     right: float
@@ -83,41 +83,41 @@ class Gap:
 
 @dataclass(frozen=True, slots=True)
 class TimelineDrawing:
-    """A time line, ready for a page."""
+    """A drawn timeline."""
 
     ticks: list[Tick]
     gaps: list[Gap]
     axis: Markup
     owners: Markup
     done: list[DrawnRow]
-    undone: list[DrawnRow]
+    compensations: list[DrawnRow]
     left_out: int
-    """Rows that are not drawn."""
+    """Number of rows that are not drawn."""
     cut: bool
 
 
 def draw_timeline(
     timeline: Timeline, *, link: str = "", open_link: str = "", opened: Sequence[int] | None = (), limit: int = ROWS
 ) -> TimelineDrawing:
-    """Draw a time line. `link`: where a span leads; `open_link`: where a break leads, its offset is put behind."""
+    """Draw a timeline. `link`: the target of spans; `open_link`: the target of gaps, to which the offset is appended."""
     sized = build_scale(timeline, opened)
     pen = _RowRenderer(sized, timeline, link, open_link)
     rows = rows_of(timeline.spans)
-    done, undone = split_compensations(rows[:limit])
+    done, compensations = split_compensations(rows[:limit])
     return TimelineDrawing(
         ticks=sized.ticks(),
-        gaps=[Gap(one.left, one.right, formatters.micros(one.length), one.start - sized.start) for one in sized.breaks()],
+        gaps=[Gap(one.left, one.right, formatters.micros(one.length), one.start - sized.start) for one in sized.gaps()],
         axis=pen.axis(),
         owners=pen.owners(),
         done=[pen.line(one) for one in fold_rows(done)],
-        undone=[pen.line(one) for one in fold_rows(undone)],
+        compensations=[pen.line(one) for one in fold_rows(compensations)],
         left_out=max(len(rows) - limit, 0),
         cut=timeline.cut,
     )
 
 
 class _RowRenderer:
-    """Draws on one scale."""
+    """Draws rows on one scale."""
 
     def __init__(self, sized: TimeScale, timeline: Timeline, link: str, open_link: str) -> None:
         self.scale = sized
@@ -127,7 +127,7 @@ class _RowRenderer:
         self._background = self._lines()
 
     def line(self, row: OperationRow | FoldedRows) -> DrawnRow:
-        """A row, or a fold of rows."""
+        """Draw a row, or a fold of rows."""
         if isinstance(row, OperationRow):
             return DrawnRow(row.key, row.name, row.kind, row.outcome, _note(row), self._track(row.spans))
         spans = [span for one in row.rows for span in one.spans]
@@ -137,30 +137,30 @@ class _RowRenderer:
     # --- the background
 
     def _lines(self) -> Markup:
-        """Ticks, breaks and the line of now, behind every row."""
+        """Draw the background of every row: the ticks, the gaps and the current time."""
         ticks = [_upright("grid", tick.left) for tick in self.scale.ticks()]
-        gaps = [_rect("gap", one.left, one.right - one.left, 0, _HEIGHT) for one in self.scale.breaks()]
+        gaps = [_rect("gap", one.left, one.right - one.left, 0, _HEIGHT) for one in self.scale.gaps()]
         now = [] if self.timeline.ended_at is not None else [_upright("now", 99.9)]
         return Markup("").join([*gaps, *ticks, *now])
 
     def axis(self) -> Markup:
-        """The numbers above."""
+        """Draw the axis with its labels."""
         ticks = [
             Markup('<text class="{}" x="{:.3f}%" y="15" dx="3">{}</text>').format(_rank(tick), tick.left, tick.label)
             for tick in self.scale.ticks()
         ]
-        gaps = [self._gap(one) for one in self.scale.breaks()]
+        gaps = [self._gap(one) for one in self.scale.gaps()]
         return self._svg(Markup("").join([*ticks, *gaps]), "axis")
 
     def _gap(self, piece: ScaleSegment) -> Markup:
-        says = f"break of {formatters.micros(piece.length)}: nothing ran"
-        text = '<a class="gap-link" href="{}{}" aria-label="{}, open it"><title>{}</title>{}'
-        label = '<text class="gap-label" x="{:.3f}%" y="15" text-anchor="middle">{}</text></a>'
-        return Markup(text + label).format(
+        label = f"gap of {formatters.micros(piece.length)}: nothing ran"
+        text = '<a class="gap-link" href="{}{}" aria-label="{}, expand"><title>{}</title>{}'
+        caption = '<text class="gap-label" x="{:.3f}%" y="15" text-anchor="middle">{}</text></a>'
+        return Markup(text + caption).format(
             self.open_link,
             piece.start - self.scale.start,
-            says,
-            says,
+            label,
+            label,
             _rect("reach", piece.left, piece.right - piece.left, 0, _HEIGHT),
             (piece.left + piece.right) / 2,
             formatters.rough(piece.length),
@@ -177,13 +177,13 @@ class _RowRenderer:
         return self._svg(Markup("").join(self._span(one) for one in spans))
 
     def _overview(self, spans: Sequence[TimelineSpan]) -> Markup:
-        """Of many rows, the marks only: what is told is told by the rows inside."""
+        """Draw the shapes of a fold without texts: the rows inside have them."""
         return self._svg(Markup('<g aria-hidden="true">{}</g>').format(Markup("").join(self._shape(one) for one in spans)))
 
     def _span(self, span: TimelineSpan) -> Markup:
-        says = attribute(describe_span(span, self.timeline.now))
+        label = attribute(describe_span(span, self.timeline.now))
         return Markup('<a class="span" href="{}{}" aria-label="{}"><title>{}</title>{}</a>').format(
-            self.link, f"#seq{span.seq}" if span.seq else "", says, says, self._shape(span)
+            self.link, f"#seq{span.seq}" if span.seq else "", label, label, self._shape(span)
         )
 
     def _shape(self, span: TimelineSpan) -> Markup:
@@ -196,10 +196,10 @@ class _RowRenderer:
         drawn = reach + _SHAPES.get(span.kind, _bar)(f"{tone} open" if span.end is None else tone, left, wide)
         return drawn + (_dashes(tone, left, wide) if span.end is None and span.kind in BUSY else "")
 
-    # --- who owned it
+    # --- ownership
 
     def owners(self) -> Markup:
-        """The strip above: which worker, from when to when, and what else was done to it."""
+        """Draw the strip above the rows: the worker that owned the instance at each time, and the marks of its journal."""
         marks = sorted(self.timeline.marks, key=lambda one: one.at)
         stretches = _ownership(marks, self.timeline.spans, self.scale.start, self.scale.end)
         drawn = [self._owner(number, *stretch) for number, stretch in enumerate(stretches)]
@@ -208,22 +208,22 @@ class _RowRenderer:
 
     def _owner(self, number: int, worker: str, start: int, end: int) -> Markup:
         left, right = self.scale.position(start), self.scale.position(end)
-        says = attribute(f"owned by {worker} for {formatters.micros(end - start)}")
+        label = attribute(f"owned by {worker} for {formatters.micros(end - start)}")
         shape = _rect(f"owner owner-{number % 2}", left, max(right - left, _THIN), 9, 6)
         return Markup('<g class="span" tabindex="0" role="img" aria-label="{}"><title>{}</title>{}</g>').format(
-            says, says, shape
+            label, label, shape
         )
 
     def _mark(self, mark: JournalLine) -> Markup:
-        says = attribute(f"{mark.kind} at {formatters.exact(mark.at)}" + (f": {mark.detail}" if mark.detail else ""))
+        label = attribute(f"{mark.kind} at {formatters.exact(mark.at)}" + (f": {mark.detail}" if mark.detail else ""))
         return Markup(
             '<g class="span" tabindex="0" role="img" aria-label="{}"><title>{}</title>'
             '<svg x="{:.3f}%" overflow="visible"><path class="mark {}" d="M0 4l4 4h-3v10h-2v-10h-3z"/></svg></g>'
-        ).format(says, says, self.scale.position(to_micros(mark.at)), "bad" if mark.kind in _BAD else "")
+        ).format(label, label, self.scale.position(to_micros(mark.at)), "bad" if mark.kind in _BAD else "")
 
 
 def _rank(tick: Tick) -> str:
-    """Which labels give way on a narrow screen."""
+    """Return the class of a tick; a narrow screen hides the labels of class `more`."""
     return "more" if tick.label.startswith("+") else "first zero" if tick.label == "0" else "first"
 
 
@@ -231,10 +231,10 @@ _BAD = frozenset({"lost", "blocked", "terminate"})
 
 
 def describe_span(span: TimelineSpan, now: int) -> str:
-    """A span in words: `charge, attempt 2, failed after 1.2 s`."""
+    """Describe a span: `charge, attempt 2, failed after 1.2 s`."""
     parts = [span.name or span.row]
     if span.kind in ("activity", "compensation"):
-        parts[0] = f"undo: {parts[0]}" if span.kind == "compensation" else parts[0]
+        parts[0] = f"compensation: {parts[0]}" if span.kind == "compensation" else parts[0]
         parts += [f"attempt {span.attempt}"] if span.attempt else []
     else:
         parts.append(_KINDS.get(span.kind, span.kind))
@@ -246,12 +246,12 @@ def describe_span(span: TimelineSpan, now: int) -> str:
 
 def _lasted(span: TimelineSpan, now: int) -> str:
     if span.end is None:
-        due = "" if span.due is None else f", due in {formatters.micros(span.due - now)}" if span.due > now else ", due"
-        return f"for {formatters.micros(max(now - span.start, 0))} now{due}"
+        due = "" if span.due is None else f", due in {formatters.micros(span.due - now)}" if span.due > now else ", due now"
+        return f"for {formatters.micros(max(now - span.start, 0))} so far{due}"
     if span.kind == "effect":
         return _PAST.get(span.outcome, span.outcome)
     if span.end < span.start:
-        return f"{_PAST.get(span.outcome, span.outcome)} (clock skew: it ended {formatters.micros(span.start - span.end)} early)"
+        return f"{_PAST.get(span.outcome, span.outcome)} (clock skew of {formatters.micros(span.start - span.end)})"
     if span.kind in ("backoff", "queue"):
         return f"for {formatters.micros(span.end - span.start)}"
     return f"{_PAST.get(span.outcome, span.outcome)} after {formatters.micros(span.end - span.start)}"
@@ -262,16 +262,18 @@ def _note(row: OperationRow) -> str:
 
 
 def _fold_note(row: FoldedRows) -> str:
-    said = [
+    parts = [
         f"{row.count(outcome):,} {word}" for outcome, word in (("error", "failed"), ("open", "open")) if row.count(outcome)
     ]
-    return ", ".join([f"{len(row.rows):,} calls", *said])
+    return ", ".join([f"{len(row.rows):,} calls", *parts])
 
 
 def _ownership(
     marks: Sequence[JournalLine], spans: Sequence[TimelineSpan], begin: int, end: int
 ) -> list[tuple[str, int, int]]:
-    """Who had it from when to when. Who created it and ran it at once did not claim it: its spans tell."""
+    """Return the periods of ownership: worker, start, end. A worker that created and ran the instance has no claim in the
+    journal, so the first owner comes from the spans.
+    """
     changes = [(to_micros(one.at), one.worker_id if one.kind == "claimed" else "") for one in marks if one.kind in _CHANGES]
     first = next((one.worker_id for one in spans if one.worker_id), "")
     if first and (not changes or changes[0][1] == ""):
@@ -300,7 +302,7 @@ def _tone(kind: str, outcome: str) -> str:
     return "ok"
 
 
-# --- shapes: places in percent, heights in pixels
+# --- shapes: positions in percent, heights in pixels
 
 
 def _rect(name: str, left: float, width: float, top: float, height: float, more: str = "") -> Markup:
@@ -336,7 +338,7 @@ def _hairline(tone: str, left: float, width: float) -> Markup:
     return _rect(f"thin t-{tone}", left, width, _MIDDLE - 0.5, 1)
 
 
-def _undone(tone: str, left: float, width: float) -> Markup:
+def _notched(tone: str, left: float, width: float) -> Markup:
     notch = Markup('<svg x="{:.3f}%" overflow="visible"><path class="flag t-{}" d="M0 3l-6 9 6 9z"/></svg>').format(
         left, tone
     )
@@ -350,7 +352,7 @@ def _diamond(tone: str, left: float, width: float) -> Markup:
 
 
 def _dashes(tone: str, left: float, width: float) -> Markup:
-    """The open end: drawn over the last part of it."""
+    """Draw the open end over the last part of a bar."""
     start = max(left, left + width - 4)
     return Markup('<line class="open-end t-{}" x1="{:.3f}%" x2="{:.3f}%" y1="{}" y2="{}"/>').format(
         tone, start, left + width, _MIDDLE, _MIDDLE
@@ -364,6 +366,6 @@ _SHAPES = {
     "message": _hollow,
     "timer": _thin,
     "queue": _hairline,
-    "compensation": _undone,
+    "compensation": _notched,
     "effect": _diamond,
 }

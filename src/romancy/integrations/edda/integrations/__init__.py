@@ -1,3 +1,3 @@
-"""Edda's integrations that this library has, too, under Edda's names: `mcp` and `opentelemetry`."""
+"""Integrations under Edda's names: `mcp` and `opentelemetry`."""
 
 __all__: list[str] = []

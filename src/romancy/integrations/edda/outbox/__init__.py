@@ -1,4 +1,4 @@
-"""The outbox as Edda spells it."""
+"""Edda's outbox."""
 
 from romancy.integrations.edda.outbox.relayer import OutboxRelayer
 from romancy.integrations.edda.outbox.transactional import send_event_transactional

@@ -1,4 +1,4 @@
-"""Edda's relayer, which the app is here."""
+"""Edda's relayer, which raises an error: the app itself relays events."""
 
 from __future__ import annotations
 
@@ -15,5 +15,5 @@ class OutboxRelayer:
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         raise ConfigurationError(
             "OutboxRelayer is not offered: an app with a broker relays by itself. Write EddaApp(outbox_enabled=True, "
-            "broker_url=...); how often it looks is outbox_interval=, what is left shows app.romancy.list_outbox()."
+            "broker_url=...); outbox_interval= sets how often, and app.romancy.list_outbox() lists the pending events."
         )

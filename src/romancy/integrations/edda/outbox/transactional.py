@@ -1,4 +1,4 @@
-"""Events that are sent with the commit of a step."""
+"""Events that are sent with the commit of a step or an attempt."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ async def send_event_transactional(
 ) -> str:
     """Send an event in the commit of the activity's attempt or the workflow's step; returns its id.
 
-    It wakes the workflows of this database that wait for it, and goes to the app's broker if it has one.
+    The event reaches the waiting workflows of this database, and the broker if the app has one.
     """
     inner = native_context(ctx, "send_event_transactional()")
     warn_without_broker(inner.app, event_type)

@@ -1,4 +1,4 @@
-"""Workflows as tools of an MCP server, as Edda spells it. Needs `romancy[mcp]`."""
+"""Edda's MCP server, whose tools are workflows. Needs `romancy[mcp]`."""
 
 from romancy.integrations.edda.integrations.mcp.server import EddaMCPServer
 

@@ -1,4 +1,4 @@
-"""`EddaMCPServer`: an app and a server of tools in one, over `romancy.integrations.mcp`."""
+"""`EddaMCPServer`: an app and a tool server in one, on top of `romancy.integrations.mcp`."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from romancy.integrations.mcp import ToolServer
 __all__ = ["EddaMCPServer"]
 
 _MCP = ("/", "/mcp", "/mcp/")
-"""Where MCP is spoken over HTTP; what is elsewhere is the app's."""
-_INTERNALS: Mapping[str, str] = {"_mcp": "the server of tools is `server.romancy`"}
+"""Paths of MCP over HTTP. The app serves all other paths."""
+_INTERNALS: Mapping[str, str] = {"_mcp": "the tool server is `server.romancy`"}
 
 
 class EddaMCPServer:
-    """An MCP server with an app of its own. `romancy` is the `ToolServer` behind it; options of `App` may be given too.
+    """An MCP server with its own app. `romancy` is the `ToolServer` behind it; options of `App` are accepted too.
 
-    Each workflow is four tools: its name starts it, and `{name}_status`, `{name}_result` and `{name}_cancel` ask about it.
-    `token_verifier` says of a token that is shown whether it is good; who shows none is refused then.
+    Each workflow has four tools: its name starts it, and `{name}_status`, `{name}_result` and `{name}_cancel` take the id of
+    an instance. `token_verifier` decides whether a token is valid; with it, requests without a token are refused.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class EddaMCPServer:
     @overload
     def durable_tool(self, /, *, description: str = "") -> Callable[[Callable[..., Any]], Workflow[Any]]: ...
     def durable_tool(self, func: Any = None, /, *, description: str = "") -> Any:
-        """Make a function a workflow, or take one, and offer it as four tools."""
+        """Offer a workflow as four tools. A plain function becomes a workflow."""
 
         def offer(func: Any) -> Workflow[Any]:
             made: Workflow[Any] = func if isinstance(func, Workflow) else workflow(func)
@@ -84,12 +84,12 @@ class EddaMCPServer:
         return offer if func is None else offer(func)
 
     def prompt(self, func: Any = None, /, *, description: str = "") -> Any:
-        """Offer a function as a prompt. It may ask `server.storage`."""
+        """Offer a function as a prompt. It may use `server.storage`."""
         offer = self.romancy.prompt(description=description or None)
         return offer if func is None else offer(func)
 
     async def initialize(self) -> None:
-        """Start the app. Safe to call again while running."""
+        """Start the app. Safe to call again while it is running."""
         self._loop = asyncio.get_running_loop()
         await self._edda_app.initialize()
 
@@ -99,7 +99,7 @@ class EddaMCPServer:
         await self._edda_app.shutdown()
 
     async def run_stdio(self) -> None:
-        """Serve whoever has started this process, over standard input and output, until they close it."""
+        """Serve the parent process over standard input and output, until it closes them."""
         await self.initialize()
         try:
             await self.romancy.run_stdio()
@@ -107,9 +107,9 @@ class EddaMCPServer:
             await self.shutdown()
 
     def asgi_app(self) -> Callable[[Scope, Receive, Callable[[Message], Awaitable[None]]], Awaitable[None]]:
-        """An ASGI application: MCP at `/` and `/mcp`, and the app's own paths: `/events`, `/cancel/...`, `/viewer/`, ...
+        """Return an ASGI application: MCP at `/` and `/mcp`, and the app's paths: `/events`, `/cancel/...`, `/viewer/`, ...
 
-        It starts the app by its lifespan, or with the first request.
+        It starts the app with its lifespan, or with the first request.
         """
         tools: Any = self.romancy.asgi_app()
 
@@ -117,7 +117,7 @@ class EddaMCPServer:
             if self._loop not in (None, asyncio.get_running_loop()):
                 raise ConfigurationError(
                     "server.initialize() was called on another event loop, as `asyncio.run(server.initialize())` does, and "
-                    "its app cannot be used on this one. Leave that call out: asgi_app() starts the app by itself."
+                    "the app cannot be used on this one. Remove that call: asgi_app() starts the app by itself."
                 )
             if scope["type"] == "http" and _path(scope) in _MCP:
                 await self._edda_app.initialize()
@@ -137,14 +137,14 @@ def _path(scope: Scope) -> str:
 
 
 def _decider(verify: Callable[[str], bool | Awaitable[bool]]) -> Callable[[Mapping[str, Any]], Awaitable[str | None]]:
-    """`auth` of an app, by a function that looks at tokens."""
+    """Return the `auth` option of an app, given a function that verifies tokens."""
 
     async def decide(scope: Mapping[str, Any]) -> str | None:
         headers = dict(scope["headers"])
         scheme, _, token = headers.get(b"authorization", b"").decode("latin-1").partition(" ")
         if scheme.lower() != "bearer" or not token.strip():
             return None
-        answer = verify(token.strip())
-        return "admin" if (await answer if inspect.isawaitable(answer) else answer) else None
+        valid = verify(token.strip())
+        return "admin" if (await valid if inspect.isawaitable(valid) else valid) else None
 
     return decide

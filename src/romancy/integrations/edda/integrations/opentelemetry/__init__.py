@@ -1,4 +1,4 @@
-"""Traces and metrics, as Edda spells it. Needs `romancy[opentelemetry]`."""
+"""Edda's hooks for traces and metrics. Needs `romancy[opentelemetry]`."""
 
 from romancy.integrations.edda.integrations.opentelemetry.hooks import (
     OpenTelemetryHooks,

@@ -1,7 +1,7 @@
-"""`OpenTelemetryHooks`: the hooks of `romancy.integrations.opentelemetry`, set up as Edda's are.
+"""`OpenTelemetryHooks`: the hooks of `romancy.integrations.opentelemetry`, with Edda's options.
 
-Spans and figures are those of this library. An instance's trace follows from its id: so its context is known before it has
-begun, and after it has ended.
+Spans and metrics are those of romancy. The trace id of an instance is derived from its id, so its context is known before
+the instance starts and after it has ended.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from romancy import ConfigurationError, ReceivedEvent
 from romancy.hooks import EventWaitCompleted, WorkflowStarted
 from romancy.integrations.opentelemetry import OpenTelemetry
 
-# Below the import above, which says what to install if this is not there.
+# After the import above, which raises an error that says what to install.
 from opentelemetry import metrics, trace  # isort: skip
 
 __all__ = ["OpenTelemetryHooks", "extract_trace_context", "inject_trace_context"]
@@ -23,10 +23,10 @@ _PARENT = "traceparent"
 
 
 class OpenTelemetryHooks(OpenTelemetry):
-    """Hooks that write spans, and figures with `enable_metrics`.
+    """Hooks that write spans, and metrics with `enable_metrics`.
 
-    With the providers that are set up for the whole process. If there are none they are set up here: for `otlp_endpoint`
-    (gRPC), or without one for the console, as is good for a first look.
+    They use the providers of the process. If there are none, providers are set up for `otlp_endpoint` (gRPC) or, without
+    it, for the console.
     """
 
     def __init__(self, service_name: str = "edda", otlp_endpoint: str | None = None, enable_metrics: bool = False) -> None:
@@ -37,48 +37,48 @@ class OpenTelemetryHooks(OpenTelemetry):
         super().__init__(measuring=enable_metrics)
 
     async def on_workflow_start(self, info: WorkflowStarted) -> None:
-        """With a link to the span that the data of its event name."""
+        """Add a link to the span that the data of the event names."""
         event = info.event
         await super().on_workflow_start(info if event is None else replace(info, event=_with_parent(event)))
 
     async def on_event_wait_complete(self, info: EventWaitCompleted) -> None:
-        """With a link to the span that the data of the event name."""
+        """Add a link to the span that the data of the event names."""
         await super().on_event_wait_complete(replace(info, event=_with_parent(info.event)))
 
     def get_trace_context(self, instance_id: str) -> dict[str, str]:
-        """The `traceparent` of an instance's own span."""
+        """Return the `traceparent` of the span of an instance."""
         return {} if self._spans is None else {_PARENT: self._spans.traceparent(instance_id, "")}
 
 
 def inject_trace_context(hooks: OpenTelemetryHooks, instance_id: str, event_data: dict[str, Any]) -> dict[str, Any]:
     """Write the context of an instance's trace into the data of an event, under `_trace_context`.
 
-    What workflows and activities send says it by itself, in the extension `traceparent`.
+    Events of workflows and activities carry it automatically, in the extension `traceparent`.
     """
     event_data[_KEY] = hooks.get_trace_context(instance_id)
     return event_data
 
 
 def extract_trace_context(event_data: dict[str, Any]) -> Any:
-    """The context that the data of an event hold under `_trace_context`; None if they do not."""
+    """Return the context in the data of an event under `_trace_context`; None if there is none."""
     from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-    told = event_data.get(_KEY)
-    return TraceContextTextMapPropagator().extract(told) if isinstance(told, dict) else None
+    carrier = event_data.get(_KEY)
+    return TraceContextTextMapPropagator().extract(carrier) if isinstance(carrier, dict) else None
 
 
 def _with_parent(event: ReceivedEvent[Any]) -> ReceivedEvent[Any]:
-    told: Any = event.data.get(_KEY) if isinstance(event.data, dict) else None
-    if _PARENT in event.extensions or not isinstance(told, dict) or not isinstance(told.get(_PARENT), str):
+    carrier: Any = event.data.get(_KEY) if isinstance(event.data, dict) else None
+    if _PARENT in event.extensions or not isinstance(carrier, dict) or not isinstance(carrier.get(_PARENT), str):
         return event
-    return replace(event, extensions={**event.extensions, _PARENT: told[_PARENT]})
+    return replace(event, extensions={**event.extensions, _PARENT: carrier[_PARENT]})
 
 
 # --- providers
 
 
 def _is_set_up(provider: object) -> bool:
-    """Not the one that stands in until there is another."""
+    """Return whether a provider is not the proxy that OpenTelemetry uses until one is set."""
     return type(provider).__module__.partition(".")[0] != "opentelemetry" or "Proxy" not in type(provider).__name__
 
 
@@ -124,6 +124,6 @@ def _exporter(module: str, name: str, endpoint: str) -> Any:
 
 def _no_sdk() -> ConfigurationError:
     return ConfigurationError(
-        "OpenTelemetryHooks sets up providers where the process has none, with the SDK, which is not installed: "
+        "OpenTelemetryHooks needs the OpenTelemetry SDK to set up providers, and it is not installed: "
         "pip install opentelemetry-sdk"
     )
