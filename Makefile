@@ -20,7 +20,7 @@ check: .venv/.stamp ## format, lint, imports, types and unit tests, in under a m
 	@$(MAKE) --no-print-directory --keep-going --jobs=2 $(SYNC) $(CHECKS)
 
 simulate: .venv/.stamp ## run the engine under simulated faults; SEEDS=1000 SEED=first TRACE=1
-	@.venv/bin/python -m tests.simulation --seeds $(or $(SEEDS),1000) --seed $(or $(SEED),1) $(if $(TRACE),--trace)
+	@.venv/bin/python -m tests.simulate --seeds $(or $(SEEDS),1000) --seed $(or $(SEED),1) $(if $(TRACE),--trace)
 
 asyncio: .venv/.stamp ## run Python's own tests of asyncio inside workflows, live and replayed; TESTS='test_locks.*'
 	@.venv/bin/python -m tests.stdlib_asyncio $(if $(TESTS),'$(TESTS)')

@@ -264,7 +264,8 @@ class MariaServer:
         SELECT group_concat(CASE WHEN table_name LIKE 'romancy_%' THEN 'DELETE FROM ' ELSE 'DROP TABLE ' END, table_name
             SEPARATOR '; ')
         FROM information_schema.tables
-        WHERE table_schema = database() AND table_name NOT IN ('romancy_messaging_lock', 'romancy_notifications', 'romancy_migrations')"""
+        WHERE table_schema = database() AND
+            table_name NOT IN ('romancy_messaging_lock', 'romancy_notifications', 'romancy_migrations')"""
 
     def missing(self) -> str | None:
         """Whether it is installed and starts."""

@@ -1,4 +1,4 @@
-"""Worker processes that one input kills: `python -m tests.chaos.poison_worker DATABASE NAME`. Ends with its standard input."""
+"""A worker process that one input kills: `python -m tests.chaos.poison_worker DATABASE NAME`. Ends with its input."""
 
 from __future__ import annotations
 

@@ -58,16 +58,17 @@ async def _kill_at_random(
 ) -> None:
     end = time.monotonic() + KILLING
     while time.monotonic() < end and _unfinished(folder):
-        seen = len(order_workflows.read(folder / "ledger"))
-        more = chance.randrange(1, 150)
-        await until(
-            lambda: len(order_workflows.read(folder / "ledger")) >= seen + more or not _unfinished(folder), "effects go on"
-        )
+        await _effects_go_on(folder, more=chance.randrange(1, 150))
         victim = chance.randrange(len(running))
         running[victim].kill()
         killed.add(running[victim].pid)
         assert rows(folder, WITHOUT_WAKE_SOURCE) == []
         running[victim] = workers.start()
+
+
+async def _effects_go_on(folder: Path, more: int) -> None:
+    enough = len(order_workflows.read(folder / "ledger")) + more
+    await until(lambda: len(order_workflows.read(folder / "ledger")) >= enough or not _unfinished(folder), "effects go on")
 
 
 def _unfinished(folder: Path) -> int:

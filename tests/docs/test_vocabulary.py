@@ -39,7 +39,7 @@ def test_no_retired_word_is_used() -> None:
     ],
 )
 def test_a_planted_word_is_found(planted: str) -> None:
-    words = dict.fromkeys(("enlist", "strand", "nobody", "whoever", "upkeep"), "another word")
+    words: dict[str, str] = dict.fromkeys(("enlist", "strand", "nobody", "whoever", "upkeep"), "another word")
     assert [use.line for use in uses_in("src/romancy/made_up.py", f"fine = 1\n{planted}\n", words)] == [2]
 
 

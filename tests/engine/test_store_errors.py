@@ -153,7 +153,7 @@ async def patiently(call: Callable[[], Any]) -> Any:
 
 
 async def work(app: App, client: Client, broker: Taker, name: str) -> None:
-    """Orders, started here and elsewhere: claimed, told of events, announced to a broker, cancelled; and a action for many."""
+    """Orders started here and elsewhere are claimed, get events, emit events and are cancelled; and one bulk action."""
     taken = len(broker.taken)
     await _paid(app, client, f"{name}-there")
     await _paid(app, app, f"{name}-here")

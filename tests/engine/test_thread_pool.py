@@ -96,7 +96,8 @@ def test_what_waits_when_the_pool_is_closed_is_made_or_cancelled() -> None:
 
 def test_a_process_ends_when_its_calls_have_ended() -> None:
     """Also if nobody has closed the pool; a thread that has nothing to do does not keep it."""
-    end = "import sys, threading\nfrom romancy.thread_pool import ThreadPool\npool, go_on = ThreadPool(2, 'crew'), threading.Event()\n"
+    end = "import sys, threading\nfrom romancy.thread_pool import ThreadPool\n"
+    end += "pool, go_on = ThreadPool(2, 'crew'), threading.Event()\n"
     work = "pool.submit(str).result()\npool.submit(lambda: (go_on.wait(), print('made')))\nprint('over')\n"
     late = "threading.Thread(target=lambda: (threading.main_thread().join(), go_on.set())).start()\n"
     done = subprocess.run([sys.executable, "-c", end + work + late], capture_output=True, text=True, timeout=60, check=True)

@@ -305,9 +305,8 @@ async def test_a_call_repeated_under_one_id_starts_once(shop: Shop) -> None:
         for _ in range(2):
             assert told(await client.call_tool("approve", {"what": "leave"}, meta=meta))["instance_id"] == "leave-7"
         assert "leave-7" in complaint(await client.call_tool("approve", {"what": "other"}, meta=meta))
-        assert "must be a string" in complaint(
-            await client.call_tool("approve", {"what": "x"}, meta={"romancy/instance-id": 7})
-        )  # type: ignore[arg-type]
+        meta = {"romancy/instance-id": 7}
+        assert "must be a string" in complaint(await client.call_tool("approve", {"what": "x"}, meta=meta))
     assert len((await shop.app.list_instances()).items) == 1
 
 

@@ -1,4 +1,4 @@
-"""A process with an app that relays: `python -m tests.outbox.relay_process DATABASE URL LEASE`. It says when it has begun."""
+"""A process whose app relays: `python -m tests.outbox.relay_process DATABASE URL LEASE`. It prints when it has begun."""
 
 from __future__ import annotations
 

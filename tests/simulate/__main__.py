@@ -1,4 +1,4 @@
-"""`python -m tests.simulation [--seeds N] [--seed FIRST] [--trace] [--all] [--plant NAME]`"""
+"""`python -m tests.simulate [--seeds N] [--seed FIRST] [--trace] [--all] [--plant NAME]`"""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def main() -> int:
 
 
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m tests.simulation", description="Run the engine under simulated faults.")
+    parser = argparse.ArgumentParser(prog="python -m tests.simulate", description="Run the engine under simulated faults.")
     parser.add_argument("--seeds", type=int, default=1000, help="how many (default: 1000)")
     parser.add_argument("--seed", type=int, default=1, help="the first (default: 1)")
     parser.add_argument("--trace", action="store_true", help="print everything that happens")

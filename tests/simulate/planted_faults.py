@@ -1,6 +1,6 @@
 """Faults planted in the engine, each of which the simulation must find: a list that can be run.
 
-`python -m tests.simulation --plant NAME` runs seeds with one of them until it is found.
+`python -m tests.simulate --plant NAME` runs seeds with one of them until it is found.
 """
 
 from __future__ import annotations

@@ -11,8 +11,9 @@ from tests import databases
 # A blob is marked with a star, a number that counts rows in the order of their insertion with a plus. When an instance was
 # last written is left out: where a step is but an entry of its history, its row does not know.
 _TABLES = {
-    "instances": "id workflow version status generation round epoch owner wake_at inbox_version inbox_version_seen cancel_requested_at "
-    "deadline_at retrying_since blocked_by fingerprint created_at started_at ended_at code python digest* created_at_event_seq",
+    "instances": "id workflow version status generation round epoch owner wake_at inbox_version inbox_version_seen "
+    "cancel_requested_at deadline_at retrying_since blocked_by fingerprint created_at started_at ended_at code python "
+    "digest* created_at_event_seq",
     "payloads": "instance_id generation input* output* error* begun_at memberships",
     "history": "instance_id generation seq kind op outcome at name role digest* input* value* attempt site scheduled_at "
     "started_at ended_at worker epoch",

@@ -136,7 +136,8 @@ def _check_workers(seen: DoctorFacts) -> Iterator[Finding]:
         yield Finding(
             "silent worker",
             "warning",
-            f"{worker.id} on {worker.hostname} has been silent for {format_span((seen.now - worker.heartbeat_at) / MICROS)}.",
+            f"{worker.id} on {worker.hostname} has been silent for "
+            f"{format_span((seen.now - worker.heartbeat_at) / MICROS)}.",
             "If another worker is alive it takes over its instances; see whether that process hangs.",
         )
     names = {name: [w for w in living if name in {kind[0] for kind in json.loads(w.workflows)}] for name in _known(living)}

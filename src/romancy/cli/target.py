@@ -112,7 +112,8 @@ async def check_schema(address: str) -> None:
     if missing:
         lacks = "no tables of romancy" if len(missing) == len(found) else f"not the migrations {', '.join(missing)}"
         raise StoreError(
-            f"The database {mask_address(address)} has {lacks}. If it is the right one: romancy migrate up --database ADDRESS"
+            f"The database {mask_address(address)} has {lacks}. "
+            "If it is the right one: romancy migrate up --database ADDRESS"
         )
 
 

@@ -1,1 +1,1 @@
-"""The workflows that an app knows, and what is made of one: a new instance, a run of a stored one, the source that is kept."""
+"""The workflows that an app knows, and what is made of one: new instances, runs of stored ones, the stored source."""

@@ -36,8 +36,8 @@ class Registry:
         other = self._known.get(key)
         if other is not None and other.fn is not workflow.fn and not (anew and _redefined(other, workflow)):
             raise ConfigurationError(
-                f"Two workflows are called {workflow.label!r}: {other.location} and {workflow.location}. Give one of them another "
-                "name=, or a version=."
+                f"Two workflows are called {workflow.label!r}: {other.location} and {workflow.location}. "
+                "Give one of them another name=, or a version=."
             )
         self._known[key] = workflow
         self._codes.pop(key, None)

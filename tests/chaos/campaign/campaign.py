@@ -26,7 +26,8 @@ from tests.chaos.campaign.network_namespace import Island
 _RESIDENTS = ", ".join(f"'{name}'" for name in campaign_workflows.RESIDENTS)
 ORDERS_LEFT = f"SELECT count(*) FROM romancy_instances WHERE ended_at IS NULL AND workflow NOT IN ({_RESIDENTS})"
 RESIDENTS_LEFT = f"SELECT count(*) FROM romancy_instances WHERE ended_at IS NULL AND workflow IN ({_RESIDENTS})"
-SUBSCRIBED = f"SELECT count(*) FROM romancy_subscriptions WHERE channel IN ('{campaign_workflows.LETTERS}', '{campaign_workflows.NEWS}')"
+_CHANNELS = f"'{campaign_workflows.LETTERS}', '{campaign_workflows.NEWS}'"
+SUBSCRIBED = f"SELECT count(*) FROM romancy_subscriptions WHERE channel IN ({_CHANNELS})"
 COUNTED = f"SELECT count(*) FROM romancy_instances WHERE workflow IN ({_RESIDENTS})"
 
 

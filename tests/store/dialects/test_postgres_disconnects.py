@@ -59,8 +59,8 @@ pytestmark = [pytest.mark.chaos]
 DIRECT = ServerOptions(listen_notify=False)
 TIMER = Wait("timer:1", WaitKind.TIMER, since=20, due=99)
 COMMITS = re.compile(
-    r"^COMMIT$|^WITH (new|owned|awaited) AS|^INSERT INTO romancy_history \([^)]*\)\s*SELECT|^SELECT \* FROM romancy_accept_events"
-    r"|^UPDATE romancy_workers"
+    r"^COMMIT$|^WITH (new|owned|awaited) AS|^INSERT INTO romancy_history \([^)]*\)\s*SELECT"
+    r"|^SELECT \* FROM romancy_accept_events|^UPDATE romancy_workers"
 )
 """Requests after which something is durable."""
 
@@ -72,13 +72,15 @@ TABLES = (
     "SELECT * FROM romancy_payloads ORDER BY instance_id, generation",
     "SELECT * FROM romancy_history ORDER BY instance_id, generation, seq",
     "SELECT * FROM romancy_attempts ORDER BY instance_id, generation, op, attempt",
-    'SELECT instance_id, op, kind, since, due, key, subject, "match", site, matched_seq IS NULL FROM romancy_waits ORDER BY 1, 2',
+    'SELECT instance_id, op, kind, since, due, key, subject, "match", site, matched_seq IS NULL FROM romancy_waits'
+    " ORDER BY 1, 2",
     "SELECT instance_id, kind, op, body, at FROM romancy_inbox ORDER BY id",
     "SELECT instance_id, at, kind, detail, worker, epoch FROM romancy_journal ORDER BY at, instance_id, kind, id",
     "SELECT * FROM romancy_workers ORDER BY id",
     "SELECT * FROM romancy_sources ORDER BY code",
     "SELECT source, id, type, subject, target, consumed, accepted_at, body FROM romancy_events ORDER BY seq",
-    "SELECT t.instance_id, t.selector, e.id FROM romancy_consumed_events AS t LEFT JOIN romancy_events AS e USING (seq) ORDER BY 1, 3",
+    "SELECT t.instance_id, t.selector, e.id FROM romancy_consumed_events AS t LEFT JOIN romancy_events AS e USING (seq)"
+    " ORDER BY 1, 3",
     "SELECT * FROM romancy_handlers ORDER BY workflow",
     "SELECT * FROM romancy_subscriptions ORDER BY channel, instance_id",
     "SELECT channel, pooled, created_at, body FROM romancy_messages ORDER BY seq",

@@ -141,8 +141,8 @@ def _fill(connection: sqlite3.Connection) -> None:
     """Everything is of one workflow, ended and alike: statistics that speak against every index."""
     rows = [(f"i{n}", n) for n in range(2000)]
     connection.executemany(
-        "INSERT INTO romancy_instances (id, workflow, version, status, generation, round, epoch, inbox_version, inbox_version_seen,"
-        " fingerprint, created_at, updated_at, ended_at, code, python, digest)"
+        "INSERT INTO romancy_instances (id, workflow, version, status, generation, round, epoch, inbox_version,"
+        " inbox_version_seen, fingerprint, created_at, updated_at, ended_at, code, python, digest)"
         " VALUES (?, 'order', '', 'completed', 1, 0, 1, 0, 0, '', ?, 1, 1, '', '', x'')",
         rows,
     )

@@ -101,8 +101,8 @@ class EncodingStore:
         return self._inner.on_remote_commit
 
     @on_remote_commit.setter
-    def on_remote_commit(self, call: Callable[[], None] | None) -> None:
-        self._inner.on_remote_commit = call
+    def on_remote_commit(self, callback: Callable[[], None] | None) -> None:
+        self._inner.on_remote_commit = callback
 
     # --- writing
 

@@ -94,8 +94,8 @@ class SqlStore:
         return self._database.on_remote_commit
 
     @on_remote_commit.setter
-    def on_remote_commit(self, call: Callable[[], None] | None) -> None:
-        self._database.on_remote_commit = call
+    def on_remote_commit(self, callback: Callable[[], None] | None) -> None:
+        self._database.on_remote_commit = callback
 
     # --- writing
 
