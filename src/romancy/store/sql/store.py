@@ -42,7 +42,7 @@ from romancy.model.transition import CreateInstance, Ending, Refused, ResultStor
 from romancy.store.port import HeartbeatConnection, JournalEntry, Runnable, SweepResult
 from romancy.store.sql import activity_results, admin_queries, audit, outbox, ownership, queries, rollup, staging
 from romancy.store.sql.cursor import Cursor
-from romancy.store.sql.transaction_runner import Database, Work
+from romancy.store.sql.transaction_runner import TransactionRunner, Work
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -54,7 +54,7 @@ T = TypeVar("T")
 class SqlStore:
     """Implements `Store`: each operation is one transaction, or one read, on a `Database`."""
 
-    def __init__(self, database: Database, *, clock: Clock, auto_migrate: bool = True) -> None:
+    def __init__(self, database: TransactionRunner, *, clock: Clock, auto_migrate: bool = True) -> None:
         self._database = database
         self._clock = clock
         self._auto_migrate = auto_migrate

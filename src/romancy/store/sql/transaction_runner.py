@@ -1,4 +1,4 @@
-"""`Database`: what `SqlStore` needs of a database: transactions, and notifications of commits by other processes."""
+"""`TransactionRunner`: what `SqlStore` needs of a database: transactions, and notifications of commits by other processes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ T = TypeVar("T")
 Work: TypeAlias = Callable[[Cursor], T]
 
 
-class Database(Protocol):
+class TransactionRunner(Protocol):
     """Runs transactions; its errors are `StoreError`."""
 
     codec: Codec
