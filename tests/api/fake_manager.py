@@ -1,4 +1,4 @@
-"""A manager that remembers what it was asked, and the API before it."""
+"""A fake manager that records its calls, and helpers that send requests to an API on top of it."""
 
 from __future__ import annotations
 
@@ -69,11 +69,11 @@ OUTBOX = OutboxEntry(HUGE, "default", EVENT, AT, 1, None, None, "refused", AT)
 
 
 @dataclass
-class Asked:
-    """Answers every call with something, and remembers it. What is called `nobody` does not exist."""
+class FakeManager:
+    """A manager that records every call and returns a fixed value. The id `missing` does not exist."""
 
     calls: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = field(default_factory=list[Any])
-    trouble: Exception | None = None
+    error: Exception | None = None
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_") or name not in ANSWERS:
@@ -81,17 +81,17 @@ class Asked:
 
         async def answer(*args: Any, **kwargs: Any) -> Any:
             self.calls.append((name, args, kwargs))
-            if self.trouble is not None:
-                raise self.trouble
-            if "nobody" in args:
-                raise WorkflowNotFoundError("There is no 'nobody' in this database.")
+            if self.error is not None:
+                raise self.error
+            if "missing" in args:
+                raise WorkflowNotFoundError("There is no 'missing' in this database.")
             return ANSWERS[name]
 
         return answer
 
     @property
     def last(self) -> tuple[str, tuple[Any, ...], dict[str, Any]]:
-        """The last call."""
+        """The last recorded call."""
         return self.calls[-1]
 
 
@@ -155,35 +155,35 @@ QUICK = WatchSettings(
 
 
 @dataclass
-class Places:
-    """Where instances stand, for a watcher; and how often it has looked."""
+class ProgressSource:
+    """A source of progress for a watcher; it records every query."""
 
-    of: dict[str, InstanceProgress] = field(default_factory=dict[str, InstanceProgress])
-    looks: list[list[str]] = field(default_factory=list[list[str]])
-    trouble: RomancyError | None = None
+    states: dict[str, InstanceProgress] = field(default_factory=dict[str, InstanceProgress])
+    queries: list[list[str]] = field(default_factory=list[list[str]])
+    error: RomancyError | None = None
 
-    async def look(self, ids: Sequence[str]) -> Mapping[str, InstanceProgress]:
-        self.looks.append(list(ids))
-        if self.trouble is not None:
-            raise self.trouble
-        return {one: self.of[one] for one in ids if one in self.of}
+    async def query(self, ids: Sequence[str]) -> Mapping[str, InstanceProgress]:
+        self.queries.append(list(ids))
+        if self.error is not None:
+            raise self.error
+        return {one: self.states[one] for one in ids if one in self.states}
 
 
 def serve(manager: Any, auth: Any = None, *, watcher: Watcher | None = None, **settings: Any) -> ASGIApp:
-    """The whole HTTP interface, before a manager."""
+    """The whole HTTP interface on top of a manager."""
     chosen = HTTPSettings(auth=read_auth(auth), **settings)
-    watcher = watcher or Watcher(Places().look, QUICK)
+    watcher = watcher or Watcher(ProgressSource().query, QUICK)
     return open_http(Recorder(), chosen, SystemClock(), lambda: mount(manager, [], chosen, SystemClock(), watcher))
 
 
 async def get(app: ASGIApp, path: str, headers: Mapping[str, str] | None = None, /, **parameters: Any) -> Answer:
-    """Look."""
+    """Send a GET request."""
     query = urlencode(parameters).encode()
     return await call(app, path, method="GET", headers={"host": HOST, **(headers or {})}, query_string=query)
 
 
 async def post(app: ASGIApp, path: str, body: Any, headers: Mapping[str, str] | None = None, /, **more: Any) -> Answer:
-    """Do."""
+    """Send a POST request."""
     raw = body if isinstance(body, bytes) else json.dumps(body).encode()
     sent = {"host": HOST, "content-type": "application/json", **(headers or {})}
     return await call(app, path, raw, headers=sent, **more)

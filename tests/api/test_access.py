@@ -1,4 +1,4 @@
-"""Who may call which path: every path, with every kind of caller, and the same answers everywhere."""
+"""Tests of access to the API: every endpoint with every kind of caller, and one response to all unauthenticated callers."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any
 from urllib.parse import urlencode
 
 import pytest
-from tests.api.fake_manager import HOST, Asked, serve
-from tests.api.test_routes import DEEDS, LOOKS
+from tests.api.fake_manager import HOST, FakeManager, serve
+from tests.api.test_routes import READ_CALLS, WRITE_CALLS
 from tests.http.asgi_client import Answer, call
 
 from romancy.api.endpoints import BASE, ENDPOINTS, Endpoint
@@ -28,8 +28,8 @@ BROWSER = {"origin": f"http://{HOST}", "sec-fetch-site": "same-origin"}
 OUR_SCRIPT = {**BROWSER, OURS: "1"}
 FAR = ("203.0.113.9", 1)
 
-BODIES = {path: body for path, body, *_ in DEEDS}
-QUERIES = {path: parameters for path, parameters, *_ in LOOKS}
+BODIES = {path: body for path, body, *_ in WRITE_CALLS}
+QUERIES = {path: parameters for path, parameters, *_ in READ_CALLS}
 EVERY = pytest.mark.parametrize("endpoint", ENDPOINTS, ids=lambda one: one.name)
 WRITES = pytest.mark.parametrize("endpoint", [one for one in ENDPOINTS if one.method == "POST"], ids=lambda one: one.name)
 
@@ -47,9 +47,9 @@ def cookie(token: Token, *, at: datetime = NOW, known: list[Token] | None = None
     return {"cookie": f"theme=dark; {COOKIE}={session.value}"}
 
 
-async def ask(endpoint: Endpoint[Any], auth: Any, headers: Mapping[str, str], **more: Any) -> tuple[Answer, Asked]:
-    """A question that is right, from somebody."""
-    manager = Asked()
+async def ask(endpoint: Endpoint[Any], auth: Any, headers: Mapping[str, str], **more: Any) -> tuple[Answer, FakeManager]:
+    """Send a valid request to an endpoint, with the given headers."""
+    manager = FakeManager()
     query = urlencode(QUERIES.get(endpoint.path, {})) if endpoint.method == "GET" else ""
     body = json.dumps(BODIES[endpoint.path]).encode() if endpoint.method == "POST" else b""
     sent = {"host": HOST, "content-type": "application/json", **headers}
@@ -71,7 +71,7 @@ async def test_roles(endpoint: Endpoint[Any], token: Token) -> None:
         assert answer.json["error_type"] == "ForbiddenError"
 
 
-def test_who_may_what() -> None:
+def test_needed_roles() -> None:
     needs = {one.path: one.need for one in ENDPOINTS}
     assert all(one.need is Need.READ for one in ENDPOINTS if one.method == "GET")
     others = {path for path, need in needs.items() if need is not Need.READ}
@@ -79,22 +79,22 @@ def test_who_may_what() -> None:
     assert {one.path for one in ENDPOINTS if one.method == "POST"} - others == {"/preview"}
 
 
-STRANGERS = {
+UNAUTHENTICATED = {
     "missing": {},
     "wrong": {"authorization": "Bearer wrong"},
     "expired": bearer(EXPIRED),
-    "of another kind": {"authorization": f"Basic {ADMIN.value}"},
+    "another scheme": {"authorization": f"Basic {ADMIN.value}"},
     "no session": {"cookie": f"{COOKIE}=nonsense"},
     "an old session": cookie(ADMIN, at=NOW - timedelta(hours=13)),
     "a session of an expired token": cookie(EXPIRED, at=NOW - timedelta(hours=1)),
-    "a session of a token that is not known": cookie(Token("b" * 20)),
+    "a session of an unknown token": cookie(Token("b" * 20)),
     "a session and a wrong token": {**cookie(ADMIN), "authorization": "Bearer wrong"},
 }
 
 
 @EVERY
-async def test_strangers_get_the_same_answer_everywhere(endpoint: Endpoint[Any]) -> None:
-    for headers in STRANGERS.values():
+async def test_unauthenticated_callers_get_the_same_response_everywhere(endpoint: Endpoint[Any]) -> None:
+    for headers in UNAUTHENTICATED.values():
         answer, manager = await ask(endpoint, TOKENS, {**OUR_SCRIPT, **headers})
         assert (answer.status, manager.calls) == (401, [])
         assert answer.json == {
@@ -106,13 +106,15 @@ async def test_strangers_get_the_same_answer_everywhere(endpoint: Endpoint[Any])
 
 
 @pytest.mark.parametrize("path", ["/api", "/api/v1/nothing", "/api/v1/stream", "/metrics", "/viewer/", "/viewer/nothing"])
-@pytest.mark.parametrize("who", list(STRANGERS))
-async def test_so_they_do_where_there_is_nothing(path: str, who: str) -> None:
-    answer = await call(serve(Asked(), TOKENS), path, method="GET", headers={"host": HOST, **STRANGERS[who]})
+@pytest.mark.parametrize("credentials", list(UNAUTHENTICATED))
+async def test_unauthenticated_callers_get_the_same_response_for_unknown_paths(path: str, credentials: str) -> None:
+    answer = await call(
+        serve(FakeManager(), TOKENS), path, method="GET", headers={"host": HOST, **UNAUTHENTICATED[credentials]}
+    )
     assert (answer.status, answer.json["error_type"]) == (401, "UnauthenticatedError")
 
 
-async def test_the_record_names_whoever_did_it() -> None:
+async def test_the_audit_names_the_caller() -> None:
     prune = next(one for one in ENDPOINTS if one.path == "/prune")
     _, manager = await ask(prune, TOKENS, bearer(ADMIN))
     assert manager.last[2]["actor"] == f"token …{ADMIN.fingerprint[-4:]}"
@@ -128,14 +130,14 @@ async def test_the_record_names_whoever_did_it() -> None:
 
 
 @EVERY
-async def test_a_session_is_as_good_as_its_token(endpoint: Endpoint[Any]) -> None:
+async def test_a_session_has_the_role_of_its_token(endpoint: Endpoint[Any]) -> None:
     for token in (ADMIN, READ):
         answer, _ = await ask(endpoint, TOKENS, {**OUR_SCRIPT, **cookie(token)}, client=FAR)
         assert answer.status == (200 if CallerRole(token.role) in endpoint.need.value else 403)
 
 
 @WRITES
-async def test_pages_of_others_cannot_use_it_to_write(endpoint: Endpoint[Any]) -> None:
+async def test_a_session_does_not_let_other_origins_write(endpoint: Endpoint[Any]) -> None:
     for headers in (
         {},
         BROWSER,
@@ -152,13 +154,13 @@ async def test_pages_of_others_cannot_use_it_to_write(endpoint: Endpoint[Any]) -
 async def test_one_of_several_cookies_is_enough() -> None:
     good = cookie(READ)["cookie"]
     headers = {"host": HOST, "cookie": f"{COOKIE}=stale; {good}"}
-    assert (await call(serve(Asked(), TOKENS), f"{BASE}/workers", method="GET", headers=headers)).status == 200
+    assert (await call(serve(FakeManager(), TOKENS), f"{BASE}/workers", method="GET", headers=headers)).status == 200
 
 
 @pytest.mark.parametrize(
     "wrong", ["", ".", "1.", f"{10**18}.", f"{10**25}.00", "\u0661.00", "1e9.00", f"{10**18}.ü", "-1.00"]
 )
-def test_no_session(wrong: str) -> None:
+def test_a_malformed_session_is_refused(wrong: str) -> None:
     assert Tokens((ADMIN,)).find_session(wrong, 0) is None
 
 
@@ -172,7 +174,7 @@ def test_a_session_cannot_be_prolonged() -> None:
     assert ADMIN.value not in session.value + repr(session)
 
 
-def test_it_ends_with_its_token() -> None:
+def test_a_session_ends_with_its_token() -> None:
     soon = Token("s" * 20, expires=NOW + timedelta(seconds=90))
     assert Tokens((soon,)).open_session(soon, micros(NOW)).seconds == 90
     session = Tokens((ADMIN,)).open_session(ADMIN, micros(NOW))
@@ -180,26 +182,26 @@ def test_it_ends_with_its_token() -> None:
     shortened = Token(ADMIN.value, expires=NOW + timedelta(seconds=1))
     assert Tokens((shortened,)).find_session(session.value, micros(NOW)) == shortened
     assert Tokens((shortened,)).find_session(session.value, micros(NOW) + MICROS) is None
-    assert Tokens((READ, ADMIN)).find_session(session.value, micros(NOW) + MICROS) == ADMIN  # of another process
+    assert Tokens((READ, ADMIN)).find_session(session.value, micros(NOW) + MICROS) == ADMIN  # opened by another process
 
 
 # --- with a function
 
 
 @WRITES
-async def test_pages_of_others_cannot_use_what_a_function_goes_by(endpoint: Endpoint[Any]) -> None:
+async def test_a_function_does_not_let_other_origins_write(endpoint: Endpoint[Any]) -> None:
     def decide(scope: Mapping[str, Any]) -> str:
-        return "admin"  # by a cookie of a proxy's, for example
+        return "admin"  # for example by a cookie that a proxy checks
 
     answer, _ = await ask(endpoint, decide, {**BROWSER, "origin": "https://evil.example", OURS: "1"})
     assert answer.status == 403
     assert (await ask(endpoint, decide, BROWSER))[0].status == 403
     assert (await ask(endpoint, decide, OUR_SCRIPT))[0].status == 200
-    assert (await ask(endpoint, decide, {}))[0].status == 200  # no browser
+    assert (await ask(endpoint, decide, {}))[0].status == 200  # not a browser
     assert (await ask(endpoint, decide, {**BROWSER, "authorization": "Bearer its own"}))[0].status == 200
 
 
-# --- without
+# --- without auth
 
 
 @EVERY
@@ -216,7 +218,7 @@ async def test_without_auth_only_this_machine(endpoint: Endpoint[Any]) -> None:
 
 
 @WRITES
-async def test_nor_a_page_of_others(endpoint: Endpoint[Any]) -> None:
+async def test_without_auth_other_origins_are_refused(endpoint: Endpoint[Any]) -> None:
     for headers in (BROWSER, {"sec-fetch-site": "cross-site"}, {"origin": "https://evil.example", OURS: "1"}):
         answer, manager = await ask(endpoint, None, headers)
         assert (answer.status, manager.calls) == (403, [])
@@ -227,6 +229,6 @@ async def test_nor_a_page_of_others(endpoint: Endpoint[Any]) -> None:
     "path",
     ["/api/v1/openapi.json", "/api/v1/stream", "/viewer/", "/viewer/login", "/viewer/assets/viewer.css", "/metrics", "/api"],
 )
-async def test_all_other_paths_too(path: str) -> None:
-    answer = await call(serve(Asked()), path, method="GET", client=FAR)
+async def test_without_auth_other_machines_are_refused_everywhere(path: str) -> None:
+    answer = await call(serve(FakeManager()), path, method="GET", client=FAR)
     assert (answer.status, answer.json["error_type"]) == (403, "ForbiddenError")

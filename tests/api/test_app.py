@@ -14,7 +14,7 @@ from pydantic import TypeAdapter
 from starlette.applications import Starlette
 from starlette.routing import Mount
 from tests.api.fake_manager import get, post
-from tests.api.test_sse import Open, opened, told
+from tests.api.test_sse import OpenStream, opened, parse_event
 from tests.http.asgi_client import lifespan
 
 from romancy import (
@@ -66,11 +66,11 @@ async def start(app: Any, instance_id: str = ID, number: int = 2**60) -> None:
     assert (answer.status, answer.json) == (200, {"instance_id": instance_id})
 
 
-async def until(stream: Open, status: str) -> dict[str, Any]:
-    """What a stream tells of a status."""
+async def until(stream: OpenStream, status: str) -> dict[str, Any]:
+    """Read a stream up to the event with a status; return the event's data."""
     while True:
         text = await stream.next()
-        if text.startswith("id: ") and (data := told(text)[1])["status"] == status:
+        if text.startswith("id: ") and (data := parse_event(text)[1])["status"] == status:
             return dict(data)
 
 
@@ -97,7 +97,7 @@ async def test_an_instance_from_its_start_to_its_end(database: str) -> None:
         assert "async def order" in (await get(app, "/api/v1/instance/source", id=ID)).json["source"]
 
 
-async def test_what_is_answered_has_the_shape_that_the_document_says(database: str) -> None:
+async def test_responses_have_the_shape_in_the_document(database: str) -> None:
     app = App(database, workflows=[order, failing, listener])
     async with app:
         await start(app, "a")
@@ -129,19 +129,19 @@ async def test_what_is_answered_has_the_shape_that_the_document_says(database: s
         assert members["items"] == ["l"]
 
 
-async def test_what_this_process_does_is_heard_at_once(database: str) -> None:
+async def test_changes_of_this_process_are_notified(database: str) -> None:
     app = App(database, workflows=[order])
     async with app:
         await start(app, "a")
         assert app._watcher is not None
-        app._watcher.settings = replace(app._watcher.settings, poll_interval=3600)  # nothing is found without a hint
+        app._watcher.settings = replace(app._watcher.settings, poll_interval=3600)  # changes are found by notifications only
         async with opened(app, "id=a") as stream:
             await until(stream, "waiting_for_event")
             await app.pause_workflow("a")
             await until(stream, "paused")
 
 
-async def test_what_another_process_does_is_seen(database: str) -> None:
+async def test_changes_of_another_process_are_found(database: str) -> None:
     app = App(database, workflows=[order])
     async with app, Client(database, workflows=[order]) as other:
         await start(app, "a")
@@ -152,7 +152,7 @@ async def test_what_another_process_does_is_seen(database: str) -> None:
             assert "changed" in await everything.next()
 
 
-async def test_a_wrong_input_is_told_by_field(database: str) -> None:
+async def test_invalid_input_is_reported_by_field(database: str) -> None:
     app = App(database, workflows=[order])
     async with app:
         schema = (await get(app, "/api/v1/workflow/schema", name="order")).json["schema"]
@@ -165,22 +165,22 @@ async def test_a_wrong_input_is_told_by_field(database: str) -> None:
         assert (await post(app, "/api/v1/workflows/start", other)).json["error_type"] == "InstanceConflictError"
 
 
-async def test_deeds_each_by_itself(database: str) -> None:
+async def test_each_action_has_its_own_result(database: str) -> None:
     app = App(database, workflows=[order])
     async with app:
         await start(app, "a")
-        done = (await post(app, "/api/v1/instances/do", {"action": "terminate", "ids": ["a", "nobody"]})).json["items"]
+        done = (await post(app, "/api/v1/instances/do", {"action": "terminate", "ids": ["a", "missing"]})).json["items"]
         assert [(one["instance_id"], one["ok"], one["error_type"]) for one in done] == [
             ("a", True, None),
-            ("nobody", False, "WorkflowNotFoundError"),
+            ("missing", False, "WorkflowNotFoundError"),
         ]
         assert (await get(app, "/api/v1/instance", id="a")).json["summary"]["status"] == "terminated"
-        assert (await get(app, "/api/v1/instance", id="nobody")).status == 404
+        assert (await get(app, "/api/v1/instance", id="missing")).status == 404
         assert (await get(app, "/api/v1/instances", filter="what:ever")).status == 400
         assert (await get(app, "/api/v1/instances", page_token="?")).status == 400
 
 
-async def test_the_record_of_deeds_names_the_token(database: str) -> None:
+async def test_the_audit_names_the_token(database: str) -> None:
     ada = {"authorization": "Bearer secret"}
     app = App(database, workflows=[order], auth=[Token("secret", name="Ada")])
     async with app:
@@ -196,7 +196,7 @@ async def test_the_record_of_deeds_names_the_token(database: str) -> None:
         assert (line["actor"], line["action"], line["detail"]) == ("Ada", "cancel", "late")
 
 
-async def test_the_record_names_whom_a_function_names_and_programs(database: str) -> None:
+async def test_the_audit_names_the_caller_of_a_function_and_programs(database: str) -> None:
     app = App(database, workflows=[order], auth=lambda _: ("admin", "Grace"))
     async with app, Client(database) as client:
         await start(app, "a")
@@ -254,7 +254,7 @@ async def test_streams_end_with_the_app(file: str) -> None:
     await watching[0]
 
 
-async def test_the_viewer_stands_behind_the_same_door(file: str) -> None:
+async def test_the_viewer_has_the_same_access_control(file: str) -> None:
     app = App(file, workflows=[order], auth=[Token("secret")])
     async with app:
         assert (await get(app, "/viewer/")).status == 401

@@ -1,4 +1,4 @@
-"""The reference names every path of the API, with what it takes and who may."""
+"""The reference documents every path of the API, with its parameters and the roles that may call it."""
 
 from __future__ import annotations
 

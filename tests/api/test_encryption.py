@@ -1,4 +1,4 @@
-"""API and viewer on encrypted payloads: with the key as ever, without it nothing breaks and nothing shows."""
+"""The API and the viewer with encrypted payloads: with the key they show them, without it they respond and show none."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ async def failing(ctx: WorkflowContext, customer: str) -> None:
 
 @pytest.fixture
 async def prepared(database: str) -> str:
-    """An instance that waits, one that has failed, and events that nobody took."""
+    """A database with a waiting instance, a failed one, and an event that no instance waits for."""
     async with TestEnvironment(database, workflows=[order, failing], codec=KEY, broker="http://127.0.0.1:9/") as env:
         await env.app.start_workflow(order.with_options(instance_id="waits"), SECRET)
         with pytest.raises(WorkflowFailedError):
@@ -51,41 +51,41 @@ PAGES = [
 
 
 async def looked_at(app: App) -> str:
-    """Everything that can be asked for."""
-    told = ""
-    for path, question in PAGES:
-        answer = await get(app, f"/viewer/{path}", **question)
+    """The text of all pages and of all responses of the API."""
+    shown = ""
+    for path, query in PAGES:
+        answer = await get(app, f"/viewer/{path}", **query)
         assert answer.status < 500, (path, answer.body)
-        told += answer.body.decode()
+        shown += answer.body.decode()
     for endpoint in ENDPOINTS:
         if endpoint.method != "GET" or "stream" in endpoint.path:
             continue
         named = [{"id": "waits"}, {"id": "failed"}] if "id" in endpoint.request_model.model_fields else [{}]
-        for question in named:
-            answer = await get(app, BASE + endpoint.path, **question)
+        for query in named:
+            answer = await get(app, BASE + endpoint.path, **query)
             assert answer.status < 500, (endpoint.path, answer.body)
             if answer.status == 200:
                 TypeAdapter(endpoint.response_type).validate_json(answer.body)
-                told += answer.body.decode()
-    return told
+                shown += answer.body.decode()
+    return shown
 
 
-async def test_without_the_key_everything_answers_and_nothing_shows(prepared: str) -> None:
+async def test_without_the_key_every_request_succeeds_and_shows_no_payload(prepared: str) -> None:
     async with App(prepared, workflows=[]) as app:
-        told = await looked_at(app)
-        assert "encrypted with key" in told
-        assert SECRET not in told
+        shown = await looked_at(app)
+        assert "encrypted with key" in shown
+        assert SECRET not in shown
         why = (await get(app, f"{BASE}/instance/explain", id="waits")).json
         assert "it is encoded" in str(why)
         found = (await get(app, f"{BASE}/instances", filter="input.customer:s3kr1t")).json
         assert found["items"] == []
 
 
-async def test_with_the_key_they_are_as_ever(prepared: str) -> None:
+async def test_with_the_key_payloads_are_shown(prepared: str) -> None:
     async with App(prepared, workflows=[], codec=KEY) as app:
-        told = await looked_at(app)
-        assert SECRET in told
-        assert "encrypted with key" not in told
+        shown = await looked_at(app)
+        assert SECRET in shown
+        assert "encrypted with key" not in shown
         why = (await get(app, f"{BASE}/instance/explain", id="waits")).json
         assert "another" in str(why)
         found = (await get(app, f"{BASE}/instances", filter="input.customer:s3kr1t")).json

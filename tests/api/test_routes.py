@@ -1,4 +1,4 @@
-"""Every path of the API: what it asks the manager, what it answers, and what it refuses."""
+"""Tests of every path of the API: the call of the manager, the response, and the requests that are refused."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from starlette.routing import Router
-from tests.api.fake_manager import HUGE, Asked, get, post, serve
+from tests.api.fake_manager import HUGE, FakeManager, get, post, serve
 from tests.http.asgi_client import call
 
 from romancy.admin.port import Manager
@@ -26,7 +26,7 @@ from romancy.errors import (
 from romancy.http.problems import UnauthenticatedError
 
 ID = "order/1\n\u2603"
-LOOKS: list[tuple[str, dict[str, Any], str, tuple[Any, ...], dict[str, Any]]] = [
+READ_CALLS: list[tuple[str, dict[str, Any], str, tuple[Any, ...], dict[str, Any]]] = [
     ("/overview", {}, "overview", (), {}),
     ("/instances", {}, "list_instances", ("",), {"limit": 50, "page_token": None}),
     (
@@ -62,7 +62,7 @@ LOOKS: list[tuple[str, dict[str, Any], str, tuple[Any, ...], dict[str, Any]]] = 
     ("/audit", {"id": ID, "before": 9}, "list_audit", (), {"instance_id": ID, "before": 9, "limit": 50}),
     ("/doctor", {}, "doctor", (), {}),
 ]
-DEEDS: list[tuple[str, dict[str, Any], str, tuple[Any, ...], dict[str, Any]]] = [
+WRITE_CALLS: list[tuple[str, dict[str, Any], str, tuple[Any, ...], dict[str, Any]]] = [
     (
         "/workflows/start",
         {"workflow": "checkout", "input": {"number": HUGE}, "instance_id": ID},
@@ -102,31 +102,31 @@ DEEDS: list[tuple[str, dict[str, Any], str, tuple[Any, ...], dict[str, Any]]] = 
 
 def test_every_call_of_the_port_has_a_path_and_every_path_is_tested() -> None:
     calls = {name for name, _ in inspect.getmembers(Manager, inspect.iscoroutinefunction)}
-    assert {asks for _, _, asks, _, _ in LOOKS + DEEDS} == calls
-    assert {path for path, *_ in LOOKS + DEEDS} == {one.path for one in ENDPOINTS}
+    assert {name for _, _, name, _, _ in READ_CALLS + WRITE_CALLS} == calls
+    assert {path for path, *_ in READ_CALLS + WRITE_CALLS} == {one.path for one in ENDPOINTS}
 
 
-@pytest.mark.parametrize(("path", "parameters", "asks", "args", "kwargs"), LOOKS)
-async def test_looking(path: str, parameters: dict[str, Any], asks: str, args: Any, kwargs: Any) -> None:
-    manager = Asked()
+@pytest.mark.parametrize(("path", "parameters", "name", "args", "kwargs"), READ_CALLS)
+async def test_read_calls(path: str, parameters: dict[str, Any], name: str, args: Any, kwargs: Any) -> None:
+    manager = FakeManager()
     answer = await get(serve(manager), BASE + path, **parameters)
-    assert (answer.status, manager.last) == (200, (asks, args, kwargs))
+    assert (answer.status, manager.last) == (200, (name, args, kwargs))
     assert isinstance(answer.json, dict)
     assert answer.headers["cache-control"] == "no-store"
     assert answer.headers["x-content-type-options"] == "nosniff"
     assert "frame-ancestors 'none'" in answer.headers["content-security-policy"]
 
 
-@pytest.mark.parametrize(("path", "body", "asks", "args", "kwargs"), DEEDS)
-async def test_doing(path: str, body: dict[str, Any], asks: str, args: Any, kwargs: Any) -> None:
-    manager = Asked()
+@pytest.mark.parametrize(("path", "body", "name", "args", "kwargs"), WRITE_CALLS)
+async def test_write_calls(path: str, body: dict[str, Any], name: str, args: Any, kwargs: Any) -> None:
+    manager = FakeManager()
     answer = await post(serve(manager), BASE + path, body)
-    assert (answer.status, manager.last) == (200, (asks, args, kwargs))
+    assert (answer.status, manager.last) == (200, (name, args, kwargs))
     assert isinstance(answer.json, dict)
 
 
-async def test_what_json_cannot_say_is_said_in_another_way() -> None:
-    app = serve(Asked())
+async def test_values_without_a_json_form_are_encoded() -> None:
+    app = serve(FakeManager())
     answer = await get(app, f"{BASE}/instance", id="a")
     assert str(HUGE).encode() in answer.body
     assert answer.json["input"] == {"number": HUGE, "rate": "NaN"}
@@ -135,7 +135,7 @@ async def test_what_json_cannot_say_is_said_in_another_way() -> None:
     assert (outbox["next_after"], outbox["items"][0]["event"]["data"]) == (HUGE, "_wA=")
 
 
-# --- refused
+# --- refused requests
 
 
 @pytest.mark.parametrize(
@@ -157,8 +157,8 @@ async def test_what_json_cannot_say_is_said_in_another_way() -> None:
         ("/outbox", b"after=9223372036854775808", "after"),
     ],
 )
-async def test_a_question_that_is_wrong_is_told_where(path: str, query: bytes, field: str) -> None:
-    manager = Asked()
+async def test_an_invalid_parameter_is_named(path: str, query: bytes, field: str) -> None:
+    manager = FakeManager()
     answer = await call(serve(manager), BASE + path, method="GET", query_string=query)
     assert (answer.status, answer.json["error_type"]) == (400, "MalformedRequestError")
     assert list(answer.json["fields"]) == [field]
@@ -184,8 +184,8 @@ async def test_a_question_that_is_wrong_is_told_where(path: str, query: bytes, f
         ("/events", {"type": "a\0"}, "type"),
     ],
 )
-async def test_so_is_a_body(path: str, body: dict[str, Any], field: str) -> None:
-    manager = Asked()
+async def test_an_invalid_field_of_a_body_is_named(path: str, body: dict[str, Any], field: str) -> None:
+    manager = FakeManager()
     answer = await post(serve(manager), BASE + path, body)
     assert (answer.status, list(answer.json["fields"])) == (400, [field])
     assert manager.calls == []
@@ -193,7 +193,7 @@ async def test_so_is_a_body(path: str, body: dict[str, Any], field: str) -> None
 
 @pytest.mark.parametrize("body", [b"{", b"[]", b"5", b'{"older_than": NaN}', b'{"a": 1, "a": 2}', b"[" * 5000, b'"\\ud800"'])
 async def test_a_body_that_is_no_object(body: bytes) -> None:
-    answer = await post(serve(Asked()), f"{BASE}/prune", body)
+    answer = await post(serve(FakeManager()), f"{BASE}/prune", body)
     assert (answer.status, answer.json["error_type"]) == (400, "MalformedRequestError")
 
 
@@ -201,17 +201,17 @@ async def test_a_body_that_is_no_object(body: bytes) -> None:
     "kind", ["", "text/plain", "application/x-www-form-urlencoded", "application/json; charset=latin-1"]
 )
 async def test_only_json(kind: str) -> None:
-    answer = await post(serve(Asked()), f"{BASE}/prune", {"older_than": 1}, {"content-type": kind})
+    answer = await post(serve(FakeManager()), f"{BASE}/prune", {"older_than": 1}, {"content-type": kind})
     assert (answer.status, answer.json["error_type"]) == (415, "UnsupportedContentTypeError")
 
 
 async def test_a_body_that_is_too_large() -> None:
-    answer = await post(serve(Asked(), max_body_size=10), f"{BASE}/prune", {"older_than": 1000})
+    answer = await post(serve(FakeManager(), max_body_size=10), f"{BASE}/prune", {"older_than": 1000})
     assert (answer.status, answer.json["error_type"]) == (413, "BodyTooLargeError")
 
 
 @pytest.mark.parametrize(
-    ("trouble", "status"),
+    ("error", "status"),
     [
         (PayloadError("no"), 400),
         (ConfigurationError("no"), 400),
@@ -221,39 +221,39 @@ async def test_a_body_that_is_too_large() -> None:
         (StoreError("no"), 503),
     ],
 )
-async def test_the_trouble_of_the_manager(trouble: Exception, status: int) -> None:
-    answer = await post(serve(Asked(trouble=trouble)), f"{BASE}/prune", {"older_than": 1})
-    expected = {"error": "no", "error_type": type(trouble).__name__, "retryable": status == 503}
+async def test_errors_of_the_manager(error: Exception, status: int) -> None:
+    answer = await post(serve(FakeManager(error=error)), f"{BASE}/prune", {"older_than": 1})
+    expected = {"error": "no", "error_type": type(error).__name__, "retryable": status == 503}
     assert (answer.status, answer.json) == (status, expected)
 
 
-async def test_which_field_of_an_input_is_wrong() -> None:
-    trouble = InputError("The input does not fit.", {"order.amount": "is missing"})
-    answer = await post(serve(Asked(trouble=trouble)), f"{BASE}/workflows/start", {"workflow": "a"})
+async def test_an_invalid_field_of_the_input_is_named() -> None:
+    error = InputError("The input does not fit.", {"order.amount": "is missing"})
+    answer = await post(serve(FakeManager(error=error)), f"{BASE}/workflows/start", {"workflow": "a"})
     assert (answer.status, answer.json["fields"]) == (400, {"order.amount": "is missing"})
 
 
-async def test_what_is_not_there() -> None:
-    app = serve(Asked())
-    assert (await get(app, f"{BASE}/instance", id="nobody")).json["error_type"] == "WorkflowNotFoundError"
+async def test_unknown_ids_paths_and_methods() -> None:
+    app = serve(FakeManager())
+    assert (await get(app, f"{BASE}/instance", id="missing")).json["error_type"] == "WorkflowNotFoundError"
     assert (await get(app, f"{BASE}/nothing")).status == 404
     assert set((await post(app, f"{BASE}/instance", {})).headers["allow"].split(", ")) == {"GET", "HEAD"}
 
 
 async def test_a_fault_is_not_shown(caplog: pytest.LogCaptureFixture) -> None:
-    answer = await get(serve(Asked(trouble=ZeroDivisionError("secret"))), f"{BASE}/workers")
+    answer = await get(serve(FakeManager(error=ZeroDivisionError("secret"))), f"{BASE}/workers")
     assert (answer.status, "secret" in answer.body.decode()) == (500, False)
     assert "secret" in caplog.text
 
 
-async def test_without_a_door_nobody_gets_in() -> None:
-    manager: Any = Asked()
+async def test_without_access_control_every_request_is_refused() -> None:
+    manager: Any = FakeManager()
     with pytest.raises(UnauthenticatedError):
         await call(Router(routes(manager)), f"{BASE}/workers", method="GET")
 
 
 async def test_the_document_names_every_path() -> None:
-    answer = await get(serve(Asked()), f"{BASE}/openapi.json")
+    answer = await get(serve(FakeManager()), f"{BASE}/openapi.json")
     document = json.loads(answer.body)
     found = {(path, method) for path, item in document["paths"].items() for method in item}
     expected = {(BASE + one.path, one.method.lower()) for one in ENDPOINTS}

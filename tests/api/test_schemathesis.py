@@ -1,5 +1,4 @@
-"""The API keeps what its OpenAPI document says, whatever it is asked: before a manager that answers everything, and before
-a database."""
+"""Tests that the API conforms to its OpenAPI document: on top of a fake manager, and on top of a database."""
 
 from __future__ import annotations
 
@@ -15,7 +14,7 @@ from schemathesis.specs.openapi.checks import (
     response_schema_conformance,
     status_code_conformance,
 )
-from tests.api.fake_manager import Asked, serve
+from tests.api.fake_manager import FakeManager, serve
 
 from romancy import App, Token, WorkflowContext, to_wsgi, wait_event, workflow
 from romancy.api.openapi import document
@@ -27,12 +26,12 @@ HEADERS = {"Authorization": f"Bearer {TOKEN.value}"}
 DOCUMENT = "/api/v1/openapi.json"
 BOUNDED = settings(max_examples=20, suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow])
 
-schema = schemathesis.openapi.from_asgi(DOCUMENT, serve(Asked(), [TOKEN]), headers=HEADERS)
+schema = schemathesis.openapi.from_asgi(DOCUMENT, serve(FakeManager(), [TOKEN]), headers=HEADERS)
 
 
 @schema.parametrize()  # pyright: ignore[reportUntypedFunctionDecorator]
 @BOUNDED
-def test_before_a_manager_that_answers_everything(case: Any) -> None:
+def test_on_a_fake_manager(case: Any) -> None:
     case.call_and_validate(headers=HEADERS, checks=CHECKS)
 
 
@@ -41,8 +40,8 @@ async def order(ctx: WorkflowContext, number: int = 0) -> object:
     return (await wait_event(ctx, "paid")).data
 
 
-class Stored:
-    """The API of an app on a file. Each request has an event loop of its own, so the app gets its own, too."""
+class StoredAPI:
+    """The API of an app on a file, as a WSGI application: each request of the test has an event loop of its own."""
 
     def __init__(self) -> None:
         self._app: WSGIApp | None = None
@@ -59,23 +58,23 @@ class Stored:
         return self._app(*args)
 
 
-stored = Stored()
+stored_api = StoredAPI()
 
 
 @pytest.fixture(scope="module")
 def database(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    stored.open(str(tmp_path_factory.mktemp("api") / "romancy.db"))
+    stored_api.open(str(tmp_path_factory.mktemp("api") / "romancy.db"))
     yield
-    stored.close()
+    stored_api.close()
 
 
-# A stream of a real app goes on for a minute.
-before_a_database = schemathesis.openapi.from_dict(document()).exclude(path="/api/v1/stream")
-before_a_database.app = stored
+# The stream of a real app lasts for a minute.
+on_a_database = schemathesis.openapi.from_dict(document()).exclude(path="/api/v1/stream")
+on_a_database.app = stored_api
 
 
 @pytest.mark.usefixtures("database")
-@before_a_database.parametrize()  # pyright: ignore[reportUntypedFunctionDecorator]
+@on_a_database.parametrize()  # pyright: ignore[reportUntypedFunctionDecorator]
 @BOUNDED
-def test_before_a_database(case: Any) -> None:
+def test_on_a_database(case: Any) -> None:
     case.call_and_validate(headers=HEADERS, checks=CHECKS)

@@ -1,4 +1,4 @@
-"""The API over a real server, in a process of its own."""
+"""Tests of the API with a real server in a process of its own."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ def test_a_stream_does_not_hold_up_the_end_of_the_server(tmp_path: Path) -> None
             lines = stream.iter_lines()
             assert next(lines) == "retry: 1000"
             served.signal()
-            for _ in lines:  # to its proper end: a connection that is cut off raises here
+            for _ in lines:  # read to the end of the body: a connection that is cut off raises here
                 pass
         assert served.end() == 0
         assert "Traceback" not in served.errors()
 
 
-def test_from_the_login_to_a_deed(tmp_path: Path) -> None:
+def test_from_the_login_to_a_started_workflow(tmp_path: Path) -> None:
     with Served(tmp_path, ROMANCY_AUTH="admin:secret") as served, httpx.Client(base_url=served.url, timeout=60) as browser:
         assert browser.get("/api/v1/workers").status_code == 401
         ours = {"origin": served.url}

@@ -48,7 +48,7 @@ SHOWN: dict[str, tuple[str, ...]] = {
     # who can do what
     "`auth` set |": (
         f"{ACCESS}::test_strangers_are_asked_who_they_are",
-        f"{API}::test_strangers_get_the_same_answer_everywhere",
+        f"{API}::test_unauthenticated_callers_get_the_same_response_everywhere",
     ),
     "`auth` not set | ask whether": (
         f"{ACCESS}::test_events_are_taken_from_this_machine_only",
@@ -57,12 +57,12 @@ SHOWN: dict[str, tuple[str, ...]] = {
     '`auth="open"` | the same': (f"{ACCESS}::test_open_is_for_events_only",),
     "| a program or person on this machine": (f"{ACCESS}::test_this_machine_may_steer",),
     "| a page of another origin, in a browser": (
-        f"{API}::test_pages_of_others_cannot_use_it_to_write",
-        f"{API}::test_nor_a_page_of_others",
+        f"{API}::test_a_session_does_not_let_other_origins_write",
+        f"{API}::test_without_auth_other_origins_are_refused",
     ),
-    "| a token with role `events`": (f"{ACCESS}::test_roles", f"{API}::test_who_may_what"),
-    "| a token with role `read`": (f"{ACCESS}::test_roles", f"{API}::test_who_may_what"),
-    "| a token with role `admin`": (f"{ACCESS}::test_roles", f"{API}::test_who_may_what"),
+    "| a token with role `events`": (f"{ACCESS}::test_roles", f"{API}::test_needed_roles"),
+    "| a token with role `read`": (f"{ACCESS}::test_roles", f"{API}::test_needed_roles"),
+    "| a token with role `admin`": (f"{ACCESS}::test_roles", f"{API}::test_needed_roles"),
     "| anyone who can **read** the database": ("tests/docs/test_security_page.py::test_no_token_is_in_the_database",),
     "| anyone who can **write** the database": (f"{CODEC}::test_a_plain_row_in_place_of_an_encrypted_one",),
     # the door
@@ -83,31 +83,34 @@ SHOWN: dict[str, tuple[str, ...]] = {
     "Access is decided before the body is read": (
         f"{ACCESS}::test_a_refused_request_stores_nothing_and_starts_nothing",
         f"{ACCESS}::test_no_other_spelling_of_a_path_needs_no_token",
-        "tests/api/test_fuzz.py::test_no_spelling_of_a_path_lets_a_stranger_in",
+        "tests/api/test_fuzz.py::test_no_spelling_of_a_path_lets_an_unauthenticated_caller_in",
     ),
     # tokens, deeds, sessions
     "compared in constant time": ("tests/docs/test_security_page.py::test_every_token_is_compared_in_constant_time",),
     "They are not written to logs": (
         f"{ACCESS}::test_a_token_does_not_show_its_value",
-        f"{API}::test_the_record_names_whoever_did_it",
+        f"{API}::test_the_audit_names_the_caller",
         "tests/docs/test_security_page.py::test_no_token_is_in_the_database",
     ),
-    "`expires=` ends them": (f"{ACCESS}::test_strangers_are_asked_who_they_are", f"{API}::test_it_ends_with_its_token"),
+    "`expires=` ends them": (
+        f"{ACCESS}::test_strangers_are_asked_who_they_are",
+        f"{API}::test_a_session_ends_with_its_token",
+    ),
     "**Actions** leave a line": (
         "tests/admin/test_local.py::test_every_action_leaves_a_line",
-        "tests/api/test_app.py::test_the_record_of_deeds_names_the_token",
-        "tests/api/test_app.py::test_the_record_names_whom_a_function_names_and_programs",
+        "tests/api/test_app.py::test_the_audit_names_the_token",
+        "tests/api/test_app.py::test_the_audit_names_the_caller_of_a_function_and_programs",
         "tests/integrations/test_mcp.py::test_a_call_can_be_cancelled_once",
     ),
     "Events that are posted leave none": ("tests/docs/test_security_page.py::test_no_token_is_in_the_database",),
     "A browser exchanges a token for a cookie": (
-        f"{LOGIN}::test_whoever_shows_a_token_gets_a_session",
-        f"{LOGIN}::test_over_https_it_stays_there",
+        f"{LOGIN}::test_a_token_is_exchanged_for_a_session",
+        f"{LOGIN}::test_over_https_the_cookie_is_secure",
     ),
-    "Nothing of it is stored": (f"{API}::test_a_session_is_as_good_as_its_token",),
+    "Nothing of it is stored": (f"{API}::test_a_session_has_the_role_of_its_token",),
     "Sessions end when their token is removed": (
-        f"{API}::test_it_ends_with_its_token",
-        f"{LOGIN}::test_leaving_takes_the_cookie_away",
+        f"{API}::test_a_session_ends_with_its_token",
+        f"{LOGIN}::test_the_logout_removes_the_cookie",
     ),
     # browsers
     "Requests that write are refused to pages of other origins": (
@@ -118,7 +121,7 @@ SHOWN: dict[str, tuple[str, ...]] = {
         "tests/http/test_behind_auth.py::test_without_auth_it_is_for_this_machine_and_not_for_pages_of_others",
     ),
     "also require the header `X-Romancy-Request: 1`": (
-        f"{API}::test_pages_of_others_cannot_use_it_to_write",
+        f"{API}::test_a_session_does_not_let_other_origins_write",
         f"{ACCESS}::test_a_cookie_does_not_let_pages_of_others_write",
     ),
     "There is no CORS": ("tests/docs/test_security_page.py::test_no_other_origin_may_read",),
@@ -133,7 +136,7 @@ SHOWN: dict[str, tuple[str, ...]] = {
     "| a body |": (
         f"{ASGI}::test_a_body_that_is_too_large",
         f"{ASGI}::test_all_bodies_together_are_bounded",
-        f"{LOGIN}::test_slow_connections_lock_nobody_out",
+        f"{LOGIN}::test_slow_connections_do_not_block_the_login",
     ),
     "| the time of a body": (f"{SERVE}::test_a_body_that_never_ends", f"{SERVE}::test_headers_that_never_end"),
     "| address and headers |": (f"{ASGI}::test_a_head_that_is_too_large",),
@@ -145,9 +148,9 @@ SHOWN: dict[str, tuple[str, ...]] = {
         f"{EVENTS}::test_millions_of_arrays_are_refused_before_they_are_read",
     ),
     "| a filter line |": (f"{FILTERS}::test_what_is_wrong_is_told",),
-    "| a page of a list": ("tests/api/test_routes.py::test_a_question_that_is_wrong_is_told_where",),
+    "| a page of a list": ("tests/api/test_routes.py::test_an_invalid_parameter_is_named",),
     "| streams of one process": (
-        "tests/api/test_sse.py::test_only_so_many",
+        "tests/api/test_sse.py::test_the_number_of_streams_is_limited",
         "tests/api/test_sse.py::test_a_silent_stream_is_kept_alive_and_then_ends",
     ),
     "| what is stored of a broker's answer": (f"{FAILURE}::test_the_trace_is_limited",),
