@@ -6,7 +6,7 @@ import ast
 import re
 from collections import defaultdict
 from functools import cache
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 import pytest
 from tests.docs.retired_words import ROOT, tracked, uses, uses_in
@@ -21,6 +21,11 @@ DUPLICATE_CLASSES = {
 }
 NOUNS_IN_ING = {"messaging", "staging"}
 """Modules that end so and are no gerunds."""
+PAGES = [
+    *(ROOT / name for name in ("ARCHITECTURE.md", "CONTRIBUTING.md", "tests/README.md")),
+    *sorted((ROOT / "docs" / "internals").glob("*.md")),
+]
+"""For contributors: they name files of the code."""
 
 
 def test_no_retired_word_is_used() -> None:
@@ -92,11 +97,35 @@ def test_the_architecture_names_every_package() -> None:
     assert {part for part in parts if not part.startswith("__")} - set(re.findall(r"`(\w+)`", text)) == set()
 
 
-def test_the_architecture_names_files_that_are_there() -> None:
-    text = (ROOT / "ARCHITECTURE.md").read_text("utf-8")
-    files = {str(path.relative_to(SOURCE)) for path in SOURCE.rglob("*.py")}
-    named = set(re.findall(r"`([\w/]+\.py)`", text))
-    assert {name for name in named if not any(f"/{path}".endswith(f"/{name}") for path in files)} == set()
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_a_page_for_contributors_names_files_that_are_there(page: Path) -> None:
+    assert missing_files(page, page.read_text("utf-8")) == set()
+
+
+@pytest.mark.parametrize(
+    "name", ["`core/lop.py`", "`x queries/*.sgl.sql`", "[x](docs/glosary.md#claim)", "[x](core/loop.py)"]
+)
+def test_a_file_that_is_not_there_is_found(name: str) -> None:
+    assert len(missing_files(ROOT / "page.md", f"`core/loop.py`, `queries/*.sql`, [x](docs/glossary.md#claim), {name}")) == 1
+
+
+def test_the_page_of_tests_names_every_test_file() -> None:
+    named = {f"tests/{link}" for link in links((ROOT / "tests" / "README.md").read_text("utf-8"))}
+    assert {path for path in tracked(["tests"]) if re.search(r"/test_\w+\.py$", path)} - named == set()
+
+
+def links(text: str) -> set[str]:
+    """The files that a page links to."""
+    return set(re.findall(r"\]\(([^)#:\s]+)(?:#[^)\s]*)?\)", text))
+
+
+def missing_files(page: Path, text: str) -> set[str]:
+    """The files that a page names and that are not there: links lead from its folder, a name in code ends some path."""
+    files = [PurePosixPath(path) for path in tracked()]
+    code = " ".join(re.findall(r"`([^`\n]+)`", text))
+    named = set(re.findall(r"[\w*./-]*[\w*]\.(?:py|sql|md|toml)\b", code))
+    missing = {name for name in named if not any(file.match(name) for file in files)}
+    return missing | {link for link in links(text) if not (page.parent / link).exists()}
 
 
 @cache
