@@ -92,7 +92,7 @@ def test_modules_are_nouns() -> None:
 
 
 def test_the_architecture_names_every_package() -> None:
-    text = (ROOT / "ARCHITECTURE.md").read_text("utf-8").partition("## Packages")[2].partition("## Three walks")[0]
+    text = (ROOT / "ARCHITECTURE.md").read_text("utf-8").partition("## Packages")[2].partition("## Three paths")[0]
     parts = {path.stem for path in SOURCE.iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()}
     assert {part for part in parts if not part.startswith("__")} - set(re.findall(r"`(\w+)`", text)) == set()
 
