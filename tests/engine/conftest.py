@@ -1,4 +1,4 @@
-"""For tests that count what things cost."""
+"""Fixtures of the tests that count commits and statements."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from tests.engine.query_counter import Counter, count
 
 @pytest.fixture(params=databases.names("pgbouncer"))
 def new_database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Lend]:
-    """As for all tests, and PostgreSQL with a pooler in between."""
+    """The databases of all tests, and PostgreSQL behind PgBouncer."""
     with databases.lending(request.param, tmp_path) as lend:
         yield lend
 
 
 @pytest.fixture
 def counter(monkeypatch: pytest.MonkeyPatch) -> Counter:
-    """Counts what the databases are asked to do."""
+    """A counter of the statements that this test's connections execute."""
     return count(monkeypatch)

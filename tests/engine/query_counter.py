@@ -1,4 +1,4 @@
-"""Counting what the databases are asked to do."""
+"""Counts the statements and commits of the connections of this process."""
 
 from __future__ import annotations
 
@@ -19,68 +19,70 @@ from romancy.store.sqlite import connection as sqlite
 _WRITES = re.compile(
     r"(INSERT (OR \w+ )?INTO|UPDATE|DELETE FROM|REPLACE INTO) romancy_(?!commits|notifications)|FROM romancy_accept_events\("
 )
-"""Servers also mark their transactions, to know later whether they were committed, and ring for others."""
+"""The tables that servers write for their own bookkeeping, commit tokens and notifications, do not count as writes."""
 BEAT = "UPDATE romancy_workers SET heartbeat_at"
 READS_HISTORY = "SELECT seq, kind, op"
-"""How the statement begins that reads entries; those that only ask how long the history is do not count."""
+"""The beginning of the statement that reads entries; statements that only read the length of a history differ."""
 _BESIDE = ("PRAGMA", "pg_notify", "romancy_notifications", "current_setting('jit')", "set_config('jit'", "typeinfo_tree")
-"""The watch for other processes' commits, and the hints to them: as often as time passes. What drivers ask for once."""
+"""Statements that do not count: the polling and sending of notifications, whose number depends on time, and
+what drivers execute once for each connection.
+"""
 
 
 class Cost(NamedTuple):
-    """What something has cost."""
+    """The commits, statements and steps between two points of a test."""
 
     commits: int
     statements: int
     steps: int
-    """Of SQLite's machine: more, the more rows it visits. Servers do not tell."""
+    """Steps of SQLite's virtual machine, which grow with the rows that it visits; servers do not report them."""
 
 
 class Counter:
-    """Every statement that any connection of this process has executed, and every step it took."""
+    """Every statement that any connection of this process has executed, and every step of SQLite's virtual machine."""
 
     def __init__(self) -> None:
         self.statements: list[str] = []
         self.commits = 0
-        """Transactions that wrote something. A statement that writes outside of one is one by itself."""
+        """Transactions that wrote something. A writing statement outside of a transaction counts as one."""
         self._steps = itertools.count()
         self._before = 0
 
     def step(self) -> None:
-        """The machine took a step. (Counted so, because the connections have threads of their own.)"""
+        """Count one step. `next` on a counter is atomic, which matters because each connection has a thread of its own."""
         next(self._steps)
 
     def clear(self) -> None:
-        """Count from here."""
+        """Begin to count anew."""
         self.statements.clear()
         self.commits = 0
         self._before = next(self._steps)
 
     def executed(self, statement: str, *, alone: bool) -> None:
-        """A statement was executed, within a transaction or alone."""
+        """Record a statement that was executed within a transaction or alone."""
         if not any(text in statement for text in _BESIDE):
             self.statements.append(statement)
             self.commits += statement == "COMMIT" or (alone and writes(statement))
 
     def count(self, text: str) -> int:
-        """Statements with this in them."""
+        """The number of statements that contain this text."""
         return sum(text in statement for statement in self.statements)
 
     def cost(self) -> Cost:
-        """What it was since `clear`. Shown where a test fails: the statements."""
+        """The cost since `clear`. The statements are printed, so that pytest shows them if the test fails."""
         print(*self.statements, sep="\n")
         return Cost(self.commits, len(self.statements), next(self._steps) - self._before)
 
 
 def writes(statement: str) -> bool:
-    """The statement changes something."""
+    """Whether the statement writes to a table of the engine."""
     return _WRITES.search(statement) is not None
 
 
 def count(monkeypatch: pytest.MonkeyPatch) -> Counter:
-    """Count what connections do that are opened from now on."""
+    """Count the statements of all connections that are opened from now on."""
     counter = Counter()
-    connect, dial, send = sqlite._connect, PostgresPool.connect, MySqlConnection.execute
+    connect, connect_server, execute = sqlite._connect, PostgresPool.connect, MySqlConnection.execute
 
     def open_file(path: str, read_only: bool) -> sqlite3.Connection:
         opened = connect(path, read_only)
@@ -88,29 +90,29 @@ def count(monkeypatch: pytest.MonkeyPatch) -> Counter:
         opened.set_progress_handler(counter.step, 1)
         return opened
 
-    async def call_server(self: PostgresPool) -> Connection[Any]:
-        opened = await dial(self)
-        line = _Line(counter)
-        opened.add_query_logger(lambda query: line.executed(query.query))
+    async def open_server(self: PostgresPool) -> Connection[Any]:
+        opened = await connect_server(self)
+        transaction_log = _TransactionLog(counter)
+        opened.add_query_logger(lambda query: transaction_log.executed(query.query))
         return opened
 
-    lines: WeakKeyDictionary[MySqlConnection, _Line] = WeakKeyDictionary()
+    logs: WeakKeyDictionary[MySqlConnection, _TransactionLog] = WeakKeyDictionary()
 
-    async def ask(self: MySqlConnection, statement: bytes) -> MySqlResult:
-        line = lines.setdefault(self, _Line(counter))
+    async def run_statement(self: MySqlConnection, statement: bytes) -> MySqlResult:
+        transaction_log = logs.setdefault(self, _TransactionLog(counter))
         for one in (*self._deferred, statement):
-            line.executed(one.decode(errors="replace"))
-        return await send(self, statement)
+            transaction_log.executed(one.decode(errors="replace"))
+        return await execute(self, statement)
 
-    monkeypatch.setattr("romancy.store.sql.server._CLOCK_EVERY", math.inf)  # now and then is not part of anything
-    monkeypatch.setattr(MySqlConnection, "execute", ask)
+    monkeypatch.setattr("romancy.store.sql.server._CLOCK_EVERY", math.inf)  # synchronizing the clock depends on time
+    monkeypatch.setattr(MySqlConnection, "execute", run_statement)
     monkeypatch.setattr(sqlite, "_connect", open_file)
-    monkeypatch.setattr(PostgresPool, "connect", call_server)
+    monkeypatch.setattr(PostgresPool, "connect", open_server)
     return counter
 
 
-class _Line:
-    """A connection to a server."""
+class _TransactionLog:
+    """Follows the transactions of one connection to a server."""
 
     def __init__(self, counter: Counter) -> None:
         self._counter = counter

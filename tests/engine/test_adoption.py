@@ -1,4 +1,4 @@
-"""What a worker has in the store and does not run is taken up; what is on its way to it is not, however long that takes."""
+"""A worker adopts the instances that it owns but does not run, except those with an outstanding answer, however late."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ from romancy.model.transition import AcceptEvents, CreateInstance, Transition, W
 from romancy.store.sql.store import SqlStore
 from romancy.worker.activity_session import ActivityTransaction
 
-_LOOKS = 4
+_ADOPTIONS = 4
 Batch = Sequence[Write]
 
 
-class Desk:
-    """Workflows, and how often each activity began, by its key."""
+class VisitWorkflows:
+    """Workflows, and the number of times that each activity has begun, by its idempotency key."""
 
     def __init__(self) -> None:
         self.begun: Counter[str] = Counter()
@@ -69,163 +69,166 @@ class Desk:
             return await serve(ctx)
 
         @workflow
-        async def usher(ctx: WorkflowContext, how: str) -> None:
+        async def starter(ctx: WorkflowContext, how: str) -> None:
             if how == "workflow":
                 await send_event(ctx, "visitor", "desk")
             else:
                 await {"activity": announce, "at once": announce_at_once, "session": announce_with_rows}[how](ctx)
 
-        self.visit, self.visitor, self.usher = visit, visitor, usher
+        self.visit, self.visitor, self.starter = visit, visitor, starter
 
     @asynccontextmanager
     async def app(self, database: str, *more: Workflow[..., Any]) -> AsyncIterator[App]:
-        """An app whose upkeep looks once, at its start."""
-        workflows: list[Workflow[..., Any]] = [self.visit, self.visitor, self.usher, *more]
+        """An app whose maintenance runs once, at its start."""
+        workflows: list[Workflow[..., Any]] = [self.visit, self.visitor, self.starter, *more]
         app = App(database, workflows=workflows, heartbeat_interval=3600, lease_timeout=7200, poll_interval=0.05)
         async with app:
             yield app
 
 
-class Held:
-    """The answer to something that is done, held back."""
+class HeldAnswer:
+    """An answer of the store that is held back until the test lets it through."""
 
     def __init__(self) -> None:
         self.done = asyncio.Event()
         self.go_on = asyncio.Event()
 
-    async def back(self) -> None:
-        """Hold the first answer back."""
+    async def hold(self) -> None:
+        """Hold back the first answer."""
         if not self.done.is_set():
             self.done.set()
             await self.go_on.wait()
 
     @classmethod
-    def commit(cls, monkeypatch: pytest.MonkeyPatch, wanted: Callable[[Write], bool]) -> Held:
-        """The answer to a batch with a write like this."""
+    def commit(cls, monkeypatch: pytest.MonkeyPatch, wanted: Callable[[Write], bool]) -> HeldAnswer:
+        """Hold back the answer to the first batch with a write that satisfies `wanted`."""
         held, commit = cls(), SqlStore.commit
 
-        async def slow(store: SqlStore, batch: Batch) -> Any:
+        async def held_up(store: SqlStore, batch: Batch) -> Any:
             answers = await commit(store, batch)
             if any(map(wanted, batch)):
-                await held.back()
+                await held.hold()
             return answers
 
-        monkeypatch.setattr(SqlStore, "commit", slow)
+        monkeypatch.setattr(SqlStore, "commit", held_up)
         return held
 
     @classmethod
-    def claim(cls, monkeypatch: pytest.MonkeyPatch) -> Held:
-        """The answer to a claim that took something."""
+    def claim(cls, monkeypatch: pytest.MonkeyPatch) -> HeldAnswer:
+        """Hold back the answer to the first claim that returns rows."""
         held, claim = cls(), SqlStore.claim
 
-        async def slow(store: SqlStore, worker: str, runnable: Any, **how: Any) -> Any:
+        async def held_up(store: SqlStore, worker: str, runnable: Any, **how: Any) -> Any:
             rows = await claim(store, worker, runnable, **how)
             if rows:
-                await held.back()
+                await held.hold()
             return rows
 
-        monkeypatch.setattr(SqlStore, "claim", slow)
+        monkeypatch.setattr(SqlStore, "claim", held_up)
         return held
 
     @classmethod
-    def load(cls, monkeypatch: pytest.MonkeyPatch) -> Held:
-        """What was read of an instance."""
+    def load(cls, monkeypatch: pytest.MonkeyPatch) -> HeldAnswer:
+        """Hold back the result of the first `load`."""
         held, load = cls(), SqlStore.load
 
-        async def slow(store: SqlStore, instance_id: str) -> Any:
+        async def held_up(store: SqlStore, instance_id: str) -> Any:
             loaded = await load(store, instance_id)
-            await held.back()
+            await held.hold()
             return loaded
 
-        monkeypatch.setattr(SqlStore, "load", slow)
+        monkeypatch.setattr(SqlStore, "load", held_up)
         return held
 
     @classmethod
-    def own_transaction(cls, monkeypatch: pytest.MonkeyPatch) -> Held:
-        """The answer to the COMMIT of an activity's own transaction."""
+    def activity_transaction(cls, monkeypatch: pytest.MonkeyPatch) -> HeldAnswer:
+        """Hold back the answer to the COMMIT of an activity with a session."""
         held, finish = cls(), ActivityTransaction._commit_session
 
-        async def slow(own: ActivityTransaction, *args: Any) -> Any:
+        async def held_up(own: ActivityTransaction, *args: Any) -> Any:
             left = await finish(own, *args)
-            await held.back()
+            await held.hold()
             return left
 
-        monkeypatch.setattr(ActivityTransaction, "_commit_session", slow)
+        monkeypatch.setattr(ActivityTransaction, "_commit_session", held_up)
         return held
 
 
 def fail_once(monkeypatch: pytest.MonkeyPatch, name: str, wanted: type) -> asyncio.Event:
-    """Let a call of the store fail after it was done; a commit only with such a write in it. Tells when it was so far."""
+    """Let one call of the store fail after it took effect. A commit fails if its batch holds a write of the type `wanted`.
+
+    The returned event is set when the call has failed.
+    """
     failed, call = asyncio.Event(), getattr(SqlStore, name)
 
-    async def cut(store: SqlStore, batch: Any, *args: Any, **how: Any) -> Any:
+    async def failing(store: SqlStore, batch: Any, *args: Any, **how: Any) -> Any:
         done = await call(store, batch, *args, **how)
         meant = bool(done) if name == "claim" else any(isinstance(write, wanted) for write in batch)
         if meant and not failed.is_set():
             failed.set()
-            raise StoreError("the line was cut")
+            raise StoreError("the connection was lost")
         return done
 
-    monkeypatch.setattr(SqlStore, name, cut)
+    monkeypatch.setattr(SqlStore, name, failing)
     return failed
 
 
-async def look(app: App) -> None:
-    """What a worker does every few seconds, as often as it may come to that."""
+async def adopt_repeatedly(app: App) -> None:
+    """Adopt orphans several times, as the maintenance does in each round."""
     assert app._claimer is not None
-    for _ in range(_LOOKS):
+    for _ in range(_ADOPTIONS):
         await app._claimer.adopt_orphans()
 
 
-async def all_served(app: App, desk: Desk) -> None:
-    """One visit was served, and everything has come to its end."""
+async def wait_until_served(app: App, visits: VisitWorkflows) -> None:
+    """Wait until one visit was served and every instance has ended."""
     assert app._worker is not None
-    await desk.served.acquire()
+    await visits.served.acquire()
     for page in (await app.list_instances()).items:
         await app.get_handle(page.instance_id).result()
-    await look(app)
+    await adopt_repeatedly(app)
 
 
 async def test_an_instance_whose_creation_is_not_answered(database: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    held, desk = Held.commit(monkeypatch, lambda write: isinstance(write, CreateInstance)), Desk()
-    async with desk.app(database) as app:
-        starting = asyncio.create_task(app.start_workflow(desk.visit))
+    held, visits = HeldAnswer.commit(monkeypatch, lambda write: isinstance(write, CreateInstance)), VisitWorkflows()
+    async with visits.app(database) as app:
+        starting = asyncio.create_task(app.start_workflow(visits.visit))
         await held.done.wait()
-        await look(app)
-        early = sum(desk.begun.values())
+        await adopt_repeatedly(app)
+        early = sum(visits.begun.values())
         held.go_on.set()
         await starting
-        await all_served(app, desk)
-    assert (early, list(desk.begun.values())) == (0, [1])
+        await wait_until_served(app, visits)
+    assert (early, list(visits.begun.values())) == (0, [1])
 
 
 async def test_an_instance_that_an_event_starts(database: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    held, desk = Held.commit(monkeypatch, lambda write: isinstance(write, AcceptEvents)), Desk()
-    async with desk.app(database) as app:
+    held, visits = HeldAnswer.commit(monkeypatch, lambda write: isinstance(write, AcceptEvents)), VisitWorkflows()
+    async with visits.app(database) as app:
         sending = asyncio.create_task(app.send_event("visitor", "street"))
         await held.done.wait()
-        await look(app)
-        early = sum(desk.begun.values())
+        await adopt_repeatedly(app)
+        early = sum(visits.begun.values())
         held.go_on.set()
         await sending
-        await all_served(app, desk)
-    assert (early, list(desk.begun.values())) == (0, [1])
+        await wait_until_served(app, visits)
+    assert (early, list(visits.begun.values())) == (0, [1])
 
 
 @pytest.mark.parametrize("blocked", [False, True])
 async def test_an_instance_that_is_being_claimed(database: str, monkeypatch: pytest.MonkeyPatch, blocked: bool) -> None:
-    held, desk = Held.claim(monkeypatch), Desk()
-    async with Client(database, workflows=[desk.visit]) as client:
-        await client.start_workflow(desk.visit)
+    held, visits = HeldAnswer.claim(monkeypatch), VisitWorkflows()
+    async with Client(database, workflows=[visits.visit]) as client:
+        await client.start_workflow(visits.visit)
     if blocked:
         databases.execute(database, "UPDATE romancy_instances SET status = 'blocked', blocked_by = 'old', wake_at = NULL")
-    async with desk.app(database) as app:
+    async with visits.app(database) as app:
         await held.done.wait()
-        await look(app)
-        early = sum(desk.begun.values())
+        await adopt_repeatedly(app)
+        early = sum(visits.begun.values())
         held.go_on.set()
-        await all_served(app, desk)
-    assert (early, list(desk.begun.values())) == (0, [1])
+        await wait_until_served(app, visits)
+    assert (early, list(visits.begun.values())) == (0, [1])
 
 
 @pytest.mark.parametrize("how", ["workflow", "activity", "at once", "session"])
@@ -233,94 +236,94 @@ async def test_an_instance_that_a_step_starts(database: str, monkeypatch: pytest
     def starts_one(write: Write) -> bool:
         return isinstance(write, AcceptEvents) or (isinstance(write, Transition) and bool(write.effects))
 
-    held = Held.own_transaction(monkeypatch) if how == "session" else Held.commit(monkeypatch, starts_one)
-    desk = Desk()
-    async with desk.app(database) as app:
-        await app.start_workflow(desk.usher, how)
+    held = HeldAnswer.activity_transaction(monkeypatch) if how == "session" else HeldAnswer.commit(monkeypatch, starts_one)
+    visits = VisitWorkflows()
+    async with visits.app(database) as app:
+        await app.start_workflow(visits.starter, how)
         await held.done.wait()
-        await look(app)
-        early = sum(desk.begun.values())
+        await adopt_repeatedly(app)
+        early = sum(visits.begun.values())
         held.go_on.set()
-        await all_served(app, desk)
-    assert (early, list(desk.begun.values())) == (0, [1])
+        await wait_until_served(app, visits)
+    assert (early, list(visits.begun.values())) == (0, [1])
 
 
-# --- what nobody runs
+# --- instances without a runner
 
 
 @pytest.mark.parametrize("what", ["creation", "event", "claim"])
 async def test_what_was_done_in_spite_of_an_error_is_taken_up(
     database: str, monkeypatch: pytest.MonkeyPatch, what: str
 ) -> None:
-    desk = Desk()
+    visits = VisitWorkflows()
     if what == "claim":
-        async with Client(database, workflows=[desk.visit]) as client:
-            await client.start_workflow(desk.visit)
+        async with Client(database, workflows=[visits.visit]) as client:
+            await client.start_workflow(visits.visit)
     failed = fail_once(
         monkeypatch, "claim" if what == "claim" else "commit", CreateInstance if what == "creation" else AcceptEvents
     )
-    async with desk.app(database) as app:
+    async with visits.app(database) as app:
         if what == "creation":
-            with pytest.raises(StoreError, match="the line was cut"):
-                await app.start_workflow(desk.visit)
+            with pytest.raises(StoreError, match="the connection was lost"):
+                await app.start_workflow(visits.visit)
         elif what == "event":
-            with pytest.raises(StoreError, match="the line was cut"):
+            with pytest.raises(StoreError, match="the connection was lost"):
                 await app.send_event("visitor", "street")
         await failed.wait()
-        await look(app)  # one would do
-        await all_served(app, desk)
-    assert list(desk.begun.values()) == [1]
+        await adopt_repeatedly(app)  # one adoption would suffice
+        await wait_until_served(app, visits)
+    assert list(visits.begun.values()) == [1]
 
 
 async def test_looking_twice_at_once_takes_it_up_once(database: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    desk, loading, go_on, load = Desk(), asyncio.Event(), asyncio.Event(), SqlStore.load
+    visits, loading, go_on, load = VisitWorkflows(), asyncio.Event(), asyncio.Event(), SqlStore.load
 
-    async def slow(store: SqlStore, instance_id: str) -> Any:
+    async def held_up(store: SqlStore, instance_id: str) -> Any:
         loaded = await load(store, instance_id)
         loading.set()
         await go_on.wait()
         return loaded
 
     fail_once(monkeypatch, "commit", CreateInstance)
-    monkeypatch.setattr(SqlStore, "load", slow)
-    async with desk.app(database) as app:
-        with pytest.raises(StoreError, match="the line was cut"):
-            await app.start_workflow(desk.visit)
-        looks = [asyncio.create_task(look(app)) for _ in range(3)]
+    monkeypatch.setattr(SqlStore, "load", held_up)
+    async with visits.app(database) as app:
+        with pytest.raises(StoreError, match="the connection was lost"):
+            await app.start_workflow(visits.visit)
+        adoptions = [asyncio.create_task(adopt_repeatedly(app)) for _ in range(3)]
         await loading.wait()
         go_on.set()
-        await asyncio.gather(*looks)
-        await all_served(app, desk)
-    assert list(desk.begun.values()) == [1]
+        await asyncio.gather(*adoptions)
+        await wait_until_served(app, visits)
+    assert list(visits.begun.values()) == [1]
 
 
 @pytest.mark.parametrize("when", ["it runs", "it is loaded", "it is claimed"])
 async def test_an_answer_that_comes_after_the_instance_was_taken_away_and_claimed_again(
     database: str, monkeypatch: pytest.MonkeyPatch, when: str
 ) -> None:
-    held, desk = Held.commit(monkeypatch, lambda write: isinstance(write, CreateInstance)), Desk()
-    loading = Held.load(monkeypatch) if when == "it is loaded" else None
-    claiming = Held.claim(monkeypatch) if when == "it is claimed" else None
-    async with desk.app(database) as app:
-        starting = asyncio.create_task(app.start_workflow(desk.visit))
+    held, visits = HeldAnswer.commit(monkeypatch, lambda write: isinstance(write, CreateInstance)), VisitWorkflows()
+    loading = HeldAnswer.load(monkeypatch) if when == "it is loaded" else None
+    claiming = HeldAnswer.claim(monkeypatch) if when == "it is claimed" else None
+    async with visits.app(database) as app:
+        starting = asyncio.create_task(app.start_workflow(visits.visit))
         await held.done.wait()
         taken_away = "SET owner = NULL, status = 'pending', epoch = epoch + 1, wake_at = created_at"
         databases.execute(database, f"UPDATE romancy_instances {taken_away}")
         assert app._claimer is not None
         app._claimer.poll_soon()
-        way = loading or claiming
-        if way is None:
-            await desk.served.acquire()
-            desk.served.release()
+        later_answer = loading or claiming
+        if later_answer is None:
+            await visits.served.acquire()
+            visits.served.release()
         else:
-            await way.done.wait()
+            await later_answer.done.wait()
         held.go_on.set()
         await starting
-        await look(app)
-        if way is not None:
-            way.go_on.set()
-        await all_served(app, desk)
-    assert list(desk.begun.values()) == [1]
+        await adopt_repeatedly(app)
+        if later_answer is not None:
+            later_answer.go_on.set()
+        await wait_until_served(app, visits)
+    assert list(visits.begun.values()) == [1]
 
 
 async def test_a_parked_instance_that_was_claimed_without_an_answer(database: str) -> None:
@@ -339,9 +342,9 @@ async def test_a_parked_instance_that_was_claimed_without_an_answer(database: st
         later = store.now() + 7200 * MICROS
         runnable, ids = worker.registry.runnable(), [handle.instance_id]
         while not await store.claim(worker.id, runnable, now=later, limit=1, ids=ids):
-            pass  # a database leaves out what others hold just now
-        await look(app)
-        while await store.owned(worker.id):  # it goes on, finds that nothing is due, and lets go
+            pass  # a claim skips rows that another transaction has locked
+        await adopt_repeatedly(app)
+        while await store.owned(worker.id):  # the runner finds nothing due and releases the instance
             await asyncio.sleep(0)
         assert worker.replays == 0
         await app.terminate_workflow(handle.instance_id)
@@ -370,30 +373,30 @@ async def test_an_id_that_lives_again_belongs_to_its_new_life(database: str) -> 
         assert old.gone
 
 
-# --- what was begun by somebody who is gone when the answer comes
+# --- instances whose starter is gone when the answer arrives
 
 
 async def test_an_instance_started_by_a_run_that_was_dropped_meanwhile(
     database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    held = Held.commit(monkeypatch, lambda write: isinstance(write, Transition) and bool(write.effects))
-    desk = Desk()
-    async with desk.app(database) as app:
-        handle = await app.start_workflow(desk.usher, "workflow")
+    held = HeldAnswer.commit(monkeypatch, lambda write: isinstance(write, Transition) and bool(write.effects))
+    visits = VisitWorkflows()
+    async with visits.app(database) as app:
+        handle = await app.start_workflow(visits.starter, "workflow")
         await held.done.wait()
         assert app._worker is not None
         app._worker.forget(handle.instance_id)
-        await look(app)
+        await adopt_repeatedly(app)
         held.go_on.set()
-        await desk.served.acquire()
+        await visits.served.acquire()
         await app.get_handle(handle.instance_id).result()
-    assert list(desk.begun.values()) == [1]
+    assert list(visits.begun.values()) == [1]
 
 
 async def test_an_instance_started_by_an_attempt_that_did_not_wait_for_it(
     database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    held, desk = Held.commit(monkeypatch, lambda write: isinstance(write, AcceptEvents)), Desk()
+    held, visits = HeldAnswer.commit(monkeypatch, lambda write: isinstance(write, AcceptEvents)), VisitWorkflows()
 
     @activity(transactional=False)
     async def hasty(ctx: ActivityContext) -> None:
@@ -406,7 +409,7 @@ async def test_an_instance_started_by_an_attempt_that_did_not_wait_for_it(
     async def hurry(ctx: WorkflowContext) -> None:
         await hasty(ctx)
 
-    async with desk.app(database, hurry) as app:
+    async with visits.app(database, hurry) as app:
         await (await app.start_workflow(hurry)).result()
-        await all_served(app, desk)
-    assert list(desk.begun.values()) == [1]
+        await wait_until_served(app, visits)
+    assert list(visits.begun.values()) == [1]

@@ -1,4 +1,4 @@
-"""Apps and clients on one file: starting, handing over, shutting down."""
+"""Apps and clients on one database: start, takeover, shutdown."""
 
 import asyncio
 import sys
@@ -69,7 +69,7 @@ asyncio.run(globals()[sys.argv[1]](sys.argv[2]))
 
 
 async def elsewhere(tmp_path: Path, action: str, database: str) -> asyncio.subprocess.Process:
-    """Another process."""
+    """Run one action of `ELSEWHERE` in another process."""
     script = tmp_path / "elsewhere.py"
     script.write_text(ELSEWHERE)
     pipe = asyncio.subprocess.PIPE
@@ -120,7 +120,7 @@ async def nap(ctx: WorkflowContext) -> str:
 
 
 class Blocked:
-    """A workflow of one activity that waits until it is let go."""
+    """A workflow with one activity, which waits until the test sets `finish`."""
 
     def __init__(self, **options: Any) -> None:
         self.running, self.finish = asyncio.Event(), asyncio.Event()
@@ -145,7 +145,7 @@ async def test_result_times_out_and_the_instance_goes_on(database: str) -> None:
     async with App(database, workflows=[blocked.workflow]) as app:
         handle = await app.start_workflow(blocked.workflow)
         await blocked.running.wait()
-        with pytest.raises(TimeoutError, match=r"has not ended within 0\.01 s; it goes on"):
+        with pytest.raises(TimeoutError, match=r"has not ended within 0\.01 s; it continues"):
             await handle.result(timeout=0.01)
         with pytest.raises(RomancyError):
             await handle.result(timeout=-1)
@@ -171,7 +171,7 @@ async def test_shutdown_waits_for_running_activities(database: str) -> None:
 async def test_shutdown_waits_for_running_activities_also_while_back_offs_run_out(
     database: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Attempts that come due then are for who takes over: no alarm rings for them without end."""
+    """An attempt that comes due during the shutdown is left to the next owner; its timer must not fire again and again."""
     failed = asyncio.Event()
 
     @activity
@@ -182,7 +182,7 @@ async def test_shutdown_waits_for_running_activities_also_while_back_offs_run_ou
 
     @activity(retry=RetryPolicy.fixed(1000, 0.05))
     async def fails(ctx: ActivityContext) -> None:
-        asyncio.get_running_loop().call_later(0.02, failed.set)  # once it is known that it has failed
+        asyncio.get_running_loop().call_later(0.02, failed.set)  # after the failure was recorded
         raise ConnectionError("busy")
 
     @workflow
@@ -355,7 +355,7 @@ async def test_a_worker_that_was_declared_dead_starts_over_and_its_instance_is_f
             assert first._worker is not None
             old = first._worker.id
             freed = 0
-            while not freed:  # it beats all the time: it may have done so in between
+            while not freed:  # a heartbeat between the two calls spares the worker
                 (row,) = [row for row in await second._store.workers() if row.id == old]
                 freed = (await second._store.sweep([(old, row.heartbeat_at)], now=second._clock.now(), limit=10)).freed
             while first._worker.id == old:
@@ -489,7 +489,7 @@ async def test_what_is_old_is_deleted_a_little_at_a_time_until_it_is_gone(
     monkeypatch.setattr(maintenance, "_ROLL_UP_STEPS", 3)
 
     @workflow
-    async def circle(ctx: WorkflowContext, left: int) -> None:
+    async def recurring(ctx: WorkflowContext, left: int) -> None:
         if left == 0:
             await sleep(ctx, timedelta(days=9))
         await ctx.recur(left - 1)
@@ -498,22 +498,22 @@ async def test_what_is_old_is_deleted_a_little_at_a_time_until_it_is_gone(
     async def job(ctx: WorkflowContext) -> None: ...
 
     day = timedelta(days=1)
-    what = ("instance_retention", "archive_retention", "audit_retention", "event_retention")
-    retention: dict[str, Any] = dict.fromkeys(what, day)
-    async with TestEnvironment(database, workflows=[circle, job], **retention) as env:
+    settings = ("instance_retention", "archive_retention", "audit_retention", "event_retention")
+    retention: dict[str, Any] = dict.fromkeys(settings, day)
+    async with TestEnvironment(database, workflows=[recurring, job], **retention) as env:
         app = env.app
         for n in range(5):
             await (await app.start_workflow(job)).result()
-            await app.send_event("nobody.waits", "/test", n)
+            await app.send_event("not.awaited", "/test", n)
             await app._store.add_audit([AuditRow(0, app._clock.now(), "ann", "cancel", f"a{n}", "")])
-        turning = await app.start_workflow(circle, 5)
+        recurred = await app.start_workflow(recurring, 5)
         await env.settle()
 
         async def left() -> list[int]:
             assert app._maintenance is not None
             await app._maintenance.round()
             ended = len((await app.list_instances(status="completed")).items)
-            past = [await app.get_instance(turning.instance_id, generation=n) for n in range(1, 6)]
+            past = [await app.get_instance(recurred.instance_id, generation=n) for n in range(1, 6)]
             actions = await app._store.audit(instance_id=None, before=None, limit=9)
             events = databases.execute(database, "SELECT count(*) FROM romancy_events")
             return [ended, sum(one is not None for one in past), len(actions), events[0][0]]
@@ -524,7 +524,7 @@ async def test_what_is_old_is_deleted_a_little_at_a_time_until_it_is_gone(
         assert await left() == [0, 0, 0, 0]
         minutes = await app._store.minutes(since=0)
         assert sum(one.ended for one in minutes) == 5
-        assert await turning.status() is Status.WAITING_FOR_TIMER
+        assert await recurred.status() is Status.WAITING_FOR_TIMER
 
 
 async def test_who_waits_for_an_instance_that_was_deleted_is_told(database: str) -> None:
@@ -562,13 +562,13 @@ async def test_a_worker_that_was_declared_dead_sets_nothing_aside_that_it_knows(
     async with App(database, workflows=[nap], poll_interval=60) as app, Client(database, workflows=[nap]) as client:
         assert app._maintenance is not None
 
-        async def nobody() -> list[Any]:
+        async def no_workers() -> list[Any]:
             return []
 
         async def due() -> list[tuple[str, str]]:
             return [(nap.name, nap.version)]
 
-        monkeypatch.setattr(app._store, "workers", nobody)  # its own row was swept, too
+        monkeypatch.setattr(app._store, "workers", no_workers)  # as if its own row had been swept too
         monkeypatch.setattr(app._store, "kinds_waiting", due)
         monkeypatch.setattr(app._worker, "options", replace(app._worker.options, lease_timeout=0))  # type: ignore[union-attr]
         monkeypatch.setattr(app._claimer, "poll_soon", lambda: None)

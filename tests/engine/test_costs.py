@@ -1,4 +1,4 @@
-"""What things cost, by counting: commits, statements, replays, instances in memory."""
+"""The costs of workflows: commits, statements, replays, instances in memory."""
 
 from __future__ import annotations
 
@@ -51,16 +51,16 @@ async def steps_then_nap(ctx: WorkflowContext, steps: int) -> int:
 
 
 @workflow
-async def watch(ctx: WorkflowContext) -> None:
+async def event_waiter(ctx: WorkflowContext) -> None:
     await wait_event(ctx, "ring")
 
 
-WORKFLOWS: list[Workflow[..., Any]] = [one_step, sleeper, many_steps, steps_then_nap, watch]
+WORKFLOWS: list[Workflow[..., Any]] = [one_step, sleeper, many_steps, steps_then_nap, event_waiter]
 
 
 @pytest.fixture
 def quiet(database: str) -> App:
-    """An app whose housekeeping does not fall into what is counted."""
+    """An app whose maintenance and polling do not run while the test counts."""
     return App(database, workflows=WORKFLOWS, heartbeat_interval=600, lease_timeout=3600, poll_interval=600)
 
 
@@ -70,14 +70,14 @@ def worker_of(app: App) -> Worker:
 
 
 async def settle(app: App) -> None:
-    """Until the housekeeping of the start is over."""
-    finder = app._claimer
-    assert finder is not None
-    while not (finder.is_idle and finder.polled_at and worker_of(app).is_idle):
+    """Wait until the maintenance of the start is over."""
+    claimer = app._claimer
+    assert claimer is not None
+    while not (claimer.is_idle and claimer.polled_at and worker_of(app).is_idle):
         await asyncio.sleep(0.005)
     assert app._maintenance is not None
-    await app._maintenance.round()  # behind the first one, which began with the app, and behind whatever the lanes still do
-    await asyncio.sleep(0)  # drivers tell of their statements a little later
+    await app._maintenance.round()  # waits for the round of the start, and for the queued writes
+    await asyncio.sleep(0)  # drivers report statements with a delay
 
 
 async def commits_of(app: App, counter: Counter, name: str, argument: int) -> int:
@@ -97,12 +97,12 @@ async def test_a_start_a_wait_and_an_event_are_one_commit_each(quiet: App, datab
     async with quiet as app:
         await settle(app)
         counter.clear()
-        handle = await app.start_workflow(watch)
+        handle = await app.start_workflow(event_waiter)
         while await handle.status() != Status.WAITING_FOR_EVENT:
             await asyncio.sleep(0.005)
-        await asyncio.sleep(0)  # drivers tell of their statements a little later
+        await asyncio.sleep(0)  # drivers report statements with a delay
         assert counter.commits == 2  # the start, and the wait
-    async with Client(database, workflows=[]) as client:  # nobody is there who would go on, and commit too
+    async with Client(database, workflows=[]) as client:  # no worker that would resume the instance and commit too
         counter.clear()
         accepted = await client.send_event("ring", "/test")
         assert accepted.instance_ids == (handle.instance_id,)
@@ -169,7 +169,7 @@ async def test_the_cost_of_a_step_does_not_grow(quiet: App, counter: Counter) ->
 async def test_a_step_is_one_statement(quiet: App, counter: Counter) -> None:
     async with quiet as app:
         await commits_of(app, counter, "many_steps", 220)
-        assert counter.count("INSERT INTO romancy_history") in (220, 221)  # where starts and steps are one statement, both
+        assert counter.count("INSERT INTO romancy_history") in (220, 221)  # some dialects write starts and steps together
         assert counter.count("BEGIN I") <= 2  # the start and the end; reads have none
 
 
@@ -187,18 +187,18 @@ async def test_an_idle_app_looks_and_beats_and_nothing_else(database: str, count
         handle = await app.start_workflow(sleeper, 1)
         await handle.result(timeout=30)
         await settle(app)
-        heart = app._maintenance._heartbeat_thread if app._maintenance is not None else None
-        assert heart is not None
+        heartbeat_thread = app._maintenance._heartbeat_thread if app._maintenance is not None else None
+        assert heartbeat_thread is not None
         counter.clear()
-        first = heart.heartbeats
-        while heart.heartbeats < first + 10:
+        first = heartbeat_thread.heartbeats
+        while heartbeat_thread.heartbeats < first + 10:
             await asyncio.sleep(0.02)
-        statements, beats = list(counter.statements), heart.heartbeats - first + 1
+        statements, beats = list(counter.statements), heartbeat_thread.heartbeats - first + 1
     written = [statement for statement in statements if writes(statement)]
     assert [statement for statement in written if not statement.startswith(BEAT)] == []
     assert len(written) <= beats
     assert not [statement for statement in statements if "romancy_history" in statement or "romancy_payloads" in statement]
-    # A beat, a sweep, a look at the blocked, and looks for work: one each interval, and one when somebody has written.
+    # A heartbeat, a sweep, a query for blocked instances, polls: one each interval, and a poll after each foreign commit.
     assert len(statements) <= 40 * beats
 
 

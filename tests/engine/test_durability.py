@@ -1,4 +1,4 @@
-"""Nothing starts before what led to it is durable."""
+"""Neither an activity nor a workflow starts before the commit that led to it."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ async def test_what_led_to_an_activity_is_durable_before_it_starts(database: str
     async with App(database, workflows=[order]) as app:
         handle = await app.start_workflow(order)
         await writing.wait()
-        for _ in range(100):  # everything else that can happen has happened
+        for _ in range(100):  # lets every other task run until it waits
             await asyncio.sleep(0)
         early = list(begun)
         go_on.set()

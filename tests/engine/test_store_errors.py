@@ -1,4 +1,4 @@
-"""Whatever the store raises, and wherever: it is logged, and everything that works in the background goes on."""
+"""An error of any type from any store call is logged, and every background task goes on."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ VERBS = (
     "claim_bulk_action",
     "save_bulk_action",
 )
-"""What the tasks in the background ask of a store."""
+"""The store calls of the background tasks."""
 
 
 CASES = [
@@ -60,25 +60,25 @@ CASES = [
     *(("commit", error, 2) for error in ERRORS),
 ]
 
-Shop: TypeAlias = "tuple[App, Client, Taker]"
+Shop: TypeAlias = "tuple[App, Client, AcceptingBroker]"
 
 
-class Taker:
-    """A broker that takes everything."""
+class AcceptingBroker:
+    """A broker that accepts every event."""
 
-    name = "taker"
+    name = "accepting"
 
     def __init__(self) -> None:
-        self.taken: list[str] = []
+        self.accepted: list[str] = []
 
     async def start(self) -> None:
-        """There is nothing to do."""
+        """Nothing to open."""
 
     async def send(self, event: Any) -> None:
-        self.taken.append(event.id)
+        self.accepted.append(event.id)
 
     async def close(self) -> None:
-        """There is nothing to do."""
+        """Nothing to close."""
 
 
 @activity
@@ -93,7 +93,7 @@ async def order(ctx: WorkflowContext, number: int) -> int:
     return await double(ctx, number) + int(paid.data["more"])
 
 
-def app_of(database: str, broker: Taker) -> App:
+def app_of(database: str, broker: AcceptingBroker) -> App:
     return App(
         database,
         workflows=[order],
@@ -110,7 +110,7 @@ def app_of(database: str, broker: Taker) -> App:
 
 
 class Fault:
-    """A method that raises for a while."""
+    """A method that raises in its first calls."""
 
     def __init__(
         self, monkeypatch: pytest.MonkeyPatch, owner: object, name: str, error: type[Exception], times: int
@@ -118,20 +118,20 @@ class Fault:
         self.left = times
         real = getattr(owner, name)
 
-        async def awaited(*args: Any, **kwargs: Any) -> Any:
-            self._strike(error)
+        async def failing_coroutine(*args: Any, **kwargs: Any) -> Any:
+            self._raise_if_left(error)
             return await real(*args, **kwargs)
 
-        def called(*args: Any, **kwargs: Any) -> Any:
-            self._strike(error)
+        def failing_call(*args: Any, **kwargs: Any) -> Any:
+            self._raise_if_left(error)
             return real(*args, **kwargs)
 
-        monkeypatch.setattr(owner, name, awaited if inspect.iscoroutinefunction(real) else called)
+        monkeypatch.setattr(owner, name, failing_coroutine if inspect.iscoroutinefunction(real) else failing_call)
 
-    def _strike(self, error: type[Exception]) -> None:
+    def _raise_if_left(self, error: type[Exception]) -> None:
         if self.left > 0:
             self.left -= 1
-            raise error("nobody foresaw this")
+            raise error("unexpected error")
 
 
 async def until(what: Callable[[], bool]) -> None:
@@ -140,8 +140,8 @@ async def until(what: Callable[[], bool]) -> None:
             await asyncio.sleep(0.005)
 
 
-async def patiently(call: Callable[[], Any]) -> Any:
-    """As a caller does who is told that it did not work."""
+async def until_accepted(call: Callable[[], Any]) -> Any:
+    """Repeat a call until the store no longer fails."""
     async with asyncio.timeout(60):
         while True:
             try:
@@ -152,26 +152,26 @@ async def patiently(call: Callable[[], Any]) -> Any:
                 await asyncio.sleep(0.005)
 
 
-async def work(app: App, client: Client, broker: Taker, name: str) -> None:
-    """Orders started here and elsewhere are claimed, get events, emit events and are cancelled; and one bulk action."""
-    taken = len(broker.taken)
+async def work(app: App, client: Client, broker: AcceptingBroker, name: str) -> None:
+    """Run orders through start, claim, events and cancellation, and one bulk action."""
+    accepted = len(broker.accepted)
     await _paid(app, client, f"{name}-there")
     await _paid(app, app, f"{name}-here")
-    await until(lambda: len(broker.taken) >= taken + 2)
-    last = await patiently(lambda: app.start_workflow(order.with_options(instance_id=f"{name}-last"), 20))
-    await patiently(last.cancel)
+    await until(lambda: len(broker.accepted) >= accepted + 2)
+    last = await until_accepted(lambda: app.start_workflow(order.with_options(instance_id=f"{name}-last"), 20))
+    await until_accepted(last.cancel)
     with pytest.raises(WorkflowCancelledError):
-        await patiently(last.result)
+        await until_accepted(last.result)
     manager = DatabaseManager(client)
     batch = await manager.start_bulk_action(ActionKind.PAUSE, "workflow:nothing")
     await until_done(manager, batch.batch_id)
 
 
 async def _paid(app: App, starter: Client, name: str) -> None:
-    handle = await patiently(lambda: starter.start_workflow(order.with_options(instance_id=name), 20))
-    await patiently(lambda: starter.send_event("paid", "/shop", {"more": 2}, subject=name, event_id=f"paid-{name}"))
-    assert await patiently(app.get_handle(name).result) == 42
-    assert await patiently(handle.result) == 42
+    handle = await until_accepted(lambda: starter.start_workflow(order.with_options(instance_id=name), 20))
+    await until_accepted(lambda: starter.send_event("paid", "/shop", {"more": 2}, subject=name, event_id=f"paid-{name}"))
+    assert await until_accepted(app.get_handle(name).result) == 42
+    assert await until_accepted(handle.result) == 42
 
 
 async def until_done(manager: DatabaseManager, batch_id: str) -> None:
@@ -179,7 +179,7 @@ async def until_done(manager: DatabaseManager, batch_id: str) -> None:
         return (await manager.get_bulk_action(batch_id)).status == "done"
 
     async with asyncio.timeout(60):
-        while not await patiently(done):
+        while not await until_accepted(done):
             await asyncio.sleep(0.005)
 
 
@@ -195,17 +195,17 @@ def tasks_of(app: App) -> list[asyncio.Task[Any]]:
 
 @pytest.fixture
 async def shop(file: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Shop]:
-    """An app that runs orders, and a client beside it."""
-    monkeypatch.setattr("romancy.admin.bulk_actions._CLAIM", 20_000)  # what fails is left alone for so long
+    """An app that runs orders, and a client on the same file."""
+    monkeypatch.setattr("romancy.admin.bulk_actions._CLAIM", 20_000)  # after an error, the task waits for this long
     monkeypatch.setattr("romancy.outbox.relay._PRUNE_EVERY", 20_000)
     monkeypatch.setattr("romancy.outbox.relay._COUNT_EVERY", 20_000)
-    broker = Taker()
+    broker = AcceptingBroker()
     async with app_of(file, broker) as app, Client(file, workflows=[order]) as client:
         yield app, client, broker
 
 
 @pytest.mark.parametrize(("verb", "error", "times"), CASES)
-async def test_what_nobody_foresaw_stops_nothing(
+async def test_an_unexpected_error_stops_no_task(
     shop: Shop,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
@@ -213,23 +213,23 @@ async def test_what_nobody_foresaw_stops_nothing(
     error: type[Exception],
     times: int,
 ) -> None:
-    await goes_on(shop, Fault(monkeypatch, shop[0]._open_store, verb, error, times), caplog)
+    await check_recovery(shop, Fault(monkeypatch, shop[0]._open_store, verb, error, times), caplog)
 
 
 @pytest.mark.parametrize("times", [1, 4])
 async def test_nor_does_it_on_servers(
     database: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, times: int
 ) -> None:
-    broker = Taker()
+    broker = AcceptingBroker()
     async with app_of(database, broker) as app, Client(database, workflows=[order]) as client:
-        await goes_on((app, client, broker), Fault(monkeypatch, app._open_store, "commit", KeyError, times), caplog)
+        await check_recovery((app, client, broker), Fault(monkeypatch, app._open_store, "commit", KeyError, times), caplog)
 
 
 @pytest.mark.parametrize(("error", "times"), [(KeyError, 1), (MemoryError, 4)])
 async def test_a_heart_beats_again(
     shop: Shop, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, error: type[Exception], times: int
 ) -> None:
-    await goes_on(shop, Fault(monkeypatch, SqliteHeartbeat, "renew", error, times), caplog)
+    await check_recovery(shop, Fault(monkeypatch, SqliteHeartbeat, "renew", error, times), caplog)
 
 
 @pytest.mark.parametrize(
@@ -240,21 +240,21 @@ async def test_a_worker_that_was_struck_off_starts_over(
 ) -> None:
     app = shop[0]
     fault, name = Fault(monkeypatch, app._open_store, verb, error, 2), app._worker.id  # type: ignore[union-attr]
-    await patiently(lambda: app._store.release(name, now=app._clock.now()))  # its row is gone, as if it had been buried
-    await goes_on(shop, fault, caplog)
+    await until_accepted(lambda: app._store.release(name, now=app._clock.now()))  # deletes the worker's row, as a sweep does
+    await check_recovery(shop, fault, caplog)
     assert app._worker.id != name  # type: ignore[union-attr]
 
 
 async def test_an_app_shuts_down_although_it_cannot_give_back_what_it_owns(
     file: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with app_of(file, Taker()) as app:
+    async with app_of(file, AcceptingBroker()) as app:
         Fault(monkeypatch, app._open_store, "release", KeyError, 1)
-    assert "could not be given back" in caplog.text
+    assert "could not be released" in caplog.text
 
 
-async def goes_on(shop: Shop, fault: Fault, caplog: pytest.LogCaptureFixture) -> None:
-    """It is logged, and then everything is as it was."""
+async def check_recovery(shop: Shop, fault: Fault, caplog: pytest.LogCaptureFixture) -> None:
+    """Check that the error is logged and that every task still works."""
     app, client, broker = shop
     await work(app, client, broker, "during")
     await until(lambda: fault.left == 0)
@@ -263,5 +263,5 @@ async def goes_on(shop: Shop, fault: Fault, caplog: pytest.LogCaptureFixture) ->
     await until(lambda: app._maintenance._heartbeat_thread.heartbeats > beats)  # type: ignore[union-attr]
     assert not any(task.done() for task in tasks_of(app))
     assert await app.ready() is None
-    assert "nobody foresaw this" in caplog.text
+    assert "unexpected error" in caplog.text
     assert "Traceback" in caplog.text

@@ -1,4 +1,4 @@
-"""A system that gives no more threads: what could not be begun waits or is told, and is never done all the same."""
+"""A process that gets no more threads: a call that cannot begin waits or fails, and is never made later."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from romancy.worker.maintenance import HeartbeatThread
 
 
 class Shortage:
-    """No thread whose name begins like this can be started while it lasts."""
+    """While it lasts, no thread with this prefix in its name can be started."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
         self.lasts = True
@@ -24,17 +24,17 @@ class Shortage:
         self._name = name
         start = threading.Thread.start
 
-        def scarce(thread: threading.Thread) -> None:
+        def start_unless_short(thread: threading.Thread) -> None:
             if self.lasts and thread.name.startswith(name):
                 self.refused.set()
                 raise RuntimeError("can't start new thread")
             start(thread)
 
-        monkeypatch.setattr(threading.Thread, "start", scarce)
+        monkeypatch.setattr(threading.Thread, "start", start_unless_short)
 
 
 def occupied(threads: ThreadPool) -> Callable[[], None]:
-    """Let a pool have one thread, which is busy until the result is called."""
+    """Keep one thread of the pool busy until the returned function is called."""
     begun, over = threading.Event(), threading.Event()
 
     def work() -> None:
@@ -48,9 +48,9 @@ def occupied(threads: ThreadPool) -> Callable[[], None]:
 
 def test_a_call_that_could_not_be_begun_is_never_made(monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[str] = []
-    with ThreadPool(2, "crew") as threads:
+    with ThreadPool(2, "pool") as threads:
         let_go = occupied(threads)
-        shortage = Shortage(monkeypatch, "crew")
+        shortage = Shortage(monkeypatch, "pool")
         with pytest.raises(RuntimeError, match="can't start new thread"):
             threads.submit(made.append, "refused")
         let_go()
@@ -60,17 +60,17 @@ def test_a_call_that_could_not_be_begun_is_never_made(monkeypatch: pytest.Monkey
 
 
 def test_what_was_prepared_for_is_taken_whatever_comes(monkeypatch: pytest.MonkeyPatch) -> None:
-    with ThreadPool(2, "crew") as threads:
+    with ThreadPool(2, "pool") as threads:
         let_go = occupied(threads)
         threads.prepare()
-        Shortage(monkeypatch, "crew")
+        Shortage(monkeypatch, "pool")
         assert threads.submit(str, 1).result() == "1"
         let_go()
 
 
 def test_a_call_that_is_cancelled_before_its_turn_is_never_made() -> None:
     made: list[str] = []
-    with ThreadPool(1, "crew") as threads:
+    with ThreadPool(1, "pool") as threads:
         let_go = occupied(threads)
         early, late = threads.submit(made.append, "cancelled"), threads.submit(made.append, "made")
         early.cancel()
@@ -83,7 +83,7 @@ def test_a_call_that_is_cancelled_before_its_turn_is_never_made() -> None:
 def test_what_waits_when_the_pool_is_closed_is_made_or_cancelled() -> None:
     for cancel in (False, True):
         made: list[str] = []
-        threads = ThreadPool(1, "crew")
+        threads = ThreadPool(1, "pool")
         let_go = occupied(threads)
         waiting = threads.submit(made.append, "waited")
         threads.shutdown(wait=False, cancel_futures=cancel)
@@ -95,9 +95,9 @@ def test_what_waits_when_the_pool_is_closed_is_made_or_cancelled() -> None:
 
 
 def test_a_process_ends_when_its_calls_have_ended() -> None:
-    """Also if nobody has closed the pool; a thread that has nothing to do does not keep it."""
+    """This holds for a pool that was not closed; its idle threads do not keep the process alive."""
     end = "import sys, threading\nfrom romancy.thread_pool import ThreadPool\n"
-    end += "pool, go_on = ThreadPool(2, 'crew'), threading.Event()\n"
+    end += "pool, go_on = ThreadPool(2, 'pool'), threading.Event()\n"
     work = "pool.submit(str).result()\npool.submit(lambda: (go_on.wait(), print('made')))\nprint('over')\n"
     late = "threading.Thread(target=lambda: (threading.main_thread().join(), go_on.set())).start()\n"
     done = subprocess.run([sys.executable, "-c", end + work + late], capture_output=True, text=True, timeout=60, check=True)
@@ -134,7 +134,7 @@ async def test_an_activity_waits_for_a_thread_and_has_not_begun(file: str, monke
         after = await app.start_workflow(two)
         await shortage.refused.wait()
         assert begun == [("first", 1)]
-        over.set()  # now there is a thread, and no other is begun
+        over.set()  # frees the only thread; no other can be started
         await before.result()
         await after.result()
         assert await app.get_attempts(after.instance_id) == []
@@ -186,7 +186,7 @@ async def test_a_worker_that_gets_no_thread_for_its_new_heart_asks_again(file: s
         assert app._worker is not None
         old: HeartbeatThread | None = app._maintenance._heartbeat_thread
         shortage = Shortage(monkeypatch, "romancy-heartbeat")
-        await app._store.release(app._worker.id, now=app._store.now())  # struck off
+        await app._store.release(app._worker.id, now=app._store.now())  # deletes the worker's row
         await shortage.refused.wait()
         assert app._maintenance._heartbeat_thread is old
         shortage.lasts = False
