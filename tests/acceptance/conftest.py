@@ -1,4 +1,4 @@
-"""A user's own table beside the workflows'."""
+"""A fixture with a table of the user's, in the database of the workflows."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _DRIVERS = {"postgresql": "postgresql+asyncpg", "mysql": "mysql+asyncmy"}
 
 @pytest.fixture
 async def shop(database: str) -> AsyncIterator[AsyncEngine]:
-    """The user's own table, in the same database."""
+    """A table `orders` of the user's, in the database of the workflows."""
     scheme, colon, rest = database.partition(":")
     engine = create_async_engine(f"{_DRIVERS[scheme]}:{rest}" if colon else f"sqlite+aiosqlite:///{database}")
     async with engine.begin() as connection:

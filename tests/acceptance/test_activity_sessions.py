@@ -1,4 +1,4 @@
-"""What an activity does through `ctx.session` commits with its result, or not at all."""
+"""Writes through `ctx.session` are committed together with the result of the activity, or not at all."""
 
 from __future__ import annotations
 
@@ -169,7 +169,7 @@ async def test_who_has_no_session_is_told(database: str, kind: str) -> None:
 
 
 async def test_whatever_the_crash_point_rows_and_results_are_there_once(database: str, shop: AsyncEngine) -> None:
-    """A result that is committed and not in the history yet lies in the inbox: whoever takes over finds it there."""
+    """A result that is committed but not yet in the history is an inbox item, which the next owner reads."""
     runs = 0
 
     @activity
@@ -228,7 +228,7 @@ async def test_a_compensation_has_a_session_too(database: str, shop: AsyncEngine
 async def test_whatever_the_crash_point_a_compensation_is_recorded_under_its_own_name(
     database: str, shop: AsyncEngine
 ) -> None:
-    """Also by who takes over and finds its result in the inbox."""
+    """This also holds for the next owner, which finds the result in the inbox."""
 
     @activity
     async def reserve(ctx: ActivityContext) -> None:
@@ -308,20 +308,20 @@ async def test_who_has_lost_the_instance_commits_nothing(database: str, shop: As
     async with App(database, workflows=[job], worker_id="frozen", heartbeat_interval=9) as frozen:
         handle = await frozen.start_workflow(job)
         await entered.wait()
-        async with App(database, workflows=[job], worker_id="heir") as heir:
-            (dead,) = [(line.id, line.heartbeat_at) for line in await heir._store.workers() if line.label == "frozen"]
-            assert (await heir._store.sweep([dead], now=heir._clock.now(), limit=10)).freed == 1
-            assert await heir.get_handle(handle.instance_id).result(timeout=20) == "heir"
+        async with App(database, workflows=[job], worker_id="next_owner") as next_owner:
+            (dead,) = [(line.id, line.heartbeat_at) for line in await next_owner._store.workers() if line.label == "frozen"]
+            assert (await next_owner._store.sweep([dead], now=next_owner._clock.now(), limit=10)).freed == 1
+            assert await next_owner.get_handle(handle.instance_id).result(timeout=20) == "next_owner"
             go_on.set()
             while frozen._worker is not None and frozen._worker.attempts:
                 await asyncio.sleep(0.01)
-    assert await orders(shop) == [("heir", 1)]
+    assert await orders(shop) == [("next_owner", 1)]
 
 
-async def test_a_result_behind_a_cancellation_is_compensated_by_the_heir(
+async def test_a_result_behind_a_cancellation_is_compensated_by_the_next_owner(
     database: str, shop: AsyncEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The dead worker had not heard of the cancellation when its activity committed."""
+    """The dead worker had not read the cancellation when its activity committed."""
     entered, go_on, committed = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
     @activity
@@ -352,8 +352,8 @@ async def test_a_result_behind_a_cancellation_is_compensated_by_the_heir(
         await committed.wait()
         await dying._die()
     options: dict[str, Any] = {"heartbeat_interval": 0.05, "lease_timeout": 0.2, "poll_interval": 0.05}
-    async with App(database, workflows=[job], **options) as heir:
-        inherited = heir.get_handle(handle.instance_id)
+    async with App(database, workflows=[job], **options) as next_owner:
+        inherited = next_owner.get_handle(handle.instance_id)
         with pytest.raises(WorkflowCancelledError):
             await inherited.result(timeout=20)
         names = [(entry.kind, entry.name) async for entry in inherited.history()]

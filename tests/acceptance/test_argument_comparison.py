@@ -1,4 +1,4 @@
-"""Arguments are compared by what they mean to today's types: only a real difference is one, and it is named."""
+"""A replay compares arguments by their values under today's types; it names each difference."""
 
 import asyncio
 import contextlib
@@ -64,8 +64,8 @@ class StrictOrder(BaseModel):
     id: int
 
 
-def program(model: type[BaseModel], given: Callable[[Any], Any] = lambda value: value, *, turned: bool = False) -> Any:
-    """A workflow that hands its order to everything there is; all the programs are of one name."""
+def program(model: type[BaseModel], given: Callable[[Any], Any] = lambda value: value, *, reordered: bool = False) -> Any:
+    """A workflow that passes its order to every kind of operation. All workflows of this function have the same name."""
 
     @activity(name="pack")
     async def pack(ctx: ActivityContext, order: model, extra: dict[str, int]) -> int:  # type: ignore[valid-type]
@@ -78,7 +78,7 @@ def program(model: type[BaseModel], given: Callable[[Any], Any] = lambda value: 
     @workflow(name="meaning.order")
     async def order(ctx: WorkflowContext, order: model, *, notes: dict[str, int] | None = None) -> str:  # type: ignore[valid-type]
         now = given(order)
-        extra = {"b": 2, "a": 1} if turned else {"a": 1, "b": 2}
+        extra = {"b": 2, "a": 1} if reordered else {"a": 1, "b": 2}
         await subscribe(ctx, "orders", mode="broadcast")
         await join_group(ctx, "packers")
         await pack(ctx, now, extra)
@@ -87,7 +87,7 @@ def program(model: type[BaseModel], given: Callable[[Any], Any] = lambda value: 
         await send_event(ctx, "order.packed", "/orders", now)
         await send_to(ctx, ctx.instance_id, "own", [now, extra])
         await send_to_group(ctx, "packers", "own", now)
-        match: dict[str, Any] = {"to": "x", "by": "y"} if turned else {"by": "y", "to": "x"}
+        match: dict[str, Any] = {"to": "x", "by": "y"} if reordered else {"by": "y", "to": "x"}
         with contextlib.suppress(EventTimeoutError):
             await wait_event(ctx, "never", timeout=60, match=match, event_id="w")
         await sleep(ctx, 3600)
@@ -107,7 +107,7 @@ async def begun(database: str, of: Workflow[..., Any], model: type[BaseModel], *
 
 
 async def replayed(database: str, of: Workflow[..., Any], **options: Any) -> str:
-    """What becomes of it with other code: its result, or why it is blocked."""
+    """The result of the instance with this code, or the message with which it is blocked."""
     async with TestEnvironment(database, workflows=[of], start=START, **options) as env:
         await env.advance(7200)
         found = await env.app.get_result("o")
@@ -116,7 +116,7 @@ async def replayed(database: str, of: Workflow[..., Any], **options: Any) -> str
 
 async def test_a_model_with_more_fields_and_wider_types_in_another_order_goes_on(database: str) -> None:
     await begun(database, program(Order), Order)
-    assert await replayed(database, program(WideOrder, turned=True)) == "done"
+    assert await replayed(database, program(WideOrder, reordered=True)) == "done"
 
 
 async def test_a_real_difference_blocks_and_is_named(database: str) -> None:
@@ -210,7 +210,7 @@ async def test_what_was_said_is_compared_likewise(database: str, what: str) -> N
         assert await env.app.get_handle("o").result() == "done", same
 
 
-# --- starts
+# --- idempotent starts
 
 
 async def test_the_same_start_after_a_deploy_is_the_same_instance(database: str) -> None:
@@ -237,7 +237,7 @@ async def test_the_order_of_keys_is_no_difference(database: str) -> None:
     async with TestEnvironment(database, workflows=[anything], start=START, codec=Encrypt({"k": b"k" * 32})) as env:
         named = anything.with_options(instance_id="o")
         await env.app.start_workflow(named, a=1, b={"x": [1.5, None], "y": True})
-        await env.settle()  # it has ended: the same holds then
+        await env.settle()  # the same holds after its end
         await env.app.start_workflow(named, b={"y": True, "x": [1.5, None]}, a=1)
         with pytest.raises(InstanceConflictError):
             await env.app.start_workflow(named, b={"y": 1, "x": [1.5, None]}, a=1)

@@ -1,4 +1,4 @@
-"""Whatever is wrong, the error says what, and nothing is lost."""
+"""For every wrong input, the error names the mistake, and no other instance is affected."""
 
 import asyncio
 from contextlib import suppress
@@ -116,7 +116,7 @@ async def test_any_other_text_is_an_instance_id(instance_id: str) -> None:
 
 async def test_an_instance_id_that_is_too_long_for_the_database_fails_alone() -> None:
     async with TestEnvironment(workflows=[one]) as env:
-        with suppress(StoreError):  # some have no limit
+        with suppress(StoreError):  # some databases have no limit
             handle = await env.app.start_workflow(one.with_options(instance_id="x" * 5000), 1)
             assert await handle.result() == 1
         assert await (await env.app.start_workflow(one, 2)).result() == 2
@@ -138,8 +138,8 @@ async def test_without_permission_to_migrate_an_empty_database_is_refused(bare_d
 
 
 async def test_one_poisoned_result_does_not_hurt_its_neighbours() -> None:
-    class Poison:
-        """Has a text that no database takes."""
+    class UnstorableText:
+        """A value whose text no database can store."""
 
         def __str__(self) -> str:
             return "\ud800"
@@ -147,7 +147,7 @@ async def test_one_poisoned_result_does_not_hurt_its_neighbours() -> None:
     @activity(retry=RetryPolicy.none())
     async def fail(ctx: ActivityContext, bad: bool) -> str:
         if bad:
-            raise ValueError("\ud800", Poison())
+            raise ValueError("\ud800", UnstorableText())
         return "well"
 
     @workflow

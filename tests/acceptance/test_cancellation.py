@@ -1,4 +1,4 @@
-"""Cancelling: whole instances from outside, single operations from inside."""
+"""Cancellation of instances from outside, and of single operations from workflow code."""
 
 import asyncio
 import threading
@@ -34,7 +34,7 @@ pytestmark = pytest.mark.usefixtures("everywhere")
 
 
 async def cancelled(handle: WorkflowHandle[Any]) -> str:
-    """The instance ends as cancelled."""
+    """Check that the instance ends as cancelled, and return the message."""
     with pytest.raises(WorkflowCancelledError) as raised:
         await asyncio.wait_for(handle.result(), 60)
     assert await handle.status() is Status.CANCELLED
@@ -58,27 +58,27 @@ async def _is_recorded(store: SqlStore, instance_id: str) -> bool:
 
 
 async def test_a_cancellation_that_is_read_twice_cancels_once(database: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    take, read, commit = InstanceRunner.apply_inbox, SqlStore.inbox, SqlStore.commit
-    begun, was_read, came_late, end = asyncio.Event(), asyncio.Event(), asyncio.Event(), asyncio.Event()
+    apply, read, commit = InstanceRunner.apply_inbox, SqlStore.inbox, SqlStore.commit
+    begun, second_read, came_late, end = asyncio.Event(), asyncio.Event(), asyncio.Event(), asyncio.Event()
 
-    def take_and_look_again(self: InstanceRunner, seen: int, mails: tuple[InboxItem, ...]) -> None:
-        take(self, seen, mails)
-        if mails and not was_read.is_set():
+    def apply_and_reread(self: InstanceRunner, seen: int, items: tuple[InboxItem, ...]) -> None:
+        apply(self, seen, items)
+        if items and not second_read.is_set():
             self._must_reread_inbox = False
             monkeypatch.setattr(SqlStore, "inbox", read_late)
             monkeypatch.setattr(SqlStore, "commit", commit_then)
-            self.check_inbox()  # as if something else had come
+            self.check_inbox()  # as if another inbox item had arrived
 
     async def commit_then(self: SqlStore, batch: Sequence[Write]) -> list[WriteResult | StoreError]:
-        await was_read.wait()
+        await second_read.wait()
         return await commit(self, batch)
 
     async def read_late(self: SqlStore, instance_id: str) -> Inbox:
         inbox = await read(self, instance_id)
-        if was_read.is_set():
+        if second_read.is_set():
             return inbox
-        assert [mail.kind for mail in inbox.items] == ["cancel"]
-        was_read.set()
+        assert [item.kind for item in inbox.items] == ["cancel"]
+        second_read.set()
         while not await _is_recorded(self, instance_id):
             await asyncio.sleep(0.01)
         asyncio.get_running_loop().call_later(0.1, came_late.set)
@@ -104,7 +104,7 @@ async def test_a_cancellation_that_is_read_twice_cancels_once(database: str, mon
     async with App(database, workflows=[job]) as app:
         handle = await app.start_workflow(job)
         await begun.wait()
-        monkeypatch.setattr(InstanceRunner, "apply_inbox", take_and_look_again)
+        monkeypatch.setattr(InstanceRunner, "apply_inbox", apply_and_reread)
         await handle.cancel()
         await asyncio.wait_for(came_late.wait(), 60)
         end.set()
@@ -292,7 +292,7 @@ async def test_a_failing_attempt_is_not_retried_after_the_request() -> None:
         handle = await env.app.start_workflow(job)
         await running.wait()
         await handle.cancel()
-        await env.settle()  # the run knows of it
+        await env.settle()  # the run has received the cancellation
         finish.set()
         await cancelled(handle)
         assert [entry.outcome async for entry in handle.history() if entry.kind == "activity"] == ["error"]
@@ -336,7 +336,7 @@ async def test_finally_blocks_run_activities_and_whatever_the_body_does_it_ends_
         await handle.cancel()
         await env.settle()
         assert await handle.status() is Status.WAITING_FOR_TIMER
-        await handle.cancel()  # again, while it is under way
+        await handle.cancel()  # once more, during the cancellation
         await env.restart()
         await handle.cancel()
         await cancelled(handle)
@@ -389,8 +389,8 @@ async def test_it_may_be_asked_again_while_compensating_and_is_refused_after_the
         await done.result()
         with pytest.raises(WorkflowNotCancellableError, match="completed"):
             await done.cancel()
-        with pytest.raises(WorkflowNotFoundError, match="nobody"):
-            await env.app.cancel_workflow("nobody")
+        with pytest.raises(WorkflowNotFoundError, match="unknown"):
+            await env.app.cancel_workflow("unknown")
 
 
 async def test_a_request_survives_any_crash() -> None:
@@ -418,11 +418,11 @@ async def test_a_request_survives_any_crash() -> None:
         async with TestEnvironment(workflows=[job]) as env:
             handle = await env.app.start_workflow(job)
             await env.settle()
-            env.crash_at_step(step + 2)  # the request itself is the first two
+            env.crash_at_step(step + 2)  # the request takes the first two steps
             await handle.cancel()
             with pytest.raises(WorkflowCancelledError):
                 await handle.result()
-            await env.settle()  # it may have died behind that: another comes up
+            await env.settle()  # after a crash behind the end, another process starts
             await cancelled(handle)
             crashes = env.crashes
         assert len(set(undone)) == 1, f"crash at step {step}"

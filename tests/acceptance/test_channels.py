@@ -1,4 +1,4 @@
-"""Channels: who gets a message, in which order, and for how long it is kept."""
+"""Channels: the receivers of a message, the order of messages, and their retention."""
 
 import asyncio
 from collections import Counter
@@ -60,7 +60,7 @@ async def listener(ctx: WorkflowContext, count: int, mode: ChannelMode = Channel
 
 @workflow
 async def worker(ctx: WorkflowContext) -> list[Any]:
-    """Takes jobs until there is none for a minute."""
+    """Receives jobs until none has arrived for a minute."""
     await subscribe(ctx, "jobs", "competing")
     done: list[Any] = []
     while True:
@@ -81,8 +81,8 @@ async def note(ctx: ActivityContext, what: str = "") -> str:
     return what
 
 
-async def looked_at(env: TestEnvironment, handle: WorkflowHandle[Any]) -> Instance:
-    """The instance, once nothing more happens by itself."""
+async def settled_instance(env: TestEnvironment, handle: WorkflowHandle[Any]) -> Instance:
+    """The instance, after everything has settled."""
     await env.settle()
     found = await env.app.get_instance(handle.instance_id)
     assert found is not None
@@ -94,13 +94,13 @@ async def entries(handle: WorkflowHandle[Any], kind: str) -> list[HistoryEntry]:
 
 
 async def failure(handle: WorkflowHandle[Any]) -> BaseException | None:
-    """What the instance failed with."""
+    """The error with which the instance failed."""
     with pytest.raises(WorkflowFailedError) as failed:
         await asyncio.wait_for(handle.result(), 10)
     return failed.value.__cause__
 
 
-# --- what is received
+# --- received messages
 
 
 async def test_a_message_with_everything_it_says_about_itself() -> None:
@@ -195,7 +195,7 @@ async def test_each_subscriber_gets_each_message_once() -> None:
 
 async def test_a_message_is_for_those_who_had_subscribed_when_it_was_committed() -> None:
     async with TestEnvironment(workflows=[listener]) as env:
-        await env.app.publish("news", "before anybody")
+        await env.app.publish("news", "before the subscription")
         first = await env.app.start_workflow(listener, 2)
         await env.settle()
         await env.app.publish("news", 1)
@@ -235,7 +235,7 @@ async def test_nothing_is_published_to_the_other_channel() -> None:
         await env.settle()
         for channel in ("News", "news ", "new", "news.sport"):
             await env.app.publish(channel, channel)
-        assert (await looked_at(env, handle)).status is Status.WAITING_FOR_MESSAGE
+        assert (await settled_instance(env, handle)).status is Status.WAITING_FOR_MESSAGE
         await env.app.publish("news", "right")
         assert await handle.result() == ["right"]
 
@@ -308,7 +308,7 @@ async def test_jobs_wait_for_a_worker_that_comes_later() -> None:
         assert await again.result() == [3]
 
 
-async def test_jobs_that_nobody_takes_are_forgotten_after_the_retention() -> None:
+async def test_jobs_that_are_not_received_are_deleted_after_the_retention() -> None:
     async with TestEnvironment(workflows=[worker], message_retention=3600) as env:
         await env.app.publish("jobs", "old")
         await env.advance(1800)
@@ -361,7 +361,7 @@ async def test_a_crash_at_any_step_gives_each_job_to_one_worker_once() -> None:
 
 
 async def test_a_worker_that_is_stopped_leaves_its_job_to_another() -> None:
-    """It was called for the job, and had not taken it."""
+    """The first worker was assigned the job, and had not received it."""
     for stop in ("cancel", "terminate", "pause"):
         async with TestEnvironment(workflows=[worker]) as env:
             first = await env.app.start_workflow(worker)
@@ -372,7 +372,7 @@ async def test_a_worker_that_is_stopped_leaves_its_job_to_another() -> None:
             await getattr(env.app, f"{stop}_workflow")(first.instance_id)
             await sending
             done = await second.result()
-            if not done:  # the first had taken it before it was stopped
+            if not done:  # the first had received it before it was stopped
                 assert [entry.outcome for entry in await entries(first, "message")][:1] == ["ok"], stop
             else:
                 assert done == ["job"]
@@ -419,7 +419,7 @@ async def test_a_direct_message_is_for_one_instance_and_waits_until_it_subscribe
         await env.app.send_to("first", "other", 3)
         await env.app.send_event("go on", "/test")
         assert await first.result() == [1, 2]
-        other = await looked_at(env, env.app.get_handle("second"))
+        other = await settled_instance(env, env.app.get_handle("second"))
         assert other.status is Status.WAITING_FOR_MESSAGE
 
 
@@ -431,7 +431,7 @@ async def test_direct_messages_reach_subscribers_of_every_mode(mode: ChannelMode
         await env.settle()
         await env.app.send_to(mine.instance_id, "news", "for you")
         assert await mine.result() == ["for you"]
-        assert (await looked_at(env, other)).status is Status.WAITING_FOR_MESSAGE
+        assert (await settled_instance(env, other)).status is Status.WAITING_FOR_MESSAGE
 
 
 async def test_direct_and_published_messages_come_in_the_order_they_were_sent() -> None:
@@ -454,7 +454,7 @@ async def test_a_direct_subscriber_hears_nothing_that_is_published() -> None:
         handle = await env.app.start_workflow(listener, 1, ChannelMode.DIRECT)
         await env.settle()
         await env.app.publish("news", "for all")
-        assert (await looked_at(env, handle)).status is Status.WAITING_FOR_MESSAGE
+        assert (await settled_instance(env, handle)).status is Status.WAITING_FOR_MESSAGE
         await env.app.send_to(handle.instance_id, "news", "for you")
         assert await handle.result() == ["for you"]
 
@@ -472,7 +472,7 @@ async def test_a_target_that_is_unknown_or_has_ended_is_an_error() -> None:
         sleeper = await env.app.start_workflow(nap)
         ended = await env.app.start_workflow(sender, sleeper.instance_id)
         assert await ended.result() == "sent"
-        for target, kind in (("nobody", WorkflowNotFoundError), (ended.instance_id, InvalidWorkflowStateError)):
+        for target, kind in (("unknown", WorkflowNotFoundError), (ended.instance_id, InvalidWorkflowStateError)):
             with pytest.raises(kind, match=target):
                 await env.app.send_to(target, "mail", 1)
             told = await (await env.app.start_workflow(sender, target)).result()
@@ -483,7 +483,7 @@ async def test_a_target_that_is_unknown_or_has_ended_is_an_error() -> None:
 # --- the mode of a channel
 
 
-async def test_a_channel_has_one_mode_while_somebody_subscribes() -> None:
+async def test_a_channel_has_one_mode_while_it_has_a_subscription() -> None:
     @workflow
     async def other(ctx: WorkflowContext, mode: ChannelMode) -> str:
         try:
@@ -503,7 +503,7 @@ async def test_a_channel_has_one_mode_while_somebody_subscribes() -> None:
         assert await (await env.app.start_workflow(other, ChannelMode.DIRECT)).result() == "subscribed"
         await env.app.publish("news", "the end")
         await first.result()
-        # Nobody is left: the mode is free.
+        # The mode is free again, because no subscription is left.
         assert await (await env.app.start_workflow(other, ChannelMode.COMPETING)).result() == "subscribed"
 
 
@@ -534,7 +534,7 @@ async def test_however_it_ends_an_instance_lets_go_of_its_channels(ending: str) 
             await env.app.terminate_workflow(handle.instance_id)
         else:
             await env.app.send_event("end", "/test")
-        found = await looked_at(env, handle)
+        found = await settled_instance(env, handle)
         assert (found.status.value, found.waiting_for) == (ending, ())
         after = await env.app.start_workflow(listener, 1)
         await env.settle()
@@ -607,11 +607,11 @@ async def test_after_unsubscribing_another_mode_is_free() -> None:
 
 async def test_receiving_without_a_subscription_is_an_error() -> None:
     @workflow
-    async def deaf(ctx: WorkflowContext) -> Any:
+    async def ignoring(ctx: WorkflowContext) -> Any:
         return (await receive(ctx, "news")).data
 
-    async with TestEnvironment(workflows=[deaf]) as env:
-        error = await failure(await env.app.start_workflow(deaf))
+    async with TestEnvironment(workflows=[ignoring]) as env:
+        error = await failure(await env.app.start_workflow(ignoring))
     assert isinstance(error, ChannelNotSubscribedError)
     assert "'news'" in str(error)
     assert "subscribe" in str(error)
@@ -659,7 +659,7 @@ async def test_messages_of_different_processes_come_in_the_order_of_their_acknow
         assert await handle.result(timeout=20) == list(range(20))
 
 
-# --- patience
+# --- timeouts
 
 
 async def test_a_receive_that_is_over_raises_and_the_message_stays() -> None:
@@ -712,7 +712,7 @@ async def test_what_counts_is_when_the_message_was_sent(database: str, mode: Cha
     assert found == (["came", "nothing"] if in_time else ["nothing", "came"])
 
 
-# --- several waits, and looking at them
+# --- several waits, and their statuses
 
 
 async def test_the_first_of_a_message_an_event_and_a_timer() -> None:
@@ -801,7 +801,7 @@ async def test_statuses_of_several_waits() -> None:
             (nap, Status.WAITING_FOR_TIMER),
         ):
             handle = await env.app.start_workflow(flow.name)
-            assert (await looked_at(env, handle)).status is status, flow.name
+            assert (await settled_instance(env, handle)).status is status, flow.name
 
 
 async def test_what_an_instance_waits_for_can_be_read() -> None:
@@ -813,7 +813,7 @@ async def test_what_an_instance_waits_for_can_be_read() -> None:
     async with TestEnvironment(workflows=[waiter]) as env:
         begun = env.now()
         handle = await env.app.start_workflow(waiter)
-        (wait,) = (await looked_at(env, handle)).waiting_for
+        (wait,) = (await settled_instance(env, handle)).waiting_for
     assert (wait.kind, wait.key, wait.activity_id) == ("message", "news", "receive:news:1")
     assert (wait.since, wait.due) == (begun, begun + timedelta(seconds=60))
     assert (wait.subject, wait.match) == (None, None)
@@ -846,7 +846,7 @@ async def test_the_history_tells_what_was_said_and_heard() -> None:
     assert [entry.seq for entry in found] == [1, 2, 3, 4, 5, 6]
 
 
-# --- steering
+# --- control
 
 
 async def test_a_cancelled_receive_is_gone_and_a_message_does_not_revive_it() -> None:
@@ -873,7 +873,7 @@ async def test_a_cancelled_receive_is_gone_and_a_message_does_not_revive_it() ->
             await handle.result()
         await env.app.publish("news", 1)
         await env.restart()
-        found = await looked_at(env, handle)
+        found = await settled_instance(env, handle)
     assert (found.status, found.waiting_for, undone) == (Status.CANCELLED, (), ["put back"])
 
 
@@ -884,7 +884,7 @@ async def test_a_paused_subscriber_gets_what_came_when_it_goes_on() -> None:
         await env.app.pause_workflow(handle.instance_id)
         for number in range(3):
             await env.app.publish("news", number)
-        assert (await looked_at(env, handle)).status is Status.PAUSED
+        assert (await settled_instance(env, handle)).status is Status.PAUSED
         await env.restart()
         await env.app.resume_workflow(handle.instance_id)
         assert await handle.result() == [0, 1, 2]
@@ -925,14 +925,14 @@ async def test_a_retried_instance_is_subscribed_again_and_hears_what_comes() -> 
         await env.settle()
         await env.app.publish("news", 1)
         await failure(handle)
-        await env.app.publish("news", "nobody listens")
+        await env.app.publish("news", "not received")
         await env.app.retry_workflow(handle.instance_id)
         await env.settle()
         await env.app.publish("news", 2)
         assert await handle.result() == [1, 2]
 
 
-# --- wrong use
+# --- misuse
 
 
 @pytest.mark.parametrize(
@@ -970,7 +970,7 @@ async def test_subscribing_and_receiving_belong_into_a_workflow() -> None:
     assert all("inside an activity" in text for text in refused)
 
 
-# --- two processes on one file
+# --- two processes on one database
 
 
 async def test_two_processes_share_the_jobs(database: str) -> None:

@@ -1,4 +1,4 @@
-"""Deploys: code that does not fit an instance sets it aside, and fitting code goes on with it."""
+"""Deployments: an instance that the new code does not fit is blocked, and resumes with code that fits."""
 
 import asyncio
 from datetime import UTC, datetime
@@ -82,7 +82,7 @@ def nothing_ran() -> None:
 
 
 async def started(database: str) -> None:
-    """An order that was charged and waits."""
+    """Start an order that has charged and waits."""
     async with TestEnvironment(database, workflows=[as_started], start=START) as env:
         await env.app.start_workflow(as_started.with_options(instance_id="o1"))
         await env.settle()
@@ -112,7 +112,7 @@ async def test_a_changed_workflow_blocks_the_instance_and_fitting_code_goes_on(
         for _ in range(3):
             await env.app._claimer.claim_blocked()
             await env.settle()
-        assert env.app._worker.replays == 1, "who comes later tries once"
+        assert env.app._worker.replays == 1, "a new worker tries once"
     async with TestEnvironment(database, workflows=[as_started]) as env:
         assert await asyncio.wait_for(env.app.get_handle("o1").result(), 10) == "shipped"
     assert ran == ["charge 5", "ship"]

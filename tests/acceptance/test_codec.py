@@ -1,4 +1,4 @@
-"""Payloads are encoded wherever they lie; without the key nothing is lost, and nothing is shown."""
+"""Every stored payload is encoded; without the key, nothing is lost and nothing is readable."""
 
 from __future__ import annotations
 
@@ -58,8 +58,8 @@ AS_HEX = {
 }
 
 
-class Mute:
-    """A broker that takes nothing."""
+class UnreachableBroker:
+    """A broker that cannot be reached."""
 
     name = "mute"
     retry = RetryPolicy.none()
@@ -71,68 +71,68 @@ class Mute:
 
     async def send(self, event: Event) -> None:
         self.seen.append(event)
-        raise ConnectionError("nobody there")
+        raise ConnectionError("unreachable")
 
     async def close(self) -> None: ...
 
 
-# --- a tour through everything
+# --- a workflow that uses every kind of payload
 
 
-def beside(note: str) -> str:
-    """A value that must not be seen."""
+def secret_value(note: str) -> str:
+    """A value with the secret in it."""
     return f"{SECRET} {note}"
 
 
 @activity(retry=TWICE)
-async def stumble(ctx: ActivityContext, value: str) -> str:
-    ctx.heartbeat({"details": beside("details")})
+async def flaky(ctx: ActivityContext, value: str) -> str:
+    ctx.heartbeat({"details": secret_value("details")})
     await asyncio.sleep(0)
     if ctx.attempt == 1:
-        raise LookupError(beside("attempt"))
+        raise LookupError(secret_value("attempt"))
     await publish_from(ctx)
-    return beside("result")
+    return secret_value("result")
 
 
 async def publish_from(ctx: ActivityContext) -> None:
-    await publish(ctx, "news", beside("from an activity"))
+    await publish(ctx, "news", secret_value("from an activity"))
 
 
 @activity(retry=RetryPolicy.none())
 async def book(ctx: ActivityContext, order: str) -> str:
     await ctx.session.execute(text("INSERT INTO orders (id, total) VALUES ('1', 1)"))
-    return beside("session")
+    return secret_value("session")
 
 
 @activity
 async def undo(ctx: ActivityContext, value: str) -> str:
-    return beside("undone")
+    return secret_value("undone")
 
 
-@workflow(name="codec.tour")
-async def tour(ctx: WorkflowContext, value: str, round: int = 1) -> str:
+@workflow(name="codec.every_payload")
+async def every_payload(ctx: WorkflowContext, value: str, round: int = 1) -> str:
     await subscribe(ctx, "news")
     await subscribe(ctx, "letters", mode="direct")
     await join_group(ctx, "friends")
-    await register_compensation(ctx, undo, beside("compensation"))
-    first = await stumble(ctx, value)
-    second = await book(ctx, beside("order")) if round == 1 else ""
+    await register_compensation(ctx, undo, secret_value("compensation"))
+    first = await flaky(ctx, value)
+    second = await book(ctx, secret_value("order")) if round == 1 else ""
     heard = (await receive(ctx, "news")).data
-    await publish(ctx, "news", beside("news"), metadata={"why": beside("metadata")})
-    await send_to(ctx, ctx.instance_id, "letters", beside("letter"))
-    await send_to_group(ctx, "friends", "letters", beside("to friends"))
+    await publish(ctx, "news", secret_value("news"), metadata={"why": secret_value("metadata")})
+    await send_to(ctx, ctx.instance_id, "letters", secret_value("letter"))
+    await send_to_group(ctx, "friends", "letters", secret_value("to friends"))
     letters = [(await receive(ctx, "letters")).data for _ in range(2)]
-    await send_event(ctx, "told", "tests", {"data": beside("event")}, extensions={"round": round})
-    event = await wait_event(ctx, "answer", match={"for": beside("match")})
+    await send_event(ctx, "told", "tests", {"data": secret_value("event")}, extensions={"round": round})
+    event = await wait_event(ctx, "answer", match={"for": secret_value("match")})
     if round == 1:
-        await ctx.recur(beside("recurred"), 2)
+        await ctx.recur(secret_value("recurred"), 2)
     assert await get_group_members(ctx, "friends") == [ctx.instance_id]
-    return " | ".join([value, first, second, heard, *letters, event.data["more"], beside("output")])
+    return " | ".join([value, first, second, heard, *letters, event.data["more"], secret_value("output")])
 
 
-@workflow(name="codec.stranded")
-async def stranded(ctx: WorkflowContext) -> None:
-    raise ValueError(beside("failure"))
+@workflow(name="codec.failing")
+async def failing(ctx: WorkflowContext) -> None:
+    raise ValueError(secret_value("failure"))
 
 
 @workflow(name="codec.greeted", event_handler=True)
@@ -141,25 +141,25 @@ async def greeted(ctx: WorkflowContext, name: str) -> str:
 
 
 async def answer(app: App | Client) -> None:
-    await app.send_event("answer", "tests", {"for": "other", "more": beside("wrong")})
-    await app.send_event("answer", "tests", {"for": beside("match"), "more": beside("right")})
+    await app.send_event("answer", "tests", {"for": "other", "more": secret_value("wrong")})
+    await app.send_event("answer", "tests", {"for": secret_value("match"), "more": secret_value("right")})
 
 
-async def take_the_tour(env: TestEnvironment, shop: AsyncEngine) -> str:
+async def run_every_payload(env: TestEnvironment, shop: AsyncEngine) -> str:
     app = env.app
-    handle = await app.start_workflow(tour.with_options(instance_id="tour"), beside("input"))
+    handle = await app.start_workflow(every_payload.with_options(instance_id="tour"), secret_value("input"))
     for _ in range(2):
         await env.settle()
         await env.advance(1)
         await answer(app)
     with pytest.raises(WorkflowFailedError, match=f"ValueError: {SECRET} failure"):
-        await (await app.start_workflow(stranded)).result()
-    await app.send_event("codec.greeted", "tests", {"name": beside("greeting")})
-    await app.send_event("nobody", "tests", {"x": beside("kept")}, extensions={"romancyinstanceid": "nobody"})
-    await app.publish("empty", beside("unread"))
+        await (await app.start_workflow(failing)).result()
+    await app.send_event("codec.greeted", "tests", {"name": secret_value("greeting")})
+    await app.send_event("unknown", "tests", {"x": secret_value("kept")}, extensions={"romancyinstanceid": "unknown"})
+    await app.publish("empty", secret_value("unread"))
     async with AsyncSession(shop) as session:
-        await app.using(session).send_event("staged", "tests", beside("staged"))
-        await app.using(session).start_workflow(greeted, beside("begun"))
+        await app.using(session).send_event("staged", "tests", secret_value("staged"))
+        await app.using(session).start_workflow(greeted, secret_value("begun"))
         await session.commit()
     await env.settle()
     return await handle.result()
@@ -181,7 +181,7 @@ def columns_of(database: str) -> list[tuple[str, str]]:
 
 
 def dump(database: str) -> dict[str, list[bytes]]:
-    """Everything in our tables, as bytes."""
+    """The contents of the engine's tables as bytes, by column."""
     kind = databases.kind_of(database)
     postgres = kind is databases.KINDS["postgres"]
     as_hex = next(how for name, how in AS_HEX.items() if kind is databases.KINDS[name])
@@ -192,7 +192,7 @@ def dump(database: str) -> dict[str, list[bytes]]:
         quoted = f'"{column}"' if postgres else f"`{column}`"
         rows = databases.execute(database, f"SELECT {as_hex.format(quoted)} FROM {table} WHERE {quoted} IS NOT NULL")
         cells = [bytes.fromhex(_text(cell)) for (cell,) in rows]
-        # A column of bytes in PostgreSQL: its text is their digits.
+        # The text of a `bytea` column is its hexadecimal digits.
         found[f"{table}.{column}"] = [bytes.fromhex(cell[2:].decode()) if cell[:2] == b"\\x" else cell for cell in cells]
     return found
 
@@ -209,37 +209,37 @@ def everything(folder: Path, keys: dict[str, bytes] = NEW, over: int = 150) -> l
     return [Compress(over=100), Encrypt(keys, required=True), Offload(FileBlobs(folder / "blobs"), over=over)]
 
 
-async def test_a_tour_leaves_its_secrets_in_the_database(database: str, shop: AsyncEngine) -> None:
-    """Without a codec: this is what the next test would find."""
-    async with TestEnvironment(database, workflows=[tour, stranded, greeted], broker=Mute()) as env:
-        await take_the_tour(env, shop)
+async def test_without_a_codec_the_search_finds_every_payload(database: str, shop: AsyncEngine) -> None:
+    """Without a codec the search finds the secret in each table: this proves the search of the next test."""
+    async with TestEnvironment(database, workflows=[every_payload, failing, greeted], broker=UnreachableBroker()) as env:
+        await run_every_payload(env, shop)
     places = where(SECRET, database)
     assert {place.partition(".")[0] for place in places} >= {
         "romancy_payloads", "romancy_history", "romancy_attempts", "romancy_events", "romancy_messages", "romancy_outbox",
     }  # fmt: skip
 
 
-async def test_no_secret_of_a_tour_is_in_the_database(database: str, shop: AsyncEngine, tmp_path: Path) -> None:
-    broker = Mute()
+async def test_with_a_codec_no_payload_is_readable_in_the_database(database: str, shop: AsyncEngine, tmp_path: Path) -> None:
+    broker = UnreachableBroker()
     async with TestEnvironment(
-        database, workflows=[tour, stranded, greeted], broker=broker, codec=everything(tmp_path)
+        database, workflows=[every_payload, failing, greeted], broker=broker, codec=everything(tmp_path)
     ) as env:
-        result = await take_the_tour(env, shop)
+        result = await run_every_payload(env, shop)
         assert result.count(SECRET) == 7
-        assert any(SECRET.encode() in (event.data or b"") for event in broker.seen)  # brokers get what was sent
+        assert any(SECRET.encode() in (event.data or b"") for event in broker.seen)  # a broker receives the plain event
         outbox = (await env.app.list_outbox()).items
         assert all(SECRET in str(entry.event.data) for entry in outbox if entry.event.type == "told")
         (undeliverable,) = (await env.app.list_undeliverable_events()).items
-        assert undeliverable.event.data == {"x": beside("kept")}
+        assert undeliverable.event.data == {"x": secret_value("kept")}
         before = await env.app.get_instance("tour", generation=1)
         assert before is not None
-        assert before.input == {"value": beside("input"), "round": 1}
-        (found,) = (await env.app.find_instances({"value": beside("recurred")})).items
+        assert before.input == {"value": secret_value("input"), "round": 1}
+        (found,) = (await env.app.find_instances({"value": secret_value("recurred")})).items
         assert found.instance_id == "tour"
         results = [entry.result async for entry in env.app.history("tour", generation=1)]
-        assert beside("session") in results
+        assert secret_value("session") in results
         tried = [attempt.error for attempt in await env.app.get_attempts("tour")]
-        assert [error.message for error in tried if error is not None] == [beside("attempt")]
+        assert [error.message for error in tried if error is not None] == [secret_value("attempt")]
     assert where(SECRET, database) == []
     if (file := Path(database)).is_file():
         assert not any(SECRET.encode() in one.read_bytes() for one in file.parent.glob(file.name + "*"))
@@ -250,19 +250,19 @@ async def test_no_secret_of_a_tour_is_in_the_database(database: str, shop: Async
 
 async def test_what_an_event_starts_that_others_handle_is_encoded_too(database: str) -> None:
     async with TestEnvironment(database, workflows=[greeted], codec=Encrypt(OLD)):
-        """It leaves word that it handles such events."""
+        """The app registers the handler of the event."""
     async with Client(database, workflows=[], codec=Encrypt(OLD)) as client:
-        (started,) = (await client.send_event("codec.greeted", "tests", {"name": beside("greeting")})).instance_ids
+        (started,) = (await client.send_event("codec.greeted", "tests", {"name": secret_value("greeting")})).instance_ids
     assert where(SECRET, database) == []
     async with TestEnvironment(database, workflows=[greeted], codec=Encrypt(OLD), start=LATER) as env:
-        assert await env.app.get_handle(started).result() == beside("greeting")
+        assert await env.app.get_handle(started).result() == secret_value("greeting")
 
 
-# --- crash and replay
+# --- crashes and replays
 
 
-@workflow(name="codec.long_way")
-async def long_way(ctx: WorkflowContext, value: str) -> list[str]:
+@workflow(name="codec.many_steps")
+async def many_steps(ctx: WorkflowContext, value: str) -> list[str]:
     await subscribe(ctx, "steps")
     found = [await large(ctx, value)]
     await publish(ctx, "steps", value + "!")
@@ -277,7 +277,7 @@ async def large(ctx: ActivityContext, value: str) -> str:
     return value * 200
 
 
-async def walk(env: TestEnvironment, crash_at: int | None = None) -> tuple[list[str], int]:
+async def run_many_steps(env: TestEnvironment, crash_at: int | None = None) -> tuple[list[str], int]:
     async with env:
         if crash_at is not None:
             env.crash_at_step(crash_at)
@@ -288,11 +288,11 @@ async def walk(env: TestEnvironment, crash_at: int | None = None) -> tuple[list[
 
 
 async def start_again(env: TestEnvironment) -> Any:
-    return await repeat(lambda: env.app.start_workflow(long_way.with_options(instance_id="way"), "abc"))
+    return await repeat(lambda: env.app.start_workflow(many_steps.with_options(instance_id="way"), "abc"))
 
 
 async def repeat(call: Callable[[], Any]) -> Any:
-    """A call that a crash cuts off is made again, as a client would."""
+    """Repeat a call until no crash interrupts it, as a client does."""
     while True:
         try:
             return await call()
@@ -302,43 +302,43 @@ async def repeat(call: Callable[[], Any]) -> Any:
 
 async def test_a_crash_at_any_step_changes_nothing(database: str, tmp_path: Path) -> None:
     right, codec = ["abc", "bc!", "abc", "abc"], everything(tmp_path, over=100)
-    found, steps = await walk(TestEnvironment(database, workflows=[long_way], codec=codec, replay_always=True))
+    found, steps = await run_many_steps(TestEnvironment(database, workflows=[many_steps], codec=codec, replay_always=True))
     assert found == right
     for step in range(1, steps + 1):
         databases.kind_of(database).empty(database)
-        env = TestEnvironment(database, workflows=[long_way], codec=codec)
-        assert (await walk(env, step))[0] == right, step
+        env = TestEnvironment(database, workflows=[many_steps], codec=codec)
+        assert (await run_many_steps(env, step))[0] == right, step
 
 
-# --- with other keys, and without
+# --- with other keys, and without keys
 
 
-@workflow(name="codec.patient")
-async def patient(ctx: WorkflowContext, value: str) -> str:
+@workflow(name="codec.waiting")
+async def waiting(ctx: WorkflowContext, value: str) -> str:
     first = await large(ctx, value)
     event = await wait_event(ctx, "go", match={"to": value})
     return first[:3] + str(event.data["to"])
 
 
 def restarted(database: str, **options: Any) -> TestEnvironment:
-    return TestEnvironment(database, workflows=[patient], start=LATER, **options)
+    return TestEnvironment(database, workflows=[waiting], start=LATER, **options)
 
 
 async def begin(database: str, **options: Any) -> None:
-    async with TestEnvironment(database, workflows=[patient], **options) as env:
-        await env.app.start_workflow(patient.with_options(instance_id="p"), "abc")
+    async with TestEnvironment(database, workflows=[waiting], **options) as env:
+        await env.app.start_workflow(waiting.with_options(instance_id="p"), "abc")
         await env.settle()
 
 
 async def test_a_codec_is_turned_on_later_and_keys_are_rotated(database: str) -> None:
-    async with TestEnvironment(database, workflows=[patient]) as env:
-        await env.app.start_workflow(patient.with_options(instance_id="plain"), "abc")
+    async with TestEnvironment(database, workflows=[waiting]) as env:
+        await env.app.start_workflow(waiting.with_options(instance_id="plain"), "abc")
         await env.settle()
     await begin(database, codec=Encrypt(OLD))
     async with restarted(database, codec=[Compress(), Encrypt(NEW)]) as env:
-        again = await env.app.start_workflow(patient.with_options(instance_id="p"), "abc")  # the same arguments
+        again = await env.app.start_workflow(waiting.with_options(instance_id="p"), "abc")  # the same arguments
         with pytest.raises(InstanceConflictError):
-            await env.app.start_workflow(patient.with_options(instance_id="p"), "xyz")
+            await env.app.start_workflow(waiting.with_options(instance_id="p"), "xyz")
         await env.app.send_event("go", "tests", {"to": "abc"})
         assert [await again.result(), await env.app.get_handle("plain").result()] == ["abcabc", "abcabc"]
     keys = {cell[6:9] for cell in dump(database)["romancy_history.value"] if cell[:5] == b"\x9e\x03aes"}
@@ -350,7 +350,7 @@ async def test_without_the_key_an_instance_is_blocked_and_goes_on_when_it_comes(
     await begin(database, codec=Encrypt(OLD))
     async with restarted(database, codec=wrong) as env:
         async with Client(database, workflows=[], clock=env.clock) as other:
-            await other.send_event("go", "tests", {"to": "abc"})  # whether it fits cannot be told without the key
+            await other.send_event("go", "tests", {"to": "abc"})  # without the key, it cannot be matched
         env.app._on_notified()
         await env.settle()
         found = await env.app.get_instance("p")
@@ -364,7 +364,7 @@ async def test_without_the_key_an_instance_is_blocked_and_goes_on_when_it_comes(
             await env.app._claimer.claim_blocked()
             await env.settle()
         journal = await env.app.get_journal("p")
-        assert [line.kind for line in journal].count("blocked") == 1  # it is not tried over and over
+        assert [line.kind for line in journal].count("blocked") == 1  # it is not replayed again and again
     async with restarted(database, codec=Encrypt(OLD)) as env:
         assert await env.app.get_handle("p").result() == "abcabc"
 
@@ -372,7 +372,7 @@ async def test_without_the_key_an_instance_is_blocked_and_goes_on_when_it_comes(
 @pytest.mark.parametrize("column", ["input", "value"])
 @pytest.mark.parametrize("required", [True, False])
 async def test_a_plain_row_in_place_of_an_encrypted_one(database: str, column: str, required: bool) -> None:
-    """Who can write to the database, and has no key, can put in a row of their own; required=True sees it."""
+    """A row that was forged with write access but without the key is refused with required=True."""
     await begin(database, codec=Encrypt(OLD))
     table = "romancy_payloads" if column == "input" else "romancy_history"
     forged = databases.blob(database, (b'{"args":["xyz"]}' if column == "input" else b'"xyz"').hex())
@@ -388,7 +388,7 @@ async def test_a_plain_row_in_place_of_an_encrypted_one(database: str, column: s
             assert found.error is not None
             assert "required=True" in found.error.message
         elif column == "value":
-            assert found.output == "xyzabc", "without it what is plain is taken for what was stored before"
+            assert found.output == "xyzabc", "without required=True, plain values are accepted"
 
 
 async def test_what_was_encrypted_for_one_generation_is_not_taken_in_another(database: str) -> None:
@@ -402,12 +402,12 @@ async def test_what_was_encrypted_for_one_generation_is_not_taken_in_another(dat
         assert before is not None
         assert after is not None
         assert "encoded" not in str(before.input)
-        assert "encoded: encrypted" in str(after.input), "arguments of an earlier generation"
+        assert "encoded: encrypted" in str(after.input), "the arguments of the first generation are encrypted"
 
 
 async def test_an_event_that_cannot_be_decoded_blocks_who_waits_for_it(database: str) -> None:
-    async with TestEnvironment(database, workflows=[patient]) as env:
-        await env.app.start_workflow(patient.with_options(instance_id="p"), "abc")
+    async with TestEnvironment(database, workflows=[waiting]) as env:
+        await env.app.start_workflow(waiting.with_options(instance_id="p"), "abc")
         await env.settle()
         async with Client(database, workflows=[], codec=Encrypt(OLD), clock=env.clock) as other:
             await other.send_event("go", "tests", {"to": "abc"})
@@ -442,11 +442,11 @@ async def test_a_client_without_the_key_is_told_so(database: str) -> None:
     async with restarted(database, codec=Encrypt(OLD)) as env:
         await env.app.send_event("go", "tests", {"to": "abc"})
         assert await env.app.get_handle("p").result() == "abcabc"
-    async with Client(database, workflows=[patient]) as client:
-        with pytest.raises(CodecError, match="The end of p cannot be decoded here: it is encrypted with key 'old'"):
+    async with Client(database, workflows=[waiting]) as client:
+        with pytest.raises(CodecError, match="The result of p cannot be decoded here: it is encrypted with key 'old'"):
             await client.get_handle("p").result()
-        with pytest.raises(CodecError, match="What p was started with"):
-            await client.start_workflow(patient.with_options(instance_id="p"), "abc")
+        with pytest.raises(CodecError, match="The input of p"):
+            await client.start_workflow(waiting.with_options(instance_id="p"), "abc")
         found = await client.get_instance("p")
         assert found is not None
         assert str(found.input) == found.output == "encoded: encrypted with key 'old'"
@@ -455,9 +455,9 @@ async def test_a_client_without_the_key_is_told_so(database: str) -> None:
 
 
 async def test_an_outbox_waits_for_the_key(database: str) -> None:
-    async with Client(database, workflows=[], broker=Mute(), codec=Encrypt(OLD)) as client:
+    async with Client(database, workflows=[], broker=UnreachableBroker(), codec=Encrypt(OLD)) as client:
         await client.send_event("told", "tests", {"x": 1})
-    broker = Mute()
+    broker = UnreachableBroker()
     async with TestEnvironment(database, broker=broker, workflows=[], start=LATER) as env:
         env.app._on_outbox_enqueued()
         await env.settle()
@@ -476,35 +476,35 @@ async def test_an_outbox_waits_for_the_key(database: str) -> None:
 # --- blobs
 
 
-class Shelf:
-    """A blob store with coroutines, and with troubles on demand."""
+class MemoryBlobs:
+    """A blob store with coroutines, which raises `error` once."""
 
     def __init__(self) -> None:
         self.blobs: dict[str, bytes] = {}
-        self.trouble: Exception | None = None
+        self.error: Exception | None = None
         self.written_at = 0.0
 
     async def put(self, key: str, data: bytes) -> None:
-        self._stumble()
+        self._raise_once()
         self.blobs[key] = data
 
     async def get(self, key: str) -> bytes | None:
-        self._stumble()
+        self._raise_once()
         return self.blobs.get(key)
 
     async def delete(self, key: str) -> None:
-        self._stumble()
+        self._raise_once()
         del self.blobs[key]
 
     async def list(self) -> AsyncIterator[tuple[str, float]]:
-        self._stumble()
+        self._raise_once()
         for key in tuple(self.blobs):
             yield key, self.written_at
 
-    def _stumble(self) -> None:
-        trouble, self.trouble = self.trouble, None
-        if trouble is not None:
-            raise trouble
+    def _raise_once(self) -> None:
+        error, self.error = self.error, None
+        if error is not None:
+            raise error
 
 
 def store_of(env: TestEnvironment) -> EncodingStore:
@@ -513,27 +513,27 @@ def store_of(env: TestEnvironment) -> EncodingStore:
     return store
 
 
-async def test_what_the_shelf_does_not_take_stays_in_the_database(database: str) -> None:
-    shelf = Shelf()
-    async with TestEnvironment(database, workflows=[patient], codec=Offload(shelf, over=100)) as env:
-        shelf.trouble = ConnectionError("nobody there")
-        handle = await env.app.start_workflow(patient, "abc" * 100)
+async def test_a_payload_that_the_blob_store_refuses_stays_in_the_database(database: str) -> None:
+    blob_store = MemoryBlobs()
+    async with TestEnvironment(database, workflows=[waiting], codec=Offload(blob_store, over=100)) as env:
+        blob_store.error = ConnectionError("unreachable")
+        handle = await env.app.start_workflow(waiting, "abc" * 100)
         await env.settle()
-        assert len(shelf.blobs) == 3  # what came later: a result, and what was asked
+        assert len(blob_store.blobs) == 3  # the values that came later are outside: the arguments, a result, and the match
         await env.app.send_event("go", "tests", {"to": "abc" * 100})
         assert await handle.result() == "abc" * 101
 
 
-async def test_a_shelf_that_is_away_is_asked_again(database: str) -> None:
-    shelf = Shelf()
-    await begin(database, codec=Offload(shelf, over=100))
-    async with restarted(database, codec=Offload(shelf, over=100)) as env:
-        shelf.trouble = ConnectionError("nobody there")
-        with pytest.raises(StoreError, match="could not get a blob: ConnectionError: nobody there") as raised:
+async def test_an_unreachable_blob_store_is_asked_again(database: str) -> None:
+    blob_store = MemoryBlobs()
+    await begin(database, codec=Offload(blob_store, over=100))
+    async with restarted(database, codec=Offload(blob_store, over=100)) as env:
+        blob_store.error = ConnectionError("unreachable")
+        with pytest.raises(StoreError, match="could not get a blob: ConnectionError: unreachable") as raised:
             [entry async for entry in env.app.history("p")]
         assert raised.value.retryable
         await env.app.send_event("go", "tests", {"to": "abc"})
-        shelf.trouble = ConnectionError("nobody there")
+        blob_store.error = ConnectionError("unreachable")
         await env.settle()
         assert env.app._claimer is not None
         env.app._claimer.poll_soon()
@@ -541,17 +541,17 @@ async def test_a_shelf_that_is_away_is_asked_again(database: str) -> None:
 
 
 async def test_a_blob_that_is_gone_blocks_its_instance_until_it_is_back(database: str) -> None:
-    shelf = Shelf()
-    await begin(database, codec=Offload(shelf, over=100))
-    kept, shelf.blobs = shelf.blobs, {}
-    async with restarted(database, codec=Offload(shelf, over=100)) as env:
+    blob_store = MemoryBlobs()
+    await begin(database, codec=Offload(blob_store, over=100))
+    kept, blob_store.blobs = blob_store.blobs, {}
+    async with restarted(database, codec=Offload(blob_store, over=100)) as env:
         await env.app.send_event("go", "tests", {"to": "abc"})
         await env.settle()
         found = await env.app.get_instance("p")
         assert found is not None
         assert found.error is not None
         assert "kept outside the database as 'p/1/" in found.error.message
-        shelf.blobs = kept
+        blob_store.blobs = kept
         await env.app.resume_workflow("p")
         assert await env.app.get_handle("p").result() == "abcabc"
 
@@ -564,38 +564,38 @@ async def recurring(ctx: WorkflowContext, value: str, round: int = 1) -> str:
     return await large(ctx, value)
 
 
-async def homes(shelf: Shelf) -> list[str]:
-    return sorted({key.rpartition("/")[0] for key in shelf.blobs})
+async def prefixes(blob_store: MemoryBlobs) -> list[str]:
+    return sorted({key.rpartition("/")[0] for key in blob_store.blobs})
 
 
 @pytest.mark.parametrize("archive", [True, False])
 async def test_blobs_go_with_what_refers_to_them(database: str, archive: bool) -> None:
-    shelf = Shelf()
-    shelf.blobs["others/file.txt"] = b"not ours"
-    codec = Offload(shelf, over=100, grace=3600)
+    blob_store = MemoryBlobs()
+    blob_store.blobs["others/file.txt"] = b"not ours"
+    codec = Offload(blob_store, over=100, grace=3600)
     async with TestEnvironment(database, workflows=[recurring], codec=codec, archive_history=archive) as env:
         await (await env.app.start_workflow(recurring.with_options(instance_id="r"), "abc")).result()
         store = store_of(env)
-        shelf.written_at = env.now().timestamp()
-        assert await store.sweep_blobs() == 0  # they are young
+        blob_store.written_at = env.now().timestamp()
+        assert await store.sweep_blobs() == 0  # they are younger than the grace period
         await env.advance(3601)
         await store.sweep_blobs()
         kept = ["r/1", "r/2", "r/3"] if archive else ["r/3"]
-        assert await homes(shelf) == ["others", *kept]
+        assert await prefixes(blob_store) == ["others", *kept]
         if archive:
             await store.prune_generations(over_before=env.clock.now(), limit=10)
             await store.sweep_blobs()
-            assert await homes(shelf) == ["others", "r/3"]
+            assert await prefixes(blob_store) == ["others", "r/3"]
         await store.prune_instances(ended_before=env.clock.now(), limit=10)
-        shelf.trouble = ConnectionError("nobody there")
+        blob_store.error = ConnectionError("unreachable")
         assert await store.sweep_blobs() == 0
-        assert await store.sweep_blobs() == 0  # what was started just now is not known either, and may be dated wrong
-        assert await homes(shelf) == ["others", "r/3"]
+        assert await store.sweep_blobs() == 0  # it keeps new keys for another round, because their dates may be wrong
+        assert await prefixes(blob_store) == ["others", "r/3"]
         assert await store.sweep_blobs() > 0
-        assert await homes(shelf) == ["others"]
+        assert await prefixes(blob_store) == ["others"]
 
 
-async def test_upkeep_sweeps_blobs_now_and_then(database: str, tmp_path: Path) -> None:
+async def test_the_maintenance_sweeps_blobs(database: str, tmp_path: Path) -> None:
     blobs = FileBlobs(tmp_path / "blobs")
     blobs.put("gone/1/x", b"data")
     async with TestEnvironment(database, workflows=[], codec=Offload(blobs), start=LATER + timedelta(days=10_000)) as env:
@@ -604,7 +604,7 @@ async def test_upkeep_sweeps_blobs_now_and_then(database: str, tmp_path: Path) -
         assert len(list(blobs.list())) == 1
         await env.advance(3601)
         await env.app._maintenance.round()
-        assert len(list(blobs.list())) == 1, "it may be of an instance that is being started, by a machine with a wrong date"
+        assert len(list(blobs.list())) == 1, "the blob of a new instance may be misdated"
         await env.advance(3601)
         await env.app._maintenance.round()
         assert list(blobs.list()) == []
@@ -613,8 +613,8 @@ async def test_upkeep_sweeps_blobs_now_and_then(database: str, tmp_path: Path) -
 # --- a layer that fails
 
 
-class Picky(Layer):
-    """Does not take everything."""
+class RefusingLayer(Layer):
+    """A layer that refuses some payloads."""
 
     name: ClassVar[str] = "picky"
 
@@ -628,9 +628,9 @@ class Picky(Layer):
 
 
 async def test_a_payload_that_cannot_be_encoded_fails_alone(database: str) -> None:
-    async with TestEnvironment(database, workflows=[patient], codec=Picky()) as env:
+    async with TestEnvironment(database, workflows=[waiting], codec=RefusingLayer()) as env:
         tried: Sequence[Any] = await asyncio.gather(
-            *(env.app.start_workflow(patient.with_options(instance_id=value), value) for value in ("abc", "bad", "xyz")),
+            *(env.app.start_workflow(waiting.with_options(instance_id=value), value) for value in ("abc", "bad", "xyz")),
             return_exceptions=True,
         )
         assert [isinstance(one, Exception) for one in tried] == [False, True, False]

@@ -1,4 +1,4 @@
-"""Operators: looking at instances, pausing, terminating and retrying them."""
+"""The operators' calls: list, pause, resume, terminate and retry instances."""
 
 import asyncio
 from datetime import timedelta
@@ -53,7 +53,7 @@ async def nap(ctx: WorkflowContext) -> str:
 
 
 class Gate:
-    """A workflow whose first activity waits until it is let go."""
+    """A workflow whose first activity waits until the test sets `finish`."""
 
     def __init__(self) -> None:
         self.running, self.finish = asyncio.Event(), asyncio.Event()
@@ -82,7 +82,7 @@ def ids(found: list[Instance]) -> list[str]:
     return sorted(one.instance_id for one in found)
 
 
-# --- looking
+# --- listing
 
 
 async def test_an_instance_through_its_life(database: str) -> None:
@@ -128,8 +128,8 @@ async def test_an_instance_through_its_life(database: str) -> None:
 async def test_unknown_ids_are_errors_in_every_call_but_get_instance() -> None:
     async with TestEnvironment(workflows=[noop]) as env:
         app = env.app
-        assert await app.get_instance("nobody") is None
-        handle = app.get_handle("nobody")
+        assert await app.get_instance("unknown") is None
+        handle = app.get_handle("unknown")
         for call in (
             app.get_result,
             app.cancel_workflow,
@@ -138,12 +138,12 @@ async def test_unknown_ids_are_errors_in_every_call_but_get_instance() -> None:
             app.resume_workflow,
             app.terminate_workflow,
         ):
-            with pytest.raises(WorkflowNotFoundError, match="nobody"):
-                await call("nobody")
+            with pytest.raises(WorkflowNotFoundError, match="unknown"):
+                await call("unknown")
         for ask in (handle.result, handle.status, handle.cancel):
-            with pytest.raises(WorkflowNotFoundError, match="nobody"):
+            with pytest.raises(WorkflowNotFoundError, match="unknown"):
                 await ask()
-        with pytest.raises(WorkflowNotFoundError, match="nobody"):
+        with pytest.raises(WorkflowNotFoundError, match="unknown"):
             [entry async for entry in handle.history()]
 
 
@@ -158,7 +158,7 @@ async def test_pages_are_complete_and_without_duplicates_although_all_were_creat
             found += [one.instance_id for one in page.items]
             pages += 1
             if pages == 2:
-                await env.app.start_workflow(noop, n=1)  # newer than all: on no later page
+                await env.app.start_workflow(noop, n=1)  # newer than all others: on no later page
             token = page.next_page_token
             if not page.has_more:
                 break
@@ -385,7 +385,7 @@ async def test_a_pause_while_compensating_stops_between_two_steps() -> None:
     assert undone == [2, 1]
 
 
-# --- ending
+# --- terminating
 
 
 async def test_terminate_ends_at_once_and_compensates_nothing() -> None:
@@ -437,7 +437,7 @@ async def test_terminate_while_an_activity_runs_discards_its_outcome() -> None:
 
 
 class Shop:
-    """Book, pay (fails until `works`), thank; it keeps the idempotency keys of what ran."""
+    """A workflow that books, pays (which fails until `works` is set) and thanks; it records the idempotency keys."""
 
     def __init__(self, *, compensate: bool) -> None:
         self.works = False
@@ -555,7 +555,7 @@ async def test_a_retry_survives_any_crash() -> None:
         async with TestEnvironment(workflows=[shop.workflow]) as env:
             handle = await shop.fail(env)
             shop.works = True
-            env.crash_at_step(step + 2)  # the request itself is the first two
+            env.crash_at_step(step + 2)  # the request takes the first two steps
             await env.app.retry_workflow(handle.instance_id)
             await env.settle()
             assert await asyncio.wait_for(handle.result(), 10) == "ticket receipt", f"crash at step {step}"
@@ -577,10 +577,10 @@ async def test_a_pause_survives_any_crash() -> None:
             await env.app.pause_workflow(handle.instance_id)
             gate.finish.set()
             await env.settle()
-            while await handle.status() is not Status.PAUSED:  # a server may still be told of the crash
+            while await handle.status() is not Status.PAUSED:  # the client may see the crash late
                 await env.settle()
             assert "second" not in gate.ran, f"crash at step {step}"
-            env._planned_crashes.clear()  # no crash any more
+            env._planned_crashes.clear()  # no further crash
             await env.app.resume_workflow(handle.instance_id)
             assert await asyncio.wait_for(handle.result(), 10) == "done"
             crashes = env.crashes

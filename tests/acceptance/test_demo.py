@@ -1,4 +1,4 @@
-"""The demonstration keeps its promises, says so, and leaves nothing behind; and it would notice if it did not."""
+"""The demonstration shows what it promises, checks it, and cleans up; its check detects violations."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ from romancy.model.history import AttemptRow
 from romancy.model.transition import JournalNote
 from romancy.store.port import JournalEntry
 
-PATIENCE = 110
+TIMEOUT = 110
 DEMO = [sys.executable, "-m", "romancy.demo"]
 
 
 @pytest.fixture
 def environment(tmp_path: Path) -> dict[str, str]:
-    """Temporary files go where the test can see whether any are left."""
+    """An environment whose temporary files lie in a folder of the test."""
     kept = {name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "COLUMNS", "TERM")}
     temporary = tmp_path / "temporary"
     temporary.mkdir()
@@ -43,7 +43,7 @@ def environment(tmp_path: Path) -> dict[str, str]:
 
 
 def left(environment: dict[str, str]) -> list[str]:
-    """What still is in the temporary folder, and (where the system shows it) the workers that still run for it."""
+    """The temporary files that are left, and (on Linux) the worker processes that still run in that folder."""
     folder = environment["TMPDIR"]
     commands = [command_of(path) for path in Path("/proc").glob("[0-9]*")]
     return [*os.listdir(folder), *(command for command in commands if folder in command)]
@@ -52,7 +52,7 @@ def left(environment: dict[str, str]) -> list[str]:
 def command_of(process: Path) -> str:
     try:
         return (process / "cmdline").read_text(errors="replace").replace("\0", " ")
-    except OSError:  # it has ended meanwhile
+    except OSError:  # the process has ended meanwhile
         return ""
 
 
@@ -60,7 +60,7 @@ def command_of(process: Path) -> str:
 def test_the_demonstration_ends_well(environment: dict[str, str], tmp_path: Path) -> None:
     keep = tmp_path / "kept"
     done = subprocess.run(
-        [*DEMO, "--keep", str(keep)], capture_output=True, text=True, encoding="utf-8", env=environment, timeout=PATIENCE
+        [*DEMO, "--keep", str(keep)], capture_output=True, text=True, encoding="utf-8", env=environment, timeout=TIMEOUT
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stderr == ""
@@ -91,7 +91,7 @@ def test_the_demonstration_ends_well(environment: dict[str, str], tmp_path: Path
     (folder,) = keep.iterdir()
     assert str(folder) in done.stdout
     typed = re.search(r"keep the files here  (\S+) -m romancy\.demo --keep \.\n", done.stdout)
-    assert typed, "what it says to try works when it is typed"
+    assert typed, "the command that it prints can be run"
     assert Path(shutil.which(typed[1]) or "").resolve() == Path(sys.executable).resolve()
     charges = [line for line in read_requests(folder / "requests.jsonl") if line.key == "order-1001:1:charge:1"]
     assert [line.outcome for line in charges] == ["applied", "repeated"]
@@ -100,7 +100,7 @@ def test_the_demonstration_ends_well(environment: dict[str, str], tmp_path: Path
 
 
 def in_order(text: str, *words: str) -> None:
-    """Each of the words stands behind the one before."""
+    """Check that the words appear in this order."""
     position = 0
     for word in words:
         position = text.find(word, position)
@@ -110,7 +110,7 @@ def in_order(text: str, *words: str) -> None:
 @pytest.mark.slow
 def test_a_bank_that_forgets_keys_is_found_out(environment: dict[str, str]) -> None:
     done = subprocess.run(
-        [*DEMO, "--forgetful"], capture_output=True, text=True, encoding="utf-8", env=environment, timeout=PATIENCE
+        [*DEMO, "--forgetful"], capture_output=True, text=True, encoding="utf-8", env=environment, timeout=TIMEOUT
     )
     assert done.returncode == 1, done.stdout + done.stderr
     assert "FAILED: order-1001:1:charge:1 took effect 2 times" in done.stdout
@@ -133,7 +133,7 @@ def test_an_interrupted_demonstration_clears_away(environment: dict[str, str], m
         assert demo.stderr is not None
         assert any(moment in line for line in demo.stdout)
         demo.send_signal(number)
-        rest, errors = demo.communicate(timeout=PATIENCE)
+        rest, errors = demo.communicate(timeout=TIMEOUT)
     assert demo.returncode == 128 + number, rest + errors
     assert errors == ""
     assert "Interrupted" in rest
@@ -147,21 +147,21 @@ def test_a_killed_demonstration_leaves_no_worker(environment: dict[str, str]) ->
             int(found[1]) for found in map(re.compile(r"\(process (\d+)\)").search, until_started(demo.stdout)) if found
         )
         demo.kill()
-    gone(worker)
+    wait_until_gone(worker)
 
 
 def until_started(lines: Iterator[str]) -> Iterator[str]:
-    """Up to the line that says the first worker has started."""
+    """The lines up to the start of the first worker."""
     for line in lines:
         yield line
         if "worker-1 has started" in line:
             return
 
 
-def gone(process: int) -> None:
-    """Wait until a process that is no child of ours has ended."""
+def wait_until_gone(process: int) -> None:
+    """Wait until a process has ended that is not a child of this one."""
     pause = threading.Event()
-    for _ in range(PATIENCE * 10):
+    for _ in range(TIMEOUT * 10):
         if not runs(process):
             return
         pause.wait(0.1)
@@ -169,13 +169,13 @@ def gone(process: int) -> None:
 
 
 def runs(process: int) -> bool:
-    """It exists, and is not just an exit code that nobody has fetched."""
+    """Whether the process exists and is not a zombie."""
     try:
         os.kill(process, 0)
         return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except ProcessLookupError:
         return False
-    except FileNotFoundError:  # no /proc on this system; or it has ended just now, which the next look tells
+    except FileNotFoundError:  # no /proc on this system, or the process has just ended, which the next call reports
         return True
 
 
@@ -186,7 +186,7 @@ def test_a_reader_that_leaves_is_no_fault(environment: dict[str, str]) -> None:
         demo.stdout.readline()
         demo.stdout.close()
         errors = demo.stderr.read()
-        demo.wait(PATIENCE)
+        demo.wait(TIMEOUT)
     assert errors == b""
     assert left(environment) == []
 
@@ -197,7 +197,7 @@ def test_a_terminal_gets_colours(environment: dict[str, str]) -> None:
     with subprocess.Popen(DEMO, stdout=follower, stderr=follower, env=environment) as demo:
         os.close(follower)
         written = read_all(leader)
-        assert demo.wait(PATIENCE) == 0, written
+        assert demo.wait(TIMEOUT) == 0, written
     os.close(leader)
     assert "\x1b[" in written
 
@@ -218,7 +218,7 @@ def test_colours_are_for_those_who_want_them(environment: dict[str, str], colour
 
 
 def read_all(terminal: int) -> str:
-    """What is written to a terminal until nobody has it open any more (which Linux reports as an error)."""
+    """Read a terminal until no process has it open, which Linux reports as EIO."""
     found = b""
     while True:
         try:
@@ -232,7 +232,7 @@ def read_all(terminal: int) -> str:
         found += some
 
 
-# --- the oracle, with faults planted
+# --- the check, with planted violations
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 ONE, TWO = "worker-1/a", "worker-2/b"
@@ -350,7 +350,7 @@ def test_the_checks_find_wrong_histories(first: InstanceRecord, second: Instance
     assert words in " ".join(check.fault for check in check_all(first, second, requests()))
 
 
-# --- the drawing
+# --- the diagram
 
 
 @pytest.mark.parametrize("width", [60, 80, 120])

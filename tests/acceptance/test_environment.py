@@ -1,4 +1,4 @@
-"""The test kit: what a test asks of it happens, or the test hears that it did not."""
+"""The test environment: what a test plans happens, or the test is told that it did not."""
 
 from __future__ import annotations
 
@@ -71,11 +71,11 @@ async def test_a_crash_that_came_is_not() -> None:
 
 
 async def test_a_process_may_die_while_it_starts(database: str) -> None:
-    """What passes the crash point is not the start, but a task beside it: the start meets a store that is closed."""
+    """The crash point is passed by a task of the starting process, so that the start finds a closed store."""
     save_handlers, starts, errors = SqlStore.save_handlers, list[asyncio.Task[Any]](), list[StoreError]()
 
     async def slow(self: SqlStore, *given: Any, **more: Any) -> None:
-        if len(starts) == 1:  # of the second process
+        if len(starts) == 1:  # the call of the second process
             env.crash_at("commit.after")
             starts.append(asyncio.ensure_future(env.app.start_workflow(nap.with_options(instance_id="beside"), 1)))
             while not env._crashed.is_set():
@@ -101,7 +101,7 @@ async def test_a_process_may_die_while_it_starts(database: str) -> None:
 @pytest.mark.parametrize("way", ["settle", "result"])
 async def test_a_process_that_cannot_start_is_reported(way: str) -> None:
     async def refuse(*given: Any, **more: Any) -> None:
-        raise StoreError("no room is left")
+        raise StoreError("no space left")
 
     async def sleep_over_a_crash() -> None:
         async with TestEnvironment(workflows=[nap]) as env:
@@ -114,5 +114,5 @@ async def test_a_process_that_cannot_start_is_reported(way: str) -> None:
                 else:
                     await handle.result()
 
-    with pytest.raises(StoreError, match="no room is left"):
+    with pytest.raises(StoreError, match="no space left"):
         await sleep_over_a_crash()

@@ -1,4 +1,4 @@
-"""Waiting for events: what a wait gets, when it is over, and that nothing is lost."""
+"""Waits for events: which events they receive, when they end, and that no event is lost."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
@@ -86,8 +86,8 @@ async def three_payments(ctx: WorkflowContext) -> list[Any]:
     return [(await wait_event(ctx, "paid")).data for _ in range(3)]
 
 
-async def looked_at(env: TestEnvironment, handle: WorkflowHandle[Any]) -> Instance:
-    """The instance, once nothing more happens by itself."""
+async def settled_instance(env: TestEnvironment, handle: WorkflowHandle[Any]) -> Instance:
+    """The instance, after everything has settled."""
     await env.settle()
     found = await env.app.get_instance(handle.instance_id)
     assert found is not None
@@ -99,7 +99,7 @@ async def entries(handle: WorkflowHandle[Any], kind: str = "event") -> list[Hist
 
 
 async def failure(handle: WorkflowHandle[Any]) -> BaseException | None:
-    """What the instance failed with."""
+    """The error with which the instance failed."""
     with pytest.raises(WorkflowFailedError) as failed:
         await asyncio.wait_for(handle.result(), 10)
     return failed.value.__cause__
@@ -107,12 +107,12 @@ async def failure(handle: WorkflowHandle[Any]) -> BaseException | None:
 
 @asynccontextmanager
 async def outside(database: str, env: TestEnvironment) -> AsyncIterator[Client]:
-    """Somebody who sends, on the environment's clock, whether its worker is there or not."""
+    """A client on the environment's clock, which can send while the environment's worker is down."""
     async with Client(database, workflows=[], clock=env.clock) as client:
         yield client
 
 
-# --- what a wait gets
+# --- the received event
 
 
 async def test_an_event_with_everything_it_says_about_itself() -> None:
@@ -223,7 +223,7 @@ async def test_data_that_does_not_fit_the_model_is_consumed_and_raises_in_the_wo
     assert "Payment" in misfit
 
 
-# --- which events fit
+# --- matching
 
 
 async def test_the_type_is_compared_exactly() -> None:
@@ -283,7 +283,7 @@ async def test_a_match_looks_into_the_data(match: dict[str, Any], misfits: list[
             accepted = await env.app.send_event("paid", "/test", data, event_id=str(number))
             assert sent_first or accepted.instance_ids == ()
         await env.app.send_event("paid", "/test", fit)
-        # What did not fit the first wait stays, in order, for those that come later.
+        # Events that do not match the first wait stay, in order, for later waits.
         assert await handle.result() == [fit, *(str(number) for number in range(len(misfits)))]
 
 
@@ -322,7 +322,7 @@ async def test_waits_without_a_name_are_counted() -> None:
         assert [entry.activity_id for entry in await entries(handle)] == ["paid:1", "paid:2", "paid:3"]
 
 
-# --- nothing is lost
+# --- no event is lost
 
 
 async def test_an_event_before_the_wait_is_not_missed() -> None:
@@ -385,7 +385,7 @@ async def test_everybody_who_waits_gets_an_event() -> None:
 
 
 @pytest.mark.parametrize("replay_always", [False, True])
-async def test_many_events_in_order_whoever_is_quicker(replay_always: bool) -> None:
+async def test_many_events_arrive_in_order(replay_always: bool) -> None:
     count = 40 if replay_always else 300
 
     @workflow
@@ -411,19 +411,19 @@ async def test_a_crash_at_any_step_loses_no_event_and_takes_none_twice() -> None
         return found
 
     @workflow
-    async def teller(ctx: WorkflowContext) -> None:
+    async def sending_workflow(ctx: WorkflowContext) -> None:
         for number in range(3):
-            await send_event(ctx, "told", "/teller", number)
+            await send_event(ctx, "told", "/sender", number)
             await note(ctx, "sent")
 
     crashes, step = 1, 0
     while crashes:
         step += 1
-        async with TestEnvironment(workflows=[collector, teller]) as env:
+        async with TestEnvironment(workflows=[collector, sending_workflow]) as env:
             collecting = await env.app.start_workflow(collector)
-            telling = await env.app.start_workflow(teller)
+            sending = await env.app.start_workflow(sending_workflow)
             env.crash_at_step(step)
-            found, _ = await asyncio.wait_for(asyncio.gather(collecting.result(), telling.result()), 10)
+            found, _ = await asyncio.wait_for(asyncio.gather(collecting.result(), sending.result()), 10)
             assert found == [0, 1, 2], f"crash at step {step}"
             crashes = env.crashes
     assert step > 12
@@ -438,7 +438,7 @@ async def test_a_send_that_was_acknowledged_outlives_a_crash() -> None:
         assert await handle.result() == "kept"
 
 
-# --- how long events are kept
+# --- retention
 
 
 async def test_events_are_kept_for_the_retention_and_then_forgotten() -> None:
@@ -447,7 +447,7 @@ async def test_events_are_kept_for_the_retention_and_then_forgotten() -> None:
         await sleep(ctx, timedelta(days=days))
         return (await wait_event(ctx, "paid", timeout=1)).data
 
-    async def upkeep(env: TestEnvironment) -> None:
+    async def maintain(env: TestEnvironment) -> None:
         assert env.app._maintenance is not None
         await env.app._maintenance.round()
 
@@ -456,9 +456,9 @@ async def test_events_are_kept_for_the_retention_and_then_forgotten() -> None:
         late = await env.app.start_workflow(sleepy, 7.1)
         await env.app.send_event("paid", "/test", "kept")
         await env.advance(timedelta(days=6.8))
-        await upkeep(env)
+        await maintain(env)
         await env.advance(timedelta(days=0.25))
-        await upkeep(env)
+        await maintain(env)
         assert await soon.result() == "kept"
         assert isinstance(await failure(late), EventTimeoutError)
 
@@ -492,7 +492,7 @@ async def test_what_was_consumed_stays_in_the_history_when_the_event_is_forgotte
         assert await handle.result() == "once"
 
 
-# --- deadlines
+# --- timeouts
 
 
 async def test_a_wait_that_is_over_raises_and_names_what_did_not_come() -> None:
@@ -551,7 +551,7 @@ async def test_an_event_that_came_too_late_stays_for_the_next_wait(database: str
         assert await later.app.get_handle(handle.instance_id).result() == ["nothing", "late"]
 
 
-async def test_timers_and_timeouts_resolve_in_order_of_their_due_time_even_if_nobody_was_there(database: str) -> None:
+async def test_timers_and_timeouts_resolve_in_order_of_their_due_time_after_a_downtime(database: str) -> None:
     @workflow
     async def busy(ctx: WorkflowContext) -> list[str]:
         order: list[str] = []
@@ -580,7 +580,7 @@ async def test_timers_and_timeouts_resolve_in_order_of_their_due_time_even_if_no
         assert await later.app.get_handle(handle.instance_id).result() == due
 
 
-async def test_however_short_its_patience_a_wait_takes_what_is_there() -> None:
+async def test_however_short_its_timeout_a_wait_takes_what_is_there() -> None:
     @workflow
     async def glance(ctx: WorkflowContext) -> list[Any]:
         await sleep(ctx, 10)
@@ -616,7 +616,7 @@ async def test_a_timeout_survives_the_worker(database: str) -> None:
 
 @workflow
 async def race(ctx: WorkflowContext) -> list[Any]:
-    """The first of two events and a timer; afterwards whatever the losers would have got."""
+    """Waits for the first of two events and a timer, then for the events that the cancelled waits would have received."""
     waits = {
         "paid": wait_event(ctx, "paid", event_id="paid"),
         "refused": wait_event(ctx, "refused", event_id="refused"),
@@ -657,7 +657,7 @@ async def test_the_first_of_several(sent: list[str], expected: list[Any], replay
         ([("refused", 4000), ("paid", 5000)], "timer"),
     ],
 )
-async def test_what_happened_while_nobody_was_there_resolves_in_the_order_it_happened(
+async def test_what_happened_during_a_downtime_resolves_in_the_order_it_happened(
     database: str, sent: list[tuple[str, int]], winner: str
 ) -> None:
     async with TestEnvironment(database, workflows=[race]) as env:
@@ -673,7 +673,7 @@ async def test_what_happened_while_nobody_was_there_resolves_in_the_order_it_hap
         assert (await later.app.get_handle(handle.instance_id).result())[0] == winner
 
 
-async def test_a_timeout_of_asyncio_that_ran_out_while_nobody_was_there(database: str) -> None:
+async def test_a_timeout_of_asyncio_that_ran_out_during_a_downtime(database: str) -> None:
     @workflow
     async def bounded(ctx: WorkflowContext) -> str:
         try:
@@ -706,9 +706,9 @@ async def test_losers_are_withdrawn_and_what_would_have_met_them_stays() -> None
 
     async with TestEnvironment(workflows=[fickle], replay_always=True) as env:
         handle = await env.app.start_workflow(fickle)
-        assert {one.kind for one in (await looked_at(env, handle)).waiting_for} == {"event", "timer"}
+        assert {one.kind for one in (await settled_instance(env, handle)).waiting_for} == {"event", "timer"}
         await env.advance(15)
-        found = await looked_at(env, handle)
+        found = await settled_instance(env, handle)
         assert {one.kind for one in found.waiting_for} == {"timer"}
         assert (await env.app.send_event("paid", "/test", "for later")).instance_ids == ()
         assert await handle.result() == "for later"
@@ -833,7 +833,7 @@ async def test_a_group_that_fails_withdraws_its_waits() -> None:
     async with TestEnvironment(workflows=[group], replay_always=True) as env:
         handle = await env.app.start_workflow(group)
         await env.advance(15)
-        assert [one.kind for one in (await looked_at(env, handle)).waiting_for] == ["timer"]
+        assert [one.kind for one in (await settled_instance(env, handle)).waiting_for] == ["timer"]
         await env.app.send_event("paid", "/test", "stays")
         assert await handle.result() == "stays"
 
@@ -864,12 +864,12 @@ async def test_a_timeout_of_asyncio_around_a_wait(how: str) -> None:
         assert await in_time.result() == ["in time", None]
         late = await env.app.start_workflow(bounded)
         await env.advance(90)
-        assert [one.kind for one in (await looked_at(env, late)).waiting_for] == ["timer"]
+        assert [one.kind for one in (await settled_instance(env, late)).waiting_for] == ["timer"]
         await env.app.send_event("paid", "/test", 2)
         assert await late.result() == ["TimeoutError", 2]
 
 
-async def test_a_wait_that_nobody_awaits_is_withdrawn_when_the_body_ends() -> None:
+async def test_a_wait_that_is_not_awaited_is_withdrawn_when_the_body_ends() -> None:
     @workflow
     async def forgetful(ctx: WorkflowContext) -> str:
         task = asyncio.create_task(_wait(ctx))
@@ -880,7 +880,7 @@ async def test_a_wait_that_nobody_awaits_is_withdrawn_when_the_body_ends() -> No
     async with TestEnvironment(workflows=[forgetful]) as env:
         handle = await env.app.start_workflow(forgetful)
         assert await handle.result() == "done"
-        assert (await looked_at(env, handle)).waiting_for == ()
+        assert (await settled_instance(env, handle)).waiting_for == ()
         assert (await env.app.send_event("paid", "/test")).instance_ids == ()
 
 
@@ -912,7 +912,7 @@ async def test_an_activity_runs_while_an_event_is_waited_for_and_taken() -> None
     assert got == ["meanwhile"]
 
 
-# --- addressed to one
+# --- events to one instance
 
 
 async def test_an_addressed_event_is_for_that_instance_alone() -> None:
@@ -923,7 +923,7 @@ async def test_an_addressed_event_is_for_that_instance_alone() -> None:
         accepted = await env.app.send_event("paid", "/test", "private", extensions={"romancyinstanceid": "mine"})
         assert accepted.instance_ids == ("mine",)
         assert await mine.result() == "private"
-        assert (await looked_at(env, other)).status is Status.WAITING_FOR_EVENT
+        assert (await settled_instance(env, other)).status is Status.WAITING_FOR_EVENT
         later = await env.app.start_workflow(one_payment)
         await env.app.send_event("paid", "/test", "public")
         assert [await other.result(), await later.result()] == ["public", "public"]
@@ -968,12 +968,12 @@ async def test_addressed_events_fit_by_subject_and_match_too() -> None:
         assert await handle.result() == [2, 3]
 
 
-async def test_an_event_for_nobody_is_accepted_and_listed() -> None:
+async def test_an_event_for_an_unknown_instance_is_accepted_and_listed() -> None:
     async with TestEnvironment(workflows=[one_payment]) as env:
         ended = await env.app.start_workflow(one_payment.with_options(instance_id="ended"))
         await env.app.send_event("paid", "/test")
         await ended.result()
-        for number, target in enumerate(("ended", "nobody")):
+        for number, target in enumerate(("ended", "unknown")):
             accepted = await env.app.send_event(
                 "paid", "/test", {"n": number}, event_id=target, extensions={"romancyinstanceid": target}
             )
@@ -981,13 +981,13 @@ async def test_an_event_for_nobody_is_accepted_and_listed() -> None:
         listed = (await env.app.list_undeliverable_events()).items
         assert [(one.instance_id, one.event.id, one.event.data) for one in listed] == [
             ("ended", "ended", {"n": 0}),
-            ("nobody", "nobody", {"n": 1}),
+            ("unknown", "unknown", {"n": 1}),
         ]
         assert {one.accepted_at for one in listed} == {env.now()}
         page = await env.app.list_undeliverable_events(limit=1)
         assert page.has_more
         rest = await env.app.list_undeliverable_events(limit=1, page_token=page.next_page_token)
-        assert [one.instance_id for one in (*page.items, *rest.items)] == ["ended", "nobody"]
+        assert [one.instance_id for one in (*page.items, *rest.items)] == ["ended", "unknown"]
         assert not rest.has_more
 
 
@@ -1016,7 +1016,7 @@ async def test_source_and_id_make_a_duplicate_which_does_nothing() -> None:
         again = await env.app.send_event("paid", "/a", 2, event_id="e1")
         assert (first.duplicate, again.duplicate, again.instance_ids) == (False, True, ())
         await env.settle()
-        assert (await env.app.send_event("paid", "/a", 3, event_id="e1")).duplicate  # also when it was consumed
+        assert (await env.app.send_event("paid", "/a", 3, event_id="e1")).duplicate  # also after it was consumed
         await env.app.send_event("paid", "/b", 4, event_id="e1")
         await env.app.send_event("paid", "/a", 5, event_id="e2")
         assert await handle.result() == [1, 4, 5]
@@ -1071,7 +1071,7 @@ async def test_an_attempt_that_ends_while_a_wait_is_asked_for_counts_after_the_a
         assert await handle.result(timeout=20) == [5, "done"]
 
 
-# --- events that start workflows
+# --- event handlers
 
 
 @workflow(name="signup", event_handler=True)
@@ -1156,7 +1156,7 @@ async def test_what_a_client_accepts_without_knowing_the_workflow_is_checked_by_
     async def hurried(ctx: WorkflowContext) -> None:
         await wait_event(ctx, "never")
 
-    told = Told()
+    told = FailureRecorder()
     async with App(database, workflows=[welcome, hurried], hooks=told) as app, Client(database, workflows=[]) as client:
 
         async def started(type: str, data: Any) -> WorkflowHandle[Any]:
@@ -1174,8 +1174,8 @@ async def test_what_a_client_accepts_without_knowing_the_workflow_is_checked_by_
     assert told.failed == [misfit.instance_id, late.instance_id]
 
 
-class Told(Hooks):
-    """Which instances failed."""
+class FailureRecorder(Hooks):
+    """Records the instances that failed."""
 
     def __init__(self) -> None:
         self.failed: list[str] = []
@@ -1190,7 +1190,7 @@ async def test_starting_is_off_by_default_and_addressed_or_known_events_start_no
 
     async with TestEnvironment(workflows=[plain, welcome]) as env:
         assert await started_by(env, "plain") == []
-        assert await started_by(env, "signup", {"name": "x"}, extensions={"romancyinstanceid": "nobody"}) == []
+        assert await started_by(env, "signup", {"name": "x"}, extensions={"romancyinstanceid": "unknown"}) == []
         assert len(await started_by(env, "signup", {"name": "x"}, event_id="once")) == 1
         assert await started_by(env, "signup", {"name": "x"}, event_id="once") == []
         assert len((await env.app.list_instances()).items) == 1
@@ -1210,9 +1210,9 @@ async def test_the_instance_an_event_started_has_consumed_it() -> None:
         await env.settle()
         accepted = await env.app.send_event("tick", "/test", event_id="first")
         assert waiting.instance_id in accepted.instance_ids
-        assert await waiting.result() == "first"  # who waited for it is woken by the same commit
+        assert await waiting.result() == "first"  # the same commit wakes the waiting instance
         (first,) = [one for one in accepted.instance_ids if one != waiting.instance_id]
-        assert (await looked_at(env, env.app.get_handle(first))).status is Status.WAITING_FOR_EVENT
+        assert (await settled_instance(env, env.app.get_handle(first))).status is Status.WAITING_FOR_EVENT
         second = await env.app.send_event("tick", "/test", event_id="second")
         assert await env.app.get_handle(first).result() == "second"
         assert first in second.instance_ids
@@ -1264,7 +1264,7 @@ async def test_handlers_wait_for_room() -> None:
         assert await asyncio.wait_for(results, 10) == [0, 1, 2, 3, 4]
 
 
-async def test_a_handler_is_started_by_whoever_has_the_code(database: str) -> None:
+async def test_a_handler_is_started_by_the_worker_that_has_the_code(database: str) -> None:
     async with Client(database, workflows=[welcome]) as client:
         accepted = await client.send_event("signup", "/test", {"name": "Ada"})
         assert len(accepted.instance_ids) == 1
@@ -1273,7 +1273,7 @@ async def test_a_handler_is_started_by_whoever_has_the_code(database: str) -> No
         assert await env.app.get_handle(accepted.instance_ids[0]).result() == "Ada: free"
 
 
-# --- looking
+# --- statuses
 
 
 async def test_statuses_of_one_and_of_several_waits() -> None:
@@ -1301,7 +1301,7 @@ async def test_statuses_of_one_and_of_several_waits() -> None:
     async with TestEnvironment(workflows=flows) as env:
         for flow in flows:
             handle = await env.app.start_workflow(flow)
-            assert (await looked_at(env, handle)).status is Status.WAITING_FOR_EVENT, flow.name
+            assert (await settled_instance(env, handle)).status is Status.WAITING_FOR_EVENT, flow.name
         listed = await env.app.list_instances(status=Status.WAITING_FOR_EVENT)
         assert len(listed.items) == len(flows)
 
@@ -1320,7 +1320,7 @@ async def test_what_an_instance_waits_for_can_be_read() -> None:
         handle = await env.app.start_workflow(waiter)
         await env.advance(15)
         for _ in range(2):
-            payment, refusal = sorted((await looked_at(env, handle)).waiting_for, key=lambda one: one.key)
+            payment, refusal = sorted((await settled_instance(env, handle)).waiting_for, key=lambda one: one.key)
             assert (payment.kind, payment.key, payment.activity_id) == ("event", "paid", "payment")
             assert (payment.subject, payment.match) == ("42", {"part": 2})
             assert payment.since == begun + timedelta(seconds=10)
@@ -1329,7 +1329,7 @@ async def test_what_an_instance_waits_for_can_be_read() -> None:
             assert (refusal.subject, refusal.match, refusal.due) == (None, None, None)
             await env.restart()  # the same after a crash
         await env.app.send_event("refused", "/test")
-        assert [one.key for one in (await looked_at(env, handle)).waiting_for] == ["paid"]
+        assert [one.key for one in (await settled_instance(env, handle)).waiting_for] == ["paid"]
 
 
 async def test_the_history_tells_what_was_asked_what_came_and_what_did_not() -> None:
@@ -1362,7 +1362,7 @@ async def test_the_history_tells_what_was_asked_what_came_and_what_did_not() -> 
     assert shipped.at == begun + timedelta(seconds=65)
 
 
-# --- steering
+# --- control
 
 
 async def test_a_cancelled_wait_is_gone_and_an_event_does_not_revive_it() -> None:
@@ -1388,7 +1388,7 @@ async def test_a_cancelled_wait_is_gone_and_an_event_does_not_revive_it() -> Non
             await handle.result()
         assert (await env.app.send_event("paid", "/test")).instance_ids == ()
         await env.restart()
-        found = await looked_at(env, handle)
+        found = await settled_instance(env, handle)
     assert (found.status, found.waiting_for, undone) == (Status.CANCELLED, (), ["put back"])
 
 
@@ -1417,14 +1417,14 @@ async def test_a_wait_in_a_finally_block_of_a_cancelled_workflow() -> None:
         await env.settle()
         await handle.cancel()
         await env.settle()
-        assert [one.key for one in (await looked_at(env, handle)).waiting_for] == ["goodbye"]
+        assert [one.key for one in (await settled_instance(env, handle)).waiting_for] == ["goodbye"]
         await env.app.send_event("goodbye", "/test")
         with pytest.raises(WorkflowCancelledError):
             await handle.result()
         assert [entry.outcome for entry in await entries(handle)] == ["ok"]
 
 
-async def test_a_timeout_that_nobody_catches_compensates() -> None:
+async def test_a_timeout_that_is_not_caught_compensates() -> None:
     undone: list[str] = []
 
     async def release(ctx: ActivityContext, room: str) -> None:
@@ -1452,12 +1452,12 @@ async def test_a_paused_instance_gets_what_came_when_it_goes_on() -> None:
         await env.app.pause_workflow(handle.instance_id)
         for number in range(3):
             await env.app.send_event("paid", "/test", number)
-        found = await looked_at(env, handle)
+        found = await settled_instance(env, handle)
         assert found.status is Status.PAUSED
         assert [one.key for one in found.waiting_for] == ["paid"]
         assert await entries(handle) == []
         await env.restart()
-        assert (await looked_at(env, handle)).status is Status.PAUSED
+        assert (await settled_instance(env, handle)).status is Status.PAUSED
         await env.app.resume_workflow(handle.instance_id)
         assert await handle.result() == [0, 1, 2]
 
@@ -1468,7 +1468,7 @@ async def test_a_deadline_that_passes_during_a_pause_is_over_when_it_goes_on() -
         await env.settle()
         await env.app.pause_workflow(handle.instance_id)
         await env.advance(120)
-        assert (await looked_at(env, handle)).status is Status.PAUSED
+        assert (await settled_instance(env, handle)).status is Status.PAUSED
         await env.app.send_event("paid", "/test", "late")
         await env.app.resume_workflow(handle.instance_id)
         assert (await handle.result()).startswith("late:")
@@ -1482,7 +1482,7 @@ async def test_a_terminated_instance_waits_for_nothing() -> None:
         assert (await env.app.send_event("paid", "/test")).instance_ids == ()
         with pytest.raises(WorkflowTerminatedError):
             await handle.result()
-        assert (await looked_at(env, handle)).waiting_for == ()
+        assert (await settled_instance(env, handle)).waiting_for == ()
 
 
 async def test_a_wait_that_was_in_vain_waits_anew_when_the_instance_is_retried() -> None:
@@ -1497,10 +1497,10 @@ async def test_a_wait_that_was_in_vain_waits_anew_when_the_instance_is_retried()
         assert isinstance(await failure(handle), EventTimeoutError)
         await env.advance(1000)
         await env.app.retry_workflow(handle.instance_id)
-        assert (await looked_at(env, handle)).status is Status.WAITING_FOR_EVENT
+        assert (await settled_instance(env, handle)).status is Status.WAITING_FOR_EVENT
         await env.advance(30)
         await env.app.send_event("shipped", "/test", "after all")
-        # What was consumed before the failure is not asked for again.
+        # An event that was consumed before the failure is not awaited again.
         assert await handle.result() == ["once", "after all"]
 
 
@@ -1545,7 +1545,7 @@ async def test_code_that_asks_for_something_else_blocks_and_what_came_is_there_f
         await env.settle()
     async with TestEnvironment(database, workflows=[after], start=env.now()) as env:
         await env.app.send_event("shipped", "/test", "today")
-        blocked = await looked_at(env, env.app.get_handle(handle.instance_id))
+        blocked = await settled_instance(env, env.app.get_handle(handle.instance_id))
         assert blocked.status is Status.BLOCKED
         assert blocked.error is not None
         assert "paid:1" in blocked.error.message
@@ -1554,7 +1554,7 @@ async def test_code_that_asks_for_something_else_blocks_and_what_came_is_there_f
 
 
 async def test_a_wait_that_is_not_over_follows_the_code(database: str) -> None:
-    """Nothing is recorded of it: other code may wait for something else."""
+    """A pending wait is not recorded: other code may wait for another event."""
 
     @workflow(name="order")
     async def before(ctx: WorkflowContext) -> Any:
@@ -1595,7 +1595,7 @@ async def test_the_timeout_of_the_workflow_ends_a_wait() -> None:
         assert (await env.app.send_event("paid", "/test")).instance_ids == ()
 
 
-# --- wrong use
+# --- misuse
 
 
 @pytest.mark.parametrize(
@@ -1652,7 +1652,7 @@ async def test_waiting_belongs_into_a_workflow() -> None:
     assert "inside an activity" in str(error.__cause__)
 
 
-# --- two processes on one file
+# --- two processes on one database
 
 
 async def test_an_event_sent_by_one_process_reaches_the_workflow_of_another(database: str) -> None:
@@ -1674,28 +1674,28 @@ async def test_two_workers_and_many_waiters_each_event_once_each(database: str) 
     assert results == [[0, 1, 2]] * 20
 
 
-@pytest.mark.parametrize("patience", [0, -0.5, timedelta(0), timedelta(days=-1)])
-async def test_without_patience_a_wait_takes_what_is_there(patience: float | timedelta) -> None:
+@pytest.mark.parametrize("timeout", [0, -0.5, timedelta(0), timedelta(days=-1)])
+async def test_a_wait_without_time_takes_what_is_there(timeout: float | timedelta) -> None:
     @workflow
     async def polls(ctx: WorkflowContext) -> list[Any]:
         found: list[Any] = []
         await subscribe(ctx, "line")
 
-        async def look() -> None:
-            for wait in (wait_event(ctx, "paid", timeout=patience), receive(ctx, "line", timeout=patience)):
+        async def poll() -> None:
+            for wait in (wait_event(ctx, "paid", timeout=timeout), receive(ctx, "line", timeout=timeout)):
                 try:
                     found.append((await wait).data)
                 except TimeoutError:
                     found.append(None)
 
-        await look()
+        await poll()
         await send_event(ctx, "paid", "/test", 1)
         await publish(ctx, "line", 2)
-        await look()
-        await sleep(ctx, 60)  # others speak meanwhile
-        await sleep(ctx, patience)
-        await look()
-        await look()
+        await poll()
+        await sleep(ctx, 60)  # sends from outside arrive meanwhile
+        await sleep(ctx, timeout)
+        await poll()
+        await poll()
         return found
 
     async with TestEnvironment(workflows=[polls], replay_always=True) as env:

@@ -1,4 +1,4 @@
-"""What fails is in the log: which instance, which activity, which attempt, and the user's line."""
+"""The log of failures: it names the instance, the activity, the attempt and the user's line."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ async def divide(ctx: WorkflowContext, by: int) -> float:
 
 
 def _lines(caplog: pytest.LogCaptureFixture) -> list[tuple[str, str]]:
-    """Levels and messages; folders are left out."""
+    """Levels and messages of the log, without the folders."""
     return [
         (record.levelname, re.sub(r"/\S*/", "", record.getMessage()))
         for record in caplog.records
@@ -52,7 +52,7 @@ def _lines(caplog: pytest.LogCaptureFixture) -> list[tuple[str, str]]:
 
 
 def _line(what: Any) -> int:
-    """Of the first statement of a function behind a decorator."""
+    """The line of the first statement of a decorated function."""
     code = getattr(what, "fn", what).__code__
     lines: Iterator[int | None] = (line for _, _, line in code.co_lines())
     return next(line for line in lines if line is not None and line > code.co_firstlineno + 1)

@@ -1,4 +1,4 @@
-"""Groups: instances that are spoken to together."""
+"""Groups: sets of instances that receive messages together."""
 
 import asyncio
 from typing import Any, cast
@@ -44,8 +44,8 @@ async def captain(ctx: WorkflowContext, order: Any) -> list[str]:
     return await get_group_members(ctx, "crew")
 
 
-async def crew(env: TestEnvironment, size: int = 3) -> list[WorkflowHandle[list[Any]]]:
-    """Members that listen, in the order they joined."""
+async def start_members(env: TestEnvironment, size: int = 3) -> list[WorkflowHandle[list[Any]]]:
+    """Start members that wait for messages, one after the other."""
     handles: list[WorkflowHandle[list[Any]]] = []
     for number in range(size):
         handles.append(await env.app.start_workflow(member.with_options(instance_id=f"sailor-{number}")))
@@ -54,21 +54,21 @@ async def crew(env: TestEnvironment, size: int = 3) -> list[WorkflowHandle[list[
 
 
 async def failure(handle: WorkflowHandle[Any]) -> BaseException | None:
-    """What the instance failed with."""
+    """The error with which the instance failed."""
     with pytest.raises(WorkflowFailedError) as failed:
         await asyncio.wait_for(handle.result(), 10)
     return failed.value.__cause__
 
 
-async def test_a_message_to_a_group_reaches_each_member_and_nobody_else() -> None:
+async def test_a_message_to_a_group_reaches_each_member_and_no_other_instance() -> None:
     @workflow
-    async def stranger(ctx: WorkflowContext) -> Any:
+    async def outsider(ctx: WorkflowContext) -> Any:
         await subscribe(ctx, "orders", "direct")
         return (await receive(ctx, "orders")).data
 
-    async with TestEnvironment(workflows=[member, captain, stranger]) as env:
-        handles = await crew(env)
-        outside = await env.app.start_workflow(stranger)
+    async with TestEnvironment(workflows=[member, captain, outsider]) as env:
+        handles = await start_members(env)
+        outside = await env.app.start_workflow(outsider)
         await env.settle()
         leading = await env.app.start_workflow(captain, "set sail")
         assert await leading.result() == ["sailor-0", "sailor-1", "sailor-2"]
@@ -107,17 +107,17 @@ async def test_a_message_waits_for_a_member_that_does_not_listen_yet() -> None:
         assert await handle.result() == "wake up"
 
 
-async def test_a_group_without_members_takes_a_message_and_nobody_hears_it() -> None:
+async def test_a_message_to_a_group_without_members_is_not_received() -> None:
     async with TestEnvironment(workflows=[member, captain]) as env:
-        assert await (await env.app.start_workflow(captain, "anybody?")).result() == []
-        (late,) = await crew(env, 1)
+        assert await (await env.app.start_workflow(captain, "unheard")).result() == []
+        (late,) = await start_members(env, 1)
         assert await late.status() is Status.WAITING_FOR_MESSAGE
 
 
 async def test_the_app_knows_the_members_and_speaks_to_them() -> None:
     async with TestEnvironment(workflows=[member]) as env:
         assert await env.app.get_group_members("crew") == []
-        handles = await crew(env)
+        handles = await start_members(env)
         assert await env.app.get_group_members("crew") == ["sailor-0", "sailor-1", "sailor-2"]
         assert await env.app.get_group_members("Crew") == []
         await env.app.send_to_group("crew", "orders", {"sail": True})
@@ -140,16 +140,16 @@ async def test_joining_again_does_nothing_and_leaving_ends_the_membership() -> N
 
 async def test_who_is_no_member_cannot_leave() -> None:
     @workflow
-    async def stranger(ctx: WorkflowContext) -> str:
+    async def outsider(ctx: WorkflowContext) -> str:
         try:
             await leave_group(ctx, "crew")
         except GroupNotJoinedError as error:
             return str(error)
         return "left"
 
-    async with TestEnvironment(workflows=[stranger, member], replay_always=True) as env:
-        await crew(env, 1)
-        told = await (await env.app.start_workflow(stranger.with_options(instance_id="me"))).result()
+    async with TestEnvironment(workflows=[outsider, member], replay_always=True) as env:
+        await start_members(env, 1)
+        told = await (await env.app.start_workflow(outsider.with_options(instance_id="me"))).result()
         assert "'crew'" in told
         assert "me" in told
         assert await env.app.get_group_members("crew") == ["sailor-0"]
@@ -192,7 +192,7 @@ async def test_however_it_ends_an_instance_is_no_member_any_more(ending: str) ->
 
 async def test_a_crash_at_any_step_joins_once_and_sends_once() -> None:
     @workflow
-    async def talker(ctx: WorkflowContext) -> None:
+    async def announcing(ctx: WorkflowContext) -> None:
         await join_group(ctx, "crew")
         await send_to_group(ctx, "crew", "orders", "one")
         await wait_event(ctx, "end", timeout=5)
@@ -211,10 +211,10 @@ async def test_a_crash_at_any_step_joins_once_and_sends_once() -> None:
     crashes, step = 1, 0
     while crashes:
         step += 1
-        async with TestEnvironment(workflows=[talker, patient]) as env:
+        async with TestEnvironment(workflows=[announcing, patient]) as env:
             listening = await env.app.start_workflow(patient)
             await env.settle()
-            await env.app.start_workflow(talker)
+            await env.app.start_workflow(announcing)
             env.crash_at_step(step)
             assert await asyncio.wait_for(listening.result(), 10) == ["one"], f"crash at step {step}"
             crashes = env.crashes
@@ -233,7 +233,7 @@ async def test_an_activity_speaks_to_a_group_if_its_attempt_succeeds() -> None:
         await announce(ctx)
 
     async with TestEnvironment(workflows=[member, announcer]) as env:
-        handles = await crew(env, 2)
+        handles = await start_members(env, 2)
         await (await env.app.start_workflow(announcer)).result()
         assert [await handle.result() for handle in handles] == [["attempt 3"]] * 2
 

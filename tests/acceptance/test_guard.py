@@ -1,4 +1,4 @@
-"""The guard in an app and in the test kit."""
+"""The guard in an app and in the test environment."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ async def test_a_recorded_history_is_replayed_under_the_guard() -> None:
     assert "random.random()" in str(getattr(replayed.verdict, "error", ""))
 
 
-# --- the last stretch
+# --- from the last record to the end
 
 drawn = itertools.count()
 

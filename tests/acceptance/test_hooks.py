@@ -1,4 +1,4 @@
-"""Hooks: what they are told, in which order, once; and what they cannot break."""
+"""Hooks: which calls they receive, in which order, each once; and that they cannot disturb the engine."""
 
 import asyncio
 import contextlib
@@ -36,30 +36,30 @@ from romancy.testing import TestEnvironment
 REPLAY = {"on_replay_start", "on_replay_complete", "on_activity_cache_hit"}
 
 
-class Diary(Hooks):
-    """Writes down everything that it is told."""
+class HookRecorder(Hooks):
+    """Hooks that record each call."""
 
     def __init__(self) -> None:
         self.lines: list[tuple[str, Any]] = []
-        self.heard = asyncio.Condition()
+        self.called = asyncio.Condition()
 
-    async def _note(self, name: str, info: Any) -> None:
+    async def _record(self, name: str, info: Any) -> None:
         self.lines.append((name, info))
-        async with self.heard:
-            self.heard.notify_all()
+        async with self.called:
+            self.called.notify_all()
 
     def names(self, *but: str) -> list[str]:
-        """What was told, shortly."""
+        """The recorded calls as short texts."""
         return [_short(name, info) for name, info in self.lines if name not in but]
 
     def of(self, name: str) -> list[Any]:
-        """The infos of one kind."""
-        return [info for told_name, info in self.lines if told_name == name]
+        """The arguments of the calls of one hook."""
+        return [info for hook_name, info in self.lines if hook_name == name]
 
     async def until(self, name: str, times: int = 1) -> None:
-        """Wait until it was told something."""
-        async with self.heard:
-            await self.heard.wait_for(lambda: len(self.of(name)) >= times)
+        """Wait until a hook was called so many times."""
+        async with self.called:
+            await self.called.wait_for(lambda: len(self.of(name)) >= times)
 
 
 def _short(name: str, info: Any) -> str:
@@ -67,15 +67,15 @@ def _short(name: str, info: Any) -> str:
     return f"{name.removeprefix('on_')} {subject}" if subject else name.removeprefix("on_")
 
 
-def _noting(name: str) -> Any:
-    async def hook(self: Diary, info: Any) -> None:
-        await self._note(name, info)
+def _recording(name: str) -> Any:
+    async def hook(self: HookRecorder, info: Any) -> None:
+        await self._record(name, info)
 
     return hook
 
 
 for _name in HOOK_METHODS:
-    setattr(Diary, _name, _noting(_name))
+    setattr(HookRecorder, _name, _recording(_name))
 
 
 @activity
@@ -91,17 +91,17 @@ async def refuse(ctx: ActivityContext) -> None:
     raise TerminalError("no")
 
 
-async def told_of(flow: Workflow[..., Any], *args: Any, **options: Any) -> Diary:
-    """Run a workflow to its end, whatever that is, and return what was told."""
-    diary = Diary()
-    async with TestEnvironment(workflows=[flow], hooks=diary, **options) as env:
+async def record_hooks(flow: Workflow[..., Any], *args: Any, **options: Any) -> HookRecorder:
+    """Run a workflow to its end, successful or not, and return the recorded calls."""
+    recorder = HookRecorder()
+    async with TestEnvironment(workflows=[flow], hooks=recorder, **options) as env:
         handle = await env.app.start_workflow(flow, *args)
         with contextlib.suppress(WorkflowFailedError, WorkflowCancelledError):
             await handle.result()
-    return diary
+    return recorder
 
 
-# --- what is told, and when
+# --- calls and their order
 
 
 async def test_a_workflow_is_told_from_its_start_to_its_end() -> None:
@@ -110,9 +110,9 @@ async def test_a_workflow_is_told_from_its_start_to_its_end() -> None:
         await sleep(ctx, 60, sleep_id="rest")
         return await pack(ctx, what)
 
-    diary = await told_of(order, "book")
+    recorder = await record_hooks(order, "book")
 
-    assert diary.names() == [
+    assert recorder.names() == [
         "workflow_start",
         "timer_start rest",
         "timer_fired rest",
@@ -120,7 +120,7 @@ async def test_a_workflow_is_told_from_its_start_to_its_end() -> None:
         "activity_complete pack:1",
         "workflow_complete",
     ]
-    infos = [info for _, info in diary.lines]
+    infos = [info for _, info in recorder.lines]
     assert {(info.workflow_name, info.generation) for info in infos} == {("order", 1)}
     assert len({(info.instance_id, info.worker_id) for info in infos}) == 1
     assert infos[0].input == {"what": "book"}
@@ -142,16 +142,16 @@ async def test_replay_tells_nothing_again(forced: bool) -> None:
         await send_event(ctx, "half", "/here")
         await sleep(ctx, 60)
 
-    diary = await told_of(long, replay_always=forced)
+    recorder = await record_hooks(long, replay_always=forced)
 
-    assert diary.names(*REPLAY) == [
+    assert recorder.names(*REPLAY) == [
         *["workflow_start", "activity_start pack:1", "activity_complete pack:1", "timer_start sleep:1"],
         *["timer_fired sleep:1", "activity_start pack:2", "activity_complete pack:2", "event_sent half"],
         *["timer_start sleep:2", "timer_fired sleep:2", "workflow_complete"],
     ]
-    assert [info.activity_id for info in diary.of("on_activity_cache_hit")] == ["pack:1", "pack:1", "pack:2"] * forced
-    assert [info.entries for info in diary.of("on_replay_start")] == [1, 4] * forced
-    assert [info.problem for info in diary.of("on_replay_complete")] == [None, None] * forced
+    assert [info.activity_id for info in recorder.of("on_activity_cache_hit")] == ["pack:1", "pack:1", "pack:2"] * forced
+    assert [info.entries for info in recorder.of("on_replay_start")] == [1, 4] * forced
+    assert [info.problem for info in recorder.of("on_replay_complete")] == [None, None] * forced
 
 
 @pytest.mark.usefixtures("everywhere")
@@ -164,15 +164,15 @@ async def test_a_crash_anywhere_tells_nothing_twice(step: int) -> None:
         await send_event(ctx, "gone", "/here")
         return str(event.data)
 
-    diary = Diary()
-    async with TestEnvironment(workflows=[talk], hooks=diary) as env:
+    recorder = HookRecorder()
+    async with TestEnvironment(workflows=[talk], hooks=recorder) as env:
         env.crash_at_step(step)
         handle = await asyncio.shield(_started(env, talk))
         await env.advance(10)
         await _insist(env)
         assert await handle.result() == "now"
 
-    names = diary.names(*REPLAY, "on_activity_start")  # an attempt that is cut off is made again
+    names = recorder.names(*REPLAY, "on_activity_start")  # an interrupted attempt is made again
     assert len(names) == len(set(names)), names
     assert env.crashes == 1
     assert names[-1] == "workflow_complete"
@@ -206,12 +206,12 @@ async def test_a_workflow_inside_a_workflow_is_a_part_of_it() -> None:
         await pack(ctx, "outer")
         return await inner(ctx)
 
-    diary = await told_of(outer)
+    recorder = await record_hooks(outer)
 
-    assert diary.names("on_activity_start") == [
+    assert recorder.names("on_activity_start") == [
         *["workflow_start", "activity_complete pack:1", "activity_complete pack:2", "workflow_complete"]
     ]
-    assert {info.workflow_name for _, info in diary.lines} == {"outer"}
+    assert {info.workflow_name for _, info in recorder.lines} == {"outer"}
 
 
 async def test_an_instance_that_an_activity_starts_is_told_as_its_own() -> None:
@@ -229,14 +229,14 @@ async def test_an_instance_that_an_activity_starts_is_told_as_its_own() -> None:
     async def parent(ctx: WorkflowContext) -> str:
         return await spawn(ctx)
 
-    diary = Diary()
-    async with TestEnvironment(workflows=[parent, child], hooks=diary) as env:
+    recorder = HookRecorder()
+    async with TestEnvironment(workflows=[parent, child], hooks=recorder) as env:
         await (await env.app.start_workflow(parent.with_options(instance_id="parent"))).result()
 
-    assert [_short(name, info) for name, info in diary.lines if info.instance_id == "child"] == [
+    assert [_short(name, info) for name, info in recorder.lines if info.instance_id == "child"] == [
         *["workflow_start", "activity_start pack:1", "activity_complete pack:1", "workflow_complete"]
     ]
-    assert diary.names()[-1] == "workflow_complete"
+    assert recorder.names()[-1] == "workflow_complete"
 
 
 # --- failures
@@ -253,17 +253,17 @@ async def test_retries_are_told_one_by_one() -> None:
     async def patient(ctx: WorkflowContext) -> int:
         return await flaky(ctx)
 
-    diary = await told_of(patient)
+    recorder = await record_hooks(patient)
 
-    assert diary.names() == [
+    assert recorder.names() == [
         *["workflow_start", "activity_start flaky:1", "activity_retry flaky:1", "activity_start flaky:1"],
         *["activity_retry flaky:1", "activity_start flaky:1", "activity_complete flaky:1", "workflow_complete"],
     ]
-    first, second = diary.of("on_activity_retry")
+    first, second = recorder.of("on_activity_retry")
     assert (first.attempt, first.error.message, first.lost) == (1, "busy 1", False)
     assert (second.next_at - second.at).total_seconds() == 20
-    assert [info.attempt for info in diary.of("on_activity_start")] == [1, 2, 3]
-    assert diary.of("on_activity_complete")[0].attempt == 3
+    assert [info.attempt for info in recorder.of("on_activity_start")] == [1, 2, 3]
+    assert recorder.of("on_activity_complete")[0].attempt == 3
 
 
 async def test_compensations_are_told_as_activities_that_undo() -> None:
@@ -278,22 +278,22 @@ async def test_compensations_are_told_as_activities_that_undo() -> None:
         await book(ctx)
         await refuse(ctx)
 
-    diary = await told_of(trip)
+    recorder = await record_hooks(trip)
 
-    ends = [name for name in diary.names("on_activity_start") if "workflow_start" not in name]
+    ends = [name for name in recorder.names("on_activity_start") if "workflow_start" not in name]
     assert ends == [
         "activity_complete book:1",
         "activity_failed refuse:1",
         "activity_complete compensate:book:1",
-        f"activity_complete {diary.of('on_activity_complete')[2].activity_id}",
+        f"activity_complete {recorder.of('on_activity_complete')[2].activity_id}",
         "workflow_failed",
     ]
-    undone = [info.compensates for info in diary.of("on_activity_complete")]
+    undone = [info.compensates for info in recorder.of("on_activity_complete")]
     assert undone[:2] == [None, "book:1"]
     assert undone[2] is not None
-    (failed,) = diary.of("on_activity_failed")
+    (failed,) = recorder.of("on_activity_failed")
     assert (failed.error.type.rpartition(".")[2], failed.error.message, failed.cancelled) == ("TerminalError", "no", False)
-    (end,) = diary.of("on_workflow_failed")
+    (end,) = recorder.of("on_workflow_failed")
     assert end.error.message == "no"
 
 
@@ -306,23 +306,23 @@ async def test_a_cancelled_workflow_is_told_with_its_reason() -> None:
         await book(ctx)
         await sleep(ctx, 1000)
 
-    diary = Diary()
-    async with TestEnvironment(workflows=[trip], hooks=diary) as env:
+    recorder = HookRecorder()
+    async with TestEnvironment(workflows=[trip], hooks=recorder) as env:
         handle = await env.app.start_workflow(trip)
         await env.settle()
         await handle.cancel("rain")
         with pytest.raises(WorkflowCancelledError):
             await handle.result()
 
-    assert diary.names("on_activity_start") == [
+    assert recorder.names("on_activity_start") == [
         *["workflow_start", "activity_complete book:1", "timer_start sleep:1"],
         *["activity_complete compensate:book:1", "workflow_cancelled"],
     ]
-    (info,) = diary.of("on_workflow_cancelled")
+    (info,) = recorder.of("on_workflow_cancelled")
     assert info.reason == "rain"
 
 
-async def test_an_activity_that_nobody_wants_any_more_is_told_as_cancelled() -> None:
+async def test_an_activity_that_is_no_longer_awaited_is_told_as_cancelled() -> None:
     @activity
     async def endless(ctx: ActivityContext) -> None:
         await asyncio.Event().wait()
@@ -333,11 +333,11 @@ async def test_an_activity_that_nobody_wants_any_more_is_told_as_cancelled() -> 
             async with asyncio.timeout(5):
                 await endless(ctx)
 
-    diary = await told_of(hasty)
+    recorder = await record_hooks(hasty)
 
-    (info,) = diary.of("on_activity_failed")
+    (info,) = recorder.of("on_activity_failed")
     assert info.cancelled
-    assert diary.names()[-1] == "workflow_complete"
+    assert recorder.names()[-1] == "workflow_complete"
 
 
 async def test_a_recorded_failure_is_a_cache_hit_too() -> None:
@@ -351,7 +351,7 @@ async def test_a_recorded_failure_is_a_cache_hit_too() -> None:
             await fail(ctx)
         await sleep(ctx, 60)
 
-    (hit,) = (await told_of(stubborn, replay_always=True)).of("on_activity_cache_hit")
+    (hit,) = (await record_hooks(stubborn, replay_always=True)).of("on_activity_cache_hit")
     assert (hit.activity_id, hit.result, hit.error.type) == ("fail:1", None, "romancy.errors.RetryExhaustedError")
 
 
@@ -372,18 +372,18 @@ async def test_after_a_retry_of_the_whole_kept_results_are_cache_hits() -> None:
         await pack(ctx, "kept")
         await last(ctx)
 
-    diary = Diary()
-    async with TestEnvironment(workflows=[steps], hooks=diary) as env:
+    recorder = HookRecorder()
+    async with TestEnvironment(workflows=[steps], hooks=recorder) as env:
         handle = await env.app.start_workflow(steps)
         with pytest.raises(WorkflowFailedError):
             await handle.result()
-        await diary.until("on_workflow_failed")
-        diary.lines.clear()
+        await recorder.until("on_workflow_failed")
+        recorder.lines.clear()
         broken = False
         await env.app.retry_workflow(handle.instance_id)
         await handle.result()
 
-    assert diary.names("on_activity_start", "on_replay_start", "on_replay_complete") == [
+    assert recorder.names("on_activity_start", "on_replay_start", "on_replay_complete") == [
         *["activity_complete undone:1", "activity_cache_hit pack:1", "activity_complete last:1", "workflow_complete"]
     ]
 
@@ -399,19 +399,19 @@ async def test_a_wait_is_told_from_its_beginning_to_the_event(early: bool) -> No
         await sleep(ctx, 1)
         return (await wait_event(ctx, "paid", subject="42", event_id="money")).data
 
-    diary = Diary()
-    async with TestEnvironment(workflows=[ship], hooks=diary) as env:
+    recorder = HookRecorder()
+    async with TestEnvironment(workflows=[ship], hooks=recorder) as env:
         handle = await env.app.start_workflow(ship)
         if not early:
             await env.advance(10)
         await env.app.send_event("paid", "/bank", {"sum": 5}, subject="42")
         assert await handle.result() == {"sum": 5}
 
-    assert diary.names("on_timer_start", "on_timer_fired") == [
+    assert recorder.names("on_timer_start", "on_timer_fired") == [
         *["workflow_start", "event_wait_start money", "event_received money", "event_wait_complete money"],
         "workflow_complete",
     ]
-    (began,), (ended,) = diary.of("on_event_wait_start"), diary.of("on_event_wait_complete")
+    (began,), (ended,) = recorder.of("on_event_wait_start"), recorder.of("on_event_wait_complete")
     assert (began.event_type, began.subject, began.due) == ("paid", "42", None)
     assert (ended.since, ended.event.data, ended.event.source) == (began.at, {"sum": 5}, "/bank")
     assert (ended.at - ended.since).total_seconds() == (0 if early else 9)
@@ -423,10 +423,10 @@ async def test_an_event_that_does_not_come_is_told() -> None:
         with contextlib.suppress(EventTimeoutError):
             await wait_event(ctx, "paid", timeout=30, event_id="money")
 
-    diary = await told_of(ship)
+    recorder = await record_hooks(ship)
 
-    assert diary.names() == [*["workflow_start", "event_wait_start money", "event_timeout money", "workflow_complete"]]
-    (began,), (ended,) = diary.of("on_event_wait_start"), diary.of("on_event_timeout")
+    assert recorder.names() == [*["workflow_start", "event_wait_start money", "event_timeout money", "workflow_complete"]]
+    (began,), (ended,) = recorder.of("on_event_wait_start"), recorder.of("on_event_timeout")
     assert (began.due, (ended.at - ended.since).total_seconds()) == (ended.at, 30)
 
 
@@ -442,9 +442,9 @@ async def test_events_are_told_with_who_sent_them(transactional: bool) -> None:
         await send_event(ctx, "outer", "/workflow", {"n": 1}, event_id="7")
         await send_event(ctx, "raw", "/workflow", b"\xff", content_type="image/x")
 
-    diary = await told_of(speak)
+    recorder = await record_hooks(speak)
 
-    inner, outer, raw = diary.of("on_event_sent")
+    inner, outer, raw = recorder.of("on_event_sent")
     assert (inner.data, outer.data, raw.data) == (None, {"n": 1}, b"\xff")
     assert (inner.event_type, inner.source, inner.subject) == ("inner", "/activity", "s")
     assert (inner.activity_id, inner.attempt, bool(inner.event_id)) == ("tell:1", 1, True)
@@ -462,9 +462,9 @@ async def test_what_a_failed_attempt_said_is_not_told() -> None:
     async def speak(ctx: WorkflowContext) -> None:
         await tell(ctx)
 
-    diary = await told_of(speak)
+    recorder = await record_hooks(speak)
 
-    assert [info.event_type for info in diary.of("on_event_sent")] == ["attempt.2"]
+    assert [info.event_type for info in recorder.of("on_event_sent")] == ["attempt.2"]
 
 
 async def test_an_event_that_starts_an_instance_is_told_as_received() -> None:
@@ -476,18 +476,18 @@ async def test_an_event_that_starts_an_instance_is_told_as_received() -> None:
     async def lost(ctx: WorkflowContext, order: int) -> int:
         return order
 
-    diary = Diary()
-    async with TestEnvironment(workflows=[placed, lost], hooks=diary) as env:
+    recorder = HookRecorder()
+    async with TestEnvironment(workflows=[placed, lost], hooks=recorder) as env:
         await env.app.send_event("order.placed", "/shop", {"order": 3})
-        await env.settle()  # or the two are told in between each other
+        await env.settle()  # settles the first, so that the calls do not mix
         await env.app.send_event("order.lost", "/shop", {"nothing": "fits"})
         await env.settle()
 
-    assert diary.names() == [
+    assert recorder.names() == [
         *["workflow_start", "event_received", "workflow_complete", "workflow_start", "event_received", "workflow_failed"]
     ]
-    assert diary.of("on_workflow_start")[0].event.data == {"order": 3}
-    assert diary.of("on_event_received")[0].activity_id is None
+    assert recorder.of("on_workflow_start")[0].event.data == {"order": 3}
+    assert recorder.of("on_event_received")[0].activity_id is None
 
 
 async def test_a_recurring_workflow_starts_once_and_tells_each_generation() -> None:
@@ -498,13 +498,13 @@ async def test_a_recurring_workflow_starts_once_and_tells_each_generation() -> N
             await ctx.recur(n + 1)
         return n
 
-    diary = await told_of(count, 1)
+    recorder = await record_hooks(count, 1)
 
-    assert diary.names("on_activity_start") == [
+    assert recorder.names("on_activity_start") == [
         *["workflow_start", "activity_complete pack:1", "workflow_recur"],
         *["activity_complete pack:1", "workflow_recur", "activity_complete pack:1", "workflow_complete"],
     ]
-    assert [info.generation for info in diary.of("on_activity_complete")] == [1, 2, 3]
+    assert [info.generation for info in recorder.of("on_activity_complete")] == [1, 2, 3]
 
 
 @pytest.mark.usefixtures("everywhere")
@@ -521,7 +521,7 @@ async def test_who_takes_over_tells_only_what_is_new(new_database: Any) -> None:
         _, result = await asyncio.gather(sleep(ctx, 0.01, sleep_id="rest"), hang(ctx))
         return result
 
-    place, (first, second) = new_database(), (Diary(), Diary())
+    place, (first, second) = new_database(), (HookRecorder(), HookRecorder())
     dying = App(place, workflows=[relay], hooks=first, worker_id="first")
     await dying.startup()
     handle = await dying.start_workflow(relay.with_options(instance_id="one"))
@@ -557,20 +557,20 @@ async def test_an_attempt_that_is_lost_with_its_worker_is_told_by_the_next() -> 
     async def relay(ctx: WorkflowContext) -> str:
         return await hang(ctx)
 
-    diary = Diary()
-    async with TestEnvironment(workflows=[relay], hooks=diary) as env:
+    recorder = HookRecorder()
+    async with TestEnvironment(workflows=[relay], hooks=recorder) as env:
         handle = await env.app.start_workflow(relay)
         await beaten.wait()
         await env.settle()  # the heartbeat is written
         await env.restart()
         assert await handle.result() == "done"
 
-    (info,) = diary.of("on_activity_retry")
+    (info,) = recorder.of("on_activity_retry")
     assert (info.attempt, info.lost, info.error.type.rpartition(".")[2]) == (1, True, "LeaseLostError")
-    assert [info.attempt for info in diary.of("on_activity_start")] == [1, 2]
+    assert [info.attempt for info in recorder.of("on_activity_start")] == [1, 2]
 
 
-# --- what hooks cannot break
+# --- errors of hooks
 
 
 async def test_a_hook_that_raises_is_logged_and_changes_nothing(caplog: pytest.LogCaptureFixture) -> None:
@@ -595,12 +595,12 @@ async def test_a_hook_that_raises_is_logged_and_changes_nothing(caplog: pytest.L
         await send_event(ctx, "said", "/here")
         return await pack(ctx, "book")
 
-    diary = Diary()
-    async with TestEnvironment(workflows=[order], hooks=[Broken(), diary]) as env:
-        named = order.with_options(instance_id="1\nCRITICAL forged")  # which makes no line of its own in the log
+    recorder = HookRecorder()
+    async with TestEnvironment(workflows=[order], hooks=[Broken(), recorder]) as env:
+        named = order.with_options(instance_id="1\nCRITICAL forged")  # must not make a line of its own
         assert await (await env.app.start_workflow(named)).result() == "book packed"
 
-    assert diary.names()[-1] == "workflow_complete"
+    assert recorder.names()[-1] == "workflow_complete"
     assert not any("\n" in record.getMessage() for record in caplog.records)
     complaints = [record.getMessage().partition(" ")[0] for record in caplog.records if record.name == "romancy.hooks"]
     assert {one.rpartition(".")[2] for one in complaints} == {
@@ -614,27 +614,27 @@ async def test_a_slow_hook_holds_up_neither_the_engine_nor_other_hooks() -> None
 
     class Slow(Hooks):
         def __init__(self) -> None:
-            self.heard: list[str] = []
+            self.called: list[str] = []
 
         async def on_workflow_start(self, info: told.WorkflowStarted) -> None:
             await gate.wait()
-            self.heard.append("start")
+            self.called.append("start")
 
         async def on_workflow_complete(self, info: told.WorkflowCompleted) -> None:
-            self.heard.append("complete")
+            self.called.append("complete")
 
     @workflow
     async def order(ctx: WorkflowContext) -> str:
         return await pack(ctx, "book")
 
-    slow, diary = Slow(), Diary()
-    async with TestEnvironment(workflows=[order], hooks=[slow, diary]) as env:
+    slow, recorder = Slow(), HookRecorder()
+    async with TestEnvironment(workflows=[order], hooks=[slow, recorder]) as env:
         assert await (await env.app.start_workflow(order)).result() == "book packed"
-        await diary.until("on_workflow_complete")
-        assert slow.heard == []
+        await recorder.until("on_workflow_complete")
+        assert slow.called == []
         gate.set()
 
-    assert slow.heard == ["start", "complete"]  # what waits is called before the app is down
+    assert slow.called == ["start", "complete"]  # queued calls are made before the app is down
 
 
 async def test_a_hook_that_never_ends_does_not_keep_an_app_from_stopping(caplog: pytest.LogCaptureFixture) -> None:
@@ -659,12 +659,12 @@ async def test_calls_beyond_the_bound_are_dropped_and_counted(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(queue, "MAX_QUEUED_CALLS", 3)
-    gate, heard = asyncio.Event(), list[str]()
+    gate, called = asyncio.Event(), list[str]()
 
     class Slow(Hooks):
         async def on_activity_start(self, info: told.ActivityStarted) -> None:
             await gate.wait()
-            heard.append(info.activity_id)
+            called.append(info.activity_id)
 
     @workflow
     async def order(ctx: WorkflowContext) -> None:
@@ -676,16 +676,16 @@ async def test_calls_beyond_the_bound_are_dropped_and_counted(
             await (await env.app.start_workflow(order)).result()
             gate.set()
 
-    assert heard == ["pack:1", "pack:2", "pack:3", "pack:4"]
+    assert called == ["pack:1", "pack:2", "pack:3", "pack:4"]
     assert "4 calls were dropped" in caplog.text
 
 
 async def test_plain_functions_are_hooks_too() -> None:
-    heard: list[str] = []
+    called: list[str] = []
 
     class Plain(Hooks):
         def on_workflow_complete(self, info: told.WorkflowCompleted) -> None:  # type: ignore[override]
-            heard.append(info.result)
+            called.append(info.result)
 
     @workflow
     async def order(ctx: WorkflowContext) -> str:
@@ -694,7 +694,7 @@ async def test_plain_functions_are_hooks_too() -> None:
     async with TestEnvironment(workflows=[order], hooks=Plain()) as env:
         await (await env.app.start_workflow(order)).result()
 
-    assert heard == ["book packed"]
+    assert called == ["book packed"]
 
 
 async def test_a_hook_may_use_the_app() -> None:
@@ -709,21 +709,21 @@ async def test_a_hook_may_use_the_app() -> None:
     @workflow
     async def first(ctx: WorkflowContext) -> None: ...
 
-    diary = Diary()
-    async with TestEnvironment(workflows=[first, second], hooks=[Chain(), diary]) as env:
+    recorder = HookRecorder()
+    async with TestEnvironment(workflows=[first, second], hooks=[Chain(), recorder]) as env:
         await (await env.app.start_workflow(first)).result()
-        await diary.until("on_workflow_complete", 2)
+        await recorder.until("on_workflow_complete", 2)
 
-    assert [info.workflow_name for info in diary.of("on_workflow_complete")] == ["first", "second"]
+    assert [info.workflow_name for info in recorder.of("on_workflow_complete")] == ["first", "second"]
 
 
-# --- what hooks are asked
+# --- around_activity and event_extensions
 
 CURRENT = contextvars.ContextVar("CURRENT", default="nothing")
 
 
 class Around(Hooks):
-    """Puts a value around activities, and adds it to events."""
+    """Sets a context variable around activities, and adds it to events."""
 
     def __init__(self, name: str = "a", log: list[str] | None = None) -> None:
         self.name, self.log = name, log if log is not None else []
@@ -824,8 +824,8 @@ async def test_what_an_activity_with_a_session_says_is_told_once_it_is_committed
     async def speak(ctx: WorkflowContext) -> None:
         await tell(ctx)
 
-    diary = await told_of(speak)
-    assert [info.event_type for info in diary.of("on_event_sent")] == ["inner"]
+    recorder = await record_hooks(speak)
+    assert [info.event_type for info in recorder.of("on_event_sent")] == ["inner"]
 
 
 @pytest.mark.parametrize("transactional", [True, False])

@@ -1,4 +1,4 @@
-"""What engines of this kind have got wrong before, each as a story that must end well here."""
+"""Bugs that other engines of this kind have had; each test is one such case."""
 
 import asyncio
 import json
@@ -363,11 +363,11 @@ async def test_an_activity_longer_than_the_lease_runs_once(database: str) -> Non
     async with first, second:
         handle = await first.start_workflow(patient)
         await running.wait()
-        upkeep = second._maintenance
-        assert upkeep is not None
+        maintenance = second._maintenance
+        assert maintenance is not None
         started = asyncio.get_running_loop().time()
         while asyncio.get_running_loop().time() < started + 0.5:  # more than twice the lease
-            assert await upkeep.sweep() == 0
+            assert await maintenance.sweep() == 0
         finish.set()
         assert await handle.result(timeout=10) == "done"
     assert len(runs) == 1
@@ -455,20 +455,20 @@ async def test_instances_of_unknown_workflows_at_the_head_of_the_queue_do_not_st
         return "ran"
 
     async with Client(database, workflows=[]) as elsewhere:
-        strangers = [await elsewhere.start_workflow("strange", number=number) for number in range(150)]
+        foreign = [await elsewhere.start_workflow("strange", number=number) for number in range(150)]
     async with TestEnvironment(database, workflows=[known], max_concurrent_workflows=2) as env:
         assert await asyncio.wait_for((await env.app.start_workflow(known)).result(), 10) == "ran"
         async with Client(database, workflows=[known], clock=env.clock) as client:
             handle = await client.start_workflow(known)
             await env.restart()
             assert await asyncio.wait_for(handle.result(), 10) == "ran"
-        assert {await env.app.get_handle(one.instance_id).status() for one in strangers} == {Status.PENDING}
+        assert {await env.app.get_handle(one.instance_id).status() for one in foreign} == {Status.PENDING}
 
 
-# --- talking
+# --- messaging
 
 
-async def turns_of_the_loop(count: int) -> None:
+async def run_event_loop(count: int) -> None:
     for _ in range(count):
         await asyncio.sleep(0)
 
@@ -481,14 +481,14 @@ async def test_a_message_that_comes_while_the_receiver_is_about_to_wait_is_not_l
         return [(await receive(ctx, channel)).data for _ in range(3)]
 
     async with TestEnvironment(workflows=[listener]) as env:
-        for turns in range(30):  # between two messages: every moment between a look and a wait is hit
-            channel = f"news {turns}"
+        for iterations in range(30):  # covers every moment between a read and a wait
+            channel = f"news {iterations}"
             handle = await env.app.start_workflow(listener, channel)
             await env.settle()
             for number in (1, 2, 3):
                 await env.app.publish(channel, number)
-                await turns_of_the_loop(turns)
-            assert await asyncio.wait_for(handle.result(), 10) == [1, 2, 3], f"{turns} turns"
+                await run_event_loop(iterations)
+            assert await asyncio.wait_for(handle.result(), 10) == [1, 2, 3], f"{iterations} iterations"
 
 
 async def test_an_event_that_comes_while_the_workflow_is_about_to_wait_is_not_lost() -> None:
@@ -504,17 +504,17 @@ async def test_an_event_that_comes_while_the_workflow_is_about_to_wait_is_not_lo
         return found
 
     async with TestEnvironment(workflows=[listener]) as env:
-        for turns in range(60):
+        for iterations in range(60):
             handle = await env.app.start_workflow(listener)
             for number in (1, 2):
-                await turns_of_the_loop(turns)
+                await run_event_loop(iterations)
                 await env.app.send_event("paid", "/test", number)
-            assert await asyncio.wait_for(handle.result(), 10) == [1, 2], f"{turns} turns"
+            assert await asyncio.wait_for(handle.result(), 10) == [1, 2], f"{iterations} iterations"
 
 
 @pytest.mark.parametrize("cache_size", [0, 1000])
 async def test_what_another_process_sends_while_the_instance_is_in_hand_is_not_lost(database: str, cache_size: int) -> None:
-    """It waits, and an activity of its runs: nobody here hears of what comes meanwhile, until the instance is let go."""
+    """No notification tells the worker of an arrival while an activity of the waiting instance runs."""
 
     @activity
     async def elsewhere(ctx: ActivityContext, what: str) -> None:
@@ -689,14 +689,14 @@ async def test_binary_messages_arrive_on_every_path() -> None:
         assert await handle.result() == [blob] * 5
 
 
-async def test_an_event_addressed_to_one_instance_reaches_it_and_nobody_else() -> None:
+async def test_an_event_addressed_to_one_instance_reaches_no_other() -> None:
     @workflow
-    async def listener(ctx: WorkflowContext, patience: int) -> str:
-        await sleep(ctx, patience)
+    async def listener(ctx: WorkflowContext, delay: int) -> str:
+        await sleep(ctx, delay)
         return (await wait_event(ctx, "paid")).id
 
     async with TestEnvironment(workflows=[listener]) as env:
-        handles = [await env.app.start_workflow(listener, patience) for patience in (1, 1, 60, 60)]
+        handles = [await env.app.start_workflow(listener, delay) for delay in (1, 1, 60, 60)]
         await env.advance(10)  # two wait already, two will
         for handle in handles[::2]:
             to_one = {"romancyinstanceid": handle.instance_id}
@@ -713,7 +713,7 @@ async def _waiting(handle: WorkflowHandle[Any]) -> None:
 
 
 async def test_waking_needs_no_poll_and_no_worker_that_knows_the_workflow(database: str) -> None:
-    """Polls are ten minutes apart, and the sender does not know the code of the one who waits."""
+    """Polls are ten minutes apart, and the sender does not have the code of the waiting workflow."""
 
     @workflow
     async def ours(ctx: WorkflowContext) -> list[Any]:
@@ -864,7 +864,7 @@ async def test_who_asks_for_a_result_outlives_a_crash_in_the_middle_of_the_look(
         assert await handle.result() == 7
         results = env.app._results
         while results is not None and results._task is not None and not results._task.done():
-            await asyncio.sleep(0.001)  # a look that is under way would find the answer
+            await asyncio.sleep(0.001)  # a query that is under way would find the result
 
         async def die(ids: Sequence[str]) -> NoReturn:
             env._crashed.set()

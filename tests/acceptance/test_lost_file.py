@@ -1,4 +1,4 @@
-"""A SQLite file that is deleted, moved or replaced under a running app: nothing is acknowledged into nowhere."""
+"""A SQLite file that is deleted, moved or replaced under a running app: no write to the lost file is acknowledged."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def move(file: Path) -> None:
 
 
 def names(file: str) -> set[str]:
-    """What lies in its folder."""
+    """The names in the folder of the file."""
     return set(os.listdir(Path(file).parent))
 
 
@@ -52,7 +52,7 @@ def lead_a_link_elsewhere(link: Path) -> None:
 
 
 @pytest.fixture(autouse=True)
-def always_looked(monkeypatch: pytest.MonkeyPatch) -> None:
+def always_check(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(file_identity, "_CHECK_INTERVAL", 0)
 
 
@@ -60,7 +60,7 @@ def always_looked(monkeypatch: pytest.MonkeyPatch) -> None:
 async def test_nothing_is_acknowledged_into_nowhere(file: str, harm: Callable[[Path], None]) -> None:
     async with App(file, workflows=[order], shutdown_timeout=0) as app:
         assert await (await app.start_workflow(order, 1)).result() == 1
-        while await app.ready() is not None:  # it has not polled for work yet
+        while await app.ready() is not None:  # until the worker has polled once
             await asyncio.sleep(0.005)
         harm(Path(file))
         with pytest.raises(StoreError, match="while it is open here") as caught:
@@ -96,8 +96,8 @@ async def test_it_goes_on_when_the_file_is_put_back(file: str) -> None:
 
 async def test_a_heart_makes_no_new_file(file: str) -> None:
     async with Client(file, workflows=[order]) as client:
-        pulse = client._store.heartbeat("worker")
+        heartbeat = client._store.heartbeat("worker")
         delete(Path(file))
         with pytest.raises(StoreError, match="deleted or moved"):
-            await asyncio.to_thread(pulse.renew, 10)
+            await asyncio.to_thread(heartbeat.renew, 10)
     assert Path(file).name not in names(file)

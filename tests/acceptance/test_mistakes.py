@@ -1,4 +1,4 @@
-"""Slips that are easy to make, and what is said of them."""
+"""Mistakes that are easily made, and the errors and warnings that they cause."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ async def test_names_that_cannot_be_stored_fail_the_instance() -> None:
         act.with_options(activity_id="a\0b")
 
 
-async def test_a_pause_or_a_wait_that_nobody_awaits_is_reported(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_timer_or_a_wait_that_is_not_awaited_is_reported(caplog: pytest.LogCaptureFixture) -> None:
     @workflow
     async def forgets(ctx: WorkflowContext) -> None:
         sleep(ctx, 60)  # type: ignore[unused-awaitable]

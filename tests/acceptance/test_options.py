@@ -1,4 +1,4 @@
-"""Every option: as an argument, as an environment variable, and wrong."""
+"""Every option: as an argument, as an environment variable, and with wrong values."""
 
 import inspect
 import math
@@ -19,7 +19,7 @@ HOOKS = Hooks()
 MORE_HOOKS = [Hooks(), Hooks()]
 CODER = read_codec(Compress())
 RIGHT: dict[str, tuple[Any, str | None, Any]] = {
-    # as an argument, as a variable, as it is understood
+    # the argument, the environment variable, the value that both mean
     "database": ("a.db", "a.db", "a.db"),
     "service_name": ("shop", "shop", "shop"),
     "worker_id": ("w1", "w1", "w1"),

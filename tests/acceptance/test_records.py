@@ -1,4 +1,4 @@
-"""What operators can read afterwards: who did what, when, where in the code, and how often."""
+"""The records for operators: attempts, the journal, the audit, call sites."""
 
 import asyncio
 import linecache
@@ -93,7 +93,7 @@ async def test_the_error_of_an_entry_has_a_trace() -> None:
     assert "busy 1" in entry.error.trace
 
 
-async def test_the_journal_tells_claims_losses_cold_replays_and_operators_deeds() -> None:
+async def test_the_journal_tells_claims_losses_cold_replays_and_operators_actions() -> None:
     async with TestEnvironment(workflows=[job], worker_id="w1") as env:
         handle = await env.app.start_workflow(job)
         await env.settle()

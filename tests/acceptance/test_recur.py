@@ -1,4 +1,4 @@
-"""Recurring: one instance, many generations, each with a history of its own."""
+"""Recur: one instance with many generations, each with a history of its own."""
 
 import asyncio
 from datetime import timedelta
@@ -52,7 +52,7 @@ async def countdown(ctx: WorkflowContext, number: int, seen: list[str] | None = 
 
 
 async def failure(handle: WorkflowHandle[Any]) -> BaseException | None:
-    """What the instance failed with."""
+    """The error with which the instance failed."""
     with pytest.raises(WorkflowFailedError) as failed:
         await asyncio.wait_for(handle.result(), 10)
     return failed.value.__cause__
@@ -106,7 +106,7 @@ async def test_what_was_is_archived_and_readable() -> None:
             assert entries[0].input == {"number": 3 - generation}
         assert await env.app.get_instance(handle.instance_id, generation=4) is None
         assert [entry async for entry in env.app.history(handle.instance_id, generation=4)] == []
-        assert len([entry async for entry in handle.history()]) == 1  # the present generation's
+        assert len([entry async for entry in handle.history()]) == 1  # the history of the current generation
 
 
 async def test_an_archive_that_is_turned_off_keeps_nothing() -> None:
@@ -176,7 +176,7 @@ async def test_chance_differs_between_generations_and_time_goes_on() -> None:
     assert len({day[3:] for day in days}) == 3
 
 
-# --- what carries over
+# --- what the next generation keeps
 
 
 @pytest.mark.parametrize("replay_always", [False, True])
@@ -303,7 +303,7 @@ async def test_compensations_do_not_carry_over() -> None:
     assert undone == [3]
 
 
-# --- steering
+# --- control
 
 
 @pytest.mark.parametrize("replay_always", [False, True])
@@ -321,7 +321,7 @@ async def test_the_timeout_of_a_workflow_runs_over_generations(replay_always: bo
         found = await env.app.get_instance(handle.instance_id)
         assert found is not None
         assert found.ended_at == begun + timedelta(hours=1)
-        assert found.generation in (6, 7)  # the sixth ends when the hour does
+        assert found.generation in (6, 7)  # the sixth generation ends at the timeout
 
 
 async def test_cancelling_between_generations() -> None:
@@ -343,7 +343,7 @@ async def test_cancelling_between_generations() -> None:
 
 
 async def test_a_cancellation_that_meets_the_recurring_commit_is_not_lost() -> None:
-    """Asked for while the last activity of a generation runs: the next one must not go on as if nothing was."""
+    """A cancellation during the last activity of a generation must also cancel the next one."""
     running, finish = asyncio.Event(), asyncio.Event()
 
     @activity
@@ -356,7 +356,7 @@ async def test_a_cancellation_that_meets_the_recurring_commit_is_not_lost() -> N
         try:
             await work(ctx)
         except asyncio.CancelledError:
-            await ctx.recur()  # however stubborn
+            await ctx.recur()  # recurs in spite of the cancellation
         await ctx.recur()
 
     async with TestEnvironment(workflows=[endless]) as env:
@@ -369,7 +369,7 @@ async def test_a_cancellation_that_meets_the_recurring_commit_is_not_lost() -> N
 
 
 async def test_a_workflow_without_a_wait_can_be_cancelled() -> None:
-    """It recurs and recurs, and nothing ever makes it wait."""
+    """A workflow that recurs without ever waiting."""
 
     @workflow
     async def endless(ctx: WorkflowContext, number: int) -> None:
@@ -455,7 +455,7 @@ async def test_searching_finds_an_instance_by_its_present_input() -> None:
         assert (await env.app.find_instances({"number": 1})).items == []
 
 
-# --- only from the main line, with nothing in flight
+# --- only from the workflow function itself, with no operation pending
 
 
 async def test_from_a_task_beside_the_main_line_it_is_refused() -> None:

@@ -1,4 +1,4 @@
-"""Retries, timeouts and what a workflow sees of a failure, on a virtual clock."""
+"""Retries, timeouts, and the errors that a workflow sees, on a virtual clock."""
 
 import asyncio
 import threading
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.usefixtures("everywhere")
 
 
 class OddError(Exception):
-    """Its `__init__` does not take what its `args` hold."""
+    """An error whose `__init__` does not accept its `args`."""
 
     def __init__(self, *, order: int, codes: tuple[int, ...]) -> None:
         super().__init__(f"order {order} was refused")
@@ -36,11 +36,11 @@ class OddError(Exception):
 
 
 class HoldingError(Exception):
-    """It holds what cannot be stored."""
+    """An error with an attribute that cannot be stored."""
 
 
 class Tries:
-    """An activity that fails, and when it was tried."""
+    """An activity that fails, and the times of its attempts."""
 
     def __init__(self, *, times: int = 1000, error: Exception | None = None, **options: Any) -> None:
         self.at: list[float] = []
@@ -62,7 +62,7 @@ class Tries:
         self.workflow = job
 
     async def run(self, **options: Any) -> BaseException | int | None:
-        """What the activity gave in the end: its result, or the error the workflow saw."""
+        """The outcome of the activity: its result, or the error that the workflow saw."""
         async with TestEnvironment(workflows=[self.workflow], **options) as self.env:
             handle = await self.env.app.start_workflow(self.workflow)
             try:
@@ -334,7 +334,7 @@ async def test_a_sync_activity_that_times_out_keeps_its_slot_and_the_next_attemp
             await env.advance(10)
             assert log == ["begin 1"]
             assert env.app._worker is not None
-            assert env.app._worker.limiter.free == 0  # the thread has one, the attempt that waits for it the other
+            assert env.app._worker.limiter.free == 0  # held by the thread and by the waiting attempt
         finally:
             release.set()
         assert await handle.result() == "result of 2"
@@ -468,7 +468,7 @@ async def test_a_back_off_that_is_due_while_the_worker_goes_is_left_to_the_next_
         while not worker.stopping:
             await asyncio.sleep(0)
         env.clock.move_to(worker.timers.next_due() or 0)
-        worker.timers.fire()  # this once went round in circles
+        worker.timers.fire()  # must end although the timer is due again at once
         finish.set()
         await ending
         assert tried == [1]

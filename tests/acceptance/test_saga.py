@@ -1,4 +1,4 @@
-"""What was done is undone: compensation after a failure."""
+"""Sagas: completed steps are compensated after a failure."""
 
 import asyncio
 from typing import Any
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.usefixtures("everywhere")
 
 
 class Trip:
-    """A trip of three bookings that fails at the end; it keeps what was done and undone."""
+    """A workflow with three bookings that fails at the end; it records the compensations."""
 
     def __init__(self) -> None:
         self.undone: list[str] = []
@@ -59,7 +59,7 @@ class Trip:
 
 
 async def failed(handle: WorkflowHandle[Any]) -> BaseException | None:
-    """The error the instance failed with."""
+    """The error with which the instance failed."""
     with pytest.raises(WorkflowFailedError) as raised:
         await asyncio.wait_for(handle.result(), 20)
     return raised.value.__cause__
@@ -98,8 +98,8 @@ async def test_every_compensation_is_recorded_once_whatever_the_crash_point() ->
             crashes = env.crashes
         assert len(recorded) == len(set(recorded)) == 4, f"crash at step {step}"
         assert list(dict.fromkeys(trip.undone)) == UNDONE, f"crash at step {step}"
-        assert len(trip.undone) <= 5, f"only the one that ran at the crash may run again: step {step}"
-        assert len(set(trip.keys)) == 4, "it runs again under the same idempotency key"
+        assert len(trip.undone) <= 5, f"only the compensation in flight may run again: step {step}"
+        assert len(set(trip.keys)) == 4, "the repetition has the same idempotency key"
     assert step > 20
 
 

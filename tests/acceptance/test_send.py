@@ -1,4 +1,4 @@
-"""Saying things: events and messages from workflows, from activities and from outside, once or not at all."""
+"""Sending: events and messages from workflows, activities and clients arrive once, or not at all."""
 
 import asyncio
 import threading
@@ -58,50 +58,50 @@ class Parcel:
 
 @workflow
 async def events(ctx: WorkflowContext) -> list[Any]:
-    """Everything that is told within a day."""
-    heard: list[Any] = []
+    """Collects the data of events until none has arrived for a day."""
+    received: list[Any] = []
     while True:
         try:
-            heard.append((await wait_event(ctx, "told", timeout=timedelta(days=1))).data)
+            received.append((await wait_event(ctx, "told", timeout=timedelta(days=1))).data)
         except EventTimeoutError:
-            return heard
+            return received
 
 
 @workflow
 async def messages(ctx: WorkflowContext) -> list[Any]:
-    """Everything that is published within a day."""
+    """Collects the data of messages until none has arrived for a day."""
     await subscribe(ctx, "told")
-    heard: list[Any] = []
+    received: list[Any] = []
     while True:
         try:
-            heard.append((await receive(ctx, "told", timeout=timedelta(days=1))).data)
+            received.append((await receive(ctx, "told", timeout=timedelta(days=1))).data)
         except ChannelMessageTimeoutError:
-            return heard
+            return received
 
 
-Hearing = tuple[WorkflowHandle[list[Any]], WorkflowHandle[list[Any]]]
+Receivers = tuple[WorkflowHandle[list[Any]], WorkflowHandle[list[Any]]]
 
 
-async def listen(env: TestEnvironment) -> Hearing:
-    """One who hears events, and one who hears messages."""
-    hearing = (await env.app.start_workflow(events), await env.app.start_workflow(messages))
+async def start_receivers(env: TestEnvironment) -> Receivers:
+    """Start a receiver of events and a receiver of messages."""
+    receivers = (await env.app.start_workflow(events), await env.app.start_workflow(messages))
     await env.settle()
-    return hearing
+    return receivers
 
 
-async def heard_by(hearing: Hearing) -> list[list[Any]]:
-    return [await asyncio.wait_for(handle.result(), 20) for handle in hearing]
+async def received_by(receivers: Receivers) -> list[list[Any]]:
+    return [await asyncio.wait_for(handle.result(), 20) for handle in receivers]
 
 
 async def failure(handle: WorkflowHandle[Any]) -> BaseException | None:
-    """What the instance failed with."""
+    """The error with which the instance failed."""
     with pytest.raises(WorkflowFailedError) as failed:
         await asyncio.wait_for(handle.result(), 10)
     return failed.value.__cause__
 
 
-async def tell(ctx: WorkflowContext | ActivityContext, what: Any) -> None:
-    """As an event and as a message."""
+async def send_both(ctx: WorkflowContext | ActivityContext, what: Any) -> None:
+    """Send the value as an event and as a message."""
     await send_event(ctx, "told", "/test", what)
     await publish(ctx, "told", what)
 
@@ -155,64 +155,64 @@ async def test_what_a_workflow_says_is_said_once_however_often_it_is_replayed(re
     @workflow
     async def speaker(ctx: WorkflowContext) -> None:
         for number in range(3):
-            await tell(ctx, number)
+            await send_both(ctx, number)
             await sleep(ctx, 60)
 
     async with TestEnvironment(workflows=[speaker, events, messages], replay_always=replay_always) as env:
-        hearing = await listen(env)
+        receivers = await start_receivers(env)
         handle = await env.app.start_workflow(speaker)
         for _ in range(3):
             await env.advance(30)
             await env.restart()
         await handle.result()
-        assert await heard_by(hearing) == [[0, 1, 2]] * 2
+        assert await received_by(receivers) == [[0, 1, 2]] * 2
 
 
 async def test_a_crash_at_any_step_says_everything_once() -> None:
     @activity
     async def announce(ctx: ActivityContext) -> None:
-        await tell(ctx, "from the activity")
+        await send_both(ctx, "from the activity")
 
     @workflow
     async def speaker(ctx: WorkflowContext) -> None:
-        await tell(ctx, "first")
+        await send_both(ctx, "first")
         await announce(ctx)
-        await tell(ctx, "last")
+        await send_both(ctx, "last")
 
     told = ["first", "from the activity", "last"]
     crashes, step = 1, 0
     while crashes:
         step += 1
         async with TestEnvironment(workflows=[speaker, events, messages]) as env:
-            hearing = await listen(env)
+            receivers = await start_receivers(env)
             handle = await env.app.start_workflow(speaker)
             env.crash_at_step(step)
-            speaking = asyncio.ensure_future(handle.result())
-            assert await heard_by(hearing) == [told] * 2, f"crash at step {step}"
-            await speaking
+            sending = asyncio.ensure_future(handle.result())
+            assert await received_by(receivers) == [told] * 2, f"crash at step {step}"
+            await sending
             crashes = env.crashes
     assert step > 6
 
 
 async def test_what_is_said_without_being_awaited_is_said() -> None:
     @workflow
-    async def mumbler(ctx: WorkflowContext) -> None:
+    async def sending_workflow(ctx: WorkflowContext) -> None:
         said = [send_event(ctx, "told", "/test", 1), publish(ctx, "told", 1)]
         await sleep(ctx, 1)
         await asyncio.gather(send_event(ctx, "told", "/test", 2), publish(ctx, "told", 2))
         assert len(said) == 2
 
-    async with TestEnvironment(workflows=[mumbler, events, messages], replay_always=True) as env:
-        hearing = await listen(env)
-        await (await env.app.start_workflow(mumbler)).result()
-        assert await heard_by(hearing) == [[1, 2]] * 2
+    async with TestEnvironment(workflows=[sending_workflow, events, messages], replay_always=True) as env:
+        receivers = await start_receivers(env)
+        await (await env.app.start_workflow(sending_workflow)).result()
+        assert await received_by(receivers) == [[1, 2]] * 2
 
 
 async def test_a_workflow_hears_itself() -> None:
     @workflow
     async def lonely(ctx: WorkflowContext) -> list[Any]:
         await subscribe(ctx, "told")
-        await tell(ctx, "me")
+        await send_both(ctx, "me")
         return [(await wait_event(ctx, "told")).data, (await receive(ctx, "told")).data]
 
     async with TestEnvironment(workflows=[lonely], replay_always=True) as env:
@@ -229,14 +229,14 @@ async def test_what_is_said_in_the_last_step_is_said_whatever_becomes_of_the_wor
             if ending == "is cancelled":
                 await sleep(ctx, 60)
         finally:
-            await tell(ctx, "bye")
+            await send_both(ctx, "bye")
         if ending == "raises":
             raise ValueError("broken")
         if ending == "recurs":
             await ctx.recur()
 
     async with TestEnvironment(workflows=[speaker, events, messages]) as env:
-        hearing = await listen(env)
+        receivers = await start_receivers(env)
         handle = await env.app.start_workflow(speaker)
         if ending == "is cancelled":
             await env.settle()
@@ -247,7 +247,7 @@ async def test_what_is_said_in_the_last_step_is_said_whatever_becomes_of_the_wor
             await failure(handle)
         else:
             await handle.result()
-        assert await heard_by(hearing) == [["bye"]] * 2
+        assert await received_by(receivers) == [["bye"]] * 2
 
 
 async def test_a_retried_instance_does_not_say_again_what_it_has_said() -> None:
@@ -260,18 +260,18 @@ async def test_a_retried_instance_does_not_say_again_what_it_has_said() -> None:
 
     @workflow
     async def speaker(ctx: WorkflowContext) -> None:
-        await tell(ctx, "before")
+        await send_both(ctx, "before")
         await check(ctx)
-        await tell(ctx, "after")
+        await send_both(ctx, "after")
 
     async with TestEnvironment(workflows=[speaker, events, messages]) as env:
-        hearing = await listen(env)
+        receivers = await start_receivers(env)
         handle = await env.app.start_workflow(speaker)
         await failure(handle)
         broken.clear()
         await env.app.retry_workflow(handle.instance_id)
         await handle.result()
-        assert await heard_by(hearing) == [["before", "after"]] * 2
+        assert await received_by(receivers) == [["before", "after"]] * 2
 
 
 async def test_an_event_addressed_by_a_workflow() -> None:
@@ -314,10 +314,10 @@ async def test_an_event_with_a_known_id_does_nothing() -> None:
         return "said"
 
     async with TestEnvironment(workflows=[insistent, events, messages]) as env:
-        hearing = await listen(env)
+        receivers = await start_receivers(env)
         assert await (await env.app.start_workflow(insistent)).result() == "said"
         assert (await env.app.send_event("told", "/test", "outside", event_id="same")).duplicate
-        assert await heard_by(hearing) == [[0], []]
+        assert await received_by(receivers) == [[0], []]
 
 
 async def test_the_history_tells_what_was_sent() -> None:
@@ -343,79 +343,79 @@ async def test_the_history_tells_what_was_sent() -> None:
 # --- from an activity
 
 
-def speaking_activity(plain: bool, speak: Callable[[ActivityContext], Any], **options: Any) -> Any:
+def sending_activity(plain: bool, send: Callable[[ActivityContext], Any], **options: Any) -> Any:
     """The same activity as a coroutine, or as a plain function in a thread."""
     if plain:
 
         def in_thread(ctx: ActivityContext) -> str:
             assert threading.current_thread() is not threading.main_thread()
-            speak(ctx)
-            return "spoken"
+            send(ctx)
+            return "sent"
 
-        return activity(name="speak", **options)(in_thread)
+        return activity(name="send", **options)(in_thread)
 
     async def on_loop(ctx: ActivityContext) -> str:
-        speak(ctx)
-        return "spoken"
+        send(ctx)
+        return "sent"
 
-    return activity(name="speak", **options)(on_loop)
+    return activity(name="send", **options)(on_loop)
 
 
 @pytest.mark.parametrize("plain", [False, True])
 async def test_what_failed_attempts_said_is_dropped_and_the_last_one_is_heard_once(plain: bool) -> None:
     def say(ctx: ActivityContext) -> None:
-        # What they return may be awaited, which a plain function cannot: there is nothing to wait for.
+        # A plain function cannot await the results, and need not.
         _ = send_event(ctx, "told", "/test", f"attempt {ctx.attempt}"), publish(ctx, "told", f"attempt {ctx.attempt}")
         if ctx.attempt < 3:
             raise ConnectionError("busy")
 
-    speak = speaking_activity(plain, say, retry=RetryPolicy.fixed(3, 1))
+    send = sending_activity(plain, say, retry=RetryPolicy.fixed(3, 1))
 
     @workflow
     async def speaker(ctx: WorkflowContext) -> str:
-        spoken: str = await speak(ctx)
-        return spoken
+        sent: str = await send(ctx)
+        return sent
 
     async with TestEnvironment(workflows=[speaker, events, messages]) as env:
-        hearing = await listen(env)
-        assert await (await env.app.start_workflow(speaker)).result() == "spoken"
-        assert await heard_by(hearing) == [["attempt 3"]] * 2
+        receivers = await start_receivers(env)
+        assert await (await env.app.start_workflow(speaker)).result() == "sent"
+        assert await received_by(receivers) == [["attempt 3"]] * 2
 
 
 async def test_what_an_activity_that_gave_up_said_is_not_heard() -> None:
     @activity(retry=RetryPolicy.fixed(2, 1))
-    async def speak(ctx: ActivityContext) -> None:
-        await tell(ctx, ctx.attempt)
+    async def send(ctx: ActivityContext) -> None:
+        await send_both(ctx, ctx.attempt)
         raise ConnectionError("busy")
 
     @workflow
     async def speaker(ctx: WorkflowContext) -> str:
         try:
-            await speak(ctx)
+            await send(ctx)
         except RetryExhaustedError:
-            await tell(ctx, "gave up")
+            await send_both(ctx, "gave up")
         return "done"
 
     async with TestEnvironment(workflows=[speaker, events, messages]) as env:
-        hearing = await listen(env)
+        receivers = await start_receivers(env)
         await (await env.app.start_workflow(speaker)).result()
-        assert await heard_by(hearing) == [["gave up"]] * 2
+        assert await received_by(receivers) == [["gave up"]] * 2
 
 
 async def test_what_a_cancelled_attempt_or_one_without_a_storable_result_said_is_not_heard() -> None:
     @activity
     async def slow(ctx: ActivityContext) -> None:
-        await tell(ctx, "too slow")
+        await send_both(ctx, "too slow")
         await asyncio.Event().wait()
 
     @activity
     async def confused(ctx: ActivityContext) -> object:
-        await tell(ctx, "confused")
+        await send_both(ctx, "confused")
         return object()
 
     @activity(timeout=1, retry=RetryPolicy.none())
     async def late(ctx: ActivityContext) -> None:
-        await tell(ctx, "late")
+        await send_both(ctx, "late")
         await asyncio.Event().wait()
 
     @workflow
@@ -423,62 +423,62 @@ async def test_what_a_cancelled_attempt_or_one_without_a_storable_result_said_is
         try:
             await asyncio.wait_for(slow(ctx), 1)
         except TimeoutError:
-            await tell(ctx, "cut off")
+            await send_both(ctx, "cut off")
         for act in (confused, late):
             try:
                 await cast(Any, act)(ctx)
             except (PayloadError, RetryExhaustedError):
-                await tell(ctx, "failed")
+                await send_both(ctx, "failed")
 
     async with TestEnvironment(workflows=[speaker, events, messages]) as env:
-        hearing = await listen(env)
+        receivers = await start_receivers(env)
         await (await env.app.start_workflow(speaker)).result()
-        assert await heard_by(hearing) == [["cut off", "failed", "failed"]] * 2
+        assert await received_by(receivers) == [["cut off", "failed", "failed"]] * 2
 
 
 async def test_nothing_is_heard_before_the_attempt_is_recorded() -> None:
     said, finish = asyncio.Event(), asyncio.Event()
 
     @activity
-    async def speak(ctx: ActivityContext) -> None:
-        await tell(ctx, "said")
+    async def send(ctx: ActivityContext) -> None:
+        await send_both(ctx, "said")
         said.set()
         await finish.wait()
 
     @workflow
     async def speaker(ctx: WorkflowContext) -> None:
-        await speak(ctx)
+        await send(ctx)
 
     async with TestEnvironment(workflows=[speaker, events, messages]) as env:
-        hearing = await listen(env)
+        receivers = await start_receivers(env)
         handle = await env.app.start_workflow(speaker)
         await said.wait()
         await env.settle()
-        for listener in hearing:
+        for listener in receivers:
             assert [entry.kind async for entry in listener.history() if entry.kind in ("event", "message")] == []
         finish.set()
         await handle.result()
-        assert await heard_by(hearing) == [["said"]] * 2
+        assert await received_by(receivers) == [["said"]] * 2
 
 
 async def test_an_attempt_that_was_cut_off_by_a_crash_is_heard_once() -> None:
     @activity
-    async def speak(ctx: ActivityContext) -> None:
-        await tell(ctx, ctx.idempotency_key)
+    async def send(ctx: ActivityContext) -> None:
+        await send_both(ctx, ctx.idempotency_key)
 
     @workflow
     async def speaker(ctx: WorkflowContext) -> None:
-        await speak(ctx)
+        await send(ctx)
         await note(ctx)
 
     for point in ("activity.before", "activity.after", "commit.before", "commit.after"):
         async with TestEnvironment(workflows=[speaker, events, messages]) as env:
-            hearing = await listen(env)
+            receivers = await start_receivers(env)
             handle = await env.app.start_workflow(speaker.with_options(instance_id="me"))
             env.crash_at(point)
             await asyncio.wait_for(handle.result(), 10)
             assert env.crashes == 1
-            assert await heard_by(hearing) == [["me:1:speak:1"]] * 2, point
+            assert await received_by(receivers) == [["me:1:send:1"]] * 2, point
 
 
 @pytest.mark.parametrize("plain", [False, True])
@@ -497,11 +497,11 @@ async def test_an_activity_without_a_transaction_is_heard_at_once_and_whatever_b
             await asyncio.to_thread(finish.wait, 20)
             raise ConnectionError("busy")
 
-    speak: Any = activity(name="speak", transactional=False)(cast(Any, in_thread if plain else on_loop))
+    send: Any = activity(name="send", transactional=False)(cast(Any, in_thread if plain else on_loop))
 
     @workflow
     async def speaker(ctx: WorkflowContext) -> None:
-        await speak(ctx)
+        await send(ctx)
 
     async with TestEnvironment(workflows=[speaker, messages]) as env:
         listener = await env.app.start_workflow(messages)
@@ -510,29 +510,29 @@ async def test_an_activity_without_a_transaction_is_heard_at_once_and_whatever_b
         async with asyncio.timeout(10):
             while not [entry async for entry in listener.history() if entry.kind == "message"]:
                 await asyncio.sleep(0.001)
-        assert await handle.status() is Status.RUNNING  # heard while the activity is still at it
+        assert await handle.status() is Status.RUNNING  # received while the activity still runs
         finish.set()
         await handle.result()
         assert await listener.result() == ["attempt 1", "attempt 2"]
 
 
 async def test_an_event_without_a_transaction_has_one_id_over_the_attempts() -> None:
-    """Said by every attempt, heard once: the id follows from the activity."""
+    """Every attempt sends the event, but with the same id, which is derived from the activity id."""
 
     @activity(transactional=False, retry=RetryPolicy.fixed(3, 1))
-    async def speak(ctx: ActivityContext) -> None:
+    async def send(ctx: ActivityContext) -> None:
         await send_event(ctx, "told", "/test", "the same")
         if ctx.attempt < 3:
             raise ConnectionError("busy")
 
     @workflow
     async def speaker(ctx: WorkflowContext) -> None:
-        await speak(ctx)
+        await send(ctx)
 
     async with TestEnvironment(workflows=[speaker, events, messages]) as env:
-        hearing = await listen(env)
+        receivers = await start_receivers(env)
         await (await env.app.start_workflow(speaker)).result()
-        assert await heard_by(hearing) == [["the same"], []]
+        assert await received_by(receivers) == [["the same"], []]
 
 
 async def test_a_compensation_speaks_in_its_commit_too() -> None:
@@ -541,12 +541,12 @@ async def test_a_compensation_speaks_in_its_commit_too() -> None:
 
     @reserve.compensate
     async def release(ctx: ActivityContext) -> None:
-        await tell(ctx, f"released in attempt {ctx.attempt}")
+        await send_both(ctx, f"released in attempt {ctx.attempt}")
         if ctx.attempt == 1:
             raise ConnectionError("busy")
 
     async def apologise(ctx: ActivityContext) -> None:
-        await tell(ctx, "sorry")
+        await send_both(ctx, "sorry")
 
     @workflow
     async def booking(ctx: WorkflowContext) -> None:
@@ -555,9 +555,9 @@ async def test_a_compensation_speaks_in_its_commit_too() -> None:
         raise ValueError("no room")
 
     async with TestEnvironment(workflows=[booking, events, messages]) as env:
-        hearing = await listen(env)
+        receivers = await start_receivers(env)
         await failure(await env.app.start_workflow(booking))
-        assert await heard_by(hearing) == [["sorry", "released in attempt 2"]] * 2
+        assert await received_by(receivers) == [["sorry", "released in attempt 2"]] * 2
 
 
 async def test_an_activity_sends_to_one_instance() -> None:
@@ -586,7 +586,7 @@ async def test_an_activity_sends_to_one_instance() -> None:
 async def test_an_activity_without_a_transaction_learns_that_there_is_no_target() -> None:
     @activity(transactional=False, retry=RetryPolicy.none())
     async def post(ctx: ActivityContext) -> None:
-        await send_to(ctx, "nobody", "mail", "letter")
+        await send_to(ctx, "unknown", "mail", "letter")
 
     @workflow
     async def sender(ctx: WorkflowContext) -> None:
@@ -596,13 +596,13 @@ async def test_an_activity_without_a_transaction_learns_that_there_is_no_target(
         error = await failure(await env.app.start_workflow(sender))
     assert error is not None
     assert isinstance(error.__cause__, WorkflowNotFoundError)
-    assert "nobody" in str(error.__cause__)
+    assert "unknown" in str(error.__cause__)
 
 
 async def test_an_activity_in_a_transaction_learns_that_there_is_no_target() -> None:
     @activity(retry=RetryPolicy.none())
     async def post(ctx: ActivityContext) -> None:
-        await send_to(ctx, "nobody", "mail", "letter")
+        await send_to(ctx, "unknown", "mail", "letter")
 
     @workflow
     async def sender(ctx: WorkflowContext) -> None:
@@ -611,42 +611,42 @@ async def test_an_activity_in_a_transaction_learns_that_there_is_no_target() -> 
     async with TestEnvironment(workflows=[sender]) as env:
         error = await failure(await env.app.start_workflow(sender))
     assert error is not None
-    assert "nobody" in f"{error} {error.__cause__}"
+    assert "unknown" in f"{error} {error.__cause__}"
 
 
 async def test_an_activity_may_use_the_app_to_speak_at_once() -> None:
     @activity(retry=RetryPolicy.none())
-    async def speak(ctx: ActivityContext) -> None:
+    async def send(ctx: ActivityContext) -> None:
         await ctx.app.send_event("told", "/test", "by the app")
         await ctx.app.publish("told", "by the app")
         raise ValueError("broken")
 
     @workflow
     async def speaker(ctx: WorkflowContext) -> None:
-        await speak(ctx)
+        await send(ctx)
 
     async with TestEnvironment(workflows=[speaker, events, messages]) as env:
-        hearing = await listen(env)
+        receivers = await start_receivers(env)
         await failure(await env.app.start_workflow(speaker))
-        assert await heard_by(hearing) == [["by the app"]] * 2
+        assert await received_by(receivers) == [["by the app"]] * 2
 
 
-# --- what can be said
+# --- values that can be sent
 
 
 async def test_models_and_dataclasses_go_out_by_the_names_the_world_uses() -> None:
     @workflow
     async def speaker(ctx: WorkflowContext) -> None:
-        await tell(ctx, Payment(order="1", theAmount=2.5))
-        await tell(ctx, Parcel(7))
-        await tell(ctx, {"at": datetime(2030, 1, 1, tzinfo=UTC), "nested": [Parcel(8)]})
+        await send_both(ctx, Payment(order="1", theAmount=2.5))
+        await send_both(ctx, Parcel(7))
+        await send_both(ctx, {"at": datetime(2030, 1, 1, tzinfo=UTC), "nested": [Parcel(8)]})
 
     async with TestEnvironment(workflows=[speaker, events, messages], replay_always=True) as env:
-        hearing = await listen(env)
+        receivers = await start_receivers(env)
         await (await env.app.start_workflow(speaker)).result()
-        heard = await heard_by(hearing)
-    assert heard[0] == heard[1]
-    assert heard[0] == [
+        received = await received_by(receivers)
+    assert received[0] == received[1]
+    assert received[0] == [
         {"order": "1", "theAmount": 2.5, "at": "2030-01-01T00:00:00Z"},
         {"id": 7, "tags": []},
         {"at": "2030-01-01T00:00:00Z", "nested": [{"id": 8, "tags": []}]},
@@ -656,17 +656,17 @@ async def test_models_and_dataclasses_go_out_by_the_names_the_world_uses() -> No
 async def test_sets_do_not_make_a_replay_differ() -> None:
     @workflow
     async def speaker(ctx: WorkflowContext) -> None:
-        await tell(ctx, Parcel(1, frozenset({"a", "b", "c"})))
+        await send_both(ctx, Parcel(1, frozenset({"a", "b", "c"})))
         await sleep(ctx, 60)
 
     async with TestEnvironment(workflows=[speaker, events, messages], replay_always=True) as env:
-        hearing = await listen(env)
+        receivers = await start_receivers(env)
         await (await env.app.start_workflow(speaker)).result()
-        heard = await heard_by(hearing)
-    assert [sorted(one[0]["tags"]) for one in heard] == [["a", "b", "c"]] * 2
+        received = await received_by(receivers)
+    assert [sorted(one[0]["tags"]) for one in received] == [["a", "b", "c"]] * 2
 
 
-UNSAYABLE = [
+UNSENDABLE = [
     ({"a": [float("nan")]}, "a.0"),
     ({"a": float("inf")}, "a"),
     ({"name": "\ud800"}, "name"),
@@ -675,7 +675,7 @@ UNSAYABLE = [
 ]
 
 
-@pytest.mark.parametrize(("data", "says"), UNSAYABLE, ids=lambda value: repr(value)[:24])
+@pytest.mark.parametrize(("data", "says"), UNSENDABLE, ids=lambda value: repr(value)[:24])
 async def test_what_cannot_be_said_names_itself_and_nothing_goes_out(data: Any, says: str) -> None:
     attempts: list[int] = []
 
@@ -694,7 +694,7 @@ async def test_what_cannot_be_said_names_itself_and_nothing_goes_out(data: Any, 
             await act(ctx)
 
     async with TestEnvironment(workflows=[speaker, events, messages]) as env:
-        hearing = await listen(env)
+        receivers = await start_receivers(env)
         for where in ("event", "message", "activity"):
             error = await failure(await env.app.start_workflow(speaker, where))
             assert isinstance(error, PayloadError), where
@@ -703,7 +703,7 @@ async def test_what_cannot_be_said_names_itself_and_nothing_goes_out(data: Any, 
         for call in (env.app.send_event("told", "/test", data), env.app.publish("told", data)):
             with pytest.raises(PayloadError, match="told"):
                 await call
-        assert await heard_by(hearing) == [[], []]
+        assert await received_by(receivers) == [[], []]
     assert attempts == [1]
 
 
@@ -780,15 +780,15 @@ async def test_an_event_for_the_broker_only_needs_a_broker() -> None:
 
 async def test_a_client_without_a_worker_speaks_to_workflows_that_run_elsewhere(database: str) -> None:
     async with TestEnvironment(database, workflows=[events, messages]) as env:
-        hearing = await listen(env)
+        receivers = await start_receivers(env)
     async with Client(database, workflows=[], clock=env.clock) as client:
         accepted = await client.send_event("told", "/client", "event")
-        assert accepted.instance_ids == (hearing[0].instance_id,)
+        assert accepted.instance_ids == (receivers[0].instance_id,)
         await client.publish("told", "message")
-        await client.send_to(hearing[1].instance_id, "told", "letter")
+        await client.send_to(receivers[1].instance_id, "told", "letter")
     async with TestEnvironment(database, workflows=[events, messages], start=env.now()) as later:
-        heard = [await later.app.get_handle(one.instance_id).result() for one in hearing]
-    assert heard == [["event"], ["message", "letter"]]
+        received = [await later.app.get_handle(one.instance_id).result() for one in receivers]
+    assert received == [["event"], ["message", "letter"]]
 
 
 async def test_workflow_code_may_not_use_the_app_to_speak() -> None:
@@ -811,14 +811,14 @@ async def test_workflow_code_may_not_use_the_app_to_speak() -> None:
 async def test_many_speakers_at_once_on_a_real_app(database: str) -> None:
     @workflow
     async def speaker(ctx: WorkflowContext, number: int) -> None:
-        await tell(ctx, number)
+        await send_both(ctx, number)
         await note(ctx)
 
     @workflow
     async def counter(ctx: WorkflowContext, count: int) -> list[list[int]]:
         await subscribe(ctx, "told")
-        heard_events = [(await wait_event(ctx, "told")).data for _ in range(count)]
-        return [heard_events, [(await receive(ctx, "told")).data for _ in range(count)]]
+        received_events = [(await wait_event(ctx, "told")).data for _ in range(count)]
+        return [received_events, [(await receive(ctx, "told")).data for _ in range(count)]]
 
     async with App(database, workflows=[speaker, counter]) as first, App(database, workflows=[speaker, counter]) as second:
         counting = await first.start_workflow(counter, 40)
@@ -826,5 +826,5 @@ async def test_many_speakers_at_once_on_a_real_app(database: str) -> None:
             await asyncio.sleep(0)
         handles = [await (first if number % 2 else second).start_workflow(speaker, number) for number in range(40)]
         await asyncio.gather(*(handle.result(timeout=20) for handle in handles))
-        heard = await counting.result(timeout=20)
-    assert [sorted(one) for one in heard] == [list(range(40))] * 2
+        received = await counting.result(timeout=20)
+    assert [sorted(one) for one in received] == [list(range(40))] * 2

@@ -1,4 +1,4 @@
-"""Activities that wait for work of their own app hold every slot: the log and `doctor` say so."""
+"""Activities that wait for other work of their own app can hold every slot; the log and `doctor` report it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ async def child(ctx: WorkflowContext, number: int) -> int:
 
 
 barriers: list[asyncio.Barrier] = []
-"""Every slot is held before the first child is started."""
+"""A barrier at which the parents wait, so that every slot is held before the first child is started."""
 
 
 @activity
@@ -46,18 +46,18 @@ async def test_what_holds_every_slot_is_named(database: str, caplog: pytest.LogC
     async with App(database, workflows=[parent, child], clock=clock, **options) as app:
         for number in range(2):
             await app.start_workflow(parent, number)
-        worker, upkeep = app._worker, app._maintenance
+        worker, maintenance = app._worker, app._maintenance
         assert worker is not None
-        assert upkeep is not None
+        assert maintenance is not None
         async with asyncio.timeout(60):
             while worker.limiter.queued < 2:
                 await asyncio.sleep(0)
-        upkeep.report_stall()
+        maintenance.report_stall()
         clock.move_to(clock.now() + 31_000_000)
-        upkeep.report_stall()
-        upkeep.report_stall()
+        maintenance.report_stall()
+        maintenance.report_stall()
         lines = [one for one in caplog.records if one.levelno == logging.WARNING and "slot" in one.getMessage()]
-        assert len(lines) == 1, "once for each jam"
+        assert len(lines) == 1, "one warning for each stall"
         text = lines[0].getMessage()
         assert text.startswith(
             "2 attempts wait for a slot, and every slot is held by wait_for_child (2), for 31 s. If they wait"

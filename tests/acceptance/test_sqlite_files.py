@@ -1,4 +1,4 @@
-"""What is wrong with a file is said, and nothing in it is lost. Only SQLite keeps its database in one."""
+"""Damaged and unwritable SQLite files: the error names the problem, and no data is lost."""
 
 import asyncio
 import sqlite3

@@ -1,4 +1,4 @@
-"""Starting and sending in the caller's own transaction: with its rows, or not at all."""
+"""Starts and sends in the caller's own transaction are committed with the caller's rows, or not at all."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ async def test_a_workflow_is_there_with_the_callers_rows(database: str, shop: As
         async with shop.begin() as connection:
             await connection.execute(ADD, {"id": "a"})
             handle = await app.using(connection).start_workflow(handle_order, "a")
-            if database.startswith("postgres"):  # on SQLite the reader of a file in WAL would not see it either
+            if database.startswith("postgres"):  # on SQLite, another connection does not see the uncommitted row either
                 assert await app.get_instance(handle.instance_id) is None
         assert await handle.result(timeout=10) == "handled a"
 
@@ -107,13 +107,13 @@ async def test_messages_for_one_and_for_a_group(database: str, shop: AsyncEngine
         async with shop.begin() as connection:
             using = app.using(connection)
             await using.send_to(listener.instance_id, "news", b"\0bytes", metadata={"a": 1})
-            await using.send_to_group("nobody", "news", "unheard")
+            await using.send_to_group("unknown", "news", "unheard")
             await using.send_to(listener.instance_id, "news", {"n": 2})
             await using.send_event("paid", "shop")
         assert await listener.result(timeout=10) == [b"\0bytes".hex(), {"n": 2}, None]
         async with shop.connect() as connection:
             with pytest.raises(WorkflowNotFoundError):
-                await app.using(connection).send_to("nobody", "news", 1)
+                await app.using(connection).send_to("unknown", "news", 1)
             with pytest.raises(InvalidWorkflowStateError):
                 await app.using(connection).send_to(listener.instance_id, "news", 1)
 
@@ -159,35 +159,35 @@ async def test_a_session_of_sqlalchemy_over_psycopg(postgres: str) -> None:
         listener = await listening(app)
         with Session(engine) as session:
             handle = await app.using(session).start_workflow(handle_order.with_options(instance_id="100%"), "a")
-            await say_everything(app.using(session), listener.instance_id)
+            await send_everything(app.using(session), listener.instance_id)
             session.commit()
         assert await handle.result(timeout=10) == "handled a"
         assert await listener.result(timeout=10) == ["one", "two", 3]
     engine.dispose()
 
 
-async def say_everything(using: TransactionalClient, instance_id: str) -> None:
-    """What `listen` waits for."""
+async def send_everything(using: TransactionalClient, instance_id: str) -> None:
+    """Send everything that `listen` waits for."""
     await using.publish("news", "one", metadata={"%s": "?"})
     await using.send_to(instance_id, "news", "two")
     await using.send_event("paid", "shop", 3)
 
 
 @contextmanager
-def plainly_connected(database: str) -> Iterator[Any]:
-    """A connection of a driver that knows no asyncio, whose owner likes rows to be something else than tuples."""
+def connect_synchronously(database: str) -> Iterator[Any]:
+    """A connection of a synchronous driver, whose rows are dictionaries."""
     if database.startswith("postgres"):
         with psycopg.Connection[Any].connect(database, row_factory=dict_row) as connection:
             yield connection
     elif database.startswith("mysql"):
         parts = urlsplit(database)
         where: dict[str, Any] = {"host": parts.hostname, "port": parts.port, "database": parts.path[1:]}
-        who: dict[str, Any] = {
+        login: dict[str, Any] = {
             "user": parts.username,
             "password": parts.password or "",
             "cursorclass": pymysql.cursors.DictCursor,
         }
-        with pymysql.connect(**where, **who, charset="utf8mb4") as mariadb:
+        with pymysql.connect(**where, **login, charset="utf8mb4") as mariadb:
             yield mariadb
             mariadb.commit()
     else:
@@ -199,13 +199,13 @@ def plainly_connected(database: str) -> Iterator[Any]:
 async def test_a_connection_of_a_driver_that_knows_no_asyncio(database: str) -> None:
     async with App(database, workflows=[handle_order, listen], poll_interval=0.1) as app:
         listener = await listening(app)
-        with plainly_connected(database) as connection:
+        with connect_synchronously(database) as connection:
             handle = await app.using(connection).start_workflow(handle_order.with_options(instance_id="x"), "a")
-            await say_everything(app.using(connection), listener.instance_id)
+            await send_everything(app.using(connection), listener.instance_id)
         assert await handle.result(timeout=10) == "handled a"
         assert await listener.result(timeout=10) == ["one", "two", 3]
-        with plainly_connected(database) as connection:
-            await app.using(connection).start_workflow(handle_order.with_options(instance_id="x"), "a")  # the same one
+        with connect_synchronously(database) as connection:
+            await app.using(connection).start_workflow(handle_order.with_options(instance_id="x"), "a")  # the same instance
             with pytest.raises(InstanceConflictError):
                 await app.using(connection).start_workflow(handle_order.with_options(instance_id="x"), "b")
 
@@ -213,7 +213,7 @@ async def test_a_connection_of_a_driver_that_knows_no_asyncio(database: str) -> 
 async def test_a_client_that_never_ran_can_start_something(database: str) -> None:
     resting = Client(database, workflows=[handle_order])
     async with App(database, workflows=[handle_order], poll_interval=0.1) as app:
-        with plainly_connected(database) as connection:
+        with connect_synchronously(database) as connection:
             started = await resting.using(connection).start_workflow(handle_order, "a")
         assert await app.get_handle(started.instance_id).result(timeout=10) == "handled a"
         with pytest.raises(InvalidWorkflowStateError, match="This Client is not running"):
@@ -240,7 +240,7 @@ async def test_a_connection_of_asyncpg(postgres: str) -> None:
         await connection.close()
 
 
-async def test_a_long_transaction_holds_nobody_up(postgres: str) -> None:
+async def test_a_long_transaction_delays_no_other(postgres: str) -> None:
     async with App(postgres, workflows=[listen], poll_interval=0.1) as app:
         listener = await listening(app)
         connection = await asyncpg.connect(postgres)

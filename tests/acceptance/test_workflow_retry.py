@@ -1,4 +1,4 @@
-"""`retry_workflow` runs an instance again, however it failed, with the code it failed with and with mended code."""
+"""`retry_workflow` runs a failed instance again, for every kind of failure, with the same code and with corrected code."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ class Receipt(BaseModel):
     number: int
 
 
-# --- the ways to fail
+# --- kinds of failure
 
 
 async def activity_fails(ctx: WorkflowContext) -> str:
@@ -208,7 +208,7 @@ async def recurs_in_an_invalid_state(ctx: WorkflowContext) -> str:
 
 
 async def receives_without_a_subscription(ctx: WorkflowContext) -> str:
-    return str(await receive(ctx, "nobody"))
+    return str(await receive(ctx, "unsubscribed"))
 
 
 async def cancels_itself(ctx: WorkflowContext) -> str:
@@ -216,38 +216,38 @@ async def cancels_itself(ctx: WorkflowContext) -> str:
 
 
 @dataclass(frozen=True)
-class Way:
+class FailureCase:
     do: Callable[[WorkflowContext], Awaitable[str]]
     heals: bool = False
-    """The code that failed succeeds when the world is mended."""
+    """The same code succeeds after `healed` was set."""
     timeout: timedelta | None = None
-    told: bool = False
-    """What it waits for is told to it in the mended world."""
+    sends: bool = False
+    """The awaited event and message are sent after `healed` was set."""
 
 
-WAYS = [
-    Way(activity_fails, heals=True),
-    Way(activity_fails_for_good, heals=True),
-    Way(activity_fails_and_is_tidied_up, heals=True),
-    Way(exceeds_the_timeout_of_the_workflow, heals=True, timeout=timedelta(hours=1), told=True),
-    Way(exceeds_it_with_waits_and_tidies_up, heals=True, timeout=timedelta(hours=1), told=True),
-    Way(exceeds_a_limit, heals=True),
-    Way(exceeds_a_limit_and_tidies_up, heals=True),
-    Way(fails_within_a_limit, heals=True),
-    Way(event_does_not_come, heals=True, told=True),
-    Way(message_does_not_come, heals=True, told=True),
-    Way(event_does_not_fit),
-    Way(raises),
-    Way(raises_a_terminal_error),
-    Way(raises_after_saying_much),
-    Way(raises_beside_others),
-    Way(asks_what_cannot_be_stored),
-    Way(returns_what_cannot_be_stored),
-    Way(is_stuck),
-    Way(spins),
-    Way(recurs_in_an_invalid_state),
-    Way(receives_without_a_subscription),
-    Way(cancels_itself),
+FAILURES = [
+    FailureCase(activity_fails, heals=True),
+    FailureCase(activity_fails_for_good, heals=True),
+    FailureCase(activity_fails_and_is_tidied_up, heals=True),
+    FailureCase(exceeds_the_timeout_of_the_workflow, heals=True, timeout=timedelta(hours=1), sends=True),
+    FailureCase(exceeds_it_with_waits_and_tidies_up, heals=True, timeout=timedelta(hours=1), sends=True),
+    FailureCase(exceeds_a_limit, heals=True),
+    FailureCase(exceeds_a_limit_and_tidies_up, heals=True),
+    FailureCase(fails_within_a_limit, heals=True),
+    FailureCase(event_does_not_come, heals=True, sends=True),
+    FailureCase(message_does_not_come, heals=True, sends=True),
+    FailureCase(event_does_not_fit),
+    FailureCase(raises),
+    FailureCase(raises_a_terminal_error),
+    FailureCase(raises_after_saying_much),
+    FailureCase(raises_beside_others),
+    FailureCase(asks_what_cannot_be_stored),
+    FailureCase(returns_what_cannot_be_stored),
+    FailureCase(is_stuck),
+    FailureCase(spins),
+    FailureCase(recurs_in_an_invalid_state),
+    FailureCase(receives_without_a_subscription),
+    FailureCase(cancels_itself),
 ]
 
 
@@ -262,10 +262,10 @@ async def does_more(ctx: WorkflowContext) -> str:
         return await ship(ctx)
 
 
-def job(way: Way, do: Callable[[WorkflowContext], Awaitable[str]], *, compensated: bool) -> Workflow[[], str]:
-    """The workflow of one name, with one end or another."""
+def job(case: FailureCase, do: Callable[[WorkflowContext], Awaitable[str]], *, compensated: bool) -> Workflow[[], str]:
+    """Workflows that differ in their last step and have one name."""
 
-    @workflow(name="job", timeout=way.timeout)
+    @workflow(name="job", timeout=case.timeout)
     async def job(ctx: WorkflowContext) -> str:
         await (book if compensated else book_for_good)(ctx)
         await subscribe(ctx, "paid")
@@ -282,7 +282,7 @@ def _nothing_ran(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def failed(env: TestEnvironment) -> None:
-    """The job has failed, and lies there for a day."""
+    """Check that the job has failed and stays so for a day."""
     await env.advance(LONG)
     found = await env.app.get_instance("job")
     assert found is not None
@@ -297,51 +297,51 @@ async def run_until_it_fails(env: TestEnvironment, code: Workflow[[], str]) -> N
     await failed(env)
 
 
-async def try_again(env: TestEnvironment, way: Way) -> Any:
+async def try_again(env: TestEnvironment, case: FailureCase) -> Any:
     await env.app.retry_workflow("job")
     await env.settle()
-    if way.told and healed:
+    if case.sends and healed:
         await env.app.send_event("paid", "/test", "paid")
         await env.app.publish("paid", "paid")
-    await env.restart()  # what was recorded since must be replayed as well
+    await env.restart()  # the records since the retry must be replayed, too
     await env.advance(LONG)
     return await env.app.get_result("job")
 
 
 @pytest.mark.parametrize("compensated", [False, True], ids=["as-it-was", "compensated"])
-@pytest.mark.parametrize("way", WAYS, ids=lambda way: way.do.__name__)
-async def test_with_the_code_it_failed_with(way: Way, compensated: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    code = job(way, way.do, compensated=compensated)
+@pytest.mark.parametrize("case", FAILURES, ids=lambda case: case.do.__name__)
+async def test_with_the_code_it_failed_with(case: FailureCase, compensated: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    code = job(case, case.do, compensated=compensated)
     async with TestEnvironment(workflows=[code], start=START) as env:
         await run_until_it_fails(env, code)
         before = await env.app.get_result("job")
         for _ in range(2):
-            again = await try_again(env, way)
+            again = await try_again(env, case)
             assert (again.status, again.error) == (before.status, before.error)
             await failed(env)
         monkeypatch.setitem(globals(), "healed", True)
-        again = await try_again(env, way)
-        assert (again.status, again.output) == ((Status.COMPLETED, "paid") if way.heals else (Status.FAILED, None))
+        again = await try_again(env, case)
+        assert (again.status, again.output) == ((Status.COMPLETED, "paid") if case.heals else (Status.FAILED, None))
     assert ran.count("book") == (4 if compensated else 1)
 
 
 @pytest.mark.parametrize("compensated", [False, True], ids=["as-it-was", "compensated"])
 @pytest.mark.parametrize("mended", [returns, does_more])
-@pytest.mark.parametrize("way", WAYS, ids=lambda way: way.do.__name__)
+@pytest.mark.parametrize("case", FAILURES, ids=lambda case: case.do.__name__)
 async def test_with_mended_code(
-    way: Way, mended: Callable[[WorkflowContext], Awaitable[str]], compensated: bool, file: str
+    case: FailureCase, mended: Callable[[WorkflowContext], Awaitable[str]], compensated: bool, file: str
 ) -> None:
-    code = job(way, way.do, compensated=compensated)
+    code = job(case, case.do, compensated=compensated)
     async with TestEnvironment(file, workflows=[code], start=START) as env:
         await run_until_it_fails(env, code)
-        await try_again(env, way)  # once in vain
+        await try_again(env, case)  # without success
         await failed(env)
         left = env.now()
-    async with TestEnvironment(file, workflows=[job(way, mended, compensated=compensated)], start=left) as env:
+    async with TestEnvironment(file, workflows=[job(case, mended, compensated=compensated)], start=left) as env:
         await env.app.retry_workflow("job")
         await env.restart()
         await env.advance(59)
-        assert ran.count("ship") == 0, "the pause counts from now on"
+        assert ran.count("ship") == 0, "the sleep begins at the retry"
         await env.restart()
         await env.advance(LONG)
         found = await env.app.get_result("job")
@@ -350,18 +350,18 @@ async def test_with_mended_code(
     assert ran.count("ship") == (mended is does_more)
 
 
-@pytest.mark.parametrize("way", [WAYS[0], WAYS[3], WAYS[5], WAYS[11]], ids=lambda way: way.do.__name__)
-async def test_on_every_database(way: Way, database: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    code = job(way, way.do, compensated=True)
+@pytest.mark.parametrize("case", [FAILURES[0], FAILURES[3], FAILURES[5], FAILURES[11]], ids=lambda case: case.do.__name__)
+async def test_on_every_database(case: FailureCase, database: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    code = job(case, case.do, compensated=True)
     async with TestEnvironment(database, workflows=[code], start=START) as env:
         await run_until_it_fails(env, code)
-        assert (await try_again(env, way)).status is Status.FAILED
+        assert (await try_again(env, case)).status is Status.FAILED
         left = env.now()
-    code = job(way, way.do if way.heals else does_more, compensated=True)
+    code = job(case, case.do if case.heals else does_more, compensated=True)
     monkeypatch.setitem(globals(), "healed", True)
     async with TestEnvironment(database, workflows=[code], start=left) as env:
-        found = await try_again(env, way)
-    assert (found.status, found.output) == (Status.COMPLETED, "paid" if way.heals else "shipped")
+        found = await try_again(env, case)
+    assert (found.status, found.output) == (Status.COMPLETED, "paid" if case.heals else "shipped")
 
 
 async def test_nothing_is_said_twice_and_no_result_is_asked_for_twice(file: str) -> None:
@@ -371,12 +371,12 @@ async def test_nothing_is_said_twice_and_no_result_is_asked_for_twice(file: str)
     async def hears(ctx: WorkflowContext, said: int) -> None:
         heard.append(ctx.instance_id)
 
-    way = Way(raises_after_saying_much)
-    code = job(way, way.do, compensated=False)
+    case = FailureCase(raises_after_saying_much)
+    code = job(case, case.do, compensated=False)
     async with TestEnvironment(file, workflows=[code, hears], start=START) as env:
         await run_until_it_fails(env, code)
         for _ in range(3):
-            await try_again(env, way)
+            await try_again(env, case)
     assert len(heard) == 1
     assert ran == ["book", "tidy"]
 
@@ -414,8 +414,8 @@ async def of_another_version(ctx: WorkflowContext) -> str:
 async def test_code_that_does_not_fit_does_not_spoil_it(
     misfit: Workflow[[], str], file: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    way = WAYS[0]
-    code = job(way, way.do, compensated=False)
+    case = FAILURES[0]
+    code = job(case, case.do, compensated=False)
     async with TestEnvironment(file, workflows=[code], start=START) as env:
         await run_until_it_fails(env, code)
     async with TestEnvironment(file, workflows=[misfit], start=START + LONG) as env:
@@ -423,7 +423,7 @@ async def test_code_that_does_not_fit_does_not_spoil_it(
         await env.advance(LONG)
         found = await env.app.get_result("job")
         assert found.status is (Status.PENDING if misfit is of_another_version else Status.BLOCKED)
-        if found.status is Status.BLOCKED:  # to ask once more does no harm
+        if found.status is Status.BLOCKED:  # a second request does no harm
             await env.app.resume_workflow("job")
             await env.advance(LONG)
     monkeypatch.setitem(globals(), "healed", True)

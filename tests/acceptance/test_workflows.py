@@ -1,4 +1,4 @@
-"""Starting workflows, what goes in and out, and what their code may do."""
+"""Starting workflows, their arguments and results, and what their code may do."""
 
 import asyncio
 import logging
@@ -396,7 +396,7 @@ async def test_what_an_activity_knows_of_itself() -> None:
 
 @workflow
 async def primitives(ctx: WorkflowContext) -> dict[str, Any]:
-    """As much of asyncio as fits in one body."""
+    """Uses most of asyncio in one workflow."""
     told: dict[str, Any] = {}
     queue: asyncio.Queue[int] = asyncio.Queue(1)
     lock, gate, slots = asyncio.Lock(), asyncio.Event(), asyncio.Semaphore(2)
@@ -546,7 +546,7 @@ async def test_the_log_of_a_workflow_is_silent_while_it_replays(caplog: pytest.L
     assert lines[0].instance_id == handle.instance_id  # type: ignore[attr-defined]
 
 
-# --- bodies that end badly
+# --- workflows that end badly
 
 
 async def test_a_body_that_ends_with_an_async_activity_in_flight_cancels_and_records_it(
@@ -664,7 +664,7 @@ async def test_a_naive_time_is_refused() -> None:
     assert "aware" in str(error)
 
 
-# --- a workflow's timeout
+# --- the timeout of a workflow
 
 
 async def test_the_timeout_counts_waits_and_compensates() -> None:
