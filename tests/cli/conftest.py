@@ -1,4 +1,4 @@
-"""The prepared database, looked at directly and over HTTP."""
+"""Fixtures with the sample database, which commands address directly or over HTTP."""
 
 from __future__ import annotations
 
@@ -12,28 +12,28 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.cli.sample_database import Place, copied, environment, prepare
+from tests.cli.sample_database import CommandTarget, copied, environment, prepare
 
-_SAID = re.compile(rb"romancy serves \S+ on (http://\S+)\n")
+_READY = re.compile(rb"romancy serves \S+ on (http://\S+)\n")
 
 
 @pytest.fixture(scope="session")
 def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a database in which a lot has happened. It is copied, never changed."""
+    """A folder with the sample database. Tests copy it and never change it."""
     folder = tmp_path_factory.mktemp("prepared")
     prepare(folder)
     return folder
 
 
 @pytest.fixture
-def shop(prepared: Path, tmp_path: Path) -> Place:
-    """The database; nobody runs workflows in it."""
-    return Place(copied(prepared, tmp_path), ["--database", "shop.db"])
+def shop(prepared: Path, tmp_path: Path) -> CommandTarget:
+    """A copy of the sample database, without a worker."""
+    return CommandTarget(copied(prepared, tmp_path), ["--database", "shop.db"])
 
 
 @pytest.fixture(scope="session")
-def served(prepared: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
-    """An app on such a database, over HTTP, for all tests: they change only what they make themselves."""
+def served(prepared: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[CommandTarget]:
+    """A server with an app on a copy of the sample database. All tests share it: each changes only its own instances."""
     folder = copied(prepared, tmp_path_factory.mktemp("served"))
     with (folder / "stderr").open("wb") as errors:
         process = subprocess.Popen(
@@ -44,7 +44,7 @@ def served(prepared: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator
             stderr=errors,
         )
     try:
-        yield Place(folder, ["--url", _url(process, folder)])
+        yield CommandTarget(folder, ["--url", _url(process, folder)])
     finally:
         process.send_signal(signal.SIGTERM)
         process.wait(timeout=30)
@@ -54,17 +54,17 @@ def served(prepared: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator
 
 def _url(process: subprocess.Popen[bytes], folder: Path) -> str:
     assert process.stdout is not None
-    said = b""
-    while not (found := _SAID.search(said)):
+    output = b""
+    while not (found := _READY.search(output)):
         ready, _, _ = select.select([process.stdout], [], [], 60)
         part = os.read(process.stdout.fileno(), 1000) if ready else b""
-        assert part, (said, (folder / "stderr").read_text())
-        said += part
+        assert part, (output, (folder / "stderr").read_text())
+        output += part
     return found[1].decode()
 
 
 @pytest.fixture(params=["database", "url"])
-def place(request: pytest.FixtureRequest) -> Place:
-    """The same instances, looked at directly and over HTTP."""
-    found: Place = request.getfixturevalue("shop" if request.param == "database" else "served")
+def place(request: pytest.FixtureRequest) -> CommandTarget:
+    """The sample database, addressed directly and over HTTP."""
+    found: CommandTarget = request.getfixturevalue("shop" if request.param == "database" else "served")
     return found

@@ -1,4 +1,4 @@
-"""A database with instances in every state, and the command `romancy` on it, as a process."""
+"""A sample database with instances in every state, and the command `romancy`, run as a process."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-PATIENCE = 40
+COMMAND_TIMEOUT = 40
 HOSTILE = "a/b ?x=%00&y <script>\u202e'\";--\x1b[31m"
-"""An id that steers a terminal, and looks like a path, a query and a statement."""
+"""An id with a terminal's control sequence, which also looks like a path, a query and an SQL statement."""
 
 SHOP = '''
 import os
@@ -37,7 +37,7 @@ async def reserve(ctx: ActivityContext, item: str) -> str:
 
 @reserve.compensate
 async def release(ctx: ActivityContext, item: str) -> None:
-    """Nothing is left of it."""
+    """Do nothing: a reservation leaves no trace."""
 
 
 @workflow
@@ -73,7 +73,7 @@ async def rounds(ctx: WorkflowContext, left: int) -> int:
 
 
 class Refuses:
-    """A broker that takes nothing."""
+    """A broker that rejects every event."""
 
     name = "refuses"
 
@@ -133,7 +133,7 @@ asyncio.run(main())
 
 
 def environment(**more: str) -> dict[str, str]:
-    """Without anything that says where to look."""
+    """The environment of a command: without romancy's variables, except for those given."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("ROMANCY_")}
     return {**kept, "COLUMNS": "200", **more}
 
@@ -141,7 +141,7 @@ def environment(**more: str) -> dict[str, str]:
 def romancy(
     *arguments: str, folder: Path, given: str | None = None, variables: Mapping[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
-    """Run the command."""
+    """Run the command `romancy` in a folder."""
     return subprocess.run(
         [sys.executable, "-m", "romancy", *arguments],
         cwd=folder,
@@ -150,13 +150,13 @@ def romancy(
         stdin=subprocess.DEVNULL if given is None else None,
         capture_output=True,
         text=True,
-        timeout=PATIENCE,
+        timeout=COMMAND_TIMEOUT,
         check=False,
     )
 
 
 def prepare(folder: Path, database: str = "shop.db", more: str = "") -> None:
-    """Fill a database; `more`: options of the app."""
+    """Create the sample database in a folder; `more` holds further options of the app."""
     (folder / "shop.py").write_text(SHOP.replace("{more}", more))
     (folder / "prepare.py").write_text(PREPARE)
     (folder / "hostile.json").write_text(json.dumps(HOSTILE))
@@ -168,36 +168,36 @@ def prepare(folder: Path, database: str = "shop.db", more: str = "") -> None:
 
 
 def copied(folder: Path, to: Path) -> Path:
-    """The same database again, to be changed."""
+    """Copy the sample database to another folder, where a test may change it."""
     for file in folder.iterdir():
         if file.suffix in (".py", ".json", ".db"):
             shutil.copy(file, to / file.name)
     return to
 
 
-class Place:
-    """Where the commands look."""
+class CommandTarget:
+    """The target of commands: a folder, and the options that name the database or the URL."""
 
-    def __init__(self, folder: Path, where: Sequence[str]) -> None:
+    def __init__(self, folder: Path, options: Sequence[str]) -> None:
         self.folder = folder
-        self.where = tuple(where)
+        self.options = tuple(options)
 
     def __call__(self, *arguments: str, given: str | None = None) -> subprocess.CompletedProcess[str]:
-        """Run a command there."""
-        return romancy(*arguments, *self.where, folder=self.folder, given=given)
+        """Run a command on this target."""
+        return romancy(*arguments, *self.options, folder=self.folder, given=given)
 
-    def good(self, *arguments: str, given: str | None = None) -> str:
-        """What a command prints that ends well."""
+    def succeed(self, *arguments: str, given: str | None = None) -> str:
+        """Run a command that succeeds; return its output."""
         done = self(*arguments, given=given)
         assert done.returncode == 0, done.stderr
         return done.stdout
 
     def json(self, *arguments: str) -> Any:
-        """What a command prints for programs."""
-        return json.loads(self.good(*arguments, "--json"))
+        """Run a command that succeeds with `--json`; return the decoded output."""
+        return json.loads(self.succeed(*arguments, "--json"))
 
-    def refused(self, *arguments: str, code: int, given: str | None = None) -> str:
-        """What a command complains about."""
+    def fail(self, *arguments: str, code: int, given: str | None = None) -> str:
+        """Run a command that fails with an exit code; return its error output."""
         done = self(*arguments, given=given)
         assert done.returncode == code, (done.returncode, done.stdout, done.stderr)
         assert "Traceback" not in done.stderr
@@ -205,5 +205,5 @@ class Place:
 
     @property
     def remote(self) -> bool:
-        """Over HTTP."""
-        return "--url" in self.where
+        """Whether the target is a URL."""
+        return "--url" in self.options

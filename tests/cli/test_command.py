@@ -1,4 +1,4 @@
-"""The command itself: where it looks, how it ends, what it says when something is wrong; and the rest of its commands."""
+"""Tests of the command line: target, exit codes, output, usage errors, and the commands without a test file of their own."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from tests.cli.sample_database import SHOP, Place, environment, romancy
+from tests.cli.sample_database import SHOP, CommandTarget, environment, romancy
 
 from romancy.cli.commands.completion import levels
 from romancy.cli.main import main, parser
@@ -23,11 +23,11 @@ from romancy.cli.output import note, one_line, read_line
 from romancy.cli.parser import parse_span, read_arguments
 from romancy.cli.terminal_text import escape
 
-# --- where it looks
+# --- the target
 
 
-def test_variables_say_where_to_look(shop: Place, served: Place) -> None:
-    url = served.where[1]
+def test_variables_name_the_target(shop: CommandTarget, served: CommandTarget) -> None:
+    url = served.options[1]
     for variables in ({"ROMANCY_DATABASE": "shop.db"}, {"ROMANCY_URL": url, "ROMANCY_DATABASE": "nothere.db"}):
         done = romancy("list", "id:done-1", "-o", "ids", folder=shop.folder, variables=variables)
         assert (done.stdout, done.returncode) == ("done-1\n", 0), done.stderr
@@ -35,11 +35,11 @@ def test_variables_say_where_to_look(shop: Place, served: Place) -> None:
     assert done.returncode == 6
 
 
-def test_options_may_stand_before_the_command(shop: Place) -> None:
+def test_options_may_stand_before_the_command(shop: CommandTarget) -> None:
     assert romancy("--database", "shop.db", "--json", "list", folder=shop.folder).stdout.startswith("{")
 
 
-def test_a_database_is_never_made(tmp_path: Path) -> None:
+def test_a_database_is_never_created(tmp_path: Path) -> None:
     done = romancy("list", "--database", "typo.db", folder=tmp_path)
     assert (done.returncode, done.stdout) == (6, "")
     assert f"There is no database file {tmp_path / 'typo.db'}. Name the right one" in done.stderr
@@ -51,7 +51,7 @@ def test_a_database_is_never_made(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("arguments", [(), ("--help",)])
-def test_alone_it_says_what_there_is(tmp_path: Path, arguments: tuple[str, ...]) -> None:
+def test_without_a_command_the_help_is_printed(tmp_path: Path, arguments: tuple[str, ...]) -> None:
     done = romancy(*arguments, folder=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
     assert "usage: romancy" in done.stdout
@@ -60,18 +60,18 @@ def test_alone_it_says_what_there_is(tmp_path: Path, arguments: tuple[str, ...])
 
 @pytest.fixture
 def open_folder() -> Iterator[Path]:
-    """A folder that every user may enter, which pytest's are not."""
+    """A folder that every user may enter; pytest's temporary folders are closed to others."""
     with tempfile.TemporaryDirectory() as folder:
         os.chmod(folder, 0o755)
         yield Path(folder)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become a user who may not write the file")
-@pytest.mark.parametrize("beside", [True, False], ids=["open elsewhere", "closed"])
+@pytest.mark.parametrize("opened_elsewhere", [True, False], ids=["open elsewhere", "closed"])
 def test_a_file_that_may_only_be_read_is_read(
-    shop: Place,
+    shop: CommandTarget,
     open_folder: Path,
-    beside: bool,
+    opened_elsewhere: bool,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -81,14 +81,14 @@ def test_a_file_that_may_only_be_read_is_read(
             shutil.copy(source, open_folder / name)
     with closing(sqlite3.connect("shop.db")) as keeper:
         keeper.execute("SELECT count(*) FROM romancy_instances").fetchall()
-        if not beside:
+        if not opened_elsewhere:
             keeper.close()
-        assert Path("shop.db-wal").exists() is beside
+        assert Path("shop.db-wal").exists() is opened_elsewhere
         arguments = ("list", "--database", "shop.db", "-o", "ids")
-        assert main(arguments) == 0  # everything is imported before the rights are given up
+        assert main(arguments) == 0  # import everything before the process gives up its privileges
         expected = capsys.readouterr().out
         assert expected
-        os.seteuid(65534)  # the folders above are closed to this user, and this one cannot be written
+        os.seteuid(65534)  # this user can neither enter the folders above nor write this one
         try:
             assert not os.access("shop.db", os.W_OK, effective_ids=True)
             code = main(arguments)
@@ -111,12 +111,12 @@ def test_options_may_stand_anywhere(arguments: tuple[str, ...]) -> None:
     assert (given.workflow, given.parts, given.instance_id[:5]) == ("order", ["number=1"], "mixed")
 
 
-def test_two_places_are_wrong_usage(shop: Place) -> None:
-    assert "give one of them" in shop.refused("list", "--url", "http://127.0.0.1:1", code=2)
+def test_two_targets_are_wrong_usage(shop: CommandTarget) -> None:
+    assert "give one of them" in shop.fail("list", "--url", "http://127.0.0.1:1", code=2)
 
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1:1", "http://nothere.invalid", "https://127.0.0.1:1"])
-def test_nobody_answers(tmp_path: Path, url: str) -> None:
+def test_a_server_that_cannot_be_reached(tmp_path: Path, url: str) -> None:
     done = romancy("list", "--url", url, folder=tmp_path)
     assert (done.returncode, done.stdout) == (6, "")
     assert f"{url} cannot be reached" in done.stderr
@@ -125,21 +125,21 @@ def test_nobody_answers(tmp_path: Path, url: str) -> None:
 @pytest.mark.parametrize(
     "url", ["nothere", "ftp://x", "http://", "http://u:s3cret@x", "http://x:99999", "http://x/?a=s3cret"]
 )
-def test_what_is_no_address(tmp_path: Path, url: str) -> None:
+def test_an_invalid_url(tmp_path: Path, url: str) -> None:
     done = romancy("list", "--url", url, folder=tmp_path)
     assert (done.returncode, done.stdout) == (2, "")
     assert "s3cret" not in done.stderr
     assert "The URL of an app" in done.stderr
 
 
-def test_something_else_answers(served: Place, tmp_path: Path) -> None:
-    done = romancy("list", "--url", f"{served.where[1]}/elsewhere", folder=tmp_path)
+def test_a_url_without_the_api(served: CommandTarget, tmp_path: Path) -> None:
+    done = romancy("list", "--url", f"{served.options[1]}/elsewhere", folder=tmp_path)
     assert done.returncode == 2
     assert "There is no API of romancy" in done.stderr
 
 
 def test_tokens(tmp_path: Path) -> None:
-    """An app with two roles: a stranger is refused, a reader may look only, and no token is ever printed."""
+    """Without a token commands are refused, the role `read` may only read, and no token is printed."""
     (tmp_path / "shop.py").write_text(SHOP.replace("{more}", ""))
     variables = environment(ROMANCY_AUTH="admin:adm1n-t,read:r3ad-t", ROMANCY_SHUTDOWN_TIMEOUT="1")
     command = [sys.executable, "-m", "romancy", "serve", "shop:app", "--port", "0"]
@@ -163,43 +163,43 @@ def test_tokens(tmp_path: Path) -> None:
             process.send_signal(signal.SIGTERM)
 
 
-# --- how it prints
+# --- output
 
 
-def test_without_rich_programs_get_their_json(shop: Place) -> None:
-    """As where only `romancy` is installed."""
+def test_without_rich_json_is_printed(shop: CommandTarget) -> None:
+    """Without `rich`, as in an installation without extras, only the JSON output and the plain output work."""
     (shop.folder / "sitecustomize.py").write_text("import sys\nsys.modules['rich'] = None\nsys.modules['rich.box'] = None\n")
     path = os.pathsep.join([str(shop.folder), os.environ.get("PYTHONPATH", "")])
     without = {"PYTHONPATH": path}
-    done = romancy("list", *shop.where, folder=shop.folder, variables=without)
+    done = romancy("list", *shop.options, folder=shop.folder, variables=without)
     assert (done.returncode, done.stdout) == (1, "")
     assert "pip install 'romancy[cli]'" in done.stderr
     for arguments in (["list", "--json"], ["list", "-o", "ids"], ["result", "done-1"], ["cancel", "waits-1", "--json"]):
-        assert romancy(*arguments, *shop.where, folder=shop.folder, variables=without).returncode == 0
+        assert romancy(*arguments, *shop.options, folder=shop.folder, variables=without).returncode == 0
 
 
-def test_nothing_is_coloured_where_no_terminal_is(shop: Place) -> None:
+def test_without_a_terminal_there_are_no_colours(shop: CommandTarget) -> None:
     for variables in ({}, {"NO_COLOR": "1"}, {"TERM": "xterm-256color"}):
-        assert "\x1b" not in romancy("list", *shop.where, folder=shop.folder, variables=variables).stdout
+        assert "\x1b" not in romancy("list", *shop.options, folder=shop.folder, variables=variables).stdout
 
 
 @pytest.mark.parametrize("arguments", [["list"], ["get", "waits-1"], ["list", "-o", "jsonl"], ["workers", "--json"]])
-def test_watching_ends_with_a_signal(place: Place, arguments: list[str]) -> None:
-    command = [sys.executable, "-m", "romancy", *arguments, *place.where, "--watch=0.05"]
+def test_watching_ends_with_a_signal(place: CommandTarget, arguments: list[str]) -> None:
+    command = [sys.executable, "-m", "romancy", *arguments, *place.options, "--watch=0.05"]
     with subprocess.Popen(
         command, cwd=place.folder, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:
         assert process.stdout is not None
         assert process.stderr is not None
-        seen = [process.stdout.readline() for _ in range(60)]  # more than one round
+        seen = [process.stdout.readline() for _ in range(60)]  # more than one refresh
         process.send_signal(signal.SIGINT)
         process.stdout.read()
         assert (process.wait(timeout=30), process.stderr.read()) == (130, "")
     assert any(line.strip() for line in seen)
 
 
-def test_following_ends_with_a_signal(served: Place) -> None:
-    command = [sys.executable, "-m", "romancy", "history", "waits-1", "--follow", *served.where]
+def test_following_ends_with_a_signal(served: CommandTarget) -> None:
+    command = [sys.executable, "-m", "romancy", "history", "waits-1", "--follow", *served.options]
     with subprocess.Popen(command, cwd=served.folder, env=environment(), stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         assert "reserve:1" in process.stdout.readline()
@@ -207,13 +207,13 @@ def test_following_ends_with_a_signal(served: Place) -> None:
         assert process.wait(timeout=30) == 130
 
 
-def test_a_reader_that_goes_away_is_no_error(shop: Place) -> None:
+def test_a_reader_that_goes_away_is_no_error(shop: CommandTarget) -> None:
     command = f"{sys.executable} -m romancy list -o jsonl --database shop.db | head -c 10"
     done = subprocess.run(["bash", "-c", command], cwd=shop.folder, env=environment(), capture_output=True, timeout=40)
     assert done.stderr == b""
 
 
-def test_texts_are_shown_and_not_obeyed() -> None:
+def test_control_characters_are_escaped() -> None:
     assert escape("a\x1b[31m\n\u202eb\x9bc\ud800") == "a\\x1b[31m\\x0a\\u202eb\\x9bc\\ud800"
     assert escape("\u061c\ufeff\U000e0041👍") == "\\u061c\\ufeff\\U000e0041👍"
     for name in ("plain", "with space", "-x", '"quoted"', "line\nbreak", " edge", "\u202e", "ü"):
@@ -221,7 +221,7 @@ def test_texts_are_shown_and_not_obeyed() -> None:
         assert "\n" not in one_line(name)
 
 
-def test_what_is_said_of_an_argument_steers_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+def test_control_characters_of_arguments_are_escaped_in_messages(capsys: pytest.CaptureFixture[str]) -> None:
     note("Nothing has happened in a\x1b[2Jb\u061c yet.")
     assert capsys.readouterr().err == "Nothing has happened in a\\x1b[2Jb\\u061c yet.\n"
 
@@ -230,8 +230,10 @@ def test_what_is_said_of_an_argument_steers_no_terminal(capsys: pytest.CaptureFi
     ("arguments", "loads"),
     [(["list"], False), (["workflows", "--app", "shop:app"], True), (["migrate", "status"], False)],
 )
-def test_a_file_here_is_not_taken_for_a_package(shop: Place, arguments: list[str], loads: bool) -> None:
-    """As the console script runs: a folder of others may hold files that are called as packages are."""
+def test_a_file_in_the_working_directory_is_not_imported_as_a_package(
+    shop: CommandTarget, arguments: list[str], loads: bool
+) -> None:
+    """The working directory is not on the import path: it may hold files with the names of packages."""
     for name in ("rich", "pydantic", "sqlite3", "asyncpg"):
         (shop.folder / f"{name}.py").write_text("print('it was run')")
     (shop.folder / "shop.py").write_text("from romancy import App\nprint('loaded')\napp = App('shop.db', workflows=[])")
@@ -251,7 +253,7 @@ def test_durations() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["lst"], "Did you mean list?"),
         (["list", "--jsn"], "Did you mean --json"),
@@ -263,10 +265,10 @@ def test_durations() -> None:
         (["completion", "tcsh"], "bash, zsh, fish"),
     ],
 )
-def test_wrong_usage_is_told_with_advice(tmp_path: Path, arguments: list[str], said: str) -> None:
+def test_wrong_usage_is_reported_with_advice(tmp_path: Path, arguments: list[str], message: str) -> None:
     done = romancy(*arguments, folder=tmp_path)
     assert (done.returncode, done.stdout) == (2, "")
-    assert said in done.stderr
+    assert message in done.stderr
 
 
 @pytest.mark.parametrize("path", [one.path for one in levels(parser())])
@@ -277,11 +279,11 @@ def test_every_command_has_help(path: str, capsys: pytest.CaptureFixture[str]) -
     assert f"usage: romancy {path}".strip() in capsys.readouterr().out
 
 
-# --- histories
+# --- export and replay
 
 
-def test_a_history_is_exported_and_replayed(shop: Place) -> None:
-    (shop.folder / "h.json").write_text(shop.good("export", "waits-1"))
+def test_a_history_is_exported_and_replayed(shop: CommandTarget) -> None:
+    (shop.folder / "h.json").write_text(shop.succeed("export", "waits-1"))
     done = romancy("replay", "h.json", "shop:order", folder=shop.folder)
     assert done.stdout == "1 entries fit; it waits for paid:1.\n", done.stderr
     assert romancy("replay", "h.json", "shop:pay", folder=shop.folder).returncode == 1
@@ -304,13 +306,13 @@ def test_a_history_is_exported_and_replayed(shop: Place) -> None:
         (["x", "--all-open", "shop:app"], 2),
     ],
 )
-def test_what_cannot_be_replayed(shop: Place, arguments: list[str], code: int) -> None:
+def test_what_cannot_be_replayed(shop: CommandTarget, arguments: list[str], code: int) -> None:
     done = romancy("replay", *arguments, folder=shop.folder)
     assert done.returncode == code, done.stderr
     assert "Traceback" not in done.stderr
 
 
-def test_code_is_checked_against_all_that_is_in_flight(shop: Place) -> None:
+def test_code_is_checked_against_all_instances_in_flight(shop: CommandTarget) -> None:
     done = romancy("replay", "--all-open", "shop:app", folder=shop.folder)
     assert (done.returncode, done.stdout) == (0, ""), done.stderr
     assert done.stderr == "6 of 6 instances in flight fit the code.\n"
@@ -323,14 +325,14 @@ def test_code_is_checked_against_all_that_is_in_flight(shop: Place) -> None:
     assert "nap-1" not in wrong
 
 
-def test_a_history_over_http_is_refused(served: Place) -> None:
-    assert "--database" in served.refused("export", "waits-1", code=2)
+def test_a_history_over_http_is_refused(served: CommandTarget) -> None:
+    assert "--database" in served.fail("export", "waits-1", code=2)
 
 
-# --- the others
+# --- other commands
 
 
-def test_the_doctor(place: Place) -> None:
+def test_the_doctor(place: CommandTarget) -> None:
     done = place("doctor", "--json")
     findings = json.loads(done.stdout)["items"]
     assert done.returncode == int(any(one["level"] == "error" for one in findings))
@@ -338,19 +340,19 @@ def test_the_doctor(place: Place) -> None:
     assert "check" in place("doctor").stdout
 
 
-def test_a_database_is_measured(shop: Place) -> None:
-    done = romancy("bench", "--count", "20", "--json", *shop.where, folder=shop.folder)
+def test_a_database_is_measured(shop: CommandTarget) -> None:
+    done = romancy("bench", "--count", "20", "--json", *shop.options, folder=shop.folder)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert found["workflows"] == 20
     assert found["workflows_per_second"] > 0
-    ids = shop.good("list", "workflow:romancy.bench", "-o", "ids").split()
+    ids = shop.succeed("list", "workflow:romancy.bench", "-o", "ids").split()
     assert len(ids) == 41
-    assert "at once" in romancy("bench", "--count", "2", *shop.where, folder=shop.folder).stdout
+    assert "at once" in romancy("bench", "--count", "2", *shop.options, folder=shop.folder).stdout
 
 
-def test_apps_do_not_know_what_is_measured(served: Place) -> None:
-    assert "romancy.bench" not in served.good("workflows", "-o", "ids").split()
+def test_apps_do_not_list_the_benchmark_workflow(served: CommandTarget) -> None:
+    assert "romancy.bench" not in served.succeed("workflows", "-o", "ids").split()
 
 
 def test_the_demonstration(tmp_path: Path) -> None:
@@ -387,7 +389,7 @@ def test_migrations(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_completion_scripts_are_understood_by_their_shells(tmp_path: Path, shell: str) -> None:
+def test_completion_scripts_are_valid_in_their_shells(tmp_path: Path, shell: str) -> None:
     script = romancy("completion", shell, folder=tmp_path).stdout
     assert "terminate" in script
     assert "page-token" in script

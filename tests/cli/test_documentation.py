@@ -1,4 +1,4 @@
-"""The reference of the command line is complete, and its examples run."""
+"""Tests that the reference of the command line is complete, and that its examples print what it shows."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 import shlex
 
 import pytest
-from tests.cli.sample_database import Place, romancy
+from tests.cli.sample_database import CommandTarget, romancy
 from tests.docs.pages import DOCS, blocks_of, prose_of
 from tests.docs.test_snippets import missing
 
@@ -20,7 +20,7 @@ GENERAL = ("Where to look", "How to print")
 
 
 def sections() -> dict[str, str]:
-    """The text under each heading, by each command that the heading names."""
+    """The text of each section, by the commands that its heading names."""
     found: dict[str, str] = {}
     for part in re.split(r"^## ", prose_of(PAGE), flags=re.MULTILINE)[1:]:
         heading, _, text = part.partition("\n")
@@ -40,19 +40,19 @@ def test_nothing_else_is_documented() -> None:
     assert set(sections()) - commands == {*GENERAL, "Exit codes"}
 
 
-def narrow(text: str) -> str:
-    """Columns are as wide as what is in them."""
+def collapse_spaces(text: str) -> str:
+    """Collapse runs of spaces: the widths of columns depend on their contents."""
     return re.sub(" +", " ", text)
 
 
 def test_the_examples_print_what_the_page_says(
-    shop: Place, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    shop: CommandTarget, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(shop.folder)
     monkeypatch.setenv("ROMANCY_DATABASE", "shop.db")
 
     def run(line: str) -> tuple[int, str, str]:
-        if "shop:app" in line or line.startswith("bench"):  # workflows that are imported here would stay in this process
+        if "shop:app" in line or line.startswith("bench"):  # else the imported workflows would stay in this process
             done = romancy(*shlex.split(line), folder=shop.folder, variables={"ROMANCY_DATABASE": "shop.db"})
             return done.returncode, done.stdout, done.stderr
         code = main(shlex.split(line))
@@ -67,5 +67,7 @@ def test_the_examples_print_what_the_page_says(
         line, _, expected = example.partition("\n")
         code, printed, said = run(line)
         assert code == 0 or (line == "doctor" and code == 1), (line, said)
-        wanted = missing([one for one in narrow(expected).splitlines() if one.strip(" .")], narrow(printed))
-        assert wanted is None, f"romancy {line}: {wanted!r} is not in\n{printed}"
+        wanted = missing(
+            [one for one in collapse_spaces(expected).splitlines() if one.strip(" .")], collapse_spaces(printed)
+        )
+        assert wanted is None, f"romancy {line}: {wanted!r} is missing:\n{printed}"

@@ -1,4 +1,4 @@
-"""A database whose payloads are encrypted: the command with the key, and without."""
+"""Tests of commands on a database with encrypted payloads, with the key and without it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
-from tests.cli.sample_database import Place, copied, prepare, romancy
+from tests.cli.sample_database import CommandTarget, copied, prepare, romancy
 
 KEYS = """
 from romancy import Compress, Encrypt
@@ -26,8 +26,8 @@ def encrypted(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def shop(encrypted: Path, tmp_path: Path) -> Place:
-    return Place(copied(encrypted, tmp_path), ["--database", "shop.db"])
+def shop(encrypted: Path, tmp_path: Path) -> CommandTarget:
+    return CommandTarget(copied(encrypted, tmp_path), ["--database", "shop.db"])
 
 
 @pytest.mark.parametrize(
@@ -45,28 +45,28 @@ def shop(encrypted: Path, tmp_path: Path) -> Place:
     ],
     ids=" ".join,
 )
-def test_nothing_breaks_without_the_key(shop: Place, command: list[str]) -> None:
+def test_nothing_breaks_without_the_key(shop: CommandTarget, command: list[str]) -> None:
     for more in ([], ["--json"]):
         done = shop(*command, *more)
         assert "Traceback" not in done.stderr
-        assert not re.search(r"\bada\b", done.stdout)  # a word of its own: ids are hexadecimal, and may hold the letters
+        assert not re.search(r"\bada\b", done.stdout)  # as a whole word, because hexadecimal ids may contain these letters
         assert done.returncode == (done.returncode if command == ["doctor"] else 0), done.stderr
 
 
-def test_what_is_encoded_is_said_to_be(shop: Place) -> None:
+def test_encoded_payloads_are_marked(shop: CommandTarget) -> None:
     found = shop.json("get", "failed-1")
     assert found["input"] == "encoded: encrypted with key 'first'"
     assert found["error"]["message"] == "encrypted with key 'first'"
-    assert "encrypted with key 'first'" in shop.good("history", "done-1")
-    assert "encrypted with key 'first'" in shop.good("result", "done-1")
-    assert "cannot be decoded here" in shop.refused("export", "done-1", code=6)
+    assert "encrypted with key 'first'" in shop.succeed("history", "done-1")
+    assert "encrypted with key 'first'" in shop.succeed("result", "done-1")
+    assert "cannot be decoded here" in shop.fail("export", "done-1", code=6)
 
 
-def test_with_the_key_everything_is_shown(shop: Place) -> None:
-    done = romancy("get", "failed-1", "--json", *shop.where, folder=shop.folder, variables=WITH_KEY)
+def test_with_the_key_everything_is_shown(shop: CommandTarget) -> None:
+    done = romancy("get", "failed-1", "--json", *shop.options, folder=shop.folder, variables=WITH_KEY)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["input"] == {"cents": -5}
-    found = romancy("list", "input.customer:bob", "-o", "ids", *shop.where, folder=shop.folder, variables=WITH_KEY)
+    found = romancy("list", "input.customer:bob", "-o", "ids", *shop.options, folder=shop.folder, variables=WITH_KEY)
     assert found.stdout.split() == ["waits-2"]
     replayed = romancy("replay", "--all-open", "shop:app", folder=shop.folder)  # the app has the key
     assert replayed.returncode == 0, replayed.stderr

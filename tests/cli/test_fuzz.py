@@ -1,4 +1,4 @@
-"""Strange arguments: every command ends with one of its codes, without a traceback, and does not steer the terminal."""
+"""Fuzz tests of arguments: every command exits with a documented code and prints no traceback and no control characters."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.cli.sample_database import Place
+from tests.cli.sample_database import CommandTarget
 from tests.property.hypothesis_settings import examples, unhurried
 
 from romancy.cli.exit_codes import Exit
@@ -40,23 +40,23 @@ _PIECES = [
     "\ud800",
     " ",
 ]
-odd = st.lists(st.sampled_from(_PIECES) | st.text(max_size=4), max_size=5).map("".join)
+unusual_text = st.lists(st.sampled_from(_PIECES) | st.text(max_size=4), max_size=5).map("".join)
 known = st.sampled_from(["done-1", "failed-1", "waits-1", "nap-1", "rounds-1", "order", "paid"])
 word = (
-    odd
+    unusual_text
     | known
     | st.sampled_from(["9" * 30, "a" * 2000, "[" * 3000, '{"number": "\\ud800"}', '{"number": 1}', "number=1", "1"])
 )
 line = word | st.tuples(st.sampled_from(["status", "id", "waits", "error", "older", "input.number", "x"]), word).map(
     ":".join
 )
-SAID = {int(code) for code in Exit}
-STEERING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u202e]")
+EXIT_CODES = {int(code) for code in Exit}
+CONTROL_CHARACTERS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u202e]")
 
 
 @st.composite
 def command(draw: Callable[[Any], Any]) -> list[str]:
-    """A command with arguments that may be anything."""
+    """A command with unusual arguments."""
     name, *fixed = draw(
         st.sampled_from(
             [
@@ -105,24 +105,24 @@ def command(draw: Callable[[Any], Any]) -> list[str]:
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-def test_strange_arguments(shop: Place, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unusual_arguments(shop: CommandTarget, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(shop.folder)
     monkeypatch.setattr(sys, "stdin", io.StringIO('done-1\n"\\u0000"\n'))
-    for stream in (sys.stdout, sys.stderr):  # as the console script does
+    for stream in (sys.stdout, sys.stderr):  # as in the console script
         assert isinstance(stream, io.TextIOWrapper)
         stream.reconfigure(errors="backslashreplace")
 
     @unhurried(examples(300))
     @given(command())
-    def running(arguments: list[str]) -> None:
+    def check(arguments: list[str]) -> None:
         code: object
         try:
             code = main([*arguments, "--database", "shop.db"])
-        except SystemExit as ended:  # argparse
+        except SystemExit as ended:  # raised by argparse
             code = ended.code
         said = capsys.readouterr()
-        assert code in SAID, (arguments, code)
+        assert code in EXIT_CODES, (arguments, code)
         assert "Traceback" not in said.err
-        assert not STEERING.search(said.out + said.err), (arguments, said)
+        assert not CONTROL_CHARACTERS.search(said.out + said.err), (arguments, said)
 
-    running()
+    check()

@@ -1,4 +1,4 @@
-"""The manager over HTTP: it answers as the one on the database does, and its refusals are the same errors."""
+"""Tests of the manager over HTTP: its results and its errors are those of the manager on the database."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any
 
 import pytest
-from tests.cli.sample_database import HOSTILE, Place
+from tests.cli.sample_database import HOSTILE, CommandTarget
 
 from romancy import Client
 from romancy.admin.local import DatabaseManager
@@ -26,7 +26,7 @@ from romancy.errors import (
     WorkflowNotFoundError,
 )
 
-LOOKS: list[Callable[[Manager], Any]] = [
+READ_CALLS: list[Callable[[Manager], Any]] = [
     lambda manager: manager.get_instance("failed-1"),
     lambda manager: manager.get_instance("rounds-1", generation=1),
     lambda manager: manager.list_instances("id:failed-*", limit=1),
@@ -42,14 +42,14 @@ LOOKS: list[Callable[[Manager], Any]] = [
 ]
 
 
-@pytest.mark.parametrize("look", range(len(LOOKS)))
-async def test_it_answers_as_the_database_does(look: int, served: Place) -> None:
+@pytest.mark.parametrize("look", range(len(READ_CALLS)))
+async def test_the_results_are_those_of_the_database(look: int, served: CommandTarget) -> None:
     async with Client(str(served.folder / "shop.db"), workflows=[]) as client:
-        assert await LOOKS[look](HttpManager(served.where[1])) == await LOOKS[look](DatabaseManager(client))
+        assert await READ_CALLS[look](HttpManager(served.options[1])) == await READ_CALLS[look](DatabaseManager(client))
 
 
-async def test_what_the_command_line_does_not_ask(served: Place) -> None:
-    manager = HttpManager(served.where[1])
+async def test_calls_that_no_command_makes(served: CommandTarget) -> None:
+    manager = HttpManager(served.options[1])
     assert "order" in (await manager.overview()).workflows
     assert [one.name for one in (await manager.get_timeline("done-1")).spans if one.kind == "activity"] == ["charge"]
     assert isinstance((await manager.list_audit(limit=5)).items, list)
@@ -58,8 +58,8 @@ async def test_what_the_command_line_does_not_ask(served: Place) -> None:
     assert "cents" in schema["properties"]
 
 
-async def test_refusals_are_the_same_errors(served: Place) -> None:
-    manager = HttpManager(served.where[1])
+async def test_refusals_are_the_same_errors(served: CommandTarget) -> None:
+    manager = HttpManager(served.options[1])
     with pytest.raises(WorkflowNotFoundError, match="nothere"):
         await manager.get_instance("nothere")
     with pytest.raises(ConfigurationError, match="no status"):
@@ -73,8 +73,8 @@ async def test_refusals_are_the_same_errors(served: Place) -> None:
 
 
 @pytest.fixture
-def answering() -> Iterator[Callable[[int, bytes, str], str]]:
-    """A server that always gives the answer it was told."""
+def start_server() -> Iterator[Callable[[int, bytes, str], str]]:
+    """A function that starts a server with one fixed response, and returns its URL."""
     servers: list[HTTPServer] = []
 
     def serve(status: int, body: bytes, kind: str = "application/json") -> str:
@@ -86,7 +86,7 @@ def answering() -> Iterator[Callable[[int, bytes, str], str]]:
                 self.wfile.write(body)
 
             def log_message(self, format: str, *args: Any) -> None:
-                """Silent."""
+                """Write no log."""
 
         server = HTTPServer(("127.0.0.1", 0), Answer)
         servers.append(server)
@@ -100,7 +100,7 @@ def answering() -> Iterator[Callable[[int, bytes, str], str]]:
 
 
 @pytest.mark.parametrize(
-    ("status", "body", "error", "said"),
+    ("status", "body", "error", "message"),
     [
         (200, b"{}", StoreError, "another release"),
         (200, b"no JSON", StoreError, "another release"),
@@ -115,20 +115,20 @@ def answering() -> Iterator[Callable[[int, bytes, str], str]]:
         (302, b"", ConfigurationError, "302"),
     ],
 )
-async def test_strange_answers(
-    answering: Callable[..., str], status: int, body: bytes, error: type[RomancyError], said: str
+async def test_unexpected_responses(
+    start_server: Callable[..., str], status: int, body: bytes, error: type[RomancyError], message: str
 ) -> None:
-    with pytest.raises(error, match=said) as raised:
-        await HttpManager(answering(status, body)).get_instance("x")
+    with pytest.raises(error, match=message) as raised:
+        await HttpManager(start_server(status, body)).get_instance("x")
     assert getattr(raised.value, "retryable", False) is (status == 503)
 
 
-async def test_a_page_is_no_answer(answering: Callable[..., str]) -> None:
+async def test_an_html_page_is_refused(start_server: Callable[..., str]) -> None:
     with pytest.raises(ConfigurationError, match="no app of romancy"):
-        await HttpManager(answering(200, b"<html>", "text/html")).overview()
+        await HttpManager(start_server(200, b"<html>", "text/html")).overview()
 
 
-async def test_silence_has_an_end_and_can_be_left() -> None:
+async def test_a_silent_server_times_out_and_the_call_can_be_cancelled() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"http://127.0.0.1:{silent.getsockname()[1]}"
         with pytest.raises(StoreError, match="does not answer within"):
@@ -147,7 +147,7 @@ async def test_silence_has_an_end_and_can_be_left() -> None:
 
 def _all(line: socket.socket) -> bytes:
     received = b""
-    while part := line.recv(1000):  # ends because the other side has let go
+    while part := line.recv(1000):  # ends when the client closes the connection
         received += part
     return received
 

@@ -1,4 +1,4 @@
-"""Doing: `start`, `event`, `publish`, `send`, the actions, batches, the outbox, `prune`."""
+"""Tests of the commands that write: `start`, `event`, `publish`, `send`, the actions, `batch`, `outbox`, `prune`."""
 
 from __future__ import annotations
 
@@ -10,144 +10,144 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.cli.sample_database import HOSTILE, Place, environment
+from tests.cli.sample_database import HOSTILE, CommandTarget, environment
 
 # --- start
 
 
-def test_a_workflow_is_started_and_its_result_printed(served: Place) -> None:
-    assert served.good("start", "pay", '{"cents": 5}', "--wait") == '"paid"\n'
-    assert served.good("start", "pay", "cents=5", "--id", "cli-pay") == "cli-pay\n"
-    assert served.good("start", "pay", "cents=5", "--id", "cli-pay") == "cli-pay\n"
-    assert served.good("result", "cli-pay", "--timeout", "30s") == '"paid"\n'
+def test_a_workflow_is_started_and_its_result_printed(served: CommandTarget) -> None:
+    assert served.succeed("start", "pay", '{"cents": 5}', "--wait") == '"paid"\n'
+    assert served.succeed("start", "pay", "cents=5", "--id", "cli-pay") == "cli-pay\n"
+    assert served.succeed("start", "pay", "cents=5", "--id", "cli-pay") == "cli-pay\n"
+    assert served.succeed("result", "cli-pay", "--timeout", "30s") == '"paid"\n'
     assert served.json("start", "pay", "cents=5", "--id", "cli-pay") == {"instance_id": "cli-pay"}
-    assert "cli-pay" in served.refused("start", "pay", "cents=6", "--id", "cli-pay", code=5)
+    assert "cli-pay" in served.fail("start", "pay", "cents=6", "--id", "cli-pay", code=5)
 
 
-def test_a_result_that_is_a_failure(served: Place) -> None:
-    assert "the card\\x1b[31m was refused" in served.refused("start", "pay", "cents=-1", "--wait", code=1)
+def test_a_result_that_is_a_failure(served: CommandTarget) -> None:
+    assert "the card\\x1b[31m was refused" in served.fail("start", "pay", "cents=-1", "--wait", code=1)
 
 
-def test_input_that_does_not_fit_is_wrong_usage_and_named(served: Place) -> None:
-    assert "cents" in served.refused("start", "pay", "cents=many", code=2)
-    assert "cents" in served.refused("start", "pay", code=2)
-    assert "no JSON" in served.refused("start", "pay", "{", code=2)
-    assert "no object" in served.refused("start", "pay", "[1]", code=2)
+def test_input_that_does_not_fit_is_wrong_usage_and_named(served: CommandTarget) -> None:
+    assert "cents" in served.fail("start", "pay", "cents=many", code=2)
+    assert "cents" in served.fail("start", "pay", code=2)
+    assert "no JSON" in served.fail("start", "pay", "{", code=2)
+    assert "no object" in served.fail("start", "pay", "[1]", code=2)
 
 
-def beside(served: Place) -> Place:
-    """The command on the database that an app works on; it has not the code."""
-    return Place(served.folder, ["--database", "shop.db"])
+def without_code(served: CommandTarget) -> CommandTarget:
+    """The database of a running app as the target: commands on it do not have the code of the workflows."""
+    return CommandTarget(served.folder, ["--database", "shop.db"])
 
 
-def test_input_is_checked_without_the_code_too(served: Place) -> None:
-    direct = beside(served)
-    assert "cents: should be a whole number" in direct.refused("start", "pay", "cents=many", "--id", "unfit", code=2)
-    assert "cents: is missing" in direct.refused("start", "pay", "--id", "unfit", code=2)
-    assert "cent: is not known" in direct.refused("start", "pay", "cents=5", "cent=5", "--id", "unfit", code=2)
-    assert "seconds: should be a number" in direct.refused("start", "nap", '{"seconds": [1]}', "--id", "unfit", code=2)
-    direct.refused("get", "unfit", code=4)
-    assert direct.good("start", "pay", "cents=5", "--id", "fit", "--wait") == '"paid"\n'
-    assert direct.good("start", "order", "number=1", "customer=42", "--id", "typed-afar") == "typed-afar\n"
+def test_input_is_checked_without_the_code_too(served: CommandTarget) -> None:
+    direct = without_code(served)
+    assert "cents: should be a whole number" in direct.fail("start", "pay", "cents=many", "--id", "unfit", code=2)
+    assert "cents: is missing" in direct.fail("start", "pay", "--id", "unfit", code=2)
+    assert "cent: is not known" in direct.fail("start", "pay", "cents=5", "cent=5", "--id", "unfit", code=2)
+    assert "seconds: should be a number" in direct.fail("start", "nap", '{"seconds": [1]}', "--id", "unfit", code=2)
+    direct.fail("get", "unfit", code=4)
+    assert direct.succeed("start", "pay", "cents=5", "--id", "fit", "--wait") == '"paid"\n'
+    assert direct.succeed("start", "order", "number=1", "customer=42", "--id", "typed-afar") == "typed-afar\n"
     assert direct.json("get", "typed-afar")["input"] == {"number": 1, "customer": "42"}
 
 
-def test_an_id_is_taken_by_other_arguments_whoever_starts(served: Place) -> None:
-    direct = beside(served)
-    served.good("start", "order", "number=300", "--id", "by-app")
-    assert direct.good("start", "order", "number=300", "--id", "by-app") == "by-app\n"
-    assert direct.good("start", "order", "customer=ada", "number=300", "--id", "by-app") == "by-app\n"
-    assert "number was 300, and is 301 now" in direct.refused("start", "order", "number=301", "--id", "by-app", code=5)
-    assert "customer was" in direct.refused("start", "order", "number=300", "customer=eve", "--id", "by-app", code=5)
-    direct.good("start", "order", "number=302", "--id", "by-hand")
-    assert served.good("start", "order", "number=302", "--id", "by-hand") == "by-hand\n"
-    assert direct.good("start", "order", "number=302", "--id", "by-hand") == "by-hand\n"
-    assert "number was 302" in served.refused("start", "order", "number=303", "--id", "by-hand", code=5)
-    assert "number was 302" in direct.refused("start", "order", "number=303", "--id", "by-hand", code=5)
+def test_an_id_with_other_arguments_is_refused_with_and_without_the_code(served: CommandTarget) -> None:
+    direct = without_code(served)
+    served.succeed("start", "order", "number=300", "--id", "by-app")
+    assert direct.succeed("start", "order", "number=300", "--id", "by-app") == "by-app\n"
+    assert direct.succeed("start", "order", "customer=ada", "number=300", "--id", "by-app") == "by-app\n"
+    assert "number was 300, and is 301 now" in direct.fail("start", "order", "number=301", "--id", "by-app", code=5)
+    assert "customer was" in direct.fail("start", "order", "number=300", "customer=eve", "--id", "by-app", code=5)
+    direct.succeed("start", "order", "number=302", "--id", "by-hand")
+    assert served.succeed("start", "order", "number=302", "--id", "by-hand") == "by-hand\n"
+    assert direct.succeed("start", "order", "number=302", "--id", "by-hand") == "by-hand\n"
+    assert "number was 302" in served.fail("start", "order", "number=303", "--id", "by-hand", code=5)
+    assert "number was 302" in direct.fail("start", "order", "number=303", "--id", "by-hand", code=5)
 
 
-def test_a_dry_cancellation_names_the_compensations_without_the_code_too(served: Place) -> None:
-    served.good("start", "order", "number=304", "--id", "dry-cancel")
+def test_a_dry_cancellation_names_the_compensations_without_the_code_too(served: CommandTarget) -> None:
+    served.succeed("start", "order", "number=304", "--id", "dry-cancel")
     wait_for(served, "dry-cancel", "waiting_for_event")
-    for place in (served, beside(served)):
-        assert "compensates reserve (reserve:1)" in place.good("cancel", "dry-cancel", "--dry-run")
+    for place in (served, without_code(served)):
+        assert "compensates reserve (reserve:1)" in place.succeed("cancel", "dry-cancel", "--dry-run")
 
 
-def test_a_workflow_that_nobody_knows(served: Place) -> None:
-    assert "Did you mean order?" in served.refused("start", "ordr", code=4)
+def test_an_unknown_workflow(served: CommandTarget) -> None:
+    assert "Did you mean order?" in served.fail("start", "ordr", code=4)
 
 
-def test_texts_stay_texts_where_the_code_says_so(shop: Place) -> None:
-    """`customer` is a text: 42 is one there, and `number` is a number."""
-    shop.good("start", "order", "number=7", "customer=42", "--app", "shop:app", "--id", "typed")
+def test_arguments_are_converted_by_the_annotations_of_the_code(shop: CommandTarget) -> None:
+    """The annotation of a parameter decides: `customer` is a string, so 42 becomes "42"; `number` is a number."""
+    shop.succeed("start", "order", "number=7", "customer=42", "--app", "shop:app", "--id", "typed")
     assert shop.json("get", "typed")["input"] == {"number": 7, "customer": "42"}
 
 
-def test_input_from_files_and_standard_input(shop: Place) -> None:
+def test_input_from_files_and_standard_input(shop: CommandTarget) -> None:
     (shop.folder / "in.json").write_text('{"number": 8, "customer": "eve"}')
-    shop.good("start", "order", "--input", "@in.json", "--input", "customer=bob", "--app", "shop:app", "--id", "a")
+    shop.succeed("start", "order", "--input", "@in.json", "--input", "customer=bob", "--app", "shop:app", "--id", "a")
     assert shop.json("get", "a")["input"] == {"number": 8, "customer": "bob"}
-    shop.good("start", "order", "--input", "@-", "--app", "shop:app", "--id", "b", given='{"number": 9}')
+    shop.succeed("start", "order", "--input", "@-", "--app", "shop:app", "--id", "b", given='{"number": 9}')
     assert shop.json("get", "b")["input"]["number"] == 9
-    assert "cannot be read" in shop.refused("start", "order", "--input", "@nothere", "--app", "shop:app", code=2)
+    assert "cannot be read" in shop.fail("start", "order", "--input", "@nothere", "--app", "shop:app", code=2)
 
 
-def test_a_dry_start_starts_nothing(place: Place) -> None:
-    shown = json.loads(place.good("start", "pay", "cents=5", "--id", "dry", "--dry-run"))
+def test_a_dry_start_starts_nothing(place: CommandTarget) -> None:
+    shown = json.loads(place.succeed("start", "pay", "cents=5", "--id", "dry", "--dry-run"))
     assert shown == {"workflow": "pay", "input": {"cents": 5}, "instance_id": "dry"}
-    place.refused("get", "dry", code=4)
+    place.fail("get", "dry", code=4)
 
 
-# --- talking
+# --- events and messages
 
 
-def test_an_event_says_whom_it_woke(served: Place) -> None:
-    served.good("start", "order", "number=100", "--id", "cli-event")
+def test_an_event_reports_the_instances_it_woke(served: CommandTarget) -> None:
+    served.succeed("start", "order", "number=100", "--id", "cli-event")
     wait_for(served, "cli-event", "waiting_for_event")
     done = served("event", "paid", '{"cents": 5}', "--subject", "100", "--source", "bank")
     assert (done.stdout, done.returncode) == ("cli-event\n", 0)
     assert "It woke or started 1." in done.stderr
-    assert served.good("result", "cli-event", "--timeout", "30") == "\"ada paid {'cents': 5}\"\n"
+    assert served.succeed("result", "cli-event", "--timeout", "30") == "\"ada paid {'cents': 5}\"\n"
 
 
-def test_an_event_that_nobody_waits_for(place: Place) -> None:
-    done = place("event", "nobody", "--data", '"waits"')
+def test_an_event_that_no_instance_waits_for(place: CommandTarget) -> None:
+    done = place("event", "no.such.event", "--data", '"waits"')
     assert (done.stdout, done.returncode) == ("", 0)
-    assert "Nobody waits for it now." in done.stderr
-    assert place.json("event", "nobody") == {"instance_ids": [], "duplicate": False}
+    assert "waits for it now." in done.stderr
+    assert place.json("event", "no.such.event") == {"instance_ids": [], "duplicate": False}
 
 
-def test_an_event_for_one_instance(served: Place) -> None:
+def test_an_event_for_one_instance(served: CommandTarget) -> None:
     for name in ("cli-one", "cli-other"):
-        served.good("start", "order", "number=200", "--id", name)
+        served.succeed("start", "order", "number=200", "--id", name)
         wait_for(served, name, "waiting_for_event")
-    assert served.good("event", "paid", "--subject", "200", "--to", "cli-one") == "cli-one\n"
-    assert served.good("result", "cli-one", "--timeout", "30") == '"ada paid None"\n'
+    assert served.succeed("event", "paid", "--subject", "200", "--to", "cli-one") == "cli-one\n"
+    assert served.succeed("result", "cli-one", "--timeout", "30") == '"ada paid None"\n'
     assert served.json("get", "cli-other")["summary"]["status"] == "waiting_for_event"
 
 
-def test_messages(served: Place) -> None:
+def test_messages(served: CommandTarget) -> None:
     for name in ("cli-a", "cli-b"):
-        served.good("start", "listen", "channel=cli-news", "--id", name)
+        served.succeed("start", "listen", "channel=cli-news", "--id", name)
         wait_for(served, name, "waiting_for_message")
-    served.good("send", "cli-a", "cli-news", '"psst"')
-    assert served.good("result", "cli-a", "--timeout", "30") == '"psst"\n'
-    served.good("publish", "cli-news", "--data", '{"to": "all"}')
-    assert served.good("result", "cli-b", "--timeout", "30") == '{"to": "all"}\n'
-    assert "cli-a" in served.refused("send", "cli-a", "news", "1", code=5)
-    assert "nothere" in served.refused("send", "nothere", "news", "1", code=4)
+    served.succeed("send", "cli-a", "cli-news", '"psst"')
+    assert served.succeed("result", "cli-a", "--timeout", "30") == '"psst"\n'
+    served.succeed("publish", "cli-news", "--data", '{"to": "all"}')
+    assert served.succeed("result", "cli-b", "--timeout", "30") == '{"to": "all"}\n'
+    assert "cli-a" in served.fail("send", "cli-a", "news", "1", code=5)
+    assert "nothere" in served.fail("send", "nothere", "news", "1", code=4)
 
 
-def test_data_that_is_no_json_is_wrong_usage(shop: Place) -> None:
-    assert "A text needs quotes" in shop.refused("event", "paid", "hello", code=2)
-    assert "given twice" in shop.refused("event", "paid", "1", "--data", "2", code=2)
-    assert json.loads(shop.good("event", "paid", "1", "--dry-run"))["data"] == 1
-    assert json.loads(shop.good("publish", "news", "1", "--dry-run")) == {"channel": "news", "data": 1}
-    assert json.loads(shop.good("send", "waits-1", "news", "1", "--dry-run"))["to"] == "waits-1"
+def test_data_that_is_no_json_is_wrong_usage(shop: CommandTarget) -> None:
+    assert "A text needs quotes" in shop.fail("event", "paid", "hello", code=2)
+    assert "given twice" in shop.fail("event", "paid", "1", "--data", "2", code=2)
+    assert json.loads(shop.succeed("event", "paid", "1", "--dry-run"))["data"] == 1
+    assert json.loads(shop.succeed("publish", "news", "1", "--dry-run")) == {"channel": "news", "data": 1}
+    assert json.loads(shop.succeed("send", "waits-1", "news", "1", "--dry-run"))["to"] == "waits-1"
 
 
-def wait_for(place: Place, instance_id: str, status: str) -> None:
-    """Ask until it is so; the time limit of the test ends it."""
+def wait_for(place: CommandTarget, instance_id: str, status: str) -> None:
+    """Wait until an instance has a status; the timeout of the test limits the wait."""
     while place.json("get", instance_id)["summary"]["status"] != status:
         pass
 
@@ -155,7 +155,7 @@ def wait_for(place: Place, instance_id: str, status: str) -> None:
 # --- actions
 
 
-def test_each_deed(shop: Place) -> None:
+def test_each_action(shop: CommandTarget) -> None:
     for action, instance_id, journal in [
         ("pause", "waits-1", "pause"),
         ("resume", "paused-1", "resume"),
@@ -163,12 +163,12 @@ def test_each_deed(shop: Place) -> None:
         ("cancel", "waits-2", "cancel"),
         ("terminate", "nap-1", "terminate"),
     ]:
-        shop.good(action, instance_id, *(["--reason", "why not"] if action in ("pause", "cancel", "terminate") else []))
+        shop.succeed(action, instance_id, *(["--reason", "why not"] if action in ("pause", "cancel", "terminate") else []))
         lines = shop.json("get", instance_id)["journal"]
         assert any(journal in line["kind"] for line in lines), (action, lines)
 
 
-def test_deeds_say_what_became_of_each(place: Place) -> None:
+def test_actions_report_the_result_of_each_instance(place: CommandTarget) -> None:
     done = place("retry", "done-1", "nothere", "--json")
     assert done.returncode == 1
     items = json.loads(done.stdout)["items"]
@@ -178,14 +178,14 @@ def test_deeds_say_what_became_of_each(place: Place) -> None:
     ]
 
 
-def test_the_only_one_decides_the_exit_code(place: Place) -> None:
-    assert "done-1 is completed" in place.refused("retry", "done-1", code=5)
-    assert "done-1 cannot be cancelled" in place.refused("cancel", "done-1", code=5)
-    assert "'nothere'" in place.refused("pause", "nothere", code=4)
+def test_a_single_instance_decides_the_exit_code(place: CommandTarget) -> None:
+    assert "done-1 is completed" in place.fail("retry", "done-1", code=5)
+    assert "done-1 cannot be cancelled" in place.fail("cancel", "done-1", code=5)
+    assert "'nothere'" in place.fail("pause", "nothere", code=4)
 
 
-def test_ids_from_another_command(shop: Place) -> None:
-    ids = shop.good("list", "status:failed", "-o", "ids")
+def test_ids_from_another_command(shop: CommandTarget) -> None:
+    ids = shop.succeed("list", "status:failed", "-o", "ids")
     done = shop("retry", "-", given=ids)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("retried") == 2
@@ -194,25 +194,25 @@ def test_ids_from_another_command(shop: Place) -> None:
     assert shop("retry", "-", given="").stderr == "No ids came: nothing to do.\n"
 
 
-def test_a_dry_deed_only_tells(place: Place) -> None:
-    assert "waits-1" in place.good("cancel", "waits-1", "--dry-run")
+def test_a_dry_run_changes_nothing(place: CommandTarget) -> None:
+    assert "waits-1" in place.succeed("cancel", "waits-1", "--dry-run")
     assert place.json("get", "waits-1")["summary"]["status"] == "waiting_for_event"
-    assert "waits-1" in place.good("cancel", "--filter", "id:waits-1", "--dry-run")
-    place.refused("cancel", "nothere", "--dry-run", code=4)
+    assert "waits-1" in place.succeed("cancel", "--filter", "id:waits-1", "--dry-run")
+    place.fail("cancel", "nothere", "--dry-run", code=4)
 
 
-def test_deeds_need_ids_or_a_filter(shop: Place) -> None:
-    assert "Give ids" in shop.refused("cancel", code=2)
-    assert "Give ids" in shop.refused("cancel", "waits-1", "--filter", "status:live", code=2)
-    assert "takes --yes" in shop.refused("cancel", "--filter", "status:live", code=2)
+def test_actions_need_ids_or_a_filter(shop: CommandTarget) -> None:
+    assert "Give ids" in shop.fail("cancel", code=2)
+    assert "Give ids" in shop.fail("cancel", "waits-1", "--filter", "status:live", code=2)
+    assert "takes --yes" in shop.fail("cancel", "--filter", "status:live", code=2)
 
 
 @pytest.mark.parametrize(("answer", "code", "status"), [("y\n", 0, "cancelled"), ("\n", 1, "waiting_for_event")])
-def test_somebody_at_a_terminal_is_asked(shop: Place, answer: str, code: int, status: str) -> None:
-    """The keyboard and the screen are a pseudo terminal; standard output is a pipe."""
+def test_at_a_terminal_the_command_asks_for_confirmation(shop: CommandTarget, answer: str, code: int, status: str) -> None:
+    """Standard input and standard error are a pseudo terminal; standard output is a pipe."""
     ours, theirs = pty.openpty()
     process = subprocess.Popen(
-        [sys.executable, "-m", "romancy", "terminate", "waits-1", *shop.where],
+        [sys.executable, "-m", "romancy", "terminate", "waits-1", *shop.options],
         cwd=shop.folder,
         env=environment(TERM="dumb"),
         stdin=theirs,
@@ -237,29 +237,29 @@ def test_somebody_at_a_terminal_is_asked(shop: Place, answer: str, code: int, st
 # --- batches
 
 
-def test_all_that_a_filter_finds(place: Place) -> None:
-    """Over HTTP only the instances of this test, which nobody else has."""
+def test_an_action_on_all_instances_that_match_a_filter(place: CommandTarget) -> None:
+    """Over HTTP the filter selects only instances that this test has started, because other tests use the same server."""
     line = "workflow:nap"
     if place.remote:
         for name in ("cli-nap-1", "cli-nap-2"):
-            place.good("start", "nap", "seconds=86400", "--id", name)
+            place.succeed("start", "nap", "seconds=86400", "--id", name)
             wait_for(place, name, "waiting_for_timer")
         line = "id:cli-nap-*"
-    batch = json.loads(place.good("terminate", "--filter", line, "--yes", "--reason", "over", "--json"))
+    batch = json.loads(place.succeed("terminate", "--filter", line, "--yes", "--reason", "over", "--json"))
     assert (batch["status"], batch["done"], batch["failed"]) == ("done", 2 if place.remote else 1, 0)
     assert place.json("batch", "get", batch["batch_id"])["batch_id"] == batch["batch_id"]
-    assert batch["batch_id"] in place.good("batch", "list", "-o", "ids").split()
-    assert "terminate" in place.good("batch", "list")
-    assert batch["batch_id"] in place.good("batch", "get", batch["batch_id"], "--wait")
+    assert batch["batch_id"] in place.succeed("batch", "list", "-o", "ids").split()
+    assert "terminate" in place.succeed("batch", "list")
+    assert batch["batch_id"] in place.succeed("batch", "get", batch["batch_id"], "--wait")
 
 
-def test_batches_that_are_not_there(place: Place) -> None:
-    place.refused("batch", "get", "nothere", code=4)
-    place.refused("batch", "abort", "nothere", code=4)
+def test_unknown_batches(place: CommandTarget) -> None:
+    place.fail("batch", "get", "nothere", code=4)
+    place.fail("batch", "abort", "nothere", code=4)
 
 
-def test_a_batch_is_aborted(shop: Place) -> None:
-    """It may have ended before: then there is nothing to abort."""
+def test_a_batch_is_aborted(shop: CommandTarget) -> None:
+    """The batch may have ended before the command; then the command exits with 5."""
     started = shop("pause", "--filter", "workflow:order", "--yes", "--no-wait", "--json")
     batch_id = json.loads(started.stdout)["batch_id"]
     done = shop("batch", "abort", batch_id, "--json")
@@ -271,8 +271,8 @@ def test_a_batch_is_aborted(shop: Place) -> None:
 
 
 @pytest.fixture
-def letters(shop: Place) -> Place:
-    """Two events that a broker refused."""
+def dead_letters(shop: CommandTarget) -> CommandTarget:
+    """A copy of the sample database with two dead letters."""
     program = """
 import asyncio, shop
 from romancy import App
@@ -293,41 +293,41 @@ asyncio.run(main())
     return shop
 
 
-def test_dead_letters_are_listed_and_requeued(letters: Place) -> None:
-    entries = letters.json("outbox", "list", "--dead")["items"]
+def test_dead_letters_are_listed_and_requeued(dead_letters: CommandTarget) -> None:
+    entries = dead_letters.json("outbox", "list", "--dead")["items"]
     assert [one["event"]["data"] for one in entries] == [1, 2]
-    assert "never" in letters.good("outbox", "list")
-    assert letters.good("outbox", "list", "--alive", "-o", "ids") == ""
+    assert "never" in dead_letters.succeed("outbox", "list")
+    assert dead_letters.succeed("outbox", "list", "--alive", "-o", "ids") == ""
     first = str(entries[0]["id"])
-    assert letters("outbox", "requeue", first).stderr == "Requeued: 1.\n"
-    assert letters.good("outbox", "list", "--alive", "-o", "ids") == f"{first}\n"
-    assert letters.json("outbox", "requeue", "--all") == {"count": 1}
-    letters.refused("outbox", "requeue", "99999", code=4)
-    assert "Give ids, or --all" in letters.refused("outbox", "requeue", code=2)
-    assert "no id" in letters.refused("outbox", "requeue", "x", code=2)
+    assert dead_letters("outbox", "requeue", first).stderr == "Requeued: 1.\n"
+    assert dead_letters.succeed("outbox", "list", "--alive", "-o", "ids") == f"{first}\n"
+    assert dead_letters.json("outbox", "requeue", "--all") == {"count": 1}
+    dead_letters.fail("outbox", "requeue", "99999", code=4)
+    assert "Give ids, or --all" in dead_letters.fail("outbox", "requeue", code=2)
+    assert "no id" in dead_letters.fail("outbox", "requeue", "x", code=2)
 
 
-def test_an_empty_outbox(place: Place) -> None:
+def test_an_empty_outbox(place: CommandTarget) -> None:
     assert place.json("outbox", "list") == {"items": [], "next_after": None}
     assert place.json("outbox", "requeue", "--all") == {"count": 0}
 
 
-def test_old_instances_are_deleted(shop: Place) -> None:
-    assert "takes --yes" in shop.refused("prune", "--older-than", "0s", code=2)
+def test_old_instances_are_deleted(shop: CommandTarget) -> None:
+    assert "takes --yes" in shop.fail("prune", "--older-than", "0s", code=2)
     assert "ended more than" in shop("prune", "--older-than", "0s", "--dry-run").stderr
-    assert shop.good("list", "status:ended", "-o", "ids") != ""
+    assert shop.succeed("list", "status:ended", "-o", "ids") != ""
     assert shop.json("prune", "--older-than", "30d", "--yes") == {"count": 0}
     assert shop("prune", "--older-than", "0", "--yes").stderr.startswith("Deleted: ")
-    assert shop.good("list", "status:ended", "-o", "ids") == ""
-    assert "no duration" in shop.refused("prune", "--older-than", "soon", "--yes", code=2)
+    assert shop.succeed("list", "status:ended", "-o", "ids") == ""
+    assert "no duration" in shop.fail("prune", "--older-than", "soon", "--yes", code=2)
 
 
-def test_pruning_over_http(served: Place) -> None:
+def test_pruning_over_http(served: CommandTarget) -> None:
     assert served.json("prune", "--older-than", "30d", "--yes") == {"count": 0}
 
 
 def test_on_postgresql(postgres: str, tmp_path: Path) -> None:
-    there = Place(tmp_path, ["--database", postgres])
-    there.good("migrate", "up")
-    assert "nobody" in there.refused("start", "nobody", code=4)
-    assert there.json("event", "nobody") == {"instance_ids": [], "duplicate": False}
+    target = CommandTarget(tmp_path, ["--database", postgres])
+    target.succeed("migrate", "up")
+    assert "no_such_workflow" in target.fail("start", "no_such_workflow", code=4)
+    assert target.json("event", "no.such.event") == {"instance_ids": [], "duplicate": False}
