@@ -55,7 +55,7 @@ SHOWN: dict[str, tuple[str, ...]] = {
         f"{ACCESS}::test_health_is_open",
     ),
     '`auth="open"` | the same': (f"{ACCESS}::test_open_is_for_events_only",),
-    "| a program or person on this machine": (f"{ACCESS}::test_this_machine_may_steer",),
+    "| a program or person on this machine": (f"{ACCESS}::test_this_machine_may_control",),
     "| a page of another origin, in a browser": (
         f"{API}::test_a_session_does_not_let_other_origins_write",
         f"{API}::test_without_auth_other_origins_are_refused",
@@ -75,7 +75,7 @@ SHOWN: dict[str, tuple[str, ...]] = {
         f"{ORIGINS}::test_a_name_that_was_pointed_here_opens_nothing",
     ),
     "`romancy serve` warns": (
-        f"{SERVE}::test_it_warns_when_others_can_reach_it_and_nobody_has_to_say_who_they_are",
+        f"{SERVE}::test_the_server_warns_if_other_machines_can_reach_it_without_auth",
         f"{ACCESS}::test_open_is_for_events_only",
         "tests/admin/test_local.py::test_the_doctor_says_who_may_call",
     ),
@@ -118,19 +118,19 @@ SHOWN: dict[str, tuple[str, ...]] = {
         f"{ACCESS}::test_a_cookie_does_not_let_pages_of_others_write",
         f"{ACCESS}::test_pages_in_a_browser_may_neither_steer_nor_send",
         f"{ORIGINS}::test_a_form_of_another_origin_is_refused",
-        "tests/http/test_behind_auth.py::test_without_auth_it_is_for_this_machine_and_not_for_pages_of_others",
+        "tests/http/test_behind_auth.py::test_without_auth_other_machines_and_other_origins_are_refused",
     ),
     "also require the header `X-Romancy-Request: 1`": (
         f"{API}::test_a_session_does_not_let_other_origins_write",
         f"{ACCESS}::test_a_cookie_does_not_let_pages_of_others_write",
     ),
     "There is no CORS": ("tests/docs/test_security_page.py::test_no_other_origin_may_read",),
-    "Every response carries a Content-Security-Policy": (f"{ASGI}::test_browsers_are_told_to_do_nothing_with_any_answer",),
+    "Every response carries a Content-Security-Policy": (f"{ASGI}::test_every_response_restricts_browsers",),
     "Stored user data is escaped": (
         "tests/viewer/test_hostile_text.py::test_nothing_of_it_is_obeyed",
         "tests/viewer/test_hostile_text.py::test_all_of_it_is_shown",
-        "tests/cli/test_command.py::test_texts_are_shown_and_not_obeyed",
-        "tests/cli/test_command.py::test_what_is_said_of_an_argument_steers_no_terminal",
+        "tests/cli/test_command.py::test_control_characters_are_escaped",
+        "tests/cli/test_command.py::test_control_characters_of_arguments_are_escaped_in_messages",
     ),
     # limits
     "| a body |": (
@@ -139,7 +139,7 @@ SHOWN: dict[str, tuple[str, ...]] = {
         f"{LOGIN}::test_slow_connections_do_not_block_the_login",
     ),
     "| the time of a body": (f"{SERVE}::test_a_body_that_never_ends", f"{SERVE}::test_headers_that_never_end"),
-    "| address and headers |": (f"{ASGI}::test_a_head_that_is_too_large",),
+    "| address and headers |": (f"{ASGI}::test_headers_that_are_too_large",),
     "| connections of one process |": ("tests/docs/test_security_page.py::test_connections_are_bounded",),
     "| events in one batch": (f"{EVENTS}::test_a_wrong_body_is_explained", f"{EVENTS}::test_a_wrong_attribute_is_named"),
     "| `id`, `source`, `type`": (f"{EVENTS}::test_a_wrong_attribute_is_named",),
@@ -164,7 +164,7 @@ SHOWN: dict[str, tuple[str, ...]] = {
     "Faults of the app are answered with a general sentence": (f"{ASGI}::test_a_fault_of_ours_is_logged_and_not_shown",),
     "Error messages of the database": (
         f"{ASGI}::test_what_the_database_says_is_not_for_everybody",
-        f"{WSGI}::test_a_start_that_fails_is_tried_again_after_a_moment",
+        f"{WSGI}::test_a_failed_start_is_repeated_after_a_pause",
     ),
     "Tracebacks are never part of a response": (
         f"{ASGI}::test_a_fault_of_ours_is_logged_and_not_shown",

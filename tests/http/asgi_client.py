@@ -1,4 +1,4 @@
-"""Requests by ASGI alone, a stand-in for the app behind them, and events to send."""
+"""A client that sends requests to an ASGI application, a fake app, and events to send."""
 
 from __future__ import annotations
 
@@ -21,30 +21,30 @@ BATCH = {"content-type": "application/cloudevents-batch+json"}
 
 
 def event(**changes: Any) -> dict[str, Any]:
-    """A small event in JSON; None takes an attribute away."""
+    """A small event in JSON; a change to None removes the attribute."""
     whole = {"specversion": "1.0", "id": "1", "source": "shop", "type": "paid", "data": {"amount": 99.99}, **changes}
     return {name: value for name, value in whole.items() if value is not None}
 
 
 def structured(**changes: Any) -> bytes:
-    """The same as a body."""
+    """A small event as the body of a request in structured mode."""
     return json.dumps(event(**changes)).encode()
 
 
 def binary(**changes: str) -> dict[str, str]:
-    """The headers of a small event in binary mode."""
+    """The headers of a request with a small event in binary mode."""
     attributes = {"specversion": "1.0", "id": "1", "source": "shop", "type": "paid", **changes}
     return {f"ce-{name}": value for name, value in attributes.items()}
 
 
 @dataclass
 class Recorder:
-    """Stands for an app: remembers what it was asked to do."""
+    """A fake app that records events and cancellations."""
 
     stored: list[Event] = field(default_factory=list[Event])
     cancelled: list[tuple[str, str | None]] = field(default_factory=list[tuple[str, str | None]])
     actors: list[str | None] = field(default_factory=list[str | None])
-    trouble: Exception | None = None
+    error: Exception | None = None
     not_ready: str | None = None
     starts: int = 0
     stops: int = 0
@@ -67,30 +67,30 @@ class Recorder:
 
     async def accept_events(self, events: Sequence[Event], /) -> list[AcceptedEvent]:
         await asyncio.sleep(0)
-        if self.trouble is not None:
-            raise self.trouble
+        if self.error is not None:
+            raise self.error
         self.stored += events
         return [AcceptedEvent(one.id, one.source, False, ("a", "b")) for one in events]
 
     async def cancel_workflow(self, instance_id: str, reason: str | None = None, *, actor: str | None = None) -> None:
         self.actors.append(actor)
-        if self.trouble is not None:
-            raise self.trouble
-        if instance_id == "nobody":
-            raise WorkflowNotFoundError("There is no instance 'nobody' in this database.")
+        if self.error is not None:
+            raise self.error
+        if instance_id == "missing":
+            raise WorkflowNotFoundError("There is no instance 'missing' in this database.")
         if instance_id == "ended":
             raise WorkflowNotCancellableError("ended cannot be cancelled: it is completed.")
         self.cancelled.append((instance_id, reason))
 
 
 def serve(service: Any, auth: Any = None, **settings: Any) -> ASGIApp:
-    """The HTTP interface before a service."""
+    """The HTTP interface on top of a service."""
     return open_http(service, HTTPSettings(auth=read_auth(auth), **settings), SystemClock())
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What came back."""
+    """The response to a request."""
 
     status: int
     headers: dict[str, str]
@@ -98,7 +98,7 @@ class Answer:
 
     @property
     def json(self) -> Any:
-        """The body, which must be JSON."""
+        """The body, decoded from JSON."""
         return json.loads(self.body)
 
 
@@ -109,7 +109,7 @@ def scope_of(
     client: tuple[str, int] | None = ("127.0.0.1", 5000),
     **more: Any,
 ) -> Scope:
-    """A request's scope."""
+    """The ASGI scope of a request."""
     pairs = list(headers.items()) if isinstance(headers, Mapping) else headers
     encoded = [(name.encode("latin-1"), value.encode("latin-1", "replace")) for name, value in pairs]
     scope = {"type": "http", "http_version": "1.1", "method": method, "path": path, "query_string": b"", "root_path": ""}
@@ -117,7 +117,7 @@ def scope_of(
 
 
 async def call(app: ASGIApp, path: str, body: bytes | Iterable[Message] = b"", method: str = "POST", **more: Any) -> Answer:
-    """One request. A body that ends too early leaves the app waiting, as a slow client does."""
+    """Send a request. If the body has no last part, the app waits for it, as with a slow client."""
     incoming = asyncio.Queue[Message]()
     for message in [{"type": "http.request", "body": body}] if isinstance(body, bytes) else body:
         incoming.put_nowait(message)
@@ -139,7 +139,7 @@ def _answer(sent: list[Message]) -> Answer:
 
 
 async def lifespan(app: ASGIApp, between: Callable[[], Awaitable[object]] | None = None) -> list[Message]:
-    """Drive the lifespan protocol; the messages that came back."""
+    """Run the lifespan protocol with a call in between; return the messages that the app sent."""
     incoming = asyncio.Queue[Message]()
     sent = asyncio.Queue[Message]()
     incoming.put_nowait({"type": "lifespan.startup"})
@@ -148,11 +148,11 @@ async def lifespan(app: ASGIApp, between: Callable[[], Awaitable[object]] | None
         await app({"type": "lifespan"}, incoming.get, sent.put)
 
     living = asyncio.create_task(live())
-    said = [await sent.get()]
+    messages = [await sent.get()]
     if between is not None:
         await between()
-    if said[0]["type"] == "lifespan.startup.complete":
+    if messages[0]["type"] == "lifespan.startup.complete":
         incoming.put_nowait({"type": "lifespan.shutdown"})
-        said.append(await sent.get())
+        messages.append(await sent.get())
     await living
-    return said
+    return messages

@@ -1,4 +1,4 @@
-"""`romancy serve` as a process that tests start, ask, and stop; and a look into its database."""
+"""A process of `romancy serve` that tests start, send requests to, and stop."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ async def ordered(ctx: WorkflowContext, number: int) -> int:
 
 app = App("shop.db")
 """
-_SAID = re.compile(rb"romancy serves \S+ on http://\S+?:(\d+)\n")
+_READY = re.compile(rb"romancy serves \S+ on http://\S+?:(\d+)\n")
 
 
 class Served:
-    """One `romancy serve`, with its processes, in a folder of its own."""
+    """A running `romancy serve`, with its child processes, in a folder of its own."""
 
     def __init__(self, folder: Path, *arguments: str, database: str = "shop.db", **variables: str) -> None:
         (folder / "shop.py").write_text(SHOP.replace("shop.db", database))
@@ -58,41 +58,41 @@ class Served:
 
     def _port(self) -> int:
         assert self.process.stdout is not None
-        said = b""
-        while not (found := _SAID.search(said)):
+        output = b""
+        while not (found := _READY.search(output)):
             ready, _, _ = select.select([self.process.stdout], [], [], 60)
             part = os.read(self.process.stdout.fileno(), 1000) if ready else b""
-            assert part, f"it said {said!r} and then nothing: {self.errors()}"
-            said += part
+            assert part, f"the server printed {output!r} and then nothing: {self.errors()}"
+            output += part
         return int(found[1])
 
     def errors(self) -> str:
-        """What it has complained about."""
+        """The text of standard error."""
         return (self.folder / "stderr").read_text(errors="replace")
 
     def signal(self, number: int = signal.SIGTERM) -> None:
-        """Send a signal to the first process alone."""
+        """Send a signal to the parent process only."""
         self.process.send_signal(number)
 
     def end(self, number: int | None = None) -> int:
-        """Wait for the end, after a signal if one is given; the exit code."""
+        """Send the signal, if one is given, and wait for the end; return the exit code."""
         if number is not None:
             self.signal(number)
         return self.process.wait(timeout=60)
 
     def children(self) -> list[int]:
-        """The processes that serve, when there are several."""
+        """The ids of the serving processes, if the server has several."""
         listed = subprocess.run(["ps", "-A", "-ww", "-o", "pid=,ppid=,args="], capture_output=True, text=True, check=True)
         rows = [line.split(None, 2) for line in listed.stdout.splitlines()]
         return [int(pid) for pid, parent, args in rows if int(parent) == self.process.pid and "spawn_main" in args]
 
     def stored(self) -> set[tuple[str, str]]:
-        """Source and id of every event in the database."""
+        """The source and the id of every event in the database."""
         return {(source, id) for source, id in databases.execute(self._database, "SELECT source, id FROM romancy_events")}
 
     @contextmanager
     def write_lock(self) -> Iterator[None]:
-        """Hold the write lock of a file, as a user's long transaction does."""
+        """Hold the write lock of the file, as a long transaction of the user does."""
         with closing(sqlite3.connect(self._database, isolation_level=None, timeout=30)) as connection:
             connection.execute("BEGIN IMMEDIATE")
             try:
@@ -104,7 +104,7 @@ class Served:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        # Its own session: whatever it has started goes with it.
+        # The server has a session of its own, so the signal reaches its child processes too.
         if self.process.poll() is None or self.children():
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait(timeout=30)
@@ -113,9 +113,9 @@ class Served:
         self._errors.close()
 
 
-def until(happened: Callable[[], bool], what: str, *, seconds: float = 60.0) -> None:
-    """Wait until something is seen; fail if it is not."""
+def until(condition: Callable[[], bool], what: str, *, seconds: float = 60.0) -> None:
+    """Wait until a condition holds; fail after a timeout."""
     deadline = time.monotonic() + seconds
-    while not happened():
-        assert time.monotonic() < deadline, f"not within {seconds:g} s: {what}"
+    while not condition():
+        assert time.monotonic() < deadline, f"{what}: not reached within {seconds:g} s"
         time.sleep(0.02)

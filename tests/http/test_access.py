@@ -1,4 +1,4 @@
-"""Who may do what."""
+"""Tests of access to the HTTP interface: tokens, functions, and apps without `auth`."""
 
 from __future__ import annotations
 
@@ -42,10 +42,12 @@ async def cancel(auth: Any, headers: Mapping[str, str], **more: Any) -> Answer:
 # --- with tokens
 
 
-@pytest.mark.parametrize(("letter", "events", "steer"), [("a", 202, 200), ("r", 403, 403), ("e", 202, 403), ("y", 202, 200)])
-async def test_roles(letter: str, events: int, steer: int) -> None:
+@pytest.mark.parametrize(
+    ("letter", "events", "control"), [("a", 202, 200), ("r", 403, 403), ("e", 202, 403), ("y", 202, 200)]
+)
+async def test_roles(letter: str, events: int, control: int) -> None:
     assert (await post(TOKENS, bearer(letter))).status == events
-    assert (await cancel(TOKENS, bearer(letter))).status == steer
+    assert (await cancel(TOKENS, bearer(letter))).status == control
 
 
 @pytest.mark.parametrize(
@@ -83,7 +85,7 @@ async def test_health_needs_no_token(path: str) -> None:
 )
 @pytest.mark.parametrize("end", ["\n", "\r", "\r\n", "\0", "\u2028", "/", "//", "/.", "\n\n", " "])
 async def test_no_other_spelling_of_a_path_needs_no_token(method: str, path: str, end: str) -> None:
-    """A pattern that ends with `$` fits before a last line feed: the routes must not know a path that the door does not."""
+    """A pattern that ends with `$` also matches before a final line feed: the routes and the access control must agree."""
     service = Recorder()
     answer = await call(serve(service, TOKENS), path + end, structured(), method, headers=STRUCTURED, client=FAR)
     assert answer.status in (401, 404)
@@ -91,13 +93,13 @@ async def test_no_other_spelling_of_a_path_needs_no_token(method: str, path: str
 
 
 async def test_a_cookie_does_not_let_pages_of_others_write() -> None:
-    """Another port of the same host is the same site: browsers send it our cookie."""
+    """Another port of the same host is the same site, so browsers send the session cookie with requests of its pages."""
     session = Tokens((TOKENS[0],)).open_session(TOKENS[0], to_micros(NOW)).value
     cookie = {"cookie": f"{COOKIE}={session}", "host": "localhost:8000"}
     ours = {**cookie, "origin": "http://localhost:8000", "sec-fetch-site": "same-origin", OURS: "1"}
     theirs = {**cookie, "origin": "http://localhost:9000", "sec-fetch-site": "same-site"}
-    for headers, steer, events in ((ours, 200, 202), (theirs, 403, 403), (cookie, 403, 403)):
-        assert (await cancel(TOKENS, headers)).status == steer
+    for headers, control, events in ((ours, 200, 202), (theirs, 403, 403), (cookie, 403, 403)):
+        assert (await cancel(TOKENS, headers)).status == control
         assert (await post(TOKENS, headers)).status == events
 
 
@@ -116,7 +118,7 @@ async def test_a_function_may_decide() -> None:
     assert (await cancel(decide, {})).status == 401
 
 
-async def test_it_may_be_asynchronous() -> None:
+async def test_a_function_may_be_asynchronous() -> None:
     async def decide(scope: Mapping[str, Any]) -> str | None:
         return "events"
 
@@ -124,17 +126,17 @@ async def test_it_may_be_asynchronous() -> None:
     assert (await cancel(decide, {})).status == 403
 
 
-async def test_a_function_that_fails_lets_nobody_in(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_function_that_fails_refuses_the_request(caplog: pytest.LogCaptureFixture) -> None:
     def decide(scope: Mapping[str, Any]) -> str | None:
-        raise RuntimeError("the directory is away")
+        raise RuntimeError("the directory is unavailable")
 
     answer = await cancel(decide, {})
     assert answer.status == 500
     assert "directory" not in answer.json["error"]
-    assert "the directory is away" in caplog.text
+    assert "the directory is unavailable" in caplog.text
 
 
-async def test_a_function_may_say_who_calls() -> None:
+async def test_a_function_may_name_the_caller() -> None:
     def decide(scope: Mapping[str, Any]) -> tuple[str, str]:
         return "admin", "Ada\n" * 100
 
@@ -143,7 +145,7 @@ async def test_a_function_may_say_who_calls() -> None:
     assert (caller.role, caller.name) == (CallerRole.ADMIN, ("Ada\n" * 100)[:200])
 
 
-@pytest.mark.parametrize(("given", "events", "steer"), [("admin", 202, 200), (("events", "shop"), 202, 403)])
+@pytest.mark.parametrize(("given", "events", "control"), [("admin", 202, 200), (("events", "shop"), 202, 403)])
 @pytest.mark.parametrize(
     ("headers", "ours"),
     [
@@ -151,9 +153,9 @@ async def test_a_function_may_say_who_calls() -> None:
         ({"origin": "http://localhost:8000"}, True),
         ({"sec-fetch-site": "none"}, True),
         ({"sec-fetch-site": "same-origin", "origin": "http://localhost:8000"}, True),
-        ({"origin": "http://evil.example", "authorization": "Bearer something"}, True),  # which no page can send unasked
+        ({"origin": "http://evil.example", "authorization": "Bearer something"}, True),  # a page would need a preflight
         ({"origin": "http://evil.example"}, False),
-        ({"origin": "http://evil.example", "authorization": "Basic something"}, False),  # which browsers send by themselves
+        ({"origin": "http://evil.example", "authorization": "Basic something"}, False),  # sent by browsers themselves
         ({"origin": "http://localhost:9000", "sec-fetch-site": "same-site"}, False),
         ({"origin": "null"}, False),
         ({"sec-fetch-site": "cross-site"}, False),
@@ -161,33 +163,33 @@ async def test_a_function_may_say_who_calls() -> None:
     ],
 )
 async def test_pages_of_others_may_not_write_by_what_a_function_goes_by(
-    given: Any, events: int, steer: int, headers: dict[str, str], ours: bool
+    given: Any, events: int, control: int, headers: dict[str, str], ours: bool
 ) -> None:
-    """A function may go by a cookie, an address or a login: browsers bring them whichever page makes them ask."""
-    asked = {"host": "localhost:8000", "cookie": "sessionid=1", **headers}
-    assert (await cancel(lambda _: given, asked)).status == (steer if ours else 403)
-    assert (await post(lambda _: given, asked)).status == (events if ours else 403)
+    """A function may decide by a cookie, an address or a login, and browsers send these with requests of any page."""
+    sent = {"host": "localhost:8000", "cookie": "sessionid=1", **headers}
+    assert (await cancel(lambda _: given, sent)).status == (control if ours else 403)
+    assert (await post(lambda _: given, sent)).status == (events if ours else 403)
 
 
-async def test_few_of_many_cookies_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_only_a_few_of_many_cookies_are_checked(monkeypatch: pytest.MonkeyPatch) -> None:
     tried: list[str] = []
     monkeypatch.setattr(Tokens, "find_session", lambda self, shown, now: tried.append(shown))
     assert (await cancel(TOKENS, {"cookie": "; ".join([f"{COOKIE}=1.2"] * 3000)})).status == 401
     assert len(tried) <= 8
 
 
-# --- without
+# --- without auth
 
 
 @pytest.mark.parametrize("client", [("127.0.0.1", 1), ("127.8.9.1", 1), ("::1", 1), ("::ffff:127.0.0.1", 1)])
-async def test_this_machine_may_steer(client: tuple[str, int]) -> None:
+async def test_this_machine_may_control(client: tuple[str, int]) -> None:
     assert (await cancel(None, {}, client=client)).status == 200
 
 
 @pytest.mark.parametrize(
     "client", [None, ("", 0), ("10.0.0.1", 1), ("testclient", 1), ("::ffff:10.0.0.1", 1), ("localhost", 1)]
 )
-async def test_others_may_not(client: tuple[str, int] | None) -> None:
+async def test_other_machines_may_not_control(client: tuple[str, int] | None) -> None:
     answer = await cancel(None, {}, client=client)
     assert answer.status == 403
     assert "auth" in answer.json["error"]
@@ -210,7 +212,7 @@ async def test_names_of_this_machine(host: str) -> None:
 @pytest.mark.parametrize(
     "headers",
     [
-        {"host": "evil.example"},  # a name that its owner has pointed at 127.0.0.1
+        {"host": "evil.example"},  # a name that resolves to 127.0.0.1 (DNS rebinding)
         {"host": "evil.example:8000", "origin": "http://evil.example:8000"},
         {"host": "localhost:8000", "origin": "http://evil.example"},
         {"host": "localhost:8000", "origin": "http://localhost:9000"},
@@ -218,10 +220,10 @@ async def test_names_of_this_machine(host: str) -> None:
         {"host": "localhost:8000", "origin": "http://["},
         {"host": "["},
         {"host": ""},
-        {"host": "shop"},  # a single label: a search domain of the network may lead it anywhere
+        {"host": "shop"},  # a single label may resolve to any address in a search domain of the network
         {"host": "localhost.evil.example"},
         {"host": "127.0.0.1.evil.example"},
-        {"host": "192.168.1.5"},  # what a proxy asks that says nothing of itself
+        {"host": "192.168.1.5"},  # sent by a proxy that adds no header of its own
         {"host": "localhost:8000", "sec-fetch-site": "cross-site"},
         {"host": "localhost:8000", "sec-fetch-site": "same-site"},
     ],
@@ -263,7 +265,7 @@ async def test_the_host_that_is_served_is_a_name_of_this_machine() -> None:
         assert (await call(app, "/cancel/one", headers={"host": host})).status == status
 
 
-# --- open
+# --- auth="open"
 
 
 @pytest.mark.parametrize(
@@ -272,7 +274,7 @@ async def test_the_host_that_is_served_is_a_name_of_this_machine() -> None:
         ({}, 202),
         ({"host": "shop.example"}, 202),
         ({"x-forwarded-for": "1.2.3.4"}, 202),
-        ({"host": "192.168.1.5:8000", "origin": "http://192.168.1.5:8000"}, 202),  # no name that could be pointed here
+        ({"host": "192.168.1.5:8000", "origin": "http://192.168.1.5:8000"}, 202),  # an address cannot be rebound
         ({"host": "shop.example", "origin": "http://evil.example"}, 403),
         ({"host": "shop.example", "origin": "http://evil.example", "authorization": "Bearer x"}, 403),
         ({"host": "evil.example", "origin": "http://evil.example"}, 403),
@@ -290,7 +292,7 @@ async def test_open_is_for_events_only(caplog: pytest.LogCaptureFixture) -> None
     app = serve(Recorder(), "open")
     for method, path in (("POST", "/cancel/one"), ("GET", "/metrics"), ("GET", "/viewer/"), ("POST", "/api/v1/events")):
         assert (await call(app, path, method=method, client=FAR)).status == 403
-    assert any("auth='open'" in said for said in caplog.messages), "it is said at the start what that means"
+    assert any("auth='open'" in said for said in caplog.messages), "the log at the start says what `open` means"
 
 
 @pytest.mark.parametrize("path", ["/api/v1/instances", "/metrics", "/viewer/", "/cancel"])

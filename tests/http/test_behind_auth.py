@@ -1,4 +1,4 @@
-"""An application of the user's behind the app's `auth`."""
+"""Tests of a user's application that is protected by the app's `auth`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ async def double(ctx: WorkflowContext, number: int) -> int:
 
 
 async def own(scope: Scope, receive: Receive, send: Send) -> None:
-    """Says who calls, and what."""
+    """An application that returns the caller's name, role and path."""
     caller, request = scope["romancy.caller"], Request(scope)
     await PlainTextResponse(f"{caller.name} {caller.role} {request.url.path}")(scope, receive, send)
 
@@ -43,7 +43,7 @@ async def ask(
         given["authorization"] = f"Bearer {token}"
     transport = httpx.ASGITransport(inner, client=at)
     async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
-        return await client.request(method, "/health/live", headers=given)  # a path that is free in the app itself
+        return await client.request(method, "/health/live", headers=given)  # a path that needs no token in the app itself
 
 
 @pytest.mark.parametrize(
@@ -58,11 +58,11 @@ async def test_callers_need_the_role_on_every_path(app: App, role: str, allowed:
             assert (await ask(inner, token, method=method)).status_code == (200 if token in allowed else 403)
 
 
-async def test_the_application_is_told_who_calls(app: App) -> None:
+async def test_the_application_receives_the_caller(app: App) -> None:
     assert (await ask(app.behind_auth(own), "the-admin")).text == "Ada admin /health/live"
 
 
-async def test_without_auth_it_is_for_this_machine_and_not_for_pages_of_others(tmp_path: Path) -> None:
+async def test_without_auth_other_machines_and_other_origins_are_refused(tmp_path: Path) -> None:
     app = App(f"sqlite:///{tmp_path / 'own.db'}", workflows=[double])
     inner = app.behind_auth(own)
     try:
@@ -74,7 +74,7 @@ async def test_without_auth_it_is_for_this_machine_and_not_for_pages_of_others(t
         await app.shutdown()
 
 
-def test_a_role_that_does_not_exist_is_told(app: App) -> None:
+def test_an_unknown_role_is_refused(app: App) -> None:
     with pytest.raises(ConfigurationError, match="admin, read, events"):
         app.behind_auth(own, role="boss")
 

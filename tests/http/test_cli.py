@@ -1,4 +1,4 @@
-"""The command `romancy`: its usage, its errors, its exit codes."""
+"""Tests of the commands `romancy serve`, `migrate` and `version`: usage, errors, exit codes."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from romancy.cli.main import main
 from romancy.errors import ConfigurationError
 
 PLAIN = "from romancy import App\napp = App('shop.db')\n"
-"""Without a workflow: what is imported here stays in this process."""
+"""A module without workflows, because imported workflows would stay registered in this process."""
 
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with a module that no other test has."""
+    """A folder on the import path, which is also the working directory."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
     return tmp_path
@@ -66,7 +66,7 @@ def test_wrong_usage(arguments: list[str], capsys: pytest.CaptureFixture[str]) -
 
 
 @pytest.mark.parametrize(
-    ("target", "said"),
+    ("target", "message"),
     [
         ("nothere_:app", r"There is no module 'nothere_' in .*"),
         ("given_apps:other", r"the module given_apps has no 'other'. It has app, second."),
@@ -78,11 +78,11 @@ def test_wrong_usage(arguments: list[str], capsys: pytest.CaptureFixture[str]) -
         ("a-b", r"'a-b' is no name of a module: .*"),
     ],
 )
-def test_a_wrong_target_is_explained(folder: Path, target: str, said: str) -> None:
+def test_a_wrong_target_is_explained(folder: Path, target: str, message: str) -> None:
     (folder / "given_apps.py").write_text(PLAIN + "second = App('other.db')\nnumber = 5\n")
     with pytest.raises(ConfigurationError) as refused:
         load_app(target)
-    assert re.search(said, str(refused.value))
+    assert re.search(message, str(refused.value))
 
 
 def test_app_is_the_usual_name(folder: Path) -> None:
@@ -123,7 +123,7 @@ def test_an_app_that_cannot_start(tmp_path: Path, workers: str) -> None:
 
 
 def test_uvicorn_is_missing(tmp_path: Path) -> None:
-    """As where only `romancy` is installed."""
+    """Without uvicorn, as in an installation without extras."""
     (tmp_path / "shop.py").write_text(SHOP)
     (tmp_path / "sitecustomize.py").write_text("import sys\nsys.modules['uvicorn'] = None\n")
     environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
@@ -150,6 +150,6 @@ def test_migrate_looks_and_applies(tmp_path: Path, capsys: pytest.CaptureFixture
 
 def test_migrate_says_what_is_wrong_without_the_password(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["migrate", "status", "--database", "oracle://me:s3cret@host/db"]) == 1
-    said = capsys.readouterr().err
-    assert "oracle" in said
-    assert "s3cret" not in said
+    message = capsys.readouterr().err
+    assert "oracle" in message
+    assert "s3cret" not in message

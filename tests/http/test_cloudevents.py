@@ -1,4 +1,4 @@
-"""Requests become events, or are refused with a sentence."""
+"""Tests of the parser of CloudEvents: which requests become events, and how others are refused."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def one(headers: dict[str, str], body: bytes) -> Event:
     return found
 
 
-# --- what is understood
+# --- accepted requests
 
 
 def test_a_structured_event() -> None:
@@ -120,7 +120,7 @@ def test_a_batch() -> None:
     ),
     st.dictionaries(st.text(max_size=5), st.integers() | st.text() | st.booleans() | st.none(), max_size=3),
 )
-def test_what_the_official_sdk_sends_is_understood_in_both_modes(attributes: dict[str, str], data: dict[str, Any]) -> None:
+def test_events_of_the_official_sdk_are_accepted_in_both_modes(attributes: dict[str, str], data: dict[str, Any]) -> None:
     attributes = {name: value.strip() or "x" for name, value in attributes.items()}
     sent = CloudEvent(
         {
@@ -139,11 +139,11 @@ def test_what_the_official_sdk_sends_is_understood_in_both_modes(attributes: dic
     assert json.loads(found[0].data or b"") == data
 
 
-# --- what is refused
+# --- refused requests
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "message"),
     [
         ({"specversion": None}, "specversion"),
         ({"specversion": "0.3"}, "specversion"),
@@ -179,14 +179,14 @@ def test_what_the_official_sdk_sends_is_understood_in_both_modes(attributes: dic
         ({"data": {"\udfff": 1}}, "surrogate"),
     ],
 )
-def test_a_wrong_attribute_is_named(changes: dict[str, Any], said: str) -> None:
+def test_a_wrong_attribute_is_named(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(MalformedEventError) as refused:
         parse(STRUCTURED, structured(**changes))
-    assert said in str(refused.value)
+    assert message in str(refused.value)
 
 
 @pytest.mark.parametrize(
-    ("body", "said"),
+    ("body", "message"),
     [
         (b"", "not JSON"),
         (b"{", "not JSON"),
@@ -209,10 +209,10 @@ def test_a_wrong_attribute_is_named(changes: dict[str, Any], said: str) -> None:
         (b'{"a":' * 100_000, "deeper"),
     ],
 )
-def test_a_wrong_body_is_explained(body: bytes, said: str) -> None:
+def test_a_wrong_body_is_explained(body: bytes, message: str) -> None:
     with pytest.raises(MalformedEventError) as refused:
         parse(STRUCTURED, body)
-    assert said in str(refused.value)
+    assert message in str(refused.value)
 
 
 def test_nesting_is_counted_outside_of_strings() -> None:
@@ -223,7 +223,7 @@ def test_nesting_is_counted_outside_of_strings() -> None:
 
 
 def test_millions_of_arrays_are_refused_before_they_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Python reads a text in one go: who may send a large one could hold up the whole process."""
+    """Python decodes JSON in one call, so a body with very many arrays would block the whole process."""
     most = strict_json.MAX_CONTAINERS - 1
     in_a_text = b'"' + b"[{" * strict_json.MAX_CONTAINERS + b'",'
     assert len(strict_json.read(b"[" + in_a_text + b"[]," * (most - 1) + b"{}]")) == most + 1
@@ -236,13 +236,13 @@ def test_millions_of_arrays_are_refused_before_they_are_read(monkeypatch: pytest
 @pytest.mark.timeout(20)
 @pytest.mark.parametrize("rest", [b'\\"', b"\\", b'"', b'\\\\"', b'"\\'])
 def test_how_long_reading_takes_grows_with_the_text_alone(rest: bytes) -> None:
-    """A text that never ends, full of quotes: were each of them tried as a beginning, this would take hours."""
+    """An unterminated string full of quotes: the check would take hours if it started again at each quote."""
     with pytest.raises(ValueError):
         strict_json.read(b"[" * 101 + b'"' + rest * 2_000_000)
 
 
 @pytest.mark.parametrize(
-    ("headers", "said"),
+    ("headers", "message"),
     [
         ({"ce-specversion": "1.0"}, "id is missing"),
         (binary(specversion="2.0"), "specversion"),
@@ -257,10 +257,10 @@ def test_how_long_reading_takes_grows_with_the_text_alone(rest: bytes) -> None:
         ({**binary(), "content-type": "nonsense"}, "media type"),
     ],
 )
-def test_wrong_headers_are_explained(headers: dict[str, str], said: str) -> None:
+def test_wrong_headers_are_explained(headers: dict[str, str], message: str) -> None:
     with pytest.raises(MalformedEventError) as refused:
         parse(headers, b"x")
-    assert said in str(refused.value)
+    assert message in str(refused.value)
 
 
 def test_a_header_that_stands_twice() -> None:
@@ -305,13 +305,13 @@ def test_an_unknown_content_type_or_charset(headers: dict[str, str]) -> None:
 
 
 @pytest.mark.parametrize("content_type", ["application/json", "Application/JSON; charset=UTF-8"])
-def test_plain_json_is_an_event_if_it_says_so(content_type: str) -> None:
+def test_plain_json_with_a_specversion_is_an_event(content_type: str) -> None:
     assert one({"content-type": content_type}, structured()) == one(STRUCTURED, structured())
     with pytest.raises(MalformedEventError, match="source is missing"):
         parse({"content-type": content_type}, structured(source=None))
 
 
 @pytest.mark.parametrize("body", [b"", b"{", b"[]", b'"specversion"', b'{"amount": 99.99}', b'[{"specversion": "1.0"}]'])
-def test_who_sends_json_that_is_no_event_is_told_how_to_send_one(body: bytes) -> None:
+def test_json_without_an_event_is_refused_with_advice(body: bytes) -> None:
     with pytest.raises(UnsupportedContentTypeError, match=r"application/cloudevents\+json"):
         parse({"content-type": "application/json"}, body)

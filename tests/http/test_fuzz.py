@@ -1,4 +1,4 @@
-"""Thousands of broken requests at the boundary: no 500, no hang, and only what was acknowledged is stored."""
+"""Fuzz tests of the HTTP interface: thousands of broken requests cause no 500 or hang and store only accepted events."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ AT_ONCE = 50
 
 @workflow(event_handler=True)
 async def paid(ctx: WorkflowContext, /, **data: object) -> None:
-    """Started by every event that gets through."""
+    """Do nothing: every accepted event starts an instance."""
 
 
 @dataclass
 class Request:
-    """What is sent."""
+    """A request to send."""
 
     method: str
     path: str
@@ -41,8 +41,8 @@ class Request:
     body: list[Message]
 
 
-class Witness:
-    """An app, and what it has really been given to store."""
+class StoreRecorder:
+    """An app, and a record of the events that it has stored."""
 
     def __init__(self, app: Any) -> None:
         self._app = app
@@ -59,13 +59,13 @@ class Witness:
         return getattr(self._app, name)
 
 
-# --- requests made by breaking good ones
+# --- valid requests, damaged
 
 
-def good(chance: random.Random, number: int) -> tuple[Pairs, bytes]:
-    """A request that would be accepted."""
-    whole = event(id=f"{number}-{chance.random()}", subject="s", time="2026-01-31T12:00:00Z", ext=5)
-    match chance.randrange(3):
+def valid_request(rng: random.Random, number: int) -> tuple[Pairs, bytes]:
+    """The headers and the body of a request that would be accepted."""
+    whole = event(id=f"{number}-{rng.random()}", subject="s", time="2026-01-31T12:00:00Z", ext=5)
+    match rng.randrange(3):
         case 0:
             return [("content-type", "application/cloudevents+json")], json.dumps(whole).encode()
         case 1:
@@ -121,60 +121,60 @@ VALUES = [
 ]
 
 
-def break_body(chance: random.Random, body: bytes) -> bytes:
-    """Cut, doubled, or with something that does not belong there."""
-    place = chance.randrange(len(body) + 1)
-    match chance.randrange(4):
+def break_body(rng: random.Random, body: bytes) -> bytes:
+    """Cut a body, double it, or insert or replace some bytes."""
+    at = rng.randrange(len(body) + 1)
+    match rng.randrange(4):
         case 0:
-            return body[:place]
+            return body[:at]
         case 1:
-            return body[:place] + chance.choice(PIECES) + body[place:]
+            return body[:at] + rng.choice(PIECES) + body[at:]
         case 2:
-            return body[:place] + chance.randbytes(1) + body[place + 1 :]
+            return body[:at] + rng.randbytes(1) + body[at + 1 :]
         case _:
-            return body[place:] + body
+            return body[at:] + body
 
 
-def break_headers(chance: random.Random, headers: Pairs) -> Pairs:
-    """One less, one more, or one with another value."""
-    place = chance.randrange(len(headers))
-    match chance.randrange(3):
+def break_headers(rng: random.Random, headers: Pairs) -> Pairs:
+    """Remove a header, add one, or change the value of one."""
+    at = rng.randrange(len(headers))
+    match rng.randrange(3):
         case 0:
-            return headers[:place] + headers[place + 1 :]
+            return headers[:at] + headers[at + 1 :]
         case 1:
-            return [*headers, (chance.choice(NAMES), chance.choice(VALUES))]
+            return [*headers, (rng.choice(NAMES), rng.choice(VALUES))]
         case _:
-            return [*headers[:place], (headers[place][0], chance.choice(VALUES)), *headers[place + 1 :]]
+            return [*headers[:at], (headers[at][0], rng.choice(VALUES)), *headers[at + 1 :]]
 
 
-def in_parts(chance: random.Random, body: bytes) -> list[Message]:
-    """The body as a server may hand it over; now and then its client goes away."""
-    place = chance.randrange(len(body) + 1)
+def in_parts(rng: random.Random, body: bytes) -> list[Message]:
+    """A body in two parts; one client in twenty disconnects after the first."""
+    at = rng.randrange(len(body) + 1)
     parts: list[Message] = [
-        {"type": "http.request", "body": body[:place], "more_body": True},
-        {"type": "http.request", "body": body[place:], "more_body": False},
+        {"type": "http.request", "body": body[:at], "more_body": True},
+        {"type": "http.request", "body": body[at:], "more_body": False},
     ]
-    return parts if chance.random() > 0.05 else [parts[0], {"type": "http.disconnect"}]
+    return parts if rng.random() > 0.05 else [parts[0], {"type": "http.disconnect"}]
 
 
-def request_of(chance: random.Random, number: int) -> Request:
-    """A request, more or less broken."""
-    headers, body = good(chance, number)
-    for _ in range(chance.choice([0, 1, 1, 2, 3])):
-        if chance.random() < 0.5:
-            body = break_body(chance, body)
+def request_of(rng: random.Random, number: int) -> Request:
+    """A request with up to three damages."""
+    headers, body = valid_request(rng, number)
+    for _ in range(rng.choice([0, 1, 1, 2, 3])):
+        if rng.random() < 0.5:
+            body = break_body(rng, body)
         elif headers:
-            headers = break_headers(chance, headers)
-    path = chance.choice(["/", "/events", "/events", "/cancel/x", "/cancel/\ud800/\n", "/nowhere", "/health/ready/"])
-    return Request(chance.choice(["POST"] * 9 + ["GET"]), path, headers, in_parts(chance, body))
+            headers = break_headers(rng, headers)
+    path = rng.choice(["/", "/events", "/events", "/cancel/x", "/cancel/\ud800/\n", "/nowhere", "/health/ready/"])
+    return Request(rng.choice(["POST"] * 9 + ["GET"]), path, headers, in_parts(rng, body))
 
 
-# --- and made from nothing
+# --- generated requests
 
 
 @st.composite
-def strange(draw: Callable[[Any], Any]) -> Request:
-    """Anything that looks a little like a request."""
+def generated_request(draw: Callable[[Any], Any]) -> Request:
+    """A request with generated headers and a generated body."""
     attributes = st.sampled_from(
         ["specversion", "id", "source", "type", "time", "subject", "data", "data_base64", "ext", "datacontenttype"]
     )
@@ -193,12 +193,12 @@ def strange(draw: Callable[[Any], Any]) -> Request:
     return Request("POST", draw(path), draw(headers), [{"type": "http.request", "body": draw(bodies)}])
 
 
-# --- what must hold
+# --- checks
 
 
 @contextmanager
 def running(service: Any) -> Iterator[tuple[asyncio.Runner, Any]]:
-    """An event loop, and the interface on it."""
+    """An event loop, and the HTTP interface of a service on it."""
     with asyncio.Runner() as runner:
         yield runner, serve(service, max_body_size=100_000)
         runner.run(service.shutdown())
@@ -210,18 +210,18 @@ async def send(app: Any, request: Request) -> Answer:
 
 
 def check(request: Request, answer: Answer) -> None:
-    """Every answer is one of ours, in JSON; only one that went away gets none."""
+    """Check that a response has an expected status and is JSON; a client that disconnected gets none."""
     if answer.status == 0:
         assert request.body[-1]["type"] == "http.disconnect"
         return
     assert answer.status in KNOWN, (request, answer)
-    said = answer.json
-    assert "status" in said if answer.status < 300 else said["retryable"] is (answer.status == 408), (request, answer)
+    body = answer.json
+    assert "status" in body if answer.status < 300 else body["retryable"] is (answer.status == 408), (request, answer)
 
 
 @pytest.mark.parametrize("name", ["type", "source", "id", "subject"])
-def test_a_name_too_long_for_the_database_is_the_senders_fault(database: str, name: str) -> None:
-    """Told to try again, a sender would do so for ever."""
+def test_a_name_too_long_for_the_database_is_refused(database: str, name: str) -> None:
+    """The response is not retryable, because a sender would repeat the event forever."""
     with running(App(database, workflows=[paid])) as (runner, app):
         answer = runner.run(call(app, "/", structured(**{name: "é" * 511}), headers=STRUCTURED))
     if database.startswith("mysql"):
@@ -233,17 +233,17 @@ def test_a_name_too_long_for_the_database_is_the_senders_fault(database: str, na
 
 @pytest.mark.slow
 def test_broken_requests_to_a_real_app(database: str) -> None:
-    """Fifty at a time; the database is asked afterwards what is in it."""
-    witness = Witness(App(database, workflows=[paid]))
+    """Fifty requests at a time; at the end the database holds exactly the accepted events."""
+    recorder = StoreRecorder(App(database, workflows=[paid]))
     acknowledged = 0
-    with running(witness) as (runner, app):
+    with running(recorder) as (runner, app):
 
         @unhurried(examples(300))
         @given(st.integers(0, 2**64))
-        def breaking(seed: int) -> None:
+        def check_seed(seed: int) -> None:
             nonlocal acknowledged
-            chance = random.Random(seed)
-            requests = [request_of(chance, number) for number in range(AT_ONCE)]
+            rng = random.Random(seed)
+            requests = [request_of(rng, number) for number in range(AT_ONCE)]
 
             async def all_of_them() -> list[Answer]:
                 return await asyncio.gather(*(send(app, one) for one in requests))
@@ -251,19 +251,19 @@ def test_broken_requests_to_a_real_app(database: str) -> None:
             for request, answer in zip(requests, runner.run(all_of_them()), strict=True):
                 check(request, answer)
                 acknowledged += answer.status == 202
-            assert witness.answers == acknowledged  # an empty batch is never among them
+            assert recorder.answers == acknowledged  # an empty batch, which stores nothing, is never among them
 
-        breaking()
+        check_seed()
     assert acknowledged > 3 * examples(300)
-    assert set(databases.execute(database, "SELECT source, id FROM romancy_events")) == witness.stored
+    assert set(databases.execute(database, "SELECT source, id FROM romancy_events")) == recorder.stored
 
 
-def test_strange_requests() -> None:
+def test_generated_requests() -> None:
     service = Recorder()
     with running(service) as (runner, app):
 
         @unhurried(examples(1500))
-        @given(strange())
+        @given(generated_request())
         def asking(request: Request) -> None:
             before = len(service.stored)
             answer = runner.run(send(app, request))
@@ -277,8 +277,8 @@ def _is_no_empty_batch(request: Request) -> bool:
     return bytes(request.body[0]["body"]).strip() != b"[]"
 
 
-def stored_is(found: Event, sent: dict[str, Any]) -> bool:
-    """Whether what was stored is what was sent."""
+def is_stored_as(found: Event, sent: dict[str, Any]) -> bool:
+    """Whether a stored event equals the event that was sent."""
     same = (found.id, found.source, found.type, found.subject) == (
         sent["id"],
         sent["source"],
@@ -313,6 +313,6 @@ def test_good_events_are_stored_as_they_were_sent() -> None:
             body: list[Message] = [{"type": "http.request", "body": json.dumps(sent).encode()}]
             headers = [("content-type", "application/cloudevents+json")]
             assert runner.run(send(app, Request("POST", "/", headers, body))).status == 202
-            assert stored_is(service.stored[-1], sent)
+            assert is_stored_as(service.stored[-1], sent)
 
         sending()

@@ -1,4 +1,4 @@
-"""Every answer, and the life of the app behind it."""
+"""Tests of the responses of the HTTP interface, and of the lifespan of the app behind it."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ async def test_binary_and_batch() -> None:
     assert len(service.stored) == 3
 
 
-async def test_a_duplicate_is_said_to_be_one() -> None:
+async def test_a_duplicate_is_reported() -> None:
     class Known(Recorder):
         async def accept_events(self, events: Sequence[Event], /) -> list[AcceptedEvent]:
             return [AcceptedEvent(one.id, one.source, one.id == "1", ()) for one in events]
@@ -87,48 +87,48 @@ async def test_a_refusal_says_why(headers: dict[str, str], body: bytes, status: 
 
 
 @pytest.mark.parametrize(
-    ("trouble", "status"),
+    ("error", "status"),
     [
         (InvalidWorkflowStateError("This App is not running."), 503),
         (PayloadError("The event is too large for MySQL."), 400),
     ],
 )
-async def test_the_trouble_of_the_app(trouble: Exception, status: int) -> None:
-    answer = await call(serve(Recorder(trouble=trouble)), "/", structured(), headers=STRUCTURED)
+async def test_errors_of_the_app(error: Exception, status: int) -> None:
+    answer = await call(serve(Recorder(error=error)), "/", structured(), headers=STRUCTURED)
     assert answer.status == status
-    assert answer.json == {"error": str(trouble), "error_type": type(trouble).__name__, "retryable": status == 503}
+    assert answer.json == {"error": str(error), "error_type": type(error).__name__, "retryable": status == 503}
     assert ("retry-after" in answer.headers) == (status == 503)
 
 
-@pytest.mark.parametrize("trouble", [StoreError("postgresql://ada@db.internal/shop"), ConfigurationError("/srv/shop.db")])
-async def test_what_the_database_says_is_not_for_everybody(trouble: Exception, caplog: pytest.LogCaptureFixture) -> None:
-    """It names hosts, users and paths. Whoever may look at things sees it; the log has it for all."""
+@pytest.mark.parametrize("error", [StoreError("postgresql://ada@db.internal/shop"), ConfigurationError("/srv/shop.db")])
+async def test_what_the_database_says_is_not_for_everybody(error: Exception, caplog: pytest.LogCaptureFixture) -> None:
+    """The message may name hosts, users and paths: it is logged, and sent only to callers that may read."""
     tokens = [Token("e" * 20, role="events"), Token("a" * 20)]
-    shown = await call(serve(Recorder(trouble=trouble)), "/", structured(), headers=STRUCTURED)
+    shown = await call(serve(Recorder(error=error)), "/", structured(), headers=STRUCTURED)
     sender = {**STRUCTURED, "authorization": f"Bearer {'e' * 20}"}
-    same = await call(serve(Recorder(trouble=trouble), tokens), "/", structured(), headers=sender)
+    same = await call(serve(Recorder(error=error), tokens), "/", structured(), headers=sender)
     assert shown.json == same.json
-    assert (shown.status, shown.json["error_type"], shown.json["retryable"]) == (503, type(trouble).__name__, True)
-    assert str(trouble) not in shown.json["error"]
-    assert caplog.text.count(str(trouble)) == 2
+    assert (shown.status, shown.json["error_type"], shown.json["retryable"]) == (503, type(error).__name__, True)
+    assert str(error) not in shown.json["error"]
+    assert caplog.text.count(str(error)) == 2
     admin = {**STRUCTURED, "authorization": f"Bearer {'a' * 20}"}
-    told = await call(serve(Recorder(trouble=trouble), tokens), "/", structured(), headers=admin)
-    assert told.json["error"] == str(trouble)
+    detailed = await call(serve(Recorder(error=error), tokens), "/", structured(), headers=admin)
+    assert detailed.json["error"] == str(error)
 
 
-async def test_data_that_the_database_refuses_is_the_callers_affair() -> None:
-    """Told to try again, a sender would do so for ever."""
-    trouble = RefusedDataError("The database db.internal cannot store event 'order.paid'.")
-    shown = await call(serve(Recorder(trouble=trouble)), "/", structured(), headers=STRUCTURED)
+async def test_data_that_the_database_refuses_is_an_error_of_the_sender() -> None:
+    """The response is not retryable, because a sender would repeat the event forever."""
+    error = RefusedDataError("The database db.internal cannot store event 'order.paid'.")
+    shown = await call(serve(Recorder(error=error)), "/", structured(), headers=STRUCTURED)
     assert (shown.status, shown.json["error_type"], shown.json["retryable"]) == (400, "RefusedDataError", False)
     assert "db.internal" not in shown.json["error"]
     admin = {**STRUCTURED, "authorization": f"Bearer {'a' * 20}"}
-    told = await call(serve(Recorder(trouble=trouble), [Token("a" * 20)]), "/", structured(), headers=admin)
-    assert (told.status, told.json["error"], told.json["retryable"]) == (400, str(trouble), False)
+    detailed = await call(serve(Recorder(error=error), [Token("a" * 20)]), "/", structured(), headers=admin)
+    assert (detailed.status, detailed.json["error"], detailed.json["retryable"]) == (400, str(error), False)
 
 
 async def test_a_fault_of_ours_is_logged_and_not_shown(caplog: pytest.LogCaptureFixture) -> None:
-    answer = await call(serve(Recorder(trouble=ZeroDivisionError("secret"))), "/", structured(), headers=STRUCTURED)
+    answer = await call(serve(Recorder(error=ZeroDivisionError("secret"))), "/", structured(), headers=STRUCTURED)
     assert (answer.status, answer.json["retryable"]) == (500, True)
     assert "secret" not in answer.json["error"]
     assert "secret" in caplog.text
@@ -136,14 +136,14 @@ async def test_a_fault_of_ours_is_logged_and_not_shown(caplog: pytest.LogCapture
 
 @pytest.mark.parametrize("method", ["GET", "POST"])
 @pytest.mark.parametrize("path", ["/", "/events", "/cancel/one", "/health/live", "/health/ready", "/metrics", "/nowhere"])
-async def test_browsers_are_told_to_do_nothing_with_any_answer(method: str, path: str) -> None:
+async def test_every_response_restricts_browsers(method: str, path: str) -> None:
     answer = await call(serve(Recorder()), path, structured(), method, headers=STRUCTURED)
     assert answer.headers["x-content-type-options"] == "nosniff"
     assert "default-src 'none'" in answer.headers["content-security-policy"]
     assert answer.headers["cache-control"] == "no-store"
 
 
-# --- heads
+# --- address and headers
 
 
 @pytest.mark.parametrize(
@@ -155,8 +155,8 @@ async def test_browsers_are_told_to_do_nothing_with_any_answer(method: str, path
         {"query_string": b"a" * 70_000},
     ],
 )
-async def test_a_head_that_is_too_large(more: dict[str, Any]) -> None:
-    """Not every server has a bound."""
+async def test_headers_that_are_too_large(more: dict[str, Any]) -> None:
+    """Not every server limits the size of the headers."""
     service = Recorder()
     answer = await call(serve(service), "/events", structured(), **more)
     assert (answer.status, answer.json["error_type"]) == (431, "HeadTooLargeError")
@@ -172,8 +172,8 @@ async def test_a_path_that_is_too_long() -> None:
 
 def parts(*sizes: int, more: bool = False) -> list[Message]:
     return [
-        {"type": "http.request", "body": b" " * size, "more_body": more or place < len(sizes)}
-        for place, size in enumerate(sizes, 1)
+        {"type": "http.request", "body": b" " * size, "more_body": more or number < len(sizes)}
+        for number, size in enumerate(sizes, 1)
     ]
 
 
@@ -185,7 +185,7 @@ async def test_a_body_that_is_too_large(body: list[Message]) -> None:
 
 
 @pytest.mark.parametrize("announced", ["11", "9" * 5000])
-async def test_one_that_is_announced_is_not_waited_for(announced: str) -> None:
+async def test_a_body_announced_as_too_large_is_refused_at_once(announced: str) -> None:
     headers = {**STRUCTURED, "content-length": announced}
     assert (await call(serve(Recorder(), max_body_size=10), "/", [], headers=headers)).status == 413
 
@@ -202,7 +202,7 @@ async def test_a_large_body_is_parsed_beside_the_loop() -> None:
     assert len(service.stored[0].data or b"") == 200_002
 
 
-async def test_a_body_that_does_not_come() -> None:
+async def test_a_body_that_does_not_arrive() -> None:
     service = Recorder()
     answer = await call(serve(service, request_timeout=0.01), "/", parts(1, more=True), headers=STRUCTURED)
     assert (answer.status, answer.json["error_type"]) == (408, "RequestTimeoutError")
@@ -218,12 +218,12 @@ async def test_a_client_that_goes_away() -> None:
 
 
 async def test_all_bodies_together_are_bounded() -> None:
-    size = 2 * FREE  # of which one half counts
+    size = 2 * FREE  # one half of it counts against the limit
     app = serve(Recorder(), max_body_size=size, request_timeout=0.05)
     slow = [asyncio.create_task(call(app, "/", parts(size, more=True), headers=STRUCTURED)) for _ in range(9)]
     answers = [await one for one in slow]
     assert sorted(one.status for one in answers) == [408] * 8 + [503]
-    assert (await call(app, "/", parts(100), headers=STRUCTURED)).status == 400  # the room was given back
+    assert (await call(app, "/", parts(100), headers=STRUCTURED)).status == 400  # the memory was released
 
 
 # --- cancellation
@@ -239,14 +239,14 @@ async def test_cancel() -> None:
 
 
 @pytest.mark.parametrize("instance_id", ["a/b", "/a", "a/", "a b", "ü", "a%2Fb", "?", "a\n", "x" * 1024, ".."])
-async def test_ids_arrive_as_they_are(instance_id: str) -> None:
+async def test_ids_are_passed_unchanged(instance_id: str) -> None:
     service = Recorder()
     answer = await call(serve(service), f"/cancel/{instance_id}")
     assert (answer.status, service.cancelled) == (200, [(instance_id, None)])
 
 
 @pytest.mark.parametrize(
-    ("instance_id", "status"), [("nobody", 404), ("ended", 409), ("", 404), ("\ud800", 404), ("\0", 404)]
+    ("instance_id", "status"), [("missing", 404), ("ended", 409), ("", 404), ("\ud800", 404), ("\0", 404)]
 )
 async def test_what_cannot_be_cancelled(instance_id: str, status: int) -> None:
     answer = await call(serve(Recorder()), f"/cancel/{instance_id}")
@@ -301,7 +301,7 @@ async def test_wrong_paths_and_methods(method: str, path: str, status: int) -> N
     ("root", "path"), [("/x", "/x/events"), ("/x", "/events"), ("/x/", "/x/events"), ("/x", "/x"), ("/x/y", "/x/y/")]
 )
 async def test_under_a_root_path(root: str, path: str) -> None:
-    """Servers differ in whether the path repeats the root path."""
+    """Some servers repeat the root path in the path, others do not."""
     assert (await call(serve(Recorder()), path, structured(), headers=STRUCTURED, root_path=root)).status == 202
 
 
@@ -310,7 +310,7 @@ async def test_a_root_path_hides_no_guarded_path() -> None:
     assert answer.status == 403
 
 
-# --- other protocols
+# --- websockets and the lifespan protocol
 
 
 async def test_a_websocket_is_refused() -> None:
@@ -333,12 +333,12 @@ async def test_a_lifespan_starts_and_stops_the_app() -> None:
     async def post() -> None:
         assert (await call(app, "/", structured(), headers=STRUCTURED)).status == 202
 
-    said = await lifespan(app, post)
-    assert [one["type"] for one in said] == ["lifespan.startup.complete", "lifespan.shutdown.complete"]
+    messages = await lifespan(app, post)
+    assert [one["type"] for one in messages] == ["lifespan.startup.complete", "lifespan.shutdown.complete"]
     assert (service.starts, service.stops) == (1, 1)
 
 
-async def test_after_the_end_nothing_is_started_again() -> None:
+async def test_after_the_lifespan_the_app_is_not_started_again() -> None:
     service = Recorder()
     app = serve(service)
     await lifespan(app)
@@ -346,7 +346,7 @@ async def test_after_the_end_nothing_is_started_again() -> None:
     assert service.starts == 1
 
 
-def test_an_app_may_live_twice_on_different_loops() -> None:
+def test_an_app_may_be_started_twice_on_different_loops() -> None:
     service = Recorder()
     app = serve(service)
     for _ in range(2):
@@ -354,25 +354,25 @@ def test_an_app_may_live_twice_on_different_loops() -> None:
     assert (service.starts, service.stops, len(service.stored)) == (2, 2, 2)
 
 
-async def test_a_start_that_fails_is_told_to_the_server() -> None:
+async def test_a_failed_start_is_reported_to_the_server() -> None:
     class Broken(Recorder):
         async def startup(self) -> None:
             raise StoreError("The file is no database.")
 
-    (said,) = await lifespan(serve(Broken()))
-    assert said == {"type": "lifespan.startup.failed", "message": "StoreError: The file is no database."}
+    (messages,) = await lifespan(serve(Broken()))
+    assert messages == {"type": "lifespan.startup.failed", "message": "StoreError: The file is no database."}
 
 
-async def test_a_stop_that_fails_is_told_to_the_server() -> None:
+async def test_a_failed_stop_is_reported_to_the_server() -> None:
     class Broken(Recorder):
         async def shutdown(self) -> None:
             raise RuntimeError("stuck")
 
-    said = await lifespan(serve(Broken()))
-    assert said[-1]["type"] == "lifespan.shutdown.failed"
+    messages = await lifespan(serve(Broken()))
+    assert messages[-1]["type"] == "lifespan.shutdown.failed"
 
 
-async def test_without_a_lifespan_the_first_request_starts_it_once() -> None:
+async def test_without_a_lifespan_the_first_request_starts_the_app_once() -> None:
     service = Recorder()
     app = serve(service)
     answers = await asyncio.gather(*(call(app, "/", structured(id=str(n)), headers=STRUCTURED) for n in range(20)))
@@ -380,7 +380,7 @@ async def test_without_a_lifespan_the_first_request_starts_it_once() -> None:
     assert service.starts == 1
 
 
-async def test_a_start_that_fails_is_tried_again_by_the_next_request() -> None:
+async def test_a_failed_start_is_repeated_by_the_next_request() -> None:
     class Late(Recorder):
         async def startup(self) -> None:
             await super().startup()
@@ -394,7 +394,7 @@ async def test_a_start_that_fails_is_tried_again_by_the_next_request() -> None:
     assert (await call(app, "/", structured(), headers=STRUCTURED)).status == 202
 
 
-async def test_a_request_that_is_given_up_does_not_stop_the_start() -> None:
+async def test_a_cancelled_request_does_not_stop_the_start() -> None:
     gate = asyncio.Event()
 
     class Slow(Recorder):
@@ -415,7 +415,7 @@ async def test_a_request_that_is_given_up_does_not_stop_the_start() -> None:
     assert service.starts == 1
 
 
-def test_on_another_loop_it_says_so() -> None:
+def test_a_request_on_another_loop_is_refused() -> None:
     app = serve(Recorder())
     asyncio.run(call(app, "/", structured(), headers=STRUCTURED))
     answer = asyncio.run(call(app, "/", structured(), headers=STRUCTURED))
@@ -423,7 +423,7 @@ def test_on_another_loop_it_says_so() -> None:
     assert "another event loop" in answer.json["error"]
 
 
-async def test_a_request_that_the_server_cuts_off_is_answered() -> None:
+async def test_a_request_that_the_server_cancels_gets_a_response() -> None:
     sent: list[Message] = []
 
     async def send(message: Message) -> None:
@@ -449,20 +449,20 @@ def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
         open_http(Recorder(), HTTPSettings(), SystemClock())
 
 
-async def test_only_what_is_large_takes_of_the_room_for_bodies() -> None:
-    room = 4 * 200_000
+async def test_only_large_bodies_count_against_the_memory_limit() -> None:
+    limit = 4 * 200_000
     bodies = Bodies(200_000, 30.0)
     async with AsyncExitStack() as held:
-        for size, admitted in ((65_536, 100), (200_000, room // (200_000 - 65_536)), (65_536, 100)):
+        for size, admitted in ((65_536, 100), (200_000, limit // (200_000 - 65_536)), (65_536, 100)):
             for _ in range(admitted):
-                await held.enter_async_context(bodies.read({}, sent(size)))
+                await held.enter_async_context(bodies.read({}, receive_of(size)))
         with pytest.raises(UnavailableError, match="Too many large requests"):
-            await held.enter_async_context(bodies.read({}, sent(200_000)))
-    assert bodies._room == room, "all of it was given back"
+            await held.enter_async_context(bodies.read({}, receive_of(200_000)))
+    assert bodies._room == limit, "all memory was released"
 
 
-def sent(size: int) -> Receive:
-    """A body of this size, in parts that do not fit its bounds."""
+def receive_of(size: int) -> Receive:
+    """A body of a size, in parts of 1000 bytes."""
     parts = [b"x" * 1000] * (size // 1000) + [b"x" * (size % 1000)]
     messages = iter(
         [{"type": "http.request", "body": part, "more_body": True} for part in parts] + [{"type": "http.request"}]

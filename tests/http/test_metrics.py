@@ -1,4 +1,4 @@
-"""GET /metrics: what a process counts, as Prometheus reads it."""
+"""Tests of `GET /metrics`: the metrics of a process in the text format of Prometheus."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from romancy import (
 )
 from romancy.http import lifespan
 from romancy.testing import TestEnvironment
-from romancy.worker import claimer as finder_module
+from romancy.worker import claimer as claimer_module
 
 
 @activity
@@ -91,7 +91,7 @@ async def test_an_instance_from_its_start_to_its_end(database: str) -> None:
     assert after("romancy_commit_seconds", "_count") == after("romancy_commits_total")
 
 
-async def test_it_is_not_for_everybody(database: str) -> None:
+async def test_metrics_are_refused_to_other_machines(database: str) -> None:
     async with App(database, workflows=[waiter]) as app:
         assert (await call(app, "/metrics", method="GET", client=("192.0.2.1", 5000))).status == 403
         assert (await call(app, "/metrics")).status == 405
@@ -110,12 +110,12 @@ async def shaky(ctx: ActivityContext, fails: int) -> int:
 
 
 async def release(ctx: ActivityContext) -> None:
-    """Undo."""
+    """Do nothing: the compensation of `reserve`."""
 
 
 @activity(compensation=release)
 async def reserve(ctx: ActivityContext) -> None:
-    """Do."""
+    """Do nothing."""
 
 
 @workflow
@@ -126,7 +126,7 @@ async def trip(ctx: WorkflowContext, fails: int) -> int:
 
 @pytest.mark.usefixtures("everywhere")
 class TestOutcomes:
-    """On virtual time, on each database."""
+    """Outcomes of instances and activities, on virtual time and on each database."""
 
     async def test_attempts_that_are_repeated(self) -> None:
         async with TestEnvironment(workflows=[trip]) as env:
@@ -176,7 +176,7 @@ class TestOutcomes:
         assert read("romancy_workflows_ended_total", workflow="mending", status="completed") == 1
         assert read("romancy_requests_total", kind="retry") == 1
 
-    async def test_cancelled_and_steered(self) -> None:
+    async def test_actions_are_counted(self) -> None:
         async with TestEnvironment(workflows=[waiter]) as env:
             cancelled, ended = [await env.app.start_workflow(waiter) for _ in range(2)]
             await env.settle()
@@ -195,7 +195,7 @@ class TestOutcomes:
             "terminate": 1,
         }
 
-    async def test_a_generation_is_no_new_start(self) -> None:
+    async def test_a_new_generation_is_not_counted_as_a_start(self) -> None:
         @workflow(name="circle")
         async def circle(ctx: WorkflowContext, left: int) -> str:
             await sleep(ctx, 10)
@@ -279,7 +279,7 @@ class TestOutcomes:
             read = await scrape(env.app)
         polled, fired = (read("romancy_claim_lag_seconds", "_sum", by=by) for by in ("poll", "timer"))
         assert polled + fired == 4
-        assert read("romancy_workflows_started_total", workflow="nap") == 1  # though its history was empty when it died
+        assert read("romancy_workflows_started_total", workflow="nap") == 1  # its history was empty when it died
         assert read("romancy_replays_total") == 1
 
 
@@ -305,7 +305,7 @@ def named(name: str) -> Workflow[[], None]:
     return flow
 
 
-async def test_more_workflows_than_are_told_apart(file: str) -> None:
+async def test_the_number_of_workflow_labels_is_limited(file: str) -> None:
     flows = [named(f"flow-{n}") for n in range(130)]
     async with App(file, workflows=flows) as app:
         for handle in [await app.start_workflow(flow) for flow in flows]:
@@ -327,11 +327,11 @@ async def test_hostile_names(database: str) -> None:
     assert read["romancy_activities_ended_total"].labels("activity") == set(names)
 
 
-# --- how full, how late
+# --- load and lag
 
 
 class Busy:
-    """A workflow that stays until it is let go."""
+    """A workflow whose activity runs until the test releases it."""
 
     def __init__(self) -> None:
         self.finish = asyncio.Event()
@@ -347,8 +347,8 @@ class Busy:
         self.flow = busy
 
 
-async def test_what_waits_for_room_is_a_queue(database: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(finder_module, "_COUNT_EVERY", -1.0)  # count with every scrape
+async def test_instances_that_wait_for_capacity_are_the_queue(database: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(claimer_module, "_COUNT_EVERY", -1.0)  # count the queue at every scrape
     busy = Busy()
     async with App(database, workflows=[busy.flow], max_concurrent_workflows=1) as app:
         handles = [await app.start_workflow(busy.flow) for _ in range(4)]
@@ -377,16 +377,16 @@ async def test_attempts_that_wait_for_a_slot(file: str) -> None:
         assert (await scrape(app))("romancy_activities_queued") == 0
 
 
-async def test_the_queue_is_counted_once_in_a_while(database: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_queue_is_not_counted_at_every_scrape(database: str, monkeypatch: pytest.MonkeyPatch) -> None:
     async with App(database, workflows=[waiter]) as app:
-        monkeypatch.setattr(app._store, "upcoming", counted := Counted(app._store.upcoming))
+        monkeypatch.setattr(app._store, "upcoming", counted := CountingUpcoming(app._store.upcoming))
         for _ in range(5):
             await app.refresh_metrics()
         assert counted.by_scrapes <= 1
 
 
-class Counted:
-    """Counts the calls that ask only for what is due."""
+class CountingUpcoming:
+    """A wrapper of the store's `upcoming` that counts the calls of scrapes, which have a larger limit."""
 
     def __init__(self, upcoming: Callable[..., Awaitable[Any]]) -> None:
         self._upcoming = upcoming
@@ -397,13 +397,13 @@ class Counted:
         return await self._upcoming(*args, limit=limit, **given)
 
 
-async def test_the_heart_and_the_loop(file: str) -> None:
+async def test_the_heartbeat_and_the_loop_lag(file: str) -> None:
     async with App(file, workflows=[waiter]) as app:
         read = await until(app, lambda read: read("romancy_loop_lag_seconds", "_count") > 0)
     assert 0 <= read("romancy_heartbeat_age_seconds") < 3600
 
 
-async def test_what_runs(database: str) -> None:
+async def test_the_build_info(database: str) -> None:
     async with App(database, workflows=[waiter]) as app:
         read = await scrape(app)
     kind = {"postgresql": "postgresql", "mysql": "mysql"}.get(database.partition(":")[0], "sqlite")
@@ -411,10 +411,10 @@ async def test_what_runs(database: str) -> None:
     assert read("romancy_up") == 1
 
 
-# --- trouble
+# --- errors
 
 
-async def test_what_was_counted_is_told_while_the_database_cannot_be_opened(tmp_path: Path) -> None:
+async def test_metrics_are_available_without_the_database(tmp_path: Path) -> None:
     app = App(str(tmp_path / "missing" / "romancy.db"), workflows=[waiter])
     with pytest.raises(StoreError):
         await app.startup()
@@ -422,7 +422,7 @@ async def test_what_was_counted_is_told_while_the_database_cannot_be_opened(tmp_
     assert (read("romancy_up"), read("romancy_commits_total")) == (0, 0)
 
 
-async def test_a_start_that_takes_long_holds_nobody_up(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_slow_start_does_not_block_a_scrape(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lifespan, "_START_TIMEOUT", 0.01)
     starts = asyncio.Event()
 
@@ -435,7 +435,7 @@ async def test_a_start_that_takes_long_holds_nobody_up(monkeypatch: pytest.Monke
     starts.set()
 
 
-async def test_a_queue_that_cannot_be_counted_is_not_told(file: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_queue_that_cannot_be_counted_is_left_out(file: str, monkeypatch: pytest.MonkeyPatch) -> None:
     async def away(*_: Any, **__: Any) -> Any:
         raise StoreError("away")
 
@@ -448,12 +448,12 @@ async def test_a_queue_that_cannot_be_counted_is_not_told(file: str, monkeypatch
         assert read("romancy_store_errors_total", during="poll") >= 1
 
 
-async def test_a_database_that_does_not_answer_holds_nobody_up(file: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(finder_module, "_COUNT_TIMEOUT", 0.01)
-    for_ever = asyncio.Event()
+async def test_an_unresponsive_database_does_not_block_a_scrape(file: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(claimer_module, "_COUNT_TIMEOUT", 0.01)
+    never = asyncio.Event()
 
     async def silent(*_: Any, **__: Any) -> Any:
-        await for_ever.wait()
+        await never.wait()
 
     async with App(file, workflows=[waiter]) as app:
         monkeypatch.setattr(app._store, "upcoming", silent)
@@ -461,13 +461,13 @@ async def test_a_database_that_does_not_answer_holds_nobody_up(file: str, monkey
             assert not (await scrape(app))["romancy_queue_depth"].samples
 
 
-# --- growing
+# --- counters over time
 
 
 async def test_counters_never_become_less(database: str) -> None:
     seen: list[Scrape] = []
     app = App(database, workflows=[waiter, trip, chat], worker_id="w")
-    for _ in range(2):  # an app that is started again goes on counting
+    for _ in range(2):  # an app that is started again keeps its counters
         async with app:
             handles: list[Any] = []
             for _ in range(5):

@@ -1,4 +1,4 @@
-"""The app inside other applications, with and without their lifespan; the real app, the real database."""
+"""Tests of a real app that is mounted in other applications, with and without their lifespan."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def in_litestar_alone(app: App, lifespan: Any = None) -> Any:
     return in_litestar(app, lifespan, "/")
 
 
-PLACES = {
+MOUNTS = {
     "Starlette": (in_starlette, "/x"),
     "FastAPI": (in_fastapi, "/x"),
     "twice": (in_two, "/x/y"),
@@ -63,7 +63,7 @@ PLACES = {
     "Litestar in Starlette": (in_litestar_in_starlette, "/x/y"),
     "alone": (lambda app, lifespan=None: app, ""),
 }
-places = pytest.mark.parametrize(("mount", "root"), PLACES.values(), ids=PLACES)
+mounts = pytest.mark.parametrize(("mount", "root"), MOUNTS.values(), ids=MOUNTS)
 
 
 def client_of(outer: Any) -> httpx.AsyncClient:
@@ -71,7 +71,7 @@ def client_of(outer: Any) -> httpx.AsyncClient:
 
 
 async def check(client: httpx.AsyncClient, app: App, root: str) -> None:
-    """An event comes through, and errors are ours and not those of the application around."""
+    """Check that an event is accepted, and that errors are the app's own and not those of the outer application."""
     answer = await client.post(f"{root}/events", content=structured(), headers=STRUCTURED)
     assert answer.status_code == 202
     (instance_id,) = answer.json()["instance_ids"]
@@ -82,7 +82,7 @@ async def check(client: httpx.AsyncClient, app: App, root: str) -> None:
         assert (answer.status_code, answer.json()["retryable"]) == (status, False)
 
 
-@places
+@mounts
 async def test_without_a_lifespan(mount: Any, root: str, database: str) -> None:
     app = App(database, workflows=[paid])
     async with client_of(mount(app)) as client:
@@ -90,7 +90,7 @@ async def test_without_a_lifespan(mount: Any, root: str, database: str) -> None:
     await app.shutdown()
 
 
-@places
+@mounts
 async def test_started_by_the_lifespan_of_the_outer_application(mount: Any, root: str, database: str) -> None:
     app = App(database, workflows=[paid])
 
@@ -105,7 +105,7 @@ async def test_started_by_the_lifespan_of_the_outer_application(mount: Any, root
 
 
 def test_alone_under_a_lifespan_twice(database: str) -> None:
-    """As tests use an app: once for each of them, on an event loop of its own."""
+    """The app is started twice, each time on a new event loop, as tests of users do."""
     app = App(database, workflows=[paid])
 
     async def post(number: int) -> None:
@@ -113,8 +113,8 @@ def test_alone_under_a_lifespan_twice(database: str) -> None:
         assert (answer.status, len(answer.json["instance_ids"])) == (202, 1)
 
     for number in range(2):
-        said = asyncio.run(lifespan(app, partial(post, number)))
-        assert said[-1]["type"] == "lifespan.shutdown.complete"
+        messages = asyncio.run(lifespan(app, partial(post, number)))
+        assert messages[-1]["type"] == "lifespan.shutdown.complete"
 
 
 async def test_the_database_is_away(tmp_path: Any) -> None:
@@ -126,7 +126,7 @@ async def test_the_database_is_away(tmp_path: Any) -> None:
         assert (await client.get("/health/live")).status_code == 200
 
 
-async def test_an_app_that_was_shut_down_says_so(database: str) -> None:
+async def test_an_app_that_was_shut_down_refuses_requests(database: str) -> None:
     app = App(database, workflows=[paid])
     async with client_of(app) as client:
         assert (await client.get("/health/live")).status_code == 200

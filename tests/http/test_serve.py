@@ -1,4 +1,4 @@
-"""`romancy serve`, with curl, the official SDK and raw sockets as its clients."""
+"""Tests of `romancy serve` with curl, the official CloudEvents SDK and raw sockets as clients."""
 
 from __future__ import annotations
 
@@ -23,28 +23,28 @@ from tests.http.serve_process import SHOP, Served, until
 
 pytestmark = pytest.mark.slow
 
-PATIENCE = 1.0
-"""Seconds of `request_timeout` where a test waits for it to run out."""
+REQUEST_TIMEOUT = 1.0
+"""The `request_timeout` in seconds, for tests that wait until it expires."""
 
 
 @pytest.fixture(scope="module")
 def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     with Served(tmp_path_factory.mktemp("shop")) as served:
         yield served
-        assert served.process.poll() is None, f"it ended with {served.process.returncode}: {served.errors()}"
+        assert served.process.poll() is None, f"the server ended with {served.process.returncode}: {served.errors()}"
 
 
 def curl(served: Served, path: str, *arguments: str) -> tuple[int, Any]:
-    """What curl got: the status, and the JSON of the body."""
+    """Send a request with curl; return the status and the decoded body."""
     if shutil.which("curl") is None:
-        pytest.skip("CURL IS MISSING: install curl, or nobody knows whether the commands in the documentation work")
+        pytest.skip("CURL IS MISSING: install curl, or the commands in the documentation are not tested")
     command = ["curl", "--silent", "--show-error", "--max-time", "60", "--write-out", "\n%{http_code}", *arguments]
     done = subprocess.run([*command, f"{served.url}{path}"], capture_output=True, text=True, check=True)
     body, _, status = done.stdout.rpartition("\n")
     return int(status), json.loads(body)
 
 
-def test_it_warns_when_others_can_reach_it_and_nobody_has_to_say_who_they_are(tmp_path: Path) -> None:
+def test_the_server_warns_if_other_machines_can_reach_it_without_auth(tmp_path: Path) -> None:
     with Served(tmp_path, "--host", "0.0.0.0") as served:
         assert "0.0.0.0 can be reached from other machines" in served.errors()
         findings = httpx.get(f"{served.url}/api/v1/doctor", timeout=60).json()["items"]
@@ -56,10 +56,10 @@ def test_it_warns_when_others_can_reach_it_and_nobody_has_to_say_who_they_are(tm
 
 @pytest.mark.parametrize("path", ["/", "/events"])
 def test_curl_structured(shop: Served, path: str) -> None:
-    status, said = curl(
+    status, response = curl(
         shop, path, "-X", "POST", "-H", "Content-Type: application/cloudevents+json", "-d", structured(id=path).decode()
     )
-    assert (status, said) == (202, {"status": "accepted", "instance_ids": []})
+    assert (status, response) == (202, {"status": "accepted", "instance_ids": []})
     assert ("shop", path) in shop.stored()
 
 
@@ -85,27 +85,27 @@ def test_curl_batch(shop: Served) -> None:
 
 def test_a_batch_is_all_or_nothing(shop: Served) -> None:
     body = json.dumps([event(id="whole"), event(id="spoilt", type="")])
-    status, said = curl(shop, "/", "-H", "Content-Type: application/cloudevents-batch+json", "-d", body)
-    assert (status, said["retryable"]) == (400, False)
+    status, response = curl(shop, "/", "-H", "Content-Type: application/cloudevents-batch+json", "-d", body)
+    assert (status, response["retryable"]) == (400, False)
     assert not {("shop", "whole"), ("shop", "spoilt")} & shop.stored()
 
 
-def test_curl_without_a_content_type_is_told_how(shop: Served) -> None:
-    status, said = curl(shop, "/", "-d", structured().decode())
+def test_curl_without_a_content_type_is_refused_with_advice(shop: Served) -> None:
+    status, response = curl(shop, "/", "-d", structured().decode())
     assert status == 415
-    assert "application/cloudevents+json" in said["error"]
+    assert "application/cloudevents+json" in response["error"]
 
 
 def test_curl_too_large(shop: Served, tmp_path: Path) -> None:
     (tmp_path / "large").write_bytes(b" " * (20 * 1024 * 1024))
-    status, said = curl(
+    status, response = curl(
         shop, "/", "-H", "Content-Type: application/cloudevents+json", "--data-binary", f"@{tmp_path / 'large'}"
     )
-    assert (status, said["error_type"]) == (413, "BodyTooLargeError")
+    assert (status, response["error_type"]) == (413, "BodyTooLargeError")
 
 
 def test_curl_too_large_in_chunks(shop: Served, tmp_path: Path) -> None:
-    """Without a length nobody knows it beforehand."""
+    """Without a Content-Length the server finds the limit exceeded only while it reads."""
     (tmp_path / "large").write_bytes(b" " * (20 * 1024 * 1024))
     chunked = ["-H", "Transfer-Encoding: chunked", "-H", "Expect:"]
     status, _ = curl(
@@ -115,7 +115,7 @@ def test_curl_too_large_in_chunks(shop: Served, tmp_path: Path) -> None:
 
 
 def test_curl_cancel_and_health(shop: Served) -> None:
-    assert curl(shop, "/cancel/nobody%2Fknows", "-X", "POST")[0] == 404
+    assert curl(shop, "/cancel/not%2Fknown", "-X", "POST")[0] == 404
     assert curl(shop, "/cancel/x", "-X", "POST", "-H", "X-Forwarded-For: 127.0.0.1")[0] == 403
     assert curl(shop, "/health/live")[0] == 200
     assert curl(shop, "/nowhere")[0] == 404
@@ -155,7 +155,7 @@ async def test_many_at_once(shop: Served) -> None:
 
 async def test_nothing_is_acknowledged_before_it_is_stored(shop: Served) -> None:
     async with httpx.AsyncClient(base_url=shop.url, headers=STRUCTURED, timeout=60) as client:
-        while (await client.get("/health/ready")).status_code != 200:  # it says its address before the file is open
+        while (await client.get("/health/ready")).status_code != 200:  # it prints its address before the file is open
             await asyncio.sleep(0.02)
         with shop.write_lock():
             posts = [asyncio.create_task(client.post("/", content=structured(source="held", id=str(n)))) for n in range(20)]
@@ -170,76 +170,76 @@ async def test_nothing_is_acknowledged_before_it_is_stored(shop: Served) -> None
 
 
 @pytest.fixture(scope="module")
-def impatient(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    with Served(tmp_path_factory.mktemp("impatient"), ROMANCY_REQUEST_TIMEOUT=str(PATIENCE)) as served:
+def short_timeout(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    with Served(tmp_path_factory.mktemp("short_timeout"), ROMANCY_REQUEST_TIMEOUT=str(REQUEST_TIMEOUT)) as served:
         yield served
 
 
 def drip(served: Served, start: bytes, drop: bytes) -> bytes:
-    """Send a beginning, then a little now and then until the server has had enough; what it said."""
+    """Send the start of a request, then a few bytes at intervals until the server closes; return the response."""
     with socket.create_connection(("127.0.0.1", served.port), timeout=60) as connection:
         connection.sendall(start)
         connection.settimeout(0.05)
-        said, deadline = b"", time.monotonic() + 60
+        response, deadline = b"", time.monotonic() + 60
         while time.monotonic() < deadline:
             try:
                 part = connection.recv(1000)
                 if not part:
-                    return said
-                said += part
+                    return response
+                response += part
             except TimeoutError:
                 try:
                     connection.sendall(drop)
                 except OSError:
-                    return said
+                    return response
             except ConnectionError:
-                return said
-        raise AssertionError(f"the server waits for ever; it said {said!r}")
+                return response
+        raise AssertionError(f"the server did not close the connection; it sent {response!r}")
 
 
 HEAD = b"POST / HTTP/1.1\r\nHost: localhost\r\n"
 
 
-def test_headers_that_never_end(impatient: Served) -> None:
-    assert b" 408 " in drip(impatient, HEAD, b"X-A: b\r\n")
+def test_headers_that_never_end(short_timeout: Served) -> None:
+    assert b" 408 " in drip(short_timeout, HEAD, b"X-A: b\r\n")
 
 
-def test_a_connection_that_says_nothing(impatient: Served) -> None:
-    assert b" 408 " in drip(impatient, b"", b"")
+def test_a_silent_connection(short_timeout: Served) -> None:
+    assert b" 408 " in drip(short_timeout, b"", b"")
 
 
-def test_a_body_that_never_ends(impatient: Served) -> None:
+def test_a_body_that_never_ends(short_timeout: Served) -> None:
     start = HEAD + b"Content-Type: application/cloudevents+json\r\nContent-Length: 100000\r\n\r\n{"
-    said = drip(impatient, start, b" ")
-    assert b" 408 " in said
-    assert b"RequestTimeoutError" in said
+    response = drip(short_timeout, start, b" ")
+    assert b" 408 " in response
+    assert b"RequestTimeoutError" in response
 
 
-def test_a_body_that_nobody_wants_never_ends(impatient: Served) -> None:
-    """The answer is sent at once; the connection is not kept for the rest."""
-    said = drip(impatient, HEAD.replace(b" / ", b" /nowhere ") + b"Content-Length: 100000\r\n\r\n", b" ")
-    assert b" 404 " in said
+def test_an_endless_body_for_an_unknown_path(short_timeout: Served) -> None:
+    """The response is sent at once, and the connection is closed without reading the rest of the body."""
+    response = drip(short_timeout, HEAD.replace(b" / ", b" /nowhere ") + b"Content-Length: 100000\r\n\r\n", b" ")
+    assert b" 404 " in response
 
 
-def test_the_second_request_of_a_connection_is_watched_too(impatient: Served) -> None:
-    said = drip(impatient, b"GET /health/live HTTP/1.1\r\nHost: localhost\r\n\r\n", b"G")
-    assert said.count(b"HTTP/1.1") == 2
-    assert said.startswith(b"HTTP/1.1 200")
-    assert b" 400 " in said or b" 408 " in said
+def test_the_second_request_of_a_connection_has_the_timeout_too(short_timeout: Served) -> None:
+    response = drip(short_timeout, b"GET /health/live HTTP/1.1\r\nHost: localhost\r\n\r\n", b"G")
+    assert response.count(b"HTTP/1.1") == 2
+    assert response.startswith(b"HTTP/1.1 200")
+    assert b" 400 " in response or b" 408 " in response
 
 
-def test_slow_clients_do_not_keep_others_out(impatient: Served) -> None:
-    held = [socket.create_connection(("127.0.0.1", impatient.port), timeout=60) for _ in range(200)]
+def test_slow_clients_do_not_block_others(short_timeout: Served) -> None:
+    held = [socket.create_connection(("127.0.0.1", short_timeout.port), timeout=60) for _ in range(200)]
     for one in held:
         one.sendall(HEAD)
-    answer = httpx.post(impatient.url, headers=STRUCTURED, content=structured(id="between"), timeout=60)
+    answer = httpx.post(short_timeout.url, headers=STRUCTURED, content=structured(id="between"), timeout=60)
     for one in held:
         one.close()
     assert answer.status_code == 202
 
 
 ENDLESS = HEAD + b"X: " + b"a" * 70_000
-"""A header that is longer than what is kept of one that has not ended."""
+"""A header that is longer than the server's limit for incomplete headers."""
 
 
 @pytest.mark.parametrize(
@@ -251,11 +251,11 @@ def test_nonsense_is_refused(shop: Served, nonsense: bytes) -> None:
         assert connection.recv(100).startswith(b"HTTP/1.1 400")
 
 
-# --- the end of a process
+# --- shutdown
 
 
 async def keep_posting(served: Served, name: str, accepted: set[tuple[str, str]], stop: asyncio.Event) -> None:
-    """Post one event after another; remember what was acknowledged."""
+    """Post one event after another; record the accepted ones."""
     async with httpx.AsyncClient(base_url=served.url, headers=STRUCTURED, timeout=60) as client:
         number = 0
         while not stop.is_set():
@@ -271,7 +271,7 @@ async def keep_posting(served: Served, name: str, accepted: set[tuple[str, str]]
 
 
 async def post_while(served: Served, disturb: Any) -> set[tuple[str, str]]:
-    """Twenty clients post while something happens; what was acknowledged."""
+    """Post events with twenty clients while `disturb` runs; return the accepted events."""
     accepted: set[tuple[str, str]] = set()
     stop = asyncio.Event()
     posting = [asyncio.create_task(keep_posting(served, f"client-{n}", accepted, stop)) for n in range(20)]
@@ -285,10 +285,10 @@ async def post_while(served: Served, disturb: Any) -> set[tuple[str, str]]:
 
 @pytest.mark.parametrize(
     ("workers", "number"),
-    # Several processes are replaced at SIGHUP: see below.
+    # SIGHUP replaces the processes instead if there are several: see below.
     [("1", signal.SIGTERM), ("1", signal.SIGINT), ("1", signal.SIGHUP), ("2", signal.SIGTERM), ("2", signal.SIGINT)],
 )
-async def test_what_was_acknowledged_is_there_after_the_end(
+async def test_accepted_events_are_stored_after_the_shutdown(
     tmp_path: Path, database: str, number: int, workers: str
 ) -> None:
     with Served(tmp_path, "--workers", workers, database=database) as served:
@@ -298,7 +298,7 @@ async def test_what_was_acknowledged_is_there_after_the_end(
         assert "Traceback" not in served.errors()
 
 
-async def test_a_killed_server_has_lost_nothing_that_it_acknowledged(tmp_path: Path, database: str) -> None:
+async def test_a_killed_server_has_lost_no_accepted_event(tmp_path: Path, database: str) -> None:
     with Served(tmp_path, database=database) as served:
         accepted = await post_while(served, lambda: served.end(signal.SIGKILL))
         assert accepted <= served.stored()
@@ -317,7 +317,7 @@ def test_a_slow_body_does_not_hold_up_the_end(tmp_path: Path) -> None:
 # --- several processes
 
 
-def answered(served: Served) -> bool:
+def accepts_events(served: Served) -> bool:
     try:
         return httpx.post(served.url, headers=STRUCTURED, content=structured(), timeout=60).status_code == 202
     except httpx.TransportError:
@@ -326,19 +326,19 @@ def answered(served: Served) -> bool:
 
 def test_a_dead_process_is_replaced(tmp_path: Path, database: str) -> None:
     with Served(tmp_path, "--workers", "2", database=database) as served:
-        assert answered(served)
+        assert accepts_events(served)
         first = served.children()
         assert len(first) == 2
         os.kill(first[0], signal.SIGKILL)
         until(lambda: len(set(served.children()) - {first[0]}) == 2, "a new process")
-        assert answered(served)
+        assert accepts_events(served)
         served.signal()
         assert served.end() == 0
 
 
-async def test_sighup_replaces_them_one_by_one(tmp_path: Path, database: str) -> None:
+async def test_sighup_replaces_the_processes_one_by_one(tmp_path: Path, database: str) -> None:
     with Served(tmp_path, "--workers", "2", database=database) as served:
-        assert answered(served)
+        assert accepts_events(served)
         before = set(served.children())
 
         def replace() -> None:
@@ -351,16 +351,16 @@ async def test_sighup_replaces_them_one_by_one(tmp_path: Path, database: str) ->
         assert served.end() == 0
 
 
-def test_without_their_supervisor_they_stop(tmp_path: Path) -> None:
+def test_the_processes_stop_without_their_supervisor(tmp_path: Path) -> None:
     with Served(tmp_path, "--workers", "2") as served:
-        assert answered(served)
+        assert accepts_events(served)
         children = served.children()
         served.signal(signal.SIGKILL)
         served.end()
-        until(lambda: not any(_lives(pid) for pid in children), "the end of the orphans")
+        until(lambda: not any(is_alive(pid) for pid in children), "the end of the orphans")
 
 
-def _lives(pid: int) -> bool:
+def is_alive(pid: int) -> bool:
     try:
         return "Z" not in Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except FileNotFoundError:
@@ -377,9 +377,9 @@ def test_batches_of_several_processes(tmp_path: Path, database: str) -> None:
 
 def test_reload_takes_up_new_code(tmp_path: Path) -> None:
     with Served(tmp_path, "--reload") as served:
-        assert answered(served)
+        assert accepts_events(served)
         (tmp_path / "shop.py").write_text(SHOP.replace("shop.db", "other.db"))
-        os.utime(tmp_path / "shop.py", (2**31, 2**31))  # files are compared by their time
-        until(lambda: answered(served) and (tmp_path / "other.db").exists(), "the new database")
+        os.utime(tmp_path / "shop.py", (2**31, 2**31))  # the reloader compares modification times
+        until(lambda: accepts_events(served) and (tmp_path / "other.db").exists(), "the new database")
         served.signal()
         assert served.end() == 0

@@ -1,4 +1,4 @@
-"""The protocol of `romancy serve`, without a server around it."""
+"""Tests of the protocol class of `romancy serve`, without a server."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from romancy.cli.uvicorn.timeouts import TimeoutProtocol
 
 
 async def test_answers_are_not_held_back() -> None:
-    """A socket that was opened elsewhere has no TCP_NODELAY by itself, and every answer would take 40 ms longer."""
+    """The protocol sets TCP_NODELAY: sockets that were opened elsewhere lack it, and responses would take 40 ms longer."""
     config = Config(App(":memory:"), http=TimeoutProtocol, ws="none", log_config=None, proxy_headers=False)
     config.load()
     with socket.create_server(("127.0.0.1", 0)) as listening, socket.create_connection(listening.getsockname()) as client:

@@ -1,4 +1,4 @@
-"""The app under a WSGI server: wsgiref's, with its validator in between."""
+"""Tests of the app as a WSGI application, with the server and the validator of wsgiref."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ async def paid(ctx: WorkflowContext, amount: float) -> float:
     return amount
 
 
-class Threaded(ThreadingMixIn, WSGIServer):
-    """A thread for each request, as most WSGI servers have."""
+class ThreadedServer(ThreadingMixIn, WSGIServer):
+    """A server with a thread for each request, like most WSGI servers."""
 
     daemon_threads = False
     request_queue_size = 128
 
 
-class Silent(WSGIRequestHandler):
-    """No log."""
+class SilentHandler(WSGIRequestHandler):
+    """A request handler that writes no log."""
 
     def log_message(self, format: str, *args: Any) -> None:
         pass
@@ -49,8 +49,8 @@ class Silent(WSGIRequestHandler):
 
 @contextmanager
 def served(application: WSGIApp) -> Iterator[httpx.Client]:
-    """A server of the standard library, on a free port."""
-    with make_server("127.0.0.1", 0, validator(application), Threaded, Silent) as server:
+    """Run a server of the standard library on a free port."""
+    with make_server("127.0.0.1", 0, validator(application), ThreadedServer, SilentHandler) as server:
         serving = threading.Thread(target=server.serve_forever)
         serving.start()
         try:
@@ -65,7 +65,7 @@ def served(application: WSGIApp) -> Iterator[httpx.Client]:
 def test_any_thread_can_use_the_app(database: str) -> None:
     app = App(database, workflows=[paid])
     application = to_wsgi(app)
-    handle = application.run(app.start_workflow(paid, 5.0))  # no request has come yet
+    handle = application.run(app.start_workflow(paid, 5.0))  # before the first request
     with ThreadPoolExecutor(2) as pool:
         assert list(pool.map(lambda _: application.run(handle.result(timeout=30)), range(2))) == [5.0, 5.0]
     application.close()
@@ -125,68 +125,66 @@ def test_closing_twice_and_starting_again() -> None:
     assert (service.starts, service.stops) == (2, 2)
 
 
-class Late(Recorder):
-    """Cannot start at first; it waits, if it is told to, before it says so."""
+class FailingStart(Recorder):
+    """A fake app whose first starts fail, at once or when the test lets them."""
 
     def __init__(self, fails: int = 1, *, waits: bool = False) -> None:
         super().__init__()
         self.fails = fails
-        self.may_go_on = threading.Event()
-        self.asked = threading.Event()
+        self.may_fail = threading.Event()
+        self.starting = threading.Event()
         if not waits:
-            self.may_go_on.set()
+            self.may_fail.set()
 
     async def startup(self) -> None:
         await super().startup()
         if self.starts <= self.fails:
-            self.asked.set()
-            await asyncio.to_thread(self.may_go_on.wait, 60)
+            self.starting.set()
+            await asyncio.to_thread(self.may_fail.wait, 60)
             raise StoreError("postgresql://db.internal/shop cannot be reached.")
 
 
-def test_a_start_that_fails_is_tried_again_after_a_moment(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    now, service = [100.0], Late()
+def test_a_failed_start_is_repeated_after_a_pause(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    now, service = [100.0], FailingStart()
     monkeypatch.setattr(wsgi, "monotonic", lambda: now[0])
     with served(to_wsgi(serve(service))) as client:
         for _ in range(3):
             answer = client.get("/health/ready")
             assert (answer.status_code, answer.json()["retryable"]) == (503, True)
-            assert "db.internal" not in answer.text, "strangers are told nothing of the database"
+            assert "db.internal" not in answer.text, "the response must not name the database"
         assert service.starts == 1, "the failure is remembered"
         assert caplog.text.count("db.internal") == 1
         now[0] += 1.0
         assert client.get("/health/ready").status_code == 200
 
 
-def test_requests_do_not_wait_while_it_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    now, service = [100.0], Late(fails=2)
+def test_requests_do_not_wait_while_the_start_is_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, service = [100.0], FailingStart(fails=2)
     monkeypatch.setattr(wsgi, "monotonic", lambda: now[0])
     application = to_wsgi(serve(service))
-    assert ask(application, environ_of("/health/ready"))[0].startswith("503")
+    assert call_wsgi(application, environ_of("/health/ready"))[0].startswith("503")
     now[0] += 1.0
-    service.may_go_on.clear()
-    service.asked.clear()
+    service.may_fail.clear()
+    service.starting.clear()
     with ThreadPoolExecutor(1) as threads:
-        trying = threads.submit(ask, application, environ_of("/health/ready"))
-        assert service.asked.wait(60)
-        assert ask(application, environ_of("/health/ready"))[0].startswith("503")
+        trying = threads.submit(call_wsgi, application, environ_of("/health/ready"))
+        assert service.starting.wait(60)
+        assert call_wsgi(application, environ_of("/health/ready"))[0].startswith("503")
         assert not trying.done()
-        service.may_go_on.set()
+        service.may_fail.set()
         assert trying.result(60)[0].startswith("503")
     assert service.starts == 2
     application.close()
 
 
-def test_requests_that_come_while_it_starts_share_what_comes_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(wsgi, "monotonic", lambda: 100.0)  # for whoever comes late
-    service = Late(waits=True)
+def test_concurrent_requests_share_the_result_of_a_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wsgi, "monotonic", lambda: 100.0)  # for the requests that arrive after the failure
+    service = FailingStart(waits=True)
     application = to_wsgi(serve(service))
     with ThreadPoolExecutor(4) as threads:
-        asking = [threads.submit(ask, application, environ_of("/health/ready")) for _ in range(4)]
-        assert service.asked.wait(60)
-        service.may_go_on.set()
+        asking = [threads.submit(call_wsgi, application, environ_of("/health/ready")) for _ in range(4)]
+        assert service.starting.wait(60)
+        service.may_fail.set()
         assert {one.result(60)[0] for one in asking} == {"503 Service Unavailable"}
     assert service.starts == 1
     application.close()
@@ -198,25 +196,25 @@ def environ_of(path: str, **more: Any) -> dict[str, Any]:
     return environ
 
 
-def ask(application: WSGIApp, environ: dict[str, Any]) -> tuple[str, Iterator[bytes]]:
-    """The status, and the parts of the answer."""
-    said: list[str] = []
+def call_wsgi(application: WSGIApp, environ: dict[str, Any]) -> tuple[str, Iterator[bytes]]:
+    """Call the application; return the status and the parts of the body."""
+    statuses: list[str] = []
 
     def start_response(status: str, headers: Any, info: Any = None, /) -> Any:
-        said.append(status)
+        statuses.append(status)
 
     parts = iter(application(environ, start_response))
-    return said[0], parts
+    return statuses[0], parts
 
 
 def test_below_a_script_name() -> None:
     application = to_wsgi(serve(Recorder()))
-    status, parts = ask(application, environ_of("/health/live", SCRIPT_NAME="/x"))
+    status, parts = call_wsgi(application, environ_of("/health/live", SCRIPT_NAME="/x"))
     assert (status, b"".join(parts)) == ("200 OK", b'{"status":"alive"}')
     application.close()
 
 
-def test_an_answer_comes_in_parts_and_may_be_given_up() -> None:
+def test_a_response_is_streamed_and_may_be_closed_early() -> None:
     gone = threading.Event()
 
     async def endless(scope: Scope, receive: Receive, send: Send) -> None:
@@ -229,7 +227,7 @@ def test_an_answer_comes_in_parts_and_may_be_given_up() -> None:
         gone.set()
 
     application = to_wsgi(endless)
-    _, parts = ask(application, environ_of("/"))
+    _, parts = call_wsgi(application, environ_of("/"))
     assert next(parts) == b"one"
     assert isinstance(parts, Generator)
     parts.close()
@@ -242,7 +240,7 @@ def test_an_application_that_breaks() -> None:
         raise RuntimeError
 
     application = to_wsgi(broken)
-    status, parts = ask(application, environ_of("/"))
+    status, parts = call_wsgi(application, environ_of("/"))
     assert (status, list(parts)) == ("500 Internal Server Error", [])
     application.close()
 
@@ -257,6 +255,6 @@ print(list(to_wsgi(App("wsgi.db"))(environ, print)))
 """
 
 
-def test_a_process_that_does_not_close_ends_all_the_same(tmp_path: Path) -> None:
+def test_a_process_that_does_not_close_the_app_ends(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-W", "error", "-c", PROGRAM], cwd=tmp_path, capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
