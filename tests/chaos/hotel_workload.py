@@ -211,7 +211,7 @@ def _commit_unfenced(commit: Callable[[SqlStore, Sequence[Write]], Any]) -> Any:
         assert isinstance(write, Transition)
         row = found.row
         history = tuple(entry._replace(seq=row.length + n) for n, entry in enumerate(write.history, 1))
-        now = {"epoch": row.epoch, "new_epoch": row.epoch, "worker": row.owner, "length": None, "seen": row.inbox_version}
+        now = {"epoch": row.epoch, "new_epoch": row.epoch, "worker": row.owner, "length": None, "inbox_seen": row.inbox_version}
         return write._replace(history=history, **now)  # type: ignore[arg-type]
 
     return unfenced

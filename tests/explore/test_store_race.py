@@ -31,7 +31,7 @@ def test_everything_is_heard_once_and_in_one_order(database: str) -> None:
 def test_transactions_that_wait_for_no_turn_are_found(postgres: str, monkeypatch: Plant) -> None:
     transact = PostgresDatabase.transact
 
-    async def hasty(self: PostgresDatabase, work: Any, point: str = "commit", *, in_turn: bool = True) -> Any:
+    async def hasty(self: PostgresDatabase, work: Any, point: str = "commit", *, serialized: bool = True) -> Any:
         return await transact(self, work, point, serialized=False)
 
     monkeypatch.setattr(PostgresDatabase, "transact", hasty)

@@ -236,9 +236,9 @@ def test_a_wake_up_that_is_lost_is_found(monkeypatch: Plant) -> None:
     """A message comes while its reader is in hand; the reader is let go of all the same."""
     original = transitions._resolve_ownership
 
-    def hasty(ledger: UnitOfWork, state: InstanceState, write: Any, *, asked: bool) -> list[str]:
-        state.inbox_version = write.seen
-        return original(ledger, state, write, has_replies=asked)
+    def hasty(ledger: UnitOfWork, state: InstanceState, write: Any, *, has_replies: bool) -> list[str]:
+        state.inbox_version = write.inbox_seen
+        return original(ledger, state, write, has_replies=has_replies)
 
     monkeypatch.setattr(transitions, "_resolve_ownership", hasty)
     assert found(scenes=("turn", "rush", "rush"))
