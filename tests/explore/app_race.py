@@ -1,7 +1,7 @@
-"""Two apps on one database, in two threads, that race for real: who speaks and who listens are let go by one barrier.
+"""Real race of two apps on one database, each in its own thread, started by one barrier.
 
-Each round has two who listen, one in each app, and one who speaks from each app. Here no order is chosen, and none is known
-afterwards: what counts is that everything said is heard, once, and in the same order by all who hear all of it.
+Each round has a receiver and a sender in each app. The order is neither chosen nor known. The check is that every receiver
+gets everything once, and that all receivers of the same things get them in the same order.
 """
 
 from __future__ import annotations
@@ -15,30 +15,30 @@ from typing import Any
 from romancy import ActivityContext, App, WorkflowContext, activity, receive, subscribe, wait_event, workflow
 
 MODES = ("event", "broadcast", "competing", "direct")
-_AT_ONCE = 20
-"""So many rounds are on their way together."""
-_PATIENCE = 20.0
-"""Seconds until what was not heard counts as lost; whoever was not told looks once a second."""
+_CONCURRENT_ROUNDS = 20
+"""The number of rounds that run concurrently."""
+_TIMEOUT = 20.0
+"""Seconds after which a missing item counts as lost; long enough for a poll, so that notifications may be lost."""
 
 barriers: dict[str, threading.Barrier] = {}
 
 
 @activity
-def meet(ctx: ActivityContext, round: str) -> None:
-    """Wait until everybody in a round is ready."""
-    barriers[round].wait(_PATIENCE)
+def wait_for_round(ctx: ActivityContext, round: str) -> None:
+    """Block until both receivers and both senders of a round are ready."""
+    barriers[round].wait(_TIMEOUT)
 
 
 @workflow
-async def hear(ctx: WorkflowContext, round: str, mode: str) -> list[Any]:
-    """Listen as often as there is something to hear."""
+async def receive_all(ctx: WorkflowContext, round: str, mode: str) -> list[Any]:
+    """Receive everything that is sent in a round."""
     if mode != "event":
         await subscribe(ctx, round, _mode(mode))
-    await meet(ctx, round)
-    heard: list[Any] = []
+    await wait_for_round(ctx, round)
+    received: list[Any] = []
     for _ in range(2 if mode in ("event", "broadcast") else 1):
-        heard.append((await wait_event(ctx, round) if mode == "event" else await receive(ctx, round)).data)
-    return heard
+        received.append((await wait_event(ctx, round) if mode == "event" else await receive(ctx, round)).data)
+    return received
 
 
 def _mode(mode: str) -> Any:
@@ -46,18 +46,18 @@ def _mode(mode: str) -> Any:
 
 
 class Race:
-    """Many rounds on one database; what was heard wrongly."""
+    """Runs rounds on one database and collects faults."""
 
     def __init__(self, database: str) -> None:
         self._database = database
         self.faults: list[str] = []
-        self._heard: dict[tuple[str, str], list[Any]] = {}
+        self._received: dict[tuple[str, str], list[Any]] = {}
 
     def run(self, rounds: int) -> None:
-        """So many rounds of every kind."""
+        """Run this number of rounds, taking the modes in turn."""
         both = threading.Barrier(2)
-        for first in range(0, rounds, _AT_ONCE):
-            names = [f"{number}" for number in range(first, min(first + _AT_ONCE, rounds))]
+        for first in range(0, rounds, _CONCURRENT_ROUNDS):
+            names = [f"{number}" for number in range(first, min(first + _CONCURRENT_ROUNDS, rounds))]
             barriers.update({name: threading.Barrier(4) for name in names})
             with ThreadPoolExecutor(2) as threads:
                 sides = [threads.submit(asyncio.run, self._side(side, names, both)) for side in "ab"]
@@ -67,24 +67,24 @@ class Race:
                 self._check(name)
 
     async def _side(self, side: str, names: list[str], both: threading.Barrier) -> None:
-        async with App(self._database, workflows=[hear], worker_id=side) as app:
-            await asyncio.to_thread(both.wait, _PATIENCE)
+        async with App(self._database, workflows=[receive_all], worker_id=side) as app:
+            await asyncio.to_thread(both.wait, _TIMEOUT)
             await asyncio.gather(*(self._round(app, side, name) for name in names))
-            await asyncio.to_thread(both.wait, _PATIENCE)  # who leaves first must not leave its instances to the other
+            await asyncio.to_thread(both.wait, _TIMEOUT)  # no app may hand its instances to the other
 
     async def _round(self, app: App, side: str, name: str) -> None:
         mode = mode_of(name)
-        handle = await app.start_workflow(hear.with_options(instance_id=f"{name}/{side}"), name, mode)
-        await asyncio.to_thread(barriers[name].wait, _PATIENCE)
-        await _SAY[mode](app, side, name)
+        handle = await app.start_workflow(receive_all.with_options(instance_id=f"{name}/{side}"), name, mode)
+        await asyncio.to_thread(barriers[name].wait, _TIMEOUT)
+        await _SEND[mode](app, side, name)
         try:
-            self._heard[name, side] = await handle.result(timeout=_PATIENCE)
+            self._received[name, side] = await handle.result(timeout=_TIMEOUT)
         except TimeoutError:
-            self.faults.append(f"{name}/{side} ({mode}) has not heard everything")
+            self.faults.append(f"{name}/{side} ({mode}) has not received everything")
 
     def _check(self, name: str) -> None:
         mode = mode_of(name)
-        a, b = self._heard.get((name, "a"), []), self._heard.get((name, "b"), [])
+        a, b = self._received.get((name, "a"), []), self._received.get((name, "b"), [])
         right: bool
         match mode:
             case "event" | "broadcast":
@@ -94,11 +94,11 @@ class Race:
             case _:
                 right = a == ["b"] and b == ["a"]
         if not right:
-            self.faults.append(f"{name} ({mode}): a heard {a}, b heard {b}")
+            self.faults.append(f"{name} ({mode}): a received {a}, b received {b}")
 
 
 def mode_of(name: str) -> str:
-    """What a round is about."""
+    """The mode of a round."""
     return MODES[int(name) % len(MODES)]
 
 
@@ -114,7 +114,7 @@ async def _send_to(app: App, side: str, name: str) -> None:
     await app.send_to(f"{name}/{'a' if side == 'b' else 'b'}", name, side)
 
 
-_SAY: dict[str, Callable[[App, str, str], Coroutine[Any, Any, None]]] = {
+_SEND: dict[str, Callable[[App, str, str], Coroutine[Any, Any, None]]] = {
     "event": _send_event,
     "broadcast": _publish,
     "competing": _publish,

@@ -1,7 +1,8 @@
-"""Plays a cast in one order after another, and tells what is wrong.
+"""Explorer: runs scenarios in one order after another and checks the invariants.
 
-A round ends when nobody can go on, after everything that was not told was found by looking and every alarm has rung. Then
-whatever was said must have been heard by those it was for, once, in order, and nobody may wait for what is there.
+A round ends when nothing can happen any more: polling has found everything that was not notified, and every timer has fired.
+Then each event and message must have been received once, in order, by each instance it was for, and no instance may wait for
+something that is available.
 """
 
 from __future__ import annotations
@@ -17,10 +18,10 @@ from unittest import mock
 
 from tests.explore.controlled_process import Process
 from tests.explore.invariants import check
-from tests.explore.participants import Cast, hands, listen, seen, speak
-from tests.explore.scenario import Scene, Stage
-from tests.explore.scheduler import Hand, settle
-from tests.explore.strategies import Chooser
+from tests.explore.participants import Participants, listen, schedulers, seen, send_items
+from tests.explore.scenario import Cluster, Scenario
+from tests.explore.scheduler import Scheduler, settle
+from tests.explore.strategies import Strategy
 
 from romancy import StoreError, app
 from romancy.clock import SystemClock
@@ -34,197 +35,200 @@ from romancy.store.sqlite.cursor import SqliteCursor
 from romancy.testing.environment import VirtualClock
 from romancy.worker import worker
 
-_MEMORY = Path("/dev/shm")  # simulated crashes lose nothing the kernel has, so the disk is not needed
-_LONG = 400
-"""So many decisions, or looks, without coming to rest are too many."""
+_MEMORY = Path("/dev/shm")  # a simulated crash loses nothing that the kernel has, so no disk is needed
+_MAX_DECISIONS = 400
+"""The number of decisions, or polls, after which a round that is not finished counts as a livelock."""
 
 
 class Divergence(AssertionError):
-    """The engine did what it must not."""
+    """An invariant was violated."""
 
 
-class Laboratory:
-    """A stage that many rounds are played on."""
+class Explorer:
+    """A cluster on which many rounds are run."""
 
     def __init__(self) -> None:
-        self.stage: Stage
-        self._scene: Scene
+        self.cluster: Cluster
+        self._scenario: Scenario
         self._unwritten: tuple[Sequence[Write], Sequence[WriteResult | StoreError]] | None = None
         self._thread = threading.get_ident()
-        self._work = 0
-        """How often anything was written or claimed."""
+        self._work_count = 0
+        """The number of commits and claims so far."""
 
-    def open(self, stage: Stage) -> None:
-        """Here it is."""
-        self.stage = stage
-        self._scene = Scene(stage, Cast((), (), ()))
+    def open(self, cluster: Cluster) -> None:
+        """Use this cluster."""
+        self.cluster = cluster
+        self._scenario = Scenario(cluster, Participants((), (), ()))
 
-    # --- what the processes do
+    # --- called by the processes
 
     def write(self, cursor: SqliteCursor, batch: Sequence[Write]) -> list[WriteResult | StoreError]:
-        """Write a batch, and remember it until it is committed."""
+        """Apply a batch and remember it until it is committed."""
         answers = apply_batch(cursor, batch)
         if threading.get_ident() == self._thread:  # apps of other tests may run in threads of this process
             self._unwritten = (batch, answers)
         return answers
 
-    def passed(self, process: str, point: str) -> None:
-        """A process has passed a point, or died."""
+    def on_point(self, process: str, point: str) -> None:
+        """A process has passed a crash point or died."""
         if point == "death":
             self._unwritten = None
         elif point == "claim.after":
-            self._work += 1
+            self._work_count += 1
         elif point == "commit.after" and self._unwritten is not None:
             (batch, answers), self._unwritten = self._unwritten, None
-            self._work += 1
+            self._work_count += 1
             self._committed(process, batch, answers)
 
     def _committed(self, process: str, batch: Sequence[Write], answers: Sequence[WriteResult | StoreError]) -> None:
-        """What was written is durable; other processes can learn that it is for somebody."""
-        stage, books = self.stage, self._scene.books
-        books.enter(batch, answers)
-        if books.faults:
-            stage.hand.open = False  # what goes wrong may do so for ever
+        """Apply a committed batch to the model, and notify the other processes."""
+        cluster, model = self.cluster, self._scenario.model
+        model.apply(batch, answers)
+        if model.faults:
+            cluster.scheduler.open = False  # after a fault, stop everything: it may repeat for ever
         if any(isinstance(answer, Applied | Accepted) and answer.woken for answer in answers):
-            for other in stage.processes:
+            for other in cluster.processes:
                 if other.name != process:
-                    stage.hand.pass_on(other.name, "hear", other.hear)
+                    cluster.scheduler.notify(other.name, "commit", other.receive_notification)
 
-    # --- a round
+    # --- one round
 
-    async def play(self, cast: Cast, chooser: Chooser) -> None:
-        """Play a round. Raises `Divergence`."""
-        scene = self._scene = Scene(self.stage, cast)
-        self.stage.hand.open = False
-        scene.begin()
+    async def run_round(self, participants: Participants, strategy: Strategy) -> None:
+        """Run one round. Raises `Divergence` if an invariant is violated."""
+        scenario = self._scenario = Scenario(self.cluster, participants)
+        self.cluster.scheduler.open = False
+        scenario.begin()
         try:
-            for part in (partial(self._decide, chooser), self._come_to_rest, partial(check, scene), self._clean_up):
+            for part in (partial(self._decide, strategy), self._drain, partial(check, scenario), self._clean_up):
                 await part()
-                if scene.books.faults:
-                    raise Divergence("; ".join(scene.books.faults) + "\n" + " > ".join(scene.trace))
+                if scenario.model.faults:
+                    raise Divergence("; ".join(scenario.model.faults) + "\n" + " > ".join(scenario.trace))
         finally:
-            await scene.end()
+            await scenario.end()
 
-    async def _decide(self, chooser: Chooser) -> None:
-        scene = self._scene
-        for _ in range(_LONG):
+    async def _decide(self, strategy: Strategy) -> None:
+        scenario = self._scenario
+        for _ in range(_MAX_DECISIONS):
             await settle()
-            options = scene.options(chooser)
-            if not options or scene.books.faults:
+            options = scenario.options(strategy)
+            if not options or scenario.model.faults:
                 return
-            chosen = chooser.choose(options)
+            chosen = strategy.choose(options)
             if chosen is None:
                 return
-            scene.trace.append(options[chosen].name)
+            scenario.trace.append(options[chosen].name)
             await options[chosen].do()
-        if not chooser.disturbs:
-            scene.books.fault("it never comes to rest")
+        if not strategy.injects_faults:
+            scenario.model.fault("the round does not end")
 
-    async def _come_to_rest(self) -> None:
-        """Hold nobody back any more; what was not told is found by looking, and time passes where nothing else happens."""
-        self._let_go()
-        for _ in range(_LONG):
+    async def _drain(self) -> None:
+        """Open all gates, then poll and advance time until nothing happens any more."""
+        self._release_all()
+        for _ in range(_MAX_DECISIONS):
             await settle()
-            if self._scene.books.faults:
+            if self._scenario.model.faults:
                 return
-            await self._bring_back()
-            await self._scene.resume_paused()
-            if await self._look_around():
+            await self._restart_dead()
+            await self._scenario.resume_paused()
+            if await self._poll_all():
                 continue
-            due = self.stage.next_due()
+            due = self.cluster.next_due()
             if due is None:
                 return
-            self.stage.move_to(due)
-        self._scene.books.fault("it never comes to rest")
+            self.cluster.move_to(due)
+        self._scenario.model.fault("the round does not end")
 
-    def _let_go(self) -> None:
-        hand = self.stage.hand
-        hand.open = True
-        hand.calls.clear()
-        for process in self.stage.processes:
+    def _release_all(self) -> None:
+        scheduler = self.cluster.scheduler
+        scheduler.open = True
+        scheduler.notifications.clear()
+        for process in self.cluster.processes:
             process.crash_at = None
-            process.storms = process.blind = 0
-        for gate in list(hand.gates):
-            hand.let(gate)
+            process.commit_failures = process.read_failures = 0
+        for gate in list(scheduler.gates):
+            scheduler.release(gate)
 
-    async def _bring_back(self) -> None:
-        for process in self.stage.processes:
+    async def _restart_dead(self) -> None:
+        for process in self.cluster.processes:
             if process.dead:
                 await process.restart()
-            elif process.buried:
+            elif process.declared_dead:
                 await process.revive()
 
-    async def _look_around(self) -> bool:
-        """Everybody looks for what they were not told; whether there was something."""
-        before = self._work
-        for process in self.stage.processes:
-            process.look()
+    async def _poll_all(self) -> bool:
+        """Let every process poll and run maintenance; whether anything was written or claimed."""
+        before = self._work_count
+        for process in self.cluster.processes:
+            process.poll()
         await settle()
-        if self._work == before:
-            for process in self.stage.processes:
-                await process.keep_up()
+        if self._work_count == before:
+            for process in self.cluster.processes:
+                await process.run_maintenance()
             await settle()
-        return self._work != before
+        return self._work_count != before
 
     async def _clean_up(self) -> None:
-        """Nobody of this round is left for the next."""
-        for spec in self._scene.cast.listeners:
-            if not self._scene.books.parties[spec["id"]].ended:
-                await self.stage.processes[0].terminate_workflow(spec["id"])
-                for process in self.stage.processes:
+        """End all instances of this round, so that they do not affect the next."""
+        for spec in self._scenario.participants.listeners:
+            if not self._scenario.model.instances[spec["id"]].ended:
+                await self.cluster.processes[0].terminate_workflow(spec["id"])
+                for process in self.cluster.processes:
                     process.forget(spec["id"])
             del seen[spec["id"]]
-        await self._come_to_rest()
+        await self._drain()
 
 
-# --- where it is
+# --- setup
 
 
 @contextlib.asynccontextmanager
-async def laboratory(processes: int, hand: Hand, *, warm: int = 1000) -> AsyncIterator[Laboratory]:
-    """Some processes on a new database, with room for so many parked instances each."""
-    there, clock = Laboratory(), VirtualClock()
-    hands.append(hand)
-    with _folder() as folder, _quiet(), _watched(there):
-        path = str(folder / "talking.db")
+async def open_explorer(processes: int, scheduler: Scheduler, *, cache_size: int = 1000) -> AsyncIterator[Explorer]:
+    """An explorer with some processes on a new database, each with this cache size."""
+    explorer, clock = Explorer(), VirtualClock()
+    schedulers.append(scheduler)
+    with _folder() as folder, _quiet(), _patched(explorer):
+        path = str(folder / "explore.db")
         store = open_store(path, clock=SystemClock(), threads="inline")
-        apps = [Process(name, path, [listen, speak], hand, clock, there.passed, warm) for name in "ab"[:processes]]
-        there.open(Stage(apps, hand, clock, store))
+        apps = [
+            Process(name, path, [listen, send_items], scheduler, clock, explorer.on_point, cache_size)
+            for name in "ab"[:processes]
+        ]
+        explorer.open(Cluster(apps, scheduler, clock, store))
         await store.open()
         try:
             for one in apps:
                 await one.startup()
             await settle()
-            yield there
+            yield explorer
         finally:
-            hand.open = True
+            scheduler.open = True
             for one in apps:
                 await one._die()
             await store.close()
-            hands.remove(hand)
+            schedulers.remove(scheduler)
 
 
 @contextlib.contextmanager
-def _watched(there: Laboratory) -> Iterator[None]:
-    """Every batch goes through the laboratory's hands; nobody waits in real time before trying again."""
+def _patched(explorer: Explorer) -> Iterator[None]:
+    """Route every batch through the explorer, and retry failed commits without a pause in real time."""
     with (
-        mock.patch.object(sqlite_database, "apply_batch", there.write),
+        mock.patch.object(sqlite_database, "apply_batch", explorer.write),
         mock.patch.object(committer, "_FIRST_PAUSE", 0.0),
         mock.patch.object(worker, "_FIRST_PAUSE", 0.0),
-        mock.patch.object(app, "stored_source", cache(stored_source)),  # read from a file at every start
+        mock.patch.object(app, "stored_source", cache(stored_source)),  # otherwise read from a file at every start
     ):
         yield
 
 
 @contextlib.contextmanager
 def _folder() -> Iterator[Path]:
-    with tempfile.TemporaryDirectory(prefix="romancy-talking-", dir=_MEMORY if _MEMORY.is_dir() else None) as name:
+    with tempfile.TemporaryDirectory(prefix="romancy-explore-", dir=_MEMORY if _MEMORY.is_dir() else None) as name:
         yield Path(name)
 
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """What is planned to go wrong need not be told."""
+    """Suppress log records about planned faults."""
     logger = logging.getLogger("romancy")
     level = logger.level
     logger.setLevel(logging.CRITICAL + 1)

@@ -1,10 +1,10 @@
-"""What must hold when everybody is at rest."""
+"""Invariants that hold once nothing can happen any more."""
 
 from __future__ import annotations
 
 from tests.explore.participants import Spec, listen, seen
-from tests.explore.scenario import Scene
-from tests.model.messaging import Party
+from tests.explore.scenario import Scenario
+from tests.model.messaging import InstanceState
 
 from romancy import DeterminismViolationError
 from romancy.model.instance import LoadedInstance
@@ -12,48 +12,48 @@ from romancy.model.status import Status
 from romancy.testing import RecordedHistory, replay_history
 
 
-async def check(scene: Scene) -> None:
-    """Enter into the books whatever is wrong."""
-    books = scene.books
-    for id in scene.acknowledged:
-        if id not in books.sent:
-            books.fault(f"{id} was acknowledged, and was never said")
-    for spec in scene.cast.listeners:
-        await _check_listener(scene, spec["id"])
-    for spec in scene.cast.speakers:
-        await _check_speaker(scene, spec)
+async def check(scenario: Scenario) -> None:
+    """Check all invariants; each violation is recorded as a fault of the model."""
+    model = scenario.model
+    for id in scenario.acknowledged:
+        if id not in model.sent:
+            model.fault(f"{id} was acknowledged, but never committed")
+    for spec in scenario.participants.listeners:
+        await _check_listener(scenario, spec["id"])
+    for spec in scenario.participants.senders:
+        await _check_sender(scenario, spec)
 
 
-async def _check_listener(scene: Scene, id: str) -> None:
-    books = scene.books
-    party, loaded = books.parties[id], await scene.stage.load(id)
-    for op, ask in party.waits.items():
-        lying = next(books.available(id, ask), None)
-        if lying is not None:
-            books.fault(f"{id} waits for {op}, and {lying.id} lies there")
-    _check_rest(scene, party, loaded)
-    pending = _replay(scene, loaded)
+async def _check_listener(scenario: Scenario, id: str) -> None:
+    model = scenario.model
+    instance, loaded = model.instances[id], await scenario.cluster.load(id)
+    for op, store_call in instance.waits.items():
+        available = next(model.available(id, store_call), None)
+        if available is not None:
+            model.fault(f"{id} waits for {op}, but {available.id} is available")
+    _check_idle(scenario, instance, loaded)
+    pending = _replay(scenario, loaded)
     if missing := set(pending) - set(loaded.waits):
-        books.fault(f"{id} waits for {sorted(missing)}, and nobody knows")
-    if seen[id] != party.got:
-        books.fault(f"{id} has heard {seen[id]}; it was given {party.got}")
+        model.fault(f"{id} waits for {sorted(missing)}, but the store has no such waits")
+    if seen[id] != instance.received:
+        model.fault(f"{id} has received {seen[id]}; the model says {instance.received}")
     if loaded.row.status is Status.COMPLETED:
-        await _check_result(scene, id, party)
+        await _check_result(scenario, id, instance)
 
 
-def _check_rest(scene: Scene, party: Party, loaded: LoadedInstance) -> None:
-    """Whoever has not ended is in nobody's hands, and something will wake it."""
-    row, books = loaded.row, scene.books
-    if party.ended != row.status.ended:
-        books.fault(f"{row.instance_id} is {row.status}")
+def _check_idle(scenario: Scenario, instance: InstanceState, loaded: LoadedInstance) -> None:
+    """An instance that has not ended has no owner, and has a wake time or a wait."""
+    row, model = loaded.row, scenario.model
+    if instance.ended != row.status.ended:
+        model.fault(f"{row.instance_id} is {row.status}")
     if row.status.ended:
         return
     if row.owner is not None or (row.wake_at is None and not loaded.waits):
-        books.fault(f"{row.instance_id} is {row.status}, and nothing will wake it: {row}")
+        model.fault(f"{row.instance_id} is {row.status}, and nothing will wake it: {row}")
 
 
-def _replay(scene: Scene, loaded: LoadedInstance) -> tuple[str, ...]:
-    """Run the body again, by its history: what it waits for. What it has heard is in `seen`."""
+def _replay(scenario: Scenario, loaded: LoadedInstance) -> tuple[str, ...]:
+    """Replay an instance and return its pending operations; `seen` then holds what it received."""
     row = loaded.row
     history = RecordedHistory(
         row.workflow, row.version, row.instance_id, row.generation, loaded.begun_at, loaded.input, loaded.history
@@ -61,27 +61,27 @@ def _replay(scene: Scene, loaded: LoadedInstance) -> tuple[str, ...]:
     try:
         replayed = replay_history(listen, history)
     except DeterminismViolationError as error:
-        scene.books.fault(f"{row.instance_id} cannot be replayed: {error}")
+        scenario.model.fault(f"{row.instance_id} cannot be replayed: {error}")
         return ()
     return () if row.status.ended else replayed.pending
 
 
-async def _check_result(scene: Scene, id: str, party: Party) -> None:
-    stored = await scene.stage.store.get(id)
+async def _check_result(scenario: Scenario, id: str, instance: InstanceState) -> None:
+    stored = await scenario.cluster.store.get(id)
     assert stored is not None
     assert stored.output is not None
     result = listen.result.decode(stored.output)
-    if result != party.got:
-        scene.books.fault(f"{id} has returned {result}; it was given {party.got}")
+    if result != instance.received:
+        scenario.model.fault(f"{id} has returned {result}; the model says {instance.received}")
 
 
-async def _check_speaker(scene: Scene, spec: Spec) -> None:
-    """It has ended, and said everything once. (Whoever it would send to may have ended.)"""
-    books, id = scene.books, spec["id"]
-    row = (await scene.stage.load(id)).row
+async def _check_sender(scenario: Scenario, spec: Spec) -> None:
+    """A sender has completed and has sent each item once, except to instances that may have ended."""
+    model, id = scenario.model, spec["id"]
+    row = (await scenario.cluster.load(id)).row
     if row.status is not Status.COMPLETED:
-        books.fault(f"{id} is {row.status}: {row}")
-    said = [sent.data["n"] for sent in books.sent.values() if sent.data["by"] == id]
-    wanted = [item["data"]["n"] for item in spec["items"] if item["how"] != "to"]
-    if [number for number in said if number in wanted] != wanted:
-        books.fault(f"{id} was to say {wanted}, and said {said}")
+        model.fault(f"{id} is {row.status}: {row}")
+    sent = [sent.data["n"] for sent in model.sent.values() if sent.data["by"] == id]
+    expected = [item["data"]["n"] for item in spec["items"] if item["how"] != "to"]
+    if [number for number in sent if number in expected] != expected:
+        model.fault(f"{id} should send {expected}, but sent {sent}")

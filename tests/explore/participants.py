@@ -1,4 +1,4 @@
-"""Who talks: instances that listen, instances that speak, and senders outside; as data, so that chance can make them."""
+"""Participants of a round: listeners and senders as instances, and senders outside the processes; described as data."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from tests.explore.scheduler import Hand
+from tests.explore.scheduler import Scheduler
 
 from romancy import (
     ActivityContext,
@@ -33,14 +33,14 @@ from romancy.model.messaging import TARGET
 Spec: TypeAlias = dict[str, Any]
 
 seen: dict[str, list[str]] = {}
-"""What the body of each instance has been given, since it was last begun or replayed."""
-hands: list[Hand] = []
-"""The hand that holds the activities, last."""
+"""What each instance has received since its body was last started or replayed."""
+schedulers: list[Scheduler] = []
+"""The last one gates the activities of the scenario that is running."""
 
 
 @dataclass(frozen=True)
-class Outsider:
-    """Says things from outside, one after another, through one of the processes."""
+class ExternalSender:
+    """A client that sends items in order through one of the processes."""
 
     name: str
     process: int
@@ -48,27 +48,27 @@ class Outsider:
 
 
 @dataclass(frozen=True)
-class Cast:
-    """Everybody who takes part."""
+class Participants:
+    """All participants of one round."""
 
     listeners: Sequence[Spec]
-    speakers: Sequence[Spec]
-    outsiders: Sequence[Outsider]
+    senders: Sequence[Spec]
+    external_senders: Sequence[ExternalSender]
 
 
-# --- listening
+# --- listeners
 
 
 @activity
 async def work(ctx: ActivityContext) -> None:
-    """Keep the instance in hand for a while."""
-    await hands[-1].gate("", f"work of {ctx.instance_id}")
+    """An activity that keeps the instance owned until the scheduler lets it finish."""
+    await schedulers[-1].gate("", f"work of {ctx.instance_id}")
 
 
 @workflow
 async def listen(ctx: WorkflowContext, spec: dict[str, Any]) -> list[str]:
-    """Wait for what the spec says, so many times; what came."""
-    heard = seen[ctx.instance_id] = list(spec["heard"])
+    """Wait for events and messages according to the spec; returns the ids received."""
+    received = seen[ctx.instance_id] = list(spec["received"])
     if spec["generation"] == 1:
         for channel, mode in spec["subscribe"]:
             await subscribe(ctx, channel, mode)
@@ -78,79 +78,79 @@ async def listen(ctx: WorkflowContext, spec: dict[str, Any]) -> list[str]:
     while spec["rounds"] is None or done < spec["rounds"]:
         if spec["recur"] and done == spec["recur"]:
             left = None if spec["rounds"] is None else spec["rounds"] - done
-            await ctx.recur({**spec, "heard": heard, "generation": spec["generation"] + 1, "rounds": left})
-        await _HOW[spec["how"]](ctx, spec["waits"], heard)
+            await ctx.recur({**spec, "received": received, "generation": spec["generation"] + 1, "rounds": left})
+        await _MODES[spec["how"]](ctx, spec["waits"], received)
         done += 1
-    return heard
+    return received
 
 
-async def _each(ctx: WorkflowContext, waits: list[Spec], heard: list[str]) -> None:
+async def _each(ctx: WorkflowContext, waits: list[Spec], received: list[str]) -> None:
     for wait in waits:
-        await _hear(ctx, wait, heard)
+        await _wait(ctx, wait, received)
 
 
-async def _all(ctx: WorkflowContext, waits: list[Spec], heard: list[str]) -> None:
-    await asyncio.gather(*(_hear(ctx, wait, heard) for wait in waits))
+async def _all(ctx: WorkflowContext, waits: list[Spec], received: list[str]) -> None:
+    await asyncio.gather(*(_wait(ctx, wait, received) for wait in waits))
 
 
-async def _first(ctx: WorkflowContext, waits: list[Spec], heard: list[str]) -> None:
-    tasks = [asyncio.create_task(_hear(ctx, wait, heard)) for wait in waits]
+async def _first(ctx: WorkflowContext, waits: list[Spec], received: list[str]) -> None:
+    tasks = [asyncio.create_task(_wait(ctx, wait, received)) for wait in waits]
     _, losers = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
     for loser in losers:
         loser.cancel()
     await asyncio.gather(*losers, return_exceptions=True)
 
 
-async def _beside(ctx: WorkflowContext, waits: list[Spec], heard: list[str]) -> None:
+async def _beside(ctx: WorkflowContext, waits: list[Spec], received: list[str]) -> None:
     working = asyncio.create_task(work(ctx))
-    await _each(ctx, waits, heard)
+    await _each(ctx, waits, received)
     await working
 
 
-_HOW = {"each": _each, "all": _all, "first": _first, "beside": _beside}
+_MODES = {"each": _each, "all": _all, "first": _first, "beside": _beside}
 
 
-async def _hear(ctx: WorkflowContext, wait: Spec, heard: list[str]) -> None:
+async def _wait(ctx: WorkflowContext, wait: Spec, received: list[str]) -> None:
     try:
         if wait["on"] == "event":
             event = await wait_event(
                 ctx, wait["type"], subject=wait["subject"], match=wait["match"], timeout=wait["timeout"]
             )
-            heard.append(event.id)
+            received.append(event.id)
         else:
             message = await receive(ctx, wait["channel"], timeout=wait["timeout"])
-            heard.append(message.id)
+            received.append(message.id)
     except (EventTimeoutError, ChannelMessageTimeoutError):
         return
 
 
-# --- speaking
+# --- senders
 
 
 class NotYet(Exception):
-    """The first attempt fails, after it has spoken."""
+    """The first attempt fails after it has sent."""
 
 
 @workflow
-async def speak(ctx: WorkflowContext, spec: dict[str, Any]) -> None:
-    """Say what the spec says, in the workflow itself or in activities."""
+async def send_items(ctx: WorkflowContext, spec: dict[str, Any]) -> None:
+    """Send the items of the spec, from the workflow itself or from activities."""
     for item in spec["items"]:
         if item["via"] == "workflow":
-            await _say(ctx, item)
+            await _send(ctx, item)
         else:
             await act(ctx, item)
 
 
 @activity(retry=RetryPolicy(max_attempts=9, initial_interval=0.5))
 async def act(ctx: ActivityContext, item: dict[str, Any]) -> None:
-    """Say something with the commit of an attempt."""
-    await _say(ctx, item)
-    await hands[-1].late("", f"act of {ctx.instance_id}")
+    """Send an item with the commit of an attempt."""
+    await _send(ctx, item)
+    await schedulers[-1].extra_gate("", f"act of {ctx.instance_id}")
     if item["via"] == "flaky activity" and ctx.attempt == 1:
         raise NotYet
 
 
-async def _say(ctx: WorkflowContext | ActivityContext, item: Spec) -> None:
+async def _send(ctx: WorkflowContext | ActivityContext, item: Spec) -> None:
     data = item["data"]
     match item["how"]:
         case "event":
@@ -167,5 +167,5 @@ async def _say(ctx: WorkflowContext | ActivityContext, item: Spec) -> None:
 
 
 def addressed(item: Spec) -> dict[str, str | int | bool] | None:
-    """The extensions of an event that is for one instance, if it is."""
+    """The extensions of an event that is addressed to one instance; None for other events."""
     return None if item["to"] is None else {TARGET: item["to"]}

@@ -1,4 +1,4 @@
-"""What several planted faults need."""
+"""Helpers for planted faults."""
 
 from __future__ import annotations
 
@@ -10,21 +10,23 @@ from romancy.store.sql.cursor import Cursor
 from romancy.store.sql.messaging import MessagingTransaction
 
 
-def in_vain(cursor: Cursor, batch: Sequence[Write]) -> set[tuple[str, str]]:
-    """The waits of a batch, by instance and operation, for which there is nothing now."""
+def unmatched_waits(cursor: Cursor, batch: Sequence[Write]) -> set[tuple[str, str]]:
+    """The waits of a batch, by instance and operation, that nothing available matches now."""
     return {
-        (write.instance_id, ask.entry.op)
-        for write, ask in waits_of(batch)
-        if MessagingTransaction(cursor, write.now, create_nothing)._find_arrival(write.instance_id, ask) is None
+        (write.instance_id, store_call.entry.op)
+        for write, store_call in waits_of(batch)
+        if MessagingTransaction(cursor, write.now, refuse_creation)._find_arrival(write.instance_id, store_call) is None
     }
 
 
 def waits_of(batch: Sequence[Write]) -> Iterator[tuple[Transition, StoreCall]]:
-    """Everything that is waited for in a batch."""
+    """All waits of a batch."""
     for write in batch:
         if isinstance(write, Transition):
-            yield from ((write, ask) for ask in write.store_calls if isinstance(ask.command, WaitSelector))
+            yield from (
+                (write, store_call) for store_call in write.store_calls if isinstance(store_call.command, WaitSelector)
+            )
 
 
-def create_nothing(cursor: Cursor, creates: Sequence[CreateInstance]) -> None:
-    """Nobody asks for that."""
+def refuse_creation(cursor: Cursor, creates: Sequence[CreateInstance]) -> None:
+    """Nothing to do: these faults create no instances."""

@@ -1,20 +1,20 @@
-"""Casts made by chance: several who listen in all the ways there are, and several who speak."""
+"""Random participants: listeners of every kind, and senders."""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Sequence
 
-from tests.explore.participants import Cast, Outsider, Spec
+from tests.explore.participants import ExternalSender, Participants, Spec
 from tests.explore.small_scenarios import for_event, for_message, item, listener
 
 _MODES = ("broadcast", "competing", "direct")
 _VIAS = ("workflow", "activity", "flaky activity")
 
 
-def random_cast(name: str, chance: random.Random) -> Cast:
-    """Somebody for everything; names begin with `name`."""
-    return _Maker(name, chance).cast()
+def random_participants(name: str, chance: random.Random) -> Participants:
+    """Random participants; their names begin with `name`."""
+    return _Maker(name, chance).participants()
 
 
 class _Maker:
@@ -24,17 +24,19 @@ class _Maker:
         self._types = [f"{name}/t{number}" for number in range(chance.choice([1, 2]))]
         self._channels = {f"{name}/c{number}": chance.choice(_MODES) for number in range(chance.choice([1, 2]))}
         self._group = f"{name}/g"
-        self._eventful = chance.choice([0.2, 0.5, 0.8])
-        """How much is about events, and not about messages."""
+        self._event_share = chance.choice([0.2, 0.5, 0.8])
+        """The share of events, as opposed to messages."""
         self._listeners = [f"{name}/l{number}" for number in range(chance.choice([1, 2, 3]))]
 
-    def cast(self) -> Cast:
+    def participants(self) -> Participants:
         chance = self._chance
-        speakers = [self._speaker(f"{self._name}/s{number}") for number in range(chance.choice([0, 1, 2]))]
-        outsiders = [self._outsider(f"{self._name}/o{number}", number) for number in range(chance.choice([1, 2]))]
-        return Cast([self._listener(id) for id in self._listeners], speakers, outsiders)
+        senders = [self._sender(f"{self._name}/s{number}") for number in range(chance.choice([0, 1, 2]))]
+        external_senders = [
+            self._external_sender(f"{self._name}/o{number}", number) for number in range(chance.choice([1, 2]))
+        ]
+        return Participants([self._listener(id) for id in self._listeners], senders, external_senders)
 
-    # --- listening
+    # --- listeners
 
     def _listener(self, id: str) -> Spec:
         chance = self._chance
@@ -54,19 +56,19 @@ class _Maker:
     def _wait(self) -> Spec:
         chance = self._chance
         timeout = chance.choice([None, None, None, 1.0, 5.0])
-        if chance.random() >= self._eventful:
+        if chance.random() >= self._event_share:
             return for_message(chance.choice(list(self._channels)), timeout=timeout)
         subject = chance.choice([None, None, "x"])
         match = chance.choice([None, None, {"k": 1}])
         return for_event(chance.choice(self._types), subject=subject, match=match, timeout=timeout)
 
-    # --- speaking
+    # --- senders
 
-    def _speaker(self, id: str) -> Spec:
+    def _sender(self, id: str) -> Spec:
         return {"id": id, "items": self._items(id, _VIAS, 3)}
 
-    def _outsider(self, name: str, process: int) -> Outsider:
-        return Outsider(name, process, self._items(name, ("outside",), 4))
+    def _external_sender(self, name: str, process: int) -> ExternalSender:
+        return ExternalSender(name, process, self._items(name, ("outside",), 4))
 
     def _items(self, by: str, vias: Sequence[str], most: int) -> list[Spec]:
         chance = self._chance
@@ -75,7 +77,7 @@ class _Maker:
     def _item(self, by: str, n: int, via: str) -> Spec:
         chance = self._chance
         channel = chance.choice(list(self._channels))
-        if chance.random() < self._eventful:
+        if chance.random() < self._event_share:
             return self._event(by, n, via)
         match chance.choice(["publish", "publish", "to", "group"]):
             case "publish":

@@ -1,7 +1,8 @@
-"""The hand that decides who goes next.
+"""Scheduler that decides which process continues next.
 
-Whatever a process writes, reads or is told stops at a gate until the hand lets it pass. Between two decisions everybody goes
-on as far as they can. So an order of decisions is an order of events, and the same decisions give the same order again.
+Every write, read and notification of a process stops at a gate until the scheduler releases it. Between two decisions all
+processes run as far as they can. An order of decisions is therefore an order of events, and the same decisions give the same
+order.
 """
 
 from __future__ import annotations
@@ -11,76 +12,78 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, TypeAlias, cast
 
-Tells: TypeAlias = Literal["late", "at once", "never"]
-"""When processes are told that something has come for an instance of theirs, or that somebody else has written."""
+NotifyMode: TypeAlias = Literal["late", "at once", "never"]
+"""When processes are notified of arrivals for their instances and of commits by other processes."""
 
-_RESTLESS = 2_000
+_MAX_TURNS = 2_000
 
 
-class Restless(AssertionError):
-    """Something goes round in circles."""
+class LivelockError(AssertionError):
+    """The tasks keep running without reaching a gate."""
 
 
 class Gate(NamedTuple):
-    """Somebody waits here for leave."""
+    """A call that waits to be released."""
 
     process: str
     what: str
-    leave: asyncio.Future[None]
+    released: asyncio.Future[None]
 
 
 @dataclass
-class Hand:
-    """What everybody waits for. `open`: nothing stops anybody."""
+class Scheduler:
+    """Holds calls at gates and notifications in a queue; if `open`, nothing is held."""
 
     open: bool = True
-    gathers: bool = False
-    """A batch gathers as long as it is not let."""
-    reads: bool = False
-    """What was read is told late, too, and what was written is acknowledged late."""
-    tells: Tells = "late"
+    gates_batches: bool = False
+    """The committer waits at a gate before it takes a batch, so that writes accumulate."""
+    extra_gates: bool = False
+    """Answers of reads and writes wait at gates, too."""
+    notify_mode: NotifyMode = "late"
     split: bool = False
-    """Every write is a transaction of its own."""
+    """Each write is committed in its own transaction."""
     gates: list[Gate] = field(default_factory=list[Gate])
-    calls: dict[tuple[str, str], Callable[[], None]] = field(default_factory=dict[tuple[str, str], Callable[[], None]])
-    """What processes are to be told."""
+    notifications: dict[tuple[str, str], Callable[[], None]] = field(
+        default_factory=dict[tuple[str, str], Callable[[], None]]
+    )
+    """Notifications that are not delivered yet, by process and subject."""
 
     async def gate(self, process: str, what: str) -> None:
-        """Wait for leave."""
+        """Wait at a gate until released."""
         if self.open:
             return
         gate = Gate(process, what, asyncio.get_running_loop().create_future())
         self.gates.append(gate)
         try:
-            await gate.leave
+            await gate.released
         finally:
             if gate in self.gates:
                 self.gates.remove(gate)
 
-    async def late(self, process: str, what: str) -> None:
-        """As `gate`, where what was read or answered may be told late."""
-        if self.reads:
+    async def extra_gate(self, process: str, what: str) -> None:
+        """Like `gate`, if `extra_gates` is set."""
+        if self.extra_gates:
             await self.gate(process, what)
 
-    def pass_on(self, process: str, what: str, call: Callable[[], None]) -> None:
-        """Have a process told something, some time."""
-        if self.open or self.tells == "at once":
+    def notify(self, process: str, what: str, call: Callable[[], None]) -> None:
+        """Deliver a notification now, later or never, according to `notify_mode`."""
+        if self.open or self.notify_mode == "at once":
             call()
-        elif self.tells == "late":
-            self.calls.setdefault((process, what), call)
+        elif self.notify_mode == "late":
+            self.notifications.setdefault((process, what), call)
 
-    def let(self, gate: Gate) -> None:
-        """Give leave."""
+    def release(self, gate: Gate) -> None:
+        """Release a gate."""
         self.gates.remove(gate)
-        gate.leave.set_result(None)
+        gate.released.set_result(None)
 
 
 async def settle() -> None:
-    """Let everybody go on as far as they can. (Nothing here runs in threads or waits for real time.)"""
+    """Run all tasks until they wait at gates. (Nothing here runs in threads or waits for real time.)"""
     ready = cast(Any, asyncio.get_running_loop())._ready
     await asyncio.sleep(0)
-    for _ in range(_RESTLESS):
+    for _ in range(_MAX_TURNS):
         if not ready:
             return
         await asyncio.sleep(0)
-    raise Restless(f"after {_RESTLESS} turns of the event loop everybody is still busy")
+    raise LivelockError(f"after {_MAX_TURNS} turns of the event loop some tasks are still running")

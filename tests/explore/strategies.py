@@ -1,4 +1,4 @@
-"""Who decides what happens next: chance, or everything in turn."""
+"""Strategies that choose what happens next: at random, by a script, or exhaustively."""
 
 from __future__ import annotations
 
@@ -8,36 +8,36 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, NamedTuple, Protocol
 
 _NUMBER = re.compile(r"\b\d+/")
-"""What names begin with: the number of their round."""
+"""The number of the round, with which all names begin."""
 
 
 class Option(NamedTuple):
-    """Something that can happen next."""
+    """One thing that can happen next."""
 
     name: str
     do: Callable[[], Coroutine[Any, Any, None]]
     weight: float = 1.0
 
 
-class Chooser(Protocol):
-    """Decides."""
+class Strategy(Protocol):
+    """Chooses among the options."""
 
-    disturbs: bool
-    """Time passes, processes look unasked and are held for dead, commits fail, instances are paused and ended."""
+    injects_faults: bool
+    """Time passes, processes poll and are declared dead, commits fail, instances are paused and ended."""
     crashes: int
-    """How often a process may still die."""
+    """How many more times a process may die."""
     delays: int
-    """How often time may still pass where nothing else disturbs."""
+    """How many more times time may pass, if no faults are injected."""
 
     def choose(self, options: Sequence[Option]) -> int | None:
-        """Which of them; None: nothing more is to be decided."""
+        """The index of an option; None to end the round."""
         ...
 
 
-class Chance:
-    """Decides by chance."""
+class RandomStrategy:
+    """Chooses at random."""
 
-    disturbs = True
+    injects_faults = True
 
     def __init__(self, seed: int, *, crashes: int = 0) -> None:
         self.crashes = crashes
@@ -45,18 +45,18 @@ class Chance:
         self._random = random.Random(seed)
 
     def choose(self, options: Sequence[Option]) -> int:
-        """Which of them."""
+        """The index of a random option."""
         weights = [option.weight for option in options]
         return self._random.choices(range(len(options)), weights)[0]
 
 
-class Script:
-    """Decides as it is written, by names; of several of one name for the oldest, or for the `newest`.
+class ScriptedStrategy:
+    """Chooses options by name; of several with one name the oldest, or the newest for a name with the prefix `newest`.
 
-    `may` is what follows if it is possible: where something went wrong once, it should not be.
+    `may` lists options that follow if they are possible: in a regression test the fixed engine may not offer them.
     """
 
-    disturbs = True
+    injects_faults = True
 
     def __init__(self, *must: str, may: Sequence[str] = ()) -> None:
         self.crashes = self.delays = 0
@@ -64,7 +64,7 @@ class Script:
         self._may = list(may)
 
     def choose(self, options: Sequence[Option]) -> int | None:
-        """Which of them; none when the script ends."""
+        """The index of the next option of the script; None at its end."""
         if self._must:
             return _find(options, self._must.pop(0))[0]
         while self._may:
@@ -79,28 +79,28 @@ def _find(options: Sequence[Option], name: str) -> list[int]:
 
 
 class _Step(NamedTuple):
-    """A decision of a round: which of how many."""
+    """A decision of a round."""
 
     chosen: int
     of: int
     names: str
 
 
-class Every:
-    """Decides in every way there is, one round after another."""
+class ExhaustiveStrategy:
+    """Chooses in every possible way, one round after another."""
 
-    disturbs = False
+    injects_faults = False
 
     def __init__(self, *, crashes: int = 0, delays: int = 0) -> None:
         self.crashes = crashes
         self.delays = delays
         self._most = (crashes, delays)
         self._path: list[_Step] = []
-        """How this round begins; where it ends, the first option is taken."""
+        """The decisions with which this round begins; after them the first option is taken."""
         self._taken: list[_Step] = []
 
     def choose(self, options: Sequence[Option]) -> int:
-        """Which of them."""
+        """The index of the option on the current path."""
         place, names = len(self._taken), ", ".join(_NUMBER.sub("", option.name) for option in options)
         step = self._path[place] if place < len(self._path) else _Step(0, len(options), names)
         if step.names != names:
@@ -109,7 +109,7 @@ class Every:
         return step.chosen
 
     def next(self) -> bool:
-        """Begin the next way; False if there is none."""
+        """Move to the next path; False if there is none."""
         path, self._taken = self._taken, []
         while path and path[-1].chosen + 1 == path[-1].of:
             path.pop()

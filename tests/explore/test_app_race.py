@@ -1,4 +1,4 @@
-"""Two apps that race for real on one database lose nothing."""
+"""Two apps that race on one database lose nothing."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from tests.explore import app_race
-from tests.explore.planted_faults import in_vain
+from tests.explore.planted_faults import unmatched_waits
 from tests.property.hypothesis_settings import examples
 
 from romancy.model.messaging import StoreCall
@@ -18,19 +18,19 @@ from romancy.store.sql.messaging import MessagingTransaction
 from romancy.store.sql.store import SqlStore
 
 
-def test_everything_is_heard_once_and_in_one_order(database: str) -> None:
-    racing = app_race.Race(database)
-    racing.run(examples(400))
-    assert racing.faults == []
+def test_everything_is_received_once_and_in_one_order(database: str) -> None:
+    race = app_race.Race(database)
+    race.run(examples(400))
+    assert race.faults == []
 
 
-def test_a_look_before_the_wait_is_lost_in_a_race(database: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The race finds what it is there for."""
+def test_a_look_before_the_wait_is_found_by_the_race(database: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The race finds a lost wake-up that was planted."""
     commit, find = SqlStore.commit, MessagingTransaction._find_arrival
     nothing: set[tuple[str, str]] = set()
 
-    async def hasty(self: SqlStore, batch: Sequence[Write]) -> Any:
-        found = await self._database.read(partial(in_vain, batch=batch))
+    async def commit_early(self: SqlStore, batch: Sequence[Write]) -> Any:
+        found = await self._database.read(partial(unmatched_waits, batch=batch))
         await asyncio.sleep(0.002)
         nothing.update(found)
         try:
@@ -38,12 +38,14 @@ def test_a_look_before_the_wait_is_lost_in_a_race(database: str, monkeypatch: py
         finally:
             nothing.difference_update(found)
 
-    def stale(self: MessagingTransaction, instance_id: str, ask: StoreCall) -> tuple[int, int, bytes] | None:
-        return None if (instance_id, ask.entry.op) in nothing else find(self, instance_id, ask)
+    def find_unless_missing(
+        self: MessagingTransaction, instance_id: str, store_call: StoreCall
+    ) -> tuple[int, int, bytes] | None:
+        return None if (instance_id, store_call.entry.op) in nothing else find(self, instance_id, store_call)
 
-    monkeypatch.setattr(SqlStore, "commit", hasty)
-    monkeypatch.setattr(MessagingTransaction, "_find_arrival", stale)
-    monkeypatch.setattr(app_race, "_PATIENCE", 2.0)
-    racing = app_race.Race(database)
-    racing.run(40)
-    assert racing.faults
+    monkeypatch.setattr(SqlStore, "commit", commit_early)
+    monkeypatch.setattr(MessagingTransaction, "_find_arrival", find_unless_missing)
+    monkeypatch.setattr(app_race, "_TIMEOUT", 2.0)
+    race = app_race.Race(database)
+    race.run(40)
+    assert race.faults

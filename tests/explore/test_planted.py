@@ -1,4 +1,4 @@
-"""The search finds the faults it is there for: each is planted, and must be seen."""
+"""The search finds each fault that is planted in the engine."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from functools import partial
 from typing import Any
 
 import pytest
-from tests.explore.participants import hands
-from tests.explore.planted_faults import create_nothing, in_vain, waits_of
+from tests.explore.participants import schedulers
+from tests.explore.planted_faults import refuse_creation, unmatched_waits, waits_of
 from tests.explore.search import (
     Found,
     one_to_one,
     several,
-    try_chance,
-    try_orders,
+    try_all_orders,
+    try_random_orders,
     with_a_timeout,
     with_an_activity,
 )
@@ -34,27 +34,27 @@ from romancy.store.sqlite.statements import get_statement
 from romancy.store.sqlite.store import SqliteStore
 
 Plant = pytest.MonkeyPatch
-Heard = tuple[int, int, bytes]
-"""What came for a wait: its time, its place and itself."""
+FoundItem = tuple[int, int, bytes]
+"""What was found for a wait: its time, its sequence number and its body."""
 
 
-def found_by_chance(most: int = 400) -> Found:
-    """What the search by chance finds, and after how many rounds."""
+def found_at_random(most: int = 400) -> Found:
+    """The result of the random search."""
     rounds = 0
     for seed in range(most // 10):
-        found = try_chance(seed, 10)
+        found = try_random_orders(seed, 10)
         rounds += found.rounds
         if found.fault is not None:
             return Found(rounds, found.fault)
     return Found(rounds, None)
 
 
-def found_in_orders(wanted: str, most: int = 400) -> Found:
-    """What the search through all orders of some small casts finds, and after how many rounds."""
+def found_in_orders(part: str, most: int = 400) -> Found:
+    """The result of the exhaustive search through small scenarios whose name contains `part`."""
     rounds = 0
     for case in (*one_to_one(), *with_a_timeout(), *with_an_activity(), *several()):
-        if wanted in case.name and rounds < most:
-            found = try_orders(case, most - rounds)
+        if part in case.name and rounds < most:
+            found = try_all_orders(case, most - rounds)
             rounds += found.rounds
             if found.fault is not None:
                 return Found(rounds, found.fault)
@@ -62,7 +62,7 @@ def found_in_orders(wanted: str, most: int = 400) -> Found:
 
 
 def test_without_a_fault_nothing_is_found() -> None:
-    assert found_by_chance(30).fault is None
+    assert found_at_random(30).fault is None
     assert found_in_orders("competing, 1 to 2", 50).fault is None
 
 
@@ -73,31 +73,31 @@ def test_a_look_in_another_transaction_than_the_wait_is_found(monkeypatch: Plant
     nothing: set[tuple[str, str]] = set()
     commit, find = SqliteStore.commit, MessagingTransaction._find_arrival
 
-    async def hasty(self: SqliteStore, batch: Sequence[Write]) -> Any:
-        found = await self._database.read(partial(in_vain, batch=batch))
-        await hands[-1].gate("", "wait after the look")
+    async def commit_early(self: SqliteStore, batch: Sequence[Write]) -> Any:
+        found = await self._database.read(partial(unmatched_waits, batch=batch))
+        await schedulers[-1].gate("", "wait after the look")
         nothing.update(found)
         try:
             return await commit(self, batch)
         finally:
             nothing.clear()
 
-    def stale(self: MessagingTransaction, instance_id: str, ask: StoreCall) -> Heard | None:
-        return None if (instance_id, ask.entry.op) in nothing else find(self, instance_id, ask)
+    def find_unless_missing(self: MessagingTransaction, instance_id: str, store_call: StoreCall) -> FoundItem | None:
+        return None if (instance_id, store_call.entry.op) in nothing else find(self, instance_id, store_call)
 
-    monkeypatch.setattr(SqliteStore, "commit", hasty)
-    monkeypatch.setattr(MessagingTransaction, "_find_arrival", stale)
-    _see(found_in_orders("event from elsewhere"), found_by_chance())
+    monkeypatch.setattr(SqliteStore, "commit", commit_early)
+    monkeypatch.setattr(MessagingTransaction, "_find_arrival", find_unless_missing)
+    _assert_found(found_in_orders("event from elsewhere"), found_at_random())
 
 
-def test_an_instance_let_go_although_something_has_come_is_found(monkeypatch: Plant) -> None:
-    def careless(ledger: UnitOfWork, write: Transition) -> WriteResult:
-        state = ledger.states.get(write.instance_id)
-        answer = apply_transition(ledger, write if state is None else write._replace(inbox_seen=state.inbox_version))
+def test_an_instance_released_past_an_arrival_is_found(monkeypatch: Plant) -> None:
+    def release_unseen(unit: UnitOfWork, write: Transition) -> WriteResult:
+        state = unit.states.get(write.instance_id)
+        answer = apply_transition(unit, write if state is None else write._replace(inbox_seen=state.inbox_version))
         return answer._replace(inbox_version=write.inbox_seen) if isinstance(answer, Applied) else answer
 
-    monkeypatch.setattr(batches, "apply_transition", careless)
-    _see(found_in_orders("event beside an activity"), found_by_chance())
+    monkeypatch.setattr(batches, "apply_transition", release_unseen)
+    _assert_found(found_in_orders("event beside an activity"), found_at_random())
 
 
 def test_a_look_that_begins_behind_the_newest_event_is_found(monkeypatch: Plant) -> None:
@@ -106,7 +106,7 @@ def test_a_look_that_begins_behind_the_newest_event_is_found(monkeypatch: Plant)
         return _met(cursor, op, values) or int(seq)
 
     monkeypatch.setattr(events, "_search_start", newest)
-    _see(found_in_orders("event from elsewhere"), found_by_chance())
+    _assert_found(found_in_orders("event from elsewhere"), found_at_random())
 
 
 def test_a_look_that_begins_behind_the_last_event_of_any_kind_is_found(monkeypatch: Plant) -> None:
@@ -116,7 +116,7 @@ def test_a_look_that_begins_behind_the_last_event_of_any_kind_is_found(monkeypat
         return _met(cursor, op, values) or max(int(cursor.raw.execute(sql, values).fetchone()[0]) for sql in (taken, born))
 
     monkeypatch.setattr(events, "_search_start", last)
-    _see(found_by_chance())
+    _assert_found(found_at_random())
 
 
 def _met(cursor: SqliteCursor, op: str, values: dict[str, Any]) -> int | None:
@@ -124,51 +124,53 @@ def _met(cursor: SqliteCursor, op: str, values: dict[str, Any]) -> int | None:
     return None if stored is None or stored[0] is None else int(stored[0]) - 1
 
 
-def test_patience_that_ends_without_another_look_is_found(monkeypatch: Plant) -> None:
+def test_a_timeout_without_another_look_is_found(monkeypatch: Plant) -> None:
     first_to_come = MessagingTransaction._take_first_arrival
 
-    def hurried(
+    def without_timeouts(
         self: MessagingTransaction, instance_id: str, waits: Sequence[StoreCall]
     ) -> list[tuple[StoreCall, StoreDecision]]:
-        return first_to_come(self, instance_id, [ask for ask in waits if ask.due is None or ask.due > self.now])
+        return first_to_come(
+            self, instance_id, [store_call for store_call in waits if store_call.due is None or store_call.due > self.now]
+        )
 
-    monkeypatch.setattr(MessagingTransaction, "_take_first_arrival", hurried)
-    _see(found_in_orders("event with a timeout"), found_by_chance())
+    monkeypatch.setattr(MessagingTransaction, "_take_first_arrival", without_timeouts)
+    _assert_found(found_in_orders("event with a timeout"), found_at_random())
 
 
-# --- calling
+# --- waking
 
 
-def test_a_publisher_who_calls_nobody_is_found(monkeypatch: Plant) -> None:
+def test_a_publisher_that_wakes_no_instance_is_found(monkeypatch: Plant) -> None:
     for module in (events, channels, wakeups):
         monkeypatch.setattr(module, "match_waits", lambda cursor, waits, seq: [])
-    _see(found_in_orders("event from elsewhere"), found_in_orders("direct from elsewhere"), found_by_chance())
+    _assert_found(found_in_orders("event from elsewhere"), found_in_orders("direct from elsewhere"), found_at_random())
 
 
-def test_a_publisher_who_calls_in_another_transaction_is_found(monkeypatch: Plant) -> None:
+def test_a_publisher_that_wakes_in_another_transaction_is_found(monkeypatch: Plant) -> None:
     commit = SqliteStore.commit
-    silent: list[bool] = []
+    skipping: list[bool] = []
 
-    async def early(self: SqliteStore, batch: Sequence[Write]) -> Any:
+    async def match_early(self: SqliteStore, batch: Sequence[Write]) -> Any:
         accepted = [(event, write.now) for write in batch if isinstance(write, AcceptEvents) for event in write.events]
         if accepted:
-            await self._database.write(partial(_call_only, accepted=accepted))
-            await hands[-1].gate("", "write after the call")
-        silent.append(True)
+            await self._database.write(partial(_match_only, accepted=accepted))
+            await schedulers[-1].gate("", "write after the wake-up")
+        skipping.append(True)
         try:
             return await commit(self, batch)
         finally:
-            silent.clear()
+            skipping.clear()
 
-    def call_unless_called(cursor: SqliteCursor, waits: Sequence[tuple[str, str]], seq: int) -> list[str]:
-        return [] if silent else wakeups.match_waits(cursor, waits, seq)
+    def match_unless_done(cursor: SqliteCursor, waits: Sequence[tuple[str, str]], seq: int) -> list[str]:
+        return [] if skipping else wakeups.match_waits(cursor, waits, seq)
 
-    monkeypatch.setattr(SqliteStore, "commit", early)
-    monkeypatch.setattr(events, "match_waits", call_unless_called)
-    _see(found_in_orders("event from elsewhere"), found_by_chance())
+    monkeypatch.setattr(SqliteStore, "commit", match_early)
+    monkeypatch.setattr(events, "match_waits", match_unless_done)
+    _assert_found(found_in_orders("event from elsewhere"), found_at_random())
 
 
-def _call_only(cursor: Cursor, accepted: Sequence[tuple[Event, int]]) -> None:
+def _match_only(cursor: Cursor, accepted: Sequence[tuple[Event, int]]) -> None:
     assert isinstance(cursor, SqliteCursor)
     for event, now in accepted:
         if events.accept(cursor, event, now) is not None:
@@ -178,77 +180,80 @@ def _call_only(cursor: Cursor, accepted: Sequence[tuple[Event, int]]) -> None:
 def test_a_wake_up_in_memory_only_is_found(monkeypatch: Plant) -> None:
     for module in (events, channels, wakeups):
         monkeypatch.setattr(module, "wake", lambda cursor, ids, now: None)
-    _see(found_in_orders("event from elsewhere"), found_in_orders("direct from elsewhere"), found_by_chance())
+    _assert_found(found_in_orders("event from elsewhere"), found_in_orders("direct from elsewhere"), found_at_random())
 
 
-def test_a_call_that_is_not_passed_on_is_found(monkeypatch: Plant) -> None:
+def test_a_woken_instance_that_is_not_replaced_is_found(monkeypatch: Plant) -> None:
     monkeypatch.setattr(channels, "wake_replacements", lambda cursor, ids, now: [])
-    _see(found_in_orders("competing, one ends", 1_000))
+    _assert_found(found_in_orders("competing, one ends", 1_000))
 
 
 # --- consuming
 
 
 def test_an_event_that_is_not_noted_as_consumed_is_found(monkeypatch: Plant) -> None:
-    monkeypatch.setattr(events, "take", lambda cursor, instance_id, wanted, seq: None)
-    _see(found_by_chance())
+    monkeypatch.setattr(events, "take", lambda cursor, instance_id, selector, seq: None)
+    _assert_found(found_at_random())
 
 
 def test_a_message_that_is_gone_before_it_is_recorded_is_found(monkeypatch: Plant) -> None:
     commit, find, take = SqliteStore.commit, MessagingTransaction._find_arrival, MessagingTransaction._consume
-    gone: dict[tuple[str, str], Heard] = {}
+    gone: dict[tuple[str, str], FoundItem] = {}
 
-    async def eager(self: SqliteStore, batch: Sequence[Write]) -> Any:
+    async def consume_early(self: SqliteStore, batch: Sequence[Write]) -> Any:
         gone.update(await self._database.write(partial(_consume, batch=batch)))
         return await commit(self, batch)
 
-    def read_before(self: MessagingTransaction, instance_id: str, ask: StoreCall) -> Heard | None:
-        return gone.get((instance_id, ask.entry.op)) or find(self, instance_id, ask)
+    def read_before(self: MessagingTransaction, instance_id: str, store_call: StoreCall) -> FoundItem | None:
+        return gone.get((instance_id, store_call.entry.op)) or find(self, instance_id, store_call)
 
-    def take_before(self: MessagingTransaction, instance_id: str, ask: StoreCall, seq: int) -> None:
-        if gone.pop((instance_id, ask.entry.op), None) is None:
-            take(self, instance_id, ask, seq)
+    def take_before(self: MessagingTransaction, instance_id: str, store_call: StoreCall, seq: int) -> None:
+        if gone.pop((instance_id, store_call.entry.op), None) is None:
+            take(self, instance_id, store_call, seq)
 
-    monkeypatch.setattr(SqliteStore, "commit", eager)
+    monkeypatch.setattr(SqliteStore, "commit", consume_early)
     monkeypatch.setattr(MessagingTransaction, "_find_arrival", read_before)
     monkeypatch.setattr(MessagingTransaction, "_consume", take_before)
-    _see(found_in_orders("direct from elsewhere"), found_by_chance())
+    _assert_found(found_in_orders("direct from elsewhere"), found_at_random())
 
 
-def _consume(cursor: Cursor, batch: Sequence[Write]) -> dict[tuple[str, str], Heard]:
-    found: dict[tuple[str, str], Heard] = {}
-    for write, ask in waits_of(batch):
-        talk = MessagingTransaction(cursor, write.now, create_nothing)
-        if ask.entry.kind is Kind.MESSAGE and (heard := talk._find_arrival(write.instance_id, ask)) is not None:
-            talk._consume(write.instance_id, ask, heard[1])
-            found[write.instance_id, ask.entry.op] = heard
+def _consume(cursor: Cursor, batch: Sequence[Write]) -> dict[tuple[str, str], FoundItem]:
+    found: dict[tuple[str, str], FoundItem] = {}
+    for write, store_call in waits_of(batch):
+        messaging = MessagingTransaction(cursor, write.now, refuse_creation)
+        if (
+            store_call.entry.kind is Kind.MESSAGE
+            and (found_item := messaging._find_arrival(write.instance_id, store_call)) is not None
+        ):
+            messaging._consume(write.instance_id, store_call, found_item[1])
+            found[write.instance_id, store_call.entry.op] = found_item
     return found
 
 
 def test_a_message_that_two_get_is_found(monkeypatch: Plant) -> None:
     take = channels.take
 
-    def generous(cursor: SqliteCursor, instance_id: str, channel: str, seq: int) -> None:
+    def keep(cursor: SqliteCursor, instance_id: str, channel: str, seq: int) -> None:
         (pooled,) = cursor.raw.execute("SELECT pooled FROM romancy_messages WHERE seq = ?", (seq,)).fetchone()
         if not pooled:
             take(cursor, instance_id, channel, seq)
 
-    monkeypatch.setattr(channels, "take", generous)
-    _see(found_in_orders("competing, 1 to 2"), found_by_chance())
+    monkeypatch.setattr(channels, "take", keep)
+    _assert_found(found_in_orders("competing, 1 to 2"), found_at_random())
 
 
 def test_two_that_are_consumed_where_the_first_makes_the_second_unwanted_are_found(monkeypatch: Plant) -> None:
     first_to_come = MessagingTransaction._take_first_arrival
 
-    def greedy(
+    def take_all(
         self: MessagingTransaction, instance_id: str, waits: Sequence[StoreCall]
     ) -> list[tuple[StoreCall, StoreDecision]]:
         decided = first_to_come(self, instance_id, waits)
-        left = [ask for ask in waits if all(ask is not one for one, _ in decided)]
-        return decided + (greedy(self, instance_id, left) if decided else [])
+        left = [store_call for store_call in waits if all(store_call is not one for one, _ in decided)]
+        return decided + (take_all(self, instance_id, left) if decided else [])
 
-    monkeypatch.setattr(MessagingTransaction, "_take_first_arrival", greedy)
-    _see(found_by_chance())
+    monkeypatch.setattr(MessagingTransaction, "_take_first_arrival", take_all)
+    _assert_found(found_at_random())
 
 
 # --- order
@@ -257,11 +262,11 @@ def test_two_that_are_consumed_where_the_first_makes_the_second_unwanted_are_fou
 def test_the_newest_event_first_is_found(monkeypatch: Plant) -> None:
     candidates = events._candidates
 
-    def backwards(cursor: SqliteCursor, values: dict[str, Any]) -> Iterator[Heard]:
+    def newest_first(cursor: SqliteCursor, values: dict[str, Any]) -> Iterator[FoundItem]:
         return reversed(list(candidates(cursor, values)))
 
-    monkeypatch.setattr(events, "_candidates", backwards)
-    _see(found_by_chance())
+    monkeypatch.setattr(events, "_candidates", newest_first)
+    _assert_found(found_at_random())
 
 
 def test_the_newest_message_first_is_found(monkeypatch: Plant) -> None:
@@ -271,11 +276,11 @@ def test_the_newest_message_first_is_found(monkeypatch: Plant) -> None:
     }
     assert all(changed[name] != get_statement(name) for name in changed)
     monkeypatch.setattr(sqlite_cursor, "get_statement", lambda name: changed.get(name) or get_statement(name))
-    _see(found_by_chance())
+    _assert_found(found_at_random())
 
 
-def _see(*searches: Found) -> None:
-    """Every search has found something. (`-s` shows what, and after how many rounds.)"""
+def _assert_found(*searches: Found) -> None:
+    """Assert that every search has found a fault. (`-s` shows it, and the number of rounds.)"""
     for found in searches:
         print(f"after {found.rounds} rounds: {(found.fault or 'nothing')[:160]}")
         assert found.fault is not None

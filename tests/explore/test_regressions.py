@@ -1,53 +1,53 @@
-"""Orders in which something once went wrong."""
+"""Orders that once violated an invariant."""
 
 from __future__ import annotations
 
 import pytest
-from tests.explore.explorer import laboratory
-from tests.explore.participants import Cast, Outsider
-from tests.explore.scheduler import Hand
+from tests.explore.explorer import open_explorer
+from tests.explore.participants import ExternalSender, Participants
+from tests.explore.scheduler import Scheduler
 from tests.explore.small_scenarios import for_event, item, listener, small
-from tests.explore.strategies import Script
+from tests.explore.strategies import ScriptedStrategy
 
-_SERVED = ("a gather", "a commit", "a committed")
+_WRITTEN = ("a batch", "a commit", "a committed")
 
 
-@pytest.mark.parametrize("warm", [0, 1000])
-async def test_a_cancellation_is_read_while_an_activity_ends(warm: int) -> None:
-    """It ended the body, and before the end was judged the next transition was taken: ended, but without an ending."""
-    cast = Cast(small("x", "event", 1, 1, "outside", busy=True).listeners, (), ())
-    async with laboratory(1, Hand(reads=True, gathers=True), warm=warm) as there:
-        await there.play(
-            cast,
-            Script(
-                *("a start x/l0", "a gather", "a committed"),
-                *_SERVED,  # it waits, and is busy
+@pytest.mark.parametrize("cache_size", [0, 1000])
+async def test_a_cancellation_is_read_while_an_activity_ends(cache_size: int) -> None:
+    """The cancellation ended the body, and the next transition was taken before the end was recorded."""
+    participants = Participants(small("x", "event", 1, 1, "outside", busy=True).listeners, (), ())
+    async with open_explorer(1, Scheduler(extra_gates=True, gates_batches=True), cache_size=cache_size) as explorer:
+        await explorer.run_round(
+            participants,
+            ScriptedStrategy(
+                *("a start x/l0", "a batch", "a committed"),
+                *_WRITTEN,  # it waits for the event and runs the activity
                 "cancel x/l0",
-                *_SERVED,
-                "tell a call x/l0",  # it begins to read its inbox, and is called a second time
-                *("a looks", "a arrivals", "tell a call x/l0", "a upcoming"),
+                *_WRITTEN,
+                "notify a: wake x/l0",  # it begins to read its inbox and is notified a second time
+                *("a polls", "a unread", "notify a: wake x/l0", "a upcoming"),
                 " work of x/l0",
                 "a inbox x/l0",
-                may=_SERVED,
+                may=_WRITTEN,
             ),
         )
 
 
-@pytest.mark.parametrize("warm", [0, 1000])
-async def test_a_generation_is_called_before_it_has_begun(warm: int) -> None:
-    """What it was called for was read before its body had begun: it was released, and nothing would wake it."""
+@pytest.mark.parametrize("cache_size", [0, 1000])
+async def test_a_generation_is_woken_before_it_has_begun(cache_size: int) -> None:
+    """The inbox was read before the body had begun, so the instance was released and nothing would wake it."""
     waiting = listener("x/l0", [for_event("x/c")], rounds=2, recur=1)
-    said = item("x/o", 0, "event", type="x/c", id="x/e")
-    async with laboratory(1, Hand(reads=True, gathers=True), warm=warm) as there:
-        await there.play(
-            Cast([waiting], (), [Outsider("x/o", 0, [said])]),
-            Script(
-                *("a start x/l0", "a gather", "a committed"),
+    sent_item = item("x/o", 0, "event", type="x/c", id="x/e")
+    async with open_explorer(1, Scheduler(extra_gates=True, gates_batches=True), cache_size=cache_size) as explorer:
+        await explorer.run_round(
+            Participants([waiting], (), [ExternalSender("x/o", 0, [sent_item])]),
+            ScriptedStrategy(
+                *("a start x/l0", "a batch", "a committed"),
                 "a send 0 of x/o",
-                *_SERVED,  # it has heard, and recurs
+                *_WRITTEN,  # it has received the event and recurs
                 *("pause x/l0", "resume x/l0"),
-                *_SERVED,
-                "tell a call x/l0",
-                may=("newest a inbox x/l0", *_SERVED),
+                *_WRITTEN,
+                "notify a: wake x/l0",
+                may=("newest a inbox x/l0", *_WRITTEN),
             ),
         )

@@ -1,8 +1,8 @@
-"""What channels and groups promise, as a small model without a database, a worker or a crash.
+"""Reference model of channels and groups, without a database, a worker or a crash.
 
-A `World` is all that can matter: who has subscribed how, what is unread by whom, who waits, who lives. An `Act` changes it.
-What happens at the same time may have happened in any order, and the caller of a process that died does not know whether he
-was heard: so there are several worlds that can be the real one, and `possible` gives those which fit what was told.
+A `ModelState` holds everything that matters: subscriptions, unread messages, waits, live instances. An `Action` changes it.
+Concurrent actions may have happened in any order, and after a crash the caller does not know whether its call took effect.
+So several states are possible, and `possible_states` returns those that agree with what was observed.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, TypeAlias
 
-What: TypeAlias = Literal[
+ActionKind: TypeAlias = Literal[
     "start", "subscribe", "unsubscribe", "publish", "send_to", "send_to_group", "join", "leave", "members", "receive",
     "withdraw", "recur", "complete", "fail", "cancel", "terminate", "advance",
 ]  # fmt: skip
@@ -22,32 +22,32 @@ _ENDS = {"complete": "completed", "fail": "failed", "cancel": "cancelled", "term
 
 
 @dataclass(frozen=True)
-class Act:
-    """Something that is done: by an instance, by one of its activities, or from outside."""
+class Action:
+    """One action, of an instance, of one of its activities, or of a client."""
 
     number: int
-    """Its own; the message it sends holds it."""
-    what: What
+    """The number of the action; the message that it sends contains it."""
+    kind: ActionKind
     by: str = ""
-    """The instance that does it; empty: somebody outside."""
+    """The instance that acts; empty for a client."""
     channel: str = ""
     mode: str = ""
     group: str = ""
     target: str = ""
-    """The instance it is done to."""
+    """The instance that is acted on."""
     seconds: float | None = None
     activity: bool = False
     failures: int = 0
-    """So many attempts of the activity fail, each after it has sent; two are made."""
+    """How many attempts of the activity fail, each after sending; it has two attempts."""
 
 
 class Unread(NamedTuple):
-    """A message that somebody has still to read."""
+    """A message that has not been read by all of its recipients."""
 
     number: int
     at: int
     recipients: frozenset[str] | None
-    """None: whoever takes it first."""
+    """None: the first competing subscriber that takes it."""
 
 
 class Wait(NamedTuple):
@@ -59,79 +59,81 @@ class Wait(NamedTuple):
 
 
 @dataclass
-class World:
-    """One way things can stand."""
+class ModelState:
+    """One possible state."""
 
     now: int = 0
-    lives: dict[str, tuple[str, int]] = field(default_factory=dict[str, tuple[str, int]])
-    """How each instance is (`live`, or how it ended), and its generation."""
+    instances: dict[str, tuple[str, int]] = field(default_factory=dict[str, tuple[str, int]])
+    """Each instance's state (`live`, or how it ended) and generation."""
     modes: dict[tuple[str, str], str] = field(default_factory=dict[tuple[str, str], str])
-    """How an instance has subscribed to a channel."""
+    """The mode in which an instance has subscribed to a channel."""
     unread: dict[str, tuple[Unread, ...]] = field(default_factory=dict[str, tuple[Unread, ...]])
-    """The messages of a channel, oldest first."""
+    """The unread messages of a channel, oldest first."""
     members: frozenset[tuple[str, str]] = frozenset()
     waits: dict[int, Wait] = field(default_factory=dict[int, Wait])
 
-    def copy(self) -> World:
-        """Another that can be changed."""
-        return World(self.now, dict(self.lives), dict(self.modes), dict(self.unread), self.members, dict(self.waits))
+    def copy(self) -> ModelState:
+        """A copy that can be changed."""
+        return ModelState(
+            self.now, dict(self.instances), dict(self.modes), dict(self.unread), self.members, dict(self.waits)
+        )
 
     @property
     def key(self) -> object:
-        """Equal for worlds that are equal."""
+        """Equal for equal states."""
         unread = frozenset((channel, found) for channel, found in self.unread.items() if found)
-        lives, modes, waits = (frozenset(one.items()) for one in (self.lives, self.modes, self.waits))
-        return self.now, lives, modes, unread, self.members, waits
+        instances, modes, waits = (frozenset(one.items()) for one in (self.instances, self.modes, self.waits))
+        return self.now, instances, modes, unread, self.members, waits
 
     def is_live(self, instance: str) -> bool:
-        """It exists and has not ended."""
-        return self.lives.get(instance, ("", 0))[0] == LIVE
+        """Whether the instance exists and has not ended."""
+        return self.instances.get(instance, ("", 0))[0] == LIVE
 
-    def after(self, act: Act) -> tuple[World, str | None]:
-        """The world in which this was done, and what its doer is told; None: nothing yet."""
-        world = self.copy()
-        return world, world._do(act)
+    def after(self, action: Action) -> tuple[ModelState, str | None]:
+        """The state after an action, and the outcome that the actor gets; None if there is no outcome yet."""
+        state = self.copy()
+        return state, state._do(action)
 
-    def _do(self, act: Act) -> str | None:
-        if act.what == "send_to" and not self.is_live(act.target):
-            return "InvalidWorkflowStateError" if act.target in self.lives else "WorkflowNotFoundError"
-        if act.failures > 1:
+    def _do(self, action: Action) -> str | None:
+        if action.kind == "send_to" and not self.is_live(action.target):
+            return "InvalidWorkflowStateError" if action.target in self.instances else "WorkflowNotFoundError"
+        if action.failures > 1:
             return "RetryExhaustedError"
-        match act.what:
+        match action.kind:
             case "start":
-                self.lives.setdefault(act.target, (LIVE, 1))
+                self.instances.setdefault(action.target, (LIVE, 1))
             case "subscribe":
-                return self._subscribe(act.by, act.channel, act.mode)
+                return self._subscribe(action.by, action.channel, action.mode)
             case "unsubscribe":
-                if self.modes.pop((act.by, act.channel), None) is not None:
-                    self._let_go([act.channel], act.by)
+                if self.modes.pop((action.by, action.channel), None) is not None:
+                    self._drop_unread([action.channel], action.by)
             case "publish":
-                self._put(act, self._audience(act.channel))
+                self._put(action, self._broadcast_recipients(action.channel))
             case "send_to":
-                self._put(act, frozenset({act.target}))
+                self._put(action, frozenset({action.target}))
             case "send_to_group":
-                self._put(act, frozenset(one for group, one in self.members if group == act.group))
+                self._put(action, frozenset(one for group, one in self.members if group == action.group))
             case "join":
-                self.members |= {(act.group, act.by)}
+                self.members |= {(action.group, action.by)}
             case "leave":
-                return self._leave(act.group, act.by)
+                return self._leave(action.group, action.by)
             case "members":
-                return " ".join(["members", *sorted(one for group, one in self.members if group == act.group)])
+                return " ".join(["members", *sorted(one for group, one in self.members if group == action.group)])
             case "receive":
-                due = None if act.seconds is None else self.now + round(act.seconds * SECOND)
-                self.waits[act.number] = Wait(act.by, act.channel, due)
+                due = None if action.seconds is None else self.now + round(action.seconds * SECOND)
+                self.waits[action.number] = Wait(action.by, action.channel, due)
                 return None
             case "withdraw":
-                self._stop_waiting(act.by, act.channel)
+                self._stop_waiting(action.by, action.channel)
             case "recur":
-                self._stop_waiting(act.by)
-                self.lives[act.by] = (LIVE, self.lives[act.by][1] + 1)
+                self._stop_waiting(action.by)
+                self.instances[action.by] = (LIVE, self.instances[action.by][1] + 1)
             case "complete" | "fail":
-                self._end(act.by, _ENDS[act.what])
+                self._end(action.by, _ENDS[action.kind])
             case "cancel" | "terminate":
-                return self._stop(act)
+                return self._stop(action)
             case "advance":
-                self.now += round((act.seconds or 0) * SECOND)
+                self.now += round((action.seconds or 0) * SECOND)
         return DONE
 
     def _subscribe(self, instance: str, channel: str, mode: str) -> str:
@@ -142,13 +144,13 @@ class World:
         self.modes[instance, channel] = mode
         return DONE
 
-    def _audience(self, channel: str) -> frozenset[str] | None:
+    def _broadcast_recipients(self, channel: str) -> frozenset[str] | None:
         listening = frozenset(one for (one, where), mode in self.modes.items() if where == channel and mode == "broadcast")
         return listening or None
 
-    def _put(self, act: Act, recipients: frozenset[str] | None) -> None:
+    def _put(self, action: Action, recipients: frozenset[str] | None) -> None:
         if recipients != frozenset():
-            self.unread[act.channel] = (*self.unread.get(act.channel, ()), Unread(act.number, self.now, recipients))
+            self.unread[action.channel] = (*self.unread.get(action.channel, ()), Unread(action.number, self.now, recipients))
 
     def _leave(self, group: str, instance: str) -> str:
         if (group, instance) not in self.members:
@@ -156,35 +158,35 @@ class World:
         self.members -= {(group, instance)}
         return DONE
 
-    def _stop(self, act: Act) -> str:
-        if self.is_live(act.target):
-            self._end(act.target, _ENDS[act.what])
+    def _stop(self, action: Action) -> str:
+        if self.is_live(action.target):
+            self._end(action.target, _ENDS[action.kind])
             return DONE
-        if act.target not in self.lives:
+        if action.target not in self.instances:
             return "WorkflowNotFoundError"
-        return "WorkflowNotCancellableError" if act.what == "cancel" else "InvalidWorkflowStateError"
+        return "WorkflowNotCancellableError" if action.kind == "cancel" else "InvalidWorkflowStateError"
 
     def _end(self, instance: str, how: str) -> None:
-        self.lives[instance] = (how, self.lives[instance][1])
+        self.instances[instance] = (how, self.instances[instance][1])
         self.modes = {pair: mode for pair, mode in self.modes.items() if pair[0] != instance}
         self.members = frozenset(pair for pair in self.members if pair[1] != instance)
         self._stop_waiting(instance)
-        self._let_go(list(self.unread), instance)
+        self._drop_unread(list(self.unread), instance)
 
     def _stop_waiting(self, instance: str, channel: str | None = None) -> None:
         own = [number for number, wait in self.waits.items() if wait[0] == instance and channel in (None, wait[1])]
         for number in own:
             del self.waits[number]
 
-    def _let_go(self, channels: Iterable[str], instance: str) -> None:
-        """What an instance has not read is not for it any more."""
+    def _drop_unread(self, channels: Iterable[str], instance: str) -> None:
+        """Remove an instance from the recipients of unread messages."""
         for channel in channels:
             self.unread[channel] = tuple(_without(self.unread.get(channel, ()), instance))
 
-    # --- waiting
+    # --- waits
 
     def outcome_of(self, wait: Wait) -> str | None:
-        """What a wait would be told now; None: nothing, it goes on."""
+        """The outcome of a wait in this state; None if it continues."""
         mode = self.modes.get((wait.instance, wait.channel))
         if mode is None:
             return "ChannelNotSubscribedError"
@@ -200,14 +202,14 @@ class World:
                 return message
         return None
 
-    def without(self, number: int) -> World:
-        """The world in which a wait has been told what it would be told now."""
-        world = self.copy()
-        wait = world.waits.pop(number)
-        first = world._first(wait, world.modes.get((wait.instance, wait.channel), ""))
+    def without(self, number: int) -> ModelState:
+        """The state after a wait has received its outcome."""
+        state = self.copy()
+        wait = state.waits.pop(number)
+        first = state._first(wait, state.modes.get((wait.instance, wait.channel), ""))
         if first is not None and (self.outcome_of(wait) or "").startswith("got"):
-            world._read(wait, first)
-        return world
+            state._read(wait, first)
+        return state
 
     def _read(self, wait: Wait, read: Unread) -> None:
         left = [message for message in self.unread[wait.channel] if message != read]
@@ -217,7 +219,7 @@ class World:
 
 
 def _without(messages: Iterable[Unread], instance: str, number: int | None = None) -> Iterator[Unread]:
-    """Messages that are not for an instance any more: all of them, or one."""
+    """The messages without an instance as recipient: of all of them, or of one."""
     for message in messages:
         if message.recipients is None or instance not in message.recipients or number not in (None, message.number):
             yield message
@@ -226,118 +228,125 @@ def _without(messages: Iterable[Unread], instance: str, number: int | None = Non
 
 
 @dataclass(frozen=True)
-class Heard:
-    """What was told of acts that were done at the same time."""
+class Observed:
+    """The outcomes that were observed for concurrent actions."""
 
-    told: Mapping[int, str]
-    """By the number of the act."""
-    unsure: Collection[int] = ()
-    """Acts from outside whose caller was not answered: done or not."""
+    reported: Mapping[int, str]
+    """Outcomes by the number of the action."""
+    unknown: Collection[int] = ()
+    """Actions of clients that got no answer: they may have taken effect or not."""
     crashed: bool = False
-    """The process died meanwhile."""
+    """Whether the process died meanwhile."""
 
 
-class _Place(NamedTuple):
-    """How far a search has come: the world, how much of each row of acts was done, and which waits were told."""
+class _SearchNode(NamedTuple):
+    """A node of the search: the state, the progress in each row of actions, and the waits that were answered."""
 
-    world: World
+    state: ModelState
     done: tuple[int, ...]
-    told: frozenset[int]
+    reported: frozenset[int]
 
 
-def possible(worlds: Iterable[World], rows: Sequence[Sequence[Act]], heard: Heard) -> list[World]:
-    """The worlds that can have come of rows of acts, each done one after another, and all rows at the same time."""
-    search = _Search(rows, heard)
-    search.todo = [_Place(world, (0,) * len(rows), frozenset()) for world in worlds]
+def possible_states(states: Iterable[ModelState], rows: Sequence[Sequence[Action]], observed: Observed) -> list[ModelState]:
+    """The states that can result from rows of actions; each row is sequential, and the rows are concurrent."""
+    search = _Search(rows, observed)
+    search.todo = [_SearchNode(state, (0,) * len(rows), frozenset()) for state in states]
     return search.run()
 
 
 class _Search:
-    def __init__(self, rows: Sequence[Sequence[Act]], heard: Heard) -> None:
+    def __init__(self, rows: Sequence[Sequence[Action]], observed: Observed) -> None:
         self._rows = rows
-        self._heard = heard
-        self._receipts = frozenset(heard.told) - {act.number for row in rows for act in row if act.what != "receive"}
-        """Waits that were told something."""
-        self._cancelled = {act.target for row in rows for act in row if act.what == "cancel"}
-        self._terminated = {act.target for row in rows for act in row if act.what == "terminate"}
-        leaving = {act.by for row in rows for act in row if act.what in ("complete", "fail")}
-        self._going = self._cancelled | self._terminated | leaving
-        self.todo: list[_Place] = []
+        self._observed = observed
+        self._receipts = frozenset(observed.reported) - {
+            action.number for row in rows for action in row if action.kind != "receive"
+        }
+        """The waits that were answered."""
+        self._cancelled = {action.target for row in rows for action in row if action.kind == "cancel"}
+        self._terminated = {action.target for row in rows for action in row if action.kind == "terminate"}
+        leaving = {action.by for row in rows for action in row if action.kind in ("complete", "fail")}
+        self._ending = self._cancelled | self._terminated | leaving
+        self.todo: list[_SearchNode] = []
 
-    def run(self) -> list[World]:
+    def run(self) -> list[ModelState]:
         seen: set[object] = set()
-        found: dict[object, World] = {}
+        found: dict[object, ModelState] = {}
         while self.todo:
-            place = self.todo.pop()
-            key = place.world.key, place.done, place.told
+            node = self.todo.pop()
+            key = node.state.key, node.done, node.reported
             if key not in seen:
                 seen.add(key)
-                if self._is_end(place):
-                    found[place.world.key] = place.world
-                self.todo += self._following(place)
+                if self._is_end(node):
+                    found[node.state.key] = node.state
+                self.todo += self._following(node)
         return list(found.values())
 
-    def _is_end(self, place: _Place) -> bool:
-        done = all(count == len(row) for count, row in zip(place.done, self._rows, strict=True))
-        at_rest = all(place.world.outcome_of(wait) is None for wait in place.world.waits.values())
-        return done and at_rest and place.told == self._receipts
+    def _is_end(self, node: _SearchNode) -> bool:
+        done = all(count == len(row) for count, row in zip(node.done, self._rows, strict=True))
+        at_rest = all(node.state.outcome_of(wait) is None for wait in node.state.waits.values())
+        return done and at_rest and node.reported == self._receipts
 
-    def _following(self, place: _Place) -> Iterator[_Place]:
-        told = self._tell_one(place)
-        if told is not None:
-            yield told
+    def _following(self, node: _SearchNode) -> Iterator[_SearchNode]:
+        reported = self._report_one(node)
+        if reported is not None:
+            yield reported
         else:
-            yield from self._acts(place)
-            yield from self._untold(place)
+            yield from self._next_actions(node)
+            yield from self._unreported(node)
 
-    def _acts(self, place: _Place) -> Iterator[_Place]:
+    def _next_actions(self, node: _SearchNode) -> Iterator[_SearchNode]:
         for index, row in enumerate(self._rows):
-            if place.done[index] < len(row):
-                act = row[place.done[index]]
-                done = tuple(count + (number == index) for number, count in enumerate(place.done))
-                for world in self._after(place.world, act):
-                    yield _Place(world, done, place.told)
+            if node.done[index] < len(row):
+                action = row[node.done[index]]
+                done = tuple(count + (number == index) for number, count in enumerate(node.done))
+                for state in self._after(node.state, action):
+                    yield _SearchNode(state, done, node.reported)
 
-    def _after(self, world: World, act: Act) -> Iterator[World]:
-        told = self._heard.told.get(act.number)
-        if act.by and not world.is_live(act.by):
-            if told is None or act.by in self._terminated or act.what == "receive":
-                yield world
+    def _after(self, state: ModelState, action: Action) -> Iterator[ModelState]:
+        reported = self._observed.reported.get(action.number)
+        if action.by and not state.is_live(action.by):
+            if reported is None or action.by in self._terminated or action.kind == "receive":
+                yield state
             return
-        if self._may_be_lost(act, told):
-            yield world
-        if told in (DONE, "RetryExhaustedError") and self._came_too_late(world, act):
-            yield world
-        after, expected = world.after(act)
-        if expected is None or told == expected or (told is None and self._may_be_silent(act)):
+        if self._may_be_lost(action, reported):
+            yield state
+        if reported in (DONE, "RetryExhaustedError") and self._is_too_late(state, action):
+            yield state
+        after, expected = state.after(action)
+        if expected is None or reported == expected or (reported is None and self._may_be_silent(action)):
             yield after
 
-    def _may_be_lost(self, act: Act, told: str | None) -> bool:
-        """An instance that is being stopped need not come to it. A terminated one can tell of what was not written.
+    def _may_be_lost(self, action: Action, reported: str | None) -> bool:
+        """Whether an action may not have taken effect although it has an outcome, or because its instance was being stopped.
 
-        Of its end, and of its next generation, an instance tells before.
+        An instance reports its end and its next generation before they are committed.
         """
-        if act.number in self._heard.unsure or act.by in self._terminated:
+        if action.number in self._observed.unknown or action.by in self._terminated:
             return True
-        return act.by in self._cancelled and (told is None or act.what in ("recur", "complete", "fail"))
+        return action.by in self._cancelled and (reported is None or action.kind in ("recur", "complete", "fail"))
 
-    def _may_be_silent(self, act: Act) -> bool:
-        return act.number in self._heard.unsure or act.by in self._cancelled | self._terminated
+    def _may_be_silent(self, action: Action) -> bool:
+        return action.number in self._observed.unknown or action.by in self._cancelled | self._terminated
 
-    def _came_too_late(self, world: World, act: Act) -> bool:
-        """It was welcome when it was done; before it had its effect, who it was for had ended."""
-        return act.what == "send_to" and act.activity and act.target in self._going and not world.is_live(act.target)
+    def _is_too_late(self, state: ModelState, action: Action) -> bool:
+        """Whether a message was accepted, but its target ended before the activity committed."""
+        return (
+            action.kind == "send_to"
+            and action.activity
+            and action.target in self._ending
+            and not state.is_live(action.target)
+        )
 
-    def _tell_one(self, place: _Place) -> _Place | None:
-        """A wait is told what it was told. At once: what is done before it could only take that away."""
-        for number, wait in place.world.waits.items():
-            told = self._heard.told.get(number)
-            if told is not None and told == place.world.outcome_of(wait):
-                return _Place(place.world.without(number), place.done, place.told | {number})
+    def _report_one(self, node: _SearchNode) -> _SearchNode | None:
+        """Answer a wait as early as possible: a later action could only take its outcome away."""
+        for number, wait in node.state.waits.items():
+            reported = self._observed.reported.get(number)
+            if reported is not None and reported == node.state.outcome_of(wait):
+                return _SearchNode(node.state.without(number), node.done, node.reported | {number})
         return None
 
-    def _untold(self, place: _Place) -> Iterator[_Place]:
-        """What an instance got before a crash, after which it was terminated, is recorded, but it told nobody."""
-        for number, wait in place.world.waits.items() if self._heard.crashed else ():
-            if wait.instance in self._terminated and place.world.outcome_of(wait) is not None:
-                yield _Place(place.world.without(number), place.done, place.told)
+    def _unreported(self, node: _SearchNode) -> Iterator[_SearchNode]:
+        """A wait may have been answered before a crash without a report, if the instance was terminated afterwards."""
+        for number, wait in node.state.waits.items() if self._observed.crashed else ():
+            if wait.instance in self._terminated and node.state.outcome_of(wait) is not None:
+                yield _SearchNode(node.state.without(number), node.done, node.reported)

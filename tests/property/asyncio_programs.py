@@ -1,6 +1,6 @@
-"""Random workflow bodies as data: each node is a piece of asyncio that a person might write.
+"""Random workflow bodies as data: each node is a common piece of asyncio code.
 
-A node runs in a `World`, which says what a durable operation is there. So the same program runs on a `Run` and, for
+A node runs in an `Environment`, which defines durable operations. The same program can therefore run on a `Run` and, for
 comparison, on an ordinary event loop.
 """
 
@@ -21,39 +21,39 @@ Rest = Literal["cancel", "leave", "join"]
 
 
 class Failure(Exception):
-    """An activity failed."""
+    """Error of an activity that failed."""
 
 
-class Mishap(Exception):
-    """The body itself raised."""
+class PlannedError(Exception):
+    """Error that the body itself raises."""
 
 
-CAUGHT = (Failure, Mishap, TimeoutError, ExceptionGroup)
+CAUGHT = (Failure, PlannedError, TimeoutError, ExceptionGroup)
 variable: contextvars.ContextVar[int] = contextvars.ContextVar("variable", default=0)
 
 
-class World(Protocol):
-    """Where a program runs: what an operation is, and where it writes down what it saw."""
+class Environment(Protocol):
+    """Where a program runs: defines its operations and records what it observes."""
 
-    def operation(self, name: str, *, undo: bool = False) -> asyncio.Future[Any]:
-        """Ask for an activity."""
+    def operation(self, name: str, *, compensated: bool = False) -> asyncio.Future[Any]:
+        """Issue an activity."""
         ...
 
     def effect(self, name: str) -> Awaitable[None]:
-        """Ask for something that is done by being committed."""
+        """Issue an effect, which is carried out by its commit."""
         ...
 
-    def several(self, futures: list[Any]) -> Collection[Any]:
-        """What the program keeps its futures in."""
+    def collect(self, futures: list[Any]) -> Collection[Any]:
+        """The collection that the program keeps its futures in."""
         ...
 
     def note(self, *seen: object) -> None:
-        """Write down what the program saw."""
+        """Record what the program observed."""
         ...
 
 
 def describe(value: object) -> object:
-    """What can be compared of a value: exceptions by type, text and members."""
+    """A comparable form of a value: exceptions by type, text and members."""
     if isinstance(value, BaseExceptionGroup):
         return (type(value).__name__, value.message, [describe(one) for one in value.exceptions])
     if isinstance(value, BaseException):
@@ -64,27 +64,27 @@ def describe(value: object) -> object:
 
 
 def outcome(future: asyncio.Future[Any]) -> object:
-    """How a future that is done ended."""
+    """The outcome of a future that is done."""
     if future.cancelled():
         return "cancelled"
     return describe(future.exception() or future.result())
 
 
-def operations(world: World, names: Iterable[str]) -> list[asyncio.Future[Any]]:
-    """Several activities at once."""
-    return [world.operation(name) for name in names]
+def operations(environment: Environment, names: Iterable[str]) -> list[asyncio.Future[Any]]:
+    """Issue several activities at once."""
+    return [environment.operation(name) for name in names]
 
 
 class Node(ABC):
     """A piece of a program."""
 
     @abstractmethod
-    async def run(self, world: World) -> object:
-        """Do what the node stands for."""
+    async def run(self, environment: Environment) -> object:
+        """Run the node."""
 
 
 def contains(node: Node, kinds: tuple[type[Node], ...]) -> bool:
-    """A node of one of these kinds occurs in the program."""
+    """Whether a node of one of these kinds occurs in the program."""
     if isinstance(node, kinds):
         return True
     below = [getattr(node, field.name) for field in fields(node)]  # type: ignore[arg-type]
@@ -97,85 +97,85 @@ def contains(node: Node, kinds: tuple[type[Node], ...]) -> bool:
 
 @dataclass(frozen=True)
 class Act(Node):
-    """One activity."""
+    """An activity."""
 
     name: str
-    undo: bool = False
+    compensated: bool = False
 
-    async def run(self, world: World) -> object:
-        result = await world.operation(self.name, undo=self.undo)
-        world.note(self.name, result)
+    async def run(self, environment: Environment) -> object:
+        result = await environment.operation(self.name, compensated=self.compensated)
+        environment.note(self.name, result)
         return result
 
 
 @dataclass(frozen=True)
 class Register(Node):
-    """A compensation registered by hand."""
+    """A compensation registered explicitly."""
 
     name: str
 
-    async def run(self, world: World) -> object:
-        await world.effect(self.name)
-        world.note("registered", self.name)
+    async def run(self, environment: Environment) -> object:
+        await environment.effect(self.name)
+        environment.note("registered", self.name)
         return None
 
 
 @dataclass(frozen=True)
 class Sleep(Node):
-    """A durable timer, or a turn of the loop."""
+    """A durable timer; for zero seconds one pass of the loop."""
 
     seconds: float
 
-    async def run(self, world: World) -> object:
+    async def run(self, environment: Environment) -> object:
         await asyncio.sleep(self.seconds)
-        world.note("slept", asyncio.get_running_loop().time())
+        environment.note("slept", asyncio.get_running_loop().time())
         return None
 
 
 @dataclass(frozen=True)
 class Raise(Node):
-    """The body's own error."""
+    """An error raised by the body."""
 
-    async def run(self, world: World) -> object:
-        raise Mishap("planned")
+    async def run(self, environment: Environment) -> object:
+        raise PlannedError("planned")
 
 
 @dataclass(frozen=True)
 class TaskNames(Node):
-    """What is running, and who am I."""
+    """The names of all tasks and of the current one."""
 
-    async def run(self, world: World) -> object:
+    async def run(self, environment: Environment) -> object:
         current = asyncio.current_task()
         assert current is not None
-        world.note("tasks", [task.get_name() for task in asyncio.all_tasks()], current.get_name())
+        environment.note("tasks", [task.get_name() for task in asyncio.all_tasks()], current.get_name())
         return None
 
 
 @dataclass(frozen=True)
 class Variable(Node):
-    """A context variable that siblings must not see."""
+    """A context variable that sibling tasks must not see."""
 
     value: int
 
-    async def run(self, world: World) -> object:
-        world.note("variable", variable.get())
+    async def run(self, environment: Environment) -> object:
+        environment.note("variable", variable.get())
         variable.set(self.value)
         return None
 
 
 @dataclass(frozen=True)
-class Own(Node):
-    """A task that nobody refers to, waiting for a future that nobody else has."""
+class Unreferenced(Node):
+    """An unreferenced task that waits for an unreferenced future."""
 
     name: str
 
-    async def run(self, world: World) -> object:
+    async def run(self, environment: Environment) -> object:
         async def forgotten() -> None:
             try:
                 await asyncio.get_running_loop().create_future()
             finally:
-                world.note("forgotten ends")
-                await world.operation(self.name)
+                environment.note("forgotten ends")
+                await environment.operation(self.name)
 
         _ = asyncio.create_task(forgotten())  # noqa: RUF006
         return None
@@ -183,53 +183,53 @@ class Own(Node):
 
 @dataclass(frozen=True)
 class OperationSet(Node):
-    """A set of operations raced against each other."""
+    """`asyncio.wait` over a set of operations."""
 
     names: tuple[str, ...]
     mode: Mode
     rest: Rest
 
-    async def run(self, world: World) -> object:
-        waited = world.several(operations(world, self.names))
+    async def run(self, environment: Environment) -> object:
+        waited = environment.collect(operations(environment, self.names))
         done, pending = await asyncio.wait(waited, return_when=getattr(asyncio, self.mode))
-        return await conclude(world, done, pending, self.rest)
+        return await conclude(environment, done, pending, self.rest)
 
 
 @dataclass(frozen=True)
 class OperationsCompleted(Node):
-    """Operations in the order they complete."""
+    """`asyncio.as_completed` over operations."""
 
     names: tuple[str, ...]
 
-    async def run(self, world: World) -> object:
+    async def run(self, environment: Environment) -> object:
         seen: list[object] = []
-        for future in asyncio.as_completed(operations(world, self.names)):
+        for future in asyncio.as_completed(operations(environment, self.names)):
             try:
                 seen.append(await future)
             except Failure as error:
                 seen.append(describe(error))
-        world.note("completed", seen)
+        environment.note("completed", seen)
         return seen
 
 
 @dataclass(frozen=True)
 class Gathers(Node):
-    """A set of gathers, or futures made by hand, in one wait."""
+    """`asyncio.wait` over gathers or over futures that copy operations."""
 
     names: tuple[str, ...]
     by_hand: bool
 
-    async def run(self, world: World) -> object:
+    async def run(self, environment: Environment) -> object:
         if self.by_hand:
-            waited = [self._copy(world, name) for name in self.names]
+            waited = [self._copy(environment, name) for name in self.names]
             done, pending = await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
         else:
-            gathers = [asyncio.gather(world.operation(name), return_exceptions=True) for name in self.names]
-            done, pending = await asyncio.wait(world.several(gathers), return_when=asyncio.FIRST_COMPLETED)
-        return await conclude(world, done, pending, "cancel")
+            gathers = [asyncio.gather(environment.operation(name), return_exceptions=True) for name in self.names]
+            done, pending = await asyncio.wait(environment.collect(gathers), return_when=asyncio.FIRST_COMPLETED)
+        return await conclude(environment, done, pending, "cancel")
 
-    def _copy(self, world: World, name: str) -> asyncio.Future[Any]:
-        operation = world.operation(name)
+    def _copy(self, environment: Environment, name: str) -> asyncio.Future[Any]:
+        operation = environment.operation(name)
         by_hand: asyncio.Future[Any] = asyncio.Future()
         by_hand.add_done_callback(lambda _: operation.cancel())
         operation.add_done_callback(lambda done: pass_on(done, by_hand))
@@ -237,36 +237,36 @@ class Gathers(Node):
 
 
 def pass_on(done: asyncio.Future[Any], waiting: asyncio.Future[object]) -> None:
-    """Tell one future how another ended."""
+    """Copy the outcome of one future to another."""
     if not waiting.done():
         waiting.set_result(outcome(done))
 
 
-async def conclude(world: World, done: set[Any], pending: set[Any], rest: Rest) -> object:
-    """Write down what a wait returned, and do away with the rest."""
+async def conclude(environment: Environment, done: set[Any], pending: set[Any], rest: Rest) -> object:
+    """Record what a wait returned, and treat the pending futures as `rest` says."""
     if rest == "cancel":
         for future in pending:
             future.cancel()
     elif rest == "join" and pending:
-        pending |= {asyncio.create_task(Act("joined").run(world))}
+        pending |= {asyncio.create_task(Act("joined").run(environment))}
         finished, _ = await asyncio.wait(pending)
-        world.note("joined", [outcome(future) for future in finished])
+        environment.note("joined", [outcome(future) for future in finished])
     ends = [outcome(future) for future in done]
-    world.note("wait", ends, len(pending))
+    environment.note("wait", ends, len(pending))
     return ends
 
 
-# --- nodes of nodes
+# --- composite nodes
 
 
 @dataclass(frozen=True)
 class Seq(Node):
-    """One after another."""
+    """Children in sequence."""
 
     children: tuple[Node, ...]
 
-    async def run(self, world: World) -> object:
-        return [await child.run(world) for child in self.children]
+    async def run(self, environment: Environment) -> object:
+        return [await child.run(environment) for child in self.children]
 
 
 @dataclass(frozen=True)
@@ -276,28 +276,28 @@ class Gather(Node):
     children: tuple[Node, ...]
     keep: bool
 
-    async def run(self, world: World) -> object:
-        results = await asyncio.gather(*[child.run(world) for child in self.children], return_exceptions=self.keep)
+    async def run(self, environment: Environment) -> object:
+        results = await asyncio.gather(*[child.run(environment) for child in self.children], return_exceptions=self.keep)
         return describe(results)
 
 
 @dataclass(frozen=True)
 class Group(Node):
-    """`asyncio.TaskGroup`, over coroutines and operations."""
+    """`asyncio.TaskGroup` over coroutines and operations."""
 
     children: tuple[Node, ...]
     name: str | None
 
-    async def run(self, world: World) -> object:
+    async def run(self, environment: Environment) -> object:
         async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(child.run(world)) for child in self.children]
+            tasks = [group.create_task(child.run(environment)) for child in self.children]
             if self.name is not None:
-                tasks.append(group.create_task(wait_for_it(world.operation(self.name))))
+                tasks.append(group.create_task(await_future(environment.operation(self.name))))
         return [task.result() for task in tasks]
 
 
-async def wait_for_it(future: asyncio.Future[Any]) -> Any:
-    """A coroutine around a future."""
+async def await_future(future: asyncio.Future[Any]) -> Any:
+    """Wrap a future in a coroutine."""
     return await future
 
 
@@ -310,30 +310,30 @@ class Wait(Node):
     timeout: float | None
     rest: Rest
 
-    async def run(self, world: World) -> object:
-        tasks = world.several([asyncio.create_task(child.run(world)) for child in self.children])
+    async def run(self, environment: Environment) -> object:
+        tasks = environment.collect([asyncio.create_task(child.run(environment)) for child in self.children])
         done, pending = await asyncio.wait(tasks, timeout=self.timeout, return_when=getattr(asyncio, self.mode))
-        return await conclude(world, done, pending, self.rest)
+        return await conclude(environment, done, pending, self.rest)
 
 
 @dataclass(frozen=True)
 class Completed(Node):
-    """`asyncio.as_completed` over coroutines, not always to its end."""
+    """`asyncio.as_completed` over coroutines, possibly left before its end."""
 
     children: tuple[Node, ...]
     timeout: float | None
     most: int
 
-    async def run(self, world: World) -> object:
+    async def run(self, environment: Environment) -> object:
         seen: list[object] = []
-        for future in asyncio.as_completed([child.run(world) for child in self.children], timeout=self.timeout):
+        for future in asyncio.as_completed([child.run(environment) for child in self.children], timeout=self.timeout):
             try:
                 seen.append(await future)
             except CAUGHT as error:
                 seen.append(describe(error))
             if len(seen) >= self.most:
                 break
-        world.note("completed", seen)
+        environment.note("completed", seen)
         return seen
 
 
@@ -344,12 +344,12 @@ class Timeout(Node):
     seconds: float
     child: Node
 
-    async def run(self, world: World) -> object:
+    async def run(self, environment: Environment) -> object:
         try:
             async with asyncio.timeout(self.seconds):
-                return await self.child.run(world)
+                return await self.child.run(environment)
         except TimeoutError:
-            world.note("timeout")
+            environment.note("timeout")
             return "timeout"
 
 
@@ -360,51 +360,51 @@ class WaitFor(Node):
     seconds: float | None
     child: Node
 
-    async def run(self, world: World) -> object:
+    async def run(self, environment: Environment) -> object:
         try:
-            return await asyncio.wait_for(self.child.run(world), self.seconds)
+            return await asyncio.wait_for(self.child.run(environment), self.seconds)
         except TimeoutError:
-            world.note("timeout")
+            environment.note("timeout")
             return "timeout"
 
 
 @dataclass(frozen=True)
 class Shield(Node):
-    """`asyncio.shield` against a timeout; what it shields goes on."""
+    """`asyncio.shield` under a timeout; the shielded child continues after it."""
 
     seconds: float
     child: Node
 
-    async def run(self, world: World) -> object:
+    async def run(self, environment: Environment) -> object:
         try:
             async with asyncio.timeout(self.seconds):
-                return await asyncio.shield(self.child.run(world))
+                return await asyncio.shield(self.child.run(environment))
         except TimeoutError:
-            world.note("timeout")
+            environment.note("timeout")
             return "timeout"
 
 
 @dataclass(frozen=True)
 class Queued(Node):
-    """Producers and consumers around a queue of one place."""
+    """Producers and consumers of a queue of size 1."""
 
     children: tuple[Node, ...]
     consumers: int
 
-    async def run(self, world: World) -> object:
+    async def run(self, environment: Environment) -> object:
         queue: asyncio.Queue[object] = asyncio.Queue(maxsize=1)
         got: list[object] = []
 
         async def produce(child: Node) -> None:
             try:
-                await queue.put(await child.run(world))
+                await queue.put(await child.run(environment))
             except CAUGHT as error:
                 await queue.put(describe(error))
 
         async def consume() -> None:
             while len(got) < len(self.children):
                 got.append(await queue.get())
-                world.note("got", got[-1])
+                environment.note("got", got[-1])
 
         producers = [asyncio.create_task(produce(child)) for child in self.children]
         consumers = [asyncio.create_task(consume()) for _ in range(self.consumers)]
@@ -418,39 +418,39 @@ class Queued(Node):
 
 @dataclass(frozen=True)
 class Locked(Node):
-    """One at a time, or two."""
+    """A lock, or a semaphore of 2."""
 
     children: tuple[Node, ...]
     places: int
 
-    async def run(self, world: World) -> object:
+    async def run(self, environment: Environment) -> object:
         lock = asyncio.Lock() if self.places == 1 else asyncio.Semaphore(self.places)
 
         async def hold(child: Node) -> object:
             async with lock:
-                world.note("in")
-                return await child.run(world)
+                environment.note("in")
+                return await child.run(environment)
 
         return describe(await asyncio.gather(*map(hold, self.children), return_exceptions=True))
 
 
 @dataclass(frozen=True)
 class Signalled(Node):
-    """Tasks that wait for an event."""
+    """Tasks that wait for an `asyncio.Event`."""
 
     first: Node
     children: tuple[Node, ...]
 
-    async def run(self, world: World) -> object:
+    async def run(self, environment: Environment) -> object:
         event = asyncio.Event()
 
         async def follow(child: Node) -> object:
             await event.wait()
-            return await child.run(world)
+            return await child.run(environment)
 
         followers = [asyncio.create_task(follow(child)) for child in self.children]
         try:
-            await self.first.run(world)
+            await self.first.run(environment)
         finally:
             event.set()
         return describe(await asyncio.gather(*followers, return_exceptions=True))
@@ -458,11 +458,11 @@ class Signalled(Node):
 
 @dataclass(frozen=True)
 class Notified(Node):
-    """Tasks that wait for a condition."""
+    """Tasks that wait for an `asyncio.Condition`."""
 
     children: tuple[Node, ...]
 
-    async def run(self, world: World) -> object:
+    async def run(self, environment: Environment) -> object:
         condition = asyncio.Condition()
         tickets = 0
 
@@ -471,11 +471,11 @@ class Notified(Node):
             async with condition:
                 await condition.wait_for(lambda: tickets > 0)
                 tickets -= 1
-            return await child.run(world)
+            return await child.run(environment)
 
         followers = [asyncio.create_task(follow(child)) for child in self.children]
         for _ in self.children:
-            await world.operation("ticket")
+            await environment.operation("ticket")
             async with condition:
                 tickets += 1
                 condition.notify(2)
@@ -484,19 +484,19 @@ class Notified(Node):
 
 @dataclass(frozen=True)
 class Meeting(Node):
-    """Tasks that wait for each other at a barrier."""
+    """Tasks that wait for each other at an `asyncio.Barrier`."""
 
     children: tuple[Node, ...]
 
-    async def run(self, world: World) -> object:
+    async def run(self, environment: Environment) -> object:
         barrier = asyncio.Barrier(len(self.children))
 
         async def come(child: Node) -> object:
             try:
-                result = await child.run(world)
+                result = await child.run(environment)
             except CAUGHT as error:
                 result = describe(error)
-            world.note("met", await barrier.wait())
+            environment.note("met", await barrier.wait())
             return result
 
         return await asyncio.gather(*map(come, self.children))
@@ -504,22 +504,22 @@ class Meeting(Node):
 
 @dataclass(frozen=True)
 class Background(Node):
-    """A task beside the body: cancelled, awaited or left alone."""
+    """A task beside the body: cancelled, awaited or left running."""
 
     child: Node
     body: Node
     rest: Rest
 
-    async def run(self, world: World) -> object:
-        task = asyncio.create_task(self.child.run(world))
+    async def run(self, environment: Environment) -> object:
+        task = asyncio.create_task(self.child.run(environment))
         try:
-            return await self.body.run(world)
+            return await self.body.run(environment)
         finally:
             if self.rest == "cancel":
                 task.cancel()
             if self.rest != "leave":
                 await asyncio.wait([task])
-                world.note("background", outcome(task))
+                environment.note("background", outcome(task))
 
 
 @dataclass(frozen=True)
@@ -530,31 +530,31 @@ class Try(Node):
     handler: Node
     last: Node
 
-    async def run(self, world: World) -> object:
+    async def run(self, environment: Environment) -> object:
         try:
-            return await self.body.run(world)
+            return await self.body.run(environment)
         except CAUGHT as error:
-            world.note("caught", describe(error))
-            return await self.handler.run(world)
+            environment.note("caught", describe(error))
+            return await self.handler.run(environment)
         finally:
-            world.note("finally")
-            await self.last.run(world)
+            environment.note("finally")
+            await self.last.run(environment)
 
 
 @dataclass(frozen=True)
 class Cancelling(Node):
-    """Code that is cancelled and cleans up, or will not have it."""
+    """Code that is cancelled, cleans up, and re-raises or swallows the cancellation."""
 
     child: Node
     clean: Node
     swallow: bool
 
-    async def run(self, world: World) -> object:
+    async def run(self, environment: Environment) -> object:
         try:
-            return await self.child.run(world)
+            return await self.child.run(environment)
         except asyncio.CancelledError:
-            world.note("cancelled")
-            await self.clean.run(world)
+            environment.note("cancelled")
+            await self.clean.run(environment)
             if not self.swallow:
                 raise
             return "swallowed"
@@ -562,16 +562,16 @@ class Cancelling(Node):
 
 @dataclass(frozen=True)
 class Retried(Node):
-    """Three attempts."""
+    """A loop of up to three attempts."""
 
     child: Node
 
-    async def run(self, world: World) -> object:
+    async def run(self, environment: Environment) -> object:
         for attempt in range(3):
             try:
-                return await self.child.run(world)
+                return await self.child.run(environment)
             except CAUGHT as error:
-                world.note("again", attempt, describe(error))
+                environment.note("again", attempt, describe(error))
                 await asyncio.sleep(attempt)
         return "given up"
 
@@ -584,15 +584,15 @@ class Generated(Node):
     most: int
     last: str | None
 
-    async def run(self, world: World) -> object:
+    async def run(self, environment: Environment) -> object:
         async def generate() -> AsyncIterator[object]:
             try:
                 for child in self.children:
-                    yield await child.run(world)
+                    yield await child.run(environment)
             finally:
-                world.note("generator ends")
+                environment.note("generator ends")
                 if self.last is not None:
-                    await world.operation(self.last)
+                    await environment.operation(self.last)
 
         got: list[object] = []
         async for value in generate():
@@ -604,24 +604,24 @@ class Generated(Node):
 
 @dataclass(frozen=True)
 class Managed(Node):
-    """An asynchronous context manager with durable calls on the way in and out."""
+    """An asynchronous context manager with durable calls on entry and exit."""
 
     child: Node
     last: Node
 
-    async def run(self, world: World) -> object:
+    async def run(self, environment: Environment) -> object:
         @contextlib.asynccontextmanager
         async def hold() -> AsyncGenerator[None]:
-            await world.operation("acquire")
+            await environment.operation("acquire")
             token = variable.set(99)
             try:
                 yield
             finally:
                 variable.reset(token)
-                await self.last.run(world)
+                await self.last.run(environment)
 
         async with hold():
-            return await self.child.run(world)
+            return await self.child.run(environment)
 
 
 @dataclass(frozen=True)
@@ -630,13 +630,13 @@ class Soon(Node):
 
     child: Node
 
-    async def run(self, world: World) -> object:
+    async def run(self, environment: Environment) -> object:
         loop = asyncio.get_running_loop()
         ended = loop.create_future()
         tasks: list[asyncio.Task[object]] = []
 
         def begin() -> None:
-            tasks.append(loop.create_task(self.child.run(world)))
+            tasks.append(loop.create_task(self.child.run(environment)))
             tasks[0].add_done_callback(lambda task: pass_on(task, ended))
 
         loop.call_soon(begin)
@@ -649,9 +649,9 @@ class Nested(Node):
 
     child: Node
 
-    async def run(self, world: World) -> object:
+    async def run(self, environment: Environment) -> object:
         async def inner() -> object:
-            return await asyncio.create_task(self.child.run(world))
+            return await asyncio.create_task(self.child.run(environment))
 
         return await asyncio.create_task(inner())
 
@@ -672,7 +672,7 @@ leaves: st.SearchStrategy[Node] = st.one_of(
     st.just(Raise()),
     st.just(TaskNames()),
     st.builds(Variable, st.integers(1, 9)),
-    st.builds(Own, _names),
+    st.builds(Unreferenced, _names),
     st.builds(OperationSet, _several_names, _modes, _rests),
     st.builds(OperationsCompleted, _several_names),
     st.builds(Gathers, _several_names, st.booleans()),

@@ -1,4 +1,4 @@
-"""How the property tests are run."""
+"""Settings of the property tests."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def examples(usual: int) -> int:
 
 
 def unhurried(most: int) -> settings:
-    """Programs are large and slow to make; a failing one is printed, never kept."""
+    """Settings for programs that are large and slow to generate; a failing one is printed, but not stored."""
     return settings(
         max_examples=most,
         deadline=None,

@@ -1,4 +1,4 @@
-"""Runs a program live in a random order, then replays every prefix of what was recorded and compares."""
+"""Check of replay: run a program live in a random order, then replay every prefix of its history and compare."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from romancy.core.loop import Run
 from romancy.model.history import Entry, Kind, Outcome, Role
 
 BEGIN = 1_700_000_000_000_000
-LONGEST = 60
-STATE = ("pending", "tasks", "trace", "undo", "verdict", "phase")
+MAX_COMMITS = 60
+STATE = ("pending", "tasks", "trace", "compensations", "verdict", "phase")
 
 
 class Divergence(AssertionError):
-    """A replay did not do what was recorded."""
+    """A replay did something other than what was recorded."""
 
 
 class Recorder(Run):
-    """A run that remembers what each advance asked for."""
+    """A run that records the commands of each advance."""
 
     steps: list[list[Command]]
 
@@ -39,23 +39,23 @@ class Recorder(Run):
         return commands
 
 
-class InRun:
-    """The world of a program on a run."""
+class RunEnvironment:
+    """The environment of a program on a run."""
 
     run: Run
 
     def __init__(self) -> None:
         self.trace: list[object] = []
 
-    def operation(self, name: str, *, undo: bool = False) -> asyncio.Future[Any]:
+    def operation(self, name: str, *, compensated: bool = False) -> asyncio.Future[Any]:
         return self.run.issue_operation(
-            Kind.ACTIVITY, name, decode, digest=digest_of(name), compensation=f"undo {name}" if undo else None
+            Kind.ACTIVITY, name, decode, digest=digest_of(name), compensation=f"undo {name}" if compensated else None
         )
 
     def effect(self, name: str) -> Awaitable[None]:
         return self.run.emit_effect(Kind.REGISTRATION, name, digest=digest_of(name), compensation=f"undo {name}")
 
-    def several(self, futures: list[Any]) -> Collection[Any]:
+    def collect(self, futures: list[Any]) -> Collection[Any]:
         return set(futures)
 
     def note(self, *seen: object) -> None:
@@ -68,7 +68,7 @@ def digest_of(name: str) -> bytes:
 
 
 def decode(resolution: Resolution) -> str:
-    """The result of an activity, or its failure."""
+    """The result of an activity; raises its failure."""
     text = (resolution.value or b"").decode()
     if resolution.outcome is Outcome.ERROR:
         raise Failure(text)
@@ -76,13 +76,13 @@ def decode(resolution: Resolution) -> str:
 
 
 @dataclass
-class Played:
-    """A program on a run, with its books."""
+class ProgramRun:
+    """A program on a run, with everything it has recorded."""
 
     program: Node
     execution: Execution
     run: Recorder
-    world: InRun
+    environment: RunEnvironment
     entries: list[Entry] = field(default_factory=list)
     commits: list[Commit] = field(default_factory=list)
     issues: dict[str, Issue] = field(default_factory=dict)
@@ -90,11 +90,11 @@ class Played:
 
     @property
     def now(self) -> int:
-        """The time of the last thing that happened."""
+        """The time of the last entry."""
         return self.entries[-1].at if self.entries else BEGIN
 
     def commit(self) -> None:
-        """What a shell does after each step: take everything, write it down."""
+        """Take everything that the execution has produced, as a runner does after each step."""
         self.entries += self.execution.take_entries()
         self.issues |= {issue.op: issue for issue in self.execution.take_new_activities()}
         self.withdrawn += [op for op in self.execution.take_withdrawn() if op in self.issues]
@@ -103,33 +103,37 @@ class Played:
 
 @dataclass(frozen=True)
 class Commit:
-    """How far everything was when a step was durable."""
+    """The state at one commit."""
 
     entries: int
     steps: int
     state: list[object]
 
 
-def state(played: Played) -> list[object]:
-    """What must be the same after replay: what is open, what was seen, what is to be undone, how it ended."""
-    run = played.run
+def state(program_run: ProgramRun) -> list[object]:
+    """Everything that must be the same after a replay."""
+    run = program_run.run
     return [
         list(run.pending),
         [task.get_name() for task in run.live_tasks()],
-        list(played.world.trace),
-        undo_order(played.execution),
+        list(program_run.environment.trace),
+        pending_compensations(program_run.execution),
         verdict_of(run),
-        str(played.execution.phase),
+        str(program_run.execution.phase),
     ]
 
 
-def undo_order(execution: Execution) -> list[tuple[str, int]]:
-    """Every compensation still to be run, the next one first."""
-    return [(undo.op, undo.seq) for undo in reversed(execution._compensations) if undo.op not in execution._compensated]
+def pending_compensations(execution: Execution) -> list[tuple[str, int]]:
+    """The compensations still to be run, the next one first."""
+    return [
+        (compensation.op, compensation.seq)
+        for compensation in reversed(execution._compensations)
+        if compensation.op not in execution._compensated
+    ]
 
 
 def verdict_of(run: Run) -> object:
-    """How a body ended, so that it can be compared."""
+    """A comparable form of how the body ended."""
     match run.body_outcome:
         case None:
             return None
@@ -143,47 +147,49 @@ def verdict_of(run: Run) -> object:
             return ["recur", given.decode()]
 
 
-def prepare(program: Node, history: list[Entry], run_class: type[Recorder], world_class: type[InRun] = InRun) -> Played:
+def prepare(
+    program: Node, history: list[Entry], run_class: type[Recorder], environment_class: type[RunEnvironment] = RunEnvironment
+) -> ProgramRun:
     """A new run of a program, not started."""
-    world = world_class()
+    environment = environment_class()
     known = {entry.op: entry.digest for entry in history if entry.kind is Kind.REGISTRATION}
-    world.run = run = run_class(lambda: program.run(world), "a program", known)
+    environment.run = run = run_class(lambda: program.run(environment), "a program", known)
     run.steps = []
-    return Played(program, Execution(run, history, length=len(history)), run, world, list(history))
+    return ProgramRun(program, Execution(run, history, length=len(history)), run, environment, list(history))
 
 
 # --- live
 
 
-def live(program: Node, chance: random.Random, run_class: type[Recorder] = Recorder) -> Played:
-    """Run a program from its start in a random order."""
-    played = prepare(program, [], run_class)
-    played.execution.start(BEGIN)
-    played.commit()
-    go_on(played, chance)
-    return played
+def live(program: Node, chance: random.Random, run_class: type[Recorder] = Recorder) -> ProgramRun:
+    """Run a program from its start, with resolutions in a random order."""
+    program_run = prepare(program, [], run_class)
+    program_run.execution.start(BEGIN)
+    program_run.commit()
+    run_on(program_run, chance)
+    return program_run
 
 
-def go_on(played: Played, chance: random.Random) -> None:
-    """Let things happen until the instance has ended, or for long enough."""
-    execution, run = played.execution, played.run
-    while len(played.commits) < LONGEST:
-        now = played.now + chance.choice((0, 1, 500_000, 2_000_000))
-        if played.withdrawn and chance.random() < 0.2:
-            issue = played.issues[played.withdrawn.pop(chance.randrange(len(played.withdrawn)))]
-            execution.record_late_result(issue, ended(chance, len(played.entries)), now)
+def run_on(program_run: ProgramRun, chance: random.Random) -> None:
+    """Feed resolutions until the instance has ended or has `MAX_COMMITS` commits."""
+    execution, run = program_run.execution, program_run.run
+    while len(program_run.commits) < MAX_COMMITS:
+        now = program_run.now + chance.choice((0, 1, 500_000, 2_000_000))
+        if program_run.withdrawn and chance.random() < 0.2:
+            issue = program_run.issues[program_run.withdrawn.pop(chance.randrange(len(program_run.withdrawn)))]
+            execution.record_late_result(issue, ended(chance, len(program_run.entries)), now)
         elif run.body_outcome is None:
-            happen(played, chance, now)
-        elif not isinstance(run.body_outcome, Finish) and (undo := execution.next_compensation()) is not None:
-            execution.record_compensation(undo, ended(chance, len(played.entries)), now)
+            resolve_one(program_run, chance, now)
+        elif not isinstance(run.body_outcome, Finish) and (compensation := execution.next_compensation()) is not None:
+            execution.record_compensation(compensation, ended(chance, len(program_run.entries)), now)
         else:
             return
-        played.commit()
+        program_run.commit()
 
 
-def happen(played: Played, chance: random.Random, now: int) -> None:
-    """One thing the body sees: an operation ends, a timer is due, the whole is cancelled or takes too long."""
-    execution, run = played.execution, played.run
+def resolve_one(program_run: ProgramRun, chance: random.Random, now: int) -> None:
+    """Feed one resolution: an operation ends, a timer fires, or the run is cancelled or times out."""
+    execution, run = program_run.execution, program_run.run
     if not run.stopped and chance.random() < 0.04:
         kind = chance.choice((Kind.CANCEL, Kind.CANCEL, Kind.TIMEOUT))
         execution.feed(Resolution(kind, "", now, value=b"enough"), name=kind.value)
@@ -192,12 +198,12 @@ def happen(played: Played, chance: random.Random, now: int) -> None:
     if issue.due is not None:
         execution.feed(Resolution(issue.kind, issue.op, max(now, issue.due)))
     else:
-        end = ended(chance, len(played.entries))
+        end = ended(chance, len(program_run.entries))
         execution.feed(Resolution(issue.kind, issue.op, now, end.outcome, end.value), end)
 
 
 def ended(chance: random.Random, number: int) -> AttemptResult:
-    """The end of an attempt: mostly good."""
+    """The end of an attempt; usually a success."""
     outcome = Outcome.OK if chance.random() < 0.85 else Outcome.ERROR
     return AttemptResult(outcome, f"{outcome.value} {number}".encode())
 
@@ -205,15 +211,15 @@ def ended(chance: random.Random, number: int) -> AttemptResult:
 # --- replay
 
 
-def replayed(program: Node, history: list[Entry]) -> Played:
-    """Bring a new run of a program to where its history ends."""
-    played = prepare(program, history, Recorder)
-    played.execution.replay(BEGIN, history)
-    return played
+def replayed(program: Node, history: list[Entry]) -> ProgramRun:
+    """A new run of a program, replayed to the end of a history."""
+    program_run = prepare(program, history, Recorder)
+    program_run.execution.replay(BEGIN, history)
+    return program_run
 
 
-def compare(original: Played, commit: Commit, chance: random.Random) -> None:
-    """Replay the history up to a commit in a fresh run, and see that nothing differs."""
+def compare(original: ProgramRun, commit: Commit, chance: random.Random) -> None:
+    """Replay the history up to a commit in a new run, and compare everything."""
     with evicting() as runs:
         move_heap(chance)
         history = original.entries[: commit.entries]
@@ -224,11 +230,11 @@ def compare(original: Played, commit: Commit, chance: random.Random) -> None:
         same("steps", commit.steps, len(copy.run.steps))
         for what, before, after in zip(STATE, commit.state, state(copy), strict=True):
             same(what, before, after)
-        check_books(copy, history)
+        check_execution(copy, history)
 
 
-def check_books(copy: Played, history: list[Entry]) -> None:
-    """After a replay everything open is to be started, and nothing that was recorded is recorded again."""
+def check_execution(copy: ProgramRun, history: list[Entry]) -> None:
+    """After a replay, all pending activities are to be started, and nothing recorded is recorded again."""
     execution, run = copy.execution, copy.run
     resolved = {entry.op for entry in history if entry.role is Role.FED}
     open_now = [op for op, waiting in run.pending.items() if waiting.issue.kind is Kind.ACTIVITY]
@@ -240,18 +246,18 @@ def check_books(copy: Played, history: list[Entry]) -> None:
 
 
 def comparable(commands: list[Command]) -> list[object]:
-    """Commands without what may differ: whether an effect was known already."""
+    """Commands without the flag that may differ: whether an effect was recorded before."""
     return [command.issue if isinstance(command, EffectCommand) else command for command in commands]
 
 
 def same(what: str, was: object, now: object) -> None:
-    """Raise `Divergence` unless both are equal."""
+    """Raise `Divergence` unless both values are equal."""
     if was != now:
         raise Divergence(f"{what}: was {was}, is now {now}")
 
 
 def check(program: Node, seed: int, live_class: type[Recorder] = Recorder) -> int:
-    """The whole property for one program and one order of events; says how many prefixes were replayed."""
+    """Check the whole property for one program and one order of resolutions; returns how many prefixes were replayed."""
     chance = random.Random(seed)
     with evicting() as runs:
         original = live(program, chance, live_class)
@@ -264,20 +270,20 @@ def check(program: Node, seed: int, live_class: type[Recorder] = Recorder) -> in
         other.commit()
         other.issues = original.issues | other.issues
         other.commits.clear()
-        go_on(other, chance)
+        run_on(other, chance)
         if other.commits:
             compare(other, other.commits[-1], chance)
         return len(original.commits) + 1
 
 
-# --- the heap and the end
+# --- addresses and eviction
 
 
 _junk: list[object] = []
 
 
 def move_heap(chance: random.Random) -> None:
-    """Give the next coroutines, tasks and futures other addresses than the last ones had."""
+    """Move the addresses of the next coroutines, tasks and futures."""
 
     async def coroutine() -> None: ...
 
@@ -285,43 +291,43 @@ def move_heap(chance: random.Random) -> None:
     for one in made:
         one.close()
     _junk.extend(made)
-    _junk.extend(asyncio.Future(loop=_elsewhere) for _ in range(chance.randrange(20)))
+    _junk.extend(asyncio.Future(loop=_other_run) for _ in range(chance.randrange(20)))
     chance.shuffle(_junk)
     del _junk[chance.randrange(len(_junk) + 1) :]
     if chance.random() < 0.01:
         gc.collect()
 
 
-_elsewhere = Run(lambda: asyncio.sleep(0), "elsewhere")
+_other_run = Run(lambda: asyncio.sleep(0), "elsewhere")
 
 
 @contextlib.contextmanager
-def evicting() -> Generator[list[Played]]:
-    """Evict every run that was made inside, and see that none of them does or says anything."""
-    runs: list[Played] = []
-    noise: list[str] = []
+def evicting() -> Generator[list[ProgramRun]]:
+    """Evict every run that was created in this context, and check that eviction has no effects and no output."""
+    runs: list[ProgramRun] = []
+    output: list[str] = []
     hook = sys.unraisablehook
     with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
-        sys.unraisablehook = lambda unraisable: noise.append(f"{unraisable.exc_value!r} in {unraisable.object!r}")
+        sys.unraisablehook = lambda unraisable: output.append(f"{unraisable.exc_value!r} in {unraisable.object!r}")
         try:
             yield runs
         finally:
-            complaints = [complaint for played in runs for complaint in evict(played)]
+            problems = [problem for program_run in runs for problem in evict(program_run)]
             sys.unraisablehook = hook
-    same("noise", [], [*noise, *complaints, *(str(warning.message) for warning in warned)])
+    same("noise", [], [*output, *problems, *(str(warning.message) for warning in warned)])
 
 
-def evict(played: Played) -> list[str]:
-    """Evict one run; says what was wrong with that."""
-    run = played.run
+def evict(program_run: ProgramRun) -> list[str]:
+    """Evict one run; returns the problems."""
+    run = program_run.run
     before = len(run._commands)
     coroutines: list[Any] = [task.get_coro() for task in run.live_tasks()]
-    seen = state(played)[0], verdict_of(run)
-    complaints = run.evict()
+    seen = state(program_run)[0], verdict_of(run)
+    problems = run.evict()
     alive = [coroutine for coroutine in coroutines if getattr(coroutine, "cr_frame", None) is not None]
     if alive or run.live_tasks() or run.pending:
-        complaints.append(f"still alive: {alive}, {run.live_tasks()}, {run.pending}")
+        problems.append(f"still alive: {alive}, {run.live_tasks()}, {run.pending}")
     if len(run._commands) != before or verdict_of(run) != seen[1]:
-        complaints.append(f"asked for while being evicted: {run._commands[before:]}")
-    return complaints
+        problems.append(f"asked for while being evicted: {run._commands[before:]}")
+    return problems

@@ -1,7 +1,7 @@
-"""A program on a run sees what it would see on an ordinary loop, for the same order of events.
+"""A program on a run observes what it would observe on an ordinary loop, for the same order of resolutions.
 
-The ordinary side is `asyncio.Runner` with a loop of CPython's whose time stands still and whose timers, like all
-operations, come due when the test says so. The sets that asyncio keeps are given an order there too.
+The ordinary side is `asyncio.Runner` with CPython's loop. Its clock stands still, and its timers, like all operations,
+resolve when the test says so. The sets that asyncio keeps are ordered there, too.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from tests.property.asyncio_programs import (
+    Environment,
     Failure,
     Generated,
     Node,
     TaskNames,
     WaitFor,
-    World,
     contains,
     describe,
     programs,
 )
 from tests.property.hypothesis_settings import examples, unhurried
-from tests.property.replay_check import BEGIN, InRun, Recorder, evicting, prepare
+from tests.property.replay_check import BEGIN, Recorder, RunEnvironment, evicting, prepare
 
 from romancy.core import asyncio_patches
 from romancy.core.commands import Fail, Finish, Resolution
@@ -39,15 +39,15 @@ from romancy.errors import WorkflowStuckError
 from romancy.model.history import Kind, Outcome
 
 SECOND = 1_000_000
-LONGEST = 200
+MAX_RESOLUTIONS = 200
 
-# Generators left half-way: asyncio ends them when the collector likes, a run at its end. Names: asyncio's count all
-# tasks of the process. `wait_for` of 3.11 makes a task, a run's does not.
+# Excluded: generators left half-way, which asyncio ends at garbage collection and a run at its end; task names, which
+# asyncio counts for the whole process; and `wait_for` of 3.11, which creates a task that a run does not.
 DIFFERENT: tuple[type[Node], ...] = (TaskNames, Generated, *([WaitFor] if sys.version_info < (3, 12) else []))
 
 
 class PlainLoop(asyncio.SelectorEventLoop):
-    """CPython's loop with a clock and timers of the test's own."""
+    """CPython's loop with a clock and timers that the test controls."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -59,7 +59,7 @@ class PlainLoop(asyncio.SelectorEventLoop):
         self.set_task_factory(self.keep)
 
     def keep(self, loop: asyncio.AbstractEventLoop, coro: Any, **options: Any) -> asyncio.Task[Any]:
-        """Make a task that the collector does not take: asyncio holds its tasks weakly."""
+        """Create a task and keep a reference, because asyncio refers to its tasks weakly."""
         self.kept.append(asyncio.Task(coro, loop=loop, **options))
         return self.kept[-1]
 
@@ -84,7 +84,7 @@ class PlainLoop(asyncio.SelectorEventLoop):
 
 
 class PlainTimer(asyncio.TimerHandle):
-    """A timer that is off the list once it is cancelled."""
+    """A timer that is removed from the list when it is cancelled."""
 
     op: str
 
@@ -95,15 +95,15 @@ class PlainTimer(asyncio.TimerHandle):
             loop.open.pop(self.op, None)
 
 
-class InPlain:
-    """The world of a program on an ordinary loop: operations are futures that the test resolves."""
+class PlainEnvironment:
+    """The environment of a program on an ordinary loop: operations are futures that the test resolves."""
 
     def __init__(self, loop: PlainLoop) -> None:
         self.loop = loop
         self.counts: dict[str, int] = {}
         self.trace: list[object] = []
 
-    def operation(self, name: str, *, undo: bool = False) -> asyncio.Future[Any]:
+    def operation(self, name: str, *, compensated: bool = False) -> asyncio.Future[Any]:
         self.counts[name] = self.counts.get(name, 0) + 1
         op = f"{name}:{self.counts[name]}"
         future: asyncio.Future[Any] = self.loop.create_future()
@@ -121,7 +121,7 @@ class InPlain:
     async def effect(self, name: str) -> None:
         return None
 
-    def several(self, futures: list[Any]) -> Collection[Any]:
+    def collect(self, futures: list[Any]) -> Collection[Any]:
         return futures
 
     def note(self, *seen: object) -> None:
@@ -129,28 +129,28 @@ class InPlain:
 
 
 @dataclass(frozen=True)
-class Witness(Node):
-    """The body of both sides. It writes down when it ended: what is left over then is cancelled in no certain order."""
+class EndMarker(Node):
+    """The body on both sides. It marks its end in the trace: what is left then is cancelled in no defined order."""
 
     program: Node
 
-    async def run(self, world: World) -> object:
+    async def run(self, environment: Environment) -> object:
         try:
-            return await self.program.run(world)
+            return await self.program.run(environment)
         finally:
-            world.note(END)
+            environment.note(END)
 
 
 END = "the body has ended"
 
 
 def until_end(trace: list[object]) -> list[object]:
-    """What a program saw before its body ended."""
+    """The trace up to the end of the body."""
     return trace[: trace.index([END])] if [END] in trace else trace[:]
 
 
-class Fate:
-    """What happens next, from a seed: the same questions get the same answers on both sides."""
+class Schedule:
+    """What happens next, derived from a seed: the same questions get the same answers on both sides."""
 
     def __init__(self, seed: int) -> None:
         self.chance = random.Random(seed)
@@ -168,57 +168,57 @@ class Fate:
         return op, text if self.chance.random() < 0.15 else None, text
 
 
-class InOrder(InRun):
-    """The world of a run, for programs that keep no sets of their own: asyncio's have no certain order."""
+class OrderedEnvironment(RunEnvironment):
+    """The environment of a run, with lists instead of sets, because sets on asyncio have no defined order."""
 
-    def several(self, futures: list[Any]) -> Collection[Any]:
+    def collect(self, futures: list[Any]) -> Collection[Any]:
         return futures
 
 
 Seen = tuple[object, list[object], list[list[str]]]
 
 
-def on_a_run(program: Node, fate: Fate) -> Seen | None:
-    """What a program sees on a run; None if it takes too long."""
+def run_on_run(program: Node, schedule: Schedule) -> Seen | None:
+    """What a program observes on a run; None if it takes too long."""
     with evicting() as runs:
-        played = prepare(Witness(program), [], Recorder, InOrder)
-        runs.append(played)
-        run = played.run
-        run.advance(Resolution(Kind.START, "", fate.at))
-        while run.body_outcome is None and [END] not in played.world.trace:
-            if len(fate.asked) > LONGEST:
+        program_run = prepare(EndMarker(program), [], Recorder, OrderedEnvironment)
+        runs.append(program_run)
+        run = program_run.run
+        run.advance(Resolution(Kind.START, "", schedule.at))
+        while run.body_outcome is None and [END] not in program_run.environment.trace:
+            if len(schedule.asked) > MAX_RESOLUTIONS:
                 return None
-            feed(run, fate)
+            feed(run, schedule)
         while run.body_outcome is None:
             op, waiting = next(iter(run.pending.items()))
-            run.advance(Resolution(waiting.issue.kind, op, max(fate.at, waiting.issue.due or 0), value=b"left over"))
-        trace = until_end(played.world.trace)
+            run.advance(Resolution(waiting.issue.kind, op, max(schedule.at, waiting.issue.due or 0), value=b"left over"))
+        trace = until_end(program_run.environment.trace)
         match run.body_outcome:
             case Finish(value):
-                return ["returned", describe(value)], trace, fate.asked
+                return ["returned", describe(value)], trace, schedule.asked
             case Fail(error):
-                return ["raised", named(error)], trace, fate.asked
+                return ["raised", comparable_error(error)], trace, schedule.asked
             case _:
-                return "cancelled", trace, fate.asked
+                return "cancelled", trace, schedule.asked
 
 
-def feed(run: Recorder, fate: Fate) -> None:
-    """Let one thing happen to a run."""
-    op, error, text = fate.next(list(run.pending))
+def feed(run: Recorder, schedule: Schedule) -> None:
+    """Feed one resolution to a run."""
+    op, error, text = schedule.next(list(run.pending))
     if op is None:
-        run.advance(Resolution(Kind.CANCEL, "", fate.at))
+        run.advance(Resolution(Kind.CANCEL, "", schedule.at))
         return
     issue = run.pending[op].issue
     if issue.due is not None:
-        fate.at = max(fate.at, issue.due)
-        run.advance(Resolution(issue.kind, op, fate.at))
+        schedule.at = max(schedule.at, issue.due)
+        run.advance(Resolution(issue.kind, op, schedule.at))
     else:
         outcome = Outcome.OK if error is None else Outcome.ERROR
-        run.advance(Resolution(issue.kind, op, fate.at, outcome, text.encode()))
+        run.advance(Resolution(issue.kind, op, schedule.at, outcome, text.encode()))
 
 
-def on_asyncio(program: Node, fate: Fate) -> Seen:
-    """What a program sees on an ordinary loop."""
+def run_on_asyncio(program: Node, schedule: Schedule) -> Seen:
+    """What a program observes on an ordinary loop."""
     loops: list[PlainLoop] = []
 
     def make() -> PlainLoop:
@@ -227,55 +227,55 @@ def on_asyncio(program: Node, fate: Fate) -> Seen:
 
     with asyncio.Runner(loop_factory=make) as runner:
         runner.get_loop()
-        world = InPlain(loops[0])
-        shepherd = Shepherd(loops[0], world, fate)
+        environment = PlainEnvironment(loops[0])
+        driver = Driver(loops[0], environment, schedule)
         try:
-            ended: object = ["returned", describe(runner.run(shepherd.follow(program)))]
+            ended: object = ["returned", describe(runner.run(driver.follow(program)))]
         except (Exception, asyncio.CancelledError) as error:
-            ended = ["raised", named(error)]
-    if shepherd.stuck is not None:
-        return ["raised", WorkflowStuckError.__name__], shepherd.stuck, fate.asked
-    if shepherd.cancelled:
+            ended = ["raised", comparable_error(error)]
+    if driver.stuck is not None:
+        return ["raised", WorkflowStuckError.__name__], driver.stuck, schedule.asked
+    if driver.cancelled:
         ended = "cancelled"
-    return ended, until_end(world.trace), fate.asked
+    return ended, until_end(environment.trace), schedule.asked
 
 
-class Shepherd:
-    """Waits, as a callback of the loop, until nothing is ready, and then lets one thing happen."""
+class Driver:
+    """Callback of the loop that resolves one operation whenever nothing else is ready."""
 
-    def __init__(self, loop: PlainLoop, world: InPlain, fate: Fate) -> None:
+    def __init__(self, loop: PlainLoop, environment: PlainEnvironment, schedule: Schedule) -> None:
         self.loop = loop
-        self.world = world
-        self.fate = fate
+        self.environment = environment
+        self.schedule = schedule
         self.main: asyncio.Task[Any] | None = None
         self.cancelled = False
         self.stuck: list[object] | None = None
 
     async def follow(self, program: Node) -> object:
         self.main = asyncio.current_task()
-        self.loop.call_soon(self.look)
-        return await Witness(program).run(self.world)
+        self.loop.call_soon(self.poll)
+        return await EndMarker(program).run(self.environment)
 
-    def look(self) -> None:
-        self.loop.call_soon(self.look)
+    def poll(self) -> None:
+        self.loop.call_soon(self.poll)
         if len(self.loop._ready) == 1:  # type: ignore[attr-defined]
-            self.act()
+            self.resolve_next()
 
-    def act(self) -> None:
+    def resolve_next(self) -> None:
         loop = self.loop
         assert self.main is not None
-        if [END] in self.world.trace:
+        if [END] in self.environment.trace:
             if loop.open:
                 self.resolve(next(iter(loop.open)), None, "left over")
         elif self.stuck is not None or not loop.open:
-            self.stuck = self.stuck if self.stuck is not None else self.world.trace[:]
+            self.stuck = self.stuck if self.stuck is not None else self.environment.trace[:]
             for task in asyncio.all_tasks(loop):
                 task.cancel()
         else:
-            op, error, text = self.fate.next(list(loop.open))
+            op, error, text = self.schedule.next(list(loop.open))
             if op is None:
-                loop.now = max(loop.now, self.fate.at / SECOND)
-                if not self.cancelled:  # the body is told once, whatever comes after
+                loop.now = max(loop.now, self.schedule.at / SECOND)
+                if not self.cancelled:  # the body is cancelled once, whatever follows
                     self.main.cancel()
                 self.cancelled = True
             else:
@@ -284,19 +284,19 @@ class Shepherd:
     def resolve(self, op: str, error: str | None, text: str) -> None:
         when, resolve = self.loop.open.pop(op)
         if when is not None:
-            self.fate.at = max(self.fate.at, round(when * SECOND))
-        self.loop.now = max(self.loop.now, self.fate.at / SECOND, when or 0)
+            self.schedule.at = max(self.schedule.at, round(when * SECOND))
+        self.loop.now = max(self.loop.now, self.schedule.at / SECOND, when or 0)
         resolve(error, text)
 
 
-def named(error: BaseException) -> object:
-    """An error so that it can be compared; the texts of cancellations and of stuck runs are their own."""
+def comparable_error(error: BaseException) -> object:
+    """A comparable form of an error; for cancellations and stuck runs only the type."""
     if isinstance(error, asyncio.CancelledError | WorkflowStuckError):
         return type(error).__name__
     return describe(error)
 
 
-# asyncio leaves what its cleaning up has started half-way: coroutines then end when they are collected, and complain.
+# asyncio leaves tasks that were started during cleanup unfinished; their coroutines warn when they are collected.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @unhurried(examples(500))
 @given(programs, st.integers(0, 2**32))
@@ -309,7 +309,7 @@ def test_a_program_sees_the_same_on_a_run_and_on_asyncio(program: Node, seed: in
 
 
 def compare(program: Node, seed: int) -> None:
-    """Run a program on both sides."""
-    here = on_a_run(program, Fate(seed))
+    """Run a program on both sides and compare."""
+    here = run_on_run(program, Schedule(seed))
     assume(here is not None)
-    assert here == on_asyncio(program, Fate(seed))
+    assert here == run_on_asyncio(program, Schedule(seed))

@@ -1,4 +1,4 @@
-"""The model of channels finds the faults it is there for: each is planted, and must be seen."""
+"""The reference model of channels finds each fault that is planted in the engine."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import pytest
 from tests.property import channel_instances
 from tests.property.channel_instances import Divergence
-from tests.property.test_channels_model import SCENES, Channels
+from tests.property.test_channels_model import STEPS, Channels
 
 from romancy.core.execution import Execution
 from romancy.model.history import Entry
@@ -28,13 +28,13 @@ Plant = pytest.MonkeyPatch
 
 
 @pytest.fixture(autouse=True)
-def _impatient(monkeypatch: Plant) -> None:
-    """What a planted fault leaves without rest is stuck soon."""
-    monkeypatch.setattr(channel_instances, "_LIMIT", 3.0)
+def _short_limit(monkeypatch: Plant) -> None:
+    """Shorten the time limit for rounds that a planted fault makes endless."""
+    monkeypatch.setattr(channel_instances, "_TIME_LIMIT", 3.0)
 
 
-def found(attempts: int = 100, scenes: Sequence[str] = SCENES, **options: Any) -> str | None:
-    """What is wrong in the first play that is not as the model says, if there is one."""
+def found(attempts: int = 100, steps: Sequence[str] = STEPS, **options: Any) -> str | None:
+    """The first divergence from the model, if there is one."""
     chance = Random(1)
 
     class Planted(Channels):
@@ -43,18 +43,18 @@ def found(attempts: int = 100, scenes: Sequence[str] = SCENES, **options: Any) -
     for _ in range(attempts):
         machine = Planted()
         try:
-            _play(machine, [chance.choice(scenes) for _ in range(15)], chance)
+            _run_machine(machine, [chance.choice(steps) for _ in range(15)], chance)
         except Divergence as divergence:
             return str(divergence)
     return None
 
 
-def _play(machine: Channels, scenes: Sequence[str], chance: Random) -> None:
-    """As Hypothesis would; but what was found is not looked for again."""
+def _run_machine(machine: Channels, steps: Sequence[str], chance: Random) -> None:
+    """Run steps like Hypothesis does, but without a second search for a divergence."""
     try:
         machine.open(chance.getrandbits(32))
-        for scene in scenes:
-            machine.play(scene, chance.getrandbits(32))
+        for step in steps:
+            machine.run_step(step, chance.getrandbits(32))
     finally:
         machine.teardown()
 
@@ -63,34 +63,34 @@ def test_without_a_fault_nothing_is_found() -> None:
     assert found(attempts=5) is None
 
 
-# --- who gets a message
+# --- recipients
 
 
 def test_a_broadcast_that_misses_a_subscriber_is_found(monkeypatch: Plant) -> None:
     original = channels._wake_recipients
 
-    def hard_of_hearing(cursor: SqliteCursor, seq: int, now: int) -> list[str]:
+    def drop_last_recipient(cursor: SqliteCursor, seq: int, now: int) -> list[str]:
         recipients = cursor.raw.execute("SELECT instance_id FROM romancy_deliveries WHERE seq = ?", (seq,)).fetchall()
         if len(recipients) > 1:
             cursor.raw.execute("DELETE FROM romancy_deliveries WHERE seq = ? AND instance_id = ?", (seq, recipients[-1][0]))
         return original(cursor, seq, now)
 
-    monkeypatch.setattr(channels, "_wake_recipients", hard_of_hearing)
+    monkeypatch.setattr(channels, "_wake_recipients", drop_last_recipient)
     assert found()
 
 
 def test_a_competing_message_that_is_given_twice_is_found(monkeypatch: Plant) -> None:
     original = channels.take
 
-    def generous(cursor: SqliteCursor, instance_id: str, channel: str, seq: int) -> None:
+    def keep(cursor: SqliteCursor, instance_id: str, channel: str, seq: int) -> None:
         if not cursor.raw.execute("SELECT pooled FROM romancy_messages WHERE seq = ?", (seq,)).fetchone()[0]:
             original(cursor, instance_id, channel, seq)
 
-    monkeypatch.setattr(channels, "take", generous)
+    monkeypatch.setattr(channels, "take", keep)
     assert found()
 
 
-def test_a_message_that_comes_before_an_older_one_is_found(monkeypatch: Plant) -> None:
+def test_a_message_that_overtakes_an_older_one_is_found(monkeypatch: Plant) -> None:
     def newest(name: str) -> str:
         return get_statement(name).replace("min(seq)", "max(seq)") if name == "first_delivery" else get_statement(name)
 
@@ -98,7 +98,7 @@ def test_a_message_that_comes_before_an_older_one_is_found(monkeypatch: Plant) -
     assert found()
 
 
-def test_a_message_that_misses_an_older_one_in_the_pool_is_found(monkeypatch: Plant) -> None:
+def test_a_message_that_overtakes_an_older_one_in_the_pool_is_found(monkeypatch: Plant) -> None:
     original = channels.find
 
     def own_first(cursor: SqliteCursor, instance_id: str, channel: str, mode: str, before: int | None) -> Any:
@@ -109,63 +109,63 @@ def test_a_message_that_misses_an_older_one_in_the_pool_is_found(monkeypatch: Pl
     assert found()
 
 
-# --- when it is sent
+# --- sending
 
 
 def test_a_message_of_a_failed_attempt_is_found(monkeypatch: Plant) -> None:
     original = InstanceRunner._schedule_retry
 
-    def talkative(self: InstanceRunner, attempt: Attempt, error: BaseException) -> bool:
+    def send_on_failure(self: InstanceRunner, attempt: Attempt, error: BaseException) -> bool:
         self._effects += [self._with_ids(f"{attempt.work.op}:{attempt.number}", effect) for effect in attempt.effects]
         return original(self, attempt, error)
 
-    monkeypatch.setattr(InstanceRunner, "_schedule_retry", talkative)
+    monkeypatch.setattr(InstanceRunner, "_schedule_retry", send_on_failure)
     assert found()
 
 
 def test_a_message_that_replay_sends_again_is_found(monkeypatch: Plant) -> None:
     original = Execution._handle_effect
 
-    def repeating(self: Execution, issue: Any, recorded: bool) -> None:
+    def emit_again(self: Execution, issue: Any, recorded: bool) -> None:
         original(self, issue, recorded)
         if recorded and issue.detail is not None:
             self.effects.append((issue.op, issue.detail))
 
-    monkeypatch.setattr(Execution, "_handle_effect", repeating)
+    monkeypatch.setattr(Execution, "_handle_effect", emit_again)
     assert found(cache_size=0)
 
 
-def test_a_message_that_goes_to_the_dead_is_found(monkeypatch: Plant) -> None:
+def test_a_message_to_an_ended_instance_is_found(monkeypatch: Plant) -> None:
     original = MessagingTransaction.send
 
-    def careless(self: MessagingTransaction, sent: SendTo) -> Any:
+    def ignore_result(self: MessagingTransaction, sent: SendTo) -> Any:
         original(self, sent)
 
-    monkeypatch.setattr(MessagingTransaction, "send", careless)
+    monkeypatch.setattr(MessagingTransaction, "send", ignore_result)
     assert found()
 
 
-def test_an_answer_that_is_not_recorded_is_found(monkeypatch: Plant) -> None:
-    """What was received is consumed in the commit that records it; here the record is lost with the process."""
+def test_a_message_that_is_not_recorded_is_found(monkeypatch: Plant) -> None:
+    """A message is consumed in the commit that records it; this fault loses the record in a crash."""
     original = UnitOfWork.add_history
 
-    def forgetful(self: UnitOfWork, state: InstanceState, entries: Sequence[Entry]) -> None:
+    def drop_messages(self: UnitOfWork, state: InstanceState, entries: Sequence[Entry]) -> None:
         original(self, state, [entry for entry in entries if entry.kind != "message"])
 
-    monkeypatch.setattr(UnitOfWork, "add_history", forgetful)
+    monkeypatch.setattr(UnitOfWork, "add_history", drop_messages)
     assert found()
 
 
-# --- who belongs to what
+# --- membership
 
 
 def test_a_mode_that_is_not_checked_is_found(monkeypatch: Plant) -> None:
-    def indifferent(cursor: SqliteCursor, instance_id: str, channel: str, mode: ChannelMode, now: int) -> None:
+    def subscribe_unchecked(cursor: SqliteCursor, instance_id: str, channel: str, mode: ChannelMode, now: int) -> None:
         own = cursor.first("subscription", (channel, instance_id))
         if own is None:
             cursor.run("subscribe", (channel, instance_id, mode, now))
 
-    monkeypatch.setattr(channels, "subscribe", indifferent)
+    monkeypatch.setattr(channels, "subscribe", subscribe_unchecked)
     assert found()
 
 
@@ -173,13 +173,13 @@ def test_a_mode_that_outlives_its_last_subscriber_is_found(monkeypatch: Plant) -
     original = channels.subscribe
     used: dict[str, ChannelMode] = {}
 
-    def resentful(cursor: SqliteCursor, instance_id: str, channel: str, mode: ChannelMode, now: int) -> str | None:
+    def remember_mode(cursor: SqliteCursor, instance_id: str, channel: str, mode: ChannelMode, now: int) -> str | None:
         if mode is not ChannelMode.DIRECT and used.setdefault(channel, mode) is not mode:
             return used[channel].value
         return original(cursor, instance_id, channel, mode, now)
 
-    monkeypatch.setattr(channels, "subscribe", resentful)
-    monkeypatch.setattr(channel_instances.Stage, "open", _clearing(channel_instances.Stage.open, used))
+    monkeypatch.setattr(channels, "subscribe", remember_mode)
+    monkeypatch.setattr(channel_instances.ChannelTester, "open", _clearing(channel_instances.ChannelTester.open, used))
     assert found()
 
 
@@ -192,65 +192,65 @@ def _clearing(original: Any, used: dict[str, ChannelMode]) -> Any:
 
 
 def test_a_member_that_cannot_leave_is_found(monkeypatch: Plant) -> None:
-    def binding(self: MessagingTransaction, instance_id: str, asked: LeaveGroup) -> None:
-        """Leaves nothing, and says so to nobody."""
+    def ignore_leave(self: MessagingTransaction, instance_id: str, asked: LeaveGroup) -> None:
+        """Leaves the group unchanged without an error."""
 
-    monkeypatch.setattr(MessagingTransaction, "_leave_group", binding)
+    monkeypatch.setattr(MessagingTransaction, "_leave_group", ignore_leave)
     assert found()
 
 
 def test_a_message_that_is_lost_when_its_reader_recurs_is_found(monkeypatch: Plant) -> None:
     original = UnitOfWork.start_next_generation
 
-    def tidy(self: UnitOfWork, state: InstanceState, *args: Any, **options: Any) -> None:
+    def clear_too_much(self: UnitOfWork, state: InstanceState, *args: Any, **options: Any) -> None:
         original(self, state, *args, **options)
         self.cursor.run("clear_deliveries", (as_json([state.id]),))
 
-    monkeypatch.setattr(UnitOfWork, "start_next_generation", tidy)
+    monkeypatch.setattr(UnitOfWork, "start_next_generation", clear_too_much)
     assert found()
 
 
 def test_a_subscription_that_is_lost_when_its_owner_recurs_is_found(monkeypatch: Plant) -> None:
     original = UnitOfWork.start_next_generation
 
-    def tidy(self: UnitOfWork, state: InstanceState, *args: Any, **options: Any) -> None:
+    def clear_too_much(self: UnitOfWork, state: InstanceState, *args: Any, **options: Any) -> None:
         original(self, state, *args, **options)
         self.cursor.run("clear_subscriptions", (as_json([state.id]),))
 
-    monkeypatch.setattr(UnitOfWork, "start_next_generation", tidy)
+    monkeypatch.setattr(UnitOfWork, "start_next_generation", clear_too_much)
     assert found()
 
 
-def test_what_the_dead_leave_behind_is_found(monkeypatch: Plant) -> None:
+def test_rows_of_ended_instances_that_stay_are_found(monkeypatch: Plant) -> None:
     monkeypatch.setattr(channels, "clear", lambda cursor, ids, now: [])
     assert found()
 
 
-def test_a_line_that_the_dead_stand_in_is_found(monkeypatch: Plant) -> None:
-    """Who was called and has ended is not replaced."""
+def test_a_woken_instance_that_is_not_replaced_is_found(monkeypatch: Plant) -> None:
+    """An instance that was woken for a message and has ended is not replaced."""
     monkeypatch.setattr(channels, "wake_replacements", lambda cursor, ids, now: [])
-    assert found(scenes=("turn", "rush", "rush"))
+    assert found(steps=("resubscribe", "compete", "compete"))
 
 
 def test_a_wake_up_that_is_lost_is_found(monkeypatch: Plant) -> None:
-    """A message comes while its reader is in hand; the reader is let go of all the same."""
+    """A message arrives while its recipient is owned, and the recipient is released nevertheless."""
     original = transitions._resolve_ownership
 
-    def hasty(ledger: UnitOfWork, state: InstanceState, write: Any, *, has_replies: bool) -> list[str]:
+    def pretend_seen(unit: UnitOfWork, state: InstanceState, write: Any, *, has_replies: bool) -> list[str]:
         state.inbox_version = write.inbox_seen
-        return original(ledger, state, write, has_replies=has_replies)
+        return original(unit, state, write, has_replies=has_replies)
 
-    monkeypatch.setattr(transitions, "_resolve_ownership", hasty)
-    assert found(scenes=("turn", "rush", "rush"))
+    monkeypatch.setattr(transitions, "_resolve_ownership", pretend_seen)
+    assert found(steps=("resubscribe", "compete", "compete"))
 
 
-def test_a_deed_that_is_done_twice_is_found(monkeypatch: Plant) -> None:
+def test_an_effect_that_is_emitted_twice_is_found(monkeypatch: Plant) -> None:
     original = MessagingTransaction.emit
 
-    def emphatic(self: MessagingTransaction, instance_id: str, effect: Effect) -> None:
+    def emit_twice(self: MessagingTransaction, instance_id: str, effect: Effect) -> None:
         original(self, instance_id, effect)
         if instance_id:
             original(self, instance_id, effect)
 
-    monkeypatch.setattr(MessagingTransaction, "emit", emphatic)
+    monkeypatch.setattr(MessagingTransaction, "emit", emit_twice)
     assert found()

@@ -1,7 +1,7 @@
-"""What is accepted at a boundary is read back equal and of its type; everything else is refused there.
+"""A value that is accepted at a boundary is read back equal and with its type; any other value is refused.
 
-Types are put together from others (unions of types that look alike, constraints, containers), and values of them and of
-others are given to what writes the arguments of workflows and activities, results, and the data of events and messages.
+Types are composed of others (unions of similar types, constraints, containers). Values of them, and of other types, are
+encoded as arguments and results of workflows and activities, and as data of events and messages.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ lefts = st.builds(Left, n=st.integers(-1, 2)) | st.builds(Wide, n=st.just(1), ex
 points = st.builds(point, st.sampled_from([Point, Near]), st.integers(0, 2), st.integers(0, 2))
 numbers = st.integers(-2, 2)
 
-# Types, each with values most of which fit.
+# Types, each with values most of which fit it.
 Typed = tuple[Any, st.SearchStrategy[Any]]
 PLAIN: list[Typed] = [
     (int, numbers), (str, texts), (bool, st.booleans()), (float, st.floats() | numbers), (bytes, st.binary(max_size=4)),
@@ -154,7 +154,7 @@ types = st.recursive(st.sampled_from(PLAIN), _containers, max_leaves=4)
 
 
 def alike(one: Any, other: Any) -> bool:
-    """Equal and of one type all the way down; but a whole number in the place of a float is one, a tuple in a list's too."""
+    """Equal and of the same type all the way down; an int may stand for a float, and a list for a tuple."""
     if isinstance(one, float | int) and isinstance(other, float) and not isinstance(one, bool):
         return (math.isnan(one) and math.isnan(other)) or one == other
     if isinstance(one, BaseModel):
@@ -167,9 +167,9 @@ def alike(one: Any, other: Any) -> bool:
     if isinstance(one, list | tuple) and isinstance(other, list | tuple):
         return type(one) is type(other) and len(one) == len(other) and all(map(alike, one, other))
     if isinstance(one, StrEnum | IntEnum) and type(other) in (str, int):
-        return bool(one == other)  # where the annotation says str or int, that is what is read
+        return bool(one == other)  # annotated as str or int, so read as that
     if isinstance(one, bool) and type(other) in (int, float):
-        return bool(one == other)  # a bool is an int to Python
+        return bool(one == other)  # a bool is an int in Python
     return type(one) is type(other) and bool(one == other)
 
 
@@ -183,7 +183,7 @@ def test_what_is_accepted_is_read_back_as_it_was(typed: Typed, data: st.DataObje
     takes.__annotations__ = {"argument": annotation, "return": annotation}
     value = data.draw(fitting if data.draw(st.integers(0, 9)) else values)
     result = ValueCodec[Any](annotation, what="result")
-    for thorough in (True, False):  # the input of a workflow, also of one that recurs; that of an activity
+    for thorough in (True, False):  # the input of a workflow, also after a recur; the input of an activity
         call = CallCodec(takes, what="call", thorough=thorough)
         try:
             raw = call.encode((value,), {})
@@ -216,7 +216,7 @@ JSON = st.recursive(
 @unhurried(examples(300))
 def test_data_of_events_and_messages_is_read_back_as_it_was(value: Any) -> None:
     try:
-        said = external_data(value, "the data")
+        encoded = external_data(value, "the data")
     except PayloadError:
         return
-    assert alike(value, from_json(said.raw))
+    assert alike(value, from_json(encoded.raw))

@@ -1,4 +1,4 @@
-"""Whatever a program does, and in whatever order things happen to it: a replay does the same."""
+"""A replay repeats what a program did, for any program and any order of resolutions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The property finds the faults it is there for: each is planted, and must be seen."""
+"""The replay property finds each fault that is planted in the core."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from romancy.core.loop import Run
 
 
 def found(live_class: type[Recorder] = Recorder, attempts: int = 400) -> str | None:
-    """The first divergence that the property finds, if it finds one."""
+    """The first divergence that the property finds, if there is one."""
     divergences: list[str] = []
 
     @seed(1)
     @settings(unhurried(attempts), phases=[Phase.generate])
     @given(programs, st.integers(0, 2**32))
     def search(program: Node, order: int) -> None:
-        # Not left to hypothesis: it would run the program again and call it flaky, which it is.
+        # Not raised to Hypothesis: it would run the program again and report it as flaky.
         if not divergences:
             try:
                 check(program, order, live_class)
@@ -86,8 +86,8 @@ def test_a_forgotten_task_that_is_collected_is_found(monkeypatch: pytest.MonkeyP
     assert found()
 
 
-class Hasty(Recorder):
-    """Sets two results before it lets the body see one."""
+class TwoResultsAtOnce(Recorder):
+    """A fault: two results are set before the body runs."""
 
     def advance(self, resolution: Resolution) -> list[Any]:
         self.number = getattr(self, "number", 0) + 1
@@ -103,4 +103,4 @@ class Hasty(Recorder):
 
 
 def test_two_results_in_one_drain_are_found() -> None:
-    assert found(Hasty)
+    assert found(TwoResultsAtOnce)

@@ -1,6 +1,6 @@
-"""Looks into the database after every commit, with a connection of its own, and tells what must not be.
+"""Monitor that reads the database after every commit, over its own connection, and reports violated invariants.
 
-What is checked here holds at every moment, whatever goes wrong: it needs no knowledge of the workflows.
+The invariants hold at every moment and under every fault, and do not depend on the workflows.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from romancy.model.status import ENDED, Status
 from romancy.model.transition import Applied, Transition, Write, WriteResult
 
 _BEGINS = frozenset({Status.PENDING, Status.RUNNING, Status.PAUSED, Status.TERMINATED})
-"""The last two: with the commit of its start."""
+"""The statuses in which an instance can first be seen; the last two if the request is in the batch of the start."""
 _LIVE = frozenset(
     {
         Status.RUNNING,
@@ -29,17 +29,17 @@ _LIVE = frozenset(
 _ENDS = ENDED - {Status.RECURRED}
 _FOLLOWS: dict[Status, frozenset[Status]] = {
     Status.PENDING: _LIVE | {Status.CANCELLED, Status.TERMINATED, Status.FAILED},
-    # Pending: its owner is held for dead, or has shut down; or it was paused and let go on with one commit.
+    # Pending: the owner was declared dead or shut down, or a pause and a resume were committed in one batch.
     Status.RUNNING: _LIVE | _ENDS | {Status.PENDING},
     Status.WAITING_FOR_EVENT: _LIVE | _ENDS | {Status.PENDING},
     Status.WAITING_FOR_MESSAGE: _LIVE | _ENDS | {Status.PENDING},
     Status.WAITING_FOR_TIMER: _LIVE | _ENDS | {Status.PENDING},
-    # Nothing but its end comes after the way back has begun, however often it is interrupted.
+    # Once compensation has begun, the instance can only end, however often it is interrupted.
     Status.COMPENSATING: frozenset({Status.PAUSED, Status.PENDING, *_ENDS}) - {Status.COMPLETED},
     Status.PAUSED: _LIVE | _ENDS | {Status.PENDING},
     **dict.fromkeys(_ENDS, frozenset()),
 }
-"""Which status may come after which. None may become blocked here: the code fits."""
+"""The allowed changes of status. No instance may become blocked here, because the code always fits."""
 
 _ROWS = """
 SELECT i.id, i.workflow, i.status, i.generation, i.epoch, i.owner, i.wake_at, i.inbox_version, i.inbox_version_seen,
@@ -53,8 +53,8 @@ FROM romancy_history WHERE instance_id = ? AND generation = ? ORDER BY seq
 _FAILED = "SELECT op, attempt FROM romancy_attempts WHERE instance_id = ? AND generation = ? AND NOT open"
 
 
-class Seen(NamedTuple):
-    """An instance, as the database has it."""
+class InstanceSnapshot(NamedTuple):
+    """The row of an instance as read from the database."""
 
     id: str
     workflow: str
@@ -68,8 +68,8 @@ class Seen(NamedTuple):
     waits: int
 
 
-class Recorded(NamedTuple):
-    """A line of a history, as the database has it."""
+class HistoryRow(NamedTuple):
+    """An entry of a history as read from the database."""
 
     seq: int
     kind: str
@@ -86,35 +86,35 @@ class Recorded(NamedTuple):
     epoch: int
 
 
-class Watch:
-    """Compares what is in the database with what was there before."""
+class DatabaseMonitor:
+    """Compares each state of the database with the one before."""
 
     def __init__(self, path: str, fault: Callable[[str], None]) -> None:
         self._path = path
         self._connection = sqlite3.connect(":memory:")
         self._fault = fault
-        self.rows: dict[str, Seen] = {}
+        self.rows: dict[str, InstanceSnapshot] = {}
         self._owners: dict[tuple[str, int], str] = {}
-        """Who has written under each epoch of an instance."""
-        self._histories: dict[tuple[str, int], list[Recorded]] = {}
+        """The worker that wrote under each epoch of an instance."""
+        self._histories: dict[tuple[str, int], list[HistoryRow]] = {}
 
     def open(self) -> None:
-        """Begin to look: the file is there."""
+        """Connect to the database file, which exists by now."""
         self._connection.close()
         self._connection = sqlite3.connect(self._path, isolation_level=None)
 
     def close(self) -> None:
-        """Look no more."""
+        """Disconnect."""
         self._connection.close()
 
-    # --- looking
+    # --- reading
 
-    def history(self, instance_id: str, generation: int) -> list[Recorded]:
-        """What is recorded of an instance."""
-        return [Recorded(*line) for line in self._connection.execute(_HISTORY, (instance_id, generation))]
+    def history(self, instance_id: str, generation: int) -> list[HistoryRow]:
+        """The history of one generation of an instance."""
+        return [HistoryRow(*line) for line in self._connection.execute(_HISTORY, (instance_id, generation))]
 
     def failed(self, instance_id: str, generation: int) -> set[tuple[str, int]]:
-        """Attempts that are recorded as failed: operation and number."""
+        """The failed attempts on record: operation and attempt number."""
         return set(self._connection.execute(_FAILED, (instance_id, generation)))
 
     def has_event(self, source: str, id: str) -> bool:
@@ -122,77 +122,79 @@ class Watch:
         found = self._connection.execute("SELECT 1 FROM romancy_events WHERE source = ? AND id = ?", (source, id))
         return found.fetchone() is not None
 
-    def undelivered(self) -> int:
-        """How much is left in the outbox."""
+    def outbox_size(self) -> int:
+        """The number of events in the outbox."""
         return int(self._connection.execute("SELECT count(*) FROM romancy_outbox").fetchone()[0])
 
-    # --- after a commit
+    # --- checks after a write
 
-    def look(self) -> None:
-        """Something other than a batch was written."""
+    def check_rows(self) -> None:
+        """Check every row that has changed."""
         before, self.rows = self.rows, self._read()
         for id in before.keys() - self.rows.keys():
-            self._fault(f"{id} was there, and is gone")
+            self._fault(f"{id} has disappeared")
         for row in self.rows.values():
             known = before.get(row.id)
             if known != row:
                 self._check(known, row)
 
-    def committed(self, batch: Sequence[Write], answers: Sequence[WriteResult | StoreError]) -> None:
-        """A batch was written."""
+    def check_batch(self, batch: Sequence[Write], answers: Sequence[WriteResult | StoreError]) -> None:
+        """Check a batch that was committed."""
         for write, answer in zip(batch, answers, strict=True):
             if isinstance(write, Transition) and isinstance(answer, Applied):
                 self._check_writer(write)
-        self.look()
+        self.check_rows()
         for id in dict.fromkeys(_touched(batch)):
             if id in self.rows:
                 self.check_history(self.rows[id])
 
-    def _read(self) -> dict[str, Seen]:
+    def _read(self) -> dict[str, InstanceSnapshot]:
         found = self._connection.execute(_ROWS).fetchall()
-        return {row[0]: Seen(row[0], row[1], Status(row[2]), *row[3:]) for row in found}
+        return {row[0]: InstanceSnapshot(row[0], row[1], Status(row[2]), *row[3:]) for row in found}
 
-    def _check(self, before: Seen | None, row: Seen) -> None:
+    def _check(self, before: InstanceSnapshot | None, row: InstanceSnapshot) -> None:
         if before is None:
             if row.status not in _BEGINS:
-                self._fault(f"{row.id} begins as {row.status}")
+                self._fault(f"{row.id} was created as {row.status}")
         else:
             self._check_change(before, row)
         if row.owner is not None:
             self._check_owner(row.id, row.epoch, row.owner)
         if not row.status.ended and not _can_wake(row):
-            self._fault(f"{row.id} is {row.status}, and nothing will ever wake it: {row}")
+            self._fault(f"{row.id} is {row.status}, and nothing will wake it: {row}")
         if row.status.ended and (row.owner is not None or row.wake_at is not None or row.waits):
-            self._fault(f"{row.id} is {row.status}, and somebody still has it or waits for it: {row}")
+            self._fault(f"{row.id} is {row.status}, but it still has an owner, a wake time or waits: {row}")
 
-    def _check_change(self, before: Seen, row: Seen) -> None:
+    def _check_change(self, before: InstanceSnapshot, row: InstanceSnapshot) -> None:
         if row.status is not before.status and row.status not in _FOLLOWS.get(before.status, frozenset()):
-            self._fault(f"{row.id} was {before.status}, and is {row.status}")
+            self._fault(f"{row.id} changed from {before.status} to {row.status}")
         if row.epoch < before.epoch or row.generation < before.generation:
             self._fault(f"{row.id} went back from {before} to {row}")
         if row.owner is not None and row.owner != before.owner and row.epoch == before.epoch:
-            self._fault(f"{row.id} came from {before.owner} to {row.owner} without a new epoch ({row.epoch})")
+            self._fault(f"{row.id} changed owner from {before.owner} to {row.owner} without a new epoch ({row.epoch})")
         if before.status.ended:
-            self._fault(f"{row.id} had ended as {before}, and is {row}")
+            self._fault(f"{row.id} changed after its end from {before} to {row}")
 
     def _check_owner(self, id: str, epoch: int, worker: str) -> None:
         known = self._owners.setdefault((id, epoch), worker)
         if known != worker:
-            self._fault(f"{worker} and {known} both had {id} under epoch {epoch}")
+            self._fault(f"{worker} and {known} both owned {id} under epoch {epoch}")
 
     def _check_writer(self, write: Transition) -> None:
-        """Only its owner writes an instance, or whoever claims it with the write; and under its epoch."""
+        """Only the owner writes an instance, or the worker that claims it with this write, and under its epoch."""
         row = self.rows.get(write.instance_id)
         if row is None:
             return  # created by the same batch
         if row.epoch > write.epoch:
-            self._fault(f"{write.worker} wrote {row.id} under epoch {write.epoch}; it was {row.epoch}, of {row.owner}")
+            self._fault(
+                f"{write.worker} wrote {row.id} under epoch {write.epoch}; its epoch was {row.epoch}, its owner {row.owner}"
+            )
         elif row.owner not in (None, write.worker):
-            self._fault(f"{write.worker} wrote {row.id}, which was {row.owner}'s")
+            self._fault(f"{write.worker} wrote {row.id}, which {row.owner} owned")
         self._check_owner(row.id, write.new_epoch, write.worker)
 
-    def check_history(self, row: Seen) -> None:
-        """A history only grows, without gaps; everything is recorded once, by the one who had the instance."""
+    def check_history(self, row: InstanceSnapshot) -> None:
+        """A history only grows, without gaps; each operation is recorded once, by the owner."""
         now = self.history(row.id, row.generation)
         before = self._histories.get((row.id, row.generation), [])
         if now[: len(before)] != before:
@@ -214,7 +216,7 @@ def _touched(batch: Sequence[Write]) -> Iterator[str]:
             yield write.instance_id
 
 
-def _can_wake(row: Seen) -> bool:
+def _can_wake(row: InstanceSnapshot) -> bool:
     if row.owner is not None or row.wake_at is not None or row.waits:
         return True
     return row.status is Status.PAUSED

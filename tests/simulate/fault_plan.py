@@ -1,11 +1,13 @@
-"""What goes wrong, and how often: drawn for each seed, so that some have a little of everything, others much of one thing.
+"""The faults of one simulation, and how often each occurs: drawn from the seed.
 
-on the way to the store   a call fails before it is done, or after it (whoever called cannot know which); the process
-                          dies before or after; the call is slow; the line is cut for a while
-between processes         "somebody has written" is lost, told twice, told late
-to a process              killed, stopped and let go on, its event loop blocked (its heart beats on), shut down in order
-to everybody              the clock jumps
-at the broker             refuses, takes an event and says that it did not, takes its time
+Each seed uses a subset of the faults, some rarely and some often.
+
+calls of the store        a call fails before or after it takes effect (the caller cannot tell); the process
+                          dies before or after it; the call is slow; the connection is down for a while
+between processes         the notification of a commit is lost, doubled or late
+processes                 killed, stopped and continued, event loop blocked (heartbeats continue), shut down cleanly
+clock                     the wall clock jumps
+broker                    refuses an event, accepts an event and reports an error, answers late
 """
 
 from __future__ import annotations
@@ -17,56 +19,58 @@ DISASTERS = ("kill", "stop", "block", "cut", "slow", "restart", "outage", "jump"
 
 
 @dataclass
-class Weather:
-    """The odds of one seed."""
+class FaultPlan:
+    """The probability of each fault in one simulation."""
 
     chance: random.Random = field(repr=False)
     fails_before: float
     fails_after: float
     dies: float
-    loses: float
-    """How often others are not told that somebody has written."""
-    doubles: float
-    hesitates: float
-    """How often a call of the store takes a while."""
-    refuses: float
-    """How often the broker fails."""
+    loses_notifications: float
+    """Probability that a process is not notified of another process's commit."""
+    doubles_notifications: float
+    delays_calls: float
+    """Probability that a call of the store is delayed."""
+    broker_fails: float
+    """Probability that the broker fails."""
     disasters: tuple[str, ...]
     pause: float
-    """Seconds between two disasters, about."""
+    """Mean seconds between two disasters."""
     lasts: float
-    """Seconds until everything is well again."""
+    """Seconds until faults stop."""
 
-    def clear_up(self) -> None:
-        """From now on nothing goes wrong."""
-        self.fails_before = self.fails_after = self.dies = self.loses = self.doubles = self.refuses = 0.0
+    def stop_faults(self) -> None:
+        """Set the probability of random faults to zero."""
+        self.fails_before = self.fails_after = self.dies = self.loses_notifications = self.doubles_notifications = (
+            self.broker_fails
+        ) = 0.0
 
     def happens(self, odds: float) -> bool:
-        """Whether something with these odds happens now."""
+        """Draw whether an event of this probability occurs."""
         return odds > 0 and self.chance.random() < odds
 
     def delay(self) -> float:
-        """How long a call takes; mostly nothing to speak of."""
-        if not self.happens(self.hesitates):
+        """Draw the delay of a call in seconds; usually close to zero."""
+        if not self.happens(self.delays_calls):
             return 0.0
         return self.chance.expovariate(200.0) if self.chance.random() < 0.9 else self.chance.uniform(0.05, 1.0)
 
 
-def draw(chance: random.Random) -> Weather:
-    """The weather of a seed."""
+def draw(chance: random.Random) -> FaultPlan:
+    """Draw the fault plan of a seed."""
 
     def sometimes(*odds: float) -> float:
         return chance.choice(odds) if chance.random() < 0.5 else 0.0
 
-    return Weather(
+    return FaultPlan(
         chance=chance,
         fails_before=sometimes(0.01, 0.05, 0.15),
         fails_after=sometimes(0.01, 0.05, 0.15),
         dies=sometimes(0.001, 0.005, 0.02),
-        loses=sometimes(0.1, 0.5, 1.0),
-        doubles=sometimes(0.1, 0.5),
-        hesitates=chance.choice([0.1, 0.3, 0.6]),
-        refuses=sometimes(0.1, 0.4),
+        loses_notifications=sometimes(0.1, 0.5, 1.0),
+        doubles_notifications=sometimes(0.1, 0.5),
+        delays_calls=chance.choice([0.1, 0.3, 0.6]),
+        broker_fails=sometimes(0.1, 0.4),
         disasters=tuple(one for one in DISASTERS if chance.random() < 0.5),
         pause=chance.choice([0.7, 2.0, 5.0]),
         lasts=chance.choice([5.0, 10.0, 20.0]),

@@ -1,9 +1,9 @@
-"""An event loop for several processes at once: virtual time, and chance decides who goes next.
+"""Deterministic event loop for several simulated processes, on virtual time.
 
-Each process has a lane: a queue of its own, which keeps the order asyncio promises. Between two lanes there is no order but
-the one that chance makes. A lane that is frozen does not run until its time has come, and finds then all that has gathered
-(SIGSTOP); a lane that is dead never runs again (SIGKILL). When nobody can run, time moves to the next timer: nothing waits
-for real, and the same seed gives the same order again.
+Each process has a lane: a ready queue of its own that keeps asyncio's order. The loop picks the next lane at random, so
+there is no order between lanes. A frozen lane does not run until its time has come, and then finds everything that was
+queued meanwhile (SIGSTOP). A dead lane never runs again (SIGKILL). When no lane can run, time moves to the next timer:
+nothing waits in real time, and the same seed produces the same order.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from collections.abc import Callable
 from typing import Any, cast
 
 _FOREVER = float("inf")
-_RESTLESS = 100_000
+_MAX_TURNS = 100_000
 
 
-class Restless(BaseException):
-    """Something goes round in circles while no time passes. (No `Exception`: the engine must not go on all the same.)"""
+class LivelockError(BaseException):
+    """Lanes keep running while no time passes. (Not an `Exception`, so that the engine cannot catch it and continue.)"""
 
 
 class Lane:
-    """What one process is to do next."""
+    """The ready queue of one process."""
 
     def __init__(self, name: str, owner: object = None) -> None:
         self.name = name
@@ -34,34 +34,34 @@ class Lane:
         self.ready: deque[asyncio.Handle] = deque()
         self.frozen_until = 0.0
         self.dead = False
-        self._buried: list[asyncio.Handle] = []
+        self._dropped: list[asyncio.Handle] = []
 
     def freeze(self, until: float) -> None:
-        """Do nothing until then."""
+        """Do not run before this time."""
         self.frozen_until = max(self.frozen_until, until)
 
     def thaw(self) -> None:
-        """Go on."""
+        """Run again."""
         self.frozen_until = 0.0
 
     def kill(self) -> None:
-        """Do nothing, ever."""
+        """Never run again."""
         self.dead = True
-        self._buried += self.ready  # kept: what is thrown away unfinished would complain
+        self._dropped += self.ready  # kept: a coroutine that is dropped before it finishes would produce a warning
         self.ready.clear()
 
     def put(self, handle: asyncio.Handle) -> None:
-        """Something more to do."""
-        (self._buried if self.dead else self.ready).append(handle)
+        """Queue a callback."""
+        (self._dropped if self.dead else self.ready).append(handle)
 
-    def rise(self) -> None:
-        """When all is over, the dead may finish, so that nothing is left of them."""
+    def revive(self) -> None:
+        """Run again after the simulation, so that the tasks of a killed process can be cancelled cleanly."""
         self.dead = False
         self.thaw()
-        self.ready += self._buried
+        self.ready += self._dropped
 
     def context(self) -> contextvars.Context:
-        """A context in which everything that is begun belongs to this lane."""
+        """A context whose callbacks and tasks run in this lane."""
         context = contextvars.Context()
         context.run(_LANE.set, self)
         return context
@@ -72,12 +72,12 @@ _LANE: contextvars.ContextVar[Lane] = contextvars.ContextVar("lane", default=_OU
 
 
 def lane() -> Lane:
-    """The lane that runs now."""
+    """The lane of the current callback."""
     return _LANE.get()
 
 
 class SimulatedLoop(asyncio.BaseEventLoop):
-    """Runs lanes, one turn of one lane at a time."""
+    """An event loop that runs one pass of one lane at a time."""
 
     def __init__(self, chance: random.Random) -> None:
         super().__init__()
@@ -87,22 +87,22 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         self._timers: list[tuple[float, int, Lane, asyncio.TimerHandle]] = []
         self._order = itertools.count()
         self._turns = 0
-        """Turns since time has passed."""
+        """Passes since time last advanced."""
 
     def add(self, lane: Lane) -> None:
-        """A process more."""
+        """Add the lane of a new process."""
         self._lanes.append(lane)
 
     def time(self) -> float:
-        """Seconds since the beginning."""
+        """Seconds since the start of the simulation."""
         return self._now
 
-    # --- what is to be done
+    # --- scheduling
 
     def call_soon(  # type: ignore[override]
         self, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
     ) -> asyncio.Handle:
-        """Call in a turn of the lane that the context belongs to."""
+        """Queue a callback in the lane of its context."""
         context = contextvars.copy_context() if context is None else context
         handle = asyncio.Handle(callback, args, self, context)
         self._lane_of(context).put(handle)
@@ -113,13 +113,13 @@ class SimulatedLoop(asyncio.BaseEventLoop):
     def call_later(  # type: ignore[override]
         self, delay: float, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
     ) -> asyncio.TimerHandle:
-        """Call when some time has passed."""
+        """Schedule a callback after a delay."""
         return self.call_at(self._now + delay, callback, *args, context=context)
 
     def call_at(  # type: ignore[override]
         self, when: float, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
     ) -> asyncio.TimerHandle:
-        """Call at a time."""
+        """Schedule a callback at a time."""
         context = contextvars.copy_context() if context is None else context
         handle = asyncio.TimerHandle(when, callback, args, self, context)
         heapq.heappush(self._timers, (when, next(self._order), self._lane_of(context), handle))
@@ -128,7 +128,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
     def run_in_executor(  # type: ignore[override]
         self, executor: Any, func: Callable[..., Any], *args: Any
     ) -> asyncio.Future[Any]:
-        """What others do in a thread is done here, after a while."""
+        """Run the function inline after a random delay, instead of in a thread."""
         future = self.create_future()
 
         def run() -> None:
@@ -147,36 +147,36 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         return self._lanes[0] if whose is _OUTSIDE else whose
 
     def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
-        """It is dropped when its time comes."""
+        """Nothing to do: a cancelled timer is dropped when it is due."""
 
-    # --- turns
+    # --- running
 
     def _run_once(self) -> None:
-        self._ring()
+        self._fire_timers()
         waiting = [lane for lane in self._lanes if lane.ready and lane.frozen_until <= self._now]
         if not waiting:
-            self._pass_time()
+            self._advance_time()
             return
         self._turns += 1
-        if self._turns > _RESTLESS:
-            raise Restless(f"{_RESTLESS} turns, and no time has passed: {', '.join(lane.name for lane in waiting)}")
+        if self._turns > _MAX_TURNS:
+            raise LivelockError(f"{_MAX_TURNS} passes while no time passed: {', '.join(lane.name for lane in waiting)}")
         lane = waiting[0] if len(waiting) == 1 else self._chance.choice(waiting)
         for _ in range(len(lane.ready)):
-            if not lane.ready:  # it died
+            if not lane.ready:  # a callback has killed the process
                 break
             handle = lane.ready.popleft()
             if not handle.cancelled():
                 handle._run()
 
-    def _ring(self) -> None:
+    def _fire_timers(self) -> None:
         timers = self._timers
         while timers and timers[0][0] <= self._now:
             _, _, lane, handle = heapq.heappop(timers)
             if not handle.cancelled():
                 lane.put(handle)
 
-    def _pass_time(self) -> None:
-        """Move to when somebody can go on."""
+    def _advance_time(self) -> None:
+        """Advance to the next time at which a lane can run."""
         timers = self._timers
         while timers and (timers[0][2].dead or timers[0][3].cancelled()):
             heapq.heappop(timers)
@@ -185,13 +185,13 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         then = min(next_timer, thaws)
         if then == _FOREVER:
             if not cast(Any, self)._stopping:
-                raise Restless("nobody can ever go on")
+                raise LivelockError("no lane can ever run again")
             return
         self._now = max(self._now, then)
         self._turns = 0
 
     def _process_events(self, event_list: Any) -> None:
-        """There are none."""
+        """Nothing to do: there is no I/O."""
 
     def _write_to_self(self) -> None:
-        """Nobody sleeps."""
+        """Nothing to do: the loop never sleeps."""

@@ -1,4 +1,4 @@
-"""What happens in a world: clients come, processes live and die, everything goes wrong, and is well again."""
+"""Orchestrator of one simulation: it runs clients and processes, injects faults, stops them, and checks the outcome."""
 
 from __future__ import annotations
 
@@ -7,92 +7,94 @@ import random
 from collections.abc import Iterator
 from typing import Any
 
-from tests.explore.participants import Cast, listen, seen, speak
-from tests.explore.random_participants import random_cast
+from tests.explore.participants import Participants, listen, seen, send_items
+from tests.explore.random_participants import random_participants
 from tests.simulate.clients import Clients
-from tests.simulate.final_checks import Ending
-from tests.simulate.loop import Restless
+from tests.simulate.final_checks import FinalChecks
+from tests.simulate.loop import LivelockError
 from tests.simulate.order_workflows import arrived, order, random_order
 from tests.simulate.simulated_process import Process
-from tests.simulate.simulation import Failed, SimulatedBroker, World
+from tests.simulate.simulation import Failed, SimulatedBroker, Simulation
 
 from romancy.authoring.workflow import Workflow
 from romancy.clock import MICROS
 from romancy.model.status import Status
 from romancy.store.open import open_store
 
-_WORKFLOWS: list[Workflow[..., Any]] = [order, arrived, listen, speak]
-_PATIENCE = 120.0
-"""Virtual seconds after the last trouble within which everything must be done."""
-_FAREWELLS = 1000
-_LATE = 10.0
-"""Virtual seconds in which whoever comes back late does."""
+_WORKFLOWS: list[Workflow[..., Any]] = [order, arrived, listen, send_items]
+_TIMEOUT = 120.0
+"""Virtual seconds after the last fault within which everything must have finished."""
+_MAX_CANCELS = 1000
+_GRACE = 10.0
+"""Virtual seconds to wait for late calls after everything has finished."""
 
 
-class Play:
-    """One world from its beginning to its end."""
+class Orchestrator:
+    """Runs one simulation from start to end."""
 
-    def __init__(self, world: World) -> None:
-        self._world = world
-        self._chance = chance = random.Random(f"{world.seed} play")
+    def __init__(self, simulation: Simulation) -> None:
+        self._simulation = simulation
+        self._chance = chance = random.Random(f"{simulation.seed} orchestrator")
         self._options = _options(chance)
-        self._cast = random_cast("t", chance) if chance.random() < 0.7 else Cast((), (), ())
+        self._participants = random_participants("t", chance) if chance.random() < 0.7 else Participants((), (), ())
         self._orders = [random_order(f"o{number}", chance) for number in range(chance.randint(1, 5))]
-        self._clients = Clients(world, random.Random(f"{world.seed} clients"))
-        self._keepers: list[asyncio.Task[None]] = []
-        self._reader = open_store(world.path, clock=world.clock, threads="inline")
+        self._clients = Clients(simulation, random.Random(f"{simulation.seed} clients"))
+        self._supervisors: list[asyncio.Task[None]] = []
+        self._reader = open_store(simulation.path, clock=simulation.clock, threads="inline")
 
     async def run(self) -> None:
-        """All of it. What is wrong is in the ledger; raises `Failed` where it makes no sense to go on."""
-        world = self._world
-        world.note("", f"{world.weather}", f"{self._options}")
+        """Run the simulation. Violations are recorded as faults; raises `Failed` when there is no point in continuing."""
+        simulation = self._simulation
+        simulation.note("", f"{simulation.fault_plan}", f"{self._options}")
         await self._reader.open()
-        world.watch.open()
+        simulation.monitor.open()
         count = self._chance.choice([1, 2, 2, 3])
-        self._keepers = [asyncio.create_task(self._keep(f"p{number}")) for number in range(count)]
+        self._supervisors = [asyncio.create_task(self._supervise(f"p{number}")) for number in range(count)]
         self._begin_clients()
-        await self._trouble()
+        await self._inject_faults()
         await self._recover()
-        await Ending(world, self._clients, self._reader).check(self._orders, self._cast)
-        world.note("", "the end")
+        await FinalChecks(simulation, self._clients, self._reader).check(self._orders, self._participants)
+        simulation.note("", "the end")
 
     def _begin_clients(self) -> None:
-        clients, chance, cast = self._clients, self._chance, self._cast
-        for spec in (*self._orders, *cast.listeners, *cast.speakers):
+        clients, chance, participants = self._clients, self._chance, self._participants
+        for spec in (*self._orders, *participants.listeners, *participants.senders):
             clients.spawn(clients.start(spec, waits="steps" in spec and chance.random() < 0.5))
-        for outsider in cast.outsiders:
-            clients.spawn(clients.send(outsider))
-        clients.spawn(clients.arrive("a0", chance.randint(0, 4)))
-        for spec in (*self._orders, *cast.listeners):
+        for external_sender in participants.external_senders:
+            clients.spawn(clients.send(external_sender))
+        clients.spawn(clients.send_start_events("a0", chance.randint(0, 4)))
+        for spec in (*self._orders, *participants.listeners):
             if chance.random() < 0.3:
-                clients.spawn(clients.steer(spec["id"], chance.choice(["pause", "pause", "cancel", "terminate"])))
+                clients.spawn(clients.control(spec["id"], chance.choice(["pause", "pause", "cancel", "terminate"])))
 
-    async def _keep(self, name: str) -> None:
-        """Bring up a process, and another when it is gone."""
+    async def _supervise(self, name: str) -> None:
+        """Start a process, and another one whenever it has ended."""
         number = 0
         while True:
             number += 1
-            process = Process(self._world, f"{name}.{number}", broker=SimulatedBroker(self._world), **self._options)
-            self._world.processes.append(process)
+            process = Process(
+                self._simulation, f"{name}.{number}", broker=SimulatedBroker(self._simulation), **self._options
+            )
+            self._simulation.processes.append(process)
             process.begin()
             await process.over
             await asyncio.sleep(self._chance.uniform(0.1, 5.0))
 
-    # --- what goes wrong
+    # --- faults
 
-    async def _trouble(self) -> None:
-        world, weather = self._world, self._world.weather
-        end = world.loop.time() + weather.lasts
-        while (left := end - world.loop.time()) > 0:
-            await self._sleep(min(left, weather.chance.expovariate(1 / weather.pause)))
-            alive = [process for process in world.processes if not process.over.done()]
-            if weather.disasters and alive:
-                self._strike(weather.chance.choice(weather.disasters), weather.chance.choice(alive))
+    async def _inject_faults(self) -> None:
+        simulation, fault_plan = self._simulation, self._simulation.fault_plan
+        end = simulation.loop.time() + fault_plan.lasts
+        while (left := end - simulation.loop.time()) > 0:
+            await self._sleep(min(left, fault_plan.chance.expovariate(1 / fault_plan.pause)))
+            alive = [process for process in simulation.processes if not process.over.done()]
+            if fault_plan.disasters and alive:
+                self._inject_fault(fault_plan.chance.choice(fault_plan.disasters), fault_plan.chance.choice(alive))
 
-    def _strike(self, what: str, process: Process) -> None:
-        world, chance = self._world, self._world.weather.chance
-        until = world.loop.time() + chance.choice([0.5, 2.0, 6.0, 15.0])
-        world.note(process.name, f"trouble: {what} until {until:.1f}")
+    def _inject_fault(self, what: str, process: Process) -> None:
+        simulation, chance = self._simulation, self._simulation.fault_plan.chance
+        until = simulation.loop.time() + chance.choice([0.5, 2.0, 6.0, 15.0])
+        simulation.note(process.name, f"fault: {what} until {until:.1f}")
         match what:
             case "kill":
                 process.kill()
@@ -100,88 +102,88 @@ class Play:
                 if process.up:
                     process.shut_down()
             case "outage":
-                for one in world.processes:
+                for one in simulation.processes:
                     one.cut(until)
             case "jump":
-                world.clock.ahead += round(chance.choice([-2.0, -0.5, 0.5, 3.0, 10.0, 60.0]) * MICROS)
+                simulation.clock.ahead += round(chance.choice([-2.0, -0.5, 0.5, 3.0, 10.0, 60.0]) * MICROS)
             case _:
                 getattr(process, what)(until)
 
     async def _recover(self) -> None:
-        """Nothing goes wrong any more: everything must come to its end."""
-        world = self._world
-        world.note("", "everything is well again")
-        world.weather.clear_up()
-        for process in world.processes:
+        """Stop all faults and wait until everything has finished."""
+        simulation = self._simulation
+        simulation.note("", "faults stop")
+        simulation.fault_plan.stop_faults()
+        for process in simulation.processes:
             process.recover()
-        deadline = world.loop.time() + _PATIENCE
-        while list(self._left()):
-            if world.loop.time() > deadline:
-                self._tell_what_is_left()
+        deadline = simulation.loop.time() + _TIMEOUT
+        while list(self._unfinished()):
+            if simulation.loop.time() > deadline:
+                self._report_unfinished()
             self._resume()
             await self._sleep(1.0)
-        await self._sleep(_LATE)
-        self._tell_what_is_left()
+        await self._sleep(_GRACE)
+        self._report_unfinished()
 
     def _resume(self) -> None:
-        """Whoever is paused still, by a wish that was done late, goes on."""
-        for row in self._world.watch.rows.values():
+        """Resume instances that are still paused because a pause took effect late."""
+        for row in self._simulation.monitor.rows.values():
             if row.status is Status.PAUSED:
                 self._clients.spawn(self._clients.resume(row.id))
 
     async def _sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
         self._clients.check()
-        if self._world.ledger.faults:
-            raise Failed("something went wrong")
+        if self._simulation.model.faults:
+            raise Failed("the simulation has faults")
 
-    def _left(self) -> Iterator[str]:
-        """What is not done."""
-        world = self._world
+    def _unfinished(self) -> Iterator[str]:
+        """Everything that has not finished yet."""
+        simulation = self._simulation
         if not self._clients.done:
-            yield "clients, who were not answered"
-        endless = {spec["id"] for spec in self._cast.listeners}
-        world.watch.look()
-        for row in world.watch.rows.values():
+            yield "clients without an answer"
+        endless = {spec["id"] for spec in self._participants.listeners}
+        simulation.monitor.check_rows()
+        for row in simulation.monitor.rows.values():
             waits = row.owner is None and row.wake_at is None and row.status is not Status.PAUSED
             if not row.status.ended and not (row.id in endless and waits):
                 yield f"{row}"
-        for process in world.processes:
-            if process.leaving and not process.over.done():
-                yield f"{process.name}, which does not end"
-        if world.watch.undelivered():
-            yield f"{world.watch.undelivered()} events in the outbox"
+        for process in simulation.processes:
+            if process.shutting_down and not process.over.done():
+                yield f"{process.name}, which does not shut down"
+        if simulation.monitor.outbox_size():
+            yield f"{simulation.monitor.outbox_size()} events in the outbox"
 
-    def _tell_what_is_left(self) -> None:
-        for left in self._left():
-            self._world.fault(f"forgotten: {left}")
+    def _report_unfinished(self) -> None:
+        for left in self._unfinished():
+            self._simulation.fault(f"unfinished: {left}")
 
-    # --- the end
+    # --- end
 
     async def clean_up(self) -> None:
-        """Nothing of this world is left."""
-        world = self._world
-        for process in world.processes:
+        """Stop all processes and close all stores."""
+        simulation = self._simulation
+        for process in simulation.processes:
             process.discard()
             for store in process.stores:
                 await store.close()
         await _cancel_everything()
-        world.watch.close()
+        simulation.monitor.close()
         await self._reader.close()
-        for spec in self._cast.listeners:
+        for spec in self._participants.listeners:
             seen.pop(spec["id"], None)
 
 
 async def _cancel_everything() -> None:
-    """Some have to be told more than once: they clean up first."""
-    for _ in range(_FAREWELLS):
+    """Cancel every task, repeatedly, because some clean up first."""
+    for _ in range(_MAX_CANCELS):
         tasks = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
         if not tasks:
             return
         for task in tasks:
             task.cancel()
         await asyncio.wait(tasks, timeout=0.01)
-    raise Restless("something does not let itself be cancelled")
+    raise LivelockError("a task cannot be cancelled")
 
 
 def _options(chance: random.Random) -> dict[str, Any]:
@@ -192,7 +194,7 @@ def _options(chance: random.Random) -> dict[str, Any]:
         "max_concurrent_activities": chance.choice([1, 3, 100]),
         "heartbeat_interval": 1.0,
         "lease_timeout": 4.0,
-        "max_losses": 0,  # whoever is killed at random is no culprit
+        "max_losses": 0,  # a process that is killed at random says nothing about the instances it ran
         "poll_interval": chance.choice([0.3, 1.0, 2.0]),
         "outbox_interval": chance.choice([0.5, 2.0]),
         "outbox_batch_size": chance.choice([1, 5, 100]),

@@ -1,6 +1,6 @@
-"""Workflows that work: activities that fail, naps, sagas, events for the broker; as data, so that chance can make them.
+"""Random workflows with activities that fail, sleeps, sagas and events for the broker, described as data.
 
-Each has one right result, which `expected` knows without running it.
+Each order has exactly one correct result, which `expected` computes without running it.
 """
 
 from __future__ import annotations
@@ -24,74 +24,74 @@ from romancy import (
 
 Spec: TypeAlias = dict[str, Any]
 ARRIVED = "arrived"
-_SOON = RetryPolicy(max_attempts=0, initial_interval=0.2, multiplier=2.0, max_interval=3.0)
+_RETRY = RetryPolicy(max_attempts=0, initial_interval=0.2, multiplier=2.0, max_interval=3.0)
 
 
-class Outside(Protocol):
-    """What activities act upon."""
+class EffectRecorder(Protocol):
+    """Records the effects of activities."""
 
-    async def act(self, ctx: ActivityContext, step: Spec, *, undoes: bool = False) -> None:
-        """An attempt begins; returns when it has had its effect."""
+    async def record_attempt(self, ctx: ActivityContext, step: Spec, *, compensates: bool = False) -> None:
+        """Record that an attempt begins; return once its effect is recorded."""
         ...
 
-    def act_at_once(self, ctx: ActivityContext, step: Spec) -> None:
-        """The same, for what cannot wait."""
+    def record_attempt_in_thread(self, ctx: ActivityContext, step: Spec) -> None:
+        """The same for a synchronous activity."""
         ...
 
 
-outsides: list[Outside] = []
-"""What activities act upon, last."""
+effect_recorders: list[EffectRecorder] = []
+"""The last one records the effects of the simulation that is running."""
 
 
 class NotYet(Exception):
-    """Try again."""
+    """Error of an attempt that is to be retried."""
 
 
 class Broken(Exception):
-    """What an order that ends badly fails with."""
+    """Error of an order that is to fail."""
 
 
-# --- what is done
+# --- activities
 
 
-async def _undo(ctx: ActivityContext, step: dict[str, Any]) -> None:
-    await outsides[-1].act(ctx, step, undoes=True)
+async def _compensate(ctx: ActivityContext, step: dict[str, Any]) -> None:
+    await effect_recorders[-1].record_attempt(ctx, step, compensates=True)
 
 
-@activity(retry=_SOON)
+@activity(retry=_RETRY)
 async def work(ctx: ActivityContext, step: dict[str, Any]) -> int:
-    """Have an effect, at last."""
+    """Have an effect, possibly after failed attempts."""
     return await _work(ctx, step)
 
 
-@activity(retry=_SOON, compensation=_undo)
+@activity(retry=_RETRY, compensation=_compensate)
 async def book(ctx: ActivityContext, step: dict[str, Any]) -> int:
-    """Have an effect that can be undone."""
+    """Have an effect that can be compensated."""
     return await _work(ctx, step)
 
 
-@activity(retry=_SOON, timeout=4)
-async def hurry(ctx: ActivityContext, step: dict[str, Any]) -> int:
-    """Have an effect in time."""
+@activity(retry=_RETRY, timeout=4)
+async def work_in_time(ctx: ActivityContext, step: dict[str, Any]) -> int:
+    """Have an effect, with a timeout for each attempt."""
     return await _work(ctx, step)
 
 
-@activity(retry=_SOON)
-def chore(ctx: ActivityContext, step: dict[str, Any]) -> int:
-    """Have an effect in a thread."""
-    outsides[-1].act_at_once(ctx, step)
+@activity(retry=_RETRY)
+def work_in_thread(ctx: ActivityContext, step: dict[str, Any]) -> int:
+    """Have an effect, in a thread."""
+    effect_recorders[-1].record_attempt_in_thread(ctx, step)
     return _outcome(ctx, step)
 
 
-@activity(retry=_SOON)
-async def tell(ctx: ActivityContext, step: dict[str, Any]) -> int:
-    """Have an effect, and say so with its commit."""
+@activity(retry=_RETRY)
+async def work_and_send(ctx: ActivityContext, step: dict[str, Any]) -> int:
+    """Have an effect, and send an event with its commit."""
     await send_event(ctx, step["type"], "/in", step["data"])
     return await _work(ctx, step)
 
 
 async def _work(ctx: ActivityContext, step: Spec) -> int:
-    await outsides[-1].act(ctx, step)
+    await effect_recorders[-1].record_attempt(ctx, step)
     return _outcome(ctx, step)
 
 
@@ -104,54 +104,60 @@ def _outcome(ctx: ActivityContext, step: Spec) -> int:
     return value
 
 
-_ACTS = {"work": work, "book": book, "hurry": hurry, "chore": chore, "tell": tell}
+_ACTIVITIES = {
+    "work": work,
+    "book": book,
+    "work_in_time": work_in_time,
+    "work_in_thread": work_in_thread,
+    "work_and_send": work_and_send,
+}
 
 
 @workflow
 async def order(ctx: WorkflowContext, spec: dict[str, Any]) -> int:
-    """Take the steps of the spec, one after another; their sum."""
+    """Run the steps of the spec in order; returns their sum."""
     total = 0
     for step in spec["steps"]:
-        total += await _take(ctx, step)
-    if spec["badly"]:
+        total += await _run_step(ctx, step)
+    if spec["raises"]:
         raise Broken(str(total))
     return total
 
 
-async def _take(ctx: WorkflowContext, step: Spec) -> int:
+async def _run_step(ctx: WorkflowContext, step: Spec) -> int:
     match step["do"]:
-        case "nap":
+        case "sleep":
             await sleep(ctx, step["seconds"])
             return 0
-        case "say":
+        case "send":
             await send_event(ctx, step["type"], "/in", step["data"])
             return 0
-        case "promise":
-            await register_compensation(ctx, _undo, step)
+        case "register":
+            await register_compensation(ctx, _compensate, step)
             return 0
         case "gather":
-            return sum(await asyncio.gather(*(_take(ctx, part) for part in step["parts"])))
+            return sum(await asyncio.gather(*(_run_step(ctx, part) for part in step["parts"])))
         case "catch":
             try:
-                return await _take(ctx, step["parts"][0])
+                return await _run_step(ctx, step["parts"][0])
             except TerminalError:
                 return 1000
-        case what:
-            return await _ACTS[what](ctx, step)
+        case name:
+            return await _ACTIVITIES[name](ctx, step)
 
 
 @workflow(name=ARRIVED, event_handler=True)
 async def arrived(ctx: WorkflowContext, by: str, n: int, k: int) -> int:
-    """Do something about an event that has arrived."""
+    """Run two activities for the event that started it."""
     step = {"do": "work", "fails": n % 2, "breaks": False, "value": n, "before": 0}
     return await work(ctx, step) + await work(ctx, step)
 
 
-# --- making them
+# --- random orders
 
 
 def random_order(id: str, chance: random.Random) -> Spec:
-    """An order by chance."""
+    """A random order."""
     return _Maker(id, chance).order()
 
 
@@ -159,24 +165,24 @@ class _Maker:
     def __init__(self, id: str, chance: random.Random) -> None:
         self._id = id
         self._chance = chance
-        self._said = 0
+        self._sent_count = 0
         self._before = 0
-        """How many activities must have ended before the next step begins."""
+        """The number of activities that must have ended before the next step begins."""
 
     def order(self) -> Spec:
         chance = self._chance
         steps = [self._step() for _ in range(chance.randint(1, 6))]
-        return {"id": self._id, "steps": steps, "badly": chance.random() < 0.25}
+        return {"id": self._id, "steps": steps, "raises": chance.random() < 0.25}
 
     def _step(self) -> Spec:
         chance = self._chance
-        match chance.choice(["act", "act", "act", "nap", "say", "promise", "gather", "catch"]):
-            case "nap":
-                return {"do": "nap", "seconds": chance.choice([0.1, 1.0, 3.0])}
-            case "say":
-                return {"do": "say", **self._event()}
-            case "promise":
-                return {"do": "promise", "value": 0}
+        match chance.choice(["act", "act", "act", "sleep", "send", "register", "gather", "catch"]):
+            case "sleep":
+                return {"do": "sleep", "seconds": chance.choice([0.1, 1.0, 3.0])}
+            case "send":
+                return {"do": "send", **self._event()}
+            case "register":
+                return {"do": "register", "value": 0}
             case "gather":
                 parts = [self._act() for _ in range(chance.randint(2, 3))]
                 self._before += len(parts)
@@ -186,33 +192,38 @@ class _Maker:
                 self._before += 1
                 return {"do": "catch", "parts": [part]}
             case _:
-                act = self._act()
+                activity_step = self._act()
                 self._before += 1
-                return act
+                return activity_step
 
     def _act(self) -> Spec:
         chance = self._chance
-        do = chance.choice(["work", "work", "book", "book", "hurry", "chore", "tell"])
-        act = {"do": do, "fails": chance.choice([0, 0, 0, 1, 2]), "breaks": False, "value": chance.randint(1, 100)}
-        return {**act, "before": self._before, **(self._event() if do == "tell" else {})}
+        do = chance.choice(["work", "work", "book", "book", "work_in_time", "work_in_thread", "work_and_send"])
+        activity_step = {
+            "do": do,
+            "fails": chance.choice([0, 0, 0, 1, 2]),
+            "breaks": False,
+            "value": chance.randint(1, 100),
+        }
+        return {**activity_step, "before": self._before, **(self._event() if do == "work_and_send" else {})}
 
     def _event(self) -> Spec:
-        self._said += 1
-        # Each by a sender of its own: of those who say things at the same time nobody is first.
-        return {"type": "news", "data": {"by": f"{self._id}:{self._said}", "n": 0, "k": 0}}
+        self._sent_count += 1
+        # Each event has its own sender: events sent concurrently have no order that the model could check.
+        return {"type": "news", "data": {"by": f"{self._id}:{self._sent_count}", "n": 0, "k": 0}}
 
 
 def expected(spec: Spec) -> int:
-    """What the steps of an order add up to."""
-    return sum(_worth(step) for step in spec["steps"])
+    """The sum of the steps of an order."""
+    return sum(_expected_value(step) for step in spec["steps"])
 
 
-def _worth(step: Spec) -> int:
+def _expected_value(step: Spec) -> int:
     match step["do"]:
-        case "nap" | "say" | "promise":
+        case "sleep" | "send" | "register":
             return 0
         case "gather":
-            return sum(_worth(part) for part in step["parts"])
+            return sum(_expected_value(part) for part in step["parts"])
         case "catch":
             return 1000
         case _:
@@ -220,9 +231,13 @@ def _worth(step: Spec) -> int:
             return value
 
 
-def said_by(spec: Spec) -> list[str]:
-    """Who speaks in an order that ends as it should."""
-    return [step["data"]["by"] for step in _walk(spec["steps"]) if step["do"] in ("say", "tell") and not step.get("breaks")]
+def expected_senders(spec: Spec) -> list[str]:
+    """The senders of all events that an order sends if it ends as planned."""
+    return [
+        step["data"]["by"]
+        for step in _walk(spec["steps"])
+        if step["do"] in ("send", "work_and_send") and not step.get("breaks")
+    ]
 
 
 def _walk(steps: list[Spec]) -> Iterator[Spec]:

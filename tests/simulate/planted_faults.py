@@ -1,4 +1,4 @@
-"""Faults planted in the engine, each of which the simulation must find: a list that can be run.
+"""Faults planted in the engine, each of which the simulation must find.
 
 `python -m tests.simulate --plant NAME` runs seeds with one of them until it is found.
 """
@@ -38,22 +38,22 @@ Replace = Callable[[object, str, Any], None]
 
 
 @dataclass(frozen=True)
-class Planted:
-    """A fault."""
+class PlantedFault:
+    """A fault that can be planted in the engine."""
 
     name: str
     what: str
-    """What is broken, in words."""
+    """What the fault breaks."""
     plant: Callable[[Replace], None]
     seeds: int = 100
-    """So many seeds are enough to find it."""
+    """Number of seeds that are enough to find it."""
     first: int = 1
-    """The first of them: where a fault shows in one of hundreds, a search begins shortly before one that is known."""
+    """The first seed to try: for a rare fault, a little below a seed that is known to find it."""
 
 
 @contextlib.contextmanager
-def planted(fault: Planted) -> Iterator[None]:
-    """The engine with a fault."""
+def planted(fault: PlantedFault) -> Iterator[None]:
+    """Plant a fault for the duration of the context."""
     with contextlib.ExitStack() as stack:
 
         def replace_with(where: object, name: str, what: Any) -> None:
@@ -66,14 +66,14 @@ def planted(fault: Planted) -> Iterator[None]:
 # --- ownership
 
 
-def _only_the_long_way(put: Replace) -> None:
+def _disable_fast_path(put: Replace) -> None:
     put(database, "is_one_statement", lambda batch: False)
     put(fast_path, "is_step", lambda write: False)
     put(fast_path.SqliteFastPath, "_end", lambda self, write, ending: None)
 
 
 def _unfenced(put: Replace) -> None:
-    _only_the_long_way(put)
+    _disable_fast_path(put)
     put(transitions, "may_write", lambda state, write: state.length == write.length or write.length is None)
 
 
@@ -106,41 +106,41 @@ def _claim_without_epoch(put: Replace) -> None:
 # --- commits
 
 
-def _hasty_acknowledgement(put: Replace) -> None:
+def _early_acknowledgement(put: Replace) -> None:
     accept = App.accept_events
 
-    async def hasty(self: App, events: Sequence[Event]) -> list[AcceptedEvent]:
+    async def early(self: App, events: Sequence[Event]) -> list[AcceptedEvent]:
         asyncio.ensure_future(accept(self, events)).add_done_callback(lambda task: task.cancelled() or task.exception())
         return [AcceptedEvent(event.id, event.source, False, ()) for event in events]
 
-    put(App, "accept_events", hasty)
+    put(App, "accept_events", early)
 
 
-def _hasty_start(put: Replace) -> None:
+def _early_start(put: Replace) -> None:
     start = App.start_workflow
 
-    async def hasty(self: App, wf: Any, /, *args: Any, **kwargs: Any) -> Any:
+    async def early(self: App, wf: Any, /, *args: Any, **kwargs: Any) -> Any:
         asyncio.ensure_future(start(self, wf, *args, **kwargs)).add_done_callback(lambda task: task.exception())
         return None
 
-    put(App, "start_workflow", hasty)
+    put(App, "start_workflow", early)
 
 
 def _activity_before_commit(put: Replace) -> None:
     take = InstanceRunner.take_transition
 
-    def hasty(self: InstanceRunner) -> Transition | None:
+    def early(self: InstanceRunner) -> Transition | None:
         taken = take(self)
         launching, self._starts_after_commit = self._starts_after_commit, []
         self._launch(launching)
         return taken
 
-    put(InstanceRunner, "take_transition", hasty)
+    put(InstanceRunner, "take_transition", early)
 
 
 def _unguarded_repetition(put: Replace) -> None:
-    """A commit whose outcome is not known is written again as it is."""
-    _only_the_long_way(put)
+    """A commit of unknown outcome is repeated without a check whether it took effect."""
+    _disable_fast_path(put)
     may_write = transitions.may_write
     put(transitions, "may_write", lambda state, write: may_write(state, write._replace(length=None)))
     put(committers, "_take_transition", _unchecked(committers._take_transition))
@@ -155,7 +155,7 @@ def _unchecked(take: Callable[[Any], Transition | None]) -> Callable[[Any], Tran
 
 
 def _given_up_commit(put: Replace) -> None:
-    """A transition that could not be written is forgotten."""
+    """A transition that could not be written is dropped."""
     write = Committer._write
 
     async def once(self: Committer, calls: Any, pairs: Any) -> None:
@@ -168,7 +168,7 @@ def _given_up_commit(put: Replace) -> None:
 # --- wake-ups
 
 
-def _deaf(put: Replace) -> None:
+def _lose_notifications(put: Replace) -> None:
     options = App._worker_options
 
     def never(self: App) -> WorkerOptions:
@@ -177,21 +177,21 @@ def _deaf(put: Replace) -> None:
     put(App, "_worker_options", never)
 
 
-def _careless_release(put: Replace) -> None:
+def _release_past_arrivals(put: Replace) -> None:
     decide = transitions.apply_transition
 
-    def careless(books: unit_of_work.UnitOfWork, write: Transition) -> WriteResult:
-        state = books.states.get(write.instance_id)
-        answer = decide(books, write if state is None else write._replace(inbox_seen=state.inbox_version))
+    def release_unseen(unit: unit_of_work.UnitOfWork, write: Transition) -> WriteResult:
+        state = unit.states.get(write.instance_id)
+        answer = decide(unit, write if state is None else write._replace(inbox_seen=state.inbox_version))
         return answer._replace(inbox_version=write.inbox_seen) if isinstance(answer, Applied) else answer
 
-    _only_the_long_way(put)
-    put(batches, "apply_transition", careless)
-    # The hint within the process nearly always comes in time; it is only a hint, and here it is lost.
+    _disable_fast_path(put)
+    put(batches, "apply_transition", release_unseen)
+    # The notification within the process would nearly always hide the fault, so it is lost here.
     put(Worker, "wake", lambda self, ids: None)
 
 
-def _nobody_called(put: Replace) -> None:
+def _wake_no_instance(put: Replace) -> None:
     for module in (events, channels, wakeups):
         put(module, "match_waits", lambda cursor, waits, seq: [])
 
@@ -199,11 +199,11 @@ def _nobody_called(put: Replace) -> None:
 # --- messages and effects
 
 
-def _message_for_two(put: Replace) -> None:
-    def generous(cursor: Cursor, instance_id: str, channel: str, seq: int) -> None:
+def _keep_consumed_messages(put: Replace) -> None:
+    def keep(cursor: Cursor, instance_id: str, channel: str, seq: int) -> None:
         cursor.run("drop_delivery", (instance_id, channel, seq))
 
-    put(channels, "take", generous)
+    put(channels, "take", keep)
 
 
 def _replayed_effects(put: Replace) -> None:
@@ -218,7 +218,7 @@ def _replayed_effects(put: Replace) -> None:
 
 
 def _forgotten_attempts(put: Replace) -> None:
-    """An activity that failed before a crash begins again with its first attempt."""
+    """An activity that failed before a crash starts again with attempt 1."""
     put(Retries, "restore", lambda self, attempts, now: [])
 
 
@@ -238,8 +238,8 @@ def _endless_claim(put: Replace) -> None:
     put(Relay, "_claim", claim)
 
 
-def hunt(fault: Planted, first: int | None = None) -> Report | None:
-    """The first seed that finds a fault; None if none does."""
+def find_seed(fault: PlantedFault, first: int | None = None) -> Report | None:
+    """The report of the first seed that finds a fault; None if no seed does."""
     with planted(fault):
         beginning = fault.first if first is None else first
         for seed in range(beginning, beginning + fault.seeds):
@@ -249,23 +249,31 @@ def hunt(fault: Planted, first: int | None = None) -> Report | None:
     return None
 
 
-FAULTS: Sequence[Planted] = (
-    Planted("fencing", "a write under an old epoch is made", _unfenced),
-    Planted("claim-epoch", "a claim does not raise the epoch", _claim_without_epoch),
-    Planted("sweep", "nobody looks after the instances of the dead", _no_sweep),
-    Planted("adoption", "a claim whose answer was lost is never taken up", _no_adoption),
-    Planted("hasty-event", "an event is acknowledged before its commit", _hasty_acknowledgement),
-    Planted("hasty-start", "a start is acknowledged before its commit", _hasty_start),
-    Planted("hasty-activity", "an activity begins before what it follows from is committed", _activity_before_commit),
-    Planted("repetition", "a commit whose outcome is unknown is made twice", _unguarded_repetition),
-    Planted("given-up", "a commit that failed is not tried again", _given_up_commit),
-    Planted("deaf", "notifications are lost, and nobody polls", _deaf),
-    Planted("release", "an instance is let go although something has come for it", _careless_release, seeds=1200, first=345),
-    Planted("uncalled", "whoever waits is not called", _nobody_called),
-    Planted("message-twice", "a message is consumed and stays", _message_for_two),
-    Planted("replayed-effects", "what was said is said again by every replay", _replayed_effects),
-    Planted("attempts", "failed attempts are forgotten by a crash", _forgotten_attempts),
-    Planted("delivered", "an event that the broker refused counts as delivered", _delivered_in_any_case),
-    Planted("outbox-claim", "what a dead relay had claimed stays claimed", _endless_claim),
+FAULTS: Sequence[PlantedFault] = (
+    PlantedFault("fencing", "a write under an old epoch is made", _unfenced),
+    PlantedFault("claim-epoch", "a claim does not raise the epoch", _claim_without_epoch),
+    PlantedFault("sweep", "instances of dead workers are not swept", _no_sweep),
+    PlantedFault("adoption", "a claim whose answer was lost is never adopted", _no_adoption),
+    PlantedFault("early-event", "an event is acknowledged before its commit", _early_acknowledgement),
+    PlantedFault("early-start", "a start is acknowledged before its commit", _early_start),
+    PlantedFault(
+        "early-activity", "an activity begins before the transition that starts it is committed", _activity_before_commit
+    ),
+    PlantedFault("repetition", "a commit whose outcome is unknown is repeated without a check", _unguarded_repetition),
+    PlantedFault("given-up", "a commit that failed is not tried again", _given_up_commit),
+    PlantedFault("notifications", "notifications are lost, and workers do not poll", _lose_notifications),
+    PlantedFault(
+        "release",
+        "an instance is released although an item has arrived for it",
+        _release_past_arrivals,
+        seeds=1200,
+        first=345,
+    ),
+    PlantedFault("unmatched", "an arrival wakes no waiting instance", _wake_no_instance),
+    PlantedFault("message-twice", "a consumed message stays available", _keep_consumed_messages),
+    PlantedFault("replayed-effects", "every replay emits effects again", _replayed_effects),
+    PlantedFault("attempts", "failed attempts are forgotten by a crash", _forgotten_attempts),
+    PlantedFault("delivered", "an event that the broker refused counts as delivered", _delivered_in_any_case),
+    PlantedFault("outbox-claim", "events claimed by a dead relay stay claimed", _endless_claim),
 )
-"""All of them; each is found by `tests/simulate/test_planted.py`."""
+"""Every fault is found by `tests/simulate/test_planted.py`."""

@@ -1,4 +1,4 @@
-"""One seed: make a world, let it go wrong, let it recover, and see that nothing was lost, doubled or forgotten."""
+"""Run of one seed: build a simulation, run it under faults, let it recover, and report violations."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from tests.explore.participants import hands
-from tests.explore.scheduler import Hand
+from tests.explore.participants import schedulers
+from tests.explore.scheduler import Scheduler
 from tests.simulate import fault_plan
-from tests.simulate.loop import Restless, SimulatedLoop, lane
-from tests.simulate.orchestrator import Play
-from tests.simulate.order_workflows import outsides
+from tests.simulate.loop import LivelockError, SimulatedLoop, lane
+from tests.simulate.orchestrator import Orchestrator
+from tests.simulate.order_workflows import effect_recorders
 from tests.simulate.simulated_process import Process
-from tests.simulate.simulation import Complaints, Failed, World
-from tests.simulate.store_proxy import SimulatedHeart
+from tests.simulate.simulation import ErrorLogHandler, Failed, Simulation
+from tests.simulate.store_proxy import SimulatedHeartbeat
 
 from romancy import app as apps
 from romancy import clock as clocks
@@ -37,66 +37,68 @@ from romancy.store.open import open_store
 from romancy.store.port import Store
 from romancy.worker import maintenance
 
-_stored_source = cache(stored_source)  # read from a file at every start
-_MEMORY = Path("/dev/shm")  # simulated crashes lose nothing the kernel has, so the disk is not needed
+_stored_source = cache(stored_source)  # otherwise read from a file at every start
+_MEMORY = Path("/dev/shm")  # a simulated crash loses nothing that the kernel has, so no disk is needed
 
 
 @dataclass(frozen=True)
 class Report:
-    """How a seed went."""
+    """The outcome of one seed."""
 
     seed: int
     faults: tuple[str, ...]
     digest: str
-    """Stands for everything that happened."""
+    """Hash of everything that happened; equal digests mean equal runs."""
     trace: tuple[str, ...]
     seconds: float
-    """Of virtual time."""
+    """Virtual seconds."""
 
 
 def simulate(seed: int) -> Report:
-    """Run one seed. The same seed gives the same report."""
+    """Run one seed. The same seed produces the same report."""
     asyncio_patches.install()
     loop = SimulatedLoop(random.Random(f"{seed} loop"))
     with _folder() as folder, _deterministic(loop):
-        world = World(seed, loop, str(folder / "simulation.db"), fault_plan.draw(random.Random(f"{seed} weather")))
-        with _listened_to(world):
-            return _run(world, Play(world))
+        simulation = Simulation(
+            seed, loop, str(folder / "simulation.db"), fault_plan.draw(random.Random(f"{seed} fault plan"))
+        )
+        with _checking_error_log(simulation):
+            return _run(simulation, Orchestrator(simulation))
 
 
-def _run(world: World, play: Play) -> Report:
-    loop = world.loop
-    loop.set_exception_handler(lambda _, context: world.fault(f"the event loop: {context}"))
+def _run(simulation: Simulation, orchestrator: Orchestrator) -> Report:
+    loop = simulation.loop
+    loop.set_exception_handler(lambda _, context: simulation.fault(f"the event loop: {context}"))
     try:
-        loop.run_until_complete(play.run())
-    except (Failed, Restless) as error:
-        if not world.ledger.faults:
-            world.fault(str(error))
-    except Exception as error:  # a client, a check or the engine broke down
-        world.fault(f"{type(error).__name__}: {error}")
-        world.trace += traceback.format_exc().splitlines()
-    report = Report(world.seed, tuple(world.ledger.faults), world.digest, tuple(world.trace), loop.time())
-    _end(world, play)
+        loop.run_until_complete(orchestrator.run())
+    except (Failed, LivelockError) as error:
+        if not simulation.model.faults:
+            simulation.fault(str(error))
+    except Exception as error:  # a client, a check or the engine failed
+        simulation.fault(f"{type(error).__name__}: {error}")
+        simulation.trace += traceback.format_exc().splitlines()
+    report = Report(simulation.seed, tuple(simulation.model.faults), simulation.digest, tuple(simulation.trace), loop.time())
+    _end(simulation, orchestrator)
     return report
 
 
-def _end(world: World, play: Play) -> None:
-    """All is told: what is left of it goes, in silence."""
-    logger, loop = logging.getLogger("romancy"), world.loop
+def _end(simulation: Simulation, orchestrator: Orchestrator) -> None:
+    """Clean up after the report is complete, with logging disabled."""
+    logger, loop = logging.getLogger("romancy"), simulation.loop
     logger.disabled = True
     loop.set_exception_handler(lambda _, context: None)
-    world.weather.clear_up()
-    for process in world.processes:
-        process.lane.rise()
-        process.heart.rise()
+    simulation.fault_plan.stop_faults()
+    for process in simulation.processes:
+        process.lane.revive()
+        process.heartbeat_lane.revive()
     try:
-        loop.run_until_complete(play.clean_up())
+        loop.run_until_complete(orchestrator.clean_up())
     finally:
         loop.close()
         logger.disabled = False
 
 
-# --- where it is
+# --- surroundings
 
 
 @contextlib.contextmanager
@@ -107,13 +109,13 @@ def _folder() -> Iterator[Path]:
 
 @contextlib.contextmanager
 def _deterministic(loop: SimulatedLoop) -> Iterator[None]:
-    """Nothing in here reads a clock, draws other chance or depends on when memory is collected."""
+    """Replace every source of nondeterminism: clocks, heartbeat threads, garbage collection."""
     collects = gc.isenabled()
     gc.disable()
     try:
         with (
             mock.patch.object(clocks, "time", _Time(loop)),
-            mock.patch.object(maintenance, "HeartbeatThread", SimulatedHeart),
+            mock.patch.object(maintenance, "HeartbeatThread", SimulatedHeartbeat),
             mock.patch.object(runtime, "open_store", _open_for_process),
             mock.patch.object(apps, "stored_source", _stored_source),
         ):
@@ -121,25 +123,25 @@ def _deterministic(loop: SimulatedLoop) -> Iterator[None]:
     finally:
         if collects:
             gc.enable()
-        gc.collect(0)  # all that this seed has left behind is young
+        gc.collect(0)  # everything that this seed has left behind is in the youngest generation
 
 
 class _Time:
-    """The module `time`, as far as the engine uses it. Other threads, of other tests, have the machine's."""
+    """The part of the module `time` that the engine uses. Threads of other tests read the real clock."""
 
     def __init__(self, loop: SimulatedLoop) -> None:
         self._loop = loop
         self._thread = threading.get_ident()
 
     def monotonic(self) -> float:
-        """The simulation's."""
+        """Virtual time, within the simulation's thread."""
         return self._loop.time() if threading.get_ident() == self._thread else time.monotonic()
 
     def time_ns(self) -> int:
-        """Nobody may ask."""
+        """The real time for other threads; an error within the simulation."""
         if threading.get_ident() != self._thread:
             return time.time_ns()
-        raise AssertionError("something reads the machine's clock")
+        raise AssertionError("the simulation reads the machine's clock")
 
 
 def _open_for_process(database: str, **options: Any) -> Store:
@@ -149,36 +151,36 @@ def _open_for_process(database: str, **options: Any) -> Store:
 
 
 @contextlib.contextmanager
-def _listened_to(world: World) -> Iterator[None]:
-    """What the engine complains about is heard; activities act upon this world."""
-    logger, complaints = logging.getLogger("romancy"), Complaints(world)
+def _checking_error_log(simulation: Simulation) -> Iterator[None]:
+    """Report errors that the engine logs as faults, and record the effects of activities in this simulation."""
+    logger, handler = logging.getLogger("romancy"), ErrorLogHandler(simulation)
     level, propagates = logger.level, logger.propagate
-    logger.addHandler(complaints)
+    logger.addHandler(handler)
     logger.propagate = False
     logger.setLevel(logging.ERROR)
-    hands.append(_Leisure(random.Random(f"{world.seed} leisure")))
-    outsides.append(world)
+    schedulers.append(_RandomDelays(random.Random(f"{simulation.seed} delays")))
+    effect_recorders.append(simulation)
     try:
         yield
     finally:
-        outsides.pop()
-        hands.pop()
-        logger.removeHandler(complaints)
+        effect_recorders.pop()
+        schedulers.pop()
+        logger.removeHandler(handler)
         logger.propagate = propagates
         logger.setLevel(level)
 
 
-class _Leisure(Hand):
-    """Whatever the actors of the talking wait for takes a while, by chance."""
+class _RandomDelays(Scheduler):
+    """A scheduler for the participants of `tests/explore` that delays them at random instead of stopping them at gates."""
 
     def __init__(self, chance: random.Random) -> None:
         super().__init__()
         self._chance = chance
 
     async def gate(self, process: str, what: str) -> None:
-        """Wait."""
+        """Wait for a random time."""
         await asyncio.sleep(self._chance.choice([0.0, 0.1, 1.0, 4.0]))
 
-    async def late(self, process: str, what: str) -> None:
-        """Wait as well."""
+    async def extra_gate(self, process: str, what: str) -> None:
+        """Wait for a random time."""
         await self.gate(process, what)

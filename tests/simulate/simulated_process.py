@@ -1,4 +1,4 @@
-"""A process: an app in a lane of its own, which can be killed, stopped, blocked and cut off from the database."""
+"""A simulated process: an app in its own lane that can be killed, stopped, blocked and cut off from the database."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from tests.simulate.loop import Lane
-from tests.simulate.store_proxy import Seam
+from tests.simulate.store_proxy import StoreProxy
 
 from romancy import App
 from romancy.core.asyncio_patches import OrderedSet
@@ -18,66 +18,66 @@ from romancy.http.types import HTTPSettings
 from romancy.store.port import Store
 
 if TYPE_CHECKING:
-    from tests.simulate.simulation import World
+    from tests.simulate.simulation import Simulation
 
 T = TypeVar("T")
 
 
-class Gone(Exception):
-    """The process does not answer: whoever called cannot know what was done."""
+class UnreachableError(Exception):
+    """The process did not answer; the caller cannot know whether the call took effect."""
 
 
 class SeededIds:
-    """Ids by the seed's chance."""
+    """Ids derived from the seed."""
 
     def __init__(self, chance: random.Random) -> None:
         self._chance = chance
 
     def instance_id(self, now: int) -> str:
-        """Sorted by time."""
+        """An id that sorts by time."""
         return f"{now // 1000:012x}-{self._chance.getrandbits(64):016x}"
 
     def incarnation(self) -> str:
-        """Another each time."""
+        """A new id for each incarnation."""
         return f"{self._chance.getrandbits(32):08x}"
 
 
 class Process(App):
-    """One incarnation of a worker."""
+    """One incarnation of a worker process."""
 
-    def __init__(self, world: World, name: str, **options: Any) -> None:
-        super().__init__(world.path, worker_id=name, clock=world.clock, ids=world.ids, **options)
-        self.world = world
+    def __init__(self, simulation: Simulation, name: str, **options: Any) -> None:
+        super().__init__(simulation.path, worker_id=name, clock=simulation.clock, ids=simulation.ids, **options)
+        self.simulation = simulation
         self.name = name
         self.lane = Lane(name, self)
-        self.heart = Lane(f"{name}'s heart", self)
-        self.lanes = world.lanes
+        self.heartbeat_lane = Lane(f"{name}'s heartbeat", self)
+        self.lanes = simulation.lanes
         self.up = False
-        """It has started and takes calls."""
-        self.leaving = False
-        """It is shutting down."""
-        self.over = world.loop.create_future()
-        """Done when it is dead, or has shut down."""
+        """The process has started and accepts calls."""
+        self.shutting_down = False
+        """The process is shutting down in an orderly way."""
+        self.over = simulation.loop.create_future()
+        """Resolved when the process is dead or has shut down."""
         self.stores: list[Store] = []
-        self.seams: list[Seam] = []
-        self.told = False
-        """It is about to be told that somebody has written."""
+        self.proxies: list[StoreProxy] = []
+        self.notified = False
+        """A notification is on its way to the process."""
         self._cut_until = 0.0
         self._slow_until = 0.0
         self._calls: dict[asyncio.Future[Any], None] = {}
         self._tasks: list[asyncio.Task[None]] = []
         self._use_inline_executor = True
-        world.loop.add(self.lane)
-        world.loop.add(self.heart)
+        simulation.loop.add(self.lane)
+        simulation.loop.add(self.heartbeat_lane)
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        """Do something in its own lane."""
-        self._tasks.append(self.world.loop.create_task(work, context=self.lane.context()))
+        """Run a coroutine in the lane of the process."""
+        self._tasks.append(self.simulation.loop.create_task(work, context=self.lane.context()))
 
-    # --- life
+    # --- start and end
 
     def begin(self) -> None:
-        """Start, in its own lane."""
+        """Start the app in the lane of the process."""
         self._spawn(self._live())
 
     async def _live(self) -> None:
@@ -87,15 +87,15 @@ class Process(App):
             self.kill()
             return
         except Exception as error:
-            self.world.fault(f"{self.name} could not start: {error!r}")
+            self.simulation.fault(f"{self.name} could not start: {error!r}")
             return
         self.up = True
-        self.world.note(self.name, "is up")
+        self.simulation.note(self.name, "is ready")
 
     async def _start_worker(self) -> None:
         await super()._start_worker()
         assert self._worker is not None
-        # Sets of objects are ordered by their addresses: the same seed would not give the same order again.
+        # Plain sets of objects iterate in the order of addresses, which is not reproducible.
         self._worker.attempts = OrderedSet()
         for relay in self._relays:
             relay._deliveries = OrderedSet()
@@ -103,119 +103,119 @@ class Process(App):
         self._http = open_http(self, settings, self._clock)
 
     def opened_store(self, store: Store) -> Store:
-        """The store, behind its seam."""
+        """Wrap the store in a proxy that injects faults."""
         self.stores.append(store)
-        self.seams.append(Seam(store, self))
-        return cast(Store, self.seams[-1])
+        self.proxies.append(StoreProxy(store, self))
+        return cast(Store, self.proxies[-1])
 
     def kill(self) -> None:
-        """SIGKILL: nothing more happens, nothing is cleaned up; who is connected sees the line break."""
+        """Kill the process like SIGKILL: no cleanup; callers see their connections break."""
         if self.lane.dead:
             return
-        self.world.note(self.name, "dies")
+        self.simulation.note(self.name, "dies")
         self.lane.kill()
-        self.heart.kill()
+        self.heartbeat_lane.kill()
         self._leave()
 
     def shut_down(self) -> None:
-        """SIGTERM."""
-        self.up, self.leaving = False, True
+        """Shut down in an orderly way, like SIGTERM."""
+        self.up, self.shutting_down = False, True
         self._spawn(self._shut_down())
 
     async def _shut_down(self) -> None:
         try:
             await self.shutdown()
         except Exception as error:
-            self.world.fault(f"{self.name} could not shut down: {error!r}")
-        self.world.note(self.name, "has shut down")
+            self.simulation.fault(f"{self.name} could not shut down: {error!r}")
+        self.simulation.note(self.name, "has shut down")
         self.kill()
 
     def _leave(self) -> None:
         self.up = False
         for call in self._calls:
             if not call.done():
-                call.set_exception(Gone(f"{self.name} is gone"))
+                call.set_exception(UnreachableError(f"{self.name} is gone"))
         if not self.over.done():
             self.over.set_result(None)
 
     def discard(self) -> None:
-        """When all is over: let its instances go."""
+        """Discard the runs that are still in memory after the simulation."""
         worker = self._worker
         if worker is not None:
             worker.stopping = True
-            for host in [*worker._runners.values(), *worker._parked.values()]:
-                host.discard()
+            for runner in [*worker._runners.values(), *worker._parked.values()]:
+                runner.discard()
             worker.timers.close()
 
-    # --- trouble
+    # --- faults
 
     def stop(self, until: float) -> None:
-        """SIGSTOP, and SIGCONT then."""
+        """Stop the process like SIGSTOP until this time."""
         self.lane.freeze(until)
-        self.heart.freeze(until)
+        self.heartbeat_lane.freeze(until)
 
     def block(self, until: float) -> None:
-        """Something blocks the event loop; the heart beats on."""
+        """Block the event loop until this time; heartbeats continue."""
         self.lane.freeze(until)
 
     def cut(self, until: float) -> None:
-        """The database cannot be reached."""
+        """Make the database unreachable until this time."""
         self._cut_until = until
 
     def slow(self, until: float) -> None:
-        """Every call of the database takes long."""
+        """Make every call of the database slow until this time."""
         self._slow_until = until
 
     def recover(self) -> None:
-        """Nothing is wrong any more."""
+        """End all faults of this process."""
         self.lane.thaw()
-        self.heart.thaw()
+        self.heartbeat_lane.thaw()
         self._cut_until = self._slow_until = 0.0
 
-    async def on_the_way(self) -> None:
-        """A call is on its way to the database, or an answer back."""
-        weather, now = self.world.weather, self.world.loop.time()
-        delay = weather.delay()
+    async def delay_call(self) -> None:
+        """Delay a call or its answer."""
+        fault_plan, now = self.simulation.fault_plan, self.simulation.loop.time()
+        delay = fault_plan.delay()
         if now < self._slow_until:
-            delay += weather.chance.uniform(0.2, 3.0)
+            delay += fault_plan.chance.uniform(0.2, 3.0)
         if delay:
             await asyncio.sleep(delay)
 
-    async def trouble(self, verb: str, *, before: bool) -> None:
-        """What goes wrong before a call is done, or after. Raises `StoreError`; does not return where the process dies."""
-        weather = self.world.weather
+    async def inject_fault(self, verb: str, *, before: bool) -> None:
+        """Inject a fault before or after a call takes effect: raise `StoreError`, or kill the process and never return."""
+        fault_plan = self.simulation.fault_plan
         when = "before" if before else "after"
-        if self.lane.dead or weather.happens(weather.dies):
-            self.world.note(self.name, f"dies {when} {verb}")
+        if self.lane.dead or fault_plan.happens(fault_plan.dies):
+            self.simulation.note(self.name, f"dies {when} {verb}")
             self.kill()
             await asyncio.get_running_loop().create_future()
-        if self.world.loop.time() < self._cut_until:
-            raise _lost(f"the line is cut {when} {verb}")
-        if weather.happens(weather.fails_before if before else weather.fails_after):
-            self.world.note(self.name, f"fails {when} {verb}")
-            raise _lost(f"something failed {when} {verb}")
+        if self.simulation.loop.time() < self._cut_until:
+            raise _lost(f"the connection is cut {when} {verb}")
+        if fault_plan.happens(fault_plan.fails_before if before else fault_plan.fails_after):
+            self.simulation.note(self.name, f"fails {when} {verb}")
+            raise _lost(f"a planned failure {when} {verb}")
 
-    # --- calls from outside
+    # --- calls from clients
 
-    async def ask(self, make: Callable[[Process], Awaitable[T]]) -> T:
-        """Call the process from outside. Raises `Gone` if the line breaks, or the answer gets lost."""
-        world = self.world
+    async def call_app(self, make: Callable[[Process], Awaitable[T]]) -> T:
+        """Call the app like a client. Raises `UnreachableError` if the connection breaks or the answer is lost."""
+        simulation = self.simulation
         if not self.up:
-            raise Gone(f"{self.name} does not answer")
-        answer: asyncio.Future[T] = world.loop.create_future()
+            raise UnreachableError(f"{self.name} does not answer")
+        answer: asyncio.Future[T] = simulation.loop.create_future()
         self._calls[answer] = None
-        await asyncio.sleep(world.weather.delay())
-        if not answer.done():  # else it has died meanwhile
+        await asyncio.sleep(simulation.fault_plan.delay())
+        if not answer.done():  # otherwise the process died meanwhile
             self._spawn(self._answer(make, answer))
         try:
             async with asyncio.timeout(10):
                 given = await answer
         except TimeoutError:
-            raise Gone(f"{self.name} does not answer in time") from None
+            raise UnreachableError(f"{self.name} did not answer in time") from None
         finally:
             self._calls.pop(answer, None)
-        if world.weather.happens(world.weather.loses * 0.3):
-            raise Gone("the answer was lost")
+        if simulation.fault_plan.happens(simulation.fault_plan.loses_notifications * 0.3):
+            raise UnreachableError("the answer was lost")
         return given
 
     async def _answer(self, make: Callable[[Process], Awaitable[T]], answer: asyncio.Future[T]) -> None:

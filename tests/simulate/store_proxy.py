@@ -1,6 +1,6 @@
-"""The seam between a process and its store: every call passes here, and here it can go wrong.
+"""Proxy between a simulated process and its store, where faults are injected.
 
-The store behind it is the real one, on a file; a call of it is done at one point of virtual time, and nothing else happens
+The store behind it is a real one on a file. A call takes effect at one point of virtual time, and nothing else happens
 meanwhile, as in a transaction.
 """
 
@@ -20,84 +20,84 @@ from romancy.worker.maintenance import HeartbeatThread
 if TYPE_CHECKING:
     from tests.simulate.simulated_process import Process
 
-_TELLING = frozenset({"commit", "release", "sweep"})
-"""What others are told of."""
-_NEVER_LATE = frozenset({"open", "close", "verified_time"})
-"""The time of a file is asked of nobody."""
+_NOTIFYING = frozenset({"commit", "release", "sweep"})
+"""Calls after which other processes are notified."""
+_NOT_DELAYED = frozenset({"open", "close", "verified_time"})
+"""Calls that are neither delayed nor failed: they do not reach the database."""
 
 
-class Seam:
-    """A store, as far as a process can reach it."""
+class StoreProxy:
+    """The store as one process sees it."""
 
     def __init__(self, store: Store, process: Process) -> None:
         self._store = store
         self._process = process
-        self._foreign: Callable[[], None] | None = None
+        self._remote_commit_callback: Callable[[], None] | None = None
 
     def __getattr__(self, name: str) -> Any:
         real = getattr(self._store, name)
         if not inspect.iscoroutinefunction(real):
             return real
-        passage = partial(self._pass, name, real)
-        setattr(self, name, passage)
-        return passage
+        forward = partial(self._forward, name, real)
+        setattr(self, name, forward)
+        return forward
 
     @property
     def concurrent_batches(self) -> int:
-        """As many as this seed has; on a server there are several."""
+        """The number of concurrent batches of this seed; only database servers allow several."""
         return self._process.lanes
 
     @property
     def on_remote_commit(self) -> Callable[[], None] | None:
-        """Called when another process has written, if nothing goes wrong."""
-        return self._foreign
+        """Called when another process has committed, unless the notification is lost."""
+        return self._remote_commit_callback
 
     @on_remote_commit.setter
     def on_remote_commit(self, call: Callable[[], None] | None) -> None:
-        self._foreign = call
+        self._remote_commit_callback = call
 
-    def tell(self) -> None:
-        """Somebody else has written."""
-        if self._foreign is not None:
-            self._foreign()
+    def notify(self) -> None:
+        """Report a commit of another process."""
+        if self._remote_commit_callback is not None:
+            self._remote_commit_callback()
 
-    async def _pass(self, verb: str, real: Callable[..., Awaitable[Any]], *args: Any, **kwargs: Any) -> Any:
+    async def _forward(self, verb: str, real: Callable[..., Awaitable[Any]], *args: Any, **kwargs: Any) -> Any:
         process = self._process
-        if verb in _NEVER_LATE:
+        if verb in _NOT_DELAYED:
             return await real(*args, **kwargs)
-        await process.on_the_way()
-        await process.trouble(verb, before=True)
+        await process.delay_call()
+        await process.inject_fault(verb, before=True)
         done = await real(*args, **kwargs)
-        process.world.done(process, verb, args, kwargs, done)
-        if verb in _TELLING:
-            process.world.tell_others(process)
-        await process.trouble(verb, before=False)
-        await process.on_the_way()
+        process.simulation.on_store_call(process, verb, args, kwargs, done)
+        if verb in _NOTIFYING:
+            process.simulation.notify_others(process)
+        await process.inject_fault(verb, before=False)
+        await process.delay_call()
         return done
 
 
-class SimulatedHeart(HeartbeatThread):
-    """Beats in a lane of its own instead of a thread."""
+class SimulatedHeartbeat(HeartbeatThread):
+    """The heartbeat of a worker, in a lane of its own instead of a thread."""
 
-    def __init__(self, worker: Any, pulse: HeartbeatConnection) -> None:
-        super().__init__(worker, pulse)
+    def __init__(self, worker: Any, connection: HeartbeatConnection) -> None:
+        super().__init__(worker, connection)
         self._process: Process = worker.app
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Begin to beat."""
+        """Start sending heartbeats."""
         loop = asyncio.get_running_loop()
-        self._task = loop.create_task(self._go_on(), context=self._process.heart.context())
+        self._task = loop.create_task(self._go_on(), context=self._process.heartbeat_lane.context())
 
     def stop(self) -> None:
-        """Stop beating."""
+        """Stop sending heartbeats."""
         self._stop.set()
         if self._task is not None:
             self._task.cancel()
         self._connection.close()
 
     async def _go_on(self) -> None:
-        with contextlib.closing(self._connection):  # of one that was killed: when its world ends
+        with contextlib.closing(self._connection):  # for a killed process: closed after the simulation
             while True:
                 await asyncio.sleep(self._worker.options.heartbeat_interval)
                 try:
@@ -109,20 +109,20 @@ class SimulatedHeart(HeartbeatThread):
                     self._call_on_loop(self._on_worker_dead)
 
     async def _write_heartbeat_slowly(self) -> bool:
-        """As `_renew`, where a beat may take its time."""
+        """Like `_renew`, but with delays and faults."""
         process, interval = self._process, round(self._worker.options.heartbeat_interval * 1_000_000)
         while True:
             now = self._worker.clock.now()
-            await process.on_the_way()
-            await process.trouble("beat", before=True)
+            await process.delay_call()
+            await process.inject_fault("beat", before=True)
             alive = self._connection.renew(now)
-            process.world.done(process, "beat", (), {}, alive)
-            await process.trouble("beat", before=False)
+            process.simulation.on_store_call(process, "beat", (), {}, alive)
+            await process.inject_fault("beat", before=False)
             if alive:
                 self.heartbeat_at = now
             if not alive or self._stop.is_set() or self._worker.clock.now() - now < interval:
                 return alive
 
     def _call_on_loop(self, callback: Any) -> None:
-        """On the event loop of the process, not in the heart's lane."""
+        """Call back in the lane of the process, not in the lane of the heartbeat."""
         asyncio.get_running_loop().call_soon(callback, context=self._process.lane.context())

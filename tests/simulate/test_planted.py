@@ -1,15 +1,15 @@
-"""The simulation finds the faults it is there for: each is planted, and must be seen."""
+"""The simulation finds each fault that is planted in the engine."""
 
 from __future__ import annotations
 
 import pytest
-from tests.simulate.planted_faults import FAULTS, Planted, hunt
+from tests.simulate.planted_faults import FAULTS, PlantedFault, find_seed
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
-def test_a_planted_fault_is_found(fault: Planted) -> None:
-    assert hunt(fault) is not None, f"{fault.seeds} seeds did not find that {fault.what}"
+def test_a_planted_fault_is_found(fault: PlantedFault) -> None:
+    assert find_seed(fault) is not None, f"{fault.seeds} seeds did not find that {fault.what}"
 
 
-def test_each_fault_has_a_name_of_its_own() -> None:
+def test_fault_names_are_unique() -> None:
     assert len({fault.name for fault in FAULTS}) == len(FAULTS)

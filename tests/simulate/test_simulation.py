@@ -1,4 +1,4 @@
-"""The whole engine under faults, by seed: nothing is lost, doubled or forgotten. `make simulate` tries more."""
+"""The whole engine under faults, by seed: nothing is lost, duplicated or unfinished. `make simulate` runs more seeds."""
 
 from __future__ import annotations
 
@@ -14,36 +14,36 @@ _PORTION = 10
 
 
 @pytest.mark.parametrize("first", range(1, _SEEDS + 1, _PORTION))
-def test_whatever_goes_wrong_everything_is_done_once(first: int) -> None:
+def test_every_operation_is_done_once_under_faults(first: int) -> None:
     for seed in range(first, min(first + _PORTION, _SEEDS + 1)):
         report = simulate(seed)
-        assert not report.faults, _story(report)
+        assert not report.faults, _failure_message(report)
 
 
-def test_a_seed_gives_the_same_again() -> None:
+def test_a_seed_is_reproducible() -> None:
     for seed in (3, 22):
         first, second = simulate(seed), simulate(seed)
         assert first.trace == second.trace
         assert first.digest == second.digest
 
 
-def test_a_seed_gives_the_same_in_another_process_with_other_hashes() -> None:
+def test_a_seed_is_reproducible_in_another_process_with_another_hash_seed() -> None:
     code = "from tests.simulate.seed_run import simulate; print([simulate(seed).digest for seed in (3, 22)])"
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
-    said = [
+    outputs = [
         subprocess.run(
             [sys.executable, "-c", code], env={**environment, "PYTHONHASHSEED": hashes}, check=True, capture_output=True
         ).stdout
         for hashes in ("1", "2")
     ]
-    assert said[0] == said[1]
-    assert said[0].decode().strip() == str([simulate(seed).digest for seed in (3, 22)])
+    assert outputs[0] == outputs[1]
+    assert outputs[0].decode().strip() == str([simulate(seed).digest for seed in (3, 22)])
 
 
-def test_other_seeds_give_something_else() -> None:
+def test_different_seeds_differ() -> None:
     assert simulate(1).digest != simulate(2).digest
 
 
-def _story(report: Report) -> str:
+def _failure_message(report: Report) -> str:
     faults = "\n  ".join(report.faults)
-    return f"seed {report.seed}:\n  {faults}\nAgain, with all that happens: make simulate SEEDS=1 SEED={report.seed} TRACE=1"
+    return f"seed {report.seed}:\n  {faults}\nTo reproduce it with a trace: make simulate SEEDS=1 SEED={report.seed} TRACE=1"

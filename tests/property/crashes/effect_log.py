@@ -1,7 +1,7 @@
-"""What the activities of one instance did, when each may finish, and what was wrong with it.
+"""Log of what the activities of one instance did, with checks.
 
-A world is the outside of one instance. It keeps a ledger of effects, and looks into the database with a connection of its
-own whenever an activity begins: everything the activity follows from must be there.
+Whenever an activity begins, the log reads the database over its own connection: everything that led to the activity must be
+stored.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from romancy.testing import RecordedHistory, Replayed, replay_history
 if TYPE_CHECKING:
     from romancy.authoring.workflow import Workflow
 
-_worlds: dict[str, World] = {}
+_logs: dict[str, EffectLog] = {}
 
 
-def world_of(instance_id: str) -> World:
-    """The outside of an instance."""
-    return _worlds[instance_id]
+def effect_log_of(instance_id: str) -> EffectLog:
+    """The log of an instance."""
+    return _logs[instance_id]
 
 
 @dataclass(frozen=True)
@@ -42,79 +42,79 @@ class Effect:
     finished: list[bool]
 
 
-class World:
-    """The outside of one instance."""
+class EffectLog:
+    """The effects of one instance's activities, and the faults found in them."""
 
     def __init__(self, instance_id: str, store: Store, workflow: Workflow[..., Any], *, gated: bool) -> None:
         self.instance_id = instance_id
         self.effects: list[Effect] = []
         self.faults: list[str] = []
         self.waiting: list[asyncio.Future[None]] = []
-        """Attempts that have begun and wait for leave to finish."""
+        """Attempts that have begun and wait to be released."""
         self.arrived = asyncio.Event()
         self._store = store
         self._workflow = workflow
         self._gated = gated
-        _worlds[instance_id] = self
+        _logs[instance_id] = self
 
     def close(self) -> None:
-        """Nobody acts here any more."""
-        _worlds.pop(self.instance_id, None)
+        """Remove the log."""
+        _logs.pop(self.instance_id, None)
 
-    # --- for activities
+    # --- called by activities
 
-    async def begin(self, ctx: ActivityContext, number: int, *, undoing: bool = False) -> None:
-        """An attempt begins; returns when it may finish."""
+    async def begin(self, ctx: ActivityContext, number: int, *, compensating: bool = False) -> None:
+        """Record that an attempt begins; return when it may finish."""
         effect = Effect(ctx.activity_id, ctx.attempt, number, ctx.idempotency_key, ctx.worker_id, [])
         self.effects.append(effect)
         loaded = await self._load()
-        if loaded.row.owner == ctx.worker_id:  # what a zombie begins follows from what was durable when it was alive
-            self._check_beginning(effect, loaded, undoing)
+        if loaded.row.owner == ctx.worker_id:  # an attempt of a worker that was declared dead follows from older rows
+            self._check_beginning(effect, loaded, compensating)
         if self._gated:
-            leave: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self.waiting.append(leave)
+            released: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self.waiting.append(released)
             self.arrived.set()
             try:
-                await leave
+                await released
             finally:
-                if leave in self.waiting:
-                    self.waiting.remove(leave)
+                if released in self.waiting:
+                    self.waiting.remove(released)
 
     def finish(self, ctx: ActivityContext, number: int) -> None:
-        """An attempt has had its effect."""
+        """Record that an attempt has had its effect."""
         for effect in reversed(self.effects):
             if (effect.op, effect.attempt, effect.worker) == (ctx.activity_id, ctx.attempt, ctx.worker_id):
                 effect.finished.append(True)
                 return
         self.fault(f"{ctx.activity_id} finished without having begun")
 
-    # --- what must hold
+    # --- checks
 
     def fault(self, what: str) -> None:
-        """Something is wrong."""
+        """Record a violation."""
         self.faults.append(what)
 
-    def _check_beginning(self, effect: Effect, loaded: LoadedInstance, undoing: bool) -> None:
+    def _check_beginning(self, effect: Effect, loaded: LoadedInstance, compensating: bool) -> None:
         name = f"attempt {effect.attempt} of {effect.op}"
         if any(entry.op == effect.op and entry.role is not Role.DISCARDED for entry in loaded.history):
             self.fault(f"{name} began although its end is recorded")
         if any(row.op == effect.op and row.attempt == effect.attempt and not row.open for row in loaded.attempts):
-            self.fault(f"{name} began although it is recorded that it failed")
+            self.fault(f"{name} began although its failure is recorded")
         if effect.attempt > 1 and not any(
             row.op == effect.op and row.attempt == effect.attempt - 1 and not row.open for row in loaded.attempts
         ):
-            self.fault(f"{name} began although it is not recorded that the one before it failed")
+            self.fault(f"{name} began although the failure of the attempt before it is not recorded")
         replayed = self._replay(loaded)
-        if undoing:
+        if compensating:
             if replayed.verdict is None or isinstance(replayed.verdict, Finish):
-                self.fault(f"{name} began although what is durable has not failed")
-            if to_undo(loaded.history)[:1] != [effect.op]:
-                self.fault(f"{name} began out of turn: to undo are {to_undo(loaded.history)}")
+                self.fault(f"{name} began although the recorded workflow has not failed")
+            if pending_compensations(loaded.history)[:1] != [effect.op]:
+                self.fault(f"{name} began out of order: pending compensations are {pending_compensations(loaded.history)}")
         elif effect.op not in replayed.pending:
-            self.fault(f"{name} began before what it follows from was durable")
+            self.fault(f"{name} began before the transition that starts it was durable")
 
     async def check_end(self) -> Ended:
-        """The instance has ended: what is recorded must fit together, and fit the effects."""
+        """Check the records of an instance that has ended, against each other and against the effects."""
         loaded = await self._load()
         history, row = loaded.history, loaded.row
         recorded = Counter(entry.op for entry in history)
@@ -126,7 +126,9 @@ class World:
         self._check_effects(history)
         self._check_compensation(history, failed=row.status.value in ("failed", "cancelled"))
         if row.owner is not None or row.wake_at is not None or loaded.waits or loaded.inbox:
-            self.fault(f"{row.status} and still owned or waited for: {loaded.row}, {loaded.waits}, {loaded.inbox}")
+            self.fault(
+                f"{row.status}, but still owned, waiting or with inbox items: {loaded.row}, {loaded.waits}, {loaded.inbox}"
+            )
         if any(attempt.open for attempt in loaded.attempts):
             self.fault("ended with an open attempt")
         stored = await self._store.get(self.instance_id)
@@ -147,21 +149,21 @@ class World:
         for entry in history:
             ran = entry.kind in (Kind.ACTIVITY, Kind.COMPENSATION) and entry.outcome is Outcome.OK
             if ran and (entry.op, entry.attempt) not in finished:
-                self.fault(f"{entry.op} is recorded as done and was not")
+                self.fault(f"{entry.op} is recorded as completed, but did not run to its end")
 
     def _check_compensation(self, history: tuple[Entry, ...], *, failed: bool) -> None:
         done = [entry.op for entry in history if entry.kind is Kind.COMPENSATION]
-        left = to_undo(history)
+        left = pending_compensations(history)
         if failed and left:
-            self.fault(f"never undone: {left}")
+            self.fault(f"not compensated: {left}")
         if not failed and done:
-            self.fault(f"undone although nothing failed: {done}")
+            self.fault(f"compensated although nothing failed: {done}")
         if failed and done != list(reversed(_completed(history))):
-            self.fault(f"undone in the order {done}, completed in the order {_completed(history)}")
+            self.fault(f"compensated in the order {done}, completed in the order {_completed(history)}")
 
     def _check_replay(self, replayed: Replayed, output: bytes | None) -> None:
         if replayed.verdict is None:
-            self.fault("what is recorded, replayed, has not ended")
+            self.fault("the replayed history does not end")
         elif isinstance(replayed.verdict, Finish):
             again = self._workflow.result.encode(replayed.verdict.value)
             if again != output:
@@ -192,20 +194,20 @@ class Ended:
     recorded: frozenset[str]
 
 
-def to_undo(history: tuple[Entry, ...]) -> list[str]:
-    """The compensations that are still to be run, in their order."""
+def pending_compensations(history: tuple[Entry, ...]) -> list[str]:
+    """The compensations still to be run, in order."""
     undone = {entry.op for entry in history if entry.kind is Kind.COMPENSATION}
     return [op for op in reversed(_completed(history)) if op not in undone]
 
 
 def _completed(history: tuple[Entry, ...]) -> list[str]:
-    """What can be undone, in order of completion."""
-    return [f"compensate:{entry.op}" for entry in history if _is_undoable(entry)]
+    """The compensations of completed operations, in order of completion."""
+    return [f"compensate:{entry.op}" for entry in history if _is_compensable(entry)]
 
 
-def _is_undoable(entry: Entry) -> bool:
+def _is_compensable(entry: Entry) -> bool:
     if entry.kind is Kind.ACTIVITY:
-        return entry.name == "undoable" and entry.outcome is Outcome.OK
+        return entry.name == "compensable" and entry.outcome is Outcome.OK
     return entry.kind is Kind.REGISTRATION
 
 

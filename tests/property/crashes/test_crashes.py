@@ -1,4 +1,4 @@
-"""Replay is a function of the history: whatever the crash and the order of completion, nothing is lost or done twice."""
+"""Nothing is lost or done twice, whatever the crash and the order of completion."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.property.crashes.workflow_programs import Node, programs
 from tests.property.hypothesis_settings import examples, unhurried
 
 
-# Not shrunk: a program that gets stuck takes its time, and smaller ones are as hard to read.
+# Not shrunk: each stuck program takes its full time limit, and smaller ones are not easier to read.
 @settings(unhurried(examples(80)), phases=[Phase.generate])
 @given(programs, st.integers(0, 2**32))
 def test_any_program_survives_any_crash(program: Node, order: int) -> None:

@@ -1,4 +1,4 @@
-"""The property finds the faults it is there for: each is planted, and must be seen."""
+"""The crash property finds each fault that is planted in the engine."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ Plant = pytest.MonkeyPatch
 
 
 @pytest.fixture(autouse=True)
-def _impatient(monkeypatch: Plant) -> None:
-    """What a planted fault leaves stuck is stuck at once."""
+def _short_limit(monkeypatch: Plant) -> None:
+    """Shorten the time limit for instances that a planted fault makes stuck."""
     monkeypatch.setattr(crash_check, "_LIMIT", 1.5)
 
 
 def found(*, attempts: int = 100, crashes: int = 8, orders: int = 6) -> str | None:
-    """The first divergence that the property finds, if it finds one."""
+    """The first divergence that the property finds, if there is one."""
     divergences: list[str] = []
 
     @seed(1)
     @settings(unhurried(attempts), phases=[Phase.generate])
     @given(programs, st.integers(0, 2**32))
     def search(program: Node, order: int) -> None:
-        # Not left to hypothesis: it would run the program again, and again in smaller pieces.
+        # Not raised to Hypothesis: it would run the program again and shrink it.
         if not divergences:
             try:
                 crash_check.check(program, order, crashes=crashes, orders=orders)
@@ -57,10 +57,10 @@ def test_without_a_fault_nothing_is_found() -> None:
 def test_a_history_row_that_is_dropped_is_found(monkeypatch: Plant) -> None:
     original = UnitOfWork.add_history
 
-    def forgetful(self: UnitOfWork, state: InstanceState, entries: Sequence[Entry]) -> None:
+    def drop(self: UnitOfWork, state: InstanceState, entries: Sequence[Entry]) -> None:
         original(self, state, [entry for entry in entries if entry.seq != 2])
 
-    monkeypatch.setattr(UnitOfWork, "add_history", forgetful)
+    monkeypatch.setattr(UnitOfWork, "add_history", drop)
     assert found()
 
 
@@ -68,8 +68,8 @@ def test_an_acknowledgement_before_the_commit_is_found(monkeypatch: Plant) -> No
     original = SqlStore.commit
     unwritten: list[tuple[SqlStore, list[Transition]]] = []
 
-    async def hasty(self: SqlStore, batch: Sequence[Write]) -> Any:
-        """Transitions that hold their instance are written with the batch that follows."""
+    async def acknowledge_early(self: SqlStore, batch: Sequence[Write]) -> Any:
+        """Acknowledge transitions that keep their instance, and write them with the next batch."""
         late = [write for store, writes in unwritten if store is self for write in writes]
         unwritten.clear()
         if late:
@@ -81,20 +81,20 @@ def test_an_acknowledgement_before_the_commit_is_found(monkeypatch: Plant) -> No
         answers: list[WriteResult] = [Applied(write.inbox_seen, True) for write in held]
         return answers
 
-    monkeypatch.setattr(SqlStore, "commit", hasty)
+    monkeypatch.setattr(SqlStore, "commit", acknowledge_early)
     assert found()
 
 
 def test_a_start_before_its_cause_is_durable_is_found(monkeypatch: Plant) -> None:
     original = InstanceRunner.take_transition
 
-    def eager(self: InstanceRunner) -> Transition | None:
+    def launch_early(self: InstanceRunner) -> Transition | None:
         transition = original(self)
         launching, self._starts_after_commit = self._starts_after_commit, []
         self._launch(launching)
         return transition
 
-    monkeypatch.setattr(InstanceRunner, "take_transition", eager)
+    monkeypatch.setattr(InstanceRunner, "take_transition", launch_early)
     assert found()
 
 
@@ -104,7 +104,7 @@ def test_epochs_that_are_ignored_are_found(monkeypatch: Plant) -> None:
 
 
 def test_owners_without_epochs_are_found(monkeypatch: Plant) -> None:
-    """A worker that lost an instance and got it again must not write what it did before."""
+    """A worker that lost an instance and claimed it again must not write what it did before."""
 
     def same_process(state: InstanceState, write: Transition) -> bool:
         return not state.ended and (state.owner is None or state.owner.split("/")[0] == write.worker.split("/")[0])
@@ -125,51 +125,51 @@ def test_compensation_in_the_wrong_order_is_found(monkeypatch: Plant) -> None:
 def test_a_compensation_that_replay_forgets_is_found(monkeypatch: Plant) -> None:
     original = Execution.replay
 
-    def forgetful(self: Execution, at: int, history: Sequence[Entry]) -> None:
+    def drop(self: Execution, at: int, history: Sequence[Entry]) -> None:
         original(self, at, history)
         self._compensated.clear()
 
-    monkeypatch.setattr(Execution, "replay", forgetful)
+    monkeypatch.setattr(Execution, "replay", drop)
     assert found()
 
 
 def test_a_failed_attempt_that_is_forgotten_is_found(monkeypatch: Plant) -> None:
-    def forgetful(self: UnitOfWork, state: InstanceState, attempts: Sequence[AttemptRow]) -> None:
-        """Writes none."""
+    def drop(self: UnitOfWork, state: InstanceState, attempts: Sequence[AttemptRow]) -> None:
+        """Writes no attempts."""
 
-    monkeypatch.setattr(UnitOfWork, "put_attempts", forgetful)
+    monkeypatch.setattr(UnitOfWork, "put_attempts", drop)
     assert found()
 
 
 def test_a_wake_that_is_lost_is_found(monkeypatch: Plant) -> None:
     original = transitions._advance
 
-    def sleepy(state: InstanceState, write: Transition) -> None:
+    def clear_wake_time(state: InstanceState, write: Transition) -> None:
         original(state, write)
         if not write.keep_owned:
             state.wake_at = None
 
-    monkeypatch.setattr(transitions, "_advance", sleepy)
+    monkeypatch.setattr(transitions, "_advance", clear_wake_time)
     assert found()
 
 
 def test_a_result_that_replay_changes_is_found(monkeypatch: Plant) -> None:
     original = Resolution.of
 
-    def other(entry: Entry) -> Resolution:
+    def change_value(entry: Entry) -> Resolution:
         fed = original(entry)
         return Resolution(fed.kind, fed.op, fed.at, fed.outcome, b"40") if fed.value == b"30" else fed
 
-    monkeypatch.setattr(Resolution, "of", other)
+    monkeypatch.setattr(Resolution, "of", change_value)
     assert found()
 
 
 def test_a_withdrawn_attempt_that_never_reports_is_found(monkeypatch: Plant) -> None:
     original = InstanceRunner.attempt_ended
 
-    def silent(self: InstanceRunner, attempt: Any, value: bytes | None, error: BaseException | None) -> None:
+    def ignore_cancellation(self: InstanceRunner, attempt: Any, value: bytes | None, error: BaseException | None) -> None:
         if not isinstance(error, asyncio.CancelledError):
             original(self, attempt, value, error)
 
-    monkeypatch.setattr(InstanceRunner, "attempt_ended", silent)
+    monkeypatch.setattr(InstanceRunner, "attempt_ended", ignore_cancellation)
     assert found()

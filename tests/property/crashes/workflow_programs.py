@@ -1,6 +1,6 @@
-"""Random workflows as data, and the one workflow that carries them out.
+"""Random workflows as data, and the one workflow that runs them.
 
-Every activity of a program has a number of its own, so that its effects can be told apart whatever its id is.
+Every activity of a program has its own number, which identifies its effects independently of its id.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Any, TypeAlias
 
 from hypothesis import strategies as st
-from tests.property.crashes.effect_log import world_of
+from tests.property.crashes.effect_log import effect_log_of
 
 from romancy import (
     ActivityContext,
@@ -26,71 +26,71 @@ from romancy import (
 
 Node: TypeAlias = dict[str, Any]
 
-# The first pause is waited for with the instance in hand, the second lets it go.
+# The instance stays owned during the first pause, and is released for the second.
 _TWICE_AGAIN = RetryPolicy(max_attempts=3, initial_interval=0.5, multiplier=4.0)
 
 
-class Mishap(Exception):
-    """An attempt, or the body itself, failed."""
+class PlannedError(Exception):
+    """Error of an attempt, or of the body itself."""
 
 
 async def _work(ctx: ActivityContext, number: int, fails: int, terminal: bool) -> int:
-    world = world_of(ctx.instance_id)
-    await world.begin(ctx, number)
+    log = effect_log_of(ctx.instance_id)
+    await log.begin(ctx, number)
     if ctx.attempt <= fails:
-        raise TerminalError(f"never {number}") if terminal else Mishap(f"not yet {number}")
-    world.finish(ctx, number)
+        raise TerminalError(f"never {number}") if terminal else PlannedError(f"not yet {number}")
+    log.finish(ctx, number)
     return number * 10
 
 
-async def _undo(ctx: ActivityContext, number: int, fails: int) -> None:
-    world = world_of(ctx.instance_id)
-    await world.begin(ctx, number, undoing=True)
+async def _compensate(ctx: ActivityContext, number: int, fails: int) -> None:
+    log = effect_log_of(ctx.instance_id)
+    await log.begin(ctx, number, compensating=True)
     if ctx.attempt <= fails:
-        raise Mishap(f"cannot undo {number} yet")
-    world.finish(ctx, number)
+        raise PlannedError(f"cannot compensate {number} yet")
+    log.finish(ctx, number)
 
 
 @activity(retry=_TWICE_AGAIN)
 async def plain(ctx: ActivityContext, number: int, fails: int, terminal: bool) -> int:
-    """An activity that nothing undoes."""
+    """An activity without a compensation."""
     return await _work(ctx, number, fails, terminal)
 
 
 @activity(retry=_TWICE_AGAIN)
-async def undoable(ctx: ActivityContext, number: int, fails: int, terminal: bool) -> int:
+async def compensable(ctx: ActivityContext, number: int, fails: int, terminal: bool) -> int:
     """An activity with a compensation."""
     return await _work(ctx, number, fails, terminal)
 
 
-@undoable.compensate
-async def undo_it(ctx: ActivityContext, number: int, fails: int, terminal: bool) -> None:
-    """Undoes `undoable`; an activity that failed at first is undone at the second attempt."""
-    await _undo(ctx, number, min(fails, 1))
+@compensable.compensate
+async def compensate_it(ctx: ActivityContext, number: int, fails: int, terminal: bool) -> None:
+    """Compensate `compensable`; if the activity failed at first, so does the compensation."""
+    await _compensate(ctx, number, min(fails, 1))
 
 
-async def undo_by_hand(ctx: ActivityContext, number: int) -> None:
-    """Registered by hand."""
-    await _undo(ctx, number, 0)
+async def compensate_by_hand(ctx: ActivityContext, number: int) -> None:
+    """A compensation registered explicitly."""
+    await _compensate(ctx, number, 0)
 
 
 @workflow
 async def interpret(ctx: WorkflowContext, program: dict[str, Any]) -> Any:
-    """Carry out a program."""
+    """Run a program."""
     return await _step(ctx, program)
 
 
 async def _step(ctx: WorkflowContext, node: Node) -> Any:
     match node["do"]:
         case "act":
-            called = undoable if node["undo"] else plain
+            called = compensable if node["undo"] else plain
             return await called(ctx, node["number"], node["fails"], node["terminal"])
         case "register":
-            return await register_compensation(ctx, undo_by_hand, node["number"])
+            return await register_compensation(ctx, compensate_by_hand, node["number"])
         case "sleep":
             return await sleep(ctx, node["seconds"])
         case "raise":
-            raise Mishap("raised by the body")
+            raise PlannedError("raised by the body")
         case "sequence":
             return [await _step(ctx, part) for part in node["parts"]]
         case "gather":
@@ -129,7 +129,7 @@ async def _race(ctx: WorkflowContext, parts: list[Node]) -> Any:
     return [await task for task in tasks if task in done]
 
 
-# --- making programs
+# --- random programs
 
 
 def _node(do: str, **what: st.SearchStrategy[Any]) -> st.SearchStrategy[Node]:
@@ -173,16 +173,16 @@ programs = st.builds(_finished, st.recursive(_leaves, _branches, max_leaves=8), 
 
 
 def walk(node: Node) -> Iterator[Node]:
-    """A node and everything below it."""
+    """A node and all nodes below it."""
     yield node
     for part in node.get("parts", ()):
         yield from walk(part)
 
 
 def is_exact(program: Node) -> bool:
-    """No race of any kind: whatever the order of completion, there is one result.
+    """Whether the program has one result for every order of completion, because it contains no race.
 
-    Where a part of something concurrent fails, its siblings race against the failure.
+    When a part of a concurrent node fails, its siblings race against the failure.
     """
     for node in walk(program):
         if node["do"] in ("race", "timeout"):
