@@ -1,6 +1,6 @@
 """Durable execution for Python, without a server.
 
-A workflow orchestrates activities; every result is recorded; after a crash the workflow continues where it was.
+A workflow orchestrates activities. Every result is recorded; after a crash the workflow continues where it stopped.
 """
 
 from romancy.app import App

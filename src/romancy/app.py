@@ -1,4 +1,4 @@
-"""The app: a client with a worker. The composition root."""
+"""The app: a client with a worker. As the composition root it creates the worker, the relays and the HTTP application."""
 
 from __future__ import annotations
 
@@ -64,10 +64,10 @@ _HEALTH_CHECK_TIMEOUT = 5.0
 
 
 class App(Client):
-    """Runs workflows in this process, on SQLite unless told otherwise.
+    """An app: a client with a worker, which runs workflows in this process. The default database is a SQLite file.
 
-    Options not given come from environment variables (`ROMANCY_DATABASE`, `ROMANCY_CACHE_SIZE`, ...), then from the defaults
-    in the reference. Use it as an asynchronous context manager, or call `startup()` and `shutdown()`.
+    Options that are not passed come from environment variables (`ROMANCY_DATABASE`, `ROMANCY_CACHE_SIZE`, ...), else the
+    defaults in the reference apply. Use it as an asynchronous context manager, or call `startup()` and `shutdown()`.
     """
 
     _may_start_unknown = False
@@ -166,10 +166,10 @@ class App(Client):
         self._visitors = Visitors()  # pyright: ignore[reportIncompatibleVariableOverride]
         self._watcher: Watcher | None = None
         self._readiness_probe: asyncio.Task[bool] | None = None
-        """Asks the database whether it answers."""
+        """The query in flight that checks whether the database responds, shared by all health checks."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve as an ASGI application: events in, health out. Needs `romancy[http]`."""
+        """Serve as an ASGI application: events, health checks, metrics, the API and the viewer. Needs `romancy[http]`."""
         if self._http is None:
             settings = self._http_settings()
             self._http = open_http(self, settings, self._clock, partial(self._build_extra_routes, settings))
@@ -180,15 +180,16 @@ class App(Client):
         return HTTPSettings(options["max_body_size"], options["request_timeout"], options["auth"], self._visitors)
 
     def behind_auth(self, inner: ASGIApp, *, role: str = "admin") -> ASGIApp:
-        """An ASGI application of yours, for callers of this role by the app's `auth`; without `auth`, for this machine.
+        """Wrap an ASGI application so that it serves only callers with this role in the app's `auth`.
 
-        It finds who calls in `scope["romancy.caller"]` (`name` and `role`). The app is started by its lifespan, or with the
-        first request. Needs `romancy[http]`.
+        Without `auth`, it serves only callers on this machine. The wrapped application finds the caller in
+        `scope["romancy.caller"]` (`name` and `role`). Its lifespan, or the first request, starts the app. Needs
+        `romancy[http]`.
         """
         return open_guarded(inner, role, self, self._http_settings(), self._clock)
 
     def _build_extra_routes(self, settings: HTTPSettings) -> ExtraRoutes:
-        """The API and the viewer."""
+        """Create the routes of the API and the viewer."""
         api = load_extra("romancy.api.mount", needs="starlette", extra="http", what="HTTP")
         viewer = load_extra("romancy.viewer.routes", needs="jinja2", extra="http", what="The viewer")
         manager = DatabaseManager(self)
@@ -198,15 +199,15 @@ class App(Client):
         return more
 
     def _end_streams(self) -> None:
-        """Let nobody watch any longer: the server stops, or the app."""
+        """End all event streams, because the server or the app is stopping."""
         if self._watcher is not None:
             self._watcher.end()
 
     async def ready(self) -> str | None:
-        """None while this app can do its work; otherwise why it cannot."""
+        """Return None while this app can do its work, otherwise the reason why it cannot."""
         if self._open_store is None or self._worker is None or self._claimer is None:
             return "the app is not running"
-        if self._readiness_probe is None:  # one question at a time, however often and by whomever this is asked
+        if self._readiness_probe is None:  # at most one query in flight, however many health checks arrive
             self._readiness_probe = asyncio.get_running_loop().create_task(
                 self._probe_database(self._open_store), name="romancy-ready"
             )
@@ -225,10 +226,10 @@ class App(Client):
         try:
             await store.workers()
         except StoreError as error:
-            # Health checks are for everybody, and the database's words name hosts, users and paths.
+            # The response to a health check is public, and the database's messages name hosts, users and paths.
             _log.warning("not ready: %s", error)
         except Exception:
-            _log.exception("not ready: the database could not be asked")
+            _log.exception("not ready: the database could not be queried")
         else:
             return True
         finally:
@@ -242,7 +243,7 @@ class App(Client):
             await asyncio.wait({probe})
 
     def metrics(self) -> list[Metric]:
-        """What this process counts, for `GET /metrics`."""
+        """Return the metrics of this process, as served by `GET /metrics`."""
         worker, claimer, maintenance = self._worker, self._claimer, self._maintenance
         running = worker is not None and claimer is not None and maintenance is not None
         return [
@@ -253,18 +254,21 @@ class App(Client):
         ]
 
     async def refresh_metrics(self) -> None:
-        """Ask the database what `figures()` cannot know: once in 5 s at most, for a second at most, and never failing."""
+        """Query the database for the metrics that `metrics()` cannot know (the queue), at most once every few seconds.
+
+        Waits for a second at most, and does not fail.
+        """
         worker, claimer = self._worker, self._claimer
         if worker is not None and claimer is not None and worker.loop is asyncio.get_running_loop():
             await claimer.count_queue()
 
-    # --- life
+    # --- lifecycle
 
     async def _start(self) -> None:
         asyncio_patches.install()
         if self._options["refuse_blocking_io"]:
             install_guard(everywhere=True)
-        self._registry.all()  # two workflows under one name are told before anything is opened
+        self._registry.all()  # raises for two workflows of one name, before anything is opened
         await super()._start()
         try:
             await self._start_worker()
@@ -294,9 +298,8 @@ class App(Client):
         self._maintenance = Maintenance(self._worker, self._claimer)
         self._worker.on_death = self._revive
         for workflow in self._registry.all():
-            self._metrics.workflows[
-                workflow.name
-            ]  # shown from the start, with zeros: or the first of each would not be seen
+            # Export the counters as zeros from the start: the first increment of a series that is new shows no rate.
+            self._metrics.workflows[workflow.name]
             code = self._registry.code(workflow)
             source = stored_source(workflow.fn)
             about, now = (workflow.name, workflow.version), self._clock.now()
@@ -304,7 +307,7 @@ class App(Client):
             key, card = descriptor_key(*about), write_descriptor(workflow)
             if key is not None and await self._store.source(key) != card:
                 await self._store.save_source(key, *about, card, now=now, replace=True)
-        handlers = [(one.name, one.version, one.event_handler) for one in self._registry.all()]
+        handlers = [(workflow.name, workflow.version, workflow.event_handler) for workflow in self._registry.all()]
         await self._store.save_handlers(handlers, now=self._clock.now())
         await self._maintenance.start(heartbeat=self._with_heartbeat)
         self._claimer.start()
@@ -393,6 +396,7 @@ class App(Client):
             assert self._claimer is not None
             assert self._maintenance is not None
             worker.stopping = True
+            # First nothing new is taken up: no bulk actions, no claims, no rows of the outbox.
             await self._stop_bulk_actions()
             await self._claimer.stop()
             deadline = monotonic() + self._options["shutdown_timeout"]
@@ -401,21 +405,26 @@ class App(Client):
                 relay.stop_claiming()
             await worker.stop()
             await asyncio.gather(*(relay.stop(deadline - monotonic()) for relay in relays))
+            # The heartbeat runs until the worker and the relays are done: otherwise the lease could expire meanwhile.
             await self._maintenance.stop()
             if worker.hook_dispatcher is not None:
                 await worker.hook_dispatcher.close(max(deadline - monotonic(), 1.0))
+            # Last, when this worker writes nothing more: released instances may run on another worker at once.
             await self._release(worker)
         await super()._stop()
 
     async def _release(self, worker: Worker) -> None:
         try:
             await self._store.release(worker.id, now=self._clock.now())
-        except StoreError as error:  # the lease will run out instead
+        except StoreError as error:  # harmless: the lease expires instead
             _log.warning(
-                "what this worker owns could not be given back, others take it when its lease has run out: %s", error
+                "the instances of this worker could not be released; other workers claim them when its lease expires: %s",
+                error,
             )
         except Exception:
-            _log.exception("what this worker owns could not be given back, others take it when its lease has run out")
+            _log.exception(
+                "the instances of this worker could not be released; other workers claim them when its lease expires"
+            )
 
     async def _stop_bulk_actions(self) -> None:
         bulk_actions, self._bulk_actions = self._bulk_actions, None
@@ -423,7 +432,7 @@ class App(Client):
             await bulk_actions.stop()
 
     async def _die(self) -> None:
-        """Stop as `kill -9` would: nothing more is written, nothing is released. Who waits for a result goes on waiting."""
+        """Stop as after `kill -9`: write nothing more and release nothing. Callers that wait for a result keep waiting."""
         worker, self._worker = self._worker, None
         store, self._open_store = self._open_store, None
         if store is None:
@@ -449,7 +458,7 @@ class App(Client):
     # --- workflows
 
     def input_schema(self, wf: Workflow[..., Any] | str, /) -> dict[str, Any]:
-        """What a workflow takes, as JSON Schema: an object with its parameters. Raises `WorkflowNotFoundError`."""
+        """Return the parameters of a workflow as a JSON Schema of an object. Raises `WorkflowNotFoundError`."""
         return input_schema(self._registry.resolve(wf))
 
     async def start_with_input(
@@ -461,10 +470,10 @@ class App(Client):
         instance_id: str | None = None,
         actor: str | None = None,
     ) -> WorkflowHandle[Any]:
-        """Start a workflow with JSON from outside: an object with its parameters, as `input_schema` describes it.
+        """Start a workflow with arguments from external JSON: an object with its parameters, as in `input_schema`.
 
-        `actor` says who starts it, for the audit; without one nothing is written down there. Raises `PayloadError` that says
-        what is wrong with each field, and what `start_workflow` raises.
+        `actor` is the name for the audit; without it the start is not recorded there. Raises a `PayloadError` that names
+        each wrong field, and the errors of `start_workflow`.
         """
         workflow = self._registry.resolve(wf)
         args, kwargs = read_input(workflow, input)
@@ -478,13 +487,14 @@ class App(Client):
     @overload
     async def start_workflow(self, wf: str | WorkflowRef, /, *args: Any, **kwargs: Any) -> WorkflowHandle[Any]: ...
     async def start_workflow(self, wf: Any, /, *args: Any, **kwargs: Any) -> WorkflowHandle[Any]:
-        """Start a workflow; it runs here at once if there is room. As `Client.start_workflow` otherwise."""
+        """Start a workflow as `Client.start_workflow` does; it runs in this process at once if the worker has room."""
         committer, worker = self._require_committer(), self._worker
         here = worker is not None and worker.room > self._reserved
         owner = worker.id if worker is not None and here else None
         create, workflow = self._creation(wf, args, kwargs, owner)
         assert workflow is not None
-        # Begun by the answer, not after the await: a caller that goes away meanwhile must not leave it ours and never begun.
+        # The callback begins the instance, not the code after the await: if the caller were cancelled meanwhile, this worker
+        # would own an instance that it never runs.
         written = committer.submit(create, partial(self._on_created, create, workflow, worker if here else None))
         self._reserved += here
         if worker is not None and here:
@@ -507,7 +517,7 @@ class App(Client):
                 self._claimer.poll_soon()
         elif worker.id == create.owner and not worker.stopping:
             worker.begin(create, workflow)
-        # else the worker changed meanwhile: whoever looks next finds the instance without an owner
+        # else the worker is stopping or has lost its lease meanwhile: the instance is freed, and claimed by a later poll
 
     def _starts_of(self, event: Event, now: int) -> tuple[CreateInstance, ...]:
         worker = self._worker

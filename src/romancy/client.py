@@ -1,4 +1,4 @@
-"""The calls of an app without a worker: start workflows, look at instances, steer them."""
+"""The client: the calls of an app that start, read and control instances, without a worker."""
 
 from __future__ import annotations
 
@@ -69,22 +69,22 @@ R = TypeVar("R")
 
 _SCAN_WINDOW = 200
 _SCAN_LIMIT = 20_000
-"""How many instances one search by input looks at before it gives back a token to go on from."""
+"""The number of instances that one search by input reads before it returns a page token to continue from."""
 _HISTORY_PAGE = 200
 _audit = logging.getLogger("romancy.audit")
 
 
 class Client(MessagingClient):
-    """The same calls as an `App`, without a worker: what it starts runs where an app does.
+    """A client: it has the calls of an `App`, but no worker. The workflows that it starts run in an app.
 
     >>> client = Client("sqlite:///orders.db")  # async with client: await client.start_workflow(...)
     """
 
     _visitors: Visitors | None = None
-    """Known to an app, which can be served over HTTP."""
+    """Set by an app, which can be served over HTTP."""
 
     def _concurrency_stall(self) -> ConcurrencyStall | None:
-        """What holds every slot for activities in this process; a client has no worker."""
+        """Return the activities that hold all slots of this process, if they do; None for a client, which has no worker."""
         return None
 
     def __init__(
@@ -106,11 +106,11 @@ class Client(MessagingClient):
     # --- workflows
 
     def register(self, workflow: Workflow[..., Any], /) -> None:
-        """Make a workflow known."""
+        """Register a workflow."""
         self._registry.add(workflow)
 
     def get_workflow(self, name: str) -> Workflow[..., Any]:
-        """A workflow by name. Raises `WorkflowNotFoundError`."""
+        """Return the registered workflow with this name. Raises `WorkflowNotFoundError`."""
         return self._registry.resolve(name)
 
     @overload
@@ -118,11 +118,11 @@ class Client(MessagingClient):
     @overload
     async def start_workflow(self, wf: str | WorkflowRef, /, *args: Any, **kwargs: Any) -> WorkflowHandle[Any]: ...
     async def start_workflow(self, wf: Any, /, *args: Any, **kwargs: Any) -> WorkflowHandle[Any]:
-        """Start a workflow; returns when the instance is durable.
+        """Start a workflow; returns a handle when the instance is durable.
 
-        With `wf.with_options(instance_id=...)` the same id, workflow and arguments give the one instance, also after it
-        ended. Raises `InstanceConflictError` when the id is taken by others, `PayloadError` naming the argument that
-        cannot be stored.
+        With `wf.with_options(instance_id=...)` a call with the same id, workflow and arguments as an earlier one returns a
+        handle to the existing instance, even after it has ended. Raises `InstanceConflictError` if the id is taken by
+        another workflow or other arguments, and a `PayloadError` that names the argument that cannot be stored.
         """
         create, workflow = self._creation(wf, args, kwargs)
         answer = await self._require_committer().submit(create)
@@ -151,7 +151,7 @@ class Client(MessagingClient):
         return creation(self._registry, workflow, raw, self._ids, now=now, owner=owner), workflow
 
     _may_start_unknown = True
-    """A client may start workflows whose code is elsewhere."""
+    """Whether workflows that are not registered here can be started by name: a client can, an app cannot."""
 
     def _creation_by_name(
         self, wf: str | WorkflowRef, args: tuple[Any, ...], kwargs: dict[str, Any], now: int
@@ -159,7 +159,7 @@ class Client(MessagingClient):
         name, instance_id = (wf, None) if isinstance(wf, str) else (wf.name, wf.instance_id)
         if args:
             raise ConfigurationError(
-                f"Workflow {name!r} is not known here, so its parameters have no order: pass the arguments by name, or give "
+                f"The parameters of workflow {name!r} are not known in this process: pass the arguments by name, or give "
                 "the client the workflow (workflows=[...])."
             )
         raw = ValueCodec(dict[str, Any], what=f"arguments of workflow {name!r}").encode(kwargs)
@@ -169,9 +169,9 @@ class Client(MessagingClient):
         return WorkflowHandle(self, instance_id, workflow.result.decode if workflow is not None else value_of)
 
     def get_handle(self, instance_id: str) -> WorkflowHandle[Any]:
-        """A handle to an instance. Its calls raise `WorkflowNotFoundError` if there is none of that id.
+        """Return a handle to an instance. The calls of the handle raise `WorkflowNotFoundError` if no instance has this id.
 
-        The result is of the workflow's type where the workflow is known here, else plain JSON.
+        The result has the type of the workflow if the workflow is registered here; otherwise it is plain JSON.
         """
         return WorkflowHandle(self, instance_id, None)
 
@@ -181,21 +181,21 @@ class Client(MessagingClient):
         workflow = self._registry.find(row.workflow, row.version)
         return value_of(raw) if workflow is None else workflow.result.decode(raw)
 
-    # --- in transactions of others
+    # --- the caller's transactions
 
     def using(self, connection: object) -> TransactionalClient:
-        """Start workflows and send things in a transaction of yours: they take effect when you commit.
+        """Return a client that starts workflows and sends events and messages in the caller's own transaction.
 
-        `connection` is a connection or session of SQLAlchemy on the same database, or a connection of asyncpg, psycopg,
-        sqlite3, mysqlclient or PyMySQL. Nothing of the engine is locked until you commit. It need not run for this: what is
-        started runs where an app does.
+        They take effect when the caller commits; until then nothing of the engine is locked. `connection` is a connection or
+        session of SQLAlchemy on the same database, or a connection of asyncpg, psycopg, sqlite3, mysqlclient or PyMySQL.
+        This client need not be started for it: the instances run in an app.
         """
         return TransactionalClient(self, connection)
 
-    # --- looking
+    # --- reading
 
     async def get_instance(self, instance_id: str, *, generation: int | None = None) -> Instance | None:
-        """One instance, as it is or as it was in an earlier generation; None if there is no such."""
+        """Return an instance, as it is now or as it was in an earlier generation; None if it does not exist."""
         stored = await self._store.get(instance_id, generation)
         return None if stored is None else (await self._to_instances([stored]))[0]
 
@@ -210,7 +210,7 @@ class Client(MessagingClient):
         return Error("Blocked", reasons[-1]) if reasons else None
 
     async def get_result(self, instance_id: str) -> WorkflowResult:
-        """Where an instance stands, at once."""
+        """Return the status of an instance, with its output or error, without waiting for its end."""
         stored = await self._require(instance_id)
         error = await self._blocked_reason(stored) or error_of(stored.error)
         return WorkflowResult(instance_id, stored.row.status, value_of(stored.output), error)
@@ -233,7 +233,7 @@ class Client(MessagingClient):
         limit: int = 50,
         page_token: str | None = None,
     ) -> Page[Instance]:
-        """Instances, newest first. Name and id match in part; `input` as in `find_instances`."""
+        """List instances, newest first. `workflow_name` and `instance_id` match parts; `input` as in `find_instances`."""
         query = InstanceFilter(
             status=_check_statuses(status),
             workflow=workflow_name,
@@ -246,11 +246,11 @@ class Client(MessagingClient):
         return await (self._page(query) if input is None else self._search(query, _check_filters(input)))
 
     async def find_instances(self, input: Mapping[str, Any], **filters: Any) -> Page[Instance]:
-        """Instances whose arguments have these values: `{"customer.id": "c1", "items.0.sku": "x"}`.
+        """List the instances whose arguments have these values: `{"customer.id": "c1", "items.0.sku": "x"}`.
 
-        Paths start at a parameter's name, or at a field of the only argument; the other filters are `list_instances`'s. A
-        page may hold fewer instances than asked for, or none, and still have a successor: a search looks at a bounded number
-        of instances at a time.
+        A path starts with the name of a parameter, or with a field of the only argument; the other filters are those of
+        `list_instances`. A page may hold fewer instances than `limit`, or none, and still have a next page: one call reads a
+        bounded number of instances.
         """
         return await self.list_instances(input=input, **filters)
 
@@ -278,7 +278,7 @@ class Client(MessagingClient):
         return Page(await self._to_instances(hits), make_page_token(*before))
 
     async def history(self, instance_id: str, *, generation: int | None = None) -> AsyncIterator[HistoryEntry]:
-        """What happened in an instance so far, in order: in its generation now, or in an archived one."""
+        """Iterate over the history of an instance, in order: of its current generation, or of an archived one."""
         row = (await self._require(instance_id)).row
         number = row.generation if generation is None else generation
         after = 0
@@ -291,63 +291,63 @@ class Client(MessagingClient):
                 return
 
     async def get_attempts(self, instance_id: str) -> list[AttemptEntry]:
-        """Attempts of an instance's activities that failed, were cut off, or have been running for a notable time."""
+        """Return the attempts of an instance that failed, were cut off, or have been running for a while."""
         row = (await self._require(instance_id)).row
-        return [attempt_of(one) for one in await self._store.attempts(instance_id, row.generation)]
+        return [attempt_of(attempt) for attempt in await self._store.attempts(instance_id, row.generation)]
 
     async def get_journal(self, instance_id: str) -> list[JournalLine]:
-        """Who owned an instance when, cold replays, and what operators asked of it; oldest first."""
+        """Return the journal of an instance, oldest first: its owners, cold replays and requests."""
         await self._require(instance_id)
-        return [journal_of(one) for one in await self._store.journal(instance_id)]
+        return [journal_of(entry) for entry in await self._store.journal(instance_id)]
 
-    # --- steering; `actor` says who asks, for the audit
+    # --- control; `actor` is the name for the audit
 
     async def cancel_workflow(self, instance_id: str, reason: str | None = None, *, actor: str | None = None) -> None:
-        """Ask for cancellation; returns when the request is durable.
+        """Request the cancellation of an instance; returns when the request is durable.
 
         Raises `WorkflowNotCancellableError` after the end, `WorkflowNotFoundError` for an unknown id.
         """
         await self._submit_audited_request(instance_id, ControlKind.CANCEL, reason, actor)
 
     async def pause_workflow(self, instance_id: str, reason: str | None = None, *, actor: str | None = None) -> None:
-        """Let nothing new start in an instance until it is resumed; running attempts finish."""
+        """Pause an instance: nothing new starts in it until it is resumed, and running attempts finish."""
         await self._submit_audited_request(instance_id, ControlKind.PAUSE, reason, actor)
 
     async def resume_workflow(self, instance_id: str, *, actor: str | None = None) -> None:
-        """Let a paused instance go on; a blocked one is tried again."""
+        """Resume a paused instance, or try a blocked one again."""
         await self._submit_audited_request(instance_id, ControlKind.RESUME, None, actor)
 
     async def terminate_workflow(self, instance_id: str, reason: str | None = None, *, actor: str | None = None) -> None:
-        """End an instance at once, without compensation."""
+        """Terminate an instance: it ends at once, without compensation."""
         await self._submit_audited_request(instance_id, ControlKind.TERMINATE, reason, actor)
 
     async def retry_workflow(self, instance_id: str, *, actor: str | None = None) -> None:
-        """Run a failed instance again from where it failed, with the code of now; what was compensated runs again."""
+        """Retry a failed instance from where it failed, with the current code; compensated activities run again."""
         await self._submit_audited_request(instance_id, ControlKind.RETRY, None, actor)
 
     async def _submit_audited_request(
         self, instance_id: str, kind: ControlKind, reason: str | None, actor: str | None
     ) -> None:
-        """Ask something of an instance, and write down who did."""
+        """Submit a control request for an instance, and record its actor in the audit."""
         actor = actor or self._default_actor()
         await self._submit_request(instance_id, kind, reason, actor, audited=True)
         _audit.info("%s by %r: %r %r", kind.value, actor, instance_id, reason or "")
 
     def _default_actor(self) -> str:
-        """Who steers where nobody is named: this program."""
+        """Return the actor of a request that names none: this program and its host."""
         return f"{self._options['service_name'] or 'program'}@{socket.gethostname()}"
 
     async def _record_audit(self, actor: str, action: str, lines: Iterable[tuple[str | None, str]]) -> None:
-        """Write down who did what. What was done is done: that it cannot be written down does not undo it."""
+        """Record actions in the audit. They are durable already, so a failure to record them is only logged."""
         now = self._clock.now()
         rows = [AuditRow(0, now, actor, action, instance_id, detail) for instance_id, detail in lines]
-        for row in rows:  # as literals: no line breaks of strangers
+        for row in rows:  # with %r: line breaks in names from outside must not forge lines of the log
             _audit.info("%s by %r: %r %r", action, actor, row.instance_id, row.detail)
         try:
             if rows:
                 await self._store.add_audit(rows)
         except StoreError as error:
-            _audit.warning("%s by %r could not be written into the database: %s", action, actor, error)
+            _audit.warning("%s by %r could not be recorded in the database: %s", action, actor, error)
 
     async def _submit_request(
         self, instance_id: str, kind: ControlKind, reason: str | None, by: str, *, audited: bool = False
@@ -359,10 +359,10 @@ class Client(MessagingClient):
         self._on_requested(instance_id, kind)
 
     def _on_requested(self, instance_id: str, kind: ControlKind) -> None:
-        """A request is durable."""
+        """Called when a control request is durable."""
 
     def _on_bulk_action_added(self) -> None:
-        """There is an effect to do for many instances: an app does it."""
+        """Called when a bulk action was stored; an app carries it out."""
 
     # --- results
 
@@ -377,20 +377,20 @@ class Client(MessagingClient):
         finally:
             results.unwatch(instance_id, future)
         if ended is None:
-            stored = await self._require(instance_id)  # mostly to say that there is none
+            stored = await self._require(instance_id)  # raises if the instance does not exist, which is the usual case
             status, output, error = stored.row.status, stored.output, stored.error
         else:
             status, ending = ended
             output, error = ending.output, ending.error
         for raw in (output, error):
             if raw is not None and is_encoded(raw):
-                raise CodecError(not_decoded(f"The end of {instance_id}", raw))
+                raise CodecError(not_decoded(f"The result of {instance_id}", raw))
         if status is Status.COMPLETED:
             return output if output is not None else b"null"
         raise await self._build_failure(instance_id, status, error)
 
     async def _await_end(self, instance_id: str, future: asyncio.Future[Any], timeout: Duration | None) -> Any:
-        # Not while a test restarts it: then the future is answered by the first look afterwards.
+        # Not while a test restarts the store: the first check after the restart resolves the future.
         restarting = self._open_store is None
         if self._results is not None and not restarting and not self._runs_here(instance_id):
             self._results.check_soon(instance_id)
@@ -399,11 +399,11 @@ class Client(MessagingClient):
         seconds = micros(timeout, "The timeout given to result()") / MICROS
         done, _ = await asyncio.wait({future}, timeout=seconds)
         if not done:
-            raise TimeoutError(f"{instance_id} has not ended within {seconds:g} s; it goes on.")
+            raise TimeoutError(f"Instance {instance_id!r} did not end within {seconds:g} s; it continues.")
         return future.result()
 
     def _runs_here(self, instance_id: str) -> bool:
-        """The end of this instance will be heard of in this process."""
+        """Whether the worker of this process will report the end of this instance."""
         return False
 
     async def _build_failure(self, instance_id: str, status: Status, raw: bytes | None) -> Exception:
@@ -411,12 +411,12 @@ class Client(MessagingClient):
         info = error_of(raw)
         if status is Status.CANCELLED:
             detail = f": {info.message}" if info is not None and info.message else ""
-            return WorkflowCancelledError(f"{instance_id} was cancelled{detail}.")
+            return WorkflowCancelledError(f"Instance {instance_id!r} was cancelled{detail}.")
         if status is Status.TERMINATED:
-            return WorkflowTerminatedError(f"{instance_id} was terminated by an operator.")
+            return WorkflowTerminatedError(f"Instance {instance_id!r} was terminated by an operator.")
         kind = WorkflowTimeoutError if isinstance(cause, WorkflowTimeoutError) else WorkflowFailedError
         what = f": {info.type.rpartition('.')[2]}: {info.message}" if info is not None else ""
-        error = kind(f"{instance_id} failed{what}")
+        error = kind(f"Instance {instance_id!r} failed{what}")
         error.__cause__ = cause
         return error
 
@@ -430,15 +430,15 @@ def _refusal(instance_id: str, kind: ControlKind, status: Status | None) -> Exce
         return _not_found(instance_id)
     if kind is ControlKind.CANCEL:
         why = "it is compensating after a failure" if status is Status.COMPENSATING else f"it is {status.value}"
-        return WorkflowNotCancellableError(f"{instance_id} cannot be cancelled: {why}.")
-    return InvalidWorkflowStateError(f"{instance_id} is {status.value}: {_REFUSALS[kind]}")
+        return WorkflowNotCancellableError(f"Instance {instance_id!r} cannot be cancelled: {why}.")
+    return InvalidWorkflowStateError(f"Instance {instance_id!r} is {status.value}: {_REFUSALS[kind]}")
 
 
 _REFUSALS = {
-    ControlKind.PAUSE: "only an instance that runs or waits can be paused.",
+    ControlKind.PAUSE: "only a running or waiting instance can be paused.",
     ControlKind.RESUME: "only a paused or blocked instance can be resumed.",
-    ControlKind.TERMINATE: "it has ended already.",
-    ControlKind.RETRY: "only a failed instance can be retried, after its compensation.",
+    ControlKind.TERMINATE: "it has already ended.",
+    ControlKind.RETRY: "only a failed instance can be retried, once its compensations have ended.",
 }
 
 
@@ -447,9 +447,9 @@ def _check_statuses(status: Status | str | Sequence[Status | str] | None) -> tup
         return ()
     given = (status,) if isinstance(status, str) else tuple(status)
     try:
-        return tuple(Status(one) for one in given)
+        return tuple(Status(value) for value in given)
     except ValueError as error:
-        raise ConfigurationError(f"status={status!r}: {error}. There are: {', '.join(Status)}.") from error
+        raise ConfigurationError(f"status={status!r}: {error}. The statuses are: {', '.join(Status)}.") from error
 
 
 def _check_datetime(name: str, when: datetime | None) -> int | None:
@@ -463,7 +463,7 @@ def _check_datetime(name: str, when: datetime | None) -> int | None:
 def _check_filters(criteria: Mapping[str, Any]) -> Mapping[str, Any]:
     for path, value in criteria.items():
         if not isinstance(path, str) or not path:
-            raise ConfigurationError(f"{path!r} is no path: give dotted names, e.g. 'customer.id' or 'items.0.sku'.")
+            raise ConfigurationError(f"{path!r} is not a path: give dotted names, e.g. 'customer.id' or 'items.0.sku'.")
         if value is not None and not isinstance(value, str | int | float | bool):
-            raise ConfigurationError(f"{path!r}: {value!r} cannot be searched for: give a text, number, boolean or None.")
+            raise ConfigurationError(f"{path!r}: {value!r} cannot be searched for: give a string, number, boolean or None.")
     return criteria

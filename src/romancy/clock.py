@@ -1,4 +1,4 @@
-"""The only reader of time. Everything else gets a `Clock`."""
+"""Clocks. Only this module reads the time; all other code is given a `Clock`."""
 
 from __future__ import annotations
 
@@ -15,75 +15,75 @@ _log = logging.getLogger("romancy.clock")
 MICROS = 1_000_000
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _JUMP = 2 * MICROS
-"""A machine's clock that is set by no more than this is followed at once: a correction, a leap second."""
+"""The largest change of the machine's clock that is followed at once: a correction, a leap second."""
 _CHECK_INTERVAL = 1 * MICROS
-"""How often it is seen whether the machine's clock has jumped, at most."""
+"""The shortest time between two checks whether the machine's clock has jumped."""
 _TRUST_AFTER = 60 * MICROS
-"""How long a machine's clock must stay where it has jumped to before that counts."""
+"""The time for which the machine's clock must keep its new value after a jump before that value is used."""
 _CERTAIN_AFTER = 3600 * MICROS
-"""How long after a jump nothing is deleted."""
-_JUMP_CONSEQUENCE = "it counts if it stays there for a minute, and for an hour nothing is deleted"
+"""The time after a jump in which nothing is deleted."""
+_JUMP_CONSEQUENCE = "the new time is used if it lasts for a minute, and nothing is deleted for an hour"
 
 
 class Clock(Protocol):
-    """Tells the time; tests put their own in its place."""
+    """A source of the time; tests replace it."""
 
     def now(self) -> int:
-        """Microseconds since 1970, UTC."""
+        """Return the time in microseconds since 1970, UTC."""
         ...
 
 
 class SystemClock:
-    """The time of the server that sets it; the machine's while none does.
+    """The clock of an app: it shows the time of the database server, or that of the machine while no server has set it.
 
-    It is read off a clock that only ever grows, from where it was set: a machine whose date jumps counts on steadily. Where
-    no server says what the time is, another date is believed when it has lasted.
+    The time is that of a steady clock, which never jumps, plus an offset, so it keeps its pace when the machine's date
+    jumps. Without a server, the new date of the machine is used when it has lasted for a minute.
     """
 
     def __init__(self, wall: Callable[[], int] | None = None, steady: Callable[[], int] | None = None) -> None:
-        """In nanoseconds, `wall`: the machine's date, since 1970; `steady`: since any moment, without jumps."""
+        """Both functions return nanoseconds: `wall` the machine's date since 1970, `steady` a clock without jumps."""
         self._wall = wall or time.time_ns
         self._steady = steady or _find_steady_clock()
         self._lock = threading.Lock()
         self._follows_server = False
-        """A server says what the time is."""
+        """Whether a server has set this clock."""
         at = self.elapsed()
         self._offset = self._machine_now() - at
         self._expected = self._offset
-        """What the machine's clock was ahead of the steady one when a server was asked."""
+        """The lead of the machine's clock over the steady clock when a server last set this one."""
         self._next_check_at = at + _CHECK_INTERVAL
         self._jump: tuple[int, int] | None = None
-        """How far the machine's clock has jumped, and since when it has."""
+        """The size and time of a jump of the machine's clock whose new value is not used yet."""
         self._jumped_at: int | None = None
         self.has_jumped = False
-        """The machine's clock has jumped since a server was asked: perhaps the steady one stood still meanwhile."""
+        """Whether the machine's clock has jumped since a server last set this one: the steady clock may have stood still."""
 
     def now(self) -> int:
-        """Microseconds since 1970, UTC."""
+        """Return the time in microseconds since 1970, UTC."""
         at = self._steady() // 1000
         if at >= self._next_check_at:
             self._check_jump(at)
         return at + self._offset
 
     def elapsed(self) -> int:
-        """Microseconds since any moment: for how long something takes, whatever the date becomes meanwhile."""
+        """Return microseconds since an arbitrary origin, for measuring durations: they do not depend on the date."""
         return self._steady() // 1000
 
     @property
     def ahead(self) -> int:
-        """Microseconds that the machine's clock is ahead of this one."""
+        """The lead of the machine's clock over this one, in microseconds."""
         return self._machine_now() - self.now()
 
     @property
     def is_certain(self) -> bool:
-        """The date has not jumped lately: what is old may be deleted."""
+        """Whether the date is reliable, so that rows may be deleted by their age: it has not jumped recently."""
         self.now()
         return self._follows_server or self._jumped_at is None or self.elapsed() - self._jumped_at >= _CERTAIN_AFTER
 
     def follow_server(self, theirs: int, began: int, ended: int) -> None:
-        """A server's clock showed `theirs` some time between two readings of `elapsed`: it counts.
+        """Follow a server, whose clock showed `theirs` at some time between two readings of `elapsed`.
 
-        This one is moved no further than it must be: what is less may be the way there and back.
+        This clock is moved no further than it must be: a smaller difference may come from the round trip.
         """
         with self._lock:
             self._offset = min(max(self._offset, theirs - ended), theirs - began)
@@ -95,7 +95,7 @@ class SystemClock:
         return self._wall() // 1000
 
     def _check_jump(self, at: int) -> None:
-        """See whether the machine's clock still goes as the steady one."""
+        """Check whether the machine's clock and the steady clock still run alike."""
         with self._lock:
             self._next_check_at = at + _CHECK_INTERVAL
             if self._follows_server:
@@ -104,7 +104,7 @@ class SystemClock:
                 self._follow_machine(at, self._machine_now() - at - self._offset)
 
     def _follow_machine(self, at: int, moved: int) -> None:
-        if abs(moved) <= _JUMP:  # a correction; or it is back where it was
+        if abs(moved) <= _JUMP:  # a correction, or the clock has jumped back
             self._offset += moved
             self._jump = None
         elif self._jump is None or abs(moved - self._jump[0]) > _JUMP:
@@ -113,12 +113,13 @@ class SystemClock:
         elif at - self._jump[1] >= _TRUST_AFTER:
             self._offset += moved
             self._jump, self._jumped_at = None, at
-            _log.warning("this machine's clock has stayed where it jumped to, %.3f s off: it counts now", moved / MICROS)
+            _log.warning("this machine's clock has kept its new time since it jumped: it is set by %.3f s", moved / MICROS)
 
 
 def _find_steady_clock(system: Any = time) -> Callable[[], int]:
-    """A clock of the system that goes on while the machine sleeps, if there is one."""
-    for name in ("CLOCK_BOOTTIME", "CLOCK_MONOTONIC"):  # on macOS, the second goes on, and that of `time.monotonic` does not
+    """Return a clock of the system that also runs while the machine sleeps, if there is one."""
+    # On macOS CLOCK_MONOTONIC runs while the machine sleeps, and the clock of `time.monotonic` does not.
+    for name in ("CLOCK_BOOTTIME", "CLOCK_MONOTONIC"):
         if (number := getattr(system, name, None)) is not None:
             with suppress(OSError):
                 system.clock_gettime_ns(number)
@@ -128,15 +129,15 @@ def _find_steady_clock(system: Any = time) -> Callable[[], int]:
 
 
 def monotonic() -> float:
-    """Seconds that only ever grow: for patience, never for what is written."""
+    """Return the seconds of a monotonic clock: for timeouts, never for times that are stored."""
     return time.monotonic()
 
 
 def to_datetime(micros: int) -> datetime:
-    """A time of the engine as an aware datetime."""
+    """Convert a time of the engine to an aware datetime."""
     return _EPOCH + timedelta(microseconds=micros)
 
 
 def to_micros(when: datetime) -> int:
-    """An aware datetime as a time of the engine, exactly."""
+    """Convert an aware datetime to a time of the engine, exactly."""
     return (when - _EPOCH) // timedelta(microseconds=1)

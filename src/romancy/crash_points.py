@@ -1,7 +1,8 @@
-"""Named points at which a test may let the process die.
+"""Crash points: named places at which a test may let the process die.
 
-The store calls `commit.before` and `commit.after` around every COMMIT of a batch, `claim.before` and `claim.after` around a
-claim's; the worker calls `activity.before` and `activity.after` around every attempt. In production nobody listens.
+The store passes `commit.before` and `commit.after` around every COMMIT of a batch, `claim.before` and `claim.after` around
+that of a claim; the worker passes `activity.before` and `activity.after` around every attempt. In production there is no
+function to call at them.
 """
 
 from __future__ import annotations
@@ -14,4 +15,4 @@ POINTS = ("commit.before", "commit.after", "claim.before", "claim.after", "activ
 
 
 class SimulatedCrash(BaseException):
-    """The process dies here: nothing after this line happens, and nothing cleans up."""
+    """The simulated death of the process at a crash point: no code runs after it, and nothing is cleaned up."""

@@ -1,10 +1,10 @@
-"""Every error romancy raises on purpose.
+"""The exceptions that romancy raises on purpose.
 
     Exception
     └── RomancyError
         ├── ConfigurationError            an option, decorator or database address is wrong
-        │   └── UnknownChannelModeError   subscribe() was given a mode that there is not
-        ├── StoreError                    the database refused, is away, full, corrupt or newer than this code
+        │   └── UnknownChannelModeError   subscribe() was given a mode that does not exist
+        ├── StoreError                    the database refused, is unreachable, full, corrupt or newer than this code
         │   └── CodecError                stored data is encoded, and this process lacks the key or the layer
         ├── PayloadError                  a value cannot be stored, or stored data does not fit its type
         ├── InstanceConflictError         the instance id is taken by another workflow or other arguments
@@ -17,9 +17,9 @@
         ├── WorkflowCancelledError        handle.result(): the instance was cancelled
         ├── DeterminismViolationError     the code no longer fits the recorded history: the instance is blocked
         ├── ActivityIDConflictError       one activity id was used twice in one generation
-        ├── WorkflowIOError               a workflow asked its loop for a socket, thread or process
-        ├── WorkflowStuckError            a workflow body can never go on, or spins
-        ├── ActivityError                 stands for an activity's exception that cannot be rebuilt
+        ├── WorkflowIOError               workflow code asked its loop for a socket, thread or process
+        ├── WorkflowStuckError            a workflow body can never continue, or never stops running
+        ├── ActivityError                 replaces an activity's exception that cannot be rebuilt
         ├── TerminalError                 raised by an activity: never retried
         ├── RetryExhaustedError           an activity used up its attempts (cause: the last error)
         ├── ActivityTimeoutError          an attempt took longer than its timeout
@@ -27,10 +27,10 @@
         ├── EventTimeoutError, ChannelMessageTimeoutError
         ├── ChannelModeConflictError, ChannelNotSubscribedError
         ├── GroupNotJoinedError
-        └── BrokerError                   a broker did not take an event: it is tried again
-            └── EventRejectedError        ... and never will
+        └── BrokerError                   a broker did not accept an event: the delivery is retried
+            └── EventRejectedError        ... and never will accept it: the delivery is given up
 
-Errors advise: what happened, to which id, what was expected, what to do. All timeouts are `TimeoutError` too;
+A message says what happened, to which id, what was expected, and what to do. All timeouts are `TimeoutError` too;
 `PayloadError` and `UnknownChannelModeError` are `ValueError` too.
 """
 
@@ -38,7 +38,7 @@ from __future__ import annotations
 
 
 class RomancyError(Exception):
-    """The base of every error that romancy raises on purpose."""
+    """The base of all exceptions that romancy raises on purpose."""
 
 
 class ConfigurationError(RomancyError):
@@ -46,11 +46,11 @@ class ConfigurationError(RomancyError):
 
 
 class UnknownChannelModeError(ConfigurationError, ValueError):
-    """There is no such mode of channels."""
+    """The mode given for a channel does not exist."""
 
 
 class StoreError(RomancyError):
-    """The database refused, is away, full, corrupt, or newer than this code."""
+    """The database refused, or is unreachable, full, corrupt, or newer than this code."""
 
     retryable: bool = False
 
@@ -64,7 +64,7 @@ class PayloadError(RomancyError, ValueError):
 
 
 class RefusedDataError(StoreError, PayloadError):
-    """The database cannot store this data: a name that is too long, a character that it does not have."""
+    """The database cannot store this data, such as a name that is too long, or a character that it does not support."""
 
 
 class InstanceConflictError(RomancyError):
@@ -72,7 +72,7 @@ class InstanceConflictError(RomancyError):
 
 
 class InvalidWorkflowStateError(RomancyError):
-    """The call does not fit the state the instance, or the run, is in."""
+    """The call does not fit the state of the instance or of the run."""
 
 
 class WorkflowNotCancellableError(InvalidWorkflowStateError):
@@ -80,7 +80,7 @@ class WorkflowNotCancellableError(InvalidWorkflowStateError):
 
 
 class WorkflowNotFoundError(RomancyError):
-    """There is no instance, or no workflow, of that name."""
+    """There is no instance with this id, or no workflow with this name."""
 
 
 class WorkflowFailedError(RomancyError):
@@ -92,7 +92,7 @@ class WorkflowTimeoutError(WorkflowFailedError, TimeoutError):
 
 
 class WorkflowTerminatedError(WorkflowFailedError):
-    """An operator ended the instance without compensation."""
+    """An operator terminated the instance, without compensation."""
 
 
 class WorkflowCancelledError(RomancyError):
@@ -108,17 +108,18 @@ class ActivityIDConflictError(RomancyError):
 
 
 class WorkflowIOError(RomancyError):
-    """Workflow code asked its loop for I/O, a thread, a process or an executor, or used what the guard refuses."""
+    """Workflow code asked its loop for I/O, a thread, a process or an executor, or made a call that the guard refuses."""
 
 
 class WorkflowStuckError(RomancyError):
-    """A workflow body can never go on, or never stops running."""
+    """A workflow body can never continue, or never stops running."""
 
 
 class ActivityError(RomancyError):
-    """Stands for an activity's exception that cannot be rebuilt in this process.
+    """The substitute for an activity's exception that cannot be rebuilt in this process.
 
-    `type` names the original class, `message` is its text, `data` what could be kept of it, `trace` its traceback.
+    `type` is the name of the original class, `message` its text, `data` the attributes that could be stored, and `trace` its
+    traceback.
     """
 
     def __init__(self, type: str, message: str, data: object = None, trace: str = "") -> None:
@@ -130,11 +131,11 @@ class ActivityError(RomancyError):
 
 
 class TerminalError(RomancyError):
-    """Raise it in an activity to say that trying again is useless."""
+    """Raised by an activity that must not be retried."""
 
 
 class RetryExhaustedError(RomancyError):
-    """An activity failed as often as its policy allows; the last error is the cause."""
+    """An activity failed as often as its retry policy allows; the last error is the cause."""
 
     def __init__(self, message: str, attempts: int = 0) -> None:
         super().__init__(message)
@@ -142,7 +143,7 @@ class RetryExhaustedError(RomancyError):
 
 
 class ActivityTimeoutError(RomancyError, TimeoutError):
-    """An attempt of an activity took longer than its timeout or was silent longer than its heartbeat timeout."""
+    """An attempt of an activity took longer than its timeout, or sent no heartbeat within its heartbeat timeout."""
 
 
 class LeaseLostError(RomancyError):
@@ -150,11 +151,11 @@ class LeaseLostError(RomancyError):
 
 
 class EventTimeoutError(RomancyError, TimeoutError):
-    """No fitting event came in time."""
+    """No matching event arrived in time."""
 
 
 class ChannelMessageTimeoutError(RomancyError, TimeoutError):
-    """No message came in time."""
+    """No message arrived in time."""
 
 
 class ChannelModeConflictError(RomancyError):
@@ -170,7 +171,7 @@ class GroupNotJoinedError(RomancyError):
 
 
 class BrokerError(RomancyError):
-    """A broker did not take an event; it may do so later, not before `retry_after` seconds if that is given."""
+    """A broker did not accept an event, but may later: not before `retry_after` seconds, if that is given."""
 
     def __init__(self, message: str, retry_after: float | None = None) -> None:
         super().__init__(message)
@@ -178,11 +179,11 @@ class BrokerError(RomancyError):
 
 
 class EventRejectedError(BrokerError):
-    """A broker will never take the event: trying again is useless."""
+    """A broker will never accept the event, so its delivery is not retried."""
 
 
 def no_recipient(instance_id: str, status: str | None) -> RomancyError:
-    """Why nothing can be sent to an instance: it does not exist (`status` is None), or it has ended."""
+    """Return the error for a message to an instance that does not exist (`status` is None) or has ended."""
     if status is None:
-        return WorkflowNotFoundError(f"There is no instance {instance_id!r} to send to in this database.")
-    return InvalidWorkflowStateError(f"{instance_id} is {status}: it can receive nothing any more.")
+        return WorkflowNotFoundError(f"The message was not sent: there is no instance {instance_id!r} in this database.")
+    return InvalidWorkflowStateError(f"The message was not sent: instance {instance_id!r} is {status}.")

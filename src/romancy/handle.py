@@ -16,7 +16,7 @@ R_co = TypeVar("R_co", covariant=True)
 
 
 class WorkflowHandle(Generic[R_co]):
-    """One instance: ask for its result or status, read its history, cancel it."""
+    """A handle to one instance: it returns the result, the status and the history, and cancels the instance."""
 
     def __init__(self, client: Client, instance_id: str, decode: Callable[[bytes], R_co] | None) -> None:
         self._client = client
@@ -24,10 +24,10 @@ class WorkflowHandle(Generic[R_co]):
         self.instance_id = instance_id
 
     async def result(self, timeout: Duration | None = None) -> R_co:
-        """Wait for the end and return the result.
+        """Wait for the end of the instance and return its result.
 
         Raises `WorkflowFailedError` (its cause is the error the workflow failed with), `WorkflowTimeoutError`,
-        `WorkflowCancelledError`, `WorkflowTerminatedError`; `TimeoutError` if the end does not come within `timeout`.
+        `WorkflowCancelledError`, `WorkflowTerminatedError`; `TimeoutError` if the instance has not ended within `timeout`.
         """
         raw = await self._client._await_result(self.instance_id, timeout)
         if self._decode is not None:
@@ -36,15 +36,15 @@ class WorkflowHandle(Generic[R_co]):
         return result
 
     async def status(self) -> Status:
-        """Where the instance stands."""
+        """Return the current status of the instance."""
         return (await self._client.get_result(self.instance_id)).status
 
     async def cancel(self, reason: str | None = None) -> None:
-        """Ask for cancellation; returns when the request is durable."""
+        """Request the cancellation of the instance; returns when the request is durable."""
         await self._client.cancel_workflow(self.instance_id, reason)
 
     def history(self) -> AsyncIterator[HistoryEntry]:
-        """What happened so far, in order."""
+        """Iterate over the history of the instance so far, in order."""
         return self._client.history(self.instance_id)
 
     def __repr__(self) -> str:

@@ -1,4 +1,4 @@
-"""The only source of chance. Everything else gets an `Ids`."""
+"""Ids and random bytes. Only this module uses randomness; all other code is given an `Ids`."""
 
 from __future__ import annotations
 
@@ -7,31 +7,31 @@ from typing import Protocol
 
 
 class Ids(Protocol):
-    """Makes names that nobody else has; tests put their own in its place."""
+    """A source of unique ids; tests replace it."""
 
     def instance_id(self, now: int) -> str:
-        """A new instance id. Ids of one time sort together, so that the database writes them side by side."""
+        """Return a new instance id. Ids of about the same time sort together, so the database writes them side by side."""
         ...
 
     def incarnation(self) -> str:
-        """A suffix that tells this start of a worker from every other."""
+        """Return a suffix that tells this start of a worker from all others."""
         ...
 
 
 class RandomIds:
-    """Ids by the machine's chance: UUIDs of version 7."""
+    """Random ids: instance ids are UUIDs of version 7."""
 
     def instance_id(self, now: int) -> str:
-        """A UUIDv7: 48 bits of milliseconds, then chance."""
-        time, chance = f"{now // 1000:012x}", os.urandom(10).hex()
-        variant = "89ab"[int(chance[3], 16) & 3]
-        return f"{time[:8]}-{time[8:]}-7{chance[:3]}-{variant}{chance[4:7]}-{chance[7:19]}"
+        """Return a UUIDv7: 48 bits of milliseconds, then random bits."""
+        time, digits = f"{now // 1000:012x}", os.urandom(10).hex()
+        variant = "89ab"[int(digits[3], 16) & 3]
+        return f"{time[:8]}-{time[8:]}-7{digits[:3]}-{variant}{digits[4:7]}-{digits[7:19]}"
 
     def incarnation(self) -> str:
-        """Eight characters of chance."""
+        """Return eight random hexadecimal digits."""
         return os.urandom(4).hex()
 
 
 def random_bytes(size: int) -> bytes:
-    """Bytes that nobody can guess."""
+    """Return random bytes that cannot be guessed."""
     return os.urandom(size)

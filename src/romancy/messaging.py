@@ -1,4 +1,4 @@
-"""What is said from outside: events, messages, and the events that brokers have not got."""
+"""The calls of a client that send events and messages, and read the outbox."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ from romancy.registry.creation import starts_of
 from romancy.runtime import Runtime
 
 Starts: TypeAlias = tuple[tuple[CreateInstance, ...], ...]
-"""The instances that each of several events starts."""
+"""For each of several events the instances that it starts."""
 _REQUEUE_LIMIT = 500
 """Events that are requeued in one transaction."""
 
 
 class MessagingClient(Runtime):
-    """Sends events and messages, and looks at the outbox."""
+    """The part of a client that sends events and messages, and reads the outbox."""
 
     async def send_event(
         self,
@@ -48,9 +48,9 @@ class MessagingClient(Runtime):
     ) -> AcceptedEvent:
         """Send an event to the workflows that wait for it, now or later; returns when it is durable.
 
-        The same source and `event_id` again is a duplicate and does nothing. An event with the extension
-        `romancyinstanceid` is for that instance alone. With `broker=...` it also goes to the brokers; with `local=False` to
-        them only.
+        An event with the `source` and `event_id` of an earlier one is a duplicate, and has no effect. An event with the
+        extension `romancyinstanceid` is addressed to that instance alone. If the app has brokers, the event goes to them
+        too; with `local=False` only to them.
         """
         check_local(local, has_broker=bool(self._brokers))
         event = new_event(
@@ -61,9 +61,9 @@ class MessagingClient(Runtime):
         return (await self._submit_events([named], local=local, brokers=tuple(self._brokers)))[0]
 
     async def accept_events(self, events: Sequence[Event]) -> list[AcceptedEvent]:
-        """Accept events, all of them or none; returns when they are durable and those who wait for them are called.
+        """Accept events from outside, all or none; returns when they are durable and the waiting instances are woken.
 
-        They come from outside, and are not handed to the brokers.
+        These events do not go to the brokers.
         """
         return await self._submit_events(events)
 
@@ -83,16 +83,16 @@ class MessagingClient(Runtime):
         return list(answer.events)
 
     def _on_outbox_enqueued(self) -> None:
-        """Something is in the outbox, durably."""
+        """Called when the outbox has new events that are durable."""
 
     def _starts_of(self, event: Event, now: int) -> tuple[CreateInstance, ...]:
         return starts_of(self._registry, event, self._ids, now=now, owner=None)
 
     def _on_submitted(self, starts: Starts) -> None:
-        """Something is being said: its answer says which of these instances begin."""
+        """Called when events were submitted that may start these instances; `_on_emitted` follows."""
 
     def _on_emitted(self, starts: Starts, answer: WriteResult | StoreError) -> None:
-        """Something was said, durably: whoever it called may be here."""
+        """Called with the answer to a write of events, a message or a request: woken instances may be in this process."""
 
     async def publish(self, channel: str, data: Any, *, metadata: Mapping[str, Any] | None = None) -> str:
         """Publish a message to a channel; returns its id when it is durable."""
@@ -110,7 +110,7 @@ class MessagingClient(Runtime):
         return await self._submit_message(SendToGroup(self._message(channel, data, metadata), name))
 
     async def get_group_members(self, name: str) -> list[str]:
-        """The ids of a group's members, in the order they joined."""
+        """Return the ids of a group's members, in the order in which they joined."""
         return await self._store.members(name)
 
     def _message(self, channel: str, data: Any, metadata: Mapping[str, Any] | None) -> Message:
@@ -126,7 +126,7 @@ class MessagingClient(Runtime):
         return effect.message.id
 
     async def list_undeliverable_events(self, *, limit: int = 50, page_token: str | None = None) -> Page[UndeliverableEvent]:
-        """Events addressed to instances that do not exist or have ended without taking them; oldest first."""
+        """List the events addressed to instances that do not exist, or have ended without receiving them; oldest first."""
         after = parse_page_token(page_token)[0] if page_token is not None else 0
         found = await self._store.undeliverable(after=after, limit=page_limit(limit) + 1)
         items = [undeliverable_of(at, raw) for _, at, raw in found[:limit]]
@@ -137,7 +137,7 @@ class MessagingClient(Runtime):
     async def list_outbox(
         self, *, dead: bool | None = None, limit: int = 50, page_token: str | None = None
     ) -> Page[OutboxEntry]:
-        """Events that brokers have not got yet, oldest first: all, only those that were given up, or only the others."""
+        """List the events in the outbox, oldest first: all, only dead letters (`dead=True`), or only the others."""
         if dead is not None and not isinstance(dead, bool):
             raise ConfigurationError(f"dead={dead!r}: give True, False or None.")
         after = parse_page_token(page_token)[0] if page_token is not None else 0
@@ -148,20 +148,20 @@ class MessagingClient(Runtime):
         )
 
     async def requeue_outbox(self, ids: Sequence[int] | None = None) -> int:
-        """Let events that were given up be tried again: those of these ids, or all of them. Returns how many."""
+        """Requeue dead letters, those with these ids or all, so that they are delivered again. Returns their number."""
         remaining = None if ids is None else _check_ids(ids)
         requeued, more = 0, True
         while more:
             portion = None if remaining is None else [remaining.pop() for _ in range(min(len(remaining), _REQUEUE_LIMIT))]
-            done = await self._store.requeue_outbox(portion, now=self._clock.now(), limit=_REQUEUE_LIMIT)
-            requeued += done
-            more = bool(remaining) if remaining is not None else done == _REQUEUE_LIMIT
+            count = await self._store.requeue_outbox(portion, now=self._clock.now(), limit=_REQUEUE_LIMIT)
+            requeued += count
+            more = bool(remaining) if remaining is not None else count == _REQUEUE_LIMIT
         self._on_outbox_enqueued()
         return requeued
 
 
 def page_limit(limit: int) -> int:
-    """How many items of a page are wanted."""
+    """Return the limit of a page. Raises `ConfigurationError` if it is not a number in the allowed range."""
     if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= 1000:
         raise ConfigurationError(f"limit={limit!r}: give a whole number from 1 to 1000.")
     return limit
@@ -170,5 +170,5 @@ def page_limit(limit: int) -> int:
 def _check_ids(ids: Sequence[int]) -> list[int]:
     given = [] if isinstance(ids, str) else list(ids)
     if isinstance(ids, str) or not all(type(one) is int and 0 < one < 2**63 for one in given):
-        raise ConfigurationError(f"ids={ids!r}: give the ids of entries of the outbox, or None for all that were given up.")
+        raise ConfigurationError(f"ids={ids!r}: give the ids of entries of the outbox, or None for all dead letters.")
     return sorted(set(given), reverse=True)

@@ -1,4 +1,4 @@
-"""What users and operators read, made from what the store keeps."""
+"""The conversion of stored records into the public records that users and operators read."""
 
 from __future__ import annotations
 
@@ -21,7 +21,10 @@ from romancy.store.port import JournalEntry
 
 
 def value_of(raw: bytes | None) -> Any:
-    """A stored payload as plain JSON. One that is damaged is shown as it is: it must not hide its neighbours."""
+    """Return a stored payload as plain JSON.
+
+    A payload that is damaged or encoded becomes a text that says so, because an error would hide the rest of the record.
+    """
     if is_encoded(raw):
         return f"encoded: {encoding_of(raw or b'')}"
     try:
@@ -31,7 +34,7 @@ def value_of(raw: bytes | None) -> Any:
 
 
 def error_of(raw: bytes | None) -> Error | None:
-    """A stored failure."""
+    """Convert a stored failure."""
     if raw is None:
         return None
     info = describe_failure(raw)
@@ -40,7 +43,7 @@ def error_of(raw: bytes | None) -> Error | None:
 
 
 def instance_of(stored: StoredInstance, error: Error | None = None) -> Instance:
-    """An instance."""
+    """Convert a stored instance; `error` replaces its own."""
     row = stored.row
     return Instance(
         instance_id=row.instance_id,
@@ -62,7 +65,7 @@ def instance_of(stored: StoredInstance, error: Error | None = None) -> Instance:
 
 
 def waiting_of(wait: Wait) -> WaitingFor:
-    """One thing an instance waits for."""
+    """Convert a wait of an instance."""
     return WaitingFor(
         kind=wait.kind.value,
         key=wait.key or wait.op.rpartition(":")[0] or wait.op,
@@ -76,7 +79,7 @@ def waiting_of(wait: Wait) -> WaitingFor:
 
 
 def history_of(entry: Entry) -> HistoryEntry:
-    """One thing that happened."""
+    """Convert an entry of a history."""
     failed = entry.outcome is Outcome.ERROR
     return HistoryEntry(
         seq=entry.seq,
@@ -100,7 +103,7 @@ def history_of(entry: Entry) -> HistoryEntry:
 
 
 def attempt_of(row: AttemptRow) -> AttemptEntry:
-    """One attempt."""
+    """Convert an attempt of an activity."""
     return AttemptEntry(
         activity_id=row.op,
         name=row.name,
@@ -119,18 +122,18 @@ def attempt_of(row: AttemptRow) -> AttemptEntry:
 
 
 def journal_of(entry: JournalEntry) -> JournalLine:
-    """One line of a journal."""
+    """Convert an entry of a journal."""
     return JournalLine(to_datetime(entry.at), entry.note.kind, entry.note.detail, entry.worker, entry.epoch)
 
 
 def undeliverable_of(accepted_at: int, raw: bytes) -> UndeliverableEvent:
-    """An event that nobody can take."""
+    """Convert an event that no instance can receive."""
     event = _event(raw)
     return UndeliverableEvent(str(event.extensions.get(TARGET, "")), event, to_datetime(accepted_at))
 
 
 def outbox_entry_of(row: OutboxRow) -> OutboxEntry:
-    """An event in the outbox."""
+    """Convert a row of the outbox."""
     return OutboxEntry(
         id=row.seq,
         broker=row.broker,
@@ -145,7 +148,7 @@ def outbox_entry_of(row: OutboxRow) -> OutboxEntry:
 
 
 def _event(raw: bytes) -> ReceivedEvent[Any]:
-    """An event; if it cannot be decoded here, one that says so."""
+    """Decode an event. If the codec here cannot, return a placeholder that says so."""
     if is_encoded(raw):
         return ReceivedEvent("", "encoded", "", "1.0", None, None, None, None, value_of(raw), {})
     return received_event(raw)
@@ -162,18 +165,18 @@ def _time(micros: int | None) -> datetime | None:
 
 
 def make_page_token(created_at: int, instance_id: str) -> str:
-    """Where a page ends, as a token."""
+    """Make the token for the end of a page, after which the next page begins."""
     return base64.urlsafe_b64encode(f"{created_at}:{instance_id}".encode()).decode()
 
 
 def parse_page_token(token: str) -> tuple[int, str]:
-    """What `token_of` made; anything else is refused."""
+    """Parse a token that `make_page_token` made. Raises `ConfigurationError` for any other text."""
     try:
         created_at, _, instance_id = base64.b64decode(token, altchars=b"-_", validate=True).decode().partition(":")
         if not (created_at.isascii() and created_at.isdecimal() and len(created_at) < 19) or "\0" in instance_id:
-            raise ValueError("no place in a list")  # nor a number or a text that every database can take
+            raise ValueError("not a page token")  # and perhaps a number or a text that some databases refuse
         return int(created_at), instance_id
     except (ValueError, TypeError) as error:
         raise ConfigurationError(
-            f"page_token={token!r} is none: pass the next_page_token of the page before, unchanged."
+            f"page_token={token!r} is not a page token: pass the next_page_token of the previous page, unchanged."
         ) from error

@@ -1,4 +1,4 @@
-"""A connection to the database of an app: it is opened and closed, and its options are read, here."""
+"""The runtime of an app or a client: it reads the options, and opens and closes the store."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from romancy.store.port import Store
 
 
 class Runtime:
-    """Something that has options, a registry of workflows, and a store while it runs."""
+    """The base of `Client` and `App`: it has the options, the registry of workflows, and a store while it runs."""
 
     def _configure(
         self,
@@ -49,10 +49,10 @@ class Runtime:
         self._results: CompletionWaiter | None = None
         self._lifecycle_lock: asyncio.Lock | None = None
         self._on_change: Callable[[], None] | None = None
-        """Called when something was written, here or elsewhere."""
+        """Called when this process or another one has committed something."""
 
     async def startup(self) -> None:
-        """Connect. Safe to call again while running."""
+        """Open the database and start. Safe to call again while running."""
         self._lifecycle_lock = self._lifecycle_lock or asyncio.Lock()
         async with self._lifecycle_lock:
             if self._open_store is None:
@@ -76,15 +76,15 @@ class Runtime:
 
     @property
     def _hides_payloads(self) -> bool:
-        """What is stored is encrypted: it must not be shown in messages."""
+        """Whether payloads are encrypted, so that their values must not appear in messages."""
         return (self._options["codec"] or NO_CODEC).hides
 
     def _is_resumed_here(self, instance_id: str) -> bool:
-        """This process goes on by itself with an instance that is called."""
+        """Whether this process resumes this instance by itself when it is woken, without help of another process."""
         return False
 
     def _is_alive(self) -> bool:
-        """What fails now has failed for those who wait, too. Not so when the death of the process is only played."""
+        """Whether a failed query fails the callers that wait for results, too. Not while a test simulates a crash."""
         return True
 
     async def _start(self) -> None:
@@ -109,7 +109,7 @@ class Runtime:
             self._on_change()
 
     async def shutdown(self) -> None:
-        """Disconnect. Safe to call twice."""
+        """Stop and close the database. Safe to call twice."""
         self._lifecycle_lock = self._lifecycle_lock or asyncio.Lock()
         async with self._lifecycle_lock:
             await self._stop()
@@ -144,7 +144,7 @@ class Runtime:
 
     @property
     def _transaction_store(self) -> Store:
-        """The store, for work on connections of others. It has none of its own if this is not running, and needs none."""
+        """The store for work on connections of the caller; while this is not running, a store that was never opened."""
         refuse_in_workflow()
         if self._open_store is not None:
             return self._open_store
@@ -157,12 +157,12 @@ class Runtime:
         return InvalidWorkflowStateError(f"This {name} is not running: use `async with {name}(...)`, or `await startup()`.")
 
     def _require_committer(self) -> Committer:
-        """The committer of a running app."""
+        """Return the committer. Raises `InvalidWorkflowStateError` if this is not running, or cannot write now."""
         transaction = CURRENT_TRANSACTION.get()
         if transaction is not None and transaction.shuts_out_writers:
             raise InvalidWorkflowStateError(
                 "The session of this activity holds the write lock of the SQLite file: the app cannot write until the "
-                "activity has returned. Say it with ctx (send_event(ctx, ...), publish(ctx, ...)), which commits with the "
+                "activity has returned. Send with ctx (send_event(ctx, ...), publish(ctx, ...)), which commits with the "
                 "session, or call the app in another activity."
             )
         assert self._store is not None
@@ -171,9 +171,9 @@ class Runtime:
 
 
 def refuse_in_workflow() -> None:
-    """Calls of an app are not for workflow code."""
+    """Raise `WorkflowIOError` if workflow code calls the app."""
     if isinstance(asyncio._get_running_loop(), Run):
         raise WorkflowIOError(
-            "Workflow code called the app. It would do so again on every replay, and could get another answer: move this "
-            "into an activity."
+            "Workflow code called the app. The call would be repeated in every replay, and its result could differ: move "
+            "it into an activity."
         )

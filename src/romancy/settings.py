@@ -1,7 +1,7 @@
-"""The options of an app: one table, from which arguments, environment variables and the documentation come.
+"""The options of an app in one table; arguments and environment variables are read by it, and the documentation follows it.
 
-An option is what was passed to `App(...)`, else its environment variable, else its default. A wrong one is a
-`ConfigurationError` that names it, wherever it came from.
+The value of an option is the argument of `App(...)`, else its environment variable, else its default. A wrong value raises
+a `ConfigurationError` that names the option, wherever the value came from.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from romancy.model.retry import RetryPolicy
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """One option: its name, its default, how a value is read, and what it means."""
+    """One option of an app: its name, its default, the function that checks and converts a value, and its meaning."""
 
     name: str
     default: Any
@@ -38,7 +38,7 @@ class Option:
 
 def _text(value: Any) -> str:
     if not isinstance(value, str) or not value:
-        raise ValueError("give a text that is not empty")
+        raise ValueError("give a non-empty string")
     return value
 
 
@@ -81,23 +81,23 @@ def _number(text: str) -> float:
     try:
         return float(text)
     except ValueError:
-        return math.nan  # no number either: refused with the sentence for all that is none
+        return math.nan  # the caller refuses it with the same message as any other value that is not a number
 
 
 _POLICY_NUMBERS = ("max_attempts", "initial_interval", "multiplier", "max_interval", "max_duration", "jitter")
-"""What a text can say of a policy. Its exceptions are classes, and need code."""
+"""The fields of a policy that a text can set. Its exceptions are classes, and need code."""
 
 
 def _policy(value: Any) -> RetryPolicy:
     if isinstance(value, RetryPolicy):
         return value
     if not isinstance(value, str) or not value:
-        raise ValueError("give a RetryPolicy, or a text such as 'max_attempts=3,initial_interval=0.5'")
+        raise ValueError("give a RetryPolicy, or a string such as 'max_attempts=3,initial_interval=0.5'")
     numbers: dict[str, Any] = {}
     for part in value.split(","):
         name, _, text = (piece.strip() for piece in part.partition("="))
         if name not in _POLICY_NUMBERS:
-            raise ValueError(f"{part.strip()!r} is none of {', '.join(_POLICY_NUMBERS)}, each as name=number")
+            raise ValueError(f"{part.strip()!r} is not valid: give {', '.join(_POLICY_NUMBERS)}, each as name=number")
         numbers[name] = int(text) if text.isdecimal() else _number(text)
     try:
         return RetryPolicy(**numbers)
@@ -124,51 +124,51 @@ OPTIONS = (
         "broker",
         None,
         read_brokers,
-        "Who gets the events that are sent here, beside the workflows: brokers, or addresses. Default: nobody.",
+        "The brokers that get the events sent here, in addition to the workflows: brokers, or addresses. Default: none.",
     ),
     Option(
         "hooks",
         (),
         read_hooks,
-        "Objects that are told what happens, once it is durable; in the variable `module:name`, separated by commas.",
+        "Objects whose methods are called once a change is durable; in the variable `module:name`, separated by commas.",
     ),
-    Option("outbox_interval", 1.0, _seconds(0.01), "Seconds between two looks for events that others left for the brokers."),
+    Option("outbox_interval", 1.0, _seconds(0.01), "Seconds between two polls of the outbox for events of other processes."),
     Option("outbox_batch_size", 100, _count(1), "How many events are taken out of the outbox at once for one broker."),
-    Option(
-        "outbox_retention", None, _seconds(0), "Seconds after which events that were given up are deleted. Default: never."
-    ),
+    Option("outbox_retention", None, _seconds(0), "Seconds after which dead letters are deleted. Default: never."),
     Option(
         "outbox_relay",
         True,
         _flag,
-        "Hand events from the outbox to the brokers here. False: this app only puts them there, for one that relays.",
+        "Hand events from the outbox to the brokers here. False: this app only puts them there; another app relays them.",
     ),
     Option(
         "default_retry",
         RetryPolicy(),
         _policy,
-        "How activities are retried that do not say so themselves; in the variable `max_attempts=3,initial_interval=0.5`.",
+        "The retry policy of activities that have none of their own; in the variable `max_attempts=3,initial_interval=0.5`.",
     ),
     Option("auto_migrate", True, _flag, "Bring the database's schema up to date at start-up."),
     Option("max_concurrent_workflows", 1000, _count(1), "How many instances run here at once; waiting ones do not count."),
     Option("max_concurrent_activities", 100, _count(1), "How many attempts of activities run here at once."),
-    Option("cache_size", 1000, _count(0), "How many waiting instances stay in memory, ready to go on without a replay."),
-    Option("heartbeat_interval", 5.0, _seconds(0.01), "Seconds between two signs of life of this worker."),
-    Option("lease_timeout", 30.0, _seconds(0.02), "Seconds of silence after which a worker's instances are taken over."),
+    Option("cache_size", 1000, _count(0), "How many waiting instances stay in memory, to continue without a replay."),
+    Option("heartbeat_interval", 5.0, _seconds(0.01), "Seconds between two heartbeats of this worker."),
+    Option(
+        "lease_timeout", 30.0, _seconds(0.02), "Seconds without a heartbeat after which a worker's instances are taken over."
+    ),
     Option(
         "max_losses",
         3,
         _count(0),
         "How many workers an instance may lose without recording anything in between before it is paused; 0: any number.",
     ),
-    Option("poll_interval", 1.0, _seconds(0.01), "Seconds between two looks for instances that nobody runs."),
+    Option("poll_interval", 1.0, _seconds(0.01), "Seconds between two polls for instances that no worker runs."),
     Option("pool_size", 8, _count(2), "How many connections to a database server this process opens at most."),
     Option(
         "listen_notify",
         None,
         _flag,
-        "PostgreSQL: hear from other processes by LISTEN. Default: if it works; true: refuse to start if not; false: only "
-        "look every `poll_interval`.",
+        "PostgreSQL: receive notifications from other processes by LISTEN. Default: if it works; true: refuse to start if "
+        "not; false: only poll every `poll_interval`.",
     ),
     Option("listen_dsn", None, _text, "PostgreSQL: another address for LISTEN, past a pooler such as PgBouncer."),
     Option("shutdown_timeout", 30.0, _seconds(0), "Seconds that running activities get to finish at shutdown."),
@@ -176,7 +176,7 @@ OPTIONS = (
     Option(
         "event_retention", 604800.0, _seconds(1), "Seconds for which events are kept for workflows that wait for them later."
     ),
-    Option("message_retention", 604800.0, _seconds(1), "Seconds for which a message is kept that nobody takes."),
+    Option("message_retention", 604800.0, _seconds(1), "Seconds for which a message is kept that no instance receives."),
     Option("archive_history", True, _flag, "Keep the history of the generations of a workflow that recurs."),
     Option(
         "archive_retention",
@@ -184,13 +184,14 @@ OPTIONS = (
         _seconds(0),
         "Seconds after which the history of a generation that is over is deleted. Default: with the instance.",
     ),
-    Option("audit_retention", None, _seconds(0), "Seconds after which it is forgotten who did what. Default: never."),
+    Option("audit_retention", None, _seconds(0), "Seconds after which entries of the audit are deleted. Default: never."),
     Option("block_warning", 1.0, _seconds(0), "Warn when the event loop is blocked for this many seconds; 0 turns it off."),
     Option(
         "guard",
         "off",
         _guard,
-        "What becomes of clocks, chance, files, the environment and threads in workflow code: 'raise', 'warn' or 'off'.",
+        "The treatment of clocks, randomness, files, the environment and threads in workflow code: 'raise', 'warn' or "
+        "'off'.",
     ),
     Option(
         "refuse_blocking_io",
@@ -202,19 +203,22 @@ OPTIONS = (
         "auth",
         None,
         read_auth,
-        "Who may call over HTTP: tokens, a function, or 'open' for events from every machine; in the variable `role:token`, "
-        "separated by commas. Default: this machine.",
+        "The callers with access over HTTP: tokens, a function, or 'open' for events from every machine; in the variable "
+        "`role:token`, separated by commas. Default: this machine.",
     ),
     Option(
         "codec",
         None,
         read_codec,
-        "What is done to payloads before they are stored: layers such as Encrypt; in the variable `module:name`. Default: "
-        "nothing.",
+        "The layers that encode payloads before they are stored, such as Encrypt; in the variable `module:name`. Default: "
+        "none.",
     ),
     Option("max_body_size", 16 * 1024 * 1024, _count(1), "The largest request body in bytes that is read over HTTP."),
     Option(
-        "request_timeout", 30.0, _seconds(0.01), "Seconds in which a request's headers, and then its body, must have come."
+        "request_timeout",
+        30.0,
+        _seconds(0.01),
+        "Seconds within which the headers of a request, and then its body, must arrive.",
     ),
 )
 _SECRETS = frozenset({"database", "listen_dsn", "auth", "broker", "codec"})
@@ -223,13 +227,13 @@ BY_NAME = {option.name: option for option in OPTIONS}
 
 
 def resolve(given: Mapping[str, Any], environment: Mapping[str, str] | None = None) -> dict[str, Any]:
-    """Every option's value: given, from the environment, or the default."""
+    """Return the value of every option: the given one, else that of the environment, else the default."""
     environment = os.environ if environment is None else environment
     found = {option.name: _value(option, given.get(option.name), environment) for option in OPTIONS}
     if found["lease_timeout"] <= found["heartbeat_interval"]:
         raise ConfigurationError(
             f"lease_timeout={found['lease_timeout']:g} must be longer than heartbeat_interval="
-            f"{found['heartbeat_interval']:g}: a worker would be declared dead between two signs of life."
+            f"{found['heartbeat_interval']:g}: a worker would be declared dead between two heartbeats."
         )
     return found
 

@@ -1,4 +1,4 @@
-"""A pool of threads in which a call that could not be begun is never made."""
+"""A thread pool that never makes a call that it has refused."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ T = TypeVar("T")
 
 
 class ThreadPool(Executor):
-    """Sees to a thread before it takes a call.
+    """A thread pool that reserves a thread before it accepts a call.
 
-    The pool of the standard library puts the call into its queue first. If the system then has no thread to give, the caller
-    gets an error, and the call is made all the same, by the next thread that has nothing to do.
+    The pool of the standard library puts the call into its queue first. If the system then cannot start a thread, the caller
+    gets an error, but the next idle thread makes the call all the same.
 
-    As there, a call that runs holds up the end of the process, and a thread that has nothing to do does not.
+    As in the standard library, the process does not exit while a call runs; idle threads do not keep it alive.
     """
 
     def __init__(self, most: int, name: str) -> None:
@@ -29,19 +29,19 @@ class ThreadPool(Executor):
         self._lock = threading.Lock()
         self._threads: list[threading.Thread] = []
         self._idle_count = 0
-        """How many threads have nothing to do; less than nothing: how many calls wait for one of them."""
+        """The number of idle threads; if negative, the number of calls that wait for a thread."""
         self._prepared = 0
         self._closed = False
         _OPEN.add(self)
 
     def prepare(self) -> None:
-        """See to a thread for one more call. Raises `RuntimeError` if the system has none to give."""
+        """Reserve a thread for one more call. Raises `RuntimeError` if the system cannot start a thread."""
         with self._lock:
             self._prepare()
 
     def _prepare(self) -> None:
         if self._closed:
-            raise RuntimeError(f"the threads {self._name} are closed")
+            raise RuntimeError(f"the thread pool {self._name} is closed")
         if self._idle_count <= 0 and len(self._threads) < self._most:
             name = f"{self._name}_{len(self._threads)}"
             thread = threading.Thread(target=_work, args=(self._calls,), name=name, daemon=True)
@@ -53,7 +53,7 @@ class ThreadPool(Executor):
         self._prepared += 1
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
-        """Make a call in the thread that was prepared for it, or in one that is seen to now."""
+        """Submit a call for the thread that `prepare` reserved, or for one that is reserved now."""
         future: Future[T] = Future()
 
         def call(*, cancel: bool = False) -> None:
@@ -65,7 +65,7 @@ class ThreadPool(Executor):
             try:
                 result = fn(*args, **kwargs)
             except BaseException as error:
-                self._release_thread()  # first: whoever gets the outcome may have the next call
+                self._release_thread()  # before the outcome is set: the caller that receives it may submit its next call
                 future.set_exception(error)
             else:
                 self._release_thread()
@@ -83,7 +83,7 @@ class ThreadPool(Executor):
             self._idle_count += 1
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Take no more calls, and end the threads when those that were taken are made, or cancelled."""
+        """Accept no more calls, and end the threads when the accepted calls are made or cancelled."""
         with self._lock:
             first, self._closed = not self._closed, True
         if cancel_futures:
@@ -105,12 +105,12 @@ _ALIVE: set[threading.Thread] = set()
 def _work(calls: SimpleQueue[_Call | None]) -> None:
     while (call := calls.get()) is not None:
         call()
-        del call  # what it holds must not live until the next comes
+        del call  # otherwise its arguments and result stay alive until the next call arrives
     _ALIVE.discard(threading.current_thread())
 
 
 def _drain(calls: SimpleQueue[_Call | None]) -> list[_Call]:
-    """What is in a queue, which is empty afterwards."""
+    """Empty a queue, and return the calls that were in it."""
     taken: list[_Call] = []
     while True:
         try:

@@ -1,4 +1,4 @@
-"""Starting workflows and sending things in the caller's own transaction."""
+"""The client for the caller's own transaction: it starts workflows, and sends events and messages."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ R = TypeVar("R")
 
 
 class TransactionalClient:
-    """What an app does in a transaction of the caller's: it takes effect when the caller commits, and not before."""
+    """A client on a transaction of the caller: its calls take effect when the caller commits, and not before."""
 
     def __init__(self, client: Client, connection: object) -> None:
         self._client = client
@@ -35,7 +35,7 @@ class TransactionalClient:
     @overload
     async def start_workflow(self, wf: str | WorkflowRef, /, *args: Any, **kwargs: Any) -> WorkflowHandle[Any]: ...
     async def start_workflow(self, wf: Any, /, *args: Any, **kwargs: Any) -> WorkflowHandle[Any]:
-        """Start a workflow when the caller commits. As `App.start_workflow`, with the same errors."""
+        """Start a workflow as `App.start_workflow` does, with the same errors, when the caller commits."""
         client = self._client
         create, workflow = client._creation(wf, args, kwargs)
         answer = await client._transaction_store.create_on(self._connection, create._replace(owner=None))
@@ -55,7 +55,7 @@ class TransactionalClient:
         extensions: Mapping[str, str | int | bool] | None = None,
         local: bool = True,
     ) -> str:
-        """Send an event when the caller commits; returns its id. A duplicate is known by source and id, and ignored then."""
+        """Send an event when the caller commits; returns its id. A duplicate, by source and id, has no effect."""
         client = self._client
         check_local(local, has_broker=bool(client._brokers))
         event = new_event(
@@ -103,15 +103,15 @@ def check_same_start(
     hidden: bool,
     filled: Callable[[Any], Any] | None = None,
 ) -> None:
-    """An instance id that is taken must be taken by the same workflow with arguments that mean the same.
+    """Raise `InstanceConflictError` unless an existing instance has the same workflow and equivalent arguments.
 
-    Where the workflow's code is elsewhere, `filled` puts in what stands for arguments that were left out.
+    If the code of the workflow is not in this process, `filled` adds the defaults of arguments that were left out.
     """
     if existing.workflow != create.workflow:
         raise _conflict(create, f"workflow {existing.workflow!r}")
     for raw in (existing.digest if is_encoded_digest(existing.digest) else b"", existing.input or b""):
         if is_encoded(raw):
-            raise CodecError(not_decoded(f"What {create.instance_id} was started with", raw))
+            raise CodecError(not_decoded(f"The input of {create.instance_id}", raw))
     if existing.digest == create.digest and existing.digest:
         return
     found = _difference(create, existing.input, workflow, filled)
@@ -123,7 +123,7 @@ def _difference(
     create: CreateInstance, recorded: bytes | None, workflow: Workflow[..., Any] | None, filled: Callable[[Any], Any] | None
 ) -> Difference | None:
     if recorded is None:
-        return Difference(why="what it was started with is not stored any more, and its digest is another")
+        return Difference(why="its input is not stored any more, and its digest differs")
     if event_of_input(recorded) is not None:
         return Difference(why="it was started by an event")
     if workflow is None:
@@ -137,6 +137,6 @@ def _unchanged(value: Any) -> Any:
 
 def _conflict(create: CreateInstance, what: str) -> InstanceConflictError:
     return InstanceConflictError(
-        f"The instance id {create.instance_id!r} is taken by {what}. The same id means the same instance: use another id "
-        "for another piece of work."
+        f"The instance id {create.instance_id!r} is already used by an instance with {what}. Use another id to start "
+        "another instance."
     )

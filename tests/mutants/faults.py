@@ -372,8 +372,8 @@ FAULTS: tuple[Fault, ...] = (
         "expired-token",
         "a token that has expired opens nothing",
         "auth.py",
-        "        return next((one for one in fits if one.valid(now)), None)\n",
-        "        return next(iter(fits), None)\n",
+        "        return next((token for token in matches if token.valid(now)), None)\n",
+        "        return next(iter(matches), None)\n",
         ("tests/http/test_access.py::test_strangers_are_asked_who_they_are",),
     ),
     Fault(
