@@ -1,6 +1,6 @@
-"""What users write with: workflows, activities, their contexts, waits and compensations.
+"""The decorators and functions with which users write workflows: activities, contexts, waits, messaging, compensations.
 
-A decorated function keeps its types: checkers accept right calls and reject wrong ones. Calling an activity inside a
-workflow issues a durable operation on the run whose context it is given; nothing here does I/O. May import `store`,
+A decorated function keeps its types: type checkers accept right calls and reject wrong ones. A call of an activity in a
+workflow issues a durable operation on the run of the context that is passed; nothing here does I/O. May import `store`,
 `serde`, `core`, `model`.
 """

@@ -1,4 +1,4 @@
-"""`@activity`: a function whose result is recorded."""
+"""Activities: the decorator `@activity`, the objects that it makes, and their compensations."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ P = ParamSpec("P")
 R = TypeVar("R")
 C = TypeVar("C", bound=ActivityContext | WorkflowContext)
 F_co = TypeVar("F_co", bound=Callable[..., Any], covariant=True, default=Callable[..., Any])
-_ACTIVITY = Kind.ACTIVITY  # to look it up each time takes as long as a call (before Python 3.12)
+_ACTIVITY = Kind.ACTIVITY  # before Python 3.12, looking up a member of an enum takes as long as a call
 
 
 @dataclass(frozen=True, slots=True)
 class AttemptOptions:
-    """How the attempts of an activity are made; times in microseconds."""
+    """The options for the attempts of an activity; times in microseconds."""
 
     activity_id: str | None = None
     retry: RetryPolicy | None = None
@@ -41,13 +41,13 @@ class AttemptOptions:
 
     @property
     def bounded(self) -> bool:
-        """An attempt may not take as long as it likes."""
+        """Whether the duration of an attempt is limited."""
         return self.timeout is not None or self.heartbeat_timeout is not None
 
 
 @final
 class Compensation:
-    """What undoes an activity: its function, how to call it, and how to try again."""
+    """The compensation of an activity: its function, the codec of its arguments, and the options for its attempts."""
 
     def __init__(self, fn: Callable[..., Any], codec: CallCodec, *, wants_result: bool, options: AttemptOptions) -> None:
         self.fn = fn
@@ -59,7 +59,7 @@ class Compensation:
 
 @final
 class Activity(Generic[P, R, F_co]):
-    """A function whose result is recorded: called in a workflow, it runs once, on any worker."""
+    """An activity: a function whose result is recorded, so that a replay of the workflow does not call it again."""
 
     def __init__(self, fn: F_co, name: str, options: AttemptOptions) -> None:
         check_context_first(fn, "activity")
@@ -79,25 +79,25 @@ class Activity(Generic[P, R, F_co]):
 
     @property
     def fn(self) -> F_co:
-        """The plain function."""
+        """The function without the decorator."""
         return self._fn
 
     @property
     def compensation(self) -> Callable[..., Any] | None:
-        """The function that undoes this activity, if it has one."""
+        """The function that compensates this activity, if it has one."""
         return self.compensation_spec.fn if self.compensation_spec is not None else None
 
     if TYPE_CHECKING:
         # Declared as a coroutine function so that checkers find a forgotten await; at run time the call returns an
         # Operation, a future, issued when called.
         async def __call__(self, ctx: WorkflowContext, /, *args: P.args, **kwargs: P.kwargs) -> R:
-            """Run the activity as a part of the workflow."""
+            """Run the activity as an operation of the workflow."""
             ...
 
     else:
 
         def __call__(self, ctx, /, *args, **kwargs):
-            """Run the activity as a part of the workflow."""
+            """Run the activity as an operation of the workflow."""
             run, fn = run_of(ctx, self._what), self._fn
             if run.activities_by_name.setdefault(self.name, fn) is not fn:
                 _check_same(self.name, run.activities_by_name[self.name], fn)
@@ -116,10 +116,10 @@ class Activity(Generic[P, R, F_co]):
         heartbeat_timeout: Duration | None = None,
         **unknown: Never,
     ) -> Activity[P, R, F_co]:
-        """The same activity with other options for this call."""
+        """Return the same activity with other options, for one call."""
         refuse_unknown(f"{self.name}.with_options", unknown, self.with_options)
         if activity_id is not None and (not isinstance(activity_id, str) or not activity_id):
-            raise ConfigurationError(f"activity_id={activity_id!r}: give a text that is not empty.")
+            raise ConfigurationError(f"activity_id={activity_id!r}: give a non-empty string.")
         optional_text(activity_id, f"The activity_id given to {self.name}.with_options()")
         given = _options(self.name, retry, timeout, heartbeat_timeout, self.options.transactional)
         copy = object.__new__(type(self))
@@ -140,7 +140,10 @@ class Activity(Generic[P, R, F_co]):
         self, fn: Callable[Concatenate[C, R, P], Awaitable[Any] | None], /
     ) -> Callable[Concatenate[C, R, P], Any]: ...
     def compensate(self, fn: Any, /) -> Any:
-        """Name the function that undoes this activity: it takes the same arguments, or the result and the same arguments."""
+        """Make a function the compensation of this activity.
+
+        The function takes the same arguments, or the result and the same arguments.
+        """
         self.compensation_spec = compensation_of(fn, self)
         return fn
 
@@ -149,7 +152,7 @@ class Activity(Generic[P, R, F_co]):
 
 
 def compensation_of(fn: Any, target: Activity[..., Any, Any] | None) -> Compensation:
-    """What `fn` undoes, checked against the activity it undoes."""
+    """Make a compensation of `fn`, after checking its signature against that of the activity that it compensates."""
     options = fn.options if isinstance(fn, Activity) else AttemptOptions()
     plain: Callable[..., Any] = cast(Any, fn).fn if isinstance(fn, Activity) else fn
     check_context_first(plain, "compensation")
@@ -162,11 +165,14 @@ def compensation_of(fn: Any, target: Activity[..., Any, Any] | None) -> Compensa
 
 
 def _check_same(name: str, known: Any, fn: Any) -> None:
-    """Two activities of one name would answer for each other when the code changes; one that is made anew is the same."""
-    one, other = _qualified_name(known), _qualified_name(fn)
-    if one != other:
+    """Refuse two activities of one name in a workflow: after a code change, one could replay with the other's results.
+
+    An activity that was defined again, such as one in a nested function, is the same.
+    """
+    first, second = _qualified_name(known), _qualified_name(fn)
+    if first != second:
         raise ConfigurationError(
-            f"Two activities are named {name!r} in one workflow: {one} and {other}. Name one of them otherwise: "
+            f"Two activities are named {name!r} in one workflow: {first} and {second}. Give one of them another name: "
             "@activity(name=...)."
         )
 
@@ -190,7 +196,7 @@ def _wants_result(fn: Callable[..., Any], target: Activity[..., Any, Any]) -> bo
 
 
 def _check_same_types(fn: Callable[..., Any], target: Activity[..., Any, Any]) -> None:
-    """Refuse a parameter that plainly takes something else than the activity's of that name."""
+    """Refuse a parameter whose type clearly differs from that of the activity's parameter of the same name."""
     theirs = inspect.signature(target.fn).parameters
     for name, parameter in list(inspect.signature(fn).parameters.items())[1:]:
         mine, other = _class_of(fn, parameter), _class_of(target.fn, theirs[name]) if name in theirs else None
@@ -203,11 +209,11 @@ def _check_same_types(fn: Callable[..., Any], target: Activity[..., Any, Any]) -
 
 
 _PLAIN = (str, bytes, int, bool, list, dict)
-"""Classes of which nothing else is read as another one by its annotation."""
+"""Classes whose annotation is exact: it does not stand for other classes, as that of a protocol or `float` does."""
 
 
 def _class_of(fn: Any, parameter: inspect.Parameter) -> type | None:
-    """The class that a parameter is annotated with, if values of no other class are given for it; else None."""
+    """Return the class of a parameter's annotation if it is exact, else None."""
     annotation = parameter.annotation
     if isinstance(annotation, str):
         annotation = getattr(fn, "__globals__", {}).get(annotation, getattr(builtins, annotation, None))
@@ -218,22 +224,24 @@ def _class_of(fn: Any, parameter: inspect.Parameter) -> type | None:
 
 
 def _accepts(mine: list[inspect.Parameter], theirs: list[inspect.Parameter]) -> bool:
-    """Whatever the activity was called with, the compensation can be called with."""
+    """Whether a function with the parameters `mine` accepts every call that one with the parameters `theirs` accepts."""
     variadic = {parameter.kind for parameter in mine}
     if not _variadic_kinds(theirs) <= variadic:
         return False
     positional, wanted = _positional(mine), _positional(theirs)
-    if [one.name for one in positional[: len(wanted)]] != [one.name for one in wanted[: len(positional)]]:
+    if [parameter.name for parameter in positional[: len(wanted)]] != [
+        parameter.name for parameter in wanted[: len(positional)]
+    ]:
         return False
     if len(positional) < len(wanted) and inspect.Parameter.VAR_POSITIONAL not in variadic:
         return False
-    named = {one.name: one for one in mine if one.kind is inspect.Parameter.KEYWORD_ONLY}
+    named = {parameter.name: parameter for parameter in mine if parameter.kind is inspect.Parameter.KEYWORD_ONLY}
     for parameter in theirs:
         missing = parameter.kind is inspect.Parameter.KEYWORD_ONLY and named.pop(parameter.name, None) is None
         if missing and inspect.Parameter.VAR_KEYWORD not in variadic:
             return False
     left = [*positional[len(wanted) :], *named.values()]
-    return all(one.default is not inspect.Parameter.empty for one in left)
+    return all(parameter.default is not inspect.Parameter.empty for parameter in left)
 
 
 def _positional(parameters: list[inspect.Parameter]) -> list[inspect.Parameter]:
@@ -247,7 +255,7 @@ def _variadic_kinds(parameters: list[inspect.Parameter]) -> set[Any]:
 
 
 class ActivityDecorator(Protocol):
-    """What `@activity(...)` with options gives."""
+    """The decorator that `@activity(...)` with options returns."""
 
     @overload
     def __call__(
@@ -285,11 +293,11 @@ def activity(
     transactional: bool = True,
     **unknown: Never,
 ) -> Any:
-    """Make a function an activity.
+    """Make a function an activity: an `async def`, or a plain `def`, which runs in a thread.
 
-    `retry` says how often it is tried; `timeout` bounds one attempt, `heartbeat_timeout` the silence between two calls of
-    `ctx.heartbeat()`; `compensation` undoes it when the workflow fails or is cancelled. `async def`, or plain `def`, which
-    runs in a thread.
+    `retry` is its retry policy; `timeout` limits one attempt, `heartbeat_timeout` the time between two calls of
+    `ctx.heartbeat()`; `compensation` is called when the workflow fails or is cancelled. With `transactional=False`, events
+    and messages of an attempt are sent at once, instead of with its result.
 
     >>> @activity(retry=RetryPolicy.none())
     ... async def charge(ctx: ActivityContext, amount: int) -> str:
@@ -326,11 +334,11 @@ def _options(
 
 def _label(name: object, fn: Any, what: str) -> str:
     if not callable(fn):
-        raise ConfigurationError(f"@{what} decorates a function, not {fn!r}. Options go by name: @{what}(name=...).")
+        raise ConfigurationError(f"@{what} decorates a function, not {fn!r}. Pass options by name: @{what}(name=...).")
     if name is None:
         return str(getattr(fn, "__name__", type(fn).__name__))
     if not isinstance(name, str) or not name:
-        raise ConfigurationError(f"name={name!r} of {what} {_name(fn)}: give a text that is not empty.")
+        raise ConfigurationError(f"name={name!r} of {what} {_name(fn)}: give a non-empty string.")
     return name
 
 
@@ -339,7 +347,7 @@ def _name(fn: Any) -> str:
 
 
 def _is_async(fn: Callable[..., Any]) -> bool:
-    """An `async def`, or a `def` annotated to return a coroutine."""
+    """Whether a function is an `async def`, or a `def` annotated to return a coroutine."""
     if inspect.iscoroutinefunction(fn):
         return True
     annotation = getattr(fn, "__annotations__", {}).get("return")

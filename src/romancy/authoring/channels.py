@@ -1,4 +1,4 @@
-"""Channels: what workflows say to each other."""
+"""Channels: subscriptions, and messages between workflows."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ Mode: TypeAlias = ChannelMode | Literal["broadcast", "competing", "direct"]
 
 
 def subscribe(ctx: WorkflowContext, channel: str, mode: Mode = "broadcast") -> Operation[None]:
-    """Receive what is published to a channel from now on.
+    """Subscribe this instance to a channel: it receives messages that are published from now on.
 
-    `broadcast`: each message goes to every subscriber; `competing`: to one of them; `direct`: only what is sent to this
-    instance. Subscribing again in the same mode does nothing. Raises `ChannelModeConflictError` while the channel has
+    `broadcast`: each message goes to every subscriber; `competing`: to one of them; `direct`: only to the instance that it
+    is sent to. Subscribing again in the same mode has no effect. Raises `ChannelModeConflictError` while the channel has
     subscribers in another mode.
     """
     run = run_of(ctx, "subscribe()")
@@ -56,7 +56,7 @@ def subscribe(ctx: WorkflowContext, channel: str, mode: Mode = "broadcast") -> O
 
 
 def unsubscribe(ctx: WorkflowContext, channel: str) -> Operation[None]:
-    """Receive no more from a channel; what was not read is gone."""
+    """End the subscription to a channel; messages that were not received are dropped."""
     run_of(ctx, "unsubscribe()")
     channel = channel_name(channel, "unsubscribe()")
     operation_input = OperationInput.of(to_json({"channel": channel}))
@@ -76,10 +76,10 @@ def receive(
     ctx: WorkflowContext, channel: str, *, timeout: Duration | None = None, model: Any
 ) -> Operation[ReceivedMessage[Any]]: ...
 def receive(ctx: WorkflowContext, channel: str, *, timeout: Duration | None = None, model: Any = None) -> Operation[Any]:
-    """Wait for the next message of a channel, without holding a worker.
+    """Wait for the next message of a channel, without occupying a worker.
 
-    `model` validates its data. Raises `ChannelNotSubscribedError` without a subscription, `ChannelMessageTimeoutError` when
-    none came in time, `PayloadError` when the data does not fit the model.
+    `model` validates its data. Raises `ChannelNotSubscribedError` without a subscription, `ChannelMessageTimeoutError` if
+    no message arrives in time, `PayloadError` if the data does not fit the model.
 
     >>> order = (await receive(ctx, "orders", model=Order, timeout=60)).data
     """
@@ -103,7 +103,7 @@ def publish(
 ) -> Operation[None]:
     """Publish a message, in the commit of the workflow's step or of the activity's attempt: once, or not at all.
 
-    `data` is anything that pydantic can write as JSON, or bytes; `metadata` is for the receiver to look at.
+    `data` is any value that pydantic can write as JSON, or bytes; `metadata` holds further values for the receiver.
     """
     message, ordered = compose_message(ctx, channel, data, metadata, "publish()")
     operation_input = OperationInput.of(describe_message(message), ordered=ordered, data=data, metadata=metadata)
@@ -140,12 +140,12 @@ def send_to(
 def new_message(
     channel: str, data: Any, *, metadata: Mapping[str, Any] | None = None, sender: str | None = None, what: str = "publish()"
 ) -> Message:
-    """A message of what a user has given. Raises `ConfigurationError` or `PayloadError` for what cannot be one."""
+    """Make a message of the user's values. Raises `ConfigurationError` or `PayloadError` for values that cannot be sent."""
     return _build_message(channel, data, metadata, sender, what)[0]
 
 
 def compose_message(ctx: object, channel: str, data: Any, metadata: Any, what: str) -> tuple[Message, bool]:
-    """A message of this instance, and whether its bytes are the same whenever it is said."""
+    """Make a message from this instance; also return whether its JSON has the same order in every replay."""
     if not isinstance(ctx, ActivityContext):
         run_of(ctx, what)
     sender = cast(WorkflowContext | ActivityContext, ctx).instance_id
@@ -160,7 +160,7 @@ def _build_message(channel: str, data: Any, metadata: Any, sender: str | None, w
 
 
 def describe_message(message: Message, **address: str) -> bytes:
-    """What was said, as JSON."""
+    """Describe a message as JSON, for the history."""
     head: dict[str, Any] = {"channel": message.channel, **address}
     if message.metadata != b"{}":
         head["metadata"] = from_json(message.metadata)
@@ -168,7 +168,7 @@ def describe_message(message: Message, **address: str) -> bytes:
 
 
 def channel_name(channel: object, what: str) -> str:
-    """The name of a channel, checked."""
+    """Check and return the name of a channel."""
     return require_text(channel, f"The channel given to {what}")
 
 
@@ -176,8 +176,8 @@ def _mode(mode: object) -> ChannelMode:
     try:
         return ChannelMode(cast(Any, mode))
     except ValueError:
-        known = ", ".join(repr(one.value) for one in ChannelMode)
-        raise UnknownChannelModeError(f"mode={mode!r} of subscribe(): there are {known}.") from None
+        known = ", ".join(repr(channel_mode.value) for channel_mode in ChannelMode)
+        raise UnknownChannelModeError(f"mode={mode!r} of subscribe(): the modes are {known}.") from None
 
 
 def _metadata(metadata: Any, channel: str) -> tuple[bytes, bool]:
@@ -185,6 +185,6 @@ def _metadata(metadata: Any, channel: str) -> tuple[bytes, bool]:
         return b"{}", True
     what = f"metadata of a message to channel {channel!r}"
     if not isinstance(metadata, Mapping) or not all(isinstance(name, str) for name in metadata):
-        raise ConfigurationError(f"The {what} is {metadata!r}: give names and values.")
+        raise ConfigurationError(f"The {what} is {metadata!r}: give a mapping of names to values.")
     data = external_data(dict(metadata), f"the {what}")
     return data.raw, data.ordered

@@ -1,4 +1,4 @@
-"""`register_compensation`: a step of the way back that belongs to no activity."""
+"""`register_compensation`: registers a compensation that belongs to no activity."""
 
 from __future__ import annotations
 
@@ -14,14 +14,15 @@ if TYPE_CHECKING:
     async def register_compensation(
         ctx: WorkflowContext, fn: Callable[Concatenate[C, P], Any], /, *args: P.args, **kwargs: P.kwargs
     ) -> None:
-        """Call `fn` with these arguments if the workflow fails or is cancelled; recorded, once."""
+        """Register a call of `fn` with these arguments, which is made if the workflow fails or is cancelled."""
 
 else:
 
     def register_compensation(ctx, fn, /, *args, **kwargs):
-        """Call `fn` with these arguments if the workflow fails or is cancelled; recorded, once.
+        """Register a call of `fn` with these arguments, which is made if the workflow fails or is cancelled.
 
-        `fn` takes an activity's context first. Compensations run one after another, the last registered first.
+        The first parameter of `fn` is the context of an activity. Compensations run one after another, the last registered
+        first.
         """
         run = run_of(ctx, "register_compensation()")
         compensation = compensation_of(fn, None)

@@ -1,4 +1,4 @@
-"""The first parameter of every workflow and activity: where it is, and what it may ask."""
+"""The contexts: the first parameter of every workflow and activity."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _activity_log = logging.getLogger("romancy.activity")
 
 
 class Context:
-    """What both contexts have."""
+    """The base of both contexts."""
 
     instance_id: str
     workflow_name: str
@@ -36,17 +36,17 @@ class Context:
 
     @property
     def app(self) -> App:
-        """The app that runs this."""
+        """The app that runs this workflow or activity."""
         if self._app is None:
-            raise InvalidWorkflowStateError("This context belongs to no app: it was made by hand, outside a worker.")
+            raise InvalidWorkflowStateError("This context belongs to no app: it was not made by a worker.")
         return self._app
 
 
 @final
 class WorkflowContext(Context):
-    """Given to a workflow as its first argument.
+    """The context of a workflow, which is its first argument.
 
-    `now()`, `uuid4()` and `random()` give the same values in every replay.
+    `now()`, `uuid4()` and `random()` return the same values in every replay.
     """
 
     def __init__(
@@ -73,38 +73,38 @@ class WorkflowContext(Context):
 
     @property
     def is_replaying(self) -> bool:
-        """What happens now has happened before."""
+        """Whether recorded steps are being repeated."""
         return self._run is not None and self._run.replaying
 
     def now(self) -> datetime:
-        """The time of what the workflow is going on from; aware, the same in every replay."""
+        """Return the time of the last thing that happened to the workflow; aware, and the same in every replay."""
         return to_datetime(run_of(self, "ctx.now()").at)
 
     def uuid4(self) -> uuid.UUID:
-        """A UUID that is the same in every replay."""
+        """Return a UUID that is the same in every replay."""
         if self._uuids is None:
             self._uuids = self._seeded("uuid4")
         return uuid.UUID(int=self._uuids.getrandbits(128), version=4)
 
     def random(self) -> Random:
-        """A source of chance that draws the same in every replay."""
+        """Return a random number generator that draws the same numbers in every replay."""
         if self._random is None:
             self._random = self._seeded("random")
         return self._random
 
     @property
     def log(self) -> logging.LoggerAdapter[logging.Logger]:
-        """A logger that is silent while replaying."""
+        """A logger that is silent during a replay."""
         if self._log is None:
             self._log = _ReplayAwareLog(self)
         return self._log
 
     async def recur(self, *args: Any, **kwargs: Any) -> NoReturn:
-        """Begin anew with these arguments: the same instance, its next generation, a fresh history.
+        """End this generation and begin the next one with these arguments: the same instance, with a new history.
 
-        Subscriptions, memberships and what was not read yet carry over; compensations do not. Only from the workflow's own
-        body, with no activity in flight, else `InvalidWorkflowStateError`. `checkout.recur(ctx, ...)` does the same, and
-        type checkers look at its arguments.
+        Subscriptions, memberships, and events and messages that were not received yet carry over; compensations do not.
+        Raises `InvalidWorkflowStateError` outside the workflow's own body, or while an activity is in flight.
+        `checkout.recur(ctx, ...)` does the same, and type checkers check its arguments.
         """
         run = run_of(self, "ctx.recur()")
         if self._workflow is None:
@@ -113,11 +113,11 @@ class WorkflowContext(Context):
 
     def _seeded(self, purpose: str) -> Random:
         seed = blake2b(f"{purpose}:{self.instance_id}:{self.generation}".encode(), digest_size=16).digest()
-        return Random(seed)  # noqa: S311 (replays must draw the same)
+        return Random(seed)  # noqa: S311 (every replay must draw the same numbers)
 
 
 class AttemptLink(Protocol):
-    """How an activity's context reaches the worker: what a heartbeat does, and what the last attempt left."""
+    """The link from an activity's context to its attempt in the worker."""
 
     @property
     def last_heartbeat(self) -> Any: ...
@@ -129,7 +129,7 @@ class AttemptLink(Protocol):
 
 
 class AttemptTransaction(Protocol):
-    """An attempt's own transaction."""
+    """The transaction of an attempt, in which its result commits."""
 
     @property
     def session(self) -> AsyncSession: ...
@@ -144,7 +144,7 @@ CURRENT_TRANSACTION: ContextVar[AttemptTransaction | None] = ContextVar("romancy
 
 @final
 class ActivityContext(Context):
-    """Given to an activity as its first argument."""
+    """The context of an activity, which is its first argument."""
 
     def __init__(
         self,
@@ -162,7 +162,7 @@ class ActivityContext(Context):
         transaction: AttemptTransaction | None = None,
     ) -> None:
         self._transaction = transaction
-        """Its own transaction, if it can have one."""
+        """The transaction of the attempt, if it can have one."""
         self.instance_id = instance_id
         self.workflow_name = workflow_name
         self.worker_id = worker_id
@@ -172,33 +172,33 @@ class ActivityContext(Context):
         self._idempotency_key = idempotency_key
         self._link = link
         self._sender = sender
-        """Sends at once; without it, what is said is a part of the attempt's commit."""
+        """Sends effects at once; without it, they are a part of the attempt's commit."""
         self._check_recipient = check_recipient
-        """Raises if nothing can be sent to an instance."""
+        """Raises if an instance can receive no messages."""
         self._effects: list[Effect] = []
-        """What was said, in order. Appended to from the activity's thread, if it has one."""
+        """The effects of the attempt, in order. A plain `def` activity appends to them from its thread."""
 
     @property
     def idempotency_key(self) -> str:
-        """The same for every attempt of this call, also after a crash: by it a service recognises a repetition."""
-        if self._idempotency_key is None:  # most activities do not ask for it
+        """The key of this call for other services: the same for all its attempts, also after a crash."""
+        if self._idempotency_key is None:  # made on first use, because most activities do not read it
             self._idempotency_key = self._link.idempotency_key if self._link is not None else ""
         return self._idempotency_key
 
     def heartbeat(self, details: Any = None) -> None:
-        """Say that the attempt is alive, and leave details for the next one.
+        """Report that the attempt is alive, and leave details for the next attempt.
 
-        A plain call, from the activity's coroutine or thread. Raises `asyncio.CancelledError` when the attempt was
-        cancelled or has timed out, `LeaseLostError` when another worker has taken the instance over.
+        Not awaited; called in the activity's coroutine or thread. Raises `asyncio.CancelledError` if the attempt was
+        cancelled or has timed out, `LeaseLostError` if another worker has taken over the instance.
         """
         if self._link is not None:
             self._link.heartbeat(details)
 
     @property
     def session(self) -> AsyncSession:
-        """A session of SQLAlchemy on the same database: what it does commits with the result of this attempt, or not at all.
+        """A session of SQLAlchemy on the same database; its work commits with the result of this attempt, or not at all.
 
-        Opened on first use. Needs `romancy[sqlalchemy]`, an `async def`, and `transactional=True`.
+        It is opened on first use. Needs `romancy[sqlalchemy]`, an `async def`, and `transactional=True`.
         """
         if self._transaction is None:
             raise InvalidWorkflowStateError(
@@ -214,7 +214,7 @@ class ActivityContext(Context):
 
     @property
     def log(self) -> logging.LoggerAdapter[logging.Logger]:
-        """A logger that names the instance and the activity."""
+        """A logger whose records carry the instance and the activity."""
         return logging.LoggerAdapter(
             _activity_log,
             {"instance_id": self.instance_id, "activity_id": self.activity_id, "attempt": self.attempt},
@@ -227,18 +227,18 @@ class _ReplayAwareLog(logging.LoggerAdapter[logging.Logger]):
         self._ctx = ctx
 
     def isEnabledFor(self, level: int) -> bool:
-        """Not while replaying: it was logged the first time. Nor while the instance leaves the memory: nothing happened."""
+        """Return False while the run replays or is evicted: a replay would log a second time, and an eviction is no step."""
         run = self._ctx._run
         return not (run is not None and run.silent) and super().isEnabledFor(level)
 
     def process(self, msg: Any, kwargs: MutableMapping[str, Any]) -> tuple[Any, MutableMapping[str, Any]]:
-        """Add which instance speaks."""
+        """Add the instance to the record."""
         kwargs["extra"] = {**(self.extra or {}), **kwargs.get("extra", {})}
         return msg, kwargs
 
 
 def run_of(ctx: object, what: str) -> Run:
-    """The run a workflow's context belongs to; anything else is refused with what to do."""
+    """Return the run of a workflow's context. Raises `InvalidWorkflowStateError` for anything else."""
     if isinstance(ctx, WorkflowContext):
         if ctx._run is not None:
             return ctx._run

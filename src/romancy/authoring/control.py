@@ -1,4 +1,4 @@
-"""`recur`: the same instance begins anew, with a fresh history."""
+"""`recur`: begins the next generation of an instance, with a new history."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from romancy.authoring.context import WorkflowContext, run_of
 
 
 async def recur(ctx: WorkflowContext, /, *args: Any, **kwargs: Any) -> NoReturn:
-    """Begin anew with these arguments: the same instance, its next generation. The same as `ctx.recur(...)`.
+    """End this generation and begin the next one with these arguments, as `ctx.recur(...)` does.
 
-    A workflow that goes on for ever recurs now and then, and its history stays short.
+    A workflow without an end recurs now and then, so that its history stays short.
 
     >>> @workflow
     ... async def watch(ctx: WorkflowContext, day: int) -> None:

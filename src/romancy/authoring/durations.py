@@ -1,4 +1,4 @@
-"""Durations as users write them: seconds, or a timedelta."""
+"""Durations in the public API: seconds, or a `timedelta`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Duration: TypeAlias = float | timedelta
 
 
 def micros(duration: Duration, what: str) -> int:
-    """A duration in microseconds; what is not one is refused with a sentence that names it."""
+    """Convert a duration to microseconds. Raises a `ConfigurationError` about `what` if it is negative or not a duration."""
     value = _signed(duration, what)
     if value < 0:
         raise ConfigurationError(f"{what} is {duration!r}: a duration cannot be negative.")
@@ -20,7 +20,10 @@ def micros(duration: Duration, what: str) -> int:
 
 
 def remainder(duration: Duration, what: str) -> int:
-    """As `micros`; what is below zero is nothing, as in asyncio: it was computed, and the time is over."""
+    """Convert a duration as `micros` does, but a negative one to zero.
+
+    As in asyncio, a negative duration is not an error here: it was computed from a time that has passed.
+    """
     return max(0, _signed(duration, what))
 
 
@@ -33,7 +36,7 @@ def _signed(duration: Duration, what: str) -> int:
 
 
 def optional_micros(duration: Duration | None, what: str) -> int | None:
-    """As `micros`; None stays None, and nothing is not a limit."""
+    """Convert a limit as `micros` does. None stays None; zero is refused."""
     if duration is None:
         return None
     value = micros(duration, what)

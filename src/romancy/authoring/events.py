@@ -1,4 +1,4 @@
-"""Events: what the world says to workflows, and workflows to the world."""
+"""Events: the functions with which workflows wait for events and send them."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def wait_event(
     event_type: str,
     *,
     timeout: Duration | None = None,
-    model: Any,  # a union, Annotated, Literal: what is no class
+    model: Any,  # a union, Annotated, Literal: types that are not classes
     subject: str | None = None,
     match: Mapping[str, str | float | bool | None] | None = None,
     event_id: str | None = None,
@@ -71,28 +71,28 @@ def wait_event(
     match: Mapping[str, str | float | bool | None] | None = None,
     event_id: str | None = None,
 ) -> Operation[Any]:
-    """Wait for an event of a type, without holding a worker.
+    """Wait for an event of a type, without occupying a worker.
 
-    The oldest that fits and that this instance has not consumed, or the next that comes. `subject` and `match` (dotted
-    paths in its data) say which ones fit; `model` validates its data. `event_id` names the wait in the history; it is no
-    filter. Raises `EventTimeoutError` when none came in time (with a `timeout` of zero or less: when none is there),
-    `PayloadError` when the data does not fit the model.
+    The result is the oldest matching event that this instance has not consumed, or the next one that arrives. `subject` and
+    `match` (dotted paths in the data) select events; `model` validates the data. `event_id` is the name of the wait in the
+    history, and not a filter. Raises `EventTimeoutError` if no event arrives in time (with a `timeout` of zero or less: if
+    none has arrived yet), `PayloadError` if the data does not fit the model.
 
     >>> paid = await wait_event(ctx, "order.paid", subject=order.id, model=Payment, timeout=timedelta(days=3))
     """
     run = run_of(ctx, "wait_event()")
     what = f"wait_event({event_type!r})"
-    wanted = {"type": require_text(event_type, "The type given to wait_event()")}
+    head = {"type": require_text(event_type, "The type given to wait_event()")}
     subject = optional_text(subject, f"The subject of {what}")
-    match_json = None if (wish := parse_match(match, what)) is None else to_json(wish)
+    match_json = None if (criteria := parse_match(match, what)) is None else to_json(criteria)
     check_model(model, what)
-    asked = OperationInput.of(to_json({**wanted, "subject": subject, "match": wish}))
+    operation_input = OperationInput.of(to_json({**head, "subject": subject, "match": criteria}))
     return call_store(
         run,
         Kind.EVENT,
         event_type,
         WaitSelector(event_type, subject, match_json),
-        asked,
+        operation_input,
         partial(received_event, model=model),
         op_id=optional_text(event_id, f"The event_id of {what}"),
         due=due_at(run, timeout, what),
@@ -113,16 +113,16 @@ def send_event(
 ) -> Operation[None]:
     """Send an event, in the commit of the workflow's step or of the activity's attempt: once, or not at all.
 
-    `data` is anything that pydantic can write as JSON, or bytes. `event_id` is the event's own id: a second one of the same
-    source and id is a duplicate, and does nothing. `extensions={"romancyinstanceid": "order-42"}` addresses it to one
-    instance. With `App(broker=...)` it also goes to the brokers; with `local=False` to them only.
+    `data` is any value that pydantic can write as JSON, or bytes. `event_id` is the id of the event: a second event with the
+    same source and id is a duplicate, and has no effect. `extensions={"romancyinstanceid": "order-42"}` addresses the event
+    to one instance. With `App(broker=...)` it also goes to the brokers; with `local=False` only to them.
 
     >>> await send_event(ctx, "order.paid", "/shop", {"order": 42}, subject="42")
     """
     payload = _encode_data(data, f"the data of event {type!r}")
     event = _build_event(type, source, payload, subject, event_id, content_type, extensions)
     name = f"send_event:{type}"
-    if not isinstance(ctx, ActivityContext):  # an attempt has no time of its own: it gets that of its commit
+    if not isinstance(ctx, ActivityContext):  # an event of an attempt gets the time of the attempt's commit
         event = replace(event, time=rfc3339(run_of(ctx, "send_event()").at))
     check_local(local, has_broker=_has_broker(ctx, name))
     operation_input = OperationInput.of(_describe_event(event, local), ordered=payload is None or payload.ordered, data=data)
@@ -139,14 +139,14 @@ def new_event(
     content_type: str | None = None,
     extensions: Mapping[str, str | int | bool] | None = None,
 ) -> Event:
-    """An event of what a user has given. Raises `ConfigurationError` or `PayloadError` for what cannot be one."""
+    """Make an event of the user's values. Raises `ConfigurationError` or `PayloadError` for values that cannot be sent."""
     return _build_event(
         type, source, _encode_data(data, f"the data of event {type!r}"), subject, event_id, content_type, extensions
     )
 
 
 def rfc3339(at: int) -> str:
-    """A time of the engine as CloudEvents writes it."""
+    """Write a time of the engine as CloudEvents does."""
     return to_datetime(at).isoformat().replace("+00:00", "Z")
 
 
@@ -174,7 +174,7 @@ def _build_event(
 
 
 def _describe_event(event: Event, local: bool) -> bytes:
-    """What was asked for, without its time: when the instance is retried, it is another."""
+    """Describe an event as JSON, for the history: without its time, which differs when the instance is retried."""
     named = {
         "type": event.type,
         "source": event.source,
@@ -184,15 +184,15 @@ def _describe_event(event: Event, local: bool) -> bytes:
         "extensions": event.extensions or None,
         "local": None if local else False,
     }
-    return with_data({name: one for name, one in named.items() if one is not None}, event.data, binary=event.binary)
+    return with_data({name: value for name, value in named.items() if value is not None}, event.data, binary=event.binary)
 
 
 def checked_extensions(extensions: Any, what: str) -> dict[str, str | int | bool]:
-    """The extensions of an event, in order. Raises `ConfigurationError` for what CloudEvents does not allow."""
+    """Return the extensions of an event, sorted. Raises `ConfigurationError` for those that CloudEvents does not allow."""
     if extensions is None:
         return {}
     if not isinstance(extensions, Mapping):
-        raise ConfigurationError(f"The extensions of {what} are {extensions!r}: give names and values.")
+        raise ConfigurationError(f"The extensions of {what} are {extensions!r}: give a mapping of names to values.")
     given: Mapping[Any, Any] = extensions
     for name, value in given.items():
         _check_extension(name, value, what)
@@ -202,18 +202,18 @@ def checked_extensions(extensions: Any, what: str) -> dict[str, str | int | bool
 def _check_extension(name: Any, value: Any, what: str) -> None:
     if not isinstance(name, str) or _EXTENSION.fullmatch(name) is None:
         raise ConfigurationError(
-            f"{name!r} cannot be an extension of {what}: a name has lower-case letters and digits only."
+            f"{name!r} cannot be an extension of {what}: a name has only lower-case letters and digits."
         )
     if name in _RESERVED:
         raise ConfigurationError(f"{name!r} cannot be an extension of {what}: it is an attribute that every event has.")
     if isinstance(value, str):
-        require_text(value or "x", f"The extension {name!r} of {what}")  # an empty text is a value as any
+        require_text(value or "x", f"The extension {name!r} of {what}")  # an empty text is allowed here
     elif not isinstance(value, int):
-        raise ConfigurationError(f"The extension {name!r} of {what} is {value!r}: give a text, a whole number or a boolean.")
+        raise ConfigurationError(f"The extension {name!r} of {what} is {value!r}: give a string, an integer or a boolean.")
 
 
 def check_local(local: Any, *, has_broker: bool) -> None:
-    """An event for brokers only needs one."""
+    """Refuse an event that is for the brokers only if the app has no broker."""
     if not isinstance(local, bool):
         raise ConfigurationError(f"send_event(local={local!r}): give True or False.")
     if not local and not has_broker:
@@ -224,7 +224,7 @@ def check_local(local: Any, *, has_broker: bool) -> None:
 
 
 def _has_broker(ctx: WorkflowContext | ActivityContext, name: str) -> bool:
-    """There is a broker here; or there was one where it was sent, and this is a replay."""
+    """Whether the app has a broker, or this is a replay of a call that was made when it had one."""
     app = ctx._app
     return (
         app is None

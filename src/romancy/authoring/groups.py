@@ -1,4 +1,4 @@
-"""Groups: instances that are spoken to together."""
+"""Groups: instances that receive messages together."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from romancy.model.messaging import JoinGroup, LeaveGroup, ListMembers, SendToGr
 
 
 def join_group(ctx: WorkflowContext, name: str) -> Operation[None]:
-    """Become a member of a group; a member that joins again stays one."""
+    """Make this instance a member of a group; joining again has no effect."""
     run_of(ctx, "join_group()")
     name = _group(name, "join_group()")
     return emit(ctx, "join_group()", Kind.JOIN_GROUP, f"join_group:{name}", JoinGroup(name), _group_input(name))
 
 
 def leave_group(ctx: WorkflowContext, name: str) -> Operation[None]:
-    """Cease to be a member of a group. Raises `GroupNotJoinedError` for an instance that is none."""
+    """End the membership of this instance in a group. Raises `GroupNotJoinedError` if it is not a member."""
     run = run_of(ctx, "leave_group()")
     name = _group(name, "leave_group()")
     return call_store(run, Kind.LEAVE_GROUP, f"leave_group:{name}", LeaveGroup(name), _group_input(name), read_nothing)
 
 
 def get_group_members(ctx: WorkflowContext, name: str) -> Operation[list[str]]:
-    """Who is in a group: the ids of its members."""
+    """Return the ids of a group's members."""
     run = run_of(ctx, "get_group_members()")
     name = _group(name, "get_group_members()")
     return call_store(run, Kind.MEMBERS, f"get_group_members:{name}", ListMembers(name), _group_input(name), from_json)

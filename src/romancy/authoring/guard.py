@@ -1,12 +1,13 @@
-"""Refuses, at the call, what would not be the same in a replay: clocks, chance, the environment, files, threads, sockets.
+"""The guard: refuses calls in workflow code whose result may differ in a replay.
 
-While a guarded run advances, a profile function sees every call that its code makes into C, and with it clocks and chance,
-which Python tells nobody else of. A run that is not guarded knows nothing of it. What audit events tell of (sockets,
-processes, databases) is refused by an audit hook: that cannot be removed and costs a little on every audited event of the
-process, so it is installed with the first run that is guarded, or where it is asked for by itself.
+These are clocks, random numbers, the environment, files, threads and sockets. While a guarded run advances, a profile
+function receives every call from its code to C; nothing else reports calls of clocks and random numbers. A run without the
+guard does not pay for it. Sockets, processes and databases raise audit events, and an audit hook refuses them. The hook
+cannot be removed and costs a little on every audited event of the process, so it is installed with the first guarded run,
+or when the option `refuse_blocking_io` asks for it.
 
-Calls that libraries make for themselves are left alone: logging reads the clock, imports open files. Models draw their
-defaults where workflow code makes them, so that is the workflow's call.
+Calls that libraries make for themselves are allowed: logging reads the clock, imports open files. Models draw their
+defaults when workflow code creates them, so those calls count as calls of the workflow.
 """
 
 from __future__ import annotations
@@ -63,11 +64,11 @@ _everywhere: list[bool] = []
 
 class _CallCategory(IntEnum):
     VOLATILE = 0
-    """Clocks and chance: the next call gives something else."""
+    """Clocks and random numbers: the next call returns another value."""
     ENVIRONMENT = 1
-    """What another process finds otherwise, or that waits for a disk."""
+    """Files and the environment: another process may find them different, and reading them may wait for a disk."""
     BLOCKING = 2
-    """Goes on beside the run, or holds it up."""
+    """Calls that start something beside the run, or block it."""
 
 
 class _RefusedCall(NamedTuple):
@@ -83,11 +84,11 @@ _THREAD = _RefusedCall("Thread.start()", _CallCategory.BLOCKING, f"{_ACTIVITY} (
 
 
 def _calls() -> dict[Any, _RefusedCall]:
-    """What is refused, by the function that C calls it by."""
+    """Return the refused calls by the C function that the profile function is given."""
     found: dict[Any, _RefusedCall] = {}
     for name in ("time", "monotonic", "perf_counter", "process_time", "thread_time"):
-        for one in (name, f"{name}_ns"):
-            found[getattr(time, one)] = _RefusedCall(f"time.{one}()", _CallCategory.VOLATILE, _CLOCK)
+        for variant in (name, f"{name}_ns"):
+            found[getattr(time, variant)] = _RefusedCall(f"time.{variant}()", _CallCategory.VOLATILE, _CLOCK)
     for kind, names in ((datetime, ("now", "utcnow", "today")), (date, ("today",))):
         for name in names:
             found[getattr(kind, name)] = _RefusedCall(f"{kind.__name__}.{name}()", _CallCategory.VOLATILE, _CLOCK)
@@ -114,12 +115,12 @@ _environ: Any = type(os.environ)
 _CODES = {
     id(getattr(_environ, name).__code__): _ENVIRONMENT for name in ("__getitem__", "__setitem__", "__delitem__", "__iter__")
 }
-"""Python's own functions that are refused, by the ids of their code (that of functions of the library, which stay)."""
+"""The refused functions that are written in Python, by the ids of their code objects, which live as long as the process."""
 _SEEDING = id(random.Random.seed.__code__)
 _CODES[_SEEDING] = _SEED
 
 _REPLACEMENTS = {"random": _CHANCE, "secrets": _CHANCE, "statistics": _CHANCE, "tempfile": _ACTIVITY, "uuid": "ctx.uuid4()"}
-"""Modules that are what the workflow calls when it calls what is refused, and what to use instead."""
+"""Modules that make refused calls for the workflow, so that the message names their function, and what to use instead."""
 _SELF_CONTAINED = frozenset(
     [
         "_frozen_importlib",
@@ -138,29 +139,29 @@ _SELF_CONTAINED = frozenset(
         "zoneinfo",
     ]
 )
-"""Modules of Python whose calls do not come back to the workflow."""
+"""Modules of the standard library that make refused calls only for themselves."""
 _WAITING = frozenset(["concurrent", "queue", "selectors", "socket", "subprocess", "threading"])
-"""Modules of Python whose clocks serve their own waiting."""
+"""Modules of the standard library that read clocks for their own timeouts."""
 _MODEL_LIBRARIES = frozenset({"attr", "attrs", "pydantic"})
-"""Libraries that draw defaults for whoever makes an object; what they read for themselves are files and the environment."""
+"""Libraries that draw defaults for the code that creates an object; they read files and the environment for themselves."""
 _warned: set[tuple[str, str]] = set()
 
 
 class GuardedRun(Run):
-    """A run whose code is watched while it advances."""
+    """A run whose calls are checked while it advances."""
 
     __slots__ = ("_package", "_raises")
 
     def __init__(self, body: Body, label: str, known_effects: dict[str, bytes], module: str, mode: str) -> None:
         super().__init__(body, label, known_effects)
         self._package = module.partition(".")[0]
-        """The package of the workflow: wherever it is installed, its code is the user's."""
+        """The package of the workflow: its code counts as workflow code even if it is installed as a library."""
         self._raises = mode == "raise"
         install()
 
     def _enter(self) -> None:
         super()._enter()
-        if not self._evicting and sys.getprofile() is None:  # a profiler of the user's goes first
+        if not self._evicting and sys.getprofile() is None:  # a profiler of the user has precedence
             sys.setprofile(self._watch)
 
     def _leave(self) -> None:
@@ -182,13 +183,13 @@ class GuardedRun(Run):
             self.check_call(call, frame)
 
     def check_call(self, call: _RefusedCall, frame: FrameType | None) -> None:
-        """Refuse a call, or warn of it, if it is the workflow's."""
+        """Refuse a call, or warn of it, if workflow code makes it: itself, or by a function of a library."""
         name, kind, instead = call
         while frame is not None:
             module: str = frame.f_globals.get("__name__", "")
             top = module.partition(".")[0]
             if module == __name__ or _is_generated(frame):
-                pass  # 3.11 is told of threads by this module
+                pass  # on Python 3.11, this module raises the audit event of threads
             elif top in _REPLACEMENTS:
                 if kind is _CallCategory.VOLATILE and not (call is _SEED and top == "random"):
                     qualname = frame.f_code.co_qualname.removeprefix("Random.").removeprefix("SystemRandom.")
@@ -205,7 +206,7 @@ class GuardedRun(Run):
             frame = frame.f_back
 
     def _is_internal_call(self, kind: _CallCategory, frame: FrameType, module: str, top: str) -> bool:
-        """Whoever calls does it for itself."""
+        """Whether the code of this frame makes the call for itself, and not for the workflow."""
         if top == "romancy":
             return not module.startswith(("romancy.demo", "romancy.testing"))
         if top in _SELF_CONTAINED:
@@ -217,15 +218,15 @@ class GuardedRun(Run):
         return kind is not _CallCategory.BLOCKING and self._is_installed_library(frame, top)
 
     def _is_installed_library(self, frame: FrameType, top: str) -> bool:
-        """The code of an installed library."""
+        """Whether the code of this frame belongs to an installed library."""
         if top == self._package or top in sys.stdlib_module_names:
             return False
         return "site-packages" in frame.f_code.co_filename or "dist-packages" in frame.f_code.co_filename
 
     def _report_call(self, name: str, instead: str, site: str) -> None:
         message = (
-            f"{name} was used in {self._label} at {site}. In a replay it would not be the same, so the workflow could take "
-            f"another way. Use {instead} instead."
+            f"{name} was used in {self._label} at {site}. Its result could differ in a replay, so the workflow could take "
+            f"another path. Use {instead} instead."
         )
         if self._raises:
             raise WorkflowIOError(message)
@@ -235,19 +236,19 @@ class GuardedRun(Run):
 
 
 def guarded_run(body: Body, label: str, known_effects: dict[str, bytes], module: str, mode: str) -> Run:
-    """A guarded run, not yet begun, of a workflow of this module."""
+    """Create a guarded run, which has not begun yet, of a workflow in this module."""
     make: Callable[..., Run] = GuardedRun
     return make(body, label, known_effects, module, mode)
 
 
 def _is_generated(frame: FrameType) -> bool:
-    """Of `dataclasses` or attrs: what draws defaults for whoever makes an object."""
+    """Whether `dataclasses` or attrs generated this code: it draws defaults for the code that creates an object."""
     code = frame.f_code
     return "__create_fn__" in code.co_qualname or code.co_filename.startswith("<attrs generated")
 
 
 def install(*, everywhere: bool = False) -> None:
-    """Refuse blocking I/O from now on, in guarded runs or in all. The hook is installed once for a process."""
+    """Refuse blocking I/O from now on, in guarded runs or in all runs. The hook is installed once per process."""
     if everywhere and not _everywhere:
         _everywhere.append(True)
     if not _installed:
@@ -265,7 +266,7 @@ def _audit(
     guarded: Any = GuardedRun,
     run: Any = Run,
     everywhere: Any = _everywhere,
-) -> None:  # everything it needs is bound here: it outlives the module's names at the end of the process
+) -> None:  # all names are bound as defaults: at the end of the process the hook outlives the names of this module
     if event not in audited:
         return
     loop = running()
@@ -279,7 +280,7 @@ def _audit(
 
 
 def _audit_thread_starts() -> None:
-    """3.11 raises no event when a thread starts."""
+    """Raise an audit event when a thread starts, because Python 3.11 raises none."""
     module: Any = threading
     start = module._start_new_thread
 

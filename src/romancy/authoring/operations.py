@@ -1,7 +1,7 @@
-"""How a workflow, or an activity, says and asks things: what events, channels and groups have in common.
+"""Store calls and effects: what the functions for events, channels and groups have in common.
 
-ask     the store decides, and the answer joins the history in the same commit
-say     done by being committed: with the workflow's step, or with the activity's attempt
+store call    the store decides, and its reply is recorded in the same commit
+effect        carried out by the commit that records it: of the workflow's step, or of the activity's attempt
 """
 
 from __future__ import annotations
@@ -23,28 +23,28 @@ from romancy.serde.messaging import digest_of
 
 
 class OperationInput(NamedTuple):
-    """What was asked or said, as JSON for people, and the digest that replay checks."""
+    """The input of a store call or an effect: JSON for the history, and the digest that a replay compares."""
 
     raw: bytes
     digest: bytes
     values: Any = None
-    """What is said, as it was given: a part of the JSON object by name."""
+    """The original values of parts of the JSON object, by name."""
 
     @classmethod
     def of(cls, raw: bytes, *, ordered: bool = True, **values: Any) -> OperationInput:
-        """What is asked by this JSON object."""
+        """Make the input of this JSON object; `ordered`: its bytes do not depend on the order of a set."""
         return cls(raw, digest_of(raw, ordered=ordered), values)
 
 
 class EmittedEffect:
-    """Stands for what was said in an activity: it may be awaited, but there is nothing to wait for.
+    """The awaitable of an effect that an activity has emitted; it completes at once.
 
-    Not a future: a plain `def` activity runs in a thread, which has no event loop.
+    It is not a future, because a plain `def` activity runs in a thread without an event loop.
     """
 
     def __await__(self) -> Generator[Any, None, None]:
         return
-        yield  # what makes this a generator
+        yield  # makes this function a generator
 
 
 def call_store(
@@ -58,7 +58,7 @@ def call_store(
     op_id: str | None = None,
     due: int | None = None,
 ) -> Operation[Any]:
-    """Ask the store; `read` makes a value of its answer."""
+    """Issue a store call; `read` decodes the reply of the store."""
     return run.issue_operation(
         kind,
         name,
@@ -74,7 +74,7 @@ def call_store(
 
 
 def emit(ctx: object, what: str, kind: Kind, name: str, effect: Effect, operation_input: OperationInput) -> Operation[None]:
-    """Say something: in a workflow once, whatever is replayed; in an activity if the attempt succeeds."""
+    """Emit an effect: in a workflow once, however often it is replayed; in an activity if the attempt succeeds."""
     if isinstance(ctx, ActivityContext):
         return emit_in_activity(ctx, effect)
     return run_of(ctx, what).emit_effect(
@@ -83,7 +83,7 @@ def emit(ctx: object, what: str, kind: Kind, name: str, effect: Effect, operatio
 
 
 class EmittedSendTo:
-    """Stands for what was sent to an instance in an activity: awaiting it tells whether that can get it."""
+    """The awaitable of a `send_to` in an activity: awaiting it checks that the recipient can receive the message."""
 
     def __init__(self, ctx: ActivityContext, effect: SendTo) -> None:
         self._ctx = ctx
@@ -103,7 +103,7 @@ class EmittedSendTo:
 
 
 def emit_in_activity(ctx: ActivityContext, effect: Effect) -> Operation[None]:
-    """Leave it for the attempt's commit, or send it at once where there is none."""
+    """Keep an effect for the commit of the attempt, or send it at once if the activity is not transactional."""
     if ctx._sender is not None:
         return cast("Operation[None]", ctx._sender(effect))
     ctx._effects.append(effect)
@@ -121,18 +121,18 @@ def _decoder(read: Callable[[bytes], Any]) -> Callable[[Resolution], Any]:
 
 
 def read_nothing(raw: bytes) -> None:
-    """For answers that tell nothing but that it was done."""
+    """Decode a reply that has no value."""
 
 
-# --- what may be given
+# --- checks of arguments
 
 
 def require_text(value: object, what: str) -> str:
-    """A text that is not empty and can be stored."""
+    """Return a text, after checking that it is not empty and can be stored."""
     if not isinstance(value, str) or not value:
-        raise ConfigurationError(f"{what} is {value!r}: give a text that is not empty.")
+        raise ConfigurationError(f"{what} is {value!r}: give a non-empty string.")
     if "\0" in value:
-        raise ConfigurationError(f"{what} is {value!r}: a name cannot hold the character NUL.")
+        raise ConfigurationError(f"{what} is {value!r}: a name cannot contain a NUL character.")
     return _storable(value, what)
 
 
@@ -140,26 +140,28 @@ def _storable(value: str, what: str) -> str:
     try:
         value.encode()
     except UnicodeEncodeError as error:
-        raise PayloadError(f"{what} is {value!r}: it holds half a character, which cannot be stored.") from error
+        raise PayloadError(f"{what} is {value!r}: it contains a lone surrogate, which cannot be stored.") from error
     return value
 
 
 def optional_text(value: object, what: str) -> str | None:
-    """As `text`; None stays None."""
+    """Check a text as `require_text` does; None stays None."""
     return None if value is None else require_text(value, what)
 
 
 def due_at(run: Run, timeout: Duration | None, what: str) -> int | None:
-    """When a wait is given up, if it is: with no patience at all it takes what is there."""
+    """Return the time at which a wait times out, if it does. With a timeout of zero it only takes what has arrived."""
     return None if timeout is None else run.at + remainder(timeout, f"The timeout of {what}")
 
 
 def parse_match(match: object, what: str) -> dict[str, Any] | None:
-    """Dotted paths and the values they must lead to, sorted; None for no wish."""
+    """Check a `match` of dotted paths with their values, and return it sorted; None if there are no criteria."""
     if match is None:
         return None
     if not isinstance(match, Mapping):
-        raise ConfigurationError(f'The match of {what} is {match!r}: give paths and values, e.g. {{"order.id": "42"}}.')
+        raise ConfigurationError(
+            f'The match of {what} is {match!r}: give a mapping of paths to values, e.g. {{"order.id": "42"}}.'
+        )
     given: Mapping[Any, Any] = match
     for path, value in given.items():
         require_text(path, f"A path in the match of {what}")
@@ -172,5 +174,5 @@ def _check_match_value(path: str, value: object, what: str) -> None:
         _storable(value, f"The value at {path!r} in the match of {what}")
     elif value is not None and (not isinstance(value, int | float) or not math.isfinite(value)):
         raise ConfigurationError(
-            f"The match of {what} wants {value!r} at {path!r}: give a text, a finite number, True, False or None."
+            f"The match of {what} has {value!r} for {path!r}: give a string, a finite number, True, False or None."
         )

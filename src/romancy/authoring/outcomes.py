@@ -1,4 +1,4 @@
-"""How recorded outcomes become values and exceptions again."""
+"""The decoding of recorded outcomes to values and exceptions."""
 
 from __future__ import annotations
 
@@ -11,11 +11,14 @@ from romancy.model.history import Outcome
 from romancy.serde.failure import decode_failure
 from romancy.serde.payload import ValueCodec
 
-_OK = Outcome.OK  # to look it up each time takes as long as a call (before Python 3.12)
+_OK = Outcome.OK  # before Python 3.12, looking up a member of an enum takes as long as a call
 
 
 def decoder(codec: ValueCodec, name: str, near: str) -> Callable[[Resolution], Any]:
-    """Decode an activity's outcome: its value, or its error raised. The live path comes through here too."""
+    """Return a function that decodes an outcome of an activity: it returns the value or raises the error.
+
+    New outcomes are decoded by it too, and not only those of a replay.
+    """
 
     def decode(resolution: Resolution) -> Any:
         raw = resolution.value if resolution.value is not None else b"null"
@@ -24,7 +27,7 @@ def decoder(codec: ValueCodec, name: str, near: str) -> Callable[[Resolution], A
         try:
             return codec.decode(raw)
         except PayloadError as error:
-            # The value was read back when it was recorded: the type must have changed since. The code does not fit.
+            # When the value was recorded, it was decoded once to check it, so the type must have changed since.
             raise DeterminismViolationError(
                 f"recorded: {resolution.op} with a result that no longer fits the return type of {name}: {error}"
             ) from error
@@ -33,4 +36,4 @@ def decoder(codec: ValueCodec, name: str, near: str) -> Callable[[Resolution], A
 
 
 def decode_nothing(resolution: Resolution) -> None:
-    """For operations that tell nothing but that they happened."""
+    """Decode the outcome of an operation that has no value."""

@@ -1,4 +1,4 @@
-"""What a decorated function must look like, checked when it is decorated."""
+"""Checks of the signatures of decorated functions, made when a function is decorated."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_O
 
 
 def check_context_first(fn: Any, what: str) -> None:
-    """The first parameter is the context."""
+    """Refuse a function whose first parameter is not the context."""
     try:
         parameters = list(inspect.signature(fn).parameters.values())
     except (TypeError, ValueError) as error:
@@ -34,7 +34,7 @@ def check_context_first(fn: Any, what: str) -> None:
 
 
 def _check_context_type(parameter: inspect.Parameter, fn: Any, what: str) -> None:
-    """What is annotated as a plain value is no context: it was forgotten."""
+    """Refuse a first parameter that is annotated with another class: the context was forgotten."""
     annotation = parameter.annotation
     if isinstance(annotation, str):
         annotation = getattr(fn, "__globals__", {}).get(annotation, getattr(builtins, annotation, None))
@@ -50,7 +50,7 @@ def _may_be_context(annotation: type) -> bool:
 
 
 def check_types(*codecs: CallCodec | ValueCodec[Any]) -> None:
-    """The types can be stored. One that is not defined yet is left for the first call: it may be defined by then."""
+    """Refuse types that cannot be stored. A type that is not defined yet is checked by the first call."""
     for codec in codecs:
         try:
             codec.check()
@@ -62,16 +62,17 @@ def check_types(*codecs: CallCodec | ValueCodec[Any]) -> None:
 def _not_defined_yet(cause: BaseException | None) -> bool:
     if isinstance(cause, PydanticUserError):
         return cause.code == "class-not-fully-defined"
-    # pydantic's placeholder for the schema of a model whose fields name what is not defined yet.
+    # pydantic's placeholder for the schema of a model whose fields have types that are not defined yet.
     return isinstance(cause, NameError | AttributeError) or "MockCoreSchema" in str(cause)
 
 
 def refuse_unknown(what: str, unknown: Mapping[str, object], fn: Callable[..., Any]) -> None:
-    """An option that does not exist is an error that names the nearest that does."""
+    """Refuse an option that does not exist; the error names the nearest existing option."""
     if not unknown:
         return
     name = next(iter(unknown))
-    known = [one.name for one in inspect.signature(fn).parameters.values() if one.kind is inspect.Parameter.KEYWORD_ONLY]
+    parameters = inspect.signature(fn).parameters.values()
+    known = [parameter.name for parameter in parameters if parameter.kind is inspect.Parameter.KEYWORD_ONLY]
     near = difflib.get_close_matches(name, known, n=1)
     hint = f" Did you mean {near[0]!r}?" if near else f" There are: {', '.join(known)}."
     raise ConfigurationError(f"{what}() has no option {name!r}.{hint}")

@@ -1,4 +1,4 @@
-"""Waiting: durable timers."""
+"""Durable timers: `sleep` and `sleep_until`."""
 
 from __future__ import annotations
 
@@ -14,13 +14,14 @@ from romancy.core.futures import Operation
 from romancy.errors import ConfigurationError
 from romancy.model.history import Kind
 
-_SLEEP_ID = "The sleep_id of a pause"
+_SLEEP_ID = "The sleep_id of a timer"
 
 
 def sleep(ctx: WorkflowContext, duration: Duration, *, sleep_id: str | None = None) -> Operation[None]:
-    """Wait for a duration, without holding a worker: seconds or a timedelta; zero or less is over at once.
+    """Wait for a duration, without occupying a worker: seconds or a `timedelta`; zero or less ends at once.
 
-    `sleep_id` names the timer in the history; without it they are numbered. `asyncio.sleep` in a workflow does the same.
+    `sleep_id` is the name of the timer in the history; without it, timers are numbered. `asyncio.sleep` in a workflow does
+    the same.
     """
     run = run_of(ctx, "sleep()")
     due = run.at + remainder(duration, "The duration given to sleep()")
@@ -28,12 +29,12 @@ def sleep(ctx: WorkflowContext, duration: Duration, *, sleep_id: str | None = No
 
 
 def sleep_until(ctx: WorkflowContext, when: datetime, *, sleep_id: str | None = None) -> Operation[None]:
-    """Wait until a time: an aware datetime."""
+    """Wait until a time, given as an aware datetime, without occupying a worker."""
     run = run_of(ctx, "sleep_until()")
     if not isinstance(when, datetime) or when.tzinfo is None or when.utcoffset() is None:
         raise ConfigurationError(
             f"sleep_until() was given {when!r}: give an aware datetime, e.g. datetime.now(UTC) or one with a tzinfo. A "
-            "naive one means another time on every machine."
+            "naive one means another time on each machine."
         )
     return run.issue_operation(
         Kind.TIMER, "sleep", decode_nothing, op_id=optional_text(sleep_id, _SLEEP_ID), due=to_micros(when), detail=UNTIL

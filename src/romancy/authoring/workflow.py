@@ -1,4 +1,4 @@
-"""`@workflow`: a function that survives."""
+"""Workflows: the decorator `@workflow`, and the objects that it makes."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
 
 imported: list[Workflow[..., Any]] = []
-"""Every workflow that was decorated in this process: what an app offers that names none."""
+"""Every workflow that was decorated in this process; an app that is given none has these."""
 
 
 @final
 class Workflow(Generic[P, R_co]):
-    """A function that survives crashes, restarts and months of waiting."""
+    """A workflow: an `async def` function that survives crashes, restarts and months of waiting."""
 
     def __init__(
         self,
@@ -41,11 +41,11 @@ class Workflow(Generic[P, R_co]):
         self.timeout = timeout
         self.instance_id: str | None = None
         self.id_prefix = ""
-        """How the ids of instances begin that are given none."""
+        """The prefix of generated instance ids."""
         self.event_arguments: Callable[[Any], dict[str, Any]] | None = None
-        """Makes the arguments, by name, of an event's data; without it the usual rules do."""
+        """Makes the arguments, by name, from an event's data; without it the rules of `handler_arguments` apply."""
         self.replaces = False
-        """Of two imported workflows of one name and version, this one is meant if it came later."""
+        """Whether this workflow replaces one of the same name and version that was imported earlier."""
         self.codec = CallCodec(fn, what=f"workflow {name!r}", thorough=True)
         self.result = result_codec(fn, what=f"result of workflow {name!r}")
         check_types(self.codec, self.result)
@@ -55,27 +55,27 @@ class Workflow(Generic[P, R_co]):
 
     @property
     def fn(self) -> Callable[Concatenate[WorkflowContext, P], Coroutine[Any, Any, R_co]]:
-        """The plain function."""
+        """The function without the decorator."""
         return self._fn
 
     async def __call__(self, ctx: WorkflowContext, /, *args: P.args, **kwargs: P.kwargs) -> R_co:
-        """Inside a workflow: run this one inline, as a part of the caller."""
+        """Run this workflow inline in another workflow, as a part of it."""
         run_of(ctx, f"workflow {self.name!r}")
         return await self._fn(ctx, *args, **kwargs)
 
     async def recur(self, ctx: WorkflowContext, /, *args: P.args, **kwargs: P.kwargs) -> NoReturn:
-        """Inside this workflow: begin anew with these arguments, as `ctx.recur` does."""
+        """End the current generation and begin the next one with these arguments, as `ctx.recur` does."""
         run_of(ctx, f"{self.name}.recur()")
         own = ctx._workflow
         if own is not None and (own.name, own.version) != (self.name, self.version):
             raise InvalidWorkflowStateError(
-                f"{self.name}.recur() was called in {ctx.instance_id}, which is an instance of {own.label}: only that can "
-                f"begin anew. Use {own.name}.recur(ctx, ...) or ctx.recur(...); to run {self.name}, start it."
+                f"{self.name}.recur() was called in {ctx.instance_id}, which is an instance of {own.label}: only that "
+                f"workflow can recur. Use {own.name}.recur(ctx, ...) or ctx.recur(...); to run {self.name}, start it."
             )
         await ctx.recur(*args, **kwargs)
 
     def with_options(self, *, instance_id: str | None = None, **unknown: Never) -> Workflow[P, R_co]:
-        """The same workflow, to be started under an id of the caller's: the same id is the same instance."""
+        """Return the same workflow with an instance id for its start: the same id is the same instance."""
         refuse_unknown(f"{self.name}.with_options", unknown, self.with_options)
         _check_text("instance_id", instance_id)
         copy = object.__new__(type(self))
@@ -85,12 +85,12 @@ class Workflow(Generic[P, R_co]):
 
     @property
     def label(self) -> str:
-        """Name and version, as people read them."""
+        """The name and version, as messages show them."""
         return f"{self.name} version {self.version}" if self.version else self.name
 
     @property
     def location(self) -> str:
-        """Where the function is defined."""
+        """The place where the function is defined."""
         code = getattr(inspect.unwrap(self._fn), "__code__", None)
         position = f"{code.co_filename}:{code.co_firstlineno}" if code is not None else "?"
         return f"{self._fn.__module__}.{self._fn.__qualname__} ({position})"
@@ -102,7 +102,7 @@ class Workflow(Generic[P, R_co]):
 @final
 @dataclass(frozen=True, slots=True)
 class WorkflowRef:
-    """A workflow by its name, wherever its code is: to start it under an id of the caller's.
+    """A reference to a workflow by its name, for starting it where its code is not available.
 
     >>> WorkflowRef("checkout").with_options(instance_id="order-42")
     WorkflowRef(name='checkout', instance_id='order-42')
@@ -112,23 +112,23 @@ class WorkflowRef:
     instance_id: str | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
-        """Refuse what is no name."""
+        """Refuse a name or an id that is not a text, or is empty."""
         _check_text("name", self.name or "")
         _check_text("instance_id", self.instance_id)
 
     def with_options(self, *, instance_id: str | None = None, **unknown: Never) -> WorkflowRef:
-        """The same workflow, to be started under an id of the caller's: the same id is the same instance."""
+        """Return the same reference with an instance id for the start: the same id is the same instance."""
         refuse_unknown("WorkflowRef.with_options", unknown, self.with_options)
         return WorkflowRef(self.name, instance_id=instance_id)
 
 
 def _check_text(name: str, value: object) -> None:
     if value is not None and (not isinstance(value, str) or not value):
-        raise ConfigurationError(f"{name}={value!r}: give a text that is not empty.")
+        raise ConfigurationError(f"{name}={value!r}: give a non-empty string.")
 
 
 class WorkflowDecorator(Protocol):
-    """What `@workflow(...)` with options gives."""
+    """The decorator that `@workflow(...)` with options returns."""
 
     def __call__(self, fn: Callable[Concatenate[WorkflowContext, P], Coroutine[Any, Any, R]], /) -> Workflow[P, R]: ...
 
@@ -155,8 +155,9 @@ def workflow(
 ) -> Any:
     """Make an `async def` a workflow.
 
-    `name` is what instances are stored under (default: the function's); `version` tells two of one name apart; `timeout`
-    bounds the time from the first start to the end, waits included.
+    `name` is stored with its instances (default: the name of the function); `version` distinguishes workflows of one name;
+    `timeout` limits the time from the first start to the end, waits included. With `event_handler=True`, an event whose type
+    is the name starts an instance.
 
     >>> @workflow
     ... async def greet(ctx: WorkflowContext, name: str) -> str:
@@ -170,7 +171,7 @@ def workflow(
         check_context_first(fn, "workflow")
         for option, value in (("name", name), ("version", version)):
             if value is not None and (not isinstance(value, str) or not value):
-                raise ConfigurationError(f"{option}={value!r} of workflow {fn.__qualname__}: give a text that is not empty.")
+                raise ConfigurationError(f"{option}={value!r} of workflow {fn.__qualname__}: give a non-empty string.")
         label = name or fn.__name__
         made: Workflow[..., Any] = Workflow(
             fn,
