@@ -1,1 +1,1 @@
-"""The workflows that an app knows, and what is made of one: new instances, runs of stored ones, the stored source."""
+"""The registry of an app's workflows, and what is made from one: new instances, executions, and the source to store."""

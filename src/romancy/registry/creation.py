@@ -1,4 +1,4 @@
-"""New instances: of a workflow that is started, or of one that handles an event."""
+"""The creation of instances: of a workflow that is started, or of a handler for an event."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from romancy.serde.failure import describe_failure, encode_failure
 from romancy.serde.messaging import event_input
 
 _PYTHON = platform.python_version()
-"""Recorded with every instance: replay may differ between versions of Python."""
+"""Recorded with every instance, because a replay may differ between versions of Python."""
 
 
 def creation(
     registry: Registry, workflow: Workflow[..., Any], input: bytes, ids: Ids, *, now: int, owner: str | None
 ) -> CreateInstance:
-    """A new instance of a workflow with encoded arguments; owned by whoever will run it at once."""
+    """Make the write that creates an instance with encoded arguments. `owner` is the worker that will run it at once."""
     return CreateInstance(
         instance_id=workflow.instance_id or workflow.id_prefix + ids.instance_id(now),
         workflow=workflow.name,
@@ -38,7 +38,7 @@ def creation(
 
 
 def starts_of(registry: Registry, event: Event, ids: Ids, *, now: int, owner: str | None) -> tuple[CreateInstance, ...]:
-    """The instances an event starts: of workflows of its name that handle events. One that is addressed starts none."""
+    """Return the instances that an event starts, of the handlers for its type. An addressed event starts none."""
     if event.target is not None:
         return ()
     handlers = registry.handlers(event.type)
@@ -57,7 +57,7 @@ def _start(
             instance_id=workflow.id_prefix + ids.instance_id(now),
             workflow=workflow.name,
             version=workflow.version,
-            input=event_input(event),  # should it be retried, other code may make something of it
+            input=event_input(event),  # a retry of the instance reads the event again, perhaps with code that accepts it
             digest=b"",
             now=now,
             code=registry.code(workflow),

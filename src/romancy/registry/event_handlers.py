@@ -1,4 +1,4 @@
-"""Workflows that events start: what an event means as a call."""
+"""Handlers: the arguments of a workflow that is started by an event."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from romancy.serde.external import encode_external_call, encode_mapped_call
 
 
 def handler_arguments(workflow: Workflow[..., Any], event: Event) -> bytes:
-    """The input of the instance that an event starts. Raises `PayloadError` when its data does not fit the workflow.
+    """Return the input of the instance that an event starts. Raises `PayloadError` if its data does not fit the workflow.
 
-    The fields of an object become arguments by name, or the whole of it the argument for a sole model, dataclass or dict
-    parameter; other data is the argument for a sole parameter. A workflow without parameters takes no notice of the data.
+    The fields of an object become arguments by name. If the only parameter is a model, a dataclass or a dict, the whole
+    object becomes its argument. Other data becomes the argument of the only parameter. A workflow without parameters
+    ignores the data.
     """
     what = f"the data of event {event.type!r} ({event.source}, {event.id})"
     if workflow.event_arguments is not None:

@@ -1,7 +1,8 @@
-"""Which code a workflow is: a fingerprint, and the source to show beside a history.
+"""The fingerprint of a workflow's code.
 
-An instance that does not fit the code is blocked by that code's fingerprint and tried again by any other. A fix may be in
-a helper, not in the workflow's own module, so the fingerprint covers every loaded module of the same top-level package.
+An instance that does not fit the code is blocked for that fingerprint, and tried again by code with any other. A fix may be
+in a helper, and not in the workflow's own module, so the fingerprint covers every loaded module of the same top-level
+package.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ _SIZE_LIMIT = 20_000_000
 
 
 def source_of(fn: Callable[..., Any]) -> str:
-    """The source of a function, or an empty text where there is none."""
+    """Return the source of a function, or an empty text if it is not available."""
     try:
         return inspect.getsource(fn)
     except (OSError, TypeError):
@@ -26,7 +27,7 @@ def source_of(fn: Callable[..., Any]) -> str:
 
 
 def fingerprint(fn: Callable[..., Any]) -> str:
-    """A short text that changes when the function, or a module of its package, does."""
+    """Return a short hash that changes with the code of the function or of a module in its package."""
     digest = blake2b(source_of(fn).encode(), digest_size=8)
     digest.update(_code_bytes(fn))
     digest.update(_package_digest(fn.__module__.partition(".")[0]))

@@ -1,4 +1,4 @@
-"""From a stored instance to an execution that can be started or replayed."""
+"""The making of executions: from a stored instance to an execution that can be started or replayed."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ def execution_of(
     app: App | None = None,
     guard: str = "off",
 ) -> Execution:
-    """The execution of one generation, not yet begun. Raises `PayloadError` when the input does not fit the code."""
+    """Make the execution of one generation, which has not begun yet. Raises `PayloadError` if the input does not fit."""
     started_by = event_of_input(input)
     args, kwargs = workflow.codec.decode(input if started_by is None else handler_arguments(workflow, started_by))
-    effects = {one.op: one.digest for one in history if is_effect(one)}
+    effects = {entry.op: entry.digest for entry in history if is_effect(entry)}
     label = f"{workflow.label} ({instance_id})"
     if guard == "off":
         run = new_run(lambda: workflow.fn(ctx, *args, **kwargs), label, effects)
     else:
         run = guarded_run(lambda: workflow.fn(ctx, *args, **kwargs), label, effects, workflow.fn.__module__, guard)
-    if history:  # a new run has nothing to differ from
+    if history:  # a new run has no recorded arguments to compare with
         run.find_difference = Comparison(history, hidden=app is not None and app._hides_payloads)
     ctx = WorkflowContext(
         instance_id=instance_id,

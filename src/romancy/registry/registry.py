@@ -1,4 +1,4 @@
-"""The workflows one app knows, by name and version."""
+"""The registry: the workflows of an app by name and version."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ AnyWorkflow = Workflow[..., Any]
 
 
 class Registry:
-    """Workflows by name and version. Without an explicit list, everything that was imported."""
+    """The workflows of an app by name and version; without an explicit list, all that were imported."""
 
     def __init__(self, workflows: Iterable[AnyWorkflow] | None) -> None:
         self._explicit = workflows is not None
@@ -25,36 +25,36 @@ class Registry:
             self.add(workflow)
 
     def add(self, workflow: AnyWorkflow) -> None:
-        """Register a workflow. Another function under its name and version is an error that names both."""
+        """Register a workflow. Raises a `ConfigurationError` if its name and version belong to another function."""
         if not isinstance(workflow, Workflow):
             raise ConfigurationError(f"{workflow!r} is not a workflow: decorate it with @workflow.")
         self._explicit = True
         self._register(workflow)
 
-    def _register(self, workflow: AnyWorkflow, *, anew: bool = False) -> None:
+    def _register(self, workflow: AnyWorkflow, *, may_redefine: bool = False) -> None:
         key = (workflow.name, workflow.version)
         other = self._known.get(key)
-        if other is not None and other.fn is not workflow.fn and not (anew and _redefined(other, workflow)):
+        if other is not None and other.fn is not workflow.fn and not (may_redefine and _redefined(other, workflow)):
             raise ConfigurationError(
-                f"Two workflows are called {workflow.label!r}: {other.location} and {workflow.location}. "
+                f"Two workflows are named {workflow.label!r}: {other.location} and {workflow.location}. "
                 "Give one of them another name=, or a version=."
             )
         self._known[key] = workflow
         self._codes.pop(key, None)
 
     def refresh(self) -> None:
-        """Take in what was imported since, when no workflow was named explicitly."""
+        """Register the workflows that were imported since the last call, if none was registered explicitly."""
         if not self._explicit and len(imported) > self._imported:
             for workflow in imported[self._imported :]:
-                self._register(workflow, anew=True)
+                self._register(workflow, may_redefine=True)
             self._imported = len(imported)
 
     def find(self, name: str, version: str) -> AnyWorkflow | None:
-        """The workflow of that name and version."""
+        """Return the workflow with this name and version, if it is registered."""
         return self._known.get((name, version))
 
     def resolve(self, target: AnyWorkflow | WorkflowRef | str) -> AnyWorkflow:
-        """A registered workflow, by itself or by name (the version registered last)."""
+        """Return a registered workflow, given itself or its name (the version that was registered last)."""
         self.refresh()
         if isinstance(target, WorkflowRef):
             return self.resolve(target.name).with_options(instance_id=target.instance_id)
@@ -71,31 +71,31 @@ class Registry:
             if name == target:
                 return workflow
         names = ", ".join(sorted({name for name, _ in self._known})) or "none"
-        raise WorkflowNotFoundError(f"No workflow is called {target!r}. Known here: {names}.")
+        raise WorkflowNotFoundError(f"There is no workflow {target!r}. The workflows of this process are {names}.")
 
     def handlers(self, event_type: str) -> list[AnyWorkflow]:
-        """The workflow that an event of this type starts, if one does: of several versions the one registered last."""
+        """Return the handler for events of this type, if there is one: of several versions the one registered last."""
         self.refresh()
-        found = [one for (name, _), one in self._known.items() if name == event_type and one.event_handler]
+        found = [workflow for (name, _), workflow in self._known.items() if name == event_type and workflow.event_handler]
         return found[-1:]
 
     def code(self, workflow: AnyWorkflow) -> str:
-        """The fingerprint of the workflow's code, worked out once."""
+        """Return the fingerprint of the workflow's code, which is computed once."""
         key = (workflow.name, workflow.version)
         if key not in self._codes:
             self._codes[key] = fingerprint(workflow.fn)
         return self._codes[key]
 
     def all(self) -> list[AnyWorkflow]:
-        """Every registered workflow."""
+        """Return every registered workflow."""
         self.refresh()
         return list(self._known.values())
 
     def runnable(self) -> list[Runnable]:
-        """What a worker may claim."""
-        return [Runnable(one.name, one.version, self.code(one)) for one in self.all()]
+        """Return the workflows whose instances a worker may claim."""
+        return [Runnable(workflow.name, workflow.version, self.code(workflow)) for workflow in self.all()]
 
 
 def _redefined(old: AnyWorkflow, new: AnyWorkflow) -> bool:
-    """The same function of the same module, defined again (a reload, a notebook cell), or one that says it replaces."""
+    """Whether `new` may replace `old`: the same function defined again (a reload, a notebook cell), or `replaces` is set."""
     return new.replaces or (old.fn.__module__, old.fn.__qualname__) == (new.fn.__module__, new.fn.__qualname__)

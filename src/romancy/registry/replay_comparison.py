@@ -1,4 +1,4 @@
-"""Whether the code asks for what was recorded, when digests alone say that it does not."""
+"""The comparison of arguments in a replay, for calls whose digest differs from the recorded one."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from romancy.serde.equivalence import Difference, difference_of_calls, differenc
 
 
 class Comparison:
-    """Compares what is asked for with what a history has recorded, as today's types read both."""
+    """The comparison of issued arguments with those of a history, after today's types have decoded both."""
 
     def __init__(self, history: Sequence[Entry], *, hidden: bool) -> None:
         self._history = history
         self._hidden = hidden
-        """Values are encrypted, and must not be shown in messages."""
+        """Whether payloads are encrypted, so that their values must not appear in messages."""
 
     def __call__(self, issue: Issue, entry: Entry | None) -> str | None:
-        """Where they differ, in words; None if they mean the same."""
+        """Return a description of the difference, or None if the arguments are equivalent."""
         if entry is None:
-            entry = next(one for one in self._history if one.op == issue.op and is_effect(one))
+            entry = next(effect for effect in self._history if effect.op == issue.op and is_effect(effect))
         found = _difference(issue, entry)
         return None if found is None else found.describe(hidden=self._hidden)
 

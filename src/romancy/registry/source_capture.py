@@ -1,4 +1,4 @@
-"""The source to store beside histories: a workflow's function and the helpers that it hands its context to."""
+"""The capture of the source that is stored with histories: a workflow's function, and helpers that receive its context."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ _LIBRARY_PACKAGES = ("romancy", "asyncio")
 
 
 def stored_source(fn: Callable[..., Any]) -> str:
-    """A workflow's source with its helpers', or an empty text where there is none."""
+    """Return the source of a workflow and of its helpers, or an empty text if it is not available."""
     return join_sections(_sections(fn))
 
 
 def _sections(fn: Callable[..., Any]) -> Iterator[Section]:
     waiting, known, left = [fn], {fn}, _MOST_CHARACTERS
     while waiting and len(known) <= _MOST_FUNCTIONS:
-        one = waiting.pop(0)
-        section = _section(one)
+        function = waiting.pop(0)
+        section = _section(function)
         if section is None or len(section.text) > left:
             continue
         left -= len(section.text)
         yield section
-        new = [helper for helper in dict.fromkeys(_helpers(one, section.text)) if helper not in known]
+        new = [helper for helper in dict.fromkeys(_helpers(function, section.text)) if helper not in known]
         known.update(new)
         waiting += new
 
@@ -42,7 +42,7 @@ def _section(fn: Callable[..., Any]) -> Section | None:
     except (OSError, TypeError, SyntaxError):
         return None
     text = "".join(lines)
-    # A text that no database takes, or a module without a name, is nobody's source.
+    # Leave out a text that a database refuses, and the source of a module without a proper name.
     usable = text.strip() and "\0" not in text and _is_text(text) and " " not in str(fn.__module__)
     return Section(text, fn.__module__, max(first, 1)) if usable else None
 
@@ -56,7 +56,7 @@ def _is_text(text: str) -> bool:
 
 
 def _helpers(fn: Callable[..., Any], text: str) -> Iterator[Callable[..., Any]]:
-    """The functions of the user that are called with the context."""
+    """Yield the user's functions that this function calls with the context."""
     plain = inspect.unwrap(fn)
     if not isinstance(plain, FunctionType):
         return
@@ -72,25 +72,25 @@ def _helpers(fn: Callable[..., Any], text: str) -> Iterator[Callable[..., Any]]:
 
 
 def _contexts(tree: ast.AST) -> set[str]:
-    functions = [one for one in ast.walk(tree) if isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef)]
-    return {argument.arg for one in functions for argument in [*one.args.posonlyargs, *one.args.args][:2]}
+    functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+    return {argument.arg for node in functions for argument in [*node.args.posonlyargs, *node.args.args][:2]}
 
 
 def _passes_context(call: ast.Call, contexts: set[str]) -> bool:
     given = [*call.args, *(keyword.value for keyword in call.keywords)]
-    return any(isinstance(one, ast.Name) and one.id in contexts for one in given)
+    return any(isinstance(argument, ast.Name) and argument.id in contexts for argument in given)
 
 
 def _plain(found: Any) -> FunctionType | None:
     if isinstance(found, Workflow):
-        found = found.fn  # called in a workflow, it runs inline
+        found = found.fn  # a workflow that is called in a workflow runs inline
     if isinstance(found, staticmethod | classmethod):
         found = cast(Any, found).__func__
     return found if isinstance(found, FunctionType) else None
 
 
 def _resolved(name: ast.expr, fn: FunctionType) -> Any:
-    """What a name of the function's code stands for now. Nothing of the user's is run to find out."""
+    """Return the object that a name in the function's code refers to now, without running code of the user."""
     if isinstance(name, ast.Name):
         return _variables(fn).get(name.id)
     if not isinstance(name, ast.Attribute):
@@ -107,6 +107,6 @@ def _variables(fn: FunctionType) -> dict[str, Any]:
     for name, cell in zip(fn.__code__.co_freevars, fn.__closure__ or (), strict=True):
         try:
             found[name] = cell.cell_contents
-        except ValueError:  # not yet given a value
+        except ValueError:  # the variable has no value yet
             continue
     return found
