@@ -155,7 +155,7 @@ async def test_what_was_recorded_and_does_not_fit_any_more_is_told(database: str
         await env.app.start_workflow(before.with_options(instance_id="o"), ORDER)
         await env.settle()
     reason = await replayed(database, of(strictly))
-    assert "what was recorded does not fit the types of today: argument 'order' of activity 'pack'" in reason
+    assert "the recorded value does not fit the types of the code now: argument 'order' of activity 'pack'" in reason
 
 
 async def test_values_that_are_encrypted_are_not_shown(database: str) -> None:

@@ -306,7 +306,7 @@ async def test_errors_are_the_same_live_and_on_replay() -> None:
     assert "here only" in live[9]
     assert live[20] is HoldingError
     assert live[21].startswith("('the lock', <unlocked _thread.lock object at ")
-    assert live[22]["__notes__"] == ["not recorded: args[1], but as text (a _thread.lock is not plain data)"]
+    assert live[22]["__notes__"] == ["not recorded: args[1], kept as text (a _thread.lock is not plain data)"]
     assert live[14] is ExceptionGroup
 
 

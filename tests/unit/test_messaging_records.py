@@ -62,23 +62,23 @@ loose: Any = romancy  # most of what follows is wrong, and is written without a 
         (lambda ctx: loose.wait_event(ctx, "a", timeout=math.nan), "give seconds"),
         (lambda ctx: loose.wait_event(ctx, "a", subject=""), "The subject of"),
         (lambda ctx: loose.wait_event(ctx, "a", event_id=3), "The event_id of"),
-        (lambda ctx: loose.wait_event(ctx, "a", match=[1]), "give paths and values"),
+        (lambda ctx: loose.wait_event(ctx, "a", match=[1]), "give a mapping of paths to values"),
         (lambda ctx: loose.wait_event(ctx, "a", match={"": 1}), "A path in the match"),
         (lambda ctx: loose.wait_event(ctx, "a", match={1: 1}), "A path in the match"),
-        (lambda ctx: loose.wait_event(ctx, "a", match={"a": [1]}), "wants \\[1\\] at 'a'"),
-        (lambda ctx: loose.wait_event(ctx, "a", match={"a": math.nan}), "wants nan at 'a'"),
-        (lambda ctx: loose.wait_event(ctx, "a", match={"a": datetime(2030, 1, 1)}), "at 'a'"),
+        (lambda ctx: loose.wait_event(ctx, "a", match={"a": [1]}), "has \\[1\\] for 'a'"),
+        (lambda ctx: loose.wait_event(ctx, "a", match={"a": math.nan}), "has nan for 'a'"),
+        (lambda ctx: loose.wait_event(ctx, "a", match={"a": datetime(2030, 1, 1)}), "for 'a'"),
         (lambda ctx: loose.wait_event(ctx, "a", model="Payment"), "not its name"),
-        (lambda ctx: loose.wait_event(ctx, "a", model=object()), "no type that pydantic"),
+        (lambda ctx: loose.wait_event(ctx, "a", model=object()), "not a type that pydantic"),
         (lambda ctx: loose.receive(ctx, ""), "The channel given to receive"),
         (lambda ctx: loose.receive(ctx, "a", timeout=True), "give seconds"),
-        (lambda ctx: loose.receive(ctx, "a", model=threading.Thread), "no type that pydantic"),
+        (lambda ctx: loose.receive(ctx, "a", model=threading.Thread), "not a type that pydantic"),
         (lambda ctx: loose.subscribe(ctx, None), "The channel given to subscribe"),
         (lambda ctx: loose.subscribe(ctx, "a", "all"), "'broadcast', 'competing', 'direct'"),
         (lambda ctx: loose.unsubscribe(ctx, 3), "The channel given to unsubscribe"),
         (lambda ctx: loose.publish(ctx, "", 1), "The channel given to publish"),
-        (lambda ctx: loose.publish(ctx, "a", 1, metadata=[1]), "give names and values"),
-        (lambda ctx: loose.publish(ctx, "a", 1, metadata={1: 1}), "give names and values"),
+        (lambda ctx: loose.publish(ctx, "a", 1, metadata=[1]), "give a mapping of names to values"),
+        (lambda ctx: loose.publish(ctx, "a", 1, metadata={1: 1}), "give a mapping of names to values"),
         (lambda ctx: loose.send_to(ctx, "", "a", 1), "The instance_id given"),
         (lambda ctx: loose.send_to_group(ctx, "", "a", 1), "The group given to send_to_group"),
         (lambda ctx: loose.join_group(ctx, ""), "The group given to join_group"),
@@ -90,14 +90,14 @@ loose: Any = romancy  # most of what follows is wrong, and is written without a 
         (lambda ctx: loose.send_event(ctx, "a", "/s", event_id=""), "The event_id of"),
         (lambda ctx: loose.send_event(ctx, "a", "/s", content_type=3), "The content_type of"),
         (lambda ctx: loose.send_event(ctx, "a", "/s", local=1), "True or False"),
-        (lambda ctx: loose.send_event(ctx, "a", "/s", extensions=[1]), "give names and values"),
+        (lambda ctx: loose.send_event(ctx, "a", "/s", extensions=[1]), "give a mapping of names to values"),
         (lambda ctx: loose.send_event(ctx, "a", "/s", extensions={"Trace": "x"}), "lower-case letters and digits"),
         (lambda ctx: loose.send_event(ctx, "a", "/s", extensions={"a_b": "x"}), "lower-case letters and digits"),
         (lambda ctx: loose.send_event(ctx, "a", "/s", extensions={"": "x"}), "lower-case letters and digits"),
         (lambda ctx: loose.send_event(ctx, "a", "/s", extensions={"subject": "x"}), "an attribute"),
         (lambda ctx: loose.send_event(ctx, "a", "/s", extensions={"data": "x"}), "an attribute"),
-        (lambda ctx: loose.send_event(ctx, "a", "/s", extensions={"a": 1.5}), "a text, a whole number"),
-        (lambda ctx: loose.send_event(ctx, "a", "/s", extensions={"a": None}), "a text, a whole number"),
+        (lambda ctx: loose.send_event(ctx, "a", "/s", extensions={"a": 1.5}), "a string, an integer"),
+        (lambda ctx: loose.send_event(ctx, "a", "/s", extensions={"a": None}), "a string, an integer"),
     ],
 )
 def test_what_makes_no_sense_is_refused_in_words(call: Callable[[Any], object], words: str, tell: Tell) -> None:
@@ -130,9 +130,9 @@ class Loose(BaseModel):
         (Loose(number=math.nan), "number is nan"),
         (Loose(inside={"x": math.inf}), "inside.x is inf"),
         (Box([math.nan]), "inner.0 is nan"),
-        ({"a": "\ud800"}, "a holds half a character"),
-        ("\ud800", "it holds half a character"),
-        ({"\udfff": 1}, "'\\\\udfff' holds half a character"),
+        ({"a": "\ud800"}, "a contains a lone surrogate"),
+        ("\ud800", "it contains a lone surrogate"),
+        ({"\udfff": 1}, "'\\\\udfff' contains a lone surrogate"),
         (object(), "unknown type"),
         ({"s": SecretStr("x")}, "s is a SecretStr"),
         ({"b": b"\xff"}, "utf-8"),
@@ -156,7 +156,7 @@ def test_what_contains_itself_cannot_be_sent() -> None:
 
 
 def test_names_that_no_text_can_hold_are_refused() -> None:
-    with pytest.raises(PayloadError, match="half a character"):
+    with pytest.raises(PayloadError, match="a lone surrogate"):
         _ = publish(A, "\ud800", 1)
 
 
@@ -234,14 +234,14 @@ def test_an_event_of_somebody_else_is_read() -> None:
 @pytest.mark.parametrize(
     ("raw", "words"),
     [
-        (b"{", "no JSON"),
-        (b"[]", "no JSON object"),
+        (b"{", "not JSON"),
+        (b"[]", "not a JSON object"),
         (b'{"source":"/s","type":"t"}', "no id"),
         (b'{"id":"","source":"/s","type":"t"}', "no id"),
         (b'{"id":1,"source":"/s","type":"t"}', "id is 1"),
         (b'{"id":"1","source":"/s","type":"t","x":1.5}', "extension x"),
-        (b'{"id":"1","source":"/s","type":"t","data_base64":"%"}', "no base64"),
-        (b'{"id":"1","source":"/s","type":"t","data_base64":3}', "no base64"),
+        (b'{"id":"1","source":"/s","type":"t","data_base64":"%"}', "not base64"),
+        (b'{"id":"1","source":"/s","type":"t","data_base64":3}', "not base64"),
     ],
 )
 def test_what_is_no_event_is_refused(raw: bytes, words: str) -> None:
@@ -352,7 +352,7 @@ def test_data_that_does_not_fit_is_an_error_in_the_workflow_live_and_replayed(
     story.start()
     assert story.answer(("paid:1", event_json(Event("e-7", "/shop", "paid", data, binary)))) == ["charge:1"]
     story.ok("charge:1")
-    assert "the data of event 'paid' (/shop, e-7) does not fit" in story.result
+    assert "the data of event 'paid' (/shop, e-7) is not a valid" in story.result
     assert told_again(tell, story).result == story.result
 
 

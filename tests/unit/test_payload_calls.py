@@ -176,7 +176,7 @@ REFUSED: list[tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any], str, st
     (stars, (1, b"x", "y"), {}, "rest", "input_value='y'"),
     (stars, (1,), {"x": "y"}, "more", "input_value='y'"),
     (plain, (1, {2: 3}), {}, "b", "annotate the parameter as dict[int, ...]"),
-    (plain, (b"x",), {}, "a", "annotate the parameter as bytes"),
+    (plain, (b"x",), {}, "a", "annotate the parameter or the result as bytes"),
     (plain, (1, object()), {}, "b", "unknown type"),
     (unpacked, (), {"note": 3}, "more", "expected Extras"),
 ]

@@ -1,19 +1,22 @@
-"""Values, calls and failures to bytes and back.
+"""Encodes values, calls and failures as bytes, and decodes them.
 
-    payload     ValueCodec, CallCodec: values of annotated types, as JSON
-      schema      how a type is written so that it can be read
-      signature   what a function takes and gives
-    talk        events and messages, in the JSON format of CloudEvents
-      foreign     JSON that others wrote, read as they wrote it
-    failure     exceptions: the same type, message and attributes, or an ActivityError
-      rebuild     an exception without its __init__
-      tagged      values without annotations, as JSON with tags
-      classes     classes by name
+    payload             ValueCodec, CallCodec: values of annotated types, as JSON
+      schema              builds a writer and a reader for an annotation
+      unions              tags for unions whose choices look alike in JSON
+      round_trip          finds what a value would lose when it is written and read back
+      signature           the parameters and the result type of a function
+    equivalence         compares recorded payloads with those of the code now
+    messaging           events and messages, in the JSON format of CloudEvents
+      external            JSON from outside, as a value or as the arguments of a call
+    failure             exceptions: the same type, message and attributes, or an ActivityError
+      exception_state     reads and restores an exception without calling its __init__
+      tagged              values without annotations, as JSON with tags
+      class_lookup        classes by name
 
-A value is decoded as soon as it is encoded, and everybody sees the decoded one: live and replay cannot differ.
+A value is decoded right after it is encoded, and user code gets the decoded value. So a live run and a replay see the same.
 
-Of romancy it imports `model` and what stands below. No clock, no log, no database; a failure's traceback text and the
-classes a record names are all it takes from outside.
+May import `core.matcher`, `model` and the packages below it. It reads no clock, writes no log and uses no database; it only
+reads the tracebacks of failures and the classes that records name.
 """
 
 from romancy.serde.failure import FailureInfo, decode_failure, describe_failure, encode_failure, is_terminal

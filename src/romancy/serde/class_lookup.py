@@ -1,10 +1,10 @@
-"""Classes by name, so that a record can say `orders.errors:OutOfStock` and another process finds it.
+"""Finds classes by name, so that a record can name `orders.errors:OutOfStock` and another process finds the class.
 
-Names come from the database, and who can write there must not choose what this process runs. So a name is looked up in
-modules that are loaded, and otherwise imported only from the package of the activity that the record belongs to; and
-looking up runs no code of theirs (`__getattr__`, descriptors).
+Names come from the database, and an attacker with write access to the database must not choose the code that this process
+runs. So a name is looked up in modules that are loaded, and a module is imported only if it is in the package of the
+activity to which the record belongs. The lookup runs no code of the modules and classes (`__getattr__`, descriptors).
 
-The module that a program was started from is the hard case: here it is `__main__`, elsewhere it has a name.
+The module that a program was started from needs special care: in that process it is `__main__`, in others it has a name.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from types import ModuleType
 
 
 def class_path(cls: type) -> str:
-    """`module:qualified name`; a module started by `python -m` goes by its real name, not `__main__`."""
+    """Return `module:qualified name`, where a module started by `python -m` has its real name, not `__main__`."""
     module = cls.__module__
     if module == "__main__":
         module = _name_of_main() or module
@@ -24,10 +24,10 @@ def class_path(cls: type) -> str:
 
 
 def find_class(path: str, near: str | None = None) -> type | None:
-    """The class of that name, or None. Never raises, whatever importing its module does.
+    """Find the class of that name, or return None. Never raises, even if the import of its module fails.
 
-    `near` is the module of the activity which raised it: what its package has is imported if need be, and a class that was
-    recorded as `__main__` is likely to be there.
+    `near` is the module of the activity that raised it: modules of its package are imported if necessary, and a class that
+    was recorded in `__main__` is looked up there.
     """
     module_name, _, qualname = path.partition(":")
     for candidate in (module_name, near if module_name == "__main__" else None):
@@ -46,7 +46,7 @@ def _defined_in(holder: object, name: str) -> object:
 def _module(name: str, near: str | None) -> ModuleType | None:
     if _is_main(name, near):
         return sys.modules["__main__"]  # importing it under its name would run the program a second time
-    if name in sys.modules or not _is_of_the_package(name, near):
+    if name in sys.modules or not _is_in_package_of(name, near):
         return sys.modules.get(name)
     try:
         return importlib.import_module(name)
@@ -54,8 +54,8 @@ def _module(name: str, near: str | None) -> ModuleType | None:
         return None
 
 
-def _is_of_the_package(name: str, near: str | None) -> bool:
-    """A module beside that of the activity. `__main__` has a name, and a package, only if it was started by `python -m`."""
+def _is_in_package_of(name: str, near: str | None) -> bool:
+    """A module is in the activity's package. `__main__` has a name and a package only if it was started by `python -m`."""
     known = _name_of_main() if near == "__main__" else near
     return known is not None and name.partition(".")[0] == known.partition(".")[0]
 

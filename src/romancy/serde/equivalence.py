@@ -1,7 +1,8 @@
-"""Whether two recorded payloads mean the same, and where they differ.
+"""Compares recorded payloads with those of the code now, and finds where they differ.
 
-Digests are compared first, and mostly they settle it. Where they differ, both payloads are read by today's types and
-compared as values: the order of keys, a field that was added with a default, an int that is a float now do not count.
+The caller compares digests first, which usually are equal. If they differ, both payloads are read with the types of the
+code now and compared as values: the order of keys, a field that was added with a default, and an int that is a float now
+make no difference.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ _LONGEST = 200
 
 
 class Difference(NamedTuple):
-    """Where two payloads differ; `why` tells it where there is no place."""
+    """The path at which two payloads differ, with both values; or a sentence (`why`) if there is no such path."""
 
     path: str = ""
     recorded: str = ""
@@ -33,30 +34,30 @@ class Difference(NamedTuple):
     why: str = ""
 
     def describe(self, *, hidden: bool) -> str:
-        """In words for people; without values where payloads are encrypted."""
+        """Describe the difference for an error; `hidden` leaves the values out, because payloads are encrypted."""
         if self.why:
-            return self.why if not hidden else "what was recorded does not fit the types of today"
+            return self.why if not hidden else "the recorded value does not match the current types of the code"
         if hidden:
             return f"{self.path} differs (its values are encrypted)"
-        return f"{self.path} was {self.recorded}, and is {self.given} now"
+        return f"{self.path} was {self.recorded}, and is now {self.given}"
 
 
 def difference_of_calls(codec: CallCodec, recorded: bytes, given: bytes) -> Difference | None:
-    """Where the arguments of two calls of one function differ; None if they mean the same to it."""
+    """Find where the arguments of two calls of one function differ; None if the function would get equal arguments."""
     try:
         before = codec.rewritten(recorded)
     except PayloadError as error:
-        return Difference(why=f"what was recorded does not fit the types of today: {error}")
+        return Difference(why=f"the recorded value does not match the current types of the code: {error}")
     return _difference(from_json(before), from_json(codec.rewritten(given)))
 
 
 def difference_of_data(recorded: bytes, given: bytes, values: Any) -> Difference | None:
-    """Where two things that were said, or asked for, differ. `values` are what the code says now: their types read both."""
+    """Find where two payloads of an effect or a store call differ. `values` are the code's values; their types read both."""
     return _difference(*_normalize(from_json(recorded), from_json(given), values))
 
 
 def difference_of_inputs(recorded: bytes, given: bytes, filled: Callable[[Any], Any]) -> Difference | None:
-    """Where arguments by name differ from recorded ones, whose types are not known here. `filled` puts in their defaults."""
+    """Find where two inputs of a workflow differ whose types are not known here. `filled` adds their defaults."""
     return _difference(filled(from_json(recorded)), filled(from_json(given)))
 
 
@@ -70,8 +71,8 @@ def _difference(before: Any, now: Any, path: str = "") -> Difference | None:
                 return found
         return None
     if isinstance(before, list) and isinstance(now, list) and len(before) == len(now):
-        places = (_difference(*pair, f"{path}[{place}]") for place, pair in enumerate(zip(before, now, strict=True)))
-        return next((one for one in places if one is not None), None)
+        differences = (_difference(*pair, f"{path}[{index}]") for index, pair in enumerate(zip(before, now, strict=True)))
+        return next((difference for difference in differences if difference is not None), None)
     if is_same_json(before, now) or (before != before and now != now):  # NaN
         return None
     if isinstance(now, dict) and is_tagged(now) and not is_tagged(before):  # it was stored before such values had tags
@@ -80,7 +81,7 @@ def _difference(before: Any, now: Any, path: str = "") -> Difference | None:
 
 
 def _normalize(before: Any, now: Any, value: Any) -> tuple[Any, Any]:
-    """Both as today's types write them, wherever the value has one."""
+    """Return both payloads as the types of the code now write them, wherever the value has such a type."""
     if isinstance(value, BaseModel) or (dataclasses.is_dataclass(value) and not isinstance(value, type)):
         try:
             return _rewritten(type(value), before), _rewritten(type(value), now)
@@ -88,7 +89,7 @@ def _normalize(before: Any, now: Any, value: Any) -> tuple[Any, Any]:
             return before, now
     if isinstance(value, Mapping) and isinstance(before, dict) and isinstance(now, dict):
         items: Mapping[Any, Any] = value
-        pairs = {str(key): one for key, one in items.items()}
+        pairs = {str(key): item for key, item in items.items()}
         shared = {key: _normalize(before[key], now[key], pairs[key]) for key in before if key in now and key in pairs}
         return (
             before | {key: pair[0] for key, pair in shared.items()},

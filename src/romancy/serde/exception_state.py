@@ -1,8 +1,9 @@
-"""Taking an exception apart and putting it together again without calling the user's `__init__`.
+"""Reads the state of an exception, and restores an exception from it without calling the user's `__init__`.
 
-`cls(*args)` is not the way: a class whose `__init__` takes an order id and passes a sentence to `super().__init__`
-would come back with a sentence about a sentence, and no error would tell. So the built-in part is made by the first
-built-in base, from `args`, and the rest is put back where it was found: in the `__dict__`, in slots, in the C struct.
+`cls(*args)` would not restore it. If `__init__` takes an order id and passes a message to `super().__init__`, then `args`
+holds the message: `__init__` would take the message for an order id and make a second message from it, without an error. So
+the first built-in base makes the built-in part from `args`, and the other fields are put back where they were: in
+`__dict__`, in slots, in the C struct.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Any
 
 _Descriptor = types.MemberDescriptorType | types.GetSetDescriptorType
 
-# What these hold is recorded in other ways.
+# The fields of these classes are recorded separately: args, cause, context, notes, the members of a group.
 _SKIPPED_OWNERS = (BaseException, BaseExceptionGroup, object)
 _SKIPPED = frozenset({"__dict__", "__weakref__"})
 
@@ -21,14 +22,14 @@ _HEAP_TYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE: a class made by a class statement
 
 
 def fields_of(exc: BaseException) -> dict[str, Any]:
-    """What lies in slots and in the C struct, by name: `errno`, `filename`, `name`, the user's slots."""
+    """Return the fields in slots and in the C struct by name: `errno`, `filename`, `name`, the slots of user classes."""
     found: dict[str, Any] = {}
     for name, owner, descriptor in _fields(type(exc)):
         try:
             value = descriptor.__get__(exc, type(exc))
         except AttributeError:  # a slot that was never filled
             continue
-        # In C None means "not set", and setting it is not the same: OSError would print "[Errno 2] gone: None".
+        # A C field that is not set reads as None, but must not be set to None: OSError would print "[Errno 2] gone: None".
         if value is not None or _is_heap_type(owner):
             found[name] = value
     return found
@@ -37,10 +38,10 @@ def fields_of(exc: BaseException) -> dict[str, Any]:
 def rebuild_exception(
     cls: type[BaseException], args: tuple[Any, ...], attributes: dict[str, Any], fields: dict[str, Any]
 ) -> Any:
-    """An exception of that class in that state; raises if the class does not allow it."""
+    """Make an exception of a class with a state. Raises if the class does not allow it."""
     base: Any = next(c for c in cls.__mro__ if not _is_heap_type(c))
     exc = base.__new__(cls, *args)
-    # A group is complete after __new__, and what its __init__ takes differs between versions.
+    # A group is complete after __new__, and the parameters of its __init__ differ between versions of Python.
     if BaseExceptionGroup not in cls.__mro__:
         base.__init__(exc, *args)
         set_field(exc, "args", args)
@@ -52,7 +53,7 @@ def rebuild_exception(
 
 
 def set_field(exc: BaseException, name: str, value: object) -> None:
-    """Set what every exception has, whatever the user's class thinks of assignments (a frozen dataclass refuses)."""
+    """Set a field that every exception has, even if the user's class refuses assignments (as a frozen dataclass does)."""
     BaseException.__setattr__(exc, name, value)
 
 
@@ -61,7 +62,7 @@ def _fields(cls: type) -> Iterator[tuple[str, type, _Descriptor]]:
         if owner in _SKIPPED_OWNERS:
             continue
         for name, member in vars(owner).items():
-            # AttributeError.obj is the object that lacked the attribute: anything, and rarely data.
+            # AttributeError.obj is the object that lacked the attribute: it may be of any type, and rarely is data.
             if isinstance(member, _Descriptor) and name not in _SKIPPED and (owner, name) != (AttributeError, "obj"):
                 yield name, owner, member
 

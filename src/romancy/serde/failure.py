@@ -1,12 +1,13 @@
-"""Exceptions to records and back.
+"""Encodes exceptions as records, and decodes them.
 
-What a workflow catches live it must catch in replay, so the live path goes through the record too. A record holds the
-type by name, the message, args, attributes, notes, the cause (or context), the members of a group, the text of the
-traceback, and whether the exception can be rebuilt: decided once, by trying it, so that every later reader agrees.
+A workflow must catch the same exception live and in a replay, so a live exception passes through its record too. A record
+holds the name of the type, the message, args, attributes, notes, the cause (or context), the members of a group, the text
+of the traceback, and whether the exception can be rebuilt. This is tried once, when the record is written, so that every
+later reader of the record agrees.
 
-What cannot be rebuilt comes back as `ActivityError`: classes that cannot be imported, a `str()` that would differ, and
-everything that is no `Exception` or cannot pass through a future.
-Of an argument that cannot be stored the words are kept, and an attribute is left out; a note on the exception says so.
+An exception that cannot be rebuilt is decoded as `ActivityError`: its class cannot be imported, its `str()` would differ, it
+is not an `Exception`, or it cannot pass through a future. Of an argument that cannot be stored, the text is kept; an
+attribute that cannot be stored is left out. In both cases, a note on the exception says so.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ _MAX_TRACE = 20_000
 _MAX_FRAMES = 60
 _MAX_DEPTH = 5
 
-# Exceptions to Python, but a future refuses them and a coroutine turns them into a RuntimeError.
+# A future refuses these exceptions, and a coroutine turns them into a RuntimeError.
 _UNRAISABLE = (StopIteration, StopAsyncIteration)
 
 _Record = dict[str, Any]
@@ -49,7 +50,7 @@ _Record = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class FailureInfo:
-    """A recorded failure for people: what to print, and by what to group."""
+    """A recorded failure as text for users, and a fingerprint by which failures are grouped."""
 
     type: str
     message: str
@@ -59,19 +60,19 @@ class FailureInfo:
 
 
 def encode_failure(exc: BaseException) -> bytes:
-    """The exception as a record. Never raises: what the exception does not give away is left out."""
+    """Encode an exception as a record. Never raises: parts of the exception that cannot be read are left out."""
     try:
         raw = to_json(_Recorder().record(exc, 0), inf_nan_mode="constants")
-        from_json(raw)  # the reader has limits that the writer has not: nesting, digits
+        from_json(raw)  # the reader has limits that the writer does not have: nesting, digits
     except Exception as error:
         return to_json(_minimal_record(exc, error))
     return raw
 
 
 def decode_failure(raw: bytes, near: str | None = None) -> BaseException:
-    """The recorded exception, or an `ActivityError` in its place. Never raises.
+    """Decode a record: return the exception, or an `ActivityError` in its place. Never raises.
 
-    `near` is the module of the activity that failed, where a class once known as `__main__` is likely to be.
+    `near` is the module of the activity that failed; classes that were recorded in `__main__` are looked up there.
     """
     try:
         return _rebuild(from_json(raw), near)
@@ -80,7 +81,7 @@ def decode_failure(raw: bytes, near: str | None = None) -> BaseException:
 
 
 def describe_failure(raw: bytes) -> FailureInfo:
-    """The record in words. Never raises."""
+    """Describe a record. Never raises."""
     if is_encoded(raw):
         return FailureInfo("encoded", encoding_of(raw), "", "")
     try:
@@ -90,7 +91,7 @@ def describe_failure(raw: bytes) -> FailureInfo:
 
 
 def is_terminal(exc: BaseException) -> bool:
-    """Whether trying again is useless: a `TerminalError`, an error raised `from` one, or a group that holds either."""
+    """Whether a retry is useless: a `TerminalError`, an error raised `from` one, or a group that contains either."""
     seen: set[int] = set()
     links: list[BaseException | None] = [exc]
     while links:
@@ -110,11 +111,11 @@ def is_terminal(exc: BaseException) -> bool:
 
 
 class _Recorder:
-    """Records one exception and those it hangs together with; they share the room for traceback text."""
+    """Records an exception with its causes, contexts and group members, which share a limit of traceback text."""
 
     def __init__(self) -> None:
         self._room = _MAX_TRACE
-        self._open: set[int] = set()  # those being recorded: an exception may be its own cause's cause
+        self._open: set[int] = set()  # exceptions that are being recorded: causes may form a cycle
 
     def record(self, exc: BaseException, depth: int) -> _Record:
         self._open.add(id(exc))
@@ -134,7 +135,7 @@ class _Recorder:
     def _trace(self, exc: BaseException) -> str:
         try:
             lines = traceback.format_exception(type(exc), exc, exc.__traceback__, limit=-_MAX_FRAMES, chain=False)
-        except Exception as error:  # a user's __str__ or __notes__ may do anything
+        except Exception as error:  # a user's __str__ or __notes__ may raise anything
             lines = [f"<the traceback cannot be formatted: {type(error).__name__}>"]
         text = _storable("".join(lines))
         text = text[-self._room :] if self._room else ""
@@ -153,19 +154,19 @@ class _Recorder:
 
 
 def _minimal_record(exc: BaseException, error: Exception) -> _Record:
-    """The record of an exception that cannot be looked into."""
+    """Make the record of an exception whose state cannot be read."""
     reason = f"everything but the type ({type(error).__name__})"
     state: _Record = {"args": None, "attrs": {}, "fields": {}, "lost": [reason], "rebuild": False}
     return {"type": class_path(type(exc)), "message": _message(exc), "trace": "", "fingerprint": "", **state}
 
 
 def _record_state(exc: BaseException, record: _Record) -> list[str]:
-    """Put args, attributes, fields and notes into the record; return what could not be."""
+    """Put args, attributes, fields and notes into the record; return which of them could not be recorded."""
     lost: list[str] = []
     record["args"] = None
     try:
         args: list[Any] = [cast(Any, exc).message] if _is_group(exc) else list(exc.args)
-        record["args"] = [_stored_argument(place, value, lost) for place, value in enumerate(args)]
+        record["args"] = [_stored_argument(index, value, lost) for index, value in enumerate(args)]
     except Exception as error:
         lost.append(f"args ({_storable(str(error))})")
     attributes = dict(vars(exc))
@@ -178,15 +179,15 @@ def _record_state(exc: BaseException, record: _Record) -> list[str]:
 
 
 def _stored_argument(index: int, value: Any, lost: list[str]) -> Any:
-    """The argument, or else its words: what an exception is must not depend on what it was given to hold."""
+    """Return the stored form of an argument, or of its text: the type to catch must not depend on the arguments."""
     try:
         return _stored(value)
     except Exception as error:
-        lost.append(_storable(f"args[{index}], but as text ({error})"))
-        return to_tagged(Unkept(_words(str, value), _words(repr, value)))
+        lost.append(_storable(f"args[{index}], kept as text ({error})"))
+        return to_tagged(Unkept(_render(str, value), _render(repr, value)))
 
 
-def _words(render: Callable[[object], str], value: Any) -> str:
+def _render(render: Callable[[object], str], value: Any) -> str:
     try:
         return _storable(render(value))
     except Exception:
@@ -204,7 +205,7 @@ def _storable_items(values: dict[str, Any], lost: list[str]) -> dict[str, Any]:
 
 
 def _stored(value: Any) -> Any:
-    """The value in terms of JSON, after a look whether it can be read: a model may refuse its own data."""
+    """Return the value in terms of JSON. It is read back here too, since a model may refuse its own data."""
     tagged = to_tagged(value)
     from_tagged(from_json(to_json(tagged, inf_nan_mode="constants")))
     return tagged
@@ -222,7 +223,7 @@ def _can_be_rebuilt(exc: BaseException, record: _Record) -> bool:
     if record["args"] is None or find_class(record["type"]) is not cls:
         return False
     try:
-        # Through bytes, as a reader will get it: what the JSON writer changes must show here.
+        # Encode and decode the record, as for a later reader: changes that the JSON writer makes must be noticed here.
         made = _make(cls, from_json(to_json(record, inf_nan_mode="constants")), None)
         return type(made) is cls and _message(made) == record["message"]
     except Exception:
@@ -248,14 +249,14 @@ def _storable(text: str) -> str:
 
 
 def _fingerprint(exc: BaseException) -> str:
-    """Type and place, the place without lines and directories: the same after a deploy and on another machine."""
+    """Hash the type and the function that raised, without lines and directories, which differ between deployments."""
     locations = [frame.f_globals.get("__name__", "") + "." + frame.f_code.co_qualname for frame in _frames(exc)]
     text = f"{class_path(type(exc))}|{locations[-1] if locations else ''}"
     return hashlib.blake2b(_storable(text).encode(), digest_size=8).hexdigest()
 
 
 def _frames(exc: BaseException) -> list[types.FrameType]:
-    """The user's frames, or, if there are none, all."""
+    """Return the frames of user code, or all frames if there are none."""
     frames: list[types.FrameType] = []
     link = exc.__traceback__
     while link is not None:
@@ -293,10 +294,10 @@ def _rebuild(record: _Record, near: str | None) -> BaseException:
 def _rebuild_same(record: _Record, near: str | None) -> BaseException | None:
     cls = find_class(record["type"], near) if record["rebuild"] else None
     if cls is None or not issubclass(cls, Exception) or issubclass(cls, _UNRAISABLE):
-        return None  # nobody has recorded such a one as one that can be rebuilt
+        return None  # an exception of such a class is never recorded as one that can be rebuilt
     try:
         return _make(cls, record, near)
-    except Exception:  # a class that changed since: a replay must not fail for it
+    except Exception:  # the class has changed since: a replay must not fail because of that
         return None
 
 
@@ -314,7 +315,7 @@ def _stand_in(record: _Record, near: str | None) -> ActivityError:
         try:
             data[name] = from_tagged(value, near)
         except (PayloadError, ValueError, TypeError, KeyError):
-            continue  # of a class that is gone
+            continue  # its class is gone
     return ActivityError(_dotted(record["type"]), record["message"], data, record["trace"])
 
 

@@ -1,8 +1,8 @@
-"""Events and messages to JSON and back.
+"""Encodes events and messages as JSON, and decodes them.
 
 An event is written in the JSON format of CloudEvents: its attributes and extensions side by side, its data as `data`, or as
-`data_base64` when it is bytes. A message looks alike. What a workflow waited for is recorded so, and read by the same
-function live and in replay.
+`data_base64` if it is bytes. A message is written in a similar way. An event or a message that a workflow has consumed is
+recorded in this form, and is read by the same function live and in a replay.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from romancy.serde.payload import complaint, without_order
 from romancy.serde.schema import has_long_number
 
 ATTRIBUTES = frozenset({"id", "source", "type", "specversion", "subject", "time", "datacontenttype", "dataschema"})
-"""The names that CloudEvents gives a meaning; all others are extensions."""
+"""The attributes that CloudEvents defines; all other names are extensions."""
 DATA, BASE64 = "data", "data_base64"
 
 _MAX_DEPTH = 150
@@ -37,18 +37,19 @@ _SECRETS = (SecretStr, SecretBytes, Secret)
 
 
 class EncodedData(NamedTuple):
-    """What is said, as it travels: JSON, or any bytes."""
+    """The data of an event or a message as it is sent: JSON, or any bytes."""
 
     raw: bytes
     binary: bool
     ordered: bool = True
-    """Equal values have equal bytes. Not so where there are sets: they come in the order of their hashes."""
+    """Equal values have equal bytes. False if there are sets, which are written in the order of their hashes."""
 
 
 def external_data(value: Any, what: str) -> EncodedData:
-    """A value as it is sent: bytes as they are, anything else as the JSON that pydantic gives.
+    """Encode data to send: bytes as they are, any other value as pydantic's JSON.
 
-    `what` is how errors call it: "the data of event 'order.paid'". Raises `PayloadError` for what JSON cannot say.
+    `what` is the name of the data in errors, such as "the data of event 'order.paid'". Raises `PayloadError` for a value
+    that JSON cannot represent.
     """
     if isinstance(value, _BYTES):
         return EncodedData(bytes(value), binary=True)
@@ -57,17 +58,17 @@ def external_data(value: Any, what: str) -> EncodedData:
         checker.check(value, 0)
         raw = to_json(value)
         if has_long_number(raw):
-            from_json(raw)  # it says what is wrong
+            from_json(raw)  # raises an error that describes the problem
         return EncodedData(raw, binary=False, ordered=checker.ordered)
     except _UnencodableError as error:
         path = "".join(f".{step}" for step in error.path)
         raise PayloadError(f"{what} cannot be stored: {path.removeprefix('.') or 'it'} {error.why}") from error
-    except Exception as error:  # a serializer of the user's may raise anything
+    except Exception as error:  # a user's serializer may raise anything
         raise PayloadError(f"{what} cannot be stored: {complaint(error)}") from error
 
 
 class _UnencodableError(Exception):
-    """Something in a value has no JSON; `path` leads to it."""
+    """JSON cannot represent the part of a value that is at `path`."""
 
     def __init__(self, why: str) -> None:
         super().__init__(why)
@@ -76,7 +77,7 @@ class _UnencodableError(Exception):
 
 
 class _DataChecker:
-    """Looks for what pydantic would write differently than it is, without a word: NaN as null, a secret as stars."""
+    """Finds values that pydantic would silently change in writing: NaN becomes null, a secret becomes asterisks."""
 
     def __init__(self) -> None:
         self.ordered = True
@@ -91,15 +92,15 @@ class _DataChecker:
 
     def _inside(self, value: Any, depth: int) -> None:
         if isinstance(value, float) and not math.isfinite(value):
-            raise _UnencodableError(f"is {value}, which JSON cannot say")
+            raise _UnencodableError(f"is {value}, which JSON cannot represent")
         if isinstance(value, _SECRETS):
-            raise _UnencodableError(f"is a {type(value).__name__}: it would be sent as stars")
+            raise _UnencodableError(f"is a {type(value).__name__}: it would be sent as asterisks")
         if depth > _MAX_DEPTH:
             raise _UnencodableError(f"is nested deeper than {_MAX_DEPTH} levels, or contains itself")
         for step, part in self._parts(value):
             try:
                 if step is None:
-                    raise _UnencodableError("has a name that is None, which would be read as the text None")
+                    raise _UnencodableError('has the key None, which would be read back as "None"')
                 if type(step) is str and not step.isascii():
                     _check_text(step)
                 self.check(part, depth + 1)
@@ -108,14 +109,14 @@ class _DataChecker:
                 raise
 
     def _parts(self, value: Any) -> Any:
-        parts: Any = value  # `value` itself would be narrowed to a collection of unknown things
+        parts: Any = value  # `value` itself would be narrowed to a collection of unknown types
         if isinstance(value, Mapping):
             return parts.items()
         if isinstance(value, list | tuple):
             return enumerate(parts)
         if isinstance(value, set | frozenset):
             self.ordered = False
-            return (("(a member)", one) for one in parts)
+            return (("(a member)", member) for member in parts)
         if isinstance(value, BaseModel):
             return {**value.__dict__, **(value.__pydantic_extra__ or {})}.items()
         if dataclasses.is_dataclass(value) and not isinstance(value, type):
@@ -127,19 +128,19 @@ def _check_text(text: str) -> None:
     try:
         text.encode()
     except UnicodeEncodeError as error:
-        raise _UnencodableError("holds half a character (a lone surrogate), which no text can hold") from error
+        raise _UnencodableError("contains a lone surrogate, which UTF-8 cannot encode") from error
 
 
 def digest_of(raw: bytes, *, ordered: bool = True) -> bytes:
-    """Eight bytes that tell what was asked apart, as those of a call do."""
+    """Return a digest of the arguments of an effect or a store call: eight bytes, as for the arguments of an activity."""
     return blake2b(raw if ordered else without_order(raw), digest_size=8).digest()
 
 
-# -- written ----------------------------------------------------------------------------------------------------------
+# -- encoding ---------------------------------------------------------------------------------------------------------
 
 
 def with_data(head: Mapping[str, Any], data: bytes | None, *, binary: bool) -> bytes:
-    """A JSON object with data in it. JSON data is put in as it is: it may be large."""
+    """Return a JSON object with data in it. JSON data is inserted as it is, without parsing, since it may be large."""
     if data is None:
         return to_json(head)
     if binary:
@@ -148,7 +149,7 @@ def with_data(head: Mapping[str, Any], data: bytes | None, *, binary: bool) -> b
 
 
 def event_json(event: Event) -> bytes:
-    """An event in the JSON format of CloudEvents."""
+    """Return an event in the JSON format of CloudEvents."""
     named = {
         "specversion": event.specversion,
         "id": event.id,
@@ -167,17 +168,17 @@ _EVENT_INPUT = b'{"$event":'
 
 
 def event_input(event: Event) -> bytes:
-    """The input of an instance that an event starts before anybody with its code has seen it."""
+    """Return the input of an instance that an event starts in a process without the workflow's code."""
     return _EVENT_INPUT + event_json(event) + b"}"
 
 
 def event_of_input(raw: bytes) -> Event | None:
-    """The event in an input that `event_input` wrote; None if it is an input of another kind."""
+    """Return the event in an input that `event_input` wrote; None if it is an input of another kind."""
     return event_of(raw[len(_EVENT_INPUT) : -1]) if raw.startswith(_EVENT_INPUT) else None
 
 
 def message_json(message: Message, created_at: int) -> bytes:
-    """A message with the time it was published at, in microseconds."""
+    """Return a message as JSON, with the time at which it was published (given in microseconds)."""
     head = {
         "id": message.id,
         "channel": message.channel,
@@ -188,16 +189,16 @@ def message_json(message: Message, created_at: int) -> bytes:
     return with_data(head, message.data, binary=message.binary)
 
 
-# -- read -------------------------------------------------------------------------------------------------------------
+# -- decoding ---------------------------------------------------------------------------------------------------------
 
 
 def event_of(raw: bytes) -> Event:
-    """The event that `event_json` wrote, or anybody else in that format; PayloadError if it is none."""
+    """Decode an event in the JSON format of CloudEvents. Raises PayloadError if it is not in that format."""
     head, data, plain = _split_data(raw)
     named = {name: _attribute(head, name) for name in ATTRIBUTES}
     missing = [name for name in ("id", "source", "type") if not named[name]]
     if missing:
-        raise PayloadError(f"the event has no {missing[0]}: CloudEvents asks for id, source, type and specversion.")
+        raise PayloadError(f"the event has no {missing[0]}: CloudEvents requires id, source, type and specversion.")
     return Event(
         id=cast(str, named["id"]),
         source=cast(str, named["source"]),
@@ -209,12 +210,12 @@ def event_of(raw: bytes) -> Event:
         specversion=named["specversion"] or "1.0",
         datacontenttype=named["datacontenttype"],
         dataschema=named["dataschema"],
-        extensions={name: _extension(name, value) for name, value in _others(head) if value is not None},
+        extensions={name: _extension(name, value) for name, value in _extensions(head) if value is not None},
     )
 
 
 def message_of(raw: bytes) -> Message:
-    """The message that `message_json` wrote."""
+    """Decode a message that `message_json` wrote."""
     head, data, plain = _split_data(raw)
     return Message(
         id=head["id"],
@@ -227,7 +228,7 @@ def message_of(raw: bytes) -> Message:
 
 
 def received_event(raw: bytes, model: Any = None) -> ReceivedEvent[Any]:
-    """The event a workflow waited for, its data validated if there is a model; PayloadError if it does not fit."""
+    """Decode an event for the workflow that has consumed it. Raises PayloadError if its data does not fit the model."""
     head, data, plain = _split_data(raw)
     if model is not None:
         what = f"the data of event {head.get('type')!r} ({head.get('source')}, {head.get('id')})"
@@ -242,12 +243,12 @@ def received_event(raw: bytes, model: Any = None) -> ReceivedEvent[Any]:
         datacontenttype=head.get("datacontenttype"),
         dataschema=head.get("dataschema"),
         data=data,
-        extensions=dict(_others(head)),
+        extensions=dict(_extensions(head)),
     )
 
 
 def received_message(raw: bytes, model: Any = None) -> ReceivedMessage[Any]:
-    """The message a workflow received, its data validated if there is a model; PayloadError if it does not fit."""
+    """Decode a message for the workflow that has received it. Raises PayloadError if its data does not fit the model."""
     head, data, plain = _split_data(raw)
     if model is not None:
         what = f"the data of message {head.get('id')!r} of channel {head.get('channel')!r}"
@@ -263,13 +264,13 @@ def received_message(raw: bytes, model: Any = None) -> ReceivedMessage[Any]:
 
 
 def _split_data(raw: bytes) -> tuple[dict[str, Any], Any, bool]:
-    """Everything but the data; the data; whether it is JSON's (otherwise it is bytes, or there is none)."""
+    """Return the object without its data, the data, and whether the data is JSON (otherwise it is bytes or absent)."""
     try:
         head: Any = from_json(raw)
     except ValueError as error:
-        raise PayloadError(f"this is no JSON: {error}") from error
+        raise PayloadError(f"this is not JSON: {error}") from error
     if not isinstance(head, dict):
-        raise PayloadError("this is no JSON object.")
+        raise PayloadError("this is not a JSON object.")
     if BASE64 in head:
         return head, _decoded(head.pop(BASE64)), False
     plain = DATA in head
@@ -280,28 +281,28 @@ def _decoded(text: Any) -> bytes:
     try:
         return base64.b64decode(text, validate=True)
     except (TypeError, ValueError, binascii.Error) as error:
-        raise PayloadError(f"{BASE64} is no base64: {error}") from error
+        raise PayloadError(f"{BASE64} is not base64: {error}") from error
 
 
-def _others(head: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+def _extensions(head: dict[str, Any]) -> Iterator[tuple[str, Any]]:
     return ((name, value) for name, value in head.items() if name not in ATTRIBUTES)
 
 
 def _attribute(head: dict[str, Any], name: str) -> str | None:
     value = head.get(name)
     if value is not None and not isinstance(value, str):
-        raise PayloadError(f"the event's {name} is {value!r}: CloudEvents wants a text.")
+        raise PayloadError(f"the event's {name} is {value!r}: CloudEvents requires a string.")
     return value
 
 
 def _extension(name: str, value: Any) -> str | int | bool:
     if isinstance(value, str | int):
         return value
-    raise PayloadError(f"the event's extension {name} is {value!r}: CloudEvents wants a text, a whole number or a boolean.")
+    raise PayloadError(f"the event's extension {name} is {value!r}: CloudEvents requires a string, an integer or a boolean.")
 
 
 def _time(text: str | None) -> datetime | None:
-    """RFC 3339 as an aware time; what is no such time is none: it was the sender's to say."""
+    """Parse an RFC 3339 time as an aware datetime. None if it is not one: the event must stay readable all the same."""
     if text is None:
         return None
     try:

@@ -1,11 +1,12 @@
-"""Values and calls to JSON bytes and back.
+"""Encodes values and the arguments of calls as JSON, and decodes them.
 
-What is written can be read: a value that cannot is refused when it is written, by a `PayloadError` that names it. The
-value a workflow sees is always the one read back, live as in replay, so both paths see equal values of one type.
+Every payload that is written can be read: a value that could not be read back is refused when it is written, with a
+`PayloadError` that names it. A workflow always gets the decoded value, so a live run and a replay see equal values of the
+same type.
 
-Without an annotation (or with Any) a payload is plain JSON: dict with text keys, list, str, int, float with NaN and the
-infinities, bool, None. A tuple comes back as a list; a model, dataclass or date as what JSON has for it. Bytes, sets
-and other keys need an annotation.
+Without an annotation (or with Any) a payload is plain JSON: dict with string keys, list, str, int, float including NaN and
+the infinities, bool, None. A tuple is read back as a list, and a model, dataclass or date as its JSON form. Bytes, sets and
+dicts with other keys need an annotation.
 """
 
 from __future__ import annotations
@@ -32,16 +33,17 @@ T = TypeVar("T", default=Any)
 _MAX_COMPLAINTS = 3
 
 _MOST_FRESH = 1_000_000
-"""What was read back when it was written is kept for whoever reads it next, if it is no larger than this."""
+"""The size in bytes up to which a codec keeps a value that `encode` has read back, for the `decode` that follows."""
 
-# What pydantic puts before the words of a function that it called: ours say enough by themselves.
+# The prefix that pydantic gives to the error of a function that it has called. Our functions' errors need none.
 _FUNCTION_ERROR = re.compile(r"^Error calling function `\w+`: (ValueError: )?")
 
 
 class ValueCodec(Generic[T]):
-    """One type of value, to JSON bytes and back.
+    """Encodes values of one type as JSON, and decodes them.
 
-    `what` is how errors call the value: "result of activity 'charge'". The annotation is read at the first use.
+    `what` is the name of the value in errors, such as "result of activity 'charge'". The annotation is evaluated at the
+    first use.
 
     >>> ValueCodec(set[bytes], what="example").roundtrip({b"\\xff"})
     (b'["_w=="]', {b'\\xff'})
@@ -53,11 +55,11 @@ class ValueCodec(Generic[T]):
         self._fresh: tuple[bytes, T] | None = None
 
     def check(self) -> None:
-        """Raise ConfigurationError if pydantic cannot read the annotation."""
+        """Raise ConfigurationError if pydantic does not support the annotation."""
         _ = self._wire
 
     def encode(self, value: T) -> bytes:
-        """The value as JSON; PayloadError if it is not of the type, or could not be read back as it is."""
+        """Encode a value. Raises PayloadError if it is not of the type, or would not be read back unchanged."""
         wire = self._wire
         try:
             raw, doubtful = wire.write_value(value)
@@ -70,9 +72,9 @@ class ValueCodec(Generic[T]):
         return raw
 
     def decode(self, raw: bytes) -> T:
-        """The value that `encode` wrote, maybe by older code; PayloadError if it does not fit the type."""
+        """Decode a value that `encode` wrote, possibly in older code. Raises PayloadError if it does not fit the type."""
         fresh = self._fresh
-        if fresh is not None and fresh[0] is raw:  # it was read a moment ago, and nobody has seen it
+        if fresh is not None and fresh[0] is raw:  # `encode` has read these bytes back, and no caller has the value yet
             self._fresh = None
             return fresh[1]
         try:
@@ -85,7 +87,7 @@ class ValueCodec(Generic[T]):
             ) from error
 
     def roundtrip(self, value: T) -> tuple[bytes, T]:
-        """Encode, and give also the value that everybody will see from now on."""
+        """Encode a value; also return the decoded value, which the caller is to use from then on."""
         wire = self._wire
         try:
             raw, doubtful = wire.write_value(value)
@@ -124,7 +126,7 @@ class ValueCodec(Generic[T]):
 
 
 class _ResultCodec(ValueCodec[T]):
-    """A value codec that looks its type up in the function when it is first needed."""
+    """A value codec that reads its type from the function's return annotation at the first use."""
 
     def __init__(self, fn: Callable[..., Any], *, what: str) -> None:
         super().__init__(Any, what=what)
@@ -136,16 +138,17 @@ class _ResultCodec(ValueCodec[T]):
 
 
 def result_codec(fn: Callable[..., Any], *, what: str) -> ValueCodec[Any]:
-    """The codec of what awaiting a call gives: T for `async def f() -> T` and `def f() -> Coroutine[Any, Any, T]`."""
+    """Return the codec of an awaited call's result: T for `async def f() -> T` and `def f() -> Coroutine[Any, Any, T]`."""
     return _ResultCodec(fn, what=what)
 
 
 class CallCodec:
-    """The arguments of one function, its context left out, to a JSON object and back.
+    """Encodes the arguments of one function, without its context, as a JSON object, and decodes them.
 
-    The object is keyed by parameter, in the order of declaration, with the defaults filled in: changing a default later
-    does not change a call that was made. `what` is how errors call the function: "activity 'charge'". `thorough`: models
-    that lack fields are refused when they are written. Otherwise when they are read, by an activity's first attempt.
+    The object has a key for each parameter, in the order of declaration, with the defaults filled in: a default that is
+    changed later does not change recorded calls. `what` is the name of the function in errors, such as "activity 'charge'".
+    With `thorough`, models that lack fields are refused when they are written. Otherwise they are refused when they are
+    read, by the first attempt of the activity.
     """
 
     def __init__(self, fn: Callable[..., Any], *, what: str, thorough: bool = False) -> None:
@@ -157,13 +160,13 @@ class CallCodec:
 
     @property
     def parameters(self) -> tuple[str, ...]:
-        """The names of the parameters, the context's left out."""
+        """The names of the parameters, without that of the context."""
         return tuple(p.name for p in self._shape.parameters)
 
     @property
     def annotations(self) -> dict[str, Any]:
-        """The type of what is stored for each parameter; of those that can be named, so not of `*args`."""
-        return {name: one for name, one in self._annotations.items() if name != self._shape.star}
+        """The stored type of each parameter, without `*args`, which cannot be given by name."""
+        return {name: annotation for name, annotation in self._annotations.items() if name != self._shape.star}
 
     @property
     def optional(self) -> frozenset[str]:
@@ -172,16 +175,16 @@ class CallCodec:
 
     @property
     def defaults(self) -> dict[str, Any]:
-        """What those stand for that a call leaves out."""
+        """The values of the parameters that a call may leave out."""
         return dict(self._shape.defaults)
 
     @property
     def takes_more(self) -> bool:
-        """There are `*args` or `**kwargs`."""
+        """The function has `*args` or `**kwargs`."""
         return self._shape.star is not None or self._shape.double_star is not None
 
     def gather(self, named: dict[str, Any]) -> dict[str, Any]:
-        """Arguments by name, those that go into `**kwargs` put there."""
+        """Group the arguments that go into `**kwargs` under its name; the other arguments stay."""
         double_star = self._shape.double_star
         if double_star is None:
             return named
@@ -190,19 +193,19 @@ class CallCodec:
         return {name: value for name, value in named.items() if name in own} | {double_star: rest}
 
     def encode_named(self, values: dict[str, Any]) -> bytes:
-        """The call with these values by parameter, in the order of declaration; what may be left out may be missing."""
+        """Encode a call from its values by parameter, in the order of declaration. Optional parameters may be missing."""
         args, kwargs = self.split_arguments(values)
         try:
             return self.encode(args, kwargs)
-        except TypeError as error:  # something for `**kwargs` is named as the context is
-            raise PayloadError(f"The arguments given to {self._what} do not fit it: {error}.") from error
+        except TypeError as error:  # an argument for `**kwargs` has the name of the context parameter
+            raise PayloadError(f"The arguments given to {self._what} do not match its parameters: {error}.") from error
 
     def check(self) -> None:
-        """Raise ConfigurationError if an annotation cannot be resolved or does not say how to store a value."""
+        """Raise ConfigurationError if an annotation cannot be resolved, or pydantic does not support it."""
         _ = self._wire
 
     def encode(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
-        """The call as JSON; TypeError, in Python's words, for a wrong call, PayloadError for a wrong value."""
+        """Encode a call. Raises TypeError, with Python's message, for a wrong call, and PayloadError for a wrong value."""
         values = self._shape.bind(None, *args, **kwargs)
         raw, doubtful = self._write(values)
         if doubtful or (self._thorough and self._wire.subclasses):
@@ -212,12 +215,12 @@ class CallCodec:
         return raw
 
     def decode(self, raw: bytes) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """What to call the function with: `fn(ctx, *args, **kwargs)`.
+        """Decode a call: return the arguments for `fn(ctx, *args, **kwargs)`.
 
-        A parameter that the code has gained since takes its default; one that it has dropped is ignored.
+        A parameter that was added since takes its default; one that was removed is ignored.
         """
         fresh = self._fresh
-        if fresh is not None and fresh[0] is raw:  # it was read a moment ago, and nobody has seen it
+        if fresh is not None and fresh[0] is raw:  # `encode` has read these bytes back, and no caller has the value yet
             self._fresh = None
             return self.split_arguments(fresh[1])
         try:
@@ -231,19 +234,19 @@ class CallCodec:
         return self.split_arguments(values)
 
     def roundtrip(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[bytes, tuple[Any, ...], dict[str, Any]]:
-        """Encode, and give also the arguments as the function will see them."""
+        """Encode a call; also return the decoded arguments, which the function is to get."""
         values = self._shape.bind(None, *args, **kwargs)
         raw, doubtful = self._write(values)
         return raw, *self.split_arguments(self._read_back(raw, values, doubtful))
 
     def rewritten(self, raw: bytes) -> bytes:
-        """A recorded call as it would be recorded today; PayloadError if it no longer fits."""
+        """Encode a recorded call anew, with the types of the code now. Raises PayloadError if it does not fit them."""
         args, kwargs = self.decode(raw)
         written, _ = self._write(self._shape.bind(None, *args, **kwargs))
         return written if self._wire.ordered else without_order(written)
 
     def digest(self, raw: bytes) -> bytes:
-        """Eight bytes that tell calls apart, the same in every process for equal arguments."""
+        """Return a digest of the arguments: eight bytes, the same in every process for equal arguments."""
         return hashlib.blake2b(raw if self._wire.ordered else without_order(raw), digest_size=8).digest()
 
     @cached_property
@@ -277,10 +280,10 @@ class CallCodec:
         return read
 
     def split_arguments(self, values: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """What to call the function with, from the values by parameter; what may be left out may be missing."""
+        """Return the arguments to call the function with, from its values by parameter. Optional ones may be missing."""
         shape = self._shape
         if len(values) == shape.positional_count:
-            return tuple(values.values()), {}  # the common case: the reader gives them in the order of declaration
+            return tuple(values.values()), {}  # the common case: the reader returns them in the order of declaration
         if len(values) < len(shape.parameters):
             values = {**shape.defaults, **values}
         args = tuple([values[name] for name in shape.positional])
@@ -299,7 +302,7 @@ class CallCodec:
             self._argument_codec(name).check()
 
     def _refusal(self, values: dict[str, Any], error: Exception) -> PayloadError:
-        """The error of the argument to blame. pydantic does not say which when it writes: try them one by one."""
+        """Return the error of the argument that cannot be written. pydantic does not name it, so each is tried alone."""
         for name, value in values.items():
             try:
                 self._argument_codec(name).encode(value)
@@ -312,35 +315,36 @@ class CallCodec:
         return f"argument {path[0]!r} of {self._what}" if path else f"the arguments of {self._what}"
 
 
-class _Lost(Exception):
-    """A value is not read back as it was given."""
+class _RoundTripError(Exception):
+    """A value would not be read back as it was given."""
 
 
 def _refuse_loss(wire: Wire, raw: bytes, value: Any, seen: Any) -> None:
-    """Raise if what was read back is not what was given. What the type's own validators make of it, it may be."""
+    """Raise if the value that was read back differs from the given one, unless a validator of the type has changed it."""
     lost = find_loss(value, seen)
+    # Both values are written as the same bytes: the difference was lost in writing, and no validator has made it.
     if lost is not None and (lost.ours or wire.write(seen) == raw):
-        raise _Lost(lost)
+        raise _RoundTripError(lost)
 
 
-# -- words for errors -------------------------------------------------------------------------------------------------
+# -- the texts of errors ----------------------------------------------------------------------------------------------
 
 
 def type_name(annotation: Any) -> str:
-    """The annotation as a person would write it."""
+    """Return the annotation as it is written in code."""
     if annotation is type(None):
         return "None"
     return annotation.__name__ if isinstance(annotation, type) else str(annotation).replace("typing.", "")
 
 
 def complaint(error: Exception) -> str:
-    """What pydantic found wrong, without its headlines, links and class names."""
+    """Describe an error of pydantic, without its headings, links and class names."""
     if isinstance(error, ValidationError):
         found = error.errors(include_url=False, include_context=False, include_input=False)
-        lines = [": ".join(filter(None, [".".join(map(str, filter(_shown, one["loc"]))), one["msg"]])) for one in found]
+        lines = [": ".join(filter(None, [_path_of(item["loc"]), item["msg"]])) for item in found]
     elif isinstance(error, PydanticSerializationError):
         lines = [_unwrapped(line) for line in str(error).splitlines() if not line.endswith("serializer warnings:")]
-    elif isinstance(error, _Lost):
+    elif isinstance(error, _RoundTripError):
         lines = [str(error)]
     else:
         lines = [f"{type(error).__name__}: {error}".partition("\n")[0]]  # pydantic adds advice for its own users
@@ -348,8 +352,8 @@ def complaint(error: Exception) -> str:
     return "; ".join(lines[:_MAX_COMPLAINTS]) + (f"; and {more} more" if more > 0 else "")
 
 
-def _shown(step: object) -> bool:
-    return step != UNTAGGED
+def _path_of(steps: tuple[object, ...]) -> str:
+    return ".".join([str(step) for step in steps if step != UNTAGGED])
 
 
 def _unwrapped(line: str) -> str:
@@ -360,7 +364,7 @@ def _unwrapped(line: str) -> str:
 
 
 def without_order(raw: bytes) -> bytes:
-    """The JSON with every list sorted: weaker, but the only way when sets could not be written sorted."""
+    """Return the JSON with every list sorted: a weaker comparison, needed where sets could not be written sorted."""
 
     def sort_lists(value: Any) -> Any:
         match value:

@@ -1,7 +1,7 @@
-"""Whether a value that was written and read back is the value that was given.
+"""Finds what a value has lost when it was written and read back.
 
-Most of what can go wrong makes reading fail. Some things are lost without a word: the fields of a subclass, what a
-dataclass sets outside `__init__`, the seconds of a UTC offset, a key that is None.
+Most losses make reading fail. Some are silent: the fields of a subclass, a field that a dataclass sets outside `__init__`,
+the seconds of a UTC offset, a key that is None.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from typing import Any
 
 from pydantic import BaseModel
 
-# Values of these can be compared, whatever the user's classes think of `==`.
+# Types whose values can be compared by `==`. A class of the user may define `==` in any way.
 _COMPARED = (str, bytes, int, float, complex, datetime, date, time, timedelta, Decimal, Enum)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Loss:
-    """What would be lost, and where.
+    """A part of a value that would be lost, at a path.
 
-    `ours`: it was not written, or is never read. Otherwise a validator of the type may have changed it, as it should.
+    `ours`: the part was not written, or is never read. Otherwise, a validator of the type may have changed it, as it should.
     """
 
     path: tuple[object, ...]
@@ -32,22 +32,23 @@ class Loss:
     ours: bool
 
     def __str__(self) -> str:
-        place = ".".join(map(str, self.path))
-        return f"{place}: {self.why}" if place else self.why
+        path = ".".join(map(str, self.path))
+        return f"{path}: {self.why}" if path else self.why
 
 
 def find_loss(given: Any, seen: Any, path: tuple[object, ...] = ()) -> Loss | None:
-    """The first place where what is read back is not what was given; None if there is none.
+    """Find the first part of a value that differs from what was read back; None if there is none.
 
-    Where the annotation says less than the value (Any, Sequence, float for an int), what is read is what it says.
+    The type may differ where the annotation is less specific than the value (Any, Sequence, float for an int).
     """
     if _is_object(given) and _is_object(seen):
         return _object_loss(given, seen, path)
     if isinstance(given, Mapping) and isinstance(seen, Mapping):
         return _mapping_loss(given, seen, path)
     if isinstance(given, list | tuple | deque) and isinstance(seen, list | tuple | deque):
-        pairs = zip(given, seen, strict=False)  # another length is a validator's doing
-        return next((one for place, pair in enumerate(pairs) if (one := find_loss(*pair, (*path, place))) is not None), None)
+        pairs = zip(given, seen, strict=False)  # only a validator can have changed the length
+        losses = (find_loss(*pair, (*path, index)) for index, pair in enumerate(pairs))
+        return next((loss for loss in losses if loss is not None), None)
     if type(given) is type(seen) and isinstance(given, _COMPARED) and given != seen and not _is_nan(given):
         return Loss(path, f"{_short(given)} would be read back as {_short(seen)}", ours=False)
     return None
@@ -73,7 +74,7 @@ def _object_loss(given: Any, seen: Any, path: tuple[object, ...]) -> Loss | None
 def _field_loss(field: dataclasses.Field[Any], given: Any, seen: Any, path: tuple[object, ...]) -> Loss | None:
     mine, theirs = getattr(given, field.name, None), getattr(seen, field.name, None)
     if not field.init and not alike(mine, theirs, inside=True):
-        return Loss(path, "it is set outside __init__, and what it holds now would be lost", ours=True)
+        return Loss(path, "it is set outside __init__, and its value would be lost", ours=True)
     return find_loss(mine, theirs, path)
 
 
@@ -88,18 +89,18 @@ def _mapping_loss(given: Mapping[Any, Any], seen: Mapping[Any, Any], path: tuple
             if found is not None:
                 return found
         elif key is None:
-            return Loss(path, 'JSON has only text as keys: None would be read back as "None"', ours=True)
+            return Loss(path, 'JSON keys are strings: None would be read back as "None"', ours=True)
     return None
 
 
 def alike(given: Any, seen: Any, *, inside: bool = False) -> bool:
-    """Equal and of one type. `inside` of something an int is a float, too."""
+    """Two values are equal and of one type. `inside` a collection or an object, an int may have become a float."""
     if type(given) is not type(seen):
         return inside and type(given) is int and type(seen) is float and given == seen
     if isinstance(given, float):
         return bool(given == seen or (_is_nan(given) and _is_nan(seen)))
     if isinstance(given, list | tuple | deque):
-        return len(given) == len(seen) and all(alike(one, two, inside=True) for one, two in zip(given, seen, strict=True))
+        return len(given) == len(seen) and all(alike(*pair, inside=True) for pair in zip(given, seen, strict=True))
     if isinstance(given, dict):
         return given.keys() == seen.keys() and all(alike(given[key], seen[key], inside=True) for key in given)
     if isinstance(given, BaseModel):

@@ -1,4 +1,4 @@
-"""What a function takes and gives, read from its signature; its first parameter, the context, is left out."""
+"""Reads the parameters and the result type of a function, without its first parameter, which is the context."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ _EMPTY = inspect.Parameter.empty
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """The parameters of a function, sorted by how they are passed.
+    """The parameters of a function, by the way in which they are passed.
 
-    `bind` takes what the function takes and returns the values by name, or complains as the function itself would.
-    `defaults` holds what a call may leave out: also `()` and `{}` for `*args` and `**kwargs`.
+    `bind` takes the same arguments as the function and returns them by name, or raises the TypeError of a wrong call.
+    `defaults` holds the values of all parameters that a call may leave out, `*args` and `**kwargs` (`()` and `{}`) included.
     """
 
     parameters: tuple[inspect.Parameter, ...]
@@ -40,7 +40,7 @@ class Shape:
 
 
 def shape_of(fn: Callable[..., Any], what: str) -> Shape:
-    """Read the signature; the annotations stay untouched, because they may name classes that do not exist yet."""
+    """Read the signature. Annotations are not evaluated, because they may name classes that do not exist yet."""
     everything = tuple(_signature(fn).parameters.values())
     if not everything or everything[0].kind not in _POSITIONAL:
         raise ConfigurationError(f"{what} has no context: its first parameter must be one, as in `def {_name(fn)}(ctx)`.")
@@ -64,7 +64,7 @@ def shape_of(fn: Callable[..., Any], what: str) -> Shape:
 
 def _signature(fn: Callable[..., Any]) -> inspect.Signature:
     if sys.version_info >= (3, 14):
-        # Annotations are evaluated when asked for: a name that is missing must not fail what does not need it.
+        # Reading annotations evaluates them: a missing name must not raise here, where they are not needed.
         import annotationlib
 
         return inspect.signature(fn, annotation_format=annotationlib.Format.FORWARDREF)
@@ -76,10 +76,10 @@ def _name(fn: Callable[..., Any]) -> str:
 
 
 def _binder(fn: Callable[..., Any], parameters: tuple[inspect.Parameter, ...]) -> Callable[..., dict[str, Any]]:
-    """A function of the same signature and name that returns its arguments by name.
+    """Make a function with the same signature and name that returns its arguments by name.
 
-    `inspect.Signature.bind` does the same twenty times slower and complains in other words than a call would.
-    The source holds names of parameters and nothing else; the defaults are put in afterwards, as objects.
+    `inspect.Signature.bind` takes twenty times as long, and its errors differ from those of a call. The source that is
+    executed contains only names of parameters; the defaults are set afterwards, as objects.
     """
     bare = [p.replace(annotation=_EMPTY, default=_EMPTY if p.default is _EMPTY else None) for p in parameters]
     values = ", ".join(f"{p.name!r}: {p.name}" for p in parameters[1:])
@@ -98,10 +98,10 @@ def _binder(fn: Callable[..., Any], parameters: tuple[inspect.Parameter, ...]) -
 
 
 class Scope:
-    """Where the names in a function's annotations are looked up.
+    """The namespace in which the names in a function's annotations are looked up.
 
-    A function defined inside another may name classes that live in that one's frame only; they are kept from the time
-    the scope was made, which is while the decorator runs. Nothing but the names that occur in annotations is kept.
+    A function that is defined inside another may name classes that exist only in the frame of the outer function. They are
+    captured when the scope is made, while the decorator runs. Only names that occur in annotations are captured.
     """
 
     def __init__(self, fn: Callable[..., Any]) -> None:
@@ -111,7 +111,7 @@ class Scope:
         self._locals = _enclosing_locals(plain)
 
     def resolve(self, name: str, annotation: Any, what: str) -> Any:
-        """The annotation as an object; missing means Any. Raises ConfigurationError for one that means nothing."""
+        """Evaluate an annotation; a missing one is Any. Raises ConfigurationError if it cannot be used to store a value."""
         if annotation is _EMPTY:
             return Any
         try:
@@ -119,7 +119,7 @@ class Scope:
         except Exception as error:
             raise ConfigurationError(
                 f"{name} of {what} is annotated {annotation!r}, which cannot be resolved: {error}."
-                " Import or define what it names at module level, not only for type checkers."
+                " Import or define that name at module level, not only for type checkers."
             ) from error
         for part in _parts(resolved):
             if isinstance(part, TypeVar | TypeVarTuple | ParamSpec):
@@ -173,7 +173,7 @@ def _is_filled(cell: types.CellType) -> bool:
 
 
 def annotations_of(shape: Shape, scope: Scope, what: str) -> dict[str, Any]:
-    """Each parameter with the type of what is stored for it, in the order of declaration."""
+    """Return the stored type of each parameter, in the order of declaration."""
     return {p.name: _stored_type(p, scope.resolve(f"parameter {p.name!r}", p.annotation, what)) for p in shape.parameters}
 
 
@@ -181,14 +181,14 @@ def _stored_type(parameter: inspect.Parameter, annotation: Any) -> Any:
     if parameter.kind is inspect.Parameter.VAR_POSITIONAL:
         return types.GenericAlias(tuple, (annotation, ...))
     if parameter.kind is inspect.Parameter.VAR_KEYWORD:
-        unpacked = get_origin(annotation) in (typing.Unpack, typing_extensions.Unpack)  # two things before 3.12
+        unpacked = get_origin(annotation) in (typing.Unpack, typing_extensions.Unpack)  # two objects before 3.12
         return get_args(annotation)[0] if unpacked else types.GenericAlias(dict, (str, annotation))
-    # `x: str = None` is common and means what it meant when Python still read it as Optional.
+    # `x: str = None` is common; read it as Optional, as Python itself did until 3.10.
     return typing.Optional[annotation] if parameter.default is None else annotation  # noqa: UP045  works on any object
 
 
 def result_annotation(fn: Callable[..., Any], scope: Scope, what: str) -> Any:
-    """What a call gives in the end: for a plain function that returns a coroutine, what the coroutine returns."""
+    """Return the type of an awaited call's result; for a plain function that returns a coroutine, that of the coroutine."""
     annotation = scope.resolve("the result", _signature(fn).return_annotation, what)
     if annotation in (NoReturn, Never):
         return Any

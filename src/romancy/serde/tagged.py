@@ -1,8 +1,8 @@
-"""Values that no annotation describes, to JSON and back: what JSON has no word for carries a tag.
+"""Encodes values without annotations as JSON, and decodes them; a value of a type that JSON does not have carries a tag.
 
     {"$": "tuple", "v": [1, 2]}      {"$": "bytes", "v": "_w=="}      {"$": "model", "c": "shop:Order", "v": {...}}
 
-Used for the attributes of exceptions. Only exact types are taken: a subclass would come back as something else.
+Used for the attributes of exceptions. Only exact types are accepted: a value of a subclass would be read as another type.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from romancy.serde.class_lookup import class_path, find_class
 from romancy.serde.payload import ValueCodec
 
 _TAG = "$"
-_MAX_DEPTH = 60  # each level may need three of the JSON reader's two hundred
+_MAX_DEPTH = 60  # each level may need three of the 200 levels that the JSON reader reads
 
 
 class Unkept(str):
-    """The words of a value that cannot be stored, in its place: `str()` and `repr()` are those of the value."""
+    """A string that stands for a value that cannot be stored, with the `str()` and the `repr()` of that value."""
 
     shown: str
 
     def __new__(cls, text: str, shown: str = "") -> Unkept:
-        """What the value says of itself, and how it is shown among others."""
+        """Take the `str()` and the `repr()` of the value."""
         self = super().__new__(cls, text)
         self.shown = shown
         return self
@@ -45,7 +45,7 @@ class Unkept(str):
 
 
 class _Form(NamedTuple):
-    """How one type is written under its tag, and read."""
+    """The writer and the reader of one type; the tag is the name of the type."""
 
     write: Callable[[Any], Any]
     read: Callable[[Any], Any]
@@ -112,7 +112,7 @@ _SEQUENCES: dict[str, Callable[[Any], Any]] = {"tuple": tuple, "set": set, "froz
 
 
 def encode_data(value: Any) -> bytes:
-    """Any value made of plain data, as tagged JSON; PayloadError for what could not be read back."""
+    """Encode a value made of plain data as tagged JSON. Raises PayloadError if it could not be read back."""
     try:
         raw = to_json(to_tagged(value), inf_nan_mode="constants")
         decode_data(raw)
@@ -124,7 +124,7 @@ def encode_data(value: Any) -> bytes:
 
 
 def decode_data(raw: bytes, near: str | None = None) -> Any:
-    """The value that `encode_data` wrote; PayloadError if its classes are gone or it does not fit them."""
+    """Decode a value that `encode_data` wrote. Raises PayloadError if its classes are gone or it does not fit them."""
     try:
         return from_tagged(from_json(raw), near)
     except RomancyError:
@@ -134,12 +134,12 @@ def decode_data(raw: bytes, near: str | None = None) -> Any:
 
 
 def to_tagged(value: Any, depth: int = 0) -> Any:
-    """The value in terms of JSON."""
+    """Return the value in terms of JSON."""
     kind = _class_of(value)
     if value is None or kind in (bool, int, float):
         return value
     if kind is str:
-        value.encode()  # a lone surrogate has no UTF-8: fail here, where it is known which value it is
+        value.encode()  # UTF-8 cannot encode a lone surrogate: raise here, where the value is known
         return value
     if depth > _MAX_DEPTH:
         raise PayloadError(f"data nested deeper than {_MAX_DEPTH} levels cannot be stored")
@@ -189,7 +189,7 @@ def _content(tag: str, value: Any, depth: int) -> Any:
         case "enum":
             members: dict[str, Any] = value.__class__.__members__
             if value.name not in members:
-                raise PayloadError(f"{value!r} has no name of its own")  # a combination of flags
+                raise PayloadError(f"{value!r} has no name by which it can be imported")  # a combination of flags
             return value.name
         case "namedtuple":
             return [to_tagged(item, depth + 1) for item in value]
@@ -198,7 +198,7 @@ def _content(tag: str, value: Any, depth: int) -> Any:
 
 
 def _class_of(value: object) -> type:
-    return type(value)  # of an Any the checkers would not know what it is
+    return type(value)  # type checkers would not know the type of `type(value)` for an Any
 
 
 def _tag_of(kind: type[Any]) -> str | None:
@@ -211,14 +211,14 @@ def _tag_of(kind: type[Any]) -> str | None:
     return None
 
 
-# Building a codec takes longer than recording the exception that needs it; classes that come and go do not pile up.
+# Cached, since building a codec takes longer than recording an exception; bounded, since classes may be made at run time.
 @lru_cache(maxsize=256)
 def _codec(kind: type[Any]) -> ValueCodec[Any]:
     return ValueCodec(kind, what=f"a {class_path(kind).replace(':', '.')}")
 
 
 def from_tagged(value: Any, near: str | None = None) -> Any:
-    """The value that `to_tagged` described."""
+    """Return the value from which `to_tagged` made this."""
     parts: Any = value
     if isinstance(value, list):
         return [from_tagged(item, near) for item in parts]
@@ -240,9 +240,9 @@ def _from_tag(tag: str, node: dict[str, Any], near: str | None) -> Any:
     if tag == "path":
         return Path(content)
     kind: Any = find_class(node["c"], near)
-    # Looking at the kind keeps a record from naming any callable there is.
+    # Without this check, a record could make this process call any class.
     if kind is None or _tag_of(kind) != tag:
-        raise PayloadError(f"{node['c']!r} is not, or no longer, a class of the kind that was stored ({tag})")
+        raise PayloadError(f"{node['c']!r} is not a class of the kind that was stored ({tag}), or no longer exists")
     match tag:
         case "enum":
             return kind[content]

@@ -1,9 +1,9 @@
-"""Unions of types that look alike in JSON: what could be read back as another of them is written with a tag.
+"""Tags for unions whose choices look alike in JSON: a value that would be read back as another choice is written with a tag.
 
     bytes | str      b"data" -> {"$": "bytes", "v": "ZGF0YQ=="}      "hello" -> "hello"
 
-Only where it is needed: a value that is read back as itself without a tag is written without one, as it always was. Unions
-that JSON tells apart (int | str, Order | None) are left to pydantic, and cost nothing.
+A tag is written only where it is needed: a value that is read back unchanged without a tag has none, as in older payloads.
+Unions whose choices differ in JSON (int | str, Order | None) are left to pydantic, and cost nothing.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Node = dict[str, Any]
 
 _TAG, _VALUE = "$", "v"
 UNTAGGED = ""
-"""Where an error lies in a value without a tag; it is not shown."""
+"""The step for a value without a tag in the path of an error; it is not shown."""
 
 _PLAIN = {"none": "none", "bool": "bool", "int": "int", "float": "float", "str": "str"}
 _OBJECTS = frozenset({"model", "dataclass", "typed-dict", "dict"})
@@ -29,19 +29,19 @@ _WRAPPERS = frozenset({"nullable", "default"})
 
 
 class PartCodec(NamedTuple):
-    """A writer and a reader of one schema, whole or a choice of it."""
+    """A writer and a reader for one schema: a union, or one of its choices."""
 
     write: Callable[[Any], bytes]
     read: Callable[[bytes], Any]
 
 
 class TaggedUnion:
-    """One union whose choices JSON does not tell apart."""
+    """A union whose choices look alike in JSON."""
 
     def __init__(
         self, node: Node, definitions: Mapping[str, Node], build: Callable[[Node], PartCodec], config: Mapping[str, Any]
     ) -> None:
-        # A union that names itself is a definition: the name is that of what stands in its place, and of nothing inside.
+        # A union that refers to itself has a name. The schema that replaces the union takes the name, no part of it does.
         self._name = {"ref": node["ref"]} if "ref" in node else {}
         self._node = {key: value for key, value in node.items() if key != "ref"}
         self._build = build
@@ -57,12 +57,12 @@ class TaggedUnion:
         return self._build(self.reading()).read
 
     def reading(self) -> Node:
-        """The schema that reads it, with a tag or without."""
+        """Return the schema that reads values with and without a tag."""
         choices = {label: _unwrapping(choice, self._config) for label, choice in self._choices.items()}
         return {"type": "tagged-union", "choices": {UNTAGGED: self._node, **choices}, "discriminator": self._tag_of}
 
     def schema(self) -> Node:
-        """What stands in the place of the union."""
+        """Return the schema that replaces the union."""
         written = {"type": "function-wrap", "function": self._write, "schema": self._node}
         return {**self.reading(), **self._name, "serialization": written}
 
@@ -76,21 +76,21 @@ class TaggedUnion:
         for label, part in self._parts.items():
             try:
                 raw = part.write(value)
-            except Exception:  # noqa: S112  it is of another choice
+            except Exception:  # noqa: S112  the value is of another choice
                 continue
             if _round_trips(part.read, raw, value):
                 return {_TAG: label, _VALUE: from_json(raw)}
         kind, names = type(value).__name__, ", ".join(self._choices)
-        raise ValueError(f"a {kind} cannot be told from the others of the union ({names}) when it is read back")
+        raise ValueError(f"a {kind} cannot be told apart from the other types of the union ({names}) when it is read back")
 
 
 def is_tagged(value: Any) -> bool:
-    """A value in JSON that may carry a tag."""
+    """A JSON value may carry a tag."""
     return isinstance(value, dict) and len(value) == 2 and _VALUE in value and isinstance(value.get(_TAG), str)
 
 
 def is_ambiguous(node: Node, definitions: Mapping[str, Node]) -> bool:
-    """JSON alone may not say which of the choices a value is of."""
+    """A value's choice may not be recognizable from its JSON alone."""
     if node.get("mode") == "left_to_right":
         return True
     kinds = [_kind(choice, definitions) for choice in _choices(node)]
@@ -98,11 +98,11 @@ def is_ambiguous(node: Node, definitions: Mapping[str, Node]) -> bool:
 
 
 def _choices(node: Node) -> list[Node]:
-    return [one[0] if isinstance(one, tuple) else one for one in node["choices"]]
+    return [choice[0] if isinstance(choice, tuple) else choice for choice in node["choices"]]
 
 
 def _kind(node: Node, definitions: Mapping[str, Node]) -> str | None:
-    """What a value of this is in JSON; None if it is not known, or a text that is read as something else."""
+    """Return the JSON form of a schema's values; None if it is not known, or is a string that is read as another type."""
     kind = node["type"]
     if kind == "definition-ref":
         target = definitions.get(node["schema_ref"])
@@ -110,7 +110,7 @@ def _kind(node: Node, definitions: Mapping[str, Node]) -> str | None:
     if kind in _WRAPPERS:
         return _kind(node["schema"], definitions)
     if kind == "literal":
-        return "literal" if all(type(one) in (str, int, bool, type(None)) for one in node["expected"]) else None
+        return "literal" if all(type(value) in (str, int, bool, type(None)) for value in node["expected"]) else None
     if "serialization" in node or node.get("root_model"):
         return None
     if kind in _OBJECTS:
@@ -119,7 +119,7 @@ def _kind(node: Node, definitions: Mapping[str, Node]) -> str | None:
 
 
 def _labelled(choices: list[Node], definitions: Mapping[str, Node]) -> list[tuple[str, Node]]:
-    """The choices by names that stay when others join them."""
+    """Return the choices with labels that do not change when other choices are added."""
     found: dict[str, Node] = {}
     for choice in choices:
         name = label = _label(choice, definitions)
@@ -149,7 +149,7 @@ def _unwrapping(choice: Node, config: Mapping[str, Any]) -> Node:
         _VALUE: {"type": "typed-dict-field", "schema": choice, "required": True},
     }
     function = {"type": "no-info", "function": _value_of}
-    tagged = {"type": "typed-dict", "fields": fields, "config": config}  # without one its own defaults would hold
+    tagged = {"type": "typed-dict", "fields": fields, "config": config}  # without a config it would use pydantic's defaults
     return {"type": "function-after", "function": function, "schema": tagged}
 
 
