@@ -51,7 +51,7 @@ def test_what_is_moved_to_another_place_is_not_decoded() -> None:
     coder = Codec([Encrypt({"k": OLD})])
     stored = coder.encode(SECRET, PLACE)
     for other in (("value", "order-2", "1", "charge:1"), ("asked", *PLACE[1:]), PLACE[:3], (*PLACE, "")):
-        with pytest.raises(CodecError, match="moved from another place"):
+        with pytest.raises(CodecError, match="copied from another row"):
             coder.decode(stored, other, "the result of charge:1")
 
 
@@ -115,7 +115,7 @@ def test_keys_that_are_none(keys: Any) -> None:
 
 
 def test_the_key_that_writes_must_be_there() -> None:
-    with pytest.raises(ConfigurationError, match=r"write='2027'\): there is no key of that id. There are: k"):
+    with pytest.raises(ConfigurationError, match=r"write='2027'\): there is no key with this id. The ids are k"):
         Encrypt({"k": OLD}, write="2027")
 
 
@@ -230,14 +230,14 @@ def test_what_is_cut_off_is_damaged_and_not_more() -> None:
         (5, "give layers"),
         ([Compress(), "zlib"], "give layers"),
         ([Encrypt({"k": OLD}), Compress()], "before Encrypt"),
-        ([Backwards(), Backwards()], "two layers have one name"),
+        ([Backwards(), Backwards()], "two layers have the same name"),
         ([Offload(FileBlobs("blobs")), Compress()], "must be the last"),
         ("nowhere", "module:name"),
         ("romancy:__version__", "module:name"),
         ("nobody.has.this:codec", "cannot be imported"),
         ("romancy:NOTHING", "cannot be imported"),
-        ([type("Nameless", (Layer,), {})()], "needs a name"),
-        ([type("Blob", (Layer,), {"name": "blob"})()], "needs a name"),
+        ([type("Nameless", (Layer,), {})()], "needs its own name"),
+        ([type("Blob", (Layer,), {"name": "blob"})()], "needs its own name"),
     ],
 )
 def test_what_is_no_codec(given: Any, sentence: str) -> None:
@@ -293,7 +293,7 @@ def test_half_a_file_is_never_there(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.parametrize("key", ["", "/etc/passwd", "../a", "a/../../b", "a//b", "a/./b", "a\0b"])
 def test_a_key_leads_nowhere_else(key: str, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="no key"):
+    with pytest.raises(ValueError, match="not the key"):
         FileBlobs(tmp_path).get(key)
 
 

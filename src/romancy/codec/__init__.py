@@ -1,17 +1,17 @@
-"""What is done to payloads on their way into the database, and undone on their way out.
+"""Compresses, encrypts and offloads payloads on their way into the database, and reverses this on their way out.
 
     a value ─► serde ─► JSON ─► Compress ─► Encrypt ─► Offload ─► a column of the database
                                                           └─────► a blob elsewhere, and its name in the column
 
-Each layer puts a frame around what it has encoded (`frames`), with its name on it. So what is read says itself what was
-done to it: rows written before a codec was turned on, with other layers, or with older keys, lie side by side.
+Each layer puts its output into a frame that names the layer (`frames`). So every stored payload says how to decode it: rows
+that were written without a codec, with other layers, or with older keys may lie side by side.
 
-    frames   how encoded bytes are told from plain ones, and what they say of themselves
-    layers   Layer, Compress, Encrypt
-    blobs    BlobStore, FileBlobs, Offload
-    coder    all layers of an app, one after another
+    frames    the format of encoded bytes
+    layers    Layer, Compress, Encrypt
+    blobs     BlobStore, FileBlobs, Offload
+    pipeline  Codec: all layers of an app, in order
 
-Of romancy it imports `errors` and `ids`. The store calls it; nothing here knows of databases.
+May import `errors`, `ids` and `object_reference`. The store uses it; this package does not use the store.
 """
 
 from romancy.codec.blobs import BlobStore, FileBlobs, Offload

@@ -1,7 +1,7 @@
-"""Large payloads elsewhere: the port to whoever keeps them, and files.
+"""Large payloads outside the database: the protocol of blob stores, and a blob store in files.
 
-A blob is written before the row that refers to it, and deleted after all rows of its generation are gone. Its key says
-whose it is: `{instance id, quoted}/{generation}/{chance}`.
+A blob is written before the row that refers to it, and deleted after all rows of its generation are gone. Its key names the
+generation to which it belongs: `{instance id, quoted}/{generation}/{random}`.
 """
 
 from __future__ import annotations
@@ -18,70 +18,70 @@ from romancy.errors import ConfigurationError
 from romancy.ids import random_bytes
 
 _MAX_OWNER_LENGTH = 200
-"""Bytes of a quoted instance id: file systems have names of 255."""
+"""The limit in bytes for a quoted instance id: names in file systems have up to 255 bytes."""
 _PARTIAL = ".partial"
 _TRIES = 10
 
 
 class BlobStore(Protocol):
-    """Keeps blobs by key. The methods are plain functions, called in threads, or coroutines."""
+    """Stores blobs by key. The methods are plain functions, which are called in threads, or coroutines."""
 
     def put(self, key: str, data: bytes) -> Awaitable[None] | None:
-        """Keep a blob, durably when this returns. The same key again replaces it."""
+        """Store a blob; it must be durable when this returns. A blob with the same key is replaced."""
         ...
 
     def get(self, key: str) -> Awaitable[bytes | None] | bytes | None:
-        """A blob; None if there is none of that key."""
+        """Return a blob; None if there is none with that key."""
         ...
 
     def delete(self, key: str) -> Awaitable[None] | None:
-        """Delete a blob; nothing happens if there is none."""
+        """Delete a blob; do nothing if there is none with that key."""
         ...
 
     def list(self) -> AsyncIterable[tuple[str, float]] | Iterable[tuple[str, float]]:
-        """Every blob: its key, and when it was written in seconds since 1970."""
+        """List all blobs: the key of each, and the time it was written, in seconds since 1970."""
         ...
 
 
 class FileBlobs:
-    """Blobs as files in a folder, which is made with the first of them; it must be the same for all who share a database."""
+    """Stores blobs as files in a folder, made with the first blob. All processes on one database need the same folder."""
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         self._folder = Path(folder).absolute()
 
     def put(self, key: str, data: bytes) -> None:
-        """Written beside, synced, then put in its place: there is never half a blob."""
+        """Write the blob to a temporary file, sync it, and rename it, so that no incomplete blob can be read."""
         path = self._path(key)
         for left in range(_TRIES, 0, -1):
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             try:
                 _write(path, data)
                 break
-            except FileNotFoundError:  # somebody has deleted the last blob beside it, and the folder with it
+            except FileNotFoundError:  # another process has deleted the last blob in the folder, and the folder with it
                 if left == 1:
                     raise
-        for parent in path.relative_to(self._folder).parents:  # new folders are to last as well
+        for parent in path.relative_to(self._folder).parents:  # new folders must be durable too
             _sync(self._folder / parent)
 
     def get(self, key: str) -> bytes | None:
-        """The file's content."""
+        """Return the content of the blob's file; None if there is none."""
         try:
             return self._path(key).read_bytes()
         except FileNotFoundError:
             return None
 
     def delete(self, key: str) -> None:
-        """The file, and folders that are empty without it."""
+        """Delete the blob's file, and folders that are empty without it."""
         path = self._path(key)
         path.unlink(missing_ok=True)
         for parent in path.relative_to(self._folder).parents[:-1]:
             try:
                 (self._folder / parent).rmdir()
-            except OSError:  # something else is in it
+            except OSError:  # the folder is not empty
                 return
 
     def list(self) -> Iterator[tuple[str, float]]:
-        """Every file below the folder."""
+        """List all files in the folder and its subfolders."""
         for folder, _, names in os.walk(self._folder):
             for name in names:
                 path = Path(folder, name)
@@ -93,7 +93,7 @@ class FileBlobs:
     def _path(self, key: str) -> Path:
         parts = key.split("/")
         if not all(parts) or {".", ".."} & set(parts) or "\0" in key:
-            raise ValueError(f"{key!r} is no key of a blob")
+            raise ValueError(f"{key!r} is not the key of a blob")
         return self._folder.joinpath(*parts)
 
 
@@ -115,23 +115,23 @@ def _sync(folder: Path) -> None:
 
 
 class BlobOwner(NamedTuple):
-    """Whose a blob is: it is kept as long as the generation of the instance."""
+    """The generation of an instance to which a blob belongs: the blob is kept as long as the generation."""
 
     instance_id: str
     generation: int
 
 
 class Offload:
-    """Keeps payloads of `over` bytes or more in a blob store; the last layer of a codec.
+    """Keeps payloads of `over` bytes or more in a blob store; it must be the last layer of a codec.
 
-    Only what belongs to one instance: inputs, results, errors, details of heartbeats. Blobs of generations that are gone are
-    deleted when they are older than `grace` seconds.
+    Only payloads of a single instance are offloaded: inputs, results, errors, details of heartbeats. Blobs of generations
+    that are gone are deleted when they are older than `grace` seconds.
     """
 
     def __init__(self, blobs: BlobStore, *, over: int = 256 * 1024, grace: float = 86400.0) -> None:
         missing = [name for name in ("put", "get", "delete", "list") if not callable(getattr(blobs, name, None))]
         if missing:
-            raise ConfigurationError(f"Offload(blobs): {type(blobs).__name__} has no {missing[0]}(): it is no BlobStore.")
+            raise ConfigurationError(f"Offload(blobs): {type(blobs).__name__} has no {missing[0]}(): it is not a BlobStore.")
         if over < 1:
             raise ConfigurationError(f"Offload(over={over!r}): give a whole number of bytes of at least 1.")
         self.blobs = blobs
@@ -139,29 +139,29 @@ class Offload:
         self.grace = grace
 
     def name_for(self, blob_owner: BlobOwner) -> str | None:
-        """A new key for a blob; None if the instance's id is too long for one."""
+        """Return a new key for a blob; None if the instance id is too long for one."""
         owner = _quoted(blob_owner.instance_id)
         return None if len(owner) > _MAX_OWNER_LENGTH else f"{owner}/{blob_owner.generation}/{random_bytes(16).hex()}"
 
 
 def make_reference(key: str, data: bytes) -> bytes:
-    """What is stored instead of a blob."""
+    """Return the reference that is stored instead of a blob."""
     return frame(OFFLOADED, f"{key} {sha256(data).hexdigest()}".encode())
 
 
 def parse_reference(data: bytes) -> tuple[str, str]:
-    """The key of a blob, and the digest of what must lie there."""
+    """Return the key of a blob, and the digest of its content, from a reference without its frame."""
     key, _, digest = data.decode().partition(" ")
     return key, digest
 
 
 def is_whole(blob: bytes, digest: str) -> bool:
-    """The blob is what was put there."""
+    """The blob has the digest of its reference."""
     return sha256(blob).hexdigest() == digest
 
 
 def owner_of_blob(key: str) -> BlobOwner | None:
-    """Whose a blob is; None if its key is not of our making."""
+    """Return the generation to which a blob belongs; None if `Offload` has not made the key."""
     owner, _, rest = key.partition("/")
     generation, _, name = rest.partition("/")
     if not (owner and name) or "/" in name or not (generation.isascii() and generation.isdecimal()):
@@ -170,5 +170,5 @@ def owner_of_blob(key: str) -> BlobOwner | None:
 
 
 def _quoted(instance_id: str) -> str:
-    # A dot would be a folder of its own, or the one above.
+    # "." and ".." as names would mean the folder itself and the folder above it.
     return quote(instance_id, safe="").replace(".", "%2E")

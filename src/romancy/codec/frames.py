@@ -1,8 +1,9 @@
-"""Frames: what a layer has encoded, with the layer's name before it.
+"""Frames: the output of a layer, preceded by the name of the layer.
 
-    0x9E | length of the name | name | what the layer made of it
+    0x9E | length of the name | name | output of the layer
 
-Plain payloads are JSON or other text in UTF-8, and no such text begins with 0x9E. So one byte tells them apart.
+Plain payloads are JSON or other text in UTF-8, which never begins with 0x9E. So the first byte shows whether a payload is
+encoded.
 """
 
 from __future__ import annotations
@@ -10,51 +11,51 @@ from __future__ import annotations
 _MARK = b"\x9e"
 LONGEST_NAME = 32
 DIGEST = 8
-"""Bytes of a digest that is not encoded."""
+"""The length in bytes of a digest that is not encoded."""
 
 ENCRYPTED = "aes"
 COMPRESSED = "zlib"
 OFFLOADED = "blob"
 NOT_ENCODED = "plain"
-"""Stands for a payload that should have been encoded and is not: never stored, but passed on in its place."""
+"""The name in the frame that replaces a payload which is not encoded although a layer requires it. It is never stored."""
 
 
 def is_encoded(raw: bytes | None) -> bool:
-    """These bytes are in a frame: somebody must decode them first."""
+    """The bytes are in a frame, and must be decoded before use."""
     return raw is not None and raw[:1] == _MARK
 
 
 def is_encoded_digest(raw: bytes) -> bool:
-    """The same for a digest, which is no text and may begin with anything; but it is short."""
+    """As `is_encoded`, for a digest. A plain digest may begin with any byte, but it has a fixed length."""
     return len(raw) > DIGEST and is_encoded(raw)
 
 
 def frame(name: str, data: bytes) -> bytes:
-    """What a layer has encoded, in its frame."""
+    """Put the output of a layer into a frame."""
     return _MARK + named(name, data)
 
 
 def unframe(raw: bytes) -> tuple[str, bytes]:
-    """The layer's name, and what it has encoded. Raises `ValueError` for what is cut off."""
+    """Return the layer's name and its output. Raises `ValueError` if the frame is truncated."""
     return name_and_rest(raw[1:])
 
 
 def named(name: str, data: bytes) -> bytes:
-    """Data with a name before it: a layer's, or in what is encrypted a key's."""
+    """Put a name before data: the name of a layer, or of a key in front of what it has encrypted."""
     encoded = name.encode()
     return bytes((len(encoded),)) + encoded + data
 
 
 def name_and_rest(data: bytes) -> tuple[str, bytes]:
-    """The name that stands before data, and the data. Raises `ValueError` for what is cut off."""
+    """Return the name before data, and the data. Raises `ValueError` if the name is truncated."""
     end = 1 + data[0] if data else 0
     if not end or len(data) < end:
-        raise ValueError("the frame is cut off")
+        raise ValueError("the frame is truncated")
     return data[1:end].decode(), data[end:]
 
 
 def encoding_of(raw: bytes) -> str:
-    """What was done to encoded bytes, in a few words. Never raises."""
+    """Describe how bytes are encoded, in a few words. Never raises."""
     try:
         name, data = unframe(raw)
         if name == ENCRYPTED:
@@ -69,18 +70,18 @@ def encoding_of(raw: bytes) -> str:
 
 
 def refused() -> bytes:
-    """What is passed on instead of a payload that is not encoded, and had to be."""
-    return frame(NOT_ENCODED, b"not taken")  # longer than a digest
+    """Return what replaces a payload that is not encoded although a layer requires it."""
+    return frame(NOT_ENCODED, b"not taken")  # longer than a digest, so that it counts as encoded in its place too
 
 
 def not_decoded(what: str, raw: bytes) -> str:
-    """The sentence for encoded bytes that cannot be decoded here."""
+    """Return the message for encoded bytes that cannot be decoded here."""
     if raw == refused():
         return (
             f"{what} is not encrypted, which Encrypt(keys, required=True) demands: it was written by a process without the "
-            "codec, before required=True was set, or by a stranger. Without required=True it is accepted."
+            "codec, before required=True was set, or by an attacker. Without required=True it is accepted."
         )
     return (
         f"{what} cannot be decoded here: it is {encoding_of(raw)}. Nothing is lost: give App(codec=...) the layers and the "
-        "keys it was written with. (If it has them, the row is damaged, or was moved from another place.)"
+        "keys it was written with. (If it has them, the row is damaged, or was copied from another row.)"
     )

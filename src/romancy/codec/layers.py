@@ -1,4 +1,4 @@
-"""The layers of a codec: compression and encryption, and the class that others inherit from."""
+"""The layers of a codec: compression, encryption, and the base class for layers of users."""
 
 from __future__ import annotations
 
@@ -21,45 +21,45 @@ _SALT = 16
 _NONCE = 12
 _LONGEST_ID = 64
 _MOST_MESSAGES = 2**28
-"""After so many messages a new salt is taken: nonces by chance must not meet under one key."""
+"""The number of messages after which a new salt is used: random nonces must not repeat under one key."""
 _KEPT_CIPHERS = 1024
 _LARGEST = 64 * 1024 * 1024
 
 
 class Layer:
-    """What is done to a payload. Inherit from it for layers of your own: a key that never leaves its server, say.
+    """The base class of a codec's layers. Inherit from it to encrypt with a key that never leaves its server, for example.
 
-    `name` stands in every frame; two layers of one codec have different ones, and it must not change. `place` says what the
-    payload is and whose (its bytes are not to be read): data that is bound to it cannot be moved elsewhere unnoticed. Both
-    methods are called from several threads.
+    `name` is part of every frame: the layers of one codec need different names, and a name must not change. `place` is the
+    context of the payload, as opaque bytes: data that is bound to it cannot be moved to another row unnoticed. Both methods
+    are called from several threads.
     """
 
     name: ClassVar[str]
     required: bool = False
-    """What did not pass this layer is not accepted."""
+    """Payloads that did not pass through this layer are refused."""
 
     def encode(self, data: bytes, place: bytes) -> bytes | None:
-        """What is stored instead of the data; None: it is not worth it, leave it as it is."""
+        """Return the bytes to store instead of the data. Return None to store the data unchanged."""
         raise NotImplementedError
 
     def decode(self, data: bytes, place: bytes) -> bytes:
-        """What `encode` was given. Raise anything if it cannot be done."""
+        """Return the data that `encode` was given. Raise any exception if that is not possible."""
         raise NotImplementedError
 
     def fingerprint(self) -> str:
-        """Changes when this layer can decode other things than before. Instances that were blocked are tried again then."""
+        """Return a text that changes when this layer can decode other data: blocked instances are tried again then."""
         return self.name
 
     def blind(self, text: bytes) -> bytes | None:
-        """A text as a key under which something is found, but that does not show it; None: this layer hides nothing."""
+        """Return a key by which a text can be looked up, but which does not reveal it. None: this layer hides nothing."""
         return None
 
 
 class Compress(Layer):
     """Compresses payloads of `over` bytes or more with zlib, if that makes them smaller.
 
-    What is larger than `largest` bytes is left as it is, and nothing that claims to be is unpacked: a row of a megabyte
-    could stand for a gigabyte.
+    Payloads larger than `largest` bytes are left as they are, and no payload is decompressed beyond that size: a row of a
+    megabyte could expand to a gigabyte.
     """
 
     name = COMPRESSED
@@ -77,34 +77,34 @@ class Compress(Layer):
         return f"Compress(over={self._over}, level={self._level})"
 
     def encode(self, data: bytes, place: bytes) -> bytes | None:
-        """Smaller, or None."""
+        """Compress the data. Return None if its size is out of bounds, or it would not become smaller."""
         if not self._over <= len(data) <= self._largest:
             return None
         smaller = zlib.compress(data, self._level)
         return smaller if len(smaller) + 16 < len(data) else None
 
     def decode(self, data: bytes, place: bytes) -> bytes:
-        """As large as it was; not larger than `largest`, whatever it says."""
+        """Decompress the data. Raises `ValueError` if it is truncated, or larger than `largest`."""
         stream = zlib.decompressobj()
         larger = stream.decompress(data, self._largest + 1)
         if not stream.eof or len(larger) > self._largest:
-            raise ValueError(f"the compressed data is cut off, or larger than {self._largest} bytes")
+            raise ValueError(f"the compressed data is truncated, or larger than {self._largest} bytes")
         return larger
 
 
 class _WriteKey(NamedTuple):
-    """A key as this process writes with it for a while."""
+    """The key with which this process encrypts until the next salt: the head of its messages, and the cipher."""
 
     head: bytes
     cipher: AESGCM
 
 
 class Encrypt(Layer):
-    """Encrypts payloads with AES-256-GCM, bound to their place. Needs `romancy[crypto]`.
+    """Encrypts payloads with AES-256-GCM, bound to their context. Needs `romancy[crypto]`.
 
-    `keys` are the keys by their ids, 32 bytes each, as bytes or in base64. All of them read; the last one writes, or the one
-    that `write` names. `Encrypt.generate_key()` makes one. `required`: what is stored without encryption is not accepted, so
-    nobody who can write to the database can put a row of their own in place of one that is encrypted.
+    `keys` maps ids to keys: 32 bytes, or their base64. All keys decrypt; the last one encrypts, or the one that `write`
+    names. `Encrypt.generate_key()` makes a key. `required`: payloads that are stored without encryption are refused, so that
+    an attacker with write access to the database cannot replace an encrypted row with a plain one.
 
     >>> Encrypt({"2025": Encrypt.generate_key(), "2026": Encrypt.generate_key()})
     Encrypt(keys=['2025', '2026'], write='2026')
@@ -120,7 +120,9 @@ class Encrypt(Layer):
         self._keys = {_checked_id(key_id): _checked_key(key_id, key) for key_id, key in keys.items()}
         self._write = list(self._keys)[-1] if write is None else write
         if self._write not in self._keys:
-            raise ConfigurationError(f"Encrypt(write={write!r}): there is no key of that id. There are: {', '.join(keys)}.")
+            raise ConfigurationError(
+                f"Encrypt(write={write!r}): there is no key with this id. The ids are {', '.join(keys)}."
+            )
         self._ciphers: dict[bytes, AESGCM] = {}
         self._write_key = self._salted()
         self._written = 0
@@ -131,36 +133,36 @@ class Encrypt(Layer):
 
     @staticmethod
     def generate_key() -> str:
-        """A new key, in base64."""
+        """Return a new key, in base64."""
         return base64.b64encode(random_bytes(_KEY)).decode()
 
     def encode(self, data: bytes, place: bytes) -> bytes:
-        """Key id, salt, nonce, and the data as nobody can read it."""
+        """Return the key id, the salt, the nonce, and the encrypted data."""
         self._written += 1
         if self._written > _MOST_MESSAGES:
             self._write_key, self._written = self._salted(), 0
         head, cipher = self._write_key
-        # By chance, not counted: after a fork two processes would count alike.
+        # Random, not counted: after a fork, two processes would use the same numbers.
         nonce = random_bytes(_NONCE)
         return head + nonce + cipher.encrypt(nonce, data, place)
 
     def decode(self, data: bytes, place: bytes) -> bytes:
-        """The data, if it was encrypted with one of the keys and for this place."""
+        """Decrypt data that was encrypted with one of the keys, in the same context. Raises otherwise."""
         key_id, rest = name_and_rest(data)
         if key_id not in self._keys:
-            raise ValueError(f"there is no key {key_id!r} here")
+            raise ValueError(f"this process has no key {key_id!r}")
         salt, nonce, hidden = rest[:_SALT], rest[_SALT : _SALT + _NONCE], rest[_SALT + _NONCE :]
         head = data[: len(data) - len(rest) + _SALT]
         cipher = self._ciphers.get(head) or self._cipher(head, key_id, salt)
         return cipher.decrypt(nonce, hidden, place)
 
     def fingerprint(self) -> str:
-        """Changes with the keys."""
+        """Return a text that changes with the keys."""
         marks = [f"{key_id}:{self._derived(key_id, b'fingerprint').hex()}" for key_id in sorted(self._keys)]
         return f"{self.name}({','.join(marks)}{',required' if self.required else ''})"
 
     def blind(self, text: bytes) -> bytes:
-        """A keyed digest: the same for the same text, as long as the same key writes."""
+        """Return a keyed digest: the same for the same text, as long as the same key encrypts."""
         return hmac.digest(self._derived(self._write, b"blind"), text, "sha256")
 
     def _salted(self) -> _WriteKey:
@@ -188,12 +190,12 @@ def _aesgcm() -> type[AESGCM]:
 
 def _checked_id(key_id: str) -> str:
     if not isinstance(key_id, str) or not key_id.isprintable() or not 0 < len(key_id.encode()) <= _LONGEST_ID:
-        raise ConfigurationError(f"Encrypt(keys): {key_id!r} is no id of a key: give a text of 1 to {_LONGEST_ID} bytes.")
+        raise ConfigurationError(f"Encrypt(keys): {key_id!r} is not a key id: give a string of 1 to {_LONGEST_ID} bytes.")
     return key_id
 
 
 def _checked_key(key_id: str, key: bytes | str) -> bytes:
-    """The key's bytes. What is wrong with it is said without showing it."""
+    """Return the bytes of a key. Raises `ConfigurationError`, without the key in its message."""
     try:
         raw = base64.b64decode(key.replace("-", "+").replace("_", "/"), validate=True) if isinstance(key, str) else key
     except (ValueError, binascii.Error):

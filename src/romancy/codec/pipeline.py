@@ -1,4 +1,4 @@
-"""All layers of an app, one after another; and how the option `codec` is read."""
+"""`Codec`: applies all layers of an app in order. Also reads the option `codec`."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from romancy.object_reference import find_named
 
 CodecOption: TypeAlias = Layer | Offload | Sequence[Layer | Offload]
 EncodingContext: TypeAlias = tuple[str, ...]
-"""What a payload is, and whose: its purpose, an instance's id, ..."""
+"""What an encoded payload is bound to: its purpose, the id of its instance, and so on."""
 PendingBlobs: TypeAlias = list[tuple[str, bytes]]
-"""Blobs that must be written before what refers to them: keys and data."""
+"""Blobs that must be written before the rows that refer to them: keys and data."""
 
 _NO_BLOBS: Mapping[str, bytes] = {}
 
 
 class Codec:
-    """Encodes payloads, and decodes whatever is encoded; plain ones are left alone."""
+    """Encodes payloads with the layers of an app, and decodes encoded payloads; it returns plain ones unchanged."""
 
     def __init__(self, layers: Sequence[Layer] = (), offload: Offload | None = None) -> None:
         self.offload = offload
@@ -30,21 +30,21 @@ class Codec:
         self._by_name = {layer.name: layer for layer in layers}
         self._required = frozenset(layer.name for layer in layers if layer.required)
         self.hides = any(layer.blind(b"") is not None for layer in layers)
-        """What is stored cannot be read without a key: it must not be shown in messages either."""
+        """Stored payloads cannot be read without a key, so messages must not show values either."""
 
     def __bool__(self) -> bool:
-        """It does anything at all."""
+        """The codec changes payloads."""
         return bool(self._layers) or self.offload is not None
 
     def fingerprint(self) -> str:
-        """Changes when other things can be decoded than before; empty if nothing can."""
+        """A text that changes when the codec can decode other payloads than before; empty if it has no layers."""
         if not self:
             return ""
         known = [layer.fingerprint() for layer in self._layers] + [OFFLOADED] * (self.offload is not None)
         return blake2b(" ".join(sorted(known)).encode(), digest_size=6).hexdigest()
 
     def encode(self, raw: bytes, context: EncodingContext) -> bytes:
-        """What is stored for a payload, all of it in the database."""
+        """Encode a payload, without offloading it."""
         if not self._layers:
             return raw
         bound = _context_bytes(context)
@@ -57,7 +57,7 @@ class Codec:
     def encode_or_offload(
         self, raw: bytes, context: EncodingContext, owner: BlobOwner, pending: PendingBlobs | None
     ) -> bytes:
-        """What is stored for a payload; if it is large, a reference, and the blob joins those that are to be put."""
+        """Encode a payload. If the result is large, add it to the pending blobs and return a reference to the blob."""
         raw = self.encode(raw, context)
         if pending is None or self.offload is None or len(raw) < self.offload.over:
             return raw
@@ -68,7 +68,7 @@ class Codec:
         return make_reference(key, raw)
 
     def blob_of(self, raw: bytes | None) -> str | None:
-        """The key of the blob that must be at hand to decode something; None if there is none to be had."""
+        """The key of the blob that is needed to decode a payload; None if none is needed, or none can be read."""
         if self.offload is None or raw is None or not is_encoded(raw):
             return None
         try:
@@ -78,9 +78,9 @@ class Codec:
             return None
 
     def try_decode(self, raw: bytes, context: EncodingContext, blobs: Mapping[str, bytes] = _NO_BLOBS) -> bytes:
-        """What was encoded; if it cannot be decoded here it is encoded still. Whoever uses it must look.
+        """Decode a payload. If that is not possible here, the result is still encoded: the caller must check it.
 
-        What should have been encoded and is not counts as what cannot be decoded.
+        A payload that is not encoded although a layer requires it counts as one that cannot be decoded.
         """
         if not is_encoded(raw):
             return refused() if self._required and raw else raw
@@ -90,20 +90,20 @@ class Codec:
             try:
                 name, data = unframe(raw)
                 raw = _fetched(data, blobs) if name == OFFLOADED else self._by_name[name].decode(data, bound)
-            except Exception:  # a layer may raise anything; what is encoded says itself what is missing
+            except Exception:  # a layer may raise anything; the frame of the returned bytes says what is missing
                 return raw
             removed.add(name)
         return raw if self._required <= removed else refused()
 
     def decode(self, raw: bytes, context: EncodingContext, what: str) -> bytes:
-        """What was encoded. Raises `CodecError`."""
+        """Decode a payload. Raises `CodecError`."""
         decoded = self.try_decode(raw, context)
         if is_encoded(decoded):
             raise CodecError(not_decoded(what, decoded))
         return decoded
 
     def blind(self, text: str) -> str:
-        """A text under which something is found again: as it is, unless a layer hides it."""
+        """Return the form of a text in which it is stored to be looked up: hidden by a layer, or unchanged."""
         for layer in self._layers:
             hidden = layer.blind(text.encode())
             if hidden is not None:
@@ -112,11 +112,11 @@ class Codec:
 
 
 NO_CODEC = Codec()
-"""Leaves everything as it is."""
+"""A codec without layers: it returns all payloads unchanged."""
 
 
 def _context_bytes(context: EncodingContext) -> bytes:
-    """A place as bytes; no two places have the same."""
+    """Return a context as bytes; different contexts have different bytes."""
     parts = [part.encode("utf-8", "surrogatepass") for part in context]
     return b"".join([b"%d:%b" % (len(part), part) for part in parts])
 
@@ -125,7 +125,7 @@ def _fetched(data: bytes, blobs: Mapping[str, bytes]) -> bytes:
     key, digest = parse_reference(data)
     blob = blobs[key]
     if not is_whole(blob, digest):
-        raise ValueError(f"the blob {key!r} is not what was put there")
+        raise ValueError(f"the blob {key!r} does not have the digest of its reference")
     return blob
 
 
@@ -133,7 +133,7 @@ def _fetched(data: bytes, blobs: Mapping[str, bytes]) -> bytes:
 
 
 def read_codec(value: Any) -> Codec:
-    """What was given as `codec`; from a variable, where to find it: `module:name`. Raises `ValueError`."""
+    """Read the option `codec`: layers, or a string of the form `module:name`. Raises `ValueError`."""
     if isinstance(value, Codec):
         return value
     if isinstance(value, str):
@@ -144,16 +144,16 @@ def read_codec(value: Any) -> Codec:
         _check(layer)
     names = [layer.name for layer in layers]
     if len(set(names)) < len(names):
-        raise ValueError(f"two layers have one name ({', '.join(names)}): what is stored names its layer")
+        raise ValueError(f"two layers have the same name ({', '.join(names)}): stored payloads name their layers")
     kinds = [type(layer) for layer in layers]
     if Compress in kinds and Encrypt in kinds and kinds.index(Encrypt) < kinds.index(Compress):
-        raise ValueError("put Compress() before Encrypt(...): what is encrypted cannot be made smaller")
+        raise ValueError("put Compress() before Encrypt(...): encrypted data cannot be compressed")
     return Codec(layers, offload)
 
 
 def _check(layer: Any) -> None:
     if isinstance(layer, Offload):
-        raise ValueError("Offload(...) must be the last layer: what it keeps is encoded by those before it")
+        raise ValueError("Offload(...) must be the last layer: it stores the output of the layers before it")
     if not isinstance(layer, Layer):
         raise ValueError(
             "give layers: Compress(), Encrypt(keys), Offload(blobs), or objects of classes that inherit from Layer"
@@ -165,4 +165,4 @@ def _check(layer: Any) -> None:
         or not 0 < len(name) <= LONGEST_NAME
         or name in (OFFLOADED, NOT_ENCODED)
     ):
-        raise ValueError(f"{type(layer).__name__} needs a name of its own, of 1 to {LONGEST_NAME} ASCII characters")
+        raise ValueError(f"{type(layer).__name__} needs its own name of 1 to {LONGEST_NAME} ASCII characters")
