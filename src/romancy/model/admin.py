@@ -1,4 +1,4 @@
-"""What operators ask of the store, and what it tells them."""
+"""Queries of operators to the store, and their results."""
 
 from __future__ import annotations
 
@@ -10,72 +10,72 @@ from romancy.model.status import Status
 from romancy.model.transition import Wait
 
 InstanceKey: TypeAlias = tuple[int, str]
-"""A place in a list of instances: when one was created, and its id."""
+"""The sort key of an instance in a list: the time it was created, and its id."""
 
 
 @dataclass(frozen=True, slots=True)
 class InstanceQuery:
-    """Which instances to look at, newest first. What the store does not decide, whoever asks does."""
+    """Which instances to read, newest first. The caller checks the conditions that are not among these fields."""
 
     statuses: frozenset[Status] | None = None
-    """None: any."""
+    """None: all statuses."""
     owned: bool = False
-    """Only those that a worker has in hand."""
+    """Only instances that a worker owns."""
     retrying: bool = False
-    """Only those of which something is being retried."""
+    """Only instances that are retrying an activity or a compensation."""
     workflow: str | None = None
     """A part of the workflow's name."""
     instance: str | None = None
-    """A part of the id."""
+    """A part of the instance id."""
     created_after: int = 0
     before: InstanceKey | None = None
-    """Continue below this."""
+    """The page begins below this key."""
     window: int = 2000
-    """How many are looked at where most may not fit."""
+    """The number of rows to read if the conditions may leave out most of them."""
     limit: int = 50
 
 
 class InstanceListRow(NamedTuple):
-    """An instance without its payloads."""
+    """An instance in a list: its row and its waits, without payloads."""
 
     row: InstanceRow
     waits: tuple[Wait, ...] = ()
 
 
 class InstanceScan(NamedTuple):
-    """What was found, and where to go on; None: there is nothing more."""
+    """The instances that were found, and the key at which the next page begins; None if there is no next page."""
 
     rows: list[InstanceListRow]
     end: InstanceKey | None
 
 
 class Content(NamedTuple):
-    """What an instance was given and what it failed with; None: nothing, or too much to look through."""
+    """The payloads of an instance that a search reads; None if there is none, or if it is too large to search."""
 
     input: bytes | None
     error: bytes | None
 
 
 class InstanceCounts(NamedTuple):
-    """How many there are of what is counted, each up to a bound."""
+    """Numbers of instances and dead letters, each counted up to a limit."""
 
     statuses: dict[Status, int]
-    """Those that have not ended, and `failed` for those that were created since a time."""
+    """The instances by status: those that have not ended, and failed ones that were created since a time."""
     retrying: int
     overdue: int
     dead_letters: int
 
 
 class WorkflowCounts(NamedTuple):
-    """How many instances of each workflow are in flight, of those that were looked at."""
+    """The number of instances of each workflow that have not ended, counted up to a limit."""
 
     workflows: dict[str, int]
     complete: bool
-    """All were looked at."""
+    """The limit was not reached."""
 
 
 class ChannelState(NamedTuple):
-    """A channel. Numbers are counted up to a bound."""
+    """The state of a channel. Numbers are counted up to a limit."""
 
     name: str
     mode: str | None
@@ -85,7 +85,7 @@ class ChannelState(NamedTuple):
 
 
 class SubscriberState(NamedTuple):
-    """Who has subscribed to a channel."""
+    """A subscription of a channel, with the number of messages that its instance has not read."""
 
     instance_id: str
     mode: str
@@ -100,15 +100,15 @@ class RecentEvent(NamedTuple):
     accepted_at: int
     target: str | None
     body: bytes | None
-    """None: it is too large to be looked through."""
+    """None if it is too large to be compared."""
     consumed: bool
     """The instance has consumed it."""
     predates_instance: bool
-    """It came before the instance was there."""
+    """The event was accepted before the instance was created."""
 
 
 class AuditRow(NamedTuple):
-    """Who did what."""
+    """One row of the audit: an action, and its actor."""
 
     number: int
     at: int
@@ -119,7 +119,7 @@ class AuditRow(NamedTuple):
 
 
 class BulkActionRow(NamedTuple):
-    """A effect for all instances that fit a filter."""
+    """A bulk action: an action on every instance that matches a filter."""
 
     id: str
     action: str
@@ -134,13 +134,13 @@ class BulkActionRow(NamedTuple):
     failed: int = 0
     scanned: int = 0
     failures: str = "[]"
-    """The first of them, as JSON."""
+    """The first failures, as JSON."""
     cursor: str | None = None
-    """Where the search goes on."""
+    """The position at which the search continues."""
 
 
 class Minute(NamedTuple):
-    """How many instances of a workflow ended in a minute in one way, and how long they took."""
+    """The number of instances of a workflow that ended in one minute with one outcome, and their durations."""
 
     at: int
     """When the minute began."""
@@ -148,46 +148,47 @@ class Minute(NamedTuple):
     outcome: str
     ended: int
     buckets: dict[int, int]
-    """How many took how long: by `bucket_of`."""
+    """The number of instances in each bucket of durations (`bucket_of`)."""
 
 
 class Vitals(NamedTuple):
-    """How the database itself is."""
+    """Measurements of the database itself."""
 
     product: str
     latency: int
-    """Microseconds of a look at it."""
+    """Microseconds that a query takes."""
     skew: int | None
-    """Microseconds that this machine's clock is behind the database's; None: they are the same."""
+    """Microseconds by which this machine's clock is behind the database's; None if the database uses the same clock."""
     notes: dict[str, str]
-    """What else is known, by its name."""
+    """Other properties of the database, by name."""
 
 
 def bucket_of(micros: int) -> int:
-    """The place of a duration in a histogram: four for each doubling."""
+    """Return the bucket of a duration in a histogram with four buckets for each doubling."""
     size = max(1, micros)
     power = size.bit_length() - 1
     return 4 * power + ((size << 2) >> power) - 4
 
 
 def bound_of(bucket: int) -> int:
-    """The microseconds at which a place of the histogram ends."""
+    """Return the upper bound of a bucket, in microseconds."""
     power, quarter = divmod(bucket, 4)
     return ((5 + quarter) << power) >> 2
 
 
 @dataclass(frozen=True, slots=True)
 class ConcurrencyStall:
-    """Every slot is held, and no attempt has begun for long: perhaps they wait for what cannot begin."""
+    """All slots of a worker are taken, and no attempt has begun for a long time: they may wait for attempts in the queue."""
 
     holders: tuple[tuple[str, int], ...]
-    """The activities that hold the slots, and how many each; most first."""
+    """The activities that hold the slots, and the number of slots of each, in descending order."""
     waiting: int
-    """How many attempts wait for a slot."""
+    """The number of attempts that wait for a slot."""
     since: int
     """When the last attempt began."""
 
     def __str__(self) -> str:
-        """In words."""
+        """Describe the stall in a sentence."""
         names = ", ".join(f"{name} ({count})" for name, count in self.holders)
-        return f"{self.waiting} attempts wait for a slot, and every slot is held by {names}"
+        attempts = "1 attempt is" if self.waiting == 1 else f"{self.waiting} attempts are"
+        return f"{attempts} waiting for a slot, but every slot is held by {names}"

@@ -1,4 +1,4 @@
-"""What a run remembers: one entry for everything that ever resolved."""
+"""The history of an instance: an entry for each resolution, effect and compensation."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 
 class Kind(StrEnum):
-    """What an entry of the history, or an operation of a run, is about."""
+    """The kinds of operations of a run, and of entries of the history."""
 
     START = "start"
     ACTIVITY = "activity"
@@ -32,16 +32,16 @@ class Kind(StrEnum):
 
 
 WAITS = frozenset({Kind.EVENT, Kind.MESSAGE})
-"""What is asked of the store until it has an answer."""
+"""Store calls that the run repeats until an event or a message has arrived, or they time out."""
 STORE_CALLS = WAITS | {Kind.SEND_TO, Kind.SUBSCRIBE, Kind.LEAVE_GROUP, Kind.MEMBERS}
-"""What the store decides and records in one commit."""
+"""Operations that the store resolves and records in one commit."""
 EFFECTS = frozenset(
     {Kind.REGISTRATION, Kind.SEND_EVENT, Kind.PUBLISH, Kind.SEND_TO_GROUP, Kind.UNSUBSCRIBE, Kind.JOIN_GROUP}
 )
-"""What is done by being committed."""
+"""Operations that are carried out by the commit that records them."""
 
 TIMEOUT_TIMER = "timeout"
-"""The name of a timer that goes off in order to stop something (`asyncio.timeout`)."""
+"""The name of a timer that limits something (`asyncio.timeout`)."""
 
 
 class Outcome(StrEnum):
@@ -53,22 +53,22 @@ class Outcome(StrEnum):
 
 
 class Role(IntEnum):
-    """What replay does with an entry."""
+    """The role of an entry in a replay."""
 
     FED = 0
-    """It is a resolution: fed to the run in order of `seq`."""
+    """A resolution: it is fed to the run, in the order of `seq`."""
     OUT_OF_BAND = 1
-    """It tells what happened beside the run (an effect, a compensation, an attempt that ended after its withdrawal)."""
+    """Not fed to the run: an effect, a compensation, an attempt that ended after its withdrawal."""
     RETAINED = 2
-    """Before a retry of the whole instance: its result answers the operation of the same id when it is asked again."""
+    """From before a retry of the instance: its result resolves the operation of the same id when that is issued again."""
     DISCARDED = 3
-    """Before a retry of the whole instance: shown to people, ignored by replay."""
+    """From before a retry of the instance: shown to users, ignored by replays."""
 
 
 class Entry(NamedTuple):
-    """One row of an instance's history, in the order of its columns.
+    """One row of an instance's history; the fields have the order of the columns.
 
-    A named tuple, not a dataclass: one is built and written for every step, and this is three times faster at both.
+    A named tuple, not a dataclass: one is made and written for every step, and both are three times faster.
     """
 
     seq: int
@@ -92,7 +92,7 @@ class Entry(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class AttemptRow:
-    """One attempt of an activity that failed (and will be followed by another), or is open for a notable time."""
+    """One attempt of an activity that has failed (and will be followed by another), or has been open for a notable time."""
 
     op: str
     attempt: int

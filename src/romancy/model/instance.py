@@ -1,4 +1,4 @@
-"""What the store tells: rows for the engine, and the views users and operators read."""
+"""Instances: the rows that the store reads for the engine, and the records that users read."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class InstanceRow:
-    """The hot row of an instance, as the engine needs it."""
+    """The row of an instance that every transition writes, as the engine needs it."""
 
     instance_id: str
     workflow: str
@@ -23,13 +23,13 @@ class InstanceRow:
     status: Status
     generation: int
     round: int
-    """How often the instance was retried after compensation: a part of every idempotency key."""
+    """The number of retries of the instance after compensation: a part of every idempotency key."""
     epoch: int
     owner: str | None
     wake_at: int | None
     inbox_version: int
     length: int
-    """The highest `seq` of the current generation's history; 0 in what people read."""
+    """The highest `seq` of the current generation's history; 0 in records for users."""
     deadline_at: int | None
     created_at: int
     started_at: int | None
@@ -43,7 +43,7 @@ class InstanceRow:
 
 @dataclass(frozen=True, slots=True)
 class InboxItem:
-    """Something that arrived for an instance from outside."""
+    """A row that arrived for an instance from outside: a request, or the result of an activity with a session."""
 
     id: int
     kind: str
@@ -53,13 +53,13 @@ class InboxItem:
 
 
 class Inbox(NamedTuple):
-    """What has arrived for an instance."""
+    """The inbox items of an instance, and its waits that were matched."""
 
     inbox_version: int
-    """The counter it belongs to."""
+    """The inbox version at which the inbox was read."""
     items: tuple[InboxItem, ...]
     matched_waits: tuple[str, ...]
-    """The waits for which something has come."""
+    """The operations whose waits an event or a message has matched."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,12 +75,12 @@ class LoadedInstance:
     begun_at: int
     """When the generation began."""
     losses: int = 0
-    """How many workers it has lost since it last recorded anything."""
+    """The number of workers that the instance has lost since its last progress."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoredInstance:
-    """An instance with its payloads, as `get` and `list` read it."""
+    """An instance with its payloads and waits, as the store's `get` and `list` return it."""
 
     row: InstanceRow
     input: bytes
@@ -90,18 +90,18 @@ class StoredInstance:
 
 
 class InstanceProgress(NamedTuple):
-    """Where an instance stands: enough to see that it has moved."""
+    """The state of an instance, as far as it shows progress between two readings."""
 
     generation: int
     seq: int
-    """Of the last entry of its history."""
+    """The `seq` of the last entry of its history."""
     status: Status
     updated_at: int
 
 
 @dataclass(frozen=True, slots=True)
 class InstanceFilter:
-    """What to list: newest first, by key."""
+    """Which instances to list; the newest are listed first."""
 
     status: tuple[Status, ...] = ()
     workflow: str | None = None
@@ -109,7 +109,7 @@ class InstanceFilter:
     created_after: int | None = None
     created_before: int | None = None
     before: tuple[int, str] | None = None
-    """Continue below this (created_at, id)."""
+    """The page begins below this key: (created_at, id)."""
     limit: int = 50
 
 
@@ -124,27 +124,27 @@ class WorkerRow:
     pid: int
     python: str
     workflows: str
-    """The workflows and versions it knows, as JSON."""
+    """The workflows and versions that it has, as JSON."""
     started_at: int
     heartbeat_at: int
 
 
 @dataclass(frozen=True, slots=True)
 class Error:
-    """What went wrong, as people read it."""
+    """An error, as users read it."""
 
     type: str
     message: str
     trace: str = ""
 
     def __str__(self) -> str:
-        """Type and message."""
+        """Return the type and the message."""
         return f"{self.type}: {self.message}"
 
 
 @dataclass(frozen=True, slots=True)
 class WaitingFor:
-    """What an instance waits for, as people read it."""
+    """A wait of an instance, as users read it."""
 
     kind: str
     key: str
@@ -154,7 +154,7 @@ class WaitingFor:
     subject: str | None = None
     match: Any = None
     site: str = ""
-    """Where in the code it waits."""
+    """The call site of the wait in the code."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +180,7 @@ class Instance:
 
 @dataclass(frozen=True, slots=True)
 class HistoryEntry:
-    """One thing that happened in an instance."""
+    """One entry of an instance's history, as users read it."""
 
     seq: int
     kind: str
@@ -199,18 +199,18 @@ class HistoryEntry:
     epoch: int = 0
     site: str = ""
     replayed: bool = True
-    """False for what stands beside the run: compensations, effects, results set aside by a retry."""
+    """False for entries that a replay does not feed to the run: compensations, effects, entries from before a retry."""
 
 
 @dataclass(frozen=True, slots=True)
 class AttemptEntry:
-    """An attempt that failed, was cut off with its worker, or has been running for a notable time."""
+    """An attempt that has failed, was cut off with its worker, or has been running for a notable time."""
 
     activity_id: str
     name: str
     attempt: int
     open: bool
-    """It is running now."""
+    """The attempt is running."""
     error: Error | None
     worker_id: str
     epoch: int
@@ -218,14 +218,14 @@ class AttemptEntry:
     started_at: datetime
     ended_at: datetime | None
     next_at: datetime | None
-    """When the next attempt starts, or started."""
+    """When the next attempt begins, or began."""
     heartbeat_at: datetime | None
     site: str
 
 
 @dataclass(frozen=True, slots=True)
 class JournalLine:
-    """What happened to an instance from outside its code: claims, takeovers, cold replays, operators' requests."""
+    """Something that happened to an instance from outside its code: a claim, a takeover, a cold replay, a request."""
 
     at: datetime
     kind: str
@@ -236,7 +236,7 @@ class JournalLine:
 
 @dataclass(frozen=True, slots=True)
 class WorkflowResult:
-    """Where an instance stands: its status, and its output or error once it has ended."""
+    """The status of an instance, and its output or error if it has ended."""
 
     instance_id: str
     status: Status
@@ -246,12 +246,12 @@ class WorkflowResult:
 
 @dataclass(frozen=True, slots=True)
 class Page(Generic[T]):
-    """Some rows of a list, and the token of the next."""
+    """One page of a list, and the token of the next page."""
 
     items: list[T]
     next_page_token: str | None = None
 
     @property
     def has_more(self) -> bool:
-        """There are more rows behind this page."""
+        """There is a next page."""
         return self.next_page_token is not None

@@ -1,7 +1,8 @@
-"""What instances say to each other and to the world: events, messages, groups.
+"""Events, messages, channels and groups, and the effects and store calls that are about them.
 
-A `Effect` is done by being committed. An `Ask` is answered by the commit: the store decides, and writes the answer into the
-history in the same transaction. So nothing is consumed without being recorded, and nothing recorded is done twice.
+An `Effect` is carried out by the commit that records it. A `StoreCall` is resolved by the commit: the store decides, and
+writes its reply into the history in the same transaction. So nothing is consumed without being recorded, and nothing that
+is recorded is repeated.
 """
 
 from __future__ import annotations
@@ -24,22 +25,22 @@ TARGET = "romancyinstanceid"
 
 
 class ChannelMode(StrEnum):
-    """How a channel hands out its messages."""
+    """The modes of a channel: which subscribers receive its messages."""
 
     BROADCAST = "broadcast"
-    """Each message to every subscriber."""
+    """Every subscriber receives each message."""
     COMPETING = "competing"
-    """Each message to one subscriber."""
+    """One subscriber receives each message."""
     DIRECT = "direct"
-    """Only what is sent to the subscriber itself."""
+    """A subscriber receives only the messages that are sent to it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """A CloudEvent. `data` is JSON text, or any bytes if `binary`; None: it has none."""
+    """A CloudEvent. `data` is JSON text, or any bytes if `binary`; None if the event has no data."""
 
     id: str
-    """Empty: the engine gives it one that is the same however often the sending is repeated."""
+    """If it is empty, the engine sets an id, which is the same for each repetition of the send."""
     source: str
     type: str
     data: bytes | None = None
@@ -53,17 +54,17 @@ class Event:
 
     @property
     def target(self) -> str | None:
-        """The instance it is addressed to, if it is."""
+        """The id of the instance to which the event is addressed; None if it is not addressed."""
         target = self.extensions.get(TARGET)
         return None if target is None else str(target)
 
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """What is published to a channel. `data` is JSON text, or any bytes if `binary`; `metadata` is a JSON object."""
+    """A message for a channel. `data` is JSON text, or any bytes if `binary`; `metadata` is a JSON object."""
 
     id: str
-    """Empty: the engine gives it one."""
+    """If it is empty, the engine sets an id."""
     channel: str
     data: bytes
     binary: bool = False
@@ -73,29 +74,29 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class SendEvent:
-    """Accept an event for this database's workflows, and put it into the outbox for brokers."""
+    """Accept an event for the workflows of this database, and put it into the outbox for brokers."""
 
     event: Event
     starts: tuple[CreateInstance, ...] = ()
-    """The instances it starts, unless it is a duplicate: the worker fills them in."""
+    """The instances that the event starts, unless it is a duplicate. The worker sets them."""
     fresh_id: str = ""
-    """The id of the instance to start if it is handled by a workflow that only others know; empty: start none."""
+    """The id of the instance to start if only other processes have the workflow that handles it; empty: start none."""
     local: bool = True
-    """False: it is for the brokers only."""
+    """False: the event is only for brokers."""
     brokers: tuple[str, ...] = ()
-    """The names of the brokers that get it: the worker fills them in."""
+    """The names of the brokers that receive the event. The worker sets them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Publish:
-    """A message for whoever has subscribed to its channel."""
+    """Send a message to the subscribers of its channel."""
 
     message: Message
 
 
 @dataclass(frozen=True, slots=True)
 class SendTo:
-    """A message for one instance."""
+    """Send a message to one instance."""
 
     message: Message
     target: str
@@ -103,7 +104,7 @@ class SendTo:
 
 @dataclass(frozen=True, slots=True)
 class SendToGroup:
-    """A message for each member of a group."""
+    """Send a message to each member of a group."""
 
     message: Message
     group: str
@@ -111,7 +112,7 @@ class SendToGroup:
 
 @dataclass(frozen=True, slots=True)
 class Subscribe:
-    """Receive what is published to a channel from now on."""
+    """Receive the messages that are published to a channel from now on."""
 
     channel: str
     mode: ChannelMode
@@ -119,7 +120,7 @@ class Subscribe:
 
 @dataclass(frozen=True, slots=True)
 class Unsubscribe:
-    """Receive no more from a channel."""
+    """Receive no more messages from a channel."""
 
     channel: str
 
@@ -133,21 +134,21 @@ class JoinGroup:
 
 @dataclass(frozen=True, slots=True)
 class LeaveGroup:
-    """Cease to be a member of a group; an error for who is none."""
+    """Leave a group; an error if the instance is not a member."""
 
     group: str
 
 
 @dataclass(frozen=True, slots=True)
 class ListMembers:
-    """Who is in a group: answered with a JSON array of instance ids."""
+    """List the members of a group. The reply is a JSON array of instance ids."""
 
     group: str
 
 
 @dataclass(frozen=True, slots=True)
 class WaitSelector:
-    """What a wait is for: an event of a type (`key`), or a message of a channel."""
+    """What a wait looks for: an event of a type, or a message of a channel (`key`)."""
 
     key: str
     subject: str | None = None
@@ -156,28 +157,28 @@ class WaitSelector:
 
 
 Sendable: TypeAlias = SendEvent | Publish | SendTo | SendToGroup
-"""What can be said from outside."""
+"""Effects that clients can send from outside a workflow."""
 Effect: TypeAlias = SendEvent | Publish | SendToGroup | SendTo | Unsubscribe | JoinGroup
 StoreCommand: TypeAlias = WaitSelector | SendTo | Subscribe | LeaveGroup | ListMembers
 
 
 @dataclass(frozen=True, slots=True)
 class StoreCall:
-    """Something the store decides and records."""
+    """An operation that the store resolves, and records, in the commit that issues it."""
 
     entry: Entry
-    """What to record once it is decided; `seq`, `outcome` and `value` are the store's."""
+    """The history entry of the operation; the store sets `seq`, `outcome` and `value`."""
     command: StoreCommand
     due: int | None = None
-    """For a wait: when it is given up."""
+    """For a wait: when it times out."""
     before: int | None = None
-    """For a wait: only what came before this counts, since something else is due then. Its own time is over if it is due by
-    then; without it, if it is due by now."""
+    """For a wait: only arrivals before this time are considered, since another operation is due then. The wait times out now
+    if `due` is not later than this; if this is None, `due` is compared with the current time."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoreReply:
-    """What was decided, as it stands in the history."""
+    """The store's reply to a store call, as it is recorded in the history."""
 
     op: str
     seq: int
@@ -216,18 +217,18 @@ class ReceivedMessage(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class AcceptedEvent:
-    """What became of an event that was sent: nothing if it was a duplicate."""
+    """The effect of an event that was sent; a duplicate has no effect."""
 
     id: str
     source: str
     duplicate: bool
     instance_ids: tuple[str, ...]
-    """The instances it started, and those it woke. Who has an earlier event to look at was woken by that."""
+    """The instances that the event started, and those it woke; without those that an earlier event has woken already."""
 
 
 @dataclass(frozen=True, slots=True)
 class UndeliverableEvent:
-    """An event that was addressed to an instance which does not exist, or ended without taking it."""
+    """An event that was addressed to an instance which does not exist, or which ended without consuming it."""
 
     instance_id: str
     event: ReceivedEvent[Any]

@@ -1,11 +1,11 @@
-"""The outbox: events on their way to brokers.
+"""The outbox: events that have not been delivered to their brokers.
 
-put in ──► due ──► claimed ──► delivered: the row is gone
-            ▲         │
-            │         ├──────► failed: due again later
-            │         ├──────► its relay died: due again when the claim ends
-            │         ▼
-            └─────── dead: nobody tries again until it is requeued
+enqueued ──► due ──► claimed ──► delivered: the row is deleted
+              ▲         │
+              │         ├──────► failed: due again later
+              │         ├──────► its relay died: due again when the claim expires
+              │         ▼
+              └─────── dead: not sent again until it is requeued
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from romancy.model.messaging import ReceivedEvent
 
 
 class OutboxRow(NamedTuple):
-    """An event for one broker, as it is stored."""
+    """A row of the outbox: an event for one broker."""
 
     seq: int
     broker: str
@@ -26,10 +26,10 @@ class OutboxRow(NamedTuple):
     """The event in the JSON format of CloudEvents."""
     created_at: int
     since: int
-    """Since when it is tried: when it was put in, or requeued."""
+    """The time from which its retries are counted: when it was enqueued, or requeued."""
     attempts: int
     next_at: int | None
-    """When it is due; of a claimed one, when the claim ends; None: it is dead."""
+    """When it is due or, if it is claimed, when the claim expires; None if it is dead."""
     claimed_by: str | None
     last_error: str | None
     dead_at: int | None
@@ -37,14 +37,14 @@ class OutboxRow(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Delivered:
-    """The broker has it."""
+    """The broker has received the event."""
 
     seq: int
 
 
 @dataclass(frozen=True, slots=True)
 class Delayed:
-    """The broker did not take it: try again then."""
+    """The delivery failed; the next attempt is at `next_at`."""
 
     seq: int
     next_at: int
@@ -53,7 +53,7 @@ class Delayed:
 
 @dataclass(frozen=True, slots=True)
 class DeadLettered:
-    """It is given up."""
+    """The delivery was given up."""
 
     seq: int
     at: int
@@ -62,18 +62,18 @@ class DeadLettered:
 
 @dataclass(frozen=True, slots=True)
 class Returned:
-    """It was not tried after all: it is due at once, for anybody."""
+    """The claim was given back without an attempt: the row is due at once, for any relay of the broker."""
 
     seq: int
 
 
 DeliveryOutcome: TypeAlias = Delivered | Delayed | DeadLettered | Returned
-"""What became of a claimed row."""
+"""The outcome for a claimed row."""
 
 
 @dataclass(frozen=True, slots=True)
 class OutboxEntry:
-    """An event that a broker has not got yet, or that was given up."""
+    """An event that a broker has not received yet, or whose delivery was given up."""
 
     id: int
     broker: str
@@ -81,8 +81,8 @@ class OutboxEntry:
     created_at: datetime
     attempts: int
     next_at: datetime | None
-    """When it is tried next; None: never, it is dead."""
+    """When the next attempt is due; None if the event is dead."""
     claimed_by: str | None
-    """The app that is about to deliver it; until `next_at` no other tries."""
+    """The app that is delivering the event; no other app sends it before `next_at`."""
     last_error: str | None
     dead_at: datetime | None

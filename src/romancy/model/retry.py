@@ -1,4 +1,4 @@
-"""How often an activity is tried again, and when."""
+"""`RetryPolicy`: how often an activity or a delivery is retried, and when."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ class RetryPolicy:
     non_retryable: tuple[type[BaseException], ...] = ()
 
     def __post_init__(self) -> None:
-        """Refuse what cannot work, by name."""
+        """Check each field. Raises `ConfigurationError` with the name of the field."""
         for name in ("initial_interval", "multiplier", "max_interval"):
             _require(name, getattr(self, name), at_least=0)
         if self.max_duration is not None:
             _require("max_duration", self.max_duration, at_least=0)
         if not isinstance(self.max_attempts, int) or isinstance(self.max_attempts, bool) or self.max_attempts < 0:
             raise ConfigurationError(
-                f"RetryPolicy(max_attempts={self.max_attempts!r}): give a whole number, 0 for without limit."
+                f"RetryPolicy(max_attempts={self.max_attempts!r}): give a whole number of at least 0; 0 means without limit."
             )
         _require("jitter", self.jitter, at_least=0, at_most=1)
         object.__setattr__(self, "retryable", _classes("retryable", self.retryable))
@@ -61,7 +61,7 @@ class RetryPolicy:
 
     @classmethod
     def exponential(cls, attempts: int, initial: float, maximum: float) -> RetryPolicy:
-        """Each interval twice the one before, up to a maximum."""
+        """Intervals that double after each attempt, up to a maximum."""
         return cls(max_attempts=attempts, initial_interval=initial, max_interval=maximum)
 
 
@@ -75,6 +75,6 @@ def _require(name: str, value: object, *, at_least: float, at_most: float = math
 def _classes(name: str, value: Any) -> tuple[type[BaseException], ...]:
     if not isinstance(value, tuple):
         return _classes(name, (value,))
-    if all(isinstance(one, type) and issubclass(one, BaseException) for one in value):
+    if all(isinstance(cls, type) and issubclass(cls, BaseException) for cls in value):
         return value
     raise ConfigurationError(f"RetryPolicy({name}={value!r}): give exception classes, as a tuple.")

@@ -1,7 +1,7 @@
-"""The source of a workflow as it is stored: its function, the helpers it hands its context to, and where each stands.
+"""The stored source of a workflow: its function and the helper functions that get its context, with their positions.
 
-One text holds them all. Before each function stands a line that says which module it is from, the line it begins at and how
-many lines it has:
+All functions are in one text. A line before each function names its module, the line at which it begins, and its number of
+lines:
 
     # shop.orders:41 (3 lines)
     @workflow
@@ -12,7 +12,8 @@ many lines it has:
     async def pay(ctx, order):
         return await charge(ctx, order.total)
 
-A history tells lines of files (`module:function:line:column`): with the first line of each function they are found again.
+Call sites in a history are lines of files (`module:function:line:column`); the first line of each function maps them to the
+text.
 """
 
 from __future__ import annotations
@@ -34,13 +35,14 @@ class Section:
     text: str
     module: str = ""
     line: int = 0
-    """The line of its file at which it begins; 0 if that was not stored."""
+    """The line of its file at which the function begins; 0 if that was not stored."""
 
 
 def tree_of(text: str) -> ast.Module | None:
-    """The syntax tree of a source; None if it cannot be read.
+    """Return the syntax tree of a source; None if it cannot be parsed.
 
-    Until 3.13, Python counts how deep it is in a tree for all threads together: while another parses too, it may lose count.
+    Until 3.13, Python counts the recursion depth of its parser for all threads together, and raises SystemError if another
+    thread parses at the same time. The call is repeated then.
     """
     for _ in range(_TRIES):
         with suppress(SystemError):
@@ -52,12 +54,15 @@ def tree_of(text: str) -> ast.Module | None:
 
 
 def join_sections(sections: Iterable[Section]) -> str:
-    """The text to store."""
-    return "\n".join(f"# {one.module}:{one.line} ({_lines(one.text)})\n{_ended(one.text)}" for one in sections)
+    """Return the text to store."""
+    return "\n".join(
+        f"# {section.module}:{section.line} ({_line_count(section.text)})\n{_with_newline(section.text)}"
+        for section in sections
+    )
 
 
 def split_sections(stored: str) -> list[Section]:
-    """The functions of a stored text. One without the lines before functions is taken as one function."""
+    """Return the functions of a stored text. A text without lines before functions counts as one function."""
     lines = _split(stored)
     found: list[Section] = []
     at = 0
@@ -67,21 +72,21 @@ def split_sections(stored: str) -> list[Section]:
             break
         first, at = at + 1, at + 1 + int(header[3])
         found.append(Section("".join(lines[first:at]), header[1], int(header[2])))
-        at += 1  # the empty line between two
+        at += 1  # the empty line between two functions
     if not found:
         return [Section(stored)] if stored.strip() else []
     return found
 
 
 def _split(text: str) -> list[str]:
-    # Not splitlines(): it also breaks at form feeds and other characters that are no ends of lines in Python's eyes.
+    # Not splitlines(): it also splits at form feeds and other characters that do not end a line of Python code.
     return re.findall(r"[^\n]*\n|[^\n]+", text)
 
 
-def _ended(text: str) -> str:
+def _with_newline(text: str) -> str:
     return text if text.endswith("\n") else text + "\n"
 
 
-def _lines(text: str) -> str:
+def _line_count(text: str) -> str:
     count = len(_split(text))
     return f"{count} line" if count == 1 else f"{count} lines"

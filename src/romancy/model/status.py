@@ -1,11 +1,11 @@
-"""What an instance can be.
+"""The statuses of an instance.
 
     pending ──► running ◄──► waiting_for_event | waiting_for_message | waiting_for_timer
                   │  ▲
-                  │  └─ paused (an operator), blocked (the code does not fit)
+                  │  └─ paused (by an operator), blocked (the code does not fit the history)
                   ├─► completed
                   ├─► compensating ──► failed | cancelled
-                  └─► terminated (an operator; no compensation)
+                  └─► terminated (by an operator; no compensation)
 
 An archived generation of a workflow that recurred is `recurred`.
 """
@@ -34,7 +34,7 @@ class Status(StrEnum):
 
     @property
     def ended(self) -> bool:
-        """Nothing more will happen to an instance of this status."""
+        """An instance with this status has ended."""
         return self in ENDED
 
 

@@ -1,7 +1,8 @@
-"""What is written: each record is one thing that commits whole or not at all.
+"""The writes of the engine and of clients, and their results. Each write is committed completely or not at all.
 
-A `Transition` is what a run did since its last commit. It names the epoch it was made under; the store writes it only if
-the instance still has that epoch. `new_epoch` is higher when the transition is a claim as well (a warm run that goes on).
+A `Transition` is everything that a run did since its last commit. It names the epoch under which it was made, and the store
+writes it only if the instance still has that epoch. `new_epoch` is higher if the transition is a claim as well (a parked run
+that continues).
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from romancy.model.status import Status
 
 
 class WaitKind(StrEnum):
-    """What an instance can wait for."""
+    """The kinds of waits of an instance."""
 
     EVENT = "event"
     MESSAGE = "message"
@@ -36,7 +37,7 @@ class WaitKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """One thing an instance waits for."""
+    """One wait of an instance: an operation that is pending, and until when."""
 
     op: str
     kind: WaitKind
@@ -50,7 +51,7 @@ class Wait:
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """How an instance ended."""
+    """The end of an instance: its output, or its error."""
 
     output: bytes | None = None
     error: bytes | None = None
@@ -59,7 +60,7 @@ class Ending:
 
 @dataclass(frozen=True, slots=True)
 class JournalNote:
-    """A line of the journal: a change of ownership, a cold replay, an operator's effect."""
+    """An entry for the journal: a change of ownership, a cold replay, an operator's request."""
 
     kind: str
     detail: str = ""
@@ -67,14 +68,14 @@ class JournalNote:
 
 @dataclass(frozen=True, slots=True)
 class Recurrence:
-    """The next generation of an instance: its input, and whether what was is kept."""
+    """The next generation of an instance: its input, and whether the generation before it is archived."""
 
     input: bytes
     archive: bool = True
 
 
 class Transition(NamedTuple):
-    """What one run did since its last commit. (A named tuple for speed, as `Entry` is.)"""
+    """Everything that one run did since its last commit. (A named tuple for speed, like `Entry`.)"""
 
     instance_id: str
     generation: int
@@ -84,32 +85,32 @@ class Transition(NamedTuple):
     status: Status
     now: int
     keep_owned: bool
-    """Keep the ownership; otherwise the instance is released unless something arrived that the run has not seen."""
+    """Keep the instance owned; otherwise it is released, unless something arrived that the run has not seen."""
     inbox_seen: int
-    """The instance's signal counter as the run knows it."""
+    """The newest inbox version that the run has seen."""
     wake_at: int | None = None
     retrying_since: int | None = None
     length: int | None = None
-    """How long the history must be before this: a transition that was committed already is refused, not written twice."""
+    """The length of the history before this write: a transition that was committed already is refused, not written twice."""
     has_messaging_state: bool = False
-    """At its end there may be subscriptions, memberships or consumed events to clear."""
+    """The instance may have subscriptions, memberships or consumed events, which are deleted at its end."""
     history: tuple[Entry, ...] = ()
     ending: Ending | None = None
-    # What most transitions do not have stands behind what they do: one comparison tells (`NO_EXTRAS`).
+    # Fields that most transitions leave empty come last, so that one comparison (with `NO_EXTRAS`) covers them all.
     attempts: tuple[AttemptRow, ...] = ()
     closed: tuple[str, ...] = ()
-    """Operations whose open attempts are over."""
+    """Operations whose open attempts have ended."""
     waits: tuple[Wait, ...] = ()
     withdrawn: tuple[str, ...] = ()
     consumed_items: tuple[int, ...] = ()
-    """Inbox rows that this transition used."""
+    """The ids of the inbox items that this transition consumes."""
     notes: tuple[JournalNote, ...] = ()
     effects: tuple[Effect, ...] = ()
-    """What the run and its activities have said, in order; done before anything is asked."""
+    """The effects of the run and its activities, in order. They are carried out before the store calls are resolved."""
     store_calls: tuple[StoreCall, ...] = ()
-    """What the store is to decide and to record, in order."""
+    """The store calls of the run, in order."""
     blocked_by: str | None = None
-    """The fingerprints of the code that does not fit, separated by commas."""
+    """The fingerprints of the code that does not fit the history, separated by commas."""
     recur: Recurrence | None = None
 
 
@@ -118,7 +119,7 @@ NO_EXTRAS = tuple(Transition._field_defaults[name] for name in Transition._field
 
 
 class CreateInstance(NamedTuple):
-    """A new instance; owned by `owner` from the start when it can run here."""
+    """A new instance. If this process can run it, its worker owns it from the start (`owner`)."""
 
     instance_id: str
     workflow: str
@@ -131,30 +132,30 @@ class CreateInstance(NamedTuple):
     code: str = ""
     python: str = ""
     ending: Ending | None = None
-    """It failed before it began: its arguments do not fit."""
+    """Set if the instance has failed before it began, because its arguments do not fit."""
     event: Event | None = None
-    """The event that starts it, for whoever runs it at once; it is not stored."""
+    """The event that starts it, for the worker that runs it at once; it is not stored."""
 
 
 @dataclass(frozen=True, slots=True)
 class AcceptEvents:
-    """Events from outside: all of them or none. Each may start instances of workflows that handle it."""
+    """Accept events from outside, all of them or none. Each may start instances of workflows that handle it."""
 
     events: tuple[Event, ...]
     now: int
     starts: tuple[tuple[CreateInstance, ...], ...] = ()
-    """For each event the instances it starts, unless it is a duplicate."""
+    """For each event, the instances that it starts, unless it is a duplicate."""
     fresh_ids: tuple[str, ...] = ()
-    """For each event an id for the instance of a workflow that handles it and that only others know."""
+    """For each event, the id of the instance to start if only other processes have the workflow that handles it."""
     local: bool = True
-    """False: they are for the brokers only."""
+    """False: the events are only for brokers."""
     brokers: tuple[str, ...] = ()
-    """The names of the brokers that get them. None for what came from outside: it would go round in circles."""
+    """The names of the brokers that receive the events. Empty for events received over HTTP, which could go in circles."""
 
 
 @dataclass(frozen=True, slots=True)
 class PostMessage:
-    """A message from outside."""
+    """Send a message from outside."""
 
     effect: Publish | SendTo | SendToGroup
     now: int
@@ -162,7 +163,7 @@ class PostMessage:
 
 @dataclass(frozen=True, slots=True)
 class ControlRequest:
-    """What somebody outside asks of an instance: cancel, pause, resume, terminate or retry."""
+    """A request to an instance from outside: cancel, pause, resume, terminate or retry."""
 
     instance_id: str
     kind: ControlKind
@@ -170,11 +171,11 @@ class ControlRequest:
     reason: str | None = None
     by: str = ""
     audited: bool = False
-    """Its line in the audit is written in the same commit."""
+    """Record the request in the audit, in the same commit."""
 
 
 class ControlKind(StrEnum):
-    """What can be asked of an instance from outside."""
+    """The kinds of requests to an instance from outside."""
 
     CANCEL = "cancel"
     PAUSE = "pause"
@@ -185,7 +186,7 @@ class ControlKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class AttemptUpdate:
-    """Details an activity's heartbeat left, so that the next attempt can go on from there."""
+    """The heartbeat details of an attempt, from which the next attempt can continue."""
 
     instance_id: str
     generation: int
@@ -195,9 +196,9 @@ class AttemptUpdate:
 
 @dataclass(frozen=True, slots=True)
 class TransactionalResult:
-    """What an activity leaves with its own transaction: its result, and what it has said.
+    """The result of an activity that commits in the activity's own transaction, with the effects of the activity.
 
-    The result lies in the instance's inbox until the run's next transition puts it in its place in the history.
+    The result is in the instance's inbox until the run's next transition records it in the history.
     """
 
     instance_id: str
@@ -211,16 +212,16 @@ class TransactionalResult:
 
 
 RESULT_ITEM = "result"
-"""The kind of the mail in which a deposit lies."""
+"""The kind of the inbox item that holds a transactional result."""
 
 
 InstanceWrite: TypeAlias = Transition | CreateInstance | ControlRequest | AttemptUpdate
-"""What is written about one instance."""
+"""The writes that are about one instance."""
 Write: TypeAlias = InstanceWrite | AcceptEvents | PostMessage
 
 
 def size_of(write: Write) -> int:
-    """About how many bytes of payloads a write holds. (Called for each: what most steps lack is not looked for.)"""
+    """Return about how many bytes of payloads a write has. (Called for each write, so empty fields must cost nothing.)"""
     if type(write) is Transition:
         size = 0
         for entry in write.history:
@@ -229,7 +230,7 @@ def size_of(write: Write) -> int:
         if ending is not None:
             size += len(ending.output or b"") + len(ending.error or b"")
         if write[FIRST_EXTRA:] != NO_EXTRAS:
-            size += sum(_length(one.error, one.details) for one in write.attempts)
+            size += sum(_length(attempt.error, attempt.details) for attempt in write.attempts)
             size += sum(map(_effect_size, write.effects))
             size += len(write.recur.input) if write.recur is not None else 0
         return size
@@ -258,27 +259,27 @@ def _effect_size(effect: Effect) -> int:
 
 
 def _length(*payloads: bytes | None) -> int:
-    return sum([len(one) for one in payloads if one is not None])
+    return sum([len(payload) for payload in payloads if payload is not None])
 
 
 class Applied(NamedTuple):
-    """The write is durable. `signal` is the instance's counter now; `held` whether the writer owns it still."""
+    """The write is durable. `inbox_version` is that of the instance now; `owned` says whether the writer still owns it."""
 
     inbox_version: int = 0
     owned: bool = False
     replies: tuple[StoreReply, ...] = ()
-    """What the store decided of what was asked."""
+    """The replies to the store calls that were resolved."""
     woken: tuple[str, ...] = ()
-    """Instances for which something arrived by this write."""
+    """Instances that this write has woken."""
     started: tuple[str, ...] = ()
-    """Instances that this write started."""
+    """Instances that this write has started."""
     caught_up: bool = False
-    """What was asked has answered for everything that has arrived: there is nothing else to look at."""
+    """The store calls have considered everything that has arrived: the inbox need not be read."""
 
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """The events are durable, and those who waited for them are called."""
+    """The events are durable, and the instances that waited for them are woken."""
 
     events: tuple[AcceptedEvent, ...]
     woken: tuple[str, ...] = ()
@@ -287,7 +288,7 @@ class Accepted:
 
 @dataclass(frozen=True, slots=True)
 class ResultStored:
-    """A deposit lies there, once its transaction is committed."""
+    """A transactional result is stored; it is durable once its transaction is committed."""
 
     item_id: int
     woken: tuple[str, ...] = ()
@@ -296,22 +297,22 @@ class ResultStored:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """The write was made under an old epoch, or its instance is in no state for it: nothing changed."""
+    """Nothing was written: the write was made under an old epoch, or the status of the instance does not allow it."""
 
     status: Status | None = None
-    """What the instance is now; None: there is no such instance."""
+    """The status of the instance; None if it does not exist."""
 
 
 @dataclass(frozen=True, slots=True)
 class Existing:
-    """The instance id was taken already."""
+    """An instance with this id exists already."""
 
     workflow: str
     version: str
     digest: bytes
     status: Status
     input: bytes | None = None
-    """What it was started with, if only that can tell whether it is the same: its digest is another, or none."""
+    """Its input, if it must be compared to decide whether the arguments are the same: the digest differs, or is missing."""
 
 
 WriteResult: TypeAlias = Applied | Accepted | Refused | Existing
