@@ -1,10 +1,10 @@
-"""Where events go from the outbox: HTTP, NATS JetStream, Kafka, and whatever has the calls of a `Broker`.
+"""Brokers, which receive events from the outbox: HTTP, NATS JetStream, Kafka, and objects of users (`Broker`).
 
     outbox/relay ──► broker.send(event) ──► returns: delivered, the row is deleted
-                                       ├──► raises EventRejectedError: dead, a person has to look
-                                       └──► raises anything else: tried again later
+                                       ├──► raises EventRejectedError: dead, until an operator requeues it
+                                       └──► raises any other exception: retried later
 
-May import `serde` and below. Each broker translates the errors of its driver once, and shows no password.
+May import `serde` and below. Each broker translates the errors of its driver, and shows no passwords in messages.
 """
 
 from romancy.brokers.base import Broker

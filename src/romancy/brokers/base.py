@@ -1,6 +1,7 @@
-"""What a broker is: whoever takes events out of the outbox to others.
+"""The `Broker` protocol, and the option `broker`.
 
-`App(broker=...)` takes one, several, or several by name; in the environment variable, or as a text, an address.
+`App(broker=...)` takes a broker, a list of brokers, or a dict of brokers by name. A broker may also be given as an address,
+which is the only form in the environment variable.
 """
 
 from __future__ import annotations
@@ -13,41 +14,41 @@ from romancy.model.messaging import Event
 from romancy.model.retry import RetryPolicy
 
 DEFAULT_RETRY = RetryPolicy(max_attempts=0, max_interval=300.0, max_duration=3 * 86400.0)
-"""How a broker's events are retried that says nothing else: for three days, at last every five minutes."""
+"""The retry policy for a broker without the attribute `retry`: for three days, with intervals of up to five minutes."""
 DEFAULT_CONCURRENCY = 10
-"""How many events are handed to such a broker at once."""
+"""The number of events that are sent at a time to a broker without the attribute `concurrency`."""
 
 
 @runtime_checkable
 class Broker(Protocol):
-    """Hands events to others.
+    """Delivers events to a system outside.
 
-    An app starts its brokers when it starts and closes them when it stops; it may start them again after that. `send` is
-    called for several events at once, for the same event again if it raised, and now and then although it did not: the
-    event's source and id are the same each time.
+    An app starts its brokers when it starts, and closes them when it stops; it may start them again after that. `send` is
+    called for several events concurrently. It is called again for an event if it raised, and sometimes although it returned:
+    the event's source and id are the same each time.
 
-    A broker may say how it is to be used by two more attributes: `retry`, a `RetryPolicy`, and `concurrency`, how many
-    events are handed to it at once.
+    A broker may have two more attributes: `retry`, a `RetryPolicy`, and `concurrency`, the number of events that are sent to
+    it at a time.
     """
 
     @property
     def name(self) -> str:
-        """Which of the app's brokers it is. Rows of the outbox carry it: do not change it while there are some."""
+        """The name of the broker in its app. Rows of the outbox contain it: do not change it while there are such rows."""
         ...
 
     async def start(self) -> None:
-        """Get ready. If it raises it is called again later."""
+        """Prepare for sending, e.g. connect. If this raises, it is called again later."""
         ...
 
     async def send(self, event: Event) -> None:
-        """Hand over an event; return when it is in safe hands.
+        """Deliver an event; return when the receiver has stored it or has taken responsibility for it.
 
-        Raise `EventRejectedError` if trying again is useless; anything else is tried again.
+        Raise `EventRejectedError` if a retry is useless; after any other exception, the event is retried.
         """
         ...
 
     async def close(self) -> None:
-        """Let everything go."""
+        """Release connections and other resources."""
         ...
 
 
@@ -56,12 +57,12 @@ Brokers: TypeAlias = dict[str, "Broker | str"]
 """Brokers, or their addresses, by name."""
 
 KINDS = {"http": "http", "https": "http", "nats": "nats", "tls": "nats", "kafka": "kafka"}
-"""The scheme of an address, and what the broker behind it is called."""
-_USAGE = "give a broker, e.g. HTTPBroker(url), an address (http:, nats: or kafka:), or several of them, by name if you like"
+"""The schemes of addresses, and the default names of their brokers."""
+_USAGE = "give a broker, e.g. HTTPBroker(url), an address (http:, nats: or kafka:), or several of them, optionally by name"
 
 
 def read_brokers(given: Any) -> Brokers:
-    """The option `broker`. Raises ValueError, never with what may be a password in it."""
+    """Read the option `broker`. Raises ValueError, without addresses in the message, since they may contain passwords."""
     if isinstance(given, Mapping):
         named: Mapping[Any, Any] = given
         return {_name(name): _check_broker(broker) for name, broker in named.items()}
@@ -70,7 +71,9 @@ def read_brokers(given: Any) -> Brokers:
     for broker in several:
         name = _name_of(_check_broker(broker))
         if name in found:
-            raise ValueError(f"two brokers are called {name!r}; give one another name: HTTPBroker(url, name=...)")
+            raise ValueError(
+                f"two brokers are named {name!r}: give one of them another name, as in HTTPBroker(url, name=...)"
+            )
         found[name] = broker
     return found
 
@@ -90,7 +93,7 @@ def _name_of(broker: Broker | str) -> str:
 
 def _name(name: Any) -> str:
     if not isinstance(name, str) or not name or not name.isprintable():
-        raise ValueError("the name of a broker is a text that is not empty")
+        raise ValueError("the name of a broker must be a non-empty string")
     return name
 
 

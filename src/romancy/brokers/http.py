@@ -1,8 +1,8 @@
-"""CloudEvents over HTTP, to one address.
+"""`HTTPBroker`: delivers CloudEvents over HTTP to one address.
 
-`http.client` in threads, with connections that are kept: no package to install, TLS as Python does it, and a POST that the
-other side drops can be told from one that it answers. A server cannot hold up an event for longer than `timeout`, however
-slowly it answers: then the connection is cut.
+It uses `http.client` in threads, with persistent connections. This needs no other package, uses Python's own TLS, and
+distinguishes a POST that the server drops from one that it answers. A server that answers slowly cannot block an event for
+longer than `timeout`: then the connection is cut.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ from romancy.model.retry import RetryPolicy
 from romancy.thread_pool import ThreadPool
 
 _RETRYABLE_STATUSES = frozenset({401, 403, 404, 407, 408, 425, 429})
-"""What sounds like the fault of the event and is none."""
+"""Statuses of the range 4xx whose cause need not be the event, so that a retry may succeed."""
 _MAX_BODY = 64 * 1024
-"""Bytes of an answer that are read; after a longer one the connection is closed."""
+"""The bytes of a response body that are read; after a longer response, the connection is closed."""
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _VALUE = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
 _TARGET = re.compile(r"[\x21-\x7e]*")
@@ -64,10 +64,9 @@ class _Request:
 class HTTPBroker:
     """Sends each event with a POST to one address.
 
-    2xx: delivered. 401, 403, 404, 407, 408, 425, 429, 5xx, redirects, no answer: tried again, not before `Retry-After`; who
-    set it up may mend it. Any other 4xx: dead at
-    once. Redirects are not followed. A user and password in the address are sent as basic authorization and never shown; nor
-    are `headers`.
+    2xx: delivered. 401, 403, 404, 407, 408, 425, 429, 5xx, redirects, no answer: retried, not before `Retry-After`, since
+    the configuration may be at fault and be corrected. Any other 4xx: dead at once. Redirects are not followed. A user and
+    password in the address are sent as basic authorization. They are never shown in messages, and neither are `headers`.
 
     >>> HTTPBroker("https://me:s3cret@events.example/in?key=1")
     HTTPBroker('https://events.example/in', name='http')
@@ -102,7 +101,7 @@ class HTTPBroker:
         return f"HTTPBroker({self._address.label!r}, name={self.name!r})"
 
     async def start(self) -> None:
-        """Make room for threads. Nothing is sent."""
+        """Create the thread pool and the TLS context. Nothing is sent."""
         if self._address.secure and self._ssl is None:
             self._ssl = ssl.create_default_context()
         self._threads = ThreadPool(self.concurrency, f"romancy-broker-{self.name}")
@@ -117,7 +116,7 @@ class HTTPBroker:
             threads.shutdown(wait=False, cancel_futures=True)
 
     async def send(self, event: Event) -> None:
-        """Post an event. Raises `EventRejectedError` for what is refused for good, `BrokerError` for what may work later."""
+        """Post an event. Raises `EventRejectedError` if a retry is useless, and `BrokerError` if it may succeed."""
         if self._threads is None:
             raise BrokerError(f"{self!r} is not started.")
         request = self._request(event)
@@ -161,7 +160,7 @@ class HTTPBroker:
             return
         if 300 <= status < 400:
             where = self._sanitize(answer.headers.get("location", "nowhere"))
-            raise BrokerError(f"{self._describe(answer)}: redirects are not followed. It leads to {where}.")
+            raise BrokerError(f"{self._describe(answer)}: redirects are not followed. This one leads to {where}.")
         if 400 <= status < 500 and status not in _RETRYABLE_STATUSES:
             raise EventRejectedError(self._describe(answer, with_body=True))
         raise BrokerError(self._describe(answer, with_body=True), retry_after=_retry_after(answer.headers))
@@ -172,12 +171,12 @@ class HTTPBroker:
         return f"{text}: {body}" if body else text
 
     def _sanitize(self, text: str) -> str:
-        """What the other side said, on one line, without our own secrets if it repeats them."""
+        """Shorten a text from the server to one line, without secrets that it may repeat."""
         return sanitize(text, self._secrets)
 
 
 class _Connection:
-    """A connection that is used for one request after another. `post` runs in a thread, the rest on the event loop."""
+    """A persistent connection, for one request at a time. `post` runs in a thread, all other methods on the event loop."""
 
     def __init__(self, address: _Address, timeout: float, context: ssl.SSLContext | None) -> None:
         self._address = address
@@ -196,7 +195,7 @@ class _Connection:
         return HTTPConnection(address.host, address.port, timeout=self._timeout)
 
     def post(self, request: _Request) -> _Response:
-        """Send a request and read the answer."""
+        """Send a request and read the response."""
         self._posting = True
         try:
             return self._post(request)
@@ -206,7 +205,7 @@ class _Connection:
                 self._http.close()
 
     def _post(self, request: _Request) -> _Response:
-        """On a connection that was idle, once more if the other side had closed it."""
+        """Post; repeat it once on a new connection if the server had closed the idle one."""
         used, self._used = self._used, True
         try:
             return self._post_once(request)
@@ -220,9 +219,9 @@ class _Connection:
     def _post_once(self, request: _Request) -> _Response:
         http = self._http
         if http.sock is None:
-            http.connect()  # without delay: http.client sees to that
-        if self._cut:  # while it was being made
-            raise ConnectionAbortedError("the connection was cut")
+            http.connect()  # http.client sets TCP_NODELAY
+        if self._cut:  # cut while it was connecting
+            raise ConnectionAbortedError("the connection was closed before the response was complete")
         http.request("POST", self._address.target, request.body, request.headers)
         return self._read(http.getresponse())
 
@@ -232,27 +231,27 @@ class _Connection:
         return _Response(response.status, response.reason, {k.lower(): v for k, v in response.getheaders()}, body)
 
     def cut(self) -> None:
-        """Close it, whatever a thread is doing with it."""
+        """Close the connection, even if a thread is using it."""
         self._cut = True
         self.usable = False
         sock: socket.socket | None = self._http.sock
         if sock is not None:
-            with contextlib.suppress(OSError):  # shut down, not only closed: that wakes a thread that waits in it
+            with contextlib.suppress(OSError):  # shut down, not only closed: only that ends the wait of a thread
                 socket.socket.shutdown(sock, socket.SHUT_RDWR)
-        if not self._posting:  # otherwise the thread closes it when it has noticed
+        if not self._posting:  # otherwise the thread closes it when its wait has ended
             self._http.close()
 
 
 @dataclass(frozen=True, slots=True)
 class _Address:
-    """Where to post, taken apart."""
+    """The parts of the address to post to."""
 
     secure: bool
     host: str
     port: int
     target: str
     label: str
-    """What may be shown: neither user, password nor query."""
+    """The address as it is shown: without user, password and query."""
     authorization: dict[str, str]
     secrets: tuple[str, ...]
 
@@ -264,7 +263,7 @@ class _Address:
         shown = f"[{host}]" if ":" in host else host
         label = f"{parts.scheme}://{shown}{f':{parts.port}' if parts.port else ''}{path}"
         target = f"{path}?{parts.query}" if parts.query else path
-        secrets = [one for one in (parts.password, parts.query) if one]
+        secrets = [secret for secret in (parts.password, parts.query) if secret]
         return cls(secure, host, port, target, label, _basic(parts), (*secrets, *map(unquote, secrets)))
 
 
@@ -274,7 +273,7 @@ def _split(url: Any) -> SplitResult:
         parts: SplitResult = urlsplit(url)
         valid = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
     except (ValueError, AttributeError, TypeError):
-        raise ConfigurationError(wrong) from None  # the cause would show the address, and what is in it
+        raise ConfigurationError(wrong) from None  # the cause would show the address, which may contain a password
     if not valid or not _TARGET.fullmatch(parts.path + parts.query):
         raise ConfigurationError(wrong)
     return parts
@@ -290,20 +289,20 @@ def _basic(parts: SplitResult) -> dict[str, str]:
 def _check_headers(headers: Mapping[str, str] | None) -> dict[str, str]:
     for name, value in (headers or {}).items():
         if not isinstance(name, str) or not _TOKEN.fullmatch(name):
-            raise ConfigurationError(f"HTTPBroker(headers=...): {name!r} is no name of a header.")
+            raise ConfigurationError(f"HTTPBroker(headers=...): {name!r} is not a valid header name.")
         if not isinstance(value, str) or not _VALUE.fullmatch(value):
-            raise ConfigurationError(f"HTTPBroker(headers=...): the value of {name!r} cannot stand in a header.")
+            raise ConfigurationError(f"HTTPBroker(headers=...): the value of {name!r} is not a valid header value.")
     return dict(headers or {})
 
 
 def _collect_secrets(address: _Address, headers: Mapping[str, str]) -> tuple[str, ...]:
-    """What must not be shown, the longest first: a part of one may be another."""
+    """Return the texts that must not be shown, the longest first, since one may be a part of another."""
     values = [part for value in headers.values() for part in (value, value.rpartition(" ")[2])]
-    return tuple(sorted({one for one in (*address.secrets, *values) if len(one) > 2}, key=len, reverse=True))
+    return tuple(sorted({secret for secret in (*address.secrets, *values) if len(secret) > 2}, key=len, reverse=True))
 
 
 def _retry_after(headers: Mapping[str, str]) -> float | None:
-    """Seconds that the other side wants to be left alone, if it says so: a number, or a date."""
+    """Return the seconds to wait that the server asks for in `Retry-After`, which is a number or a date."""
     value = headers.get("retry-after", "").strip()
     if value.isascii() and value.isdecimal():
         return float(value[:9])
@@ -311,5 +310,5 @@ def _retry_after(headers: Mapping[str, str]) -> float | None:
         when = parsedate_to_datetime(value)
         now = parsedate_to_datetime(headers["date"]) if "date" in headers else to_datetime(SystemClock().now())
         return max((when - now).total_seconds(), 0.0)
-    except (ValueError, TypeError, OverflowError):  # no date, or one without a zone
+    except (ValueError, TypeError, OverflowError):  # not a date, or a date without a time zone
         return None

@@ -1,4 +1,4 @@
-"""Kafka."""
+"""`KafkaBroker`: writes events to a topic of Kafka."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _EXTRA = "KafkaBroker needs aiokafka: pip install 'romancy[kafka]'"
 
 
 class Record(NamedTuple):
-    """An event as Kafka gets it."""
+    """An event as a record for Kafka."""
 
     topic: str
     key: bytes | None
@@ -34,11 +34,11 @@ class Record(NamedTuple):
 
 
 class KafkaBroker:
-    """Writes each event to a topic, and waits until all replicas in sync have it.
+    """Writes each event to a topic, and waits until all in-sync replicas have it.
 
-    The record's key is the event's extension `partitionkey`, else its subject: events of one subject keep to one partition.
-    `topic` is a text, or a function that makes one of the event. `options` are passed on to `AIOKafkaProducer`: credentials,
-    TLS. A repetition is a second record: consumers know it by source and id.
+    The key of the record is the event's extension `partitionkey`, or else its subject, so that events with one subject stay
+    in one partition. `topic` is a string, or a function of the event that returns one. `options` are passed to
+    `AIOKafkaProducer`: credentials, TLS. A repeated event is a second record: consumers recognize it by source and id.
 
     Tested with the mock cluster of librdkafka, not with a Kafka cluster.
 
@@ -67,7 +67,9 @@ class KafkaBroker:
         self._mode = check_mode(mode, "KafkaBroker")
         self._timeout = positive("KafkaBroker", "timeout", timeout)
         self._options = dict(options or {})
-        self._secrets = [one for name, one in self._options.items() if "password" in name and isinstance(one, str) and one]
+        self._secrets = [
+            value for name, value in self._options.items() if "password" in name and isinstance(value, str) and value
+        ]
         self._producer: Any = None
 
     def __repr__(self) -> str:
@@ -75,7 +77,7 @@ class KafkaBroker:
         return f"KafkaBroker({topic!r}, name={self.name!r})"
 
     async def start(self) -> None:
-        """Connect. From then on the driver connects again by itself."""
+        """Connect. The driver reconnects by itself."""
         producer = self._new_producer()
         try:
             await producer.start()
@@ -91,7 +93,7 @@ class KafkaBroker:
             await producer.stop()
 
     async def send(self, event: Event) -> None:
-        """Write an event; returns when the replicas have it. Raises `EventRejectedError`, or `BrokerError`."""
+        """Write an event; return when the replicas have it. Raises `EventRejectedError` or `BrokerError`."""
         from aiokafka import errors  # pyright: ignore[reportMissingTypeStubs]
 
         if self._producer is None:
@@ -105,7 +107,7 @@ class KafkaBroker:
             raise BrokerError(f"Kafka: {describe_error(error, self._secrets)}") from error
 
     def record(self, event: Event) -> Record:
-        """An event as Kafka gets it: structured, or with its attributes in `ce_` headers."""
+        """Return the record for an event: structured, or with its attributes in `ce_` headers."""
         topic = self._topic(event) if callable(self._topic) else self._topic
         chosen = event.extensions.get("partitionkey", event.subject)
         key = None if chosen is None else str(chosen).encode()
@@ -121,7 +123,7 @@ class KafkaBroker:
         given: dict[str, Any] = {
             "bootstrap_servers": self._servers,
             "acks": "all",
-            "enable_idempotence": True,  # the driver's own repetitions are no second records
+            "enable_idempotence": True,  # retries of the driver itself do not write a second record
             "request_timeout_ms": round(self._timeout * 1000),
         }
         return AIOKafkaProducer(**(given | self._options))

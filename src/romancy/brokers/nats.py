@@ -1,4 +1,4 @@
-"""NATS JetStream."""
+"""`NATSBroker`: publishes events to NATS JetStream."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ _EXTRA = "NATSBroker needs nats-py: pip install 'romancy[nats]'"
 class NATSBroker:
     """Publishes each event to a subject of JetStream, and waits until the stream has stored it.
 
-    `subject` is a text, or a function that makes one of the event. The header `Nats-Msg-Id` is made of the event's source
-    and id: within the stream's `duplicate_window` the server drops a repetition. `stream` is the stream that must get it.
-    `options` are passed on to `nats.connect`: credentials, TLS.
+    `subject` is a string, or a function of the event that returns one. The header `Nats-Msg-Id` is made from the event's
+    source and id: the server drops a repeated event within the stream's `duplicate_window`. `stream` is the stream that is
+    expected to store the events. `options` are passed to `nats.connect`: credentials, TLS.
 
     >>> NATSBroker("nats://me:s3cret@localhost:4222", subject="shop.events")
     NATSBroker('shop.events', name='nats')
@@ -64,7 +64,7 @@ class NATSBroker:
         return f"NATSBroker({subject!r}, name={self.name!r})"
 
     async def start(self) -> None:
-        """Connect. From then on the driver connects again by itself."""
+        """Connect. The driver reconnects by itself."""
         import nats
 
         given: dict[str, Any] = {"max_reconnect_attempts": -1, "error_cb": self._log_driver_error, **self._options}
@@ -82,7 +82,7 @@ class NATSBroker:
             await client.close()
 
     async def send(self, event: Event) -> None:
-        """Publish an event; returns when the stream has it. Raises `EventRejectedError`, or `BrokerError`."""
+        """Publish an event; return when the stream has stored it. Raises `EventRejectedError` or `BrokerError`."""
         from nats import errors
 
         if self._stream_context is None:
@@ -103,12 +103,12 @@ class NATSBroker:
 
 
 def message_id(event: Event) -> str:
-    """What tells an event from all others, as it may stand in a header."""
+    """Return a text that identifies an event, for use in a header."""
     return f"{quote(event.source, safe='/:')} {quote(event.id, safe='/:')}"
 
 
 def _check_subject(subject: Any) -> str:
-    if not isinstance(subject, str) or not subject or any(one.isspace() or one in "*>" for one in subject):
+    if not isinstance(subject, str) or not subject or any(character.isspace() or character in "*>" for character in subject):
         raise ConfigurationError(f"NATSBroker(subject={subject!r}): give a subject without spaces and wildcards.")
     return subject
 
@@ -117,8 +117,8 @@ def _collect_secrets(servers: Sequence[str], options: Mapping[str, Any]) -> list
     found = [options.get("password"), options.get("token")]
     for server in servers:
         parts = urlsplit(server)
-        found += [parts.password, parts.username if parts.password is None else None]  # a user alone is a token
-    texts = [one for one in found if isinstance(one, str) and one]
+        found += [parts.password, parts.username if parts.password is None else None]  # a user without a password is a token
+    texts = [value for value in found if isinstance(value, str) and value]
     return [*texts, *map(unquote, texts)]
 
 

@@ -1,4 +1,4 @@
-"""From the address of a broker to the broker."""
+"""Makes brokers from their addresses."""
 
 from __future__ import annotations
 
@@ -12,8 +12,10 @@ from romancy.errors import ConfigurationError
 
 
 def make_brokers(brokers: Brokers | None) -> dict[str, Broker]:
-    """Brokers by name; those that are addresses are made."""
-    return {name: _make_broker(one, name) if isinstance(one, str) else one for name, one in (brokers or {}).items()}
+    """Return the brokers by name; those that were given as addresses are made."""
+    return {
+        name: _make_broker(broker, name) if isinstance(broker, str) else broker for name, broker in (brokers or {}).items()
+    }
 
 
 def _make_broker(address: str, name: str) -> Broker:
@@ -23,10 +25,10 @@ def _make_broker(address: str, name: str) -> Broker:
     if kind == "http":
         return HTTPBroker(address, name=name)
     if not parts.netloc or not path:
-        raise ConfigurationError(f"broker: write {_EXAMPLES[kind]}.")
-    if kind == "kafka" and "@" in parts.netloc:  # it would be taken for a host, and shown
+        raise ConfigurationError(f"broker: the address is not valid; write {_EXAMPLES[kind]}.")
+    if kind == "kafka" and "@" in parts.netloc:  # the driver would take the password for a host, and show it
         raise ConfigurationError(
-            "broker: an address of Kafka has no user and password: KafkaBroker(options=...) takes them."
+            "broker: the address of Kafka cannot have a user and password: pass them with KafkaBroker(options=...)."
         )
     if kind == "nats":
         return NATSBroker(f"{parts.scheme}://{parts.netloc}", subject=path, name=name)
