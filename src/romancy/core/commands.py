@@ -25,7 +25,7 @@ class Resolution(NamedTuple):
 
     @classmethod
     def of(cls, entry: Entry) -> Resolution:
-        """The resolution an entry of the history stands for."""
+        """Return the resolution that an entry of the history records."""
         return cls(entry.kind, entry.op, entry.at, entry.outcome, entry.value)
 
 
@@ -40,9 +40,9 @@ class Issue(NamedTuple):
     input: bytes | None = None
     due: int | None = None
     detail: Any = None
-    """What the worker needs to carry it out: an activity, an effect, a store call. The core does not look inside."""
+    """The activity, the effect or the store call that the worker carries out. Opaque to the core."""
     compensation: Any = None
-    """What compensates it, if anything does; the core does not look inside."""
+    """The compensation of the operation, if it has one. Opaque to the core."""
     site: str = ""
     values: Any = None
     """The arguments before encoding, whose types tell how to compare them with recorded ones. Opaque to the core."""
@@ -59,7 +59,7 @@ class EffectCommand:
 
 @dataclass(frozen=True, slots=True)
 class Withdraw:
-    """The code no longer wants an operation."""
+    """The code has cancelled an operation, or has ended without it."""
 
     op: str
 

@@ -145,7 +145,7 @@ class ActivityFailed(_Attempt):
     error: Error
     """The error that the workflow catches."""
     cancelled: bool = False
-    """It was cancelled, because its result was no longer wanted: it did not fail by itself."""
+    """It was cancelled because the workflow had withdrawn it: it did not fail by itself."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
