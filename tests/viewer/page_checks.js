@@ -1,4 +1,4 @@
-// What is wrong with how a page is made: evaluated in it, gives a list of sentences.
+// Checks the page in which it is evaluated, and returns a list of faults.
 () => {
   const wrong = [];
   const say = (what, element) => wrong.push(`${what}: ${(element?.outerHTML ?? "").slice(0, 160)}`);

@@ -1,4 +1,4 @@
-"""What every page must fulfil, asked of the browser."""
+"""Checks of every page, run in the browser."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from playwright.sync_api import Page
 _CHECK = (Path(__file__).parent / "page_checks.js").read_text()
 
 
-def complaints(page: Page) -> list[str]:
-    """What is wrong with how a page is made: names, labels, headings, contrast, sizes, overflow, anything inline."""
+def find_faults(page: Page) -> list[str]:
+    """Return the faults of a page: names, labels, headings, contrast, sizes, overflow, inline styles and scripts."""
     found: list[str] = page.evaluate(_CHECK)
     return found

@@ -1,4 +1,4 @@
-"""A shop whose instances are in every state there is, and an app that shows them."""
+"""A sample app with instances in every state, some of them with hostile names and values."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from romancy import (
 from romancy.model.messaging import Event
 
 EVIL = "<script>document.title='pwned'</script>\"'&\u202e\u0000\u0007</textarea><img src=x onerror=alert(1)>"
-"""What somebody might put wherever they can."""
+"""Hostile text, as an attacker may put it into any field."""
 EVIL_ID = "../a?b#c&d=<script>alert('id')</script>\"'\u202eevil/ü%2F+ "
 LONG = "x" * 1_000_000
 
@@ -45,7 +45,7 @@ class Colour(Enum):
 
 
 class Item(BaseModel):
-    """One line of an order."""
+    """An item of an order, with its number."""
 
     sku: str = Field(description="As printed on the box.")
     count: int = Field(default=1, ge=1)
@@ -54,7 +54,7 @@ class Item(BaseModel):
 
 class Address(BaseModel):
     street: str
-    town: str
+    city: str
 
 
 class Order(BaseModel):
@@ -76,7 +76,7 @@ class Payment(BaseModel):
 
 @activity
 async def unreserve(ctx: ActivityContext, customer: str) -> None:
-    """Undo `reserve`."""
+    """Compensate `reserve`."""
 
 
 @activity(compensation=unreserve)
@@ -95,7 +95,7 @@ async def charge(ctx: ActivityContext, customer: str, cents: int) -> str:
 async def shaky(ctx: ActivityContext) -> str:
     await asyncio.sleep(0.01)
     if ctx.attempt < 3:
-        raise ConnectionError(f"the line went dead, attempt {ctx.attempt}")
+        raise ConnectionError(f"the connection was lost, attempt {ctx.attempt}")
     return "at last"
 
 
@@ -119,7 +119,7 @@ async def cannot_undo(ctx: ActivityContext) -> None:
 
 @workflow
 async def checkout(ctx: WorkflowContext, order: Order) -> dict[str, Any]:
-    """Reserve, charge, pack."""
+    """Reserve, charge, and pack several parcels at once."""
     await reserve(ctx, order.customer)
     paid = await charge(ctx, order.customer, 1200)
     packed = await asyncio.gather(*(charge(ctx, order.customer, number) for number in range(8)))
@@ -164,7 +164,7 @@ async def banking(ctx: WorkflowContext) -> None:
 
 @workflow
 async def stuck_undoing(ctx: WorkflowContext) -> None:
-    await reserve(ctx, "nobody")
+    await reserve(ctx, "a customer")
     await register_compensation(ctx, cannot_undo)
     await refuse(ctx, "no")
 
@@ -204,23 +204,23 @@ async def badly_named(ctx: WorkflowContext, text: str) -> str:
     return text
 
 
-class Grumpy:
-    """A broker that takes nothing."""
+class RejectingBroker:
+    """A broker that rejects every event."""
 
-    name = "grumpy"
+    name = "rejecting"
 
     def __init__(self, hostile: bool) -> None:
         self.hostile = hostile
 
     async def start(self) -> None:
-        """Ready."""
+        """Do nothing."""
 
     async def send(self, event: Event) -> None:
-        """Never."""
+        """Reject the event."""
         raise EventRejectedError(f"no thanks {EVIL}" if self.hostile else "the topic was deleted")
 
     async def close(self) -> None:
-        """Gone."""
+        """Do nothing."""
 
 
 ORDER = Order(
@@ -228,7 +228,7 @@ ORDER = Order(
     items=[Item(sku="book", count=2), Item(sku="lamp", gift=True)],
     price=Decimal("42.50"),
     deliver_on=date(2030, 1, 31),
-    address=Address(street="12 St James’s Square", town="London"),
+    address=Address(street="12 St James’s Square", city="London"),
     express=True,
     notes={"door": "blue"},
 )
@@ -250,80 +250,89 @@ WORKFLOWS: list[Any] = [
 
 
 @dataclass
-class World:
-    """The app, and the ids of what it shows."""
+class SampleShop:
+    """The running app, and the ids of its instances."""
 
     app: App
     ids: list[str] = field(default_factory=list)
 
     async def start(self, wf: Any, instance_id: str, *args: Any) -> None:
-        """Start an instance under a name."""
+        """Start an instance with an id."""
         await self.app.start_workflow(wf.with_options(instance_id=instance_id), *args)
         self.ids.append(instance_id)
 
     async def until(self, instance_id: str, *wanted: Status) -> None:
-        """Wait until an instance stands there."""
+        """Wait until an instance has one of the statuses."""
         async with asyncio.timeout(30):
             while await self.app.get_handle(instance_id).status() not in wanted:
                 await asyncio.sleep(0.01)
 
 
 @contextlib.asynccontextmanager
-async def world(database: str, *, empty: bool = False, friendly: bool = False, **options: Any) -> AsyncIterator[World]:
-    """The shop with something in every state, or an empty one; a friendly one has nothing hostile in it."""
+async def open_shop(
+    database: str, *, empty: bool = False, friendly: bool = False, **options: Any
+) -> AsyncIterator[SampleShop]:
+    """Run the sample app, filled or empty; with `friendly` it has no hostile names and values."""
     workflows = [one for one in WORKFLOWS if not (friendly and "evil" in one.name)]
-    app = App(database, workflows=workflows, broker=Grumpy(not friendly), worker_id="shop-1", service_name="shop", **options)
+    app = App(
+        database,
+        workflows=workflows,
+        broker=RejectingBroker(not friendly),
+        worker_id="shop-1",
+        service_name="shop",
+        **options,
+    )
     async with app:
-        made = World(app)
+        shop = SampleShop(app)
         if not empty:
-            await _fill(made)
+            await _fill(shop)
             if not friendly:
-                await _fill_with_evil(made)
-            await _wait_for_dead_letters(made.app)
-        yield made
+                await _fill_with_evil(shop)
+            await _wait_for_dead_letters(shop.app)
+        yield shop
 
 
-async def _fill(made: World) -> None:
+async def _fill(shop: SampleShop) -> None:
     ended = (Status.COMPLETED, Status.FAILED, Status.CANCELLED, Status.TERMINATED)
-    await made.start(checkout, "order-1", ORDER)
-    await made.start(stolen, "order-2", "The card was refused.")
-    await made.start(payment, "order-3", 3)
-    await made.start(payment, "order-4", 4)
-    await made.start(patient, "sleeper", 30)
-    await made.start(napping, "napper")
-    await made.start(banking, "banking")
-    await made.start(stuck_undoing, "undoing")
-    await made.start(counter, "counter", 1)
-    await made.start(listener, "listener", "orders")
-    await made.start(payment, "cancelled", 5)
-    await made.start(payment, "terminated", 6)
-    await made.start(payment, "paused", 7)
-    await made.start(announcer, "announcer")
+    await shop.start(checkout, "order-1", ORDER)
+    await shop.start(stolen, "order-2", "The card was refused.")
+    await shop.start(payment, "order-3", 3)
+    await shop.start(payment, "order-4", 4)
+    await shop.start(patient, "sleeper", 30)
+    await shop.start(napping, "napper")
+    await shop.start(banking, "banking")
+    await shop.start(stuck_undoing, "undoing")
+    await shop.start(counter, "counter", 1)
+    await shop.start(listener, "listener", "orders")
+    await shop.start(payment, "cancelled", 5)
+    await shop.start(payment, "terminated", 6)
+    await shop.start(payment, "paused", 7)
+    await shop.start(announcer, "announcer")
     for one in ("order-1", "order-2", "announcer", "napper"):
-        await made.until(one, *ended)
+        await shop.until(one, *ended)
     for one in ("order-3", "order-4", "cancelled", "terminated", "paused", "counter"):
-        await made.until(one, Status.WAITING_FOR_EVENT)
-    await made.until("listener", Status.WAITING_FOR_MESSAGE)
-    await made.until("sleeper", Status.WAITING_FOR_TIMER)
-    await made.until("undoing", Status.COMPENSATING)
-    await made.app.cancel_workflow("cancelled", "customer left")
-    await made.app.terminate_workflow("terminated", "enough")
-    await made.app.pause_workflow("paused", "until Monday")
-    await made.until("cancelled", Status.CANCELLED)
+        await shop.until(one, Status.WAITING_FOR_EVENT)
+    await shop.until("listener", Status.WAITING_FOR_MESSAGE)
+    await shop.until("sleeper", Status.WAITING_FOR_TIMER)
+    await shop.until("undoing", Status.COMPENSATING)
+    await shop.app.cancel_workflow("cancelled", "customer left")
+    await shop.app.terminate_workflow("terminated", "enough")
+    await shop.app.pause_workflow("paused", "until Monday")
+    await shop.until("cancelled", Status.CANCELLED)
 
 
-async def _fill_with_evil(made: World) -> None:
-    await made.start(evil, EVIL_ID, EVIL, [EVIL, {EVIL: EVIL, "deep": {"er": {"still": [1, 2.5, None, True]}}}])
-    await made.start(evil, "evil-fail", EVIL, "fail")
-    await made.start(evil, "evil-wait", EVIL, "wait")
-    await made.start(evil, "evil-paused", EVIL, "wait")
-    await made.start(evil, "evil-long", LONG, "x")
-    await made.start(badly_named, "evil-name", EVIL)
+async def _fill_with_evil(shop: SampleShop) -> None:
+    await shop.start(evil, EVIL_ID, EVIL, [EVIL, {EVIL: EVIL, "deep": {"er": {"still": [1, 2.5, None, True]}}}])
+    await shop.start(evil, "evil-fail", EVIL, "fail")
+    await shop.start(evil, "evil-wait", EVIL, "wait")
+    await shop.start(evil, "evil-paused", EVIL, "wait")
+    await shop.start(evil, "evil-long", LONG, "x")
+    await shop.start(badly_named, "evil-name", EVIL)
     for one in (EVIL_ID, "evil-fail", "evil-long", "evil-name"):
-        await made.until(one, Status.COMPLETED, Status.FAILED)
+        await shop.until(one, Status.COMPLETED, Status.FAILED)
     for one in ("evil-wait", "evil-paused"):
-        await made.until(one, Status.WAITING_FOR_EVENT)
-    await made.app.pause_workflow("evil-paused", f"wait {EVIL}".replace("\0", ""))
+        await shop.until(one, Status.WAITING_FOR_EVENT)
+    await shop.app.pause_workflow("evil-paused", f"wait {EVIL}".replace("\0", ""))
 
 
 async def _wait_for_dead_letters(app: App) -> None:

@@ -1,6 +1,6 @@
-"""The pictures of the documentation: `python -m tests.viewer.screenshots docs/pictures`.
+"""Takes the pictures of the documentation: `python -m tests.viewer.screenshots docs/pictures`.
 
-The shop is read under another name and path, so that the pictures show no folder of whoever makes them.
+The sample app is loaded under another name and path, so that the pictures do not show a folder of this machine.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ PICTURES = {
     "workflows": ("workflows", 1280, "dark"),
     "narrow": ("instance?id=order-3", 400, "light"),
 }
-"""By name: a page, the width and the theme."""
+"""The page, the width and the theme of each picture."""
 
 
-def shop() -> Any:
-    """The world of the tests, as if it were somebody's `shop/orders.py`."""
+def load_shop() -> Any:
+    """Load the sample app as the module `shop.orders`, from the path `/srv/shop/orders.py`."""
     name, path = "shop.orders", "/srv/shop/orders.py"
     source = (Path(__file__).parent / "sample_app.py").read_text()
     linecache.cache[path] = (len(source), None, source.splitlines(keepends=True), path)
@@ -45,11 +45,11 @@ def shop() -> Any:
 
 
 def make(folder: Path) -> None:
-    """Take all pictures."""
-    site = Site(Path(tempfile.mkdtemp()), make=shop().world, friendly=True)
+    """Take all pictures and write them to a folder."""
+    site = Site(Path(tempfile.mkdtemp()), make=load_shop().open_shop, friendly=True)
     site.start()
     try:
-        _busy(site)
+        _add_load(site)
         with sync_playwright() as playwright:
             browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
             for name in PICTURES:
@@ -70,8 +70,8 @@ def _take(browser: Browser, root: str, folder: Path, name: str) -> None:
     context.close()
 
 
-def _busy(site: Any) -> None:
-    """Some traffic, and time for it to be counted."""
+def _add_load(site: Any) -> None:
+    """Run some instances over several minutes, so that the charts are not empty."""
     module = sys.modules["shop.orders"]
 
     async def work(app: Any, first: int) -> None:

@@ -1,4 +1,4 @@
-"""What an operator does, click by click."""
+"""Tests of the actions of operators in the viewer, click by click."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from urllib.parse import quote
 import pytest
 from playwright.sync_api import Browser, Page, expect
 from tests.viewer.conftest import Site, Watched
-from tests.viewer.page_checks import complaints
+from tests.viewer.page_checks import find_faults
 from tests.viewer.sample_app import listener, patient, payment, stolen
 
 from romancy import App, Status, Token
@@ -19,20 +19,20 @@ from romancy import App, Status, Token
 _NUMBERS = count(1000)
 
 
-def waiting(site: Site, prefix: str = "acting", how_many: int = 1) -> list[str]:
-    """Instances that wait for an event, of the test's own."""
+def start_waiting(site: Site, prefix: str = "acting", how_many: int = 1) -> list[str]:
+    """Start instances that wait for an event; return their ids."""
     ids = [f"{prefix}-{next(_NUMBERS)}" for _ in range(how_many)]
 
     async def start(app: App) -> None:
         for one in ids:
             await app.start_workflow(payment.with_options(instance_id=one), int(one.rpartition("-")[2]))
-        await stand(app, ids, Status.WAITING_FOR_EVENT)
+        await wait_until(app, ids, Status.WAITING_FOR_EVENT)
 
     site.run(start)
     return ids
 
 
-async def stand(app: App, ids: list[str], *wanted: Status) -> None:
+async def wait_until(app: App, ids: list[str], *wanted: Status) -> None:
     async with asyncio.timeout(20):
         for one in ids:
             while await app.get_handle(one).status() not in wanted:
@@ -40,20 +40,20 @@ async def stand(app: App, ids: list[str], *wanted: Status) -> None:
 
 
 def until(site: Site, instance_id: str, *wanted: Status) -> None:
-    site.run(lambda app: stand(app, [instance_id], *wanted))
+    site.run(lambda app: wait_until(app, [instance_id], *wanted))
 
 
-def visit(page: Page, site: Site, instance_id: str) -> None:
+def open_instance(page: Page, site: Site, instance_id: str) -> None:
     page.goto(f"{site.root}/viewer/instance?id={quote(instance_id)}")
 
 
 def test_cancel_shows_the_compensations_first(site: Site, page: Page) -> None:
-    (one,) = waiting(site)
-    visit(page, site, one)
+    (one,) = start_waiting(site)
+    open_instance(page, site, one)
     page.get_by_role("link", name="Cancel").click()
     dialog = page.get_by_role("dialog")
     expect(dialog.get_by_text("reserve:1")).to_be_visible()
-    assert complaints(page) == []
+    assert find_faults(page) == []
     dialog.get_by_label("Reason").fill("the customer left")
     dialog.get_by_role("button", name="Cancel").click()
     expect(page.get_by_role("status")).to_contain_text("Cancellation requested")
@@ -64,8 +64,8 @@ def test_cancel_shows_the_compensations_first(site: Site, page: Page) -> None:
 
 
 def test_a_dialog_can_be_left_without_harm(site: Site, page: Page) -> None:
-    (one,) = waiting(site)
-    visit(page, site, one)
+    (one,) = start_waiting(site)
+    open_instance(page, site, one)
     page.get_by_role("link", name="Terminate").click()
     page.get_by_role("dialog").get_by_role("link", name="Back").click()
     expect(page.get_by_role("dialog")).to_be_hidden()
@@ -77,8 +77,8 @@ def test_a_dialog_can_be_left_without_harm(site: Site, page: Page) -> None:
 
 
 def test_pause_resume_terminate(site: Site, page: Page) -> None:
-    (one,) = waiting(site)
-    visit(page, site, one)
+    (one,) = start_waiting(site)
+    open_instance(page, site, one)
     for action, status in (("Pause", Status.PAUSED), ("Resume", Status.WAITING_FOR_EVENT), ("Terminate", Status.TERMINATED)):
         page.get_by_role("link", name=action).click()
         page.get_by_role("dialog").get_by_role("button", name=action).click()
@@ -87,15 +87,15 @@ def test_pause_resume_terminate(site: Site, page: Page) -> None:
         page.reload()
 
 
-def test_retry_what_failed(site: Site, page: Page) -> None:
+def test_retry_a_failed_instance(site: Site, page: Page) -> None:
     one = f"retry-{next(_NUMBERS)}"
 
     async def start(app: App) -> None:
         await app.start_workflow(stolen.with_options(instance_id=one), "no luck")
-        await stand(app, [one], Status.FAILED)
+        await wait_until(app, [one], Status.FAILED)
 
     site.run(start)
-    visit(page, site, one)
+    open_instance(page, site, one)
     page.get_by_role("link", name="Retry").click()
     page.get_by_role("dialog").get_by_role("button", name="Retry").click()
     expect(page.get_by_role("status")).to_contain_text("Instance retried.")
@@ -110,7 +110,7 @@ def test_retry_what_failed(site: Site, page: Page) -> None:
 
 
 def test_several_at_once(site: Site, page: Page) -> None:
-    ids = waiting(site, "several", 3)
+    ids = start_waiting(site, "several", 3)
     page.goto(f"{site.root}/viewer/instances?q={quote('id:several-* status:live')}")
     assert page.get_by_role("button", name="Cancel").is_disabled()
     page.get_by_label("Select all on this page").check()
@@ -132,15 +132,15 @@ def test_a_refused_action_shows_the_reason(site: Site, page: Page) -> None:
     assert "completed" in page.locator("tbody").inner_text()
 
 
-def test_all_that_match_become_a_batch(site: Site, page: Page) -> None:
-    ids = waiting(site, "batch", 4)
+def test_an_action_on_all_matches_becomes_a_batch(site: Site, page: Page) -> None:
+    ids = start_waiting(site, "batch", 4)
     page.goto(f"{site.root}/viewer/instances?q={quote('id:batch-* status:live')}")
     page.get_by_label("All that match").check()
     page.get_by_role("button", name="Terminate").click()
     dialog = page.get_by_role("dialog")
     dialog.get_by_label("Reason").fill("tidy up")
     dialog.get_by_role("button", name="Terminate").click()
-    expect(dialog).to_be_visible()  # the word is missing
+    expect(dialog).to_be_visible()  # the form needs the name of the action first
     dialog.get_by_label("Type").fill("terminate")
     dialog.get_by_role("button", name="Terminate").click()
     page.wait_for_url(re.compile(r"/batches\?id="))
@@ -150,10 +150,10 @@ def test_all_that_match_become_a_batch(site: Site, page: Page) -> None:
     expect(page.locator("tbody tr").first).to_contain_text("done")
 
 
-def test_send_the_event_it_waits_for(site: Site, page: Page, watched: Watched) -> None:
+def test_send_the_awaited_event(site: Site, page: Page, watched: Watched) -> None:
     watched.expected.append("status of 400")
-    (one,) = waiting(site)
-    visit(page, site, one)
+    (one,) = start_waiting(site)
+    open_instance(page, site, one)
     page.get_by_role("link", name="Send the event payment.completed").click()
     assert page.get_by_label("Type").input_value() == "payment.completed"
     assert page.get_by_label("Subject").input_value() == one.rpartition("-")[2]
@@ -163,13 +163,13 @@ def test_send_the_event_it_waits_for(site: Site, page: Page, watched: Watched) -
     page.get_by_label("cents").fill("1200")
     page.get_by_role("button", name="Send").click()
     until(site, one, Status.COMPLETED)
-    visit(page, site, one)
+    open_instance(page, site, one)
     assert "1200 from payer" in page.locator("#json-output").inner_text()
 
 
-def test_send_it_as_json(site: Site, page: Page, watched: Watched) -> None:
+def test_send_an_event_as_json(site: Site, page: Page, watched: Watched) -> None:
     watched.expected.append("status of 400")
-    (one,) = waiting(site)
+    (one,) = start_waiting(site)
     page.goto(f"{site.root}/viewer/event?id={one}&as=json")
     page.get_by_label("Data").fill("{")
     page.get_by_role("button", name="Send").click()
@@ -184,10 +184,10 @@ def test_send_a_message(site: Site, page: Page) -> None:
 
     async def start(app: App) -> None:
         await app.start_workflow(listener.with_options(instance_id=one), f"channel-{one}")
-        await stand(app, [one], Status.WAITING_FOR_MESSAGE)
+        await wait_until(app, [one], Status.WAITING_FOR_MESSAGE)
 
     site.run(start)
-    visit(page, site, one)
+    open_instance(page, site, one)
     page.get_by_role("link", name=re.compile("Send it a message")).click()
     page.get_by_label("Data").fill('"hello"')
     page.get_by_role("button", name="Send").click()
@@ -207,13 +207,13 @@ def test_start_with_a_form(site: Site, page: Page, watched: Watched) -> None:
     page.get_by_label("count").fill("0")
     page.get_by_label("Include address").check()
     page.get_by_label("street").fill("Main")
-    page.get_by_label("town").fill("York")
+    page.get_by_label("city").fill("York")
     page.get_by_label("colour").select_option(label="green")
     page.get_by_label("notes").fill('{"a": "b"}')
     page.get_by_label("Instance id").fill(one)
     page.get_by_role("button", name="Start").click()
     expect(page.get_by_role("alert")).to_be_visible()
-    assert complaints(page) == []
+    assert find_faults(page) == []
     wrong = page.locator(".field.wrong")
     assert sorted(wrong.locator("label").all_inner_texts()) == ["count optional", "price"]
     assert page.get_by_label("customer").input_value() == "Grace"
@@ -228,12 +228,12 @@ def test_start_with_a_form(site: Site, page: Page, watched: Watched) -> None:
     assert instance is not None
     order = instance.input["order"]
     assert order["items"] == [{"sku": "compiler", "count": 2, "gift": False}]
-    assert (order["colour"], order["price"], order["address"]) == ("green", "12.50", {"street": "Main", "town": "York"})
+    assert (order["colour"], order["price"], order["address"]) == ("green", "12.50", {"street": "Main", "city": "York"})
     until(site, one, Status.COMPLETED)
 
 
 def test_start_a_copy(site: Site, page: Page) -> None:
-    visit(page, site, "order-1")
+    open_instance(page, site, "order-1")
     page.get_by_role("link", name="Start a copy").click()
     assert page.get_by_label("customer").input_value() == "Ada Lovelace"
     one = f"like-{next(_NUMBERS)}"
@@ -272,7 +272,7 @@ def test_dead_letters_are_sent_again(site: Site, page: Page) -> None:
 
 
 def test_everything_works_without_scripts(site: Site, chromium: Browser) -> None:
-    (one,) = waiting(site)
+    (one,) = start_waiting(site)
     context = chromium.new_context(java_script_enabled=False)
     page = context.new_page()
     page.goto(f"{site.root}/viewer/instances?q=id%3A{one}")
@@ -294,7 +294,7 @@ def test_everything_works_without_scripts(site: Site, chromium: Browser) -> None
 
 @pytest.mark.parametrize("path", ["do", "start", "event", "requeue", "abort", "confirm"])
 def test_a_page_of_another_origin_cannot_act(path: str, site: Site, page: Page) -> None:
-    (one,) = waiting(site)
+    (one,) = start_waiting(site)
     form: dict[str, str | float | bool] = {
         "action": "terminate",
         "id": one,
@@ -318,7 +318,7 @@ def test_the_role_read_sees_no_buttons_and_cannot_act(new_site: Callable[..., Si
             page.get_by_label("Token").fill(wrong)
             page.get_by_role("button", name="Log in").click()
             assert "no token" in page.locator("main").inner_text()
-    assert complaints(page) == []
+    assert find_faults(page) == []
     page.goto(f"{site.root}/viewer/instances?q=one")
     page.get_by_label("Token").fill("guest-token")
     page.get_by_role("button", name="Log in").click()

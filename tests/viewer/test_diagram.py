@@ -1,4 +1,4 @@
-"""The diagram of an instance in the browser: the way that it took is lit, and no other."""
+"""Tests of the diagram of an instance in the browser: exactly the path that was executed is highlighted."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ ALL = (branching, looping, trying, fanning)
 
 
 @asynccontextmanager
-async def ways(database: str, *, empty: bool = False) -> AsyncIterator[SimpleNamespace]:
+async def sample_paths(database: str, *, empty: bool = False) -> AsyncIterator[SimpleNamespace]:
     async with App(database, workflows=[*ALL, halting]) as app:
         for one in ALL:
             await (await app.start_workflow(one.with_options(instance_id=one.name), 3)).result()
@@ -88,8 +88,8 @@ async def ways(database: str, *, empty: bool = False) -> AsyncIterator[SimpleNam
 
 
 @pytest.fixture(scope="module")
-def ways_taken(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    made = Site(tmp_path_factory.mktemp("ways"), make=ways)
+def diagrams(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    made = Site(tmp_path_factory.mktemp("sample_paths"), make=sample_paths)
     made.start()
     yield made
     made.stop()
@@ -101,33 +101,33 @@ def nodes(page: Page, site: Site, instance_id: str, state: str) -> Locator:
     return page.locator(f"svg.diagram g.node.{state} text.label")
 
 
-def test_of_branches_that_do_the_same_one_is_lit(ways_taken: Site, page: Page) -> None:
-    expect(nodes(page, ways_taken, "branching", "taken")).to_have_text(["tell"])
+def test_only_the_executed_one_of_equal_branches_is_highlighted(diagrams: Site, page: Page) -> None:
+    expect(nodes(page, diagrams, "branching", "taken")).to_have_text(["tell"])
     expect(page.locator("svg.diagram g.node.untaken text.label")).to_have_text(["tell", "tell"])
     expect(page.locator("svg.diagram g.node.taken")).to_contain_text("small")
 
 
-def test_a_loop_says_how_often(ways_taken: Site, page: Page) -> None:
-    expect(nodes(page, ways_taken, "looping", "taken")).to_have_text(["weigh"])
+def test_a_loop_shows_its_number_of_rounds(diagrams: Site, page: Page) -> None:
+    expect(nodes(page, diagrams, "looping", "taken")).to_have_text(["weigh"])
     expect(page.locator("svg.diagram g.node.taken")).to_contain_text("×3")
     expect(page.locator("svg.diagram g.node.untaken text.label")).to_have_text(["tell"])
 
 
-def test_where_it_failed_and_what_caught_it(ways_taken: Site, page: Page) -> None:
-    expect(nodes(page, ways_taken, "trying", "failed")).to_have_text(["refund"])
+def test_the_failed_activity_and_its_handler_are_marked(diagrams: Site, page: Page) -> None:
+    expect(nodes(page, diagrams, "trying", "failed")).to_have_text(["refund"])
     expect(page.locator("svg.diagram g.node.taken text.label")).to_have_text(["weigh", "tell"])
     expect(page.locator("svg.diagram g.node.untaken text.label")).to_have_text(["tell"])
 
 
-def test_what_ran_beside_each_other(ways_taken: Site, page: Page) -> None:
-    lit = nodes(page, ways_taken, "fanning", "taken")
+def test_concurrent_activities_are_marked(diagrams: Site, page: Page) -> None:
+    lit = nodes(page, diagrams, "fanning", "taken")
     expect(lit).to_have_count(3)
     tops = {round(box["y"]) for one in lit.all() if (box := one.bounding_box()) is not None}
     assert len(tops) == 1, "they stand side by side"
 
 
-def test_where_it_waits(ways_taken: Site, page: Page) -> None:
-    expect(nodes(page, ways_taken, "halting", "waiting")).to_have_count(1)
+def test_the_wait_is_marked(diagrams: Site, page: Page) -> None:
+    expect(nodes(page, diagrams, "halting", "waiting")).to_have_count(1)
     expect(page.locator("svg.diagram g.node.taken text.label")).to_have_text(["weigh"])
     expect(page.locator("svg.diagram g.node.untaken text.label")).to_have_text(["tell"])
     page.locator("svg.diagram g.node.waiting").focus()

@@ -1,4 +1,4 @@
-"""Whatever users put into names, inputs, errors and ids is shown as text."""
+"""Tests that hostile names, inputs, errors and ids are shown as text."""
 
 from __future__ import annotations
 
@@ -10,12 +10,19 @@ from tests.viewer.conftest import Site, Watched
 from tests.viewer.sample_app import EVIL_ID, patient
 from tests.viewer.test_pages import PAGES
 
-SAID = "<script>document.title='pwned'</script>"
-_STRANGE = ["instances", *(name for name in PAGES if "evil" in name), "outbox", "instance-audit", "workflows", "workers"]
+SCRIPT = "<script>document.title='pwned'</script>"
+_HOSTILE_PAGES = [
+    "instances",
+    *(name for name in PAGES if "evil" in name),
+    "outbox",
+    "instance-audit",
+    "workflows",
+    "workers",
+]
 
 
-@pytest.mark.parametrize("name", _STRANGE)
-def test_nothing_of_it_is_obeyed(name: str, site: Site, page: Page) -> None:
+@pytest.mark.parametrize("name", _HOSTILE_PAGES)
+def test_hostile_text_is_not_executed(name: str, site: Site, page: Page) -> None:
     page.goto(f"{site.root}/viewer/{PAGES[name]}")
     page.wait_for_load_state("load")
     assert page.title().endswith("· romancy")
@@ -25,21 +32,21 @@ def test_nothing_of_it_is_obeyed(name: str, site: Site, page: Page) -> None:
 
 
 @pytest.mark.parametrize("name", ["instances", "instance-evil-failed", "instance-evil", "outbox"])
-def test_all_of_it_is_shown(name: str, site: Site, page: Page) -> None:
+def test_hostile_text_is_shown_escaped(name: str, site: Site, page: Page) -> None:
     page.goto(f"{site.root}/viewer/{PAGES[name]}")
     shown = page.locator("main").inner_text()
-    assert SAID in shown
+    assert SCRIPT in shown
     assert "\\u202e" in shown
     assert "\\x07" in shown or "\\u0007" in shown
 
 
-def test_an_id_of_anything_leads_to_its_instance_and_back(site: Site, page: Page) -> None:
+def test_a_hostile_id_links_to_its_instance(site: Site, page: Page) -> None:
     page.goto(f"{site.root}/viewer/instances?q={quote('workflow:evil status:completed')}")
     page.get_by_role("link", name="../a?b#c").click()
     assert unquote(page.locator("body").get_attribute("data-instance") or "") == EVIL_ID
     page.get_by_role("link", name="Start a copy").click()
-    # Characters that a field cannot carry stand there as JSON; what is started is the same again.
-    assert SAID in page.get_by_label("text").input_value()
+    # A value with characters that a form field cannot hold is shown as JSON, so that the copy has the same input.
+    assert SCRIPT in page.get_by_label("text").input_value()
     page.get_by_label("Instance id").fill("evil-again")
     page.get_by_role("button", name="Start").click()
     page.wait_for_url("**/instance?id=evil-again**")
@@ -61,7 +68,7 @@ def test_ids_with_line_breaks_can_be_acted_on(site: Site, page: Page) -> None:
     assert unquote(page.locator("body").get_attribute("data-instance") or "") == one
 
 
-def test_a_filter_that_is_no_filter_is_said_as_text(site: Site, page: Page, watched: Watched) -> None:
+def test_an_invalid_filter_is_shown_as_text(site: Site, page: Page, watched: Watched) -> None:
     watched.expected.append("400")
     page.goto(f"{site.root}/viewer/instances?q={quote('<img src=x onerror=alert(1)>:1')}")
     assert "onerror=alert(1)" in page.get_by_role("alert").inner_text()

@@ -1,4 +1,4 @@
-"""Pages that keep themselves fresh, and the keyboard."""
+"""Tests of live updates of the pages, and of the keyboard."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def pay(site: Site, number: int) -> None:
     site.run(send)
 
 
-def test_an_instance_is_shown_as_it_goes_on(site: Site, page: Page) -> None:
+def test_an_instance_is_updated_while_it_runs(site: Site, page: Page) -> None:
     number = next(_NUMBERS)
     start(site, f"live-{number}", number)
     page.goto(f"{site.root}/viewer/instance?id=live-{number}")
@@ -38,7 +38,7 @@ def test_an_instance_is_shown_as_it_goes_on(site: Site, page: Page) -> None:
     expect(page.locator("#announce")).to_have_text("Now completed.")
 
 
-def test_a_list_tells_of_new_rows_and_moves_none(site: Site, page: Page) -> None:
+def test_a_list_announces_new_rows_and_moves_none(site: Site, page: Page) -> None:
     number = next(_NUMBERS)
     start(site, f"list-{number}-a", number)
     page.goto(f"{site.root}/viewer/instances?q={quote(f'id:list-{number}-*')}")
@@ -76,7 +76,7 @@ def test_live_updates_can_be_paused(site: Site, page: Page) -> None:
     asked: list[str] = []
     page.on("request", lambda request: asked.append(request.url))
     pay(site, number)
-    with page.expect_request(re.compile("stream")):  # only when it goes on
+    with page.expect_request(re.compile("stream")):  # only after the updates are resumed
         assert asked == []
         page.keyboard.press("p")
     expect(page.locator("h1 .status")).to_have_text("completed")
@@ -103,7 +103,7 @@ def test_keys(site: Site, page: Page) -> None:
 
 
 def test_a_key_that_reaches_a_dialog_just_closed(site: Site, page: Page) -> None:
-    """The focus stays in it until the page is drawn again, which may take a while on a busy machine."""
+    """The focus stays in the closed dialog until the browser draws the page again, so a key may still reach the dialog."""
     page.goto(f"{site.root}/viewer/instances")
     dialog = page.locator("#keys-dialog")
     expect(dialog).to_be_hidden()

@@ -1,4 +1,4 @@
-"""Pages of others in the browser of a person who may do something: what they make the browser ask is refused."""
+"""Tests that requests of foreign pages in the browser of an authorized user are refused."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ POSTED = """async ([url, body]) => {
 
 
 def by_cookie(scope: Mapping[str, Any]) -> tuple[str, str] | None:
-    """As a login of the user's own decides: by a cookie, which browsers send whichever page makes them ask."""
+    """Decide by a cookie, like an application's own login: browsers send cookies with requests of any page."""
     return ("admin", "Ada") if any(b"login=ada" in value for name, value in scope["headers"] if name == b"cookie") else None
 
 
 def show(page: Page, address: str, html: str) -> None:
-    """Open a page of a stranger, who needs no server for it here."""
+    """Open a foreign page; the browser gets it from the test instead of a server."""
     page.route(address, lambda route: route.fulfill(body=html, content_type="text/html"))
     page.goto(address)
 
@@ -40,7 +40,7 @@ def form(action: str) -> str:
 
 @pytest.fixture
 def shop(new_site: Callable[..., Site], context: BrowserContext) -> str:
-    """An app with a login of its own, somebody who has logged in, and an instance that should live."""
+    """An app with its own login, a browser that is logged in, and an instance that must not be cancelled."""
     made = new_site(auth=by_cookie, empty=True)
     made.run(lambda app: app.start_workflow(patient.with_options(instance_id=VICTIM), 9))
     root = made.root.replace("127.0.0.1", "localhost")
@@ -48,30 +48,30 @@ def shop(new_site: Callable[..., Site], context: BrowserContext) -> str:
     return root
 
 
-@pytest.mark.parametrize("stranger", ["http://localhost:9/", "http://sub.localhost:9/", "http://evil.test/"])
+@pytest.mark.parametrize("foreign", ["http://localhost:9/", "http://sub.localhost:9/", "http://evil.test/"])
 @pytest.mark.parametrize("path", [f"/cancel/{VICTIM}", "/events", "/"])
-def test_a_form_of_another_origin_is_refused(context: BrowserContext, shop: str, stranger: str, path: str) -> None:
-    """`localhost` on another port is the same site: the browser sends the cookie along."""
+def test_a_form_of_another_origin_is_refused(context: BrowserContext, shop: str, foreign: str, path: str) -> None:
+    """`localhost` on another port is the same site, so the browser sends the cookie."""
     page = context.new_page()
-    show(page, stranger, form(shop + path))
-    with page.expect_response(shop + path) as answered:
+    show(page, foreign, form(shop + path))
+    with page.expect_response(shop + path) as response:
         page.evaluate("document.getElementById('f').submit()")
-    same_site = stranger == "http://localhost:9/"
-    assert answered.value.status == (403 if same_site else 401), "401: it came without the cookie"
-    asked = answered.value.request.all_headers()
-    assert ("login=ada" in asked.get("cookie", "")) == same_site
+    same_site = foreign == "http://localhost:9/"
+    assert response.value.status == (403 if same_site else 401), "401: the request had no cookie"
+    headers = response.value.request.all_headers()
+    assert ("login=ada" in headers.get("cookie", "")) == same_site
 
 
-def test_a_page_of_ones_own_may_write(context: BrowserContext, shop: str) -> None:
-    """The same requests from the app's own origin."""
+def test_a_page_of_the_own_origin_may_write(context: BrowserContext, shop: str) -> None:
+    """The same requests succeed from the app's own origin."""
     page = context.new_page()
     show(page, f"{shop}/own", "")
     assert page.evaluate(POSTED, ["/events", json.dumps(EVENT)]) == 202
     assert page.evaluate(POSTED, [f"/cancel/{VICTIM}", None]) == 200
 
 
-def with_a_page_of_a_stranger(app: App) -> ASGIApp:
-    """From the app's own address: of a page from elsewhere the browser would ask whether it may look at this machine."""
+def with_foreign_page(app: App) -> ASGIApp:
+    """Serve a foreign page from the app's address: elsewhere, the browser would ask before it reaches a local address."""
 
     async def both(scope: Any, receive: Any, send: Any) -> None:
         await (HTMLResponse("") if scope["path"] == "/attack" else app)(scope, receive, send)
@@ -80,11 +80,11 @@ def with_a_page_of_a_stranger(app: App) -> ASGIApp:
 
 
 @pytest.mark.parametrize("auth", [None, "open"])
-def test_a_name_that_was_pointed_here_opens_nothing(
+def test_a_foreign_name_for_this_machine_is_refused(
     new_site: Callable[..., Site], context: BrowserContext, auth: str | None
 ) -> None:
-    """For this browser the name of a stranger leads to this machine, as its owner can arrange."""
-    site = new_site(wrap=with_a_page_of_a_stranger, auth=auth, empty=True)
+    """In this browser a foreign name resolves to this machine, as in DNS rebinding."""
+    site = new_site(wrap=with_foreign_page, auth=auth, empty=True)
     site.run(lambda app: app.start_workflow(patient.with_options(instance_id=VICTIM), 9))
     root = site.root.replace("127.0.0.1", "evil.test")
     page = context.new_page()
@@ -93,4 +93,4 @@ def test_a_name_that_was_pointed_here_opens_nothing(
         assert page.evaluate(POSTED, [path, body]) == 403
     for path in ("/api/v1/instances", "/viewer/", "/metrics"):
         assert page.evaluate("async (path) => (await fetch(path)).status", path) == 403
-    assert page.evaluate("async () => (await fetch('/health/live')).status") == 200, "the name does lead to the app"
+    assert page.evaluate("async () => (await fetch('/health/live')).status") == 200, "the name must resolve to the app"

@@ -1,4 +1,4 @@
-"""Every page: at home on wide and narrow screens, in light and dark, for the mouse, the keyboard and the ear."""
+"""Tests of every page: on wide and narrow screens, in both themes, with and without scripts, and its accessibility."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from playwright.sync_api import Browser, Page
 from starlette.applications import Starlette
 from starlette.routing import Mount
 from tests.viewer.conftest import Site, Watched
-from tests.viewer.page_checks import complaints
+from tests.viewer.page_checks import find_faults
 from tests.viewer.sample_app import EVIL_ID
 
 PAGES = {
@@ -62,7 +62,7 @@ SIZES = {"wide": (1280, 900), "narrow": (400, 800)}
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_a_page_is_well_made(name: str, site: Site, page: Page) -> None:
+def test_a_page_has_no_faults(name: str, site: Site, page: Page) -> None:
     themes: tuple[Literal["light", "dark"], ...] = ("light", "dark")
     for theme in themes:
         page.emulate_media(color_scheme=theme)
@@ -72,7 +72,7 @@ def test_a_page_is_well_made(name: str, site: Site, page: Page) -> None:
             assert answer is not None
             assert answer.status == 200
             assert "frame-ancestors 'none'" in answer.headers["content-security-policy"]
-            assert complaints(page) == [], (theme, size)
+            assert find_faults(page) == [], (theme, size)
             assert page.title().endswith("· romancy")
 
 
@@ -103,7 +103,7 @@ def test_every_link_of_every_page_leads_somewhere(site: Site, page: Page, watche
         assert answer.status == 200, link
 
 
-def test_it_works_wherever_it_is_mounted(new_site: Callable[..., Site], page: Page) -> None:
+def test_the_viewer_works_below_any_mount_path(new_site: Callable[..., Site], page: Page) -> None:
     site = new_site(wrap=lambda app: Starlette(routes=[Mount("/ops/flows", app)]), empty=True)
     page.goto(f"{site.root}/ops/flows/viewer")
     assert page.url == f"{site.root}/ops/flows/viewer/"
@@ -125,7 +125,7 @@ def test_an_empty_app_says_how_to_begin(new_site: Callable[..., Site], page: Pag
     site = new_site(empty=True)
     for path in ("", "instances", "channels", "groups", "outbox", "batches", "audit"):
         page.goto(f"{site.root}/viewer/{path}")
-        assert complaints(page) == [], path
+        assert find_faults(page) == [], path
         assert page.locator("main .empty, main .calm").count() > 0, path
 
 
@@ -156,7 +156,7 @@ def test_errors_are_shown_on_a_page(site: Site, page: Page, watched: Watched) ->
         assert answer is not None
         assert answer.status == status, path
         assert says in page.get_by_role("alert").inner_text(), path
-        assert complaints(page) == [], path
+        assert find_faults(page) == [], path
 
 
 def test_assets_are_asked_for_again_only_if_they_changed(site: Site, page: Page) -> None:
