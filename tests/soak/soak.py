@@ -127,11 +127,11 @@ def _hurried(wanted: Soak) -> Iterator[None]:
     kept, soon = round(wanted.retention * MICROS), wanted.retention / 4
     with ExitStack() as stack:
         for module, name, value in (
-            (postgres, "_REMEMBERED", kept),
-            (mysql, "_REMEMBERED", kept),
-            (notifier, "_TIDY_EVERY", soon),
+            (postgres, "_COMMIT_TOKEN_RETENTION", kept),
+            (mysql, "_COMMIT_TOKEN_RETENTION", kept),
+            (notifier, "_TIDY_INTERVAL", soon),
             (server, "_CLOCK_EVERY", soon),
-            (maintenance, "_ROLLED_UP", kept),
+            (maintenance, "_ROLL_UP_RETENTION", kept),
         ):
             stack.enter_context(patch.object(module, name, value))
         yield
