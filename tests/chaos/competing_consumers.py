@@ -1,6 +1,6 @@
-"""Clerks who compete for letters, and what must hold of every letter, whoever was killed meanwhile.
+"""Workload of competing consumers: instances of `clerk` receive numbered messages (`letters`) from one channel.
 
-A letter is a number. Every second is stamped: an effect in the ledger (see `orders`).
+Every second letter is also stamped by an activity, which writes to the effect log (see `order_workflows`).
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ from romancy import ActivityContext, Client, WorkflowContext, activity, receive,
 
 CHANNEL = "letters"
 STOP = -1
-"""The letter after which a clerk goes home."""
+"""The letter that ends a clerk."""
 AT_A_TIME = 50
-"""Letters of one generation of a clerk: histories stay short, and the chain of generations is tested too."""
+"""Letters that a clerk takes in one generation; histories stay short, and recurring is tested too."""
 _STAMPED = 2
 
 
 @activity
 async def stamp(ctx: ActivityContext, letter: int) -> None:
-    """An effect in the world."""
+    """Write a line to the effect log."""
     order_workflows.write(ctx, f"stamp {letter}")
 
 
 @workflow
 async def clerk(ctx: WorkflowContext, taken: int = 0, total: int = 0) -> tuple[int, int]:
-    """Takes letters until told to stop: how many, and their sum."""
+    """Receive letters until `STOP`; returns their number and sum."""
     await subscribe(ctx, CHANNEL, "competing")
     for _ in range(AT_A_TIME):
         letter = (await receive(ctx, CHANNEL, model=int)).data
@@ -45,18 +45,18 @@ async def clerk(ctx: WorkflowContext, taken: int = 0, total: int = 0) -> tuple[i
 
 
 def names(clerks: int) -> list[str]:
-    """The instances' ids."""
+    """The ids of the instances."""
     return [f"clerk-{number}" for number in range(clerks)]
 
 
-async def hire(client: Client, clerks: int) -> None:
-    """Start so many clerks."""
+async def start_clerks(client: Client, clerks: int) -> None:
+    """Start this number of clerks."""
     for name in names(clerks):
         await client.start_workflow(clerk.with_options(instance_id=name))
 
 
-async def post(client: Client, letters: int, *, clerks: int, senders: int = 10) -> None:
-    """Publish the letters, several at once, and then one for each clerk to stop at."""
+async def publish_letters(client: Client, letters: int, *, clerks: int, senders: int = 10) -> None:
+    """Publish the letters concurrently, and then one `STOP` for each clerk."""
     left = iter(range(letters))
 
     async def some() -> None:
@@ -69,7 +69,7 @@ async def post(client: Client, letters: int, *, clerks: int, senders: int = 10) 
 
 
 def taken(folder: Path) -> int:
-    """How many letters have been taken so far."""
+    """The number of letters taken so far."""
     found = rows(
         folder,
         "SELECT (SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'romancy_messages')"
@@ -78,11 +78,11 @@ def taken(folder: Path) -> int:
     return int(found[0][0])
 
 
-# --- what must hold
+# --- checks
 
 
 async def faults(client: Client, folder: Path, letters: int, clerks: int, killed: set[int]) -> list[str]:
-    """What is wrong after all clerks went home."""
+    """The faults found after all clerks have ended."""
     results = [await client.get_result(name) for name in names(clerks)]
     away = [result.instance_id for result in results if result.status != "completed"]
     if away:
@@ -91,25 +91,25 @@ async def faults(client: Client, folder: Path, letters: int, clerks: int, killed
     return [
         *_wrong_uses(folder, letters),
         *_wrong_sums(outputs, letters),
-        *_wrong_stamps(order_workflows.read(folder / "ledger"), letters, killed),
-        *(f"{left} letters were left lying" for (left,) in rows(folder, "SELECT count(*) FROM romancy_messages") if left),
+        *_wrong_stamps(order_workflows.read(folder / "effects"), letters, killed),
+        *(f"{left} letters were left unread" for (left,) in rows(folder, "SELECT count(*) FROM romancy_messages") if left),
     ]
 
 
 def _wrong_uses(folder: Path, letters: int) -> Iterator[str]:
-    """The histories, archived ones too: each letter was received by one clerk, once."""
+    """Each letter was received by one clerk, once, according to the histories of all generations."""
     found = rows(folder, "SELECT value FROM romancy_history WHERE kind = 'message' AND outcome = 'ok'")
     used = Counter(json.loads(value)["data"] for (value,) in found)
     del used[STOP]
     for letter in range(letters):
         if (times := used.pop(letter, 0)) != 1:
-            yield f"letter {letter} was used {times} times"
+            yield f"letter {letter} was received {times} times"
     for letter in used:
-        yield f"nobody had sent letter {letter}"
+        yield f"letter {letter} was never published"
 
 
 def _wrong_sums(outputs: list[list[int]], letters: int) -> Iterator[str]:
-    """What the clerks themselves counted, over all their generations."""
+    """The numbers and sums that the clerks returned are right."""
     if (count := sum(one for one, _ in outputs)) != letters:
         yield f"the clerks counted {count} letters"
     if (total := sum(one for _, one in outputs)) != sum(range(letters)):
@@ -117,7 +117,7 @@ def _wrong_sums(outputs: list[list[int]], letters: int) -> Iterator[str]:
 
 
 def _wrong_stamps(lines: list[order_workflows.Line], letters: int, killed: set[int]) -> Iterator[str]:
-    """Effects: one for each such letter; again only where a worker was killed, under the same key."""
+    """Each such letter was stamped once, and again only where a worker was killed, under the same idempotency key."""
     by_letter: dict[int, list[order_workflows.Line]] = {}
     for line in lines:
         by_letter.setdefault(int(line.what.removeprefix("stamp ")), []).append(line)
@@ -128,4 +128,4 @@ def _wrong_stamps(lines: list[order_workflows.Line], letters: int, killed: set[i
         if len(keys := {line.key for line in group}) > 1:
             yield f"letter {letter} was stamped under the keys {sorted(keys)}"
         if any(line.pid not in killed for line in group[:-1]):
-            yield f"letter {letter} was stamped {len(group)} times, not only where a worker was killed"
+            yield f"letter {letter} was stamped {len(group)} times, not only after a kill"

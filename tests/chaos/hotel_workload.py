@@ -1,8 +1,8 @@
-"""Visits at a hotel whose workers die, stand still and come back while its database server is restarted.
+"""Workload of hotel visits, with workers that are killed and stopped while the database server is restarted.
 
-A visit waits for an event and for messages, sleeps, and leaves a letter that one of several clerks takes. The reception
-sends what the visits wait for and keeps books of what was acknowledged; `faults` compares the books, the ledger of effects
-(see `orders`) and the database. `python -m tests.chaos.hotel_workload ADDRESS NAME SERVICE` is a worker process.
+A visit waits for an event and for messages, sleeps, and publishes a letter, which one of several clerks receives.
+`HotelClient` sends what the visits wait for and keeps what was acknowledged; `faults` compares this with the effect log (see
+`order_workflows`) and the database. `python -m tests.chaos.hotel_workload ADDRESS NAME SERVICE` is a worker process.
 """
 
 from __future__ import annotations
@@ -61,32 +61,32 @@ from romancy.worker.maintenance import HeartbeatThread
 PAID = "paid"
 DESK = "desk"
 FAULT = "ROMANCY_TEST_FAULT"
-"""`unfenced`: a worker that writes whoever has taken over from it."""
+"""`unfenced`: the worker writes although another one has taken over."""
 
 
 class Server(Protocol):
-    """A database server that a test may stop and start."""
+    """A database server that a test can stop and start."""
 
     @property
     def address(self) -> str:
-        """Where it is."""
+        """The address of a database on the server."""
         ...
 
     def start(self) -> None:
-        """Start it, and wait until it answers."""
+        """Start the server and wait until it answers."""
         ...
 
     def stop(self, *, hard: bool = False) -> None:
-        """Stop it: in order, or as a crash would."""
+        """Stop the server in an orderly way, or like a crash."""
         ...
 
 
-# --- the workflows
+# --- workflows
 
 
 @activity
 async def welcome(ctx: ActivityContext, number: int) -> int:
-    """An effect in the world."""
+    """Write two lines to the effect log."""
     order_workflows.write(ctx, "begin")
     await asyncio.sleep(0.002)
     order_workflows.write(ctx, "done")
@@ -104,7 +104,7 @@ def clean(ctx: ActivityContext, number: int) -> int:
 
 @workflow
 async def visit(ctx: WorkflowContext, number: int) -> list[Any]:
-    """Comes, pays, asks at the desk twice, and leaves a letter."""
+    """Wait for the payment and for two replies, run two activities, and publish a letter."""
     first = await welcome(ctx, number)
     await subscribe(ctx, DESK, "direct")
     paid = await wait_event(ctx, PAID, subject=str(number))
@@ -125,15 +125,19 @@ def name_of(number: int) -> str:
     return f"visit-{number}"
 
 
-# --- the workers
+# --- workers
 
 
-class Hand(Worker):
+class HotelWorker(Worker):
     """One worker process on a database."""
 
     def __init__(self, address: str, folder: Path, name: str, service: str, fault: str = "") -> None:
         self.log = folder / f"{name}.log"
-        more = {order_workflows.LEDGER: str(folder / "ledger"), order_workflows.GATE: str(folder / "gate"), FAULT: fault}
+        more = {
+            order_workflows.EFFECT_LOG: str(folder / "effects"),
+            order_workflows.GATE: str(folder / "gate"),
+            FAULT: fault,
+        }
         with self.log.open("wb") as log:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "tests.chaos.hotel_workload", address, name, service],
@@ -145,13 +149,13 @@ class Hand(Worker):
             )
 
     def finish(self) -> None:
-        """Let it shut down in order."""
+        """Shut the process down in an orderly way."""
         assert self._process.stdin is not None
         self._process.stdin.close()
         self._process.wait(timeout=30)
 
 
-class Hands(Workers):
+class HotelWorkers(Workers):
     """The worker processes of one test; all are killed at its end."""
 
     def __init__(self, address: str, folder: Path, fault: str = "", *, service: str = "all") -> None:
@@ -160,11 +164,11 @@ class Hands(Workers):
         self._fault = fault
         self._service = service
 
-    def start(self) -> Hand:
-        """One more."""
-        hand = Hand(self._address, self._folder, f"h{len(self._all) + 1}", self._service, self._fault)
-        self._all.append(hand)
-        return hand
+    def start(self) -> HotelWorker:
+        """Start another worker."""
+        worker = HotelWorker(self._address, self._folder, f"h{len(self._all) + 1}", self._service, self._fault)
+        self._all.append(worker)
+        return worker
 
 
 SERVICES: dict[str, list[Workflow[..., Any]]] = {
@@ -178,7 +182,7 @@ async def main(address: str, name: str, service: str) -> None:
     """Run until standard input ends."""
     if os.environ.get(FAULT) == "unfenced":
         SqlStore.commit = _commit_unfenced(SqlStore.commit)  # type: ignore[method-assign]
-        HeartbeatThread._write_heartbeat = lambda self: True  # type: ignore[method-assign]  # and it does not learn that it is taken for dead
+        HeartbeatThread._write_heartbeat = lambda self: True  # type: ignore[method-assign]  # it does not learn that it is dead
     app = App(
         address,
         workflows=SERVICES[service],
@@ -186,7 +190,7 @@ async def main(address: str, name: str, service: str) -> None:
         worker_id=name,
         heartbeat_interval=HEARTBEAT,
         lease_timeout=LEASE,
-        max_losses=0,  # whoever is killed at random is no culprit
+        max_losses=0,  # a process that is killed at random says nothing about the instances it ran
         poll_interval=0.2,
         max_concurrent_workflows=300,
         cache_size=800,
@@ -199,7 +203,7 @@ async def main(address: str, name: str, service: str) -> None:
 
 
 def _commit_unfenced(commit: Callable[[SqlStore, Sequence[Write]], Any]) -> Any:
-    """A fault to be found: every write is made, under whatever epoch the instance has now."""
+    """A planted fault: every write uses the epoch that the instance has at that moment."""
 
     async def unfenced(store: SqlStore, batch: Sequence[Write]) -> list[WriteResult | StoreError]:
         return list(await commit(store, [await pretend(store, write) for write in batch]))
@@ -211,35 +215,43 @@ def _commit_unfenced(commit: Callable[[SqlStore, Sequence[Write]], Any]) -> Any:
         assert isinstance(write, Transition)
         row = found.row
         history = tuple(entry._replace(seq=row.length + n) for n, entry in enumerate(write.history, 1))
-        now = {"epoch": row.epoch, "new_epoch": row.epoch, "worker": row.owner, "length": None, "inbox_seen": row.inbox_version}
+        now = {
+            "epoch": row.epoch,
+            "new_epoch": row.epoch,
+            "worker": row.owner,
+            "length": None,
+            "inbox_seen": row.inbox_version,
+        }
         return write._replace(history=history, **now)  # type: ignore[arg-type]
 
     return unfenced
 
 
-# --- the reception
+# --- the client
 
 
 @dataclass
-class Books:
-    """What the reception was told is done."""
+class Acknowledgements:
+    """The calls that were acknowledged."""
 
     started: list[int] = field(default_factory=list)
     paid: list[int] = field(default_factory=list)
-    told: list[str] = field(default_factory=list)
+    sent: list[str] = field(default_factory=list)
 
 
-class Reception:
-    """Starts visits and sends what they wait for, so many at once."""
+class HotelClient:
+    """Starts visits and sends what they wait for, with a limited number of visits at a time."""
 
-    def __init__(self, client: Client, books: Books, chance: random.Random, *, at_once: int = 40) -> None:
+    def __init__(
+        self, client: Client, acknowledgements: Acknowledgements, chance: random.Random, *, at_once: int = 40
+    ) -> None:
         self._client = client
-        self._books = books
+        self._acknowledgements = acknowledgements
         self._chance = chance
         self._at_once = at_once
 
     async def serve(self, visits: int, *, first: int = 0) -> None:
-        """So many of them."""
+        """Serve this number of visits."""
         numbers = iter(range(first, first + visits))
 
         async def some() -> None:
@@ -250,8 +262,8 @@ class Reception:
 
     async def _serve(self, number: int) -> None:
         await self._client.start_workflow(visit.with_options(instance_id=name_of(number)), number)
-        self._books.started.append(number)
-        calls = [self._pay(number), self._tell(number)]
+        self._acknowledgements.started.append(number)
+        calls = [self._pay(number), self._send_replies(number)]
         if self._chance.random() < 0.5:
             calls.reverse()
         for call in calls:
@@ -259,25 +271,25 @@ class Reception:
 
     async def _pay(self, number: int) -> None:
         data, subject = {"amount": number}, str(number)
-        await self._client.send_event(PAID, "reception", data, subject=subject, event_id=f"paid-{number}")
-        self._books.paid.append(number)
+        await self._client.send_event(PAID, "hotel", data, subject=subject, event_id=f"paid-{number}")
+        self._acknowledgements.paid.append(number)
 
-    async def _tell(self, number: int) -> None:
+    async def _send_replies(self, number: int) -> None:
         for word in ("key", "bill"):
             await self._client.send_to(name_of(number), DESK, f"{word} {number}")
-            self._books.told.append(f"{word} {number}")
+            self._acknowledgements.sent.append(f"{word} {number}")
 
 
-# --- looking into the database
+# --- reading the database
 
 
 async def rows(address: str, sql: str) -> list[tuple[Any, ...]]:
-    """What the database says."""
+    """The rows that a query selects."""
     if "://" not in address:
         with closing(sqlite3.connect(address, isolation_level=None, timeout=30)) as file:
             return file.execute(sql).fetchall()
     if address.startswith("mysql"):
-        found = await mariadb.execute(address, sql)  # texts are bytes there
+        found = await mariadb.execute(address, sql)  # asyncmy returns texts as bytes
         return [tuple(value.decode() if isinstance(value, bytes) else value for value in row) for row in found]
     connection = await asyncpg.connect(address)
     try:
@@ -287,7 +299,7 @@ async def rows(address: str, sql: str) -> list[tuple[Any, ...]]:
 
 
 async def count(address: str, sql: str) -> int:
-    """A number from the database, or -1 while it does not answer."""
+    """The number that a query selects, or -1 while the database does not answer."""
     try:
         return int((await rows(address, sql))[0][0])
     except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, asyncmy.errors.MySQLError, sqlite3.Error):
@@ -310,13 +322,13 @@ WRITTEN_LATE = """
     ON j.instance_id = h.instance_id AND j.kind = 'claimed' AND j.epoch > h.epoch AND h.at > j.at
     WHERE h.worker <> ''
 """
-"""Somebody has written whose time was over: another had claimed the instance before. (All have one clock.)"""
+"""History entries written by a worker after another worker had claimed the instance. (All processes have the same clock.)"""
 
 
 async def until(
     happened: Callable[[], Any], what: str, *, seconds: float = 60.0, more: Callable[[], str] = lambda: ""
 ) -> None:
-    """Wait until something is seen; fail if it is not."""
+    """Wait until a condition holds; fail after a timeout."""
     deadline = time.monotonic() + seconds
     while not await happened():
         if time.monotonic() > deadline:
@@ -324,39 +336,39 @@ async def until(
         await asyncio.sleep(0.05)
 
 
-# --- the weather
+# --- faults
 
 
 @dataclass
-class Weather:
-    """Kills workers, lets them stand still, and restarts the server, while visits come and go."""
+class FaultInjector:
+    """Kills and stops workers, and restarts the server, while visits run."""
 
-    hands: Hands
+    workers: HotelWorkers
     server: Server | None
     chance: random.Random
-    calm: float = 1.0
-    """Seconds between two strikes, at most."""
+    pause: float = 1.0
+    """Maximum seconds between two faults."""
     running: list[Worker] = field(default_factory=list)
     killed: int = 0
     stopped: int = 0
     restarts: list[bool] = field(default_factory=list)
-    """Whether each restart of the server was hard."""
+    """Whether each restart of the server was a crash."""
 
     def begin(self, workers: int) -> None:
-        """The first workers."""
-        self.running = [self.hands.start() for _ in range(workers)]
+        """Start the first workers."""
+        self.running = [self.workers.start() for _ in range(workers)]
 
-    async def rage(self, address: str, visits: int, *, restarts: bool = True) -> None:
-        """Until all visits have come to an end but a few."""
+    async def run(self, address: str, visits: int, *, restarts: bool = True) -> None:
+        """Inject faults until nearly all visits have ended."""
         marks = [(visits // 4, False), (visits // 2, True)] if restarts else []
         while (done := await count(address, FINISHED)) < visits - visits // 20:
             if marks and done >= marks[0][0]:
                 await self._restart(marks.pop(0)[1])
             elif (self.killed + self.stopped) % 3 == 1:
-                await self._stand_still()
+                await self._pause_worker()
             else:
                 await self._kill()
-        assert marks == [], "the server was restarted as often as it should be"
+        assert marks == [], "the server was restarted as planned"
 
     async def _restart(self, hard: bool) -> None:
         assert self.server is not None
@@ -369,93 +381,99 @@ class Weather:
         await asyncio.to_thread(self.running[victim].kill)
         self.killed += 1
         await asyncio.sleep(self.chance.random() * 0.3)
-        self.running[victim] = self.hands.start()
-        await asyncio.sleep(self.calm * self.chance.random())
+        self.running[victim] = self.workers.start()
+        await asyncio.sleep(self.pause * self.chance.random())
 
-    async def _stand_still(self) -> None:
+    async def _pause_worker(self) -> None:
         victim = self.chance.choice(self.running)
         victim.stop()
         self.stopped += 1
-        await asyncio.sleep(LEASE * (1.5 + self.chance.random()))  # longer than the lease: it is taken for dead
+        await asyncio.sleep(LEASE * (1.5 + self.chance.random()))  # longer than the lease, so that it is declared dead
         victim.go_on()
-        await asyncio.sleep(self.calm * self.chance.random())
+        await asyncio.sleep(self.pause * self.chance.random())
 
 
-async def close_clerks(client: Client, clerks: int) -> None:
-    """They go home when all letters are taken."""
+async def stop_clerks(client: Client, clerks: int) -> None:
+    """Stop the clerks after all letters have been taken."""
     for _ in range(clerks):
         await client.publish(competing_consumers.CHANNEL, competing_consumers.STOP)
     for name in competing_consumers.names(clerks):
         await client.get_handle(name).result(timeout=60)
 
 
-# --- what must hold
+# --- checks
 
 
-async def faults(address: str, folder: Path, books: Books, visits: int) -> list[str]:
-    """What is wrong when all have gone."""
+async def faults(address: str, folder: Path, acknowledgements: Acknowledgements, visits: int) -> list[str]:
+    """The faults found after all instances have ended."""
     wrong: list[str] = []
-    wrong += _wrong_books(books, visits)
-    wrong += await _wrong_ends(address, books)
-    wrong += await _wrong_events(address, books)
+    wrong += _wrong_acknowledgements(acknowledgements, visits)
+    wrong += await _wrong_ends(address, acknowledgements)
+    wrong += await _wrong_events(address, acknowledgements)
     wrong += await _wrong_letters(address, visits)
-    wrong += await _wrong_effects(address, order_workflows.read(folder / "ledger"))
+    wrong += await _wrong_effects(address, order_workflows.read(folder / "effects"))
     for name, sql in (
         ("recorded twice", RECORDED_TWICE),
-        ("a gap in the history", HISTORY_WITH_GAPS),
+        ("gap in a history", HISTORY_WITH_GAPS),
         ("left behind", LEFT_BEHIND),
-        ("nobody would ever touch it again", WITHOUT_WAKE_SOURCE),
+        ("nothing would wake the instance", WITHOUT_WAKE_SOURCE),
         ("two writers in one epoch", TWO_WRITERS),
-        ("written by one whose time was over", EPOCH_FALLS),
-        ("written by one whose time was over", WRITTEN_LATE),
+        ("the epoch decreases in a history", EPOCH_FALLS),
+        ("written after another worker had claimed the instance", WRITTEN_LATE),
     ):
         wrong += [f"{name}: {row}" for row in await rows(address, sql)]
     return wrong
 
 
-def _wrong_books(books: Books, visits: int) -> Iterator[str]:
+def _wrong_acknowledgements(acknowledgements: Acknowledgements, visits: int) -> Iterator[str]:
     for name, entries, wanted in (
-        ("started", books.started, visits),
-        ("paid", books.paid, visits),
-        ("told", books.told, 2 * visits),
+        ("started", acknowledgements.started, visits),
+        ("paid", acknowledgements.paid, visits),
+        ("sent", acknowledgements.sent, 2 * visits),
     ):
         if len(entries) != wanted or len(set(entries)) != wanted:
-            yield f"{len(entries)} of {wanted} were acknowledged as {name}"
+            yield f"{len(entries)} of {wanted} calls of the kind {name} were acknowledged"
 
 
-async def _wrong_ends(address: str, books: Books) -> list[str]:
-    """Every visit that was acknowledged as started has come to the right end."""
+async def _wrong_ends(address: str, acknowledgements: Acknowledgements) -> list[str]:
+    """Every visit whose start was acknowledged has completed with the right result."""
     found = await rows(
         address,
         "SELECT i.id, i.status, p.output FROM romancy_instances AS i JOIN romancy_payloads AS p"
         " ON p.instance_id = i.id AND p.generation = i.generation WHERE i.workflow = 'visit'",
     )
     ends = {name: (status, None if output is None else json.loads(output)) for name, status, output in found}
-    wrong = [f"{name} was never started" for name in set(ends) - {name_of(number) for number in books.started}]
-    for number in books.started:
+    wrong = [
+        f"{name} is not known to the client" for name in set(ends) - {name_of(number) for number in acknowledgements.started}
+    ]
+    for number in acknowledgements.started:
         end = ends.get(name_of(number))
         if end is None:
-            wrong.append(f"{name_of(number)} is lost")
+            wrong.append(f"{name_of(number)} is missing")
         elif end != ("completed", expected(number)):
             wrong.append(f"{name_of(number)} is {end}")
     return wrong
 
 
-async def _wrong_events(address: str, books: Books) -> list[str]:
-    """Every event that was acknowledged is there, once, and was consumed once."""
+async def _wrong_events(address: str, acknowledgements: Acknowledgements) -> list[str]:
+    """Every acknowledged event is stored once and was consumed once."""
     found = await rows(
         address,
         "SELECT e.id, count(t.seq) FROM romancy_events AS e LEFT JOIN romancy_consumed_events AS t ON t.seq = e.seq"
         " GROUP BY e.seq, e.id",
     )
     taken = Counter(dict(found))
-    wrong = [f"event {id} was taken {times} times" for id, times in taken.items() if times != 1]
-    wrong += [f"event paid-{number} was acknowledged and is lost" for number in books.paid if f"paid-{number}" not in taken]
-    return wrong + ([f"there are {len(found)} events"] if len(found) != len(books.paid) else [])
+    wrong = [f"event {id} was consumed {times} times" for id, times in taken.items() if times != 1]
+    wrong += [
+        f"event paid-{number} was acknowledged but is missing"
+        for number in acknowledgements.paid
+        if f"paid-{number}" not in taken
+    ]
+    return wrong + ([f"there are {len(found)} events"] if len(found) != len(acknowledgements.paid) else [])
 
 
 async def _wrong_letters(address: str, visits: int) -> list[str]:
-    """Every letter that a visit left was taken by one clerk."""
+    """Every letter was received by one clerk."""
     found = await rows(
         address,
         "SELECT h.value FROM romancy_history AS h JOIN romancy_instances AS i ON i.id = h.instance_id"
@@ -463,25 +481,27 @@ async def _wrong_letters(address: str, visits: int) -> list[str]:
     )
     used = Counter(json.loads(value)["data"] for (value,) in found)
     del used[competing_consumers.STOP]
-    wrong = [f"letter {number} was taken {used[number]} times" for number in range(visits) if used[number] != 1]
-    return wrong + [f"nobody had sent letter {number}" for number in used if number not in range(visits)]
+    wrong = [f"letter {number} was received {used[number]} times" for number in range(visits) if used[number] != 1]
+    return wrong + [f"no visit has published letter {number}" for number in used if number not in range(visits)]
 
 
 async def _wrong_effects(address: str, lines: list[order_workflows.Line]) -> list[str]:
-    """What is recorded was done by who recorded it; it was done again only where an instance was taken from its worker."""
+    """Activities ran in the worker that recorded them, and again only where the worker had lost the instance."""
     done = {(line.instance, line.op, line.worker) for line in lines if line.what == "done"}
     recorded = await rows(
         address,
         "SELECT instance_id, op, worker FROM romancy_history WHERE kind = 'activity' AND name IN ('welcome', 'clean')",
     )
     wrong = [
-        f"{op} of {one} is recorded by {who}, who did not do it" for one, op, who in recorded if (one, op, who) not in done
+        f"{op} of {one} is recorded by {worker}, which did not run it"
+        for one, op, worker in recorded
+        if (one, op, worker) not in done
     ]
     return wrong + await wrong_repetitions(address, lines)
 
 
 async def wrong_repetitions(address: str, lines: list[order_workflows.Line]) -> list[str]:
-    """What began again although the instance was not taken from its worker, or under another key."""
+    """Attempts that began again although their worker kept the instance, or under another idempotency key."""
     taken_from = set(
         await rows(address, "SELECT instance_id, worker FROM romancy_journal WHERE kind IN ('lost', 'released')")
     )
@@ -494,11 +514,11 @@ async def wrong_repetitions(address: str, lines: list[order_workflows.Line]) -> 
             begun.setdefault((line.key, line.what, line.attempt), []).append(line)
     for (key, what, attempt), times in begun.items():
         wrong += [
-            f"{what} of {key}, attempt {attempt}, came {len(times)} times, and was not taken from {line.worker}"
+            f"{what} of {key}, attempt {attempt}, came {len(times)} times, but {line.worker} had not lost the instance"
             for line in times[:-1]
             if (line.instance, line.worker) not in taken_from
         ]
-    return wrong + [f"{key} is the key of {sorted(some)}" for key, some in names.items() if len(some) > 1]
+    return wrong + [f"{key} is the idempotency key of {sorted(some)}" for key, some in names.items() if len(some) > 1]
 
 
 if __name__ == "__main__":

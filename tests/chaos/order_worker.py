@@ -1,4 +1,4 @@
-"""A worker process: `python -m tests.chaos.order_worker DATABASE NAME`. Ends with its standard input."""
+"""Worker process of the order workflows: `python -m tests.chaos.order_worker DATABASE NAME`. Ends with its input."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ async def main(database: str, name: str) -> None:
         worker_id=name,
         heartbeat_interval=HEARTBEAT,
         lease_timeout=LEASE,
-        max_losses=0,  # whoever is killed at random is no culprit
+        max_losses=0,  # a process that is killed at random says nothing about the instances it ran
         poll_interval=0.2,
         cache_size=20,
         block_warning=0.3,

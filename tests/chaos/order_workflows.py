@@ -1,7 +1,7 @@
-"""The workflows that the chaos tests run, each effect a line in a ledger file.
+"""The workflows of the chaos tests; their activities write to an effect log.
 
-The ledger is what the world saw: one line when an attempt begins, one when it has had its effect. It lies beside the
-database. A line can be half there: while it is written over the end of a page, or for good if its writer is killed then.
+The effect log is a file beside the database, with one line when an attempt begins and one when it has had its effect. A line
+can be incomplete, temporarily while it is written across a page boundary, or permanently if the process is killed then.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from typing import Any
 
 from romancy import ActivityContext, LeaseLostError, RetryPolicy, Workflow, WorkflowContext, activity, sleep, workflow
 
-LEDGER = "ROMANCY_TEST_LEDGER"
+EFFECT_LOG = "ROMANCY_TEST_EFFECT_LOG"
 GATE = "ROMANCY_TEST_GATE"
-"""A file: `work` waits until it exists."""
+"""The path of a file: `hold` and `hold_in_thread` wait until it exists."""
 
 _AGAIN = RetryPolicy.fixed(4, 0.05)
 
 
 @dataclass(frozen=True)
 class Line:
-    """One line of the ledger."""
+    """One line of the effect log."""
 
     what: str
     instance: str
@@ -39,23 +39,23 @@ class Line:
 
 
 def write(ctx: ActivityContext, what: str) -> None:
-    """Add a line."""
+    """Append a line."""
     line = Line(what, ctx.instance_id, ctx.activity_id, ctx.idempotency_key, ctx.attempt, ctx.worker_id, os.getpid())
-    descriptor = os.open(os.environ[LEDGER], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    descriptor = os.open(os.environ[EFFECT_LOG], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     try:
         os.write(descriptor, f"\n{json.dumps(asdict(line))}\n".encode())
     finally:
         os.close(descriptor)
 
 
-def read(ledger: Path) -> list[Line]:
-    """Every line that is whole: who has begun to write another has not come further."""
-    texts = ledger.read_text().splitlines() if ledger.exists() else []
+def read(effect_log: Path) -> list[Line]:
+    """The complete lines. An incomplete line is skipped."""
+    texts = effect_log.read_text().splitlines() if effect_log.exists() else []
     return [Line(**json.loads(text)) for text in texts if text.endswith("}")]
 
 
 def gate_is_open() -> bool:
-    """What waits may go on."""
+    """Whether waiting activities may finish."""
     return Path(os.environ[GATE]).exists()
 
 
@@ -64,7 +64,7 @@ def gate_is_open() -> bool:
 
 @activity(retry=_AGAIN)
 async def reserve(ctx: ActivityContext, item: int) -> int:
-    """Fails at its first attempt for every third item."""
+    """Fail at the first attempt for every third item."""
     write(ctx, "begin")
     await asyncio.sleep(0.002)
     if item % 3 == 0 and ctx.attempt == 1:
@@ -75,7 +75,7 @@ async def reserve(ctx: ActivityContext, item: int) -> int:
 
 @reserve.compensate
 async def release(ctx: ActivityContext, item: int) -> None:
-    """Undoes `reserve`."""
+    """Compensate `reserve`."""
     write(ctx, "begin")
     await asyncio.sleep(0.002)
     write(ctx, "done")
@@ -83,7 +83,7 @@ async def release(ctx: ActivityContext, item: int) -> None:
 
 @activity(retry=_AGAIN)
 def weigh(ctx: ActivityContext, item: int) -> int:
-    """In a thread."""
+    """An activity in a thread."""
     write(ctx, "begin")
     time.sleep(0.005)
     write(ctx, "done")
@@ -92,7 +92,7 @@ def weigh(ctx: ActivityContext, item: int) -> int:
 
 @workflow
 async def order(ctx: WorkflowContext, number: int) -> list[int]:
-    """Fails and compensates for every fifth number."""
+    """Fail and compensate for every fifth number."""
     first = await reserve(ctx, number)
     await sleep(ctx, 0.05 + 0.05 * (number % 4))
     weights = await asyncio.gather(*(weigh(ctx, number + part) for part in range(3)))
@@ -100,23 +100,23 @@ async def order(ctx: WorkflowContext, number: int) -> list[int]:
         second = await reserve(ctx, number + 1)
     await asyncio.sleep(0.02)
     if number % 5 == 0:
-        raise ValueError(f"order {number} cannot be")
+        raise ValueError(f"order {number} fails")
     return [first, *weights, second]
 
 
 def expected(number: int) -> list[int] | None:
-    """The result of an order; None: it fails."""
+    """The result of an order; None if it fails."""
     if number % 5 == 0:
         return None
     return [number + 1, *(2 * (number + part) for part in range(3)), number + 2]
 
 
-# --- work that lasts until the test says so
+# --- activities that last until the gate opens
 
 
 @activity(retry=RetryPolicy.none())
 async def hold(ctx: ActivityContext, number: int) -> str:
-    """Begins, waits for the gate, and is done."""
+    """Begin, wait for the gate, and finish."""
     write(ctx, "begin")
     try:
         while not gate_is_open():
@@ -125,7 +125,7 @@ async def hold(ctx: ActivityContext, number: int) -> str:
     except (
         LeaseLostError,
         asyncio.CancelledError,
-    ):  # whichever comes first: cancelled at the await, or told by the heartbeat
+    ):  # whichever comes first: a cancellation at the await, or an error of the heartbeat
         write(ctx, "lost")
         raise
     write(ctx, "done")
@@ -134,7 +134,7 @@ async def hold(ctx: ActivityContext, number: int) -> str:
 
 @activity(retry=RetryPolicy.none())
 def hold_in_thread(ctx: ActivityContext, number: int) -> str:
-    """As `hold`, in a thread, which no takeover can cancel."""
+    """Like `hold`, in a thread, which a takeover cannot cancel."""
     write(ctx, "begin")
     try:
         while not gate_is_open():
@@ -149,7 +149,7 @@ def hold_in_thread(ctx: ActivityContext, number: int) -> str:
 
 @activity
 async def after(ctx: ActivityContext, number: int) -> int:
-    """What follows."""
+    """The activity after `hold`."""
     write(ctx, "begin")
     write(ctx, "done")
     return number
@@ -157,14 +157,14 @@ async def after(ctx: ActivityContext, number: int) -> int:
 
 @workflow
 async def job(ctx: WorkflowContext, number: int) -> int:
-    """Holds, then goes on."""
+    """Hold, and run another activity."""
     await (hold_in_thread(ctx, number) if number % 2 else hold(ctx, number))
     return await after(ctx, number)
 
 
 @activity(retry=RetryPolicy.none())
 async def block(ctx: ActivityContext, seconds: float) -> str:
-    """Blocks the event loop, as nobody should."""
+    """Block the event loop."""
     write(ctx, "begin")
     time.sleep(seconds)  # noqa: ASYNC251 - the point of it
     write(ctx, "done")
@@ -173,33 +173,33 @@ async def block(ctx: ActivityContext, seconds: float) -> str:
 
 @workflow
 async def blocking(ctx: WorkflowContext, seconds: float) -> str:
-    """Blocks the event loop."""
+    """Run an activity that blocks the event loop."""
     return await block(ctx, seconds)
 
 
 WORKFLOWS: list[Workflow[..., Any]] = [order, job, blocking]
 
 
-# --- what must hold
+# --- checks
 
 
 def faults_of(lines: list[Line], *, killed: set[int]) -> Iterator[str]:
-    """What is wrong in a ledger, where processes with these ids were killed or declared dead."""
+    """The faults in an effect log, where processes with these ids were killed or declared dead."""
     by_op: dict[tuple[str, str], list[Line]] = {}
     for line in lines:
         by_op.setdefault((line.instance, line.op), []).append(line)
     for (instance, op), group in by_op.items():
         name = f"{op} of {instance}"
         if len(keys := {line.key for line in group}) > 1:
-            yield f"{name} ran with keys {sorted(keys)}"
+            yield f"{name} ran under the idempotency keys {sorted(keys)}"
         begun = Counter(line.attempt for line in group if line.what == "begin")
         for attempt, times in begun.items():
             owners = [line.pid for line in group if line.what == "begin" and line.attempt == attempt]
             if times > 1 and any(pid not in killed for pid in owners[:-1]):
-                yield f"attempt {attempt} of {name} began {times} times, not only where a worker was killed: {owners}"
+                yield f"attempt {attempt} of {name} began {times} times, not only after a kill: {owners}"
     holders: dict[str, set[tuple[str, str]]] = {}
     for line in lines:
         holders.setdefault(line.key, set()).add((line.instance, line.op))
     for key, operations in holders.items():
         if len(operations) > 1:
-            yield f"{key} is the key of {sorted(operations)}"
+            yield f"{key} is the idempotency key of {sorted(operations)}"

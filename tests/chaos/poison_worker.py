@@ -1,4 +1,4 @@
-"""A worker process that one input kills: `python -m tests.chaos.poison_worker DATABASE NAME`. Ends with its input."""
+"""Worker process that one input kills: `python -m tests.chaos.poison_worker DATABASE NAME`. Ends with its input."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from romancy import ActivityContext, App, WorkflowContext, activity, workflow
 
 HEARTBEAT, LEASE = 0.3, 3.0
 POISON = -1
-"""The input that kills: as the kernel does when memory runs out."""
+"""The input that kills the process, as the kernel does when memory runs out."""
 
 
 @activity
-async def digest(ctx: ActivityContext, number: int) -> int:
+async def double(ctx: ActivityContext, number: int) -> int:
     if number == POISON:
         os._exit(137)
     await asyncio.sleep(0.05)
@@ -23,16 +23,16 @@ async def digest(ctx: ActivityContext, number: int) -> int:
 
 
 @workflow
-async def meal(ctx: WorkflowContext, number: int) -> int:
-    first = await digest(ctx, abs(number))
-    return first + await digest(ctx, number)
+async def quadruple(ctx: WorkflowContext, number: int) -> int:
+    first = await double(ctx, abs(number))
+    return first + await double(ctx, number)
 
 
 async def main(database: str, name: str) -> None:
     """Run until standard input ends."""
     app = App(
         database,
-        workflows=[meal],
+        workflows=[quadruple],
         worker_id=name,
         heartbeat_interval=HEARTBEAT,
         lease_timeout=LEASE,

@@ -1,4 +1,4 @@
-"""An app whose line to the database breaks again and again, anywhere: before a request, after it, in the middle of it."""
+"""An app whose connections to the database break at random, before, after and during a request."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tests import servers
 from tests.chaos import competing_consumers, hotel_workload, order_workflows
-from tests.chaos.hotel_workload import Books, Reception, close_clerks, count, faults, until
+from tests.chaos.hotel_workload import Acknowledgements, HotelClient, count, faults, stop_clerks, until
 from tests.postgres_proxy import Cut, proxy_to
 
 from romancy import App
@@ -27,8 +27,8 @@ def address() -> str:
 async def test_nothing_is_lost_or_done_twice(
     address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
-    monkeypatch.setenv(order_workflows.LEDGER, str(tmp_path / "ledger"))
-    chance, books = random.Random(seed), Books()
+    monkeypatch.setenv(order_workflows.EFFECT_LOG, str(tmp_path / "effects"))
+    chance, acknowledgements = random.Random(seed), Acknowledgements()
 
     def now_and_then(text: str, number: int) -> Cut | None:
         return chance.choice((Cut.BEFORE, Cut.AFTER, Cut.DURING)) if chance.random() * EVERY < 1 else None
@@ -43,16 +43,16 @@ async def test_nothing_is_lost_or_done_twice(
         async with app:
             await servers.empty_postgres(address)
             await app._maintenance.register_worker()  # type: ignore[union-attr]
-            await competing_consumers.hire(app, CLERKS)
+            await competing_consumers.start_clerks(app, CLERKS)
             line.expect(now_and_then)
-            await Reception(app, books, chance, at_once=10).serve(VISITS)
+            await HotelClient(app, acknowledgements, chance, at_once=10).serve(VISITS)
 
             async def all_gone() -> bool:
                 return await count(address, hotel_workload.UNFINISHED) == 0
 
             await until(all_gone, "every visit ends")
-            await close_clerks(app, CLERKS)
+            await stop_clerks(app, CLERKS)
             cuts = len(line.cuts)
             line.expect(lambda text, number: None)
     assert cuts > 5
-    assert await faults(address, tmp_path, books, VISITS) == []
+    assert await faults(address, tmp_path, acknowledgements, VISITS) == []

@@ -1,4 +1,4 @@
-"""Two workers under load, each killed again and again: every order comes out right."""
+"""Two workers under load are killed again and again; every order completes correctly."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ async def test_killed_workers_lose_nothing_and_repeat_nothing(tmp_path: Path) ->
                 assert result.status == ("failed" if wanted is None else "completed"), (result, workers.texts()[-3000:])
                 assert result.output == wanted
     assert len(killed) >= 3
-    lines = order_workflows.read(tmp_path / "ledger")
+    lines = order_workflows.read(tmp_path / "effects")
     assert list(order_workflows.faults_of(lines, killed=killed)) == []
     _check_effects(tmp_path, lines)
     for query in (RECORDED_TWICE, HISTORY_WITH_GAPS, LEFT_BEHIND, WITHOUT_WAKE_SOURCE):
@@ -67,8 +67,8 @@ async def _kill_at_random(
 
 
 async def _effects_go_on(folder: Path, more: int) -> None:
-    enough = len(order_workflows.read(folder / "ledger")) + more
-    await until(lambda: len(order_workflows.read(folder / "ledger")) >= enough or not _unfinished(folder), "effects go on")
+    enough = len(order_workflows.read(folder / "effects")) + more
+    await until(lambda: len(order_workflows.read(folder / "effects")) >= enough or not _unfinished(folder), "effects go on")
 
 
 def _unfinished(folder: Path) -> int:
@@ -77,7 +77,7 @@ def _unfinished(folder: Path) -> int:
 
 
 def _check_effects(folder: Path, lines: list[order_workflows.Line]) -> None:
-    """What is recorded as done was done, in that attempt."""
+    """Everything that is recorded as completed was completed in that attempt."""
     done = {(line.instance, line.op, line.attempt) for line in lines if line.what == "done"}
     recorded = rows(
         folder,

@@ -1,4 +1,4 @@
-"""An activity that kills its process is stopped, and takes no neighbour with it."""
+"""An activity that kills its process is paused after a few losses and affects no other instance."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from tests.chaos.poison_worker import POISON, meal
+from tests.chaos.poison_worker import POISON, quadruple
 from tests.chaos.worker_processes import ROOT
 
 from romancy import ActivityContext, App, Client, Status, WorkflowContext, activity, workflow
@@ -21,16 +21,16 @@ pytestmark = pytest.mark.chaos
 HEALTHY = 200
 
 
-class Fleet:
-    """Four workers; one that dies is replaced, as a supervisor does."""
+class Supervisor:
+    """Keeps four workers running, like a supervisor."""
 
     def __init__(self, database: str, folder: Path) -> None:
         self._database, self._folder = database, folder
         self._workers: list[subprocess.Popen[bytes]] = []
         self.exits: list[int] = []
 
-    def tend(self) -> None:
-        """Start what is missing."""
+    def restart_dead(self) -> None:
+        """Replace the workers that have ended."""
         dead = [worker for worker in self._workers if worker.poll() is not None]
         for worker in dead:
             self.exits.append(worker.returncode)
@@ -51,33 +51,33 @@ class Fleet:
                 )
 
     def kill(self) -> None:
-        """End them all."""
+        """Kill all workers."""
         for worker in self._workers:
             worker.kill()
             worker.communicate()
 
 
 @contextmanager
-def fleet_on(database: str, folder: Path) -> Iterator[Fleet]:
-    """A fleet for one test."""
-    fleet = Fleet(database, folder)
+def supervisor_on(database: str, folder: Path) -> Iterator[Supervisor]:
+    """A supervisor with its workers for one test."""
+    supervisor = Supervisor(database, folder)
     try:
-        fleet.tend()
-        yield fleet
+        supervisor.restart_dead()
+        yield supervisor
     finally:
-        fleet.kill()
+        supervisor.kill()
 
 
 async def test_a_poison_activity_is_paused_and_its_neighbours_complete(database: str, tmp_path: Path) -> None:
-    async with Client(database, workflows=[meal]) as client:
+    async with Client(database, workflows=[quadruple]) as client:
         numbers = {f"healthy-{number}": number for number in range(HEALTHY)}
         for instance_id, number in numbers.items():
-            await client.start_workflow(meal.with_options(instance_id=instance_id), number)
-        await client.start_workflow(meal.with_options(instance_id="poison"), POISON)
-        with fleet_on(database, tmp_path) as fleet:
+            await client.start_workflow(quadruple.with_options(instance_id=instance_id), number)
+        await client.start_workflow(quadruple.with_options(instance_id="poison"), POISON)
+        with supervisor_on(database, tmp_path) as supervisor:
             async with asyncio.timeout(300):
                 while True:
-                    fleet.tend()
+                    supervisor.restart_dead()
                     poison = await client.get_instance("poison")
                     healthy = await client.list_instances(instance_id="healthy-", limit=HEALTHY)
                     if (
@@ -91,12 +91,12 @@ async def test_a_poison_activity_is_paused_and_its_neighbours_complete(database:
             assert {one.instance_id: one.output for one in healthy.items} == {
                 instance_id: 4 * number for instance_id, number in numbers.items()
             }
-            assert set(fleet.exits) == {137}
-            assert len(fleet.exits) <= 3
+            assert set(supervisor.exits) == {137}
+            assert len(supervisor.exits) <= 3
 
 
-class Stage:
-    """What the activity of a test waits for, and tells."""
+class HoldState:
+    """State shared between a test and its activity."""
 
     def __init__(self) -> None:
         self.begun, self.keys = asyncio.Event(), list[str]()
@@ -105,9 +105,9 @@ class Stage:
 
 @activity
 async def hold(ctx: ActivityContext) -> None:
-    stages[-1].keys.append(ctx.idempotency_key)
-    stages[-1].begun.set()
-    if not stages[-1].free:
+    states[-1].keys.append(ctx.idempotency_key)
+    states[-1].begun.set()
+    if not states[-1].free:
         await asyncio.Event().wait()
 
 
@@ -117,21 +117,21 @@ async def long(ctx: WorkflowContext) -> str:
     return "done"
 
 
-stages: list[Stage] = []
+states: list[HoldState] = []
 
 
 async def test_a_hundred_rolling_restarts_count_nothing(database: str) -> None:
-    stage = Stage()
-    stages.append(stage)
+    state = HoldState()
+    states.append(state)
     for restart in range(100):
-        stage.begun.clear()
+        state.begun.clear()
         async with App(database, workflows=[long], shutdown_timeout=0, poll_interval=0.05, max_losses=1) as app:
             if restart == 0:
                 await app.start_workflow(long.with_options(instance_id="long"))
             async with asyncio.timeout(60):
-                await stage.begun.wait()
-    assert len(stage.keys) == 100
-    stage.free = True
+                await state.begun.wait()
+    assert len(state.keys) == 100
+    state.free = True
     async with App(database, workflows=[long], max_losses=1) as app:
         assert await app.get_handle("long").result(timeout=60) == "done"
         loaded = await app._store.load("long")

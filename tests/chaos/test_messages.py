@@ -1,4 +1,4 @@
-"""Ten clerks in three processes compete for letters; processes are killed; each letter is used once."""
+"""Ten clerks in three processes compete for messages; processes are killed; each message is consumed once."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 
 import pytest
 from tests.chaos import competing_consumers, order_workflows
-from tests.chaos.message_workers import Crew
+from tests.chaos.message_workers import MessageWorkers
 from tests.chaos.worker_processes import (
     HISTORY_WITH_GAPS,
     LEFT_BEHIND,
@@ -32,12 +32,12 @@ LETTERS, CLERKS, PROCESSES, KILLS = 20_000, 10, 3, 9
 
 async def test_each_letter_is_used_once_whoever_is_killed(tmp_path: Path) -> None:
     killed: set[int] = set()
-    with Crew(tmp_path) as crew:
-        running = [crew.start() for _ in range(PROCESSES)]
+    with MessageWorkers(tmp_path) as workers:
+        running = [workers.start() for _ in range(PROCESSES)]
         async with Client(str(tmp_path / "chaos.db"), workflows=[competing_consumers.clerk]) as client:
-            await competing_consumers.hire(client, CLERKS)
-            posting = asyncio.create_task(competing_consumers.post(client, LETTERS, clerks=CLERKS))
-            await _kill_on_the_way(crew, running, killed, tmp_path)
+            await competing_consumers.start_clerks(client, CLERKS)
+            posting = asyncio.create_task(competing_consumers.publish_letters(client, LETTERS, clerks=CLERKS))
+            await _kill_on_the_way(workers, running, killed, tmp_path)
             await posting
             for name in competing_consumers.names(CLERKS):
                 await client.get_handle(name).result(timeout=200)
@@ -45,39 +45,42 @@ async def test_each_letter_is_used_once_whoever_is_killed(tmp_path: Path) -> Non
     assert len(killed) == KILLS
     for query in (RECORDED_TWICE, HISTORY_WITH_GAPS, LEFT_BEHIND, "SELECT * FROM romancy_subscriptions"):
         assert rows(tmp_path, query) == []
-    assert "database is locked" not in crew.texts()
-    assert "Traceback" not in crew.texts()
-    hands = rows(tmp_path, "SELECT count(DISTINCT worker) FROM romancy_history WHERE kind = 'message'")
-    assert hands[0][0] > PROCESSES  # the work went on in other hands
-    assert "instances of dead workers" in crew.texts()  # some were killed with letters in their hands
+    assert "database is locked" not in workers.texts()
+    assert "Traceback" not in workers.texts()
+    owners = rows(tmp_path, "SELECT count(DISTINCT worker) FROM romancy_history WHERE kind = 'message'")
+    assert owners[0][0] > PROCESSES  # other processes continued the work
+    assert "instances of dead workers" in workers.texts()  # some processes owned instances when they were killed
 
 
-async def _kill_on_the_way(crew: Crew, running: list[Worker], killed: set[int], folder: Path) -> None:
+async def _kill_on_the_way(workers: MessageWorkers, running: list[Worker], killed: set[int], folder: Path) -> None:
     chance = random.Random(10)
     for number in range(1, KILLS + 1):
         far_enough = number * LETTERS // (KILLS + 1) - chance.randrange(LETTERS // 20)
-        await until(lambda: competing_consumers.taken(folder) >= far_enough, f"letters are taken:\n{crew.texts()[-3000:]}")  # noqa: B023
+        await until(
+            lambda: competing_consumers.taken(folder) >= far_enough,  # noqa: B023
+            f"letters are taken:\n{workers.texts()[-3000:]}",
+        )
         victim = chance.randrange(PROCESSES)
         running[victim].kill()
         killed.add(running[victim].pid)
         assert rows(folder, WITHOUT_WAKE_SOURCE) == []
-        running[victim] = crew.start()
+        running[victim] = workers.start()
 
 
-# --- the check is checked
+# --- tests of the checks
 
 Found: TypeAlias = Callable[[], Awaitable[list[str]]]
 
 
 @pytest.fixture
 def found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Found:
-    """Lets two clerks take a hundred letters in this process: what the check says."""
-    monkeypatch.setenv(order_workflows.LEDGER, str(tmp_path / "ledger"))
+    """Lets two clerks take a hundred letters in this process, and returns the faults found."""
+    monkeypatch.setenv(order_workflows.EFFECT_LOG, str(tmp_path / "effects"))
 
     async def run() -> list[str]:
         async with App(str(tmp_path / "chaos.db"), workflows=[competing_consumers.clerk]) as app:
-            await competing_consumers.hire(app, 2)
-            await competing_consumers.post(app, 100, clerks=2)
+            await competing_consumers.start_clerks(app, 2)
+            await competing_consumers.publish_letters(app, 100, clerks=2)
             for name in competing_consumers.names(2):
                 await app.get_handle(name).result(timeout=30)
             return await competing_consumers.faults(app, tmp_path, 100, 2, set())
@@ -85,11 +88,11 @@ def found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Found:
     return run
 
 
-async def test_the_check_is_content_when_nothing_is_wrong(found: Found) -> None:
+async def test_the_checks_find_nothing_without_a_fault(found: Found) -> None:
     assert await found() == []
 
 
-async def test_the_check_sees_a_letter_that_is_used_twice(found: Found, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_checks_find_a_letter_that_is_received_twice(found: Found, monkeypatch: pytest.MonkeyPatch) -> None:
     take, spared = channels.take, iter([3])
 
     def forget_once(cursor: SqliteCursor, instance_id: str, channel: str, seq: int) -> None:
@@ -98,11 +101,11 @@ async def test_the_check_sees_a_letter_that_is_used_twice(found: Found, monkeypa
 
     monkeypatch.setattr(channels, "take", forget_once)
     wrong = await found()
-    assert len([one for one in wrong if one.endswith("was used 2 times")]) == 1
+    assert len([one for one in wrong if one.endswith("was received 2 times")]) == 1
     assert "the clerks counted 101 letters" in wrong
 
 
-async def test_the_check_sees_a_letter_that_is_lost(found: Found, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_checks_find_a_letter_that_is_lost(found: Found, monkeypatch: pytest.MonkeyPatch) -> None:
     find, lost = channels.find, iter([1])
 
     def lose_once(cursor: SqliteCursor, instance_id: str, channel: str, *args: Any) -> tuple[int, int, bytes] | None:
@@ -114,5 +117,5 @@ async def test_the_check_sees_a_letter_that_is_lost(found: Found, monkeypatch: p
 
     monkeypatch.setattr(channels, "find", lose_once)
     wrong = await found()
-    assert len([one for one in wrong if one.endswith("was used 0 times")]) == 1
+    assert len([one for one in wrong if one.endswith("was received 0 times")]) == 1
     assert "the clerks counted 99 letters" in wrong

@@ -1,4 +1,4 @@
-"""What cannot be read or run fails alone: its neighbours and the worker go on."""
+"""An instance that cannot be read or run fails alone; other instances and the worker continue."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ async def _results(app: Client, numbers: list[int]) -> list[int]:
 
 
 async def _leave_waiting(database: str, count: int) -> None:
-    """Instances that somebody must replay."""
+    """Leave waiting instances, which the next worker must replay."""
     async with _app(database) as app:
-        await _start(app, count, nap=2.0)  # for longer than this app lives
+        await _start(app, count, nap=2.0)  # longer than this app runs
         await until(lambda: _recorded(database) >= count, "every first activity is recorded")
 
 
@@ -61,7 +61,7 @@ async def test_instances_that_cannot_be_loaded_at_once_are_not_forgotten(
 
     async def fail_at_first(self: SqlStore, instance_id: str) -> Any:
         if next(failures, None) is not None:
-            raise StoreError("the disk is tired")
+            raise StoreError("the disk is slow")
         return await original(self, instance_id)
 
     monkeypatch.setattr(SqlStore, "load", fail_at_first)
@@ -74,7 +74,7 @@ async def test_an_inbox_that_cannot_be_read_at_once_is_read_later(database: str,
 
     async def fail_at_first(self: SqlStore, instance_id: str) -> Any:
         if next(failures, None) is not None:
-            raise StoreError("the disk is tired")
+            raise StoreError("the disk is slow")
         return await original(self, instance_id)
 
     monkeypatch.setattr(SqlStore, "inbox", fail_at_first)
@@ -106,10 +106,10 @@ async def test_a_damaged_instance_harms_no_other(database: str, damage: str) -> 
         assert await _results(app, [0, 1, 3, 4]) == [2, 3, 5, 6]
         later = await app.start_workflow(add_two.with_options(instance_id="later"), 7)
         assert await later.result(timeout=15) == 9
-        async with Client(database, workflows=[add_two]) as client:  # found by the finder, which must live
+        async with Client(database, workflows=[add_two]) as client:  # found by polling, so the claimer must be alive
             await client.start_workflow(add_two.with_options(instance_id="n10"), 10)
         assert await _results(app, [10]) == [12]
-        # It does not stay `running` with nobody running it.
+        # It does not stay `running` without a runner.
         await until(lambda: _status(database, "n2") in ("blocked", "failed"), "it is set aside")
 
 
@@ -137,5 +137,5 @@ async def test_a_start_whose_caller_goes_away_runs_all_the_same(database: str) -
                 await asyncio.sleep(0)
             start.cancel()
         await asyncio.wait(starts)
-        await _start(app, 20)  # the same again: whoever was cancelled may ask again
+        await _start(app, 20)  # a caller that was cancelled may repeat the start
         assert await _results(app, list(range(20))) == [number + 2 for number in range(20)]

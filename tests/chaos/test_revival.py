@@ -1,4 +1,4 @@
-"""A worker that was declared dead starts over once, whatever goes wrong meanwhile."""
+"""A worker that was declared dead starts a new incarnation once, even if errors follow."""
 
 from __future__ import annotations
 
@@ -33,57 +33,57 @@ def _app(database: str) -> App:
     return App(database, workflows=[count], heartbeat_interval=0.05, lease_timeout=0.5, poll_interval=0.05)
 
 
-def _hearts() -> int:
+def _heartbeat_threads() -> int:
     return sum(thread.name == "romancy-heartbeat" for thread in threading.enumerate())
 
 
 async def test_a_revival_that_takes_long_happens_once(database: str, monkeypatch: pytest.MonkeyPatch) -> None:
     async with _app(database) as app:
-        store, upkeep, worker = app._store, app._maintenance, app._worker
-        assert upkeep is not None
+        store, maintenance, worker = app._store, app._maintenance, app._worker
+        assert maintenance is not None
         assert worker is not None
-        heart, old_name = upkeep._heartbeat_thread, worker.id
-        assert heart is not None
-        enlist = store.register_worker
+        heartbeat_thread, old_name = maintenance._heartbeat_thread, worker.id
+        assert heartbeat_thread is not None
+        register_worker = store.register_worker
 
         async def slowly(row: WorkerRow) -> None:
-            beats = heart.heartbeats
-            await until(lambda: heart.heartbeats > beats + 2, "the old heart beats on")
-            await enlist(row)
+            beats = heartbeat_thread.heartbeats
+            await until(lambda: heartbeat_thread.heartbeats > beats + 2, "the old thread sends heartbeats")
+            await register_worker(row)
 
         monkeypatch.setattr(store, "register_worker", slowly)
         databases.execute(database, "DELETE FROM romancy_workers")
-        await until(lambda: upkeep._heartbeat_thread is not heart, "there is a new heart")
-        await until(lambda: _hearts() == 1, "the old one has stopped")
+        await until(lambda: maintenance._heartbeat_thread is not heartbeat_thread, "there is a new heartbeat thread")
+        await until(lambda: _heartbeat_threads() == 1, "the old thread has stopped")
         assert databases.execute(database, "SELECT id FROM romancy_workers") == [(worker.id,)]
         assert worker.id != old_name
         handle = await app.start_workflow(count, 1)
         assert await handle.result(timeout=30) == 2
-    assert _hearts() == 0
+    assert _heartbeat_threads() == 0
 
 
 async def test_a_revival_that_fails_is_tried_again(database: str, monkeypatch: pytest.MonkeyPatch) -> None:
     async with _app(database) as app:
         store, worker = app._store, app._worker
         assert worker is not None
-        enlist, failures = store.register_worker, iter(range(2))
+        register_worker, failures = store.register_worker, iter(range(2))
 
         async def at_the_third_time(row: WorkerRow) -> None:
             if next(failures, None) is not None:
-                raise StoreError("away")
-            await enlist(row)
+                raise StoreError("unavailable")
+            await register_worker(row)
 
         monkeypatch.setattr(store, "register_worker", at_the_third_time)
         databases.execute(database, "DELETE FROM romancy_workers")
         await until(
-            lambda: len(databases.execute(database, "SELECT id FROM romancy_workers")) == 1, "it is enlisted at last"
+            lambda: len(databases.execute(database, "SELECT id FROM romancy_workers")) == 1, "the worker is registered"
         )
         handle = await app.start_workflow(count, 1)
         assert await handle.result(timeout=30) == 2
 
 
-class _SlowPulse:
-    """A database that lets the first beat wait."""
+class _SlowHeartbeatConnection:
+    """A heartbeat connection whose first call is slow."""
 
     def __init__(self) -> None:
         self.ages: list[int] = []
@@ -99,14 +99,14 @@ class _SlowPulse:
         pass
 
 
-async def test_a_beat_that_had_to_wait_is_followed_by_another_at_once(database: str) -> None:
+async def test_a_slow_heartbeat_is_followed_by_another_at_once(database: str) -> None:
     async with App(database, workflows=[count], heartbeat_interval=0.1) as app:
         worker: Worker | None = app._worker
         assert worker is not None
-        pulse = _SlowPulse()
-        pulse.now = worker.clock.now
-        heart = HeartbeatThread(worker, pulse)
-        await asyncio.to_thread(heart._heartbeat)
-        assert len(pulse.ages) >= 2
-        assert pulse.ages[0] >= 100_000
-        assert pulse.ages[-1] < 100_000
+        connection = _SlowHeartbeatConnection()
+        connection.now = worker.clock.now
+        heartbeat_thread = HeartbeatThread(worker, connection)
+        await asyncio.to_thread(heartbeat_thread._heartbeat)
+        assert len(connection.ages) >= 2
+        assert connection.ages[0] >= 100_000
+        assert connection.ages[-1] < 100_000

@@ -1,4 +1,4 @@
-"""A server that says nothing any more: every call is answered within its bound, and closing ends."""
+"""A server that stops answering: every call ends within its timeout, and the app can be closed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from tests import databases
 from tests.http.asgi_client import STRUCTURED, call, structured
-from tests.postgres_proxy import Cut, SilentLine, once, proxy_to, silent_line_to
+from tests.postgres_proxy import Cut, SilentProxy, once, proxy_to, silent_proxy_to
 from tests.servers import Postgres
 from tests.store.conformance.builders import create, publish
 
@@ -43,18 +43,18 @@ def address(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
 
 
 @pytest.fixture
-async def line(address: str) -> AsyncIterator[SilentLine]:
-    """A line to it."""
-    async with silent_line_to(address) as one:
+async def proxy(address: str) -> AsyncIterator[SilentProxy]:
+    """A proxy to the server."""
+    async with silent_proxy_to(address) as one:
         yield one
 
 
 @pytest.fixture
-def fall_silent(line: SilentLine, monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
-    """From now on the server says nothing, and a call takes a tenth of a second."""
+def fall_silent(proxy: SilentProxy, monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """Silences the server and shortens the timeout of calls to a tenth of a second."""
 
     def fall_silent() -> None:
-        line.silence()
+        proxy.silence()
         monkeypatch.setattr(call_timeout, "CALL_TIMEOUT", 0.1)
         monkeypatch.setattr("romancy.app._HEALTH_CHECK_TIMEOUT", 0.1)
 
@@ -62,15 +62,15 @@ def fall_silent(line: SilentLine, monkeypatch: pytest.MonkeyPatch) -> Callable[[
 
 
 @pytest.fixture
-async def app(line: SilentLine, address: str) -> AsyncIterator[App]:
-    """An app on that line. It is closed in the end, whatever the server says then."""
-    async with App(line.address(address), workflows=[order], shutdown_timeout=0.1, listen_notify=False, pool_size=3) as app:
+async def app(proxy: SilentProxy, address: str) -> AsyncIterator[App]:
+    """An app that uses the proxy. It is closed at the end, whether the server answers or not."""
+    async with App(proxy.address(address), workflows=[order], shutdown_timeout=0.1, listen_notify=False, pool_size=3) as app:
         assert await (await app.start_workflow(order, 1)).result() == 2
         yield app
 
 
 async def test_every_call_is_answered(
-    app: App, line: SilentLine, fall_silent: Callable[[], None], monkeypatch: pytest.MonkeyPatch
+    app: App, proxy: SilentProxy, fall_silent: Callable[[], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fall_silent()
     calls: list[Callable[[], Any]] = [
@@ -79,12 +79,12 @@ async def test_every_call_is_answered(
         lambda: app.list_instances(),
         lambda: app.get_handle("nothing").status(),
     ]
-    for _ in range(2):  # on open connections, and where there are none
+    for _ in range(2):  # first on open connections, then on new ones
         found = await asyncio.gather(*(call() for call in calls for _ in range(5)), return_exceptions=True)
         assert [type(one) for one in found] == [StoreError] * len(found)
         assert all(one.retryable for one in found if isinstance(one, StoreError))
         assert await app.ready() is not None
-    line.speak()
+    proxy.resume()
     monkeypatch.setattr(call_timeout, "CALL_TIMEOUT", 30.0)
     handle: WorkflowHandle[int] | None = None
     while handle is None:
@@ -97,7 +97,7 @@ async def test_every_call_is_answered(
 
 @pytest.fixture
 def stoppable() -> Iterator[Postgres]:
-    """A server of the test's own: every process of it can be stopped."""
+    """A server of the test's own, whose processes can be stopped."""
     server = Postgres()
     yield server
     server.send(signal.SIGCONT)
@@ -126,21 +126,21 @@ async def test_http_is_answered_while_the_server_is_stopped(stoppable: Postgres,
     ("where", "known"),
     [("^BEGIN", True), ("romancy_subscriptions", True), ("^COMMIT$", False), ("INSERT INTO romancy_instances", False)],
 )
-async def test_who_is_told_hears_whether_it_is_known(
+async def test_an_error_says_whether_the_outcome_is_known(
     postgres: str, monkeypatch: pytest.MonkeyPatch, where: str, known: bool
 ) -> None:
     ahead = [0.0]
     for module in (call_timeout, server):
         monkeypatch.setattr(module, "monotonic", lambda: monotonic() + ahead[0])
-    async with proxy_to(postgres) as line:
-        store = open_store(line.address(postgres), clock=SystemClock(), server=ServerOptions(listen_notify=False))
+    async with proxy_to(postgres) as proxy:
+        store = open_store(proxy.address(postgres), clock=SystemClock(), server=ServerOptions(listen_notify=False))
         await store.open()
-        line.expect(once(where, Cut.STALL))
+        proxy.expect(once(where, Cut.STALL))
         write = create("a") if "INSERT" in where else publish()
         writing = asyncio.ensure_future(store.commit([write]))
-        while not line.cuts:
+        while not proxy.cuts:
             await asyncio.sleep(0.005)
-        ahead[0] = 100.0  # the time is over while the server says nothing
+        ahead[0] = 100.0  # the timeout expires while the server is silent
         with pytest.raises(StoreError) as caught:
             await writing
         assert ("not known whether this was written" in str(caught.value)) is not known
@@ -148,9 +148,9 @@ async def test_who_is_told_hears_whether_it_is_known(
         await store.close()
 
 
-async def test_an_app_is_closed_while_calls_hang(line: SilentLine, address: str, fall_silent: Callable[[], None]) -> None:
+async def test_an_app_is_closed_while_calls_hang(proxy: SilentProxy, address: str, fall_silent: Callable[[], None]) -> None:
     before = asyncio.all_tasks()
-    async with App(line.address(address), workflows=[order], shutdown_timeout=0.1) as app:
+    async with App(proxy.address(address), workflows=[order], shutdown_timeout=0.1) as app:
         assert await (await app.start_workflow(order, 1)).result() == 2
         fall_silent()
         hanging: list[asyncio.Future[Any]] = [

@@ -1,4 +1,4 @@
-"""Worker processes that tests kill, stop and replace; and a look into their database."""
+"""Worker processes that tests kill, stop and replace, and queries on their database."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Worker:
         self.log = folder / f"{name}.log"
         environment = {
             **os.environ,
-            order_workflows.LEDGER: str(folder / "ledger"),
+            order_workflows.EFFECT_LOG: str(folder / "effects"),
             order_workflows.GATE: str(folder / "gate"),
             "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'src'}",
         }
@@ -44,26 +44,26 @@ class Worker:
 
     @property
     def pid(self) -> int:
-        """Its process id."""
+        """The process id."""
         return self._process.pid
 
     def kill(self) -> None:
-        """As a machine that loses power."""
+        """Kill the process, as a power failure would."""
         self._process.kill()
         self._process.wait(timeout=10)
         assert self._process.stdin is not None
         self._process.stdin.close()
 
     def stop(self) -> None:
-        """Let it stand still."""
+        """Stop the process with SIGSTOP."""
         self._process.send_signal(signal.SIGSTOP)
 
     def go_on(self) -> None:
-        """Let it go on."""
+        """Continue the process with SIGCONT."""
         self._process.send_signal(signal.SIGCONT)
 
     def text(self) -> str:
-        """What it has said."""
+        """The log of the process."""
         return self.log.read_text(errors="replace")
 
 
@@ -75,13 +75,13 @@ class Workers:
         self._all: list[Worker] = []
 
     def start(self) -> Worker:
-        """One more."""
+        """Start another worker."""
         worker = Worker(self._folder, f"w{len(self._all) + 1}")
         self._all.append(worker)
         return worker
 
     def texts(self) -> str:
-        """What all of them have said."""
+        """The logs of all workers."""
         return "\n".join(worker.text() for worker in self._all)
 
     def __enter__(self) -> Self:
@@ -93,7 +93,7 @@ class Workers:
 
 
 async def until(happened: Callable[[], bool], what: str, *, seconds: float = 60.0) -> None:
-    """Wait until something is seen; fail if it is not."""
+    """Wait until a condition holds; fail after a timeout."""
     deadline = time.monotonic() + seconds
     while not happened():
         if time.monotonic() > deadline:
@@ -102,14 +102,14 @@ async def until(happened: Callable[[], bool], what: str, *, seconds: float = 60.
 
 
 def rows(folder: Path, sql: str, *values: object) -> list[tuple[Any, ...]]:
-    """What the database says, read-only."""
+    """The rows that a query selects, over a read-only connection."""
     with closing(sqlite3.connect(f"file:{folder / 'chaos.db'}?mode=ro", uri=True, timeout=30)) as connection:
         return connection.execute(sql, values).fetchall()
 
 
 @contextmanager
 def write_lock(folder: Path) -> Iterator[None]:
-    """Hold the file's write lock, as a user's long transaction does."""
+    """Hold the write lock of the file, as a long transaction of a user does."""
     with closing(sqlite3.connect(folder / "chaos.db", isolation_level=None, timeout=30)) as connection:
         connection.execute("BEGIN IMMEDIATE")
         try:
@@ -123,7 +123,7 @@ WITHOUT_WAKE_SOURCE = """
     WHERE ended_at IS NULL AND status NOT IN ('paused', 'blocked') AND owner IS NULL AND wake_at IS NULL
         AND id NOT IN (SELECT instance_id FROM romancy_waits WHERE kind IN ('event', 'message'))
 """
-"""Instances that nobody would ever touch again. (The owned ones are their owner's, or freed when it is found dead.)"""
+"""Instances without an owner that nothing will wake. (Owned instances are run by their owner, or swept after its death.)"""
 
 RECORDED_TWICE = """
     SELECT instance_id, op, count(*) FROM romancy_history
@@ -135,6 +135,6 @@ HISTORY_WITH_GAPS = """
     GROUP BY i.id HAVING coalesce(max(h.seq), 0) <> count(h.seq)
 """
 LEFT_BEHIND = """
-    SELECT instance_id, 'wait' FROM romancy_waits UNION ALL SELECT instance_id, 'mail' FROM romancy_inbox
+    SELECT instance_id, 'wait' FROM romancy_waits UNION ALL SELECT instance_id, 'inbox item' FROM romancy_inbox
     UNION ALL SELECT instance_id, 'open attempt' FROM romancy_attempts WHERE open = 1
 """

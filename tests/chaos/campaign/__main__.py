@@ -1,4 +1,4 @@
-"""`make chaos [MINUTES=10] [DATABASE=sqlite|postgres|mariadb|all] [SEED=n]`: exits with 1 if anything is wrong."""
+"""Command line of the campaign, used by `make chaos [MINUTES=10] [DATABASE=sqlite|postgres|mariadb|all] [SEED=n]`."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from collections import Counter
 from pathlib import Path
 
 from tests.chaos.campaign import database_targets
-from tests.chaos.campaign.campaign import Campaign, Report, wage
+from tests.chaos.campaign.campaign import Campaign, Report, run_campaign
 from tests.chaos.worker_processes import ROOT
 
 _SHOWN = 20
 
 
 def main() -> int:
-    """Campaigns on the databases that are wanted; the exit code."""
+    """Run a campaign on each database; returns 1 if any fault was found."""
     given = _arguments()
     seed: int = time.time_ns() % 1_000_000 if given.seed is None else given.seed
     return database_targets.on_each(
@@ -28,12 +28,19 @@ def main() -> int:
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.chaos.campaign", description=__doc__)
-    parser.add_argument("--minutes", type=float, default=10.0, help="how long faults come (default: %(default)s)")
     parser.add_argument(
-        "--database", choices=[*database_targets.KINDS, "all"], default="all", help="where (default: %(default)s)"
+        "--minutes", type=float, default=10.0, help="minutes during which faults are injected (default: %(default)s)"
     )
-    parser.add_argument("--seed", type=int, help="of the plan; a new one each time if it is not given")
-    parser.add_argument("--folder", type=Path, default=ROOT / "build" / "chaos", help="where evidence is kept")
+    parser.add_argument(
+        "--database",
+        choices=[*database_targets.KINDS, "all"],
+        default="all",
+        help="database to run on (default: %(default)s)",
+    )
+    parser.add_argument("--seed", type=int, help="seed of the plan (default: a new one each time)")
+    parser.add_argument(
+        "--folder", type=Path, default=ROOT / "build" / "chaos", help="folder for the evidence (default: %(default)s)"
+    )
     return parser.parse_args()
 
 
@@ -42,12 +49,12 @@ def _one(kind: str, seconds: float, seed: int, folder: Path) -> int:
     folder.mkdir(parents=True)
     began = time.monotonic()
     print(f"{kind}, seed {seed}", flush=True)
-    report = asyncio.run(wage(Campaign(kind, seconds, seed, folder), lambda text: _say(began, text)))
+    report = asyncio.run(run_campaign(Campaign(kind, seconds, seed, folder), lambda text: _say(began, text)))
     _show(report)
     if report.faults:
-        print(f"  FAULTS: the evidence is in {folder}; the same plan again: SEED={seed} DATABASE={kind}")
+        print(f"  FAULTS: the evidence is in {folder}; to repeat the plan: SEED={seed} DATABASE={kind}")
         return 1
-    print("  nothing acknowledged is lost, nothing refused was done, nothing doubled, nothing out of order")
+    print("  nothing acknowledged is lost, nothing refused was done, nothing is duplicated or out of order")
     shutil.rmtree(folder)
     return 0
 
@@ -57,9 +64,9 @@ def _say(began: float, text: str) -> None:
 
 
 def _show(report: Report) -> None:
-    for blow, times in sorted(report.blows.items()):
-        print(f"  {times:6}  {blow}")
-    for what, number in report.figures.items():
+    for kind, times in sorted(report.injected.items()):
+        print(f"  {times:6}  {kind}")
+    for what, number in report.totals.items():
         print(f"  {number:6}  {what}")
     for sort, times in Counter(fault.sort for fault in report.faults).items():
         print(f"  {times:6}  FAULTS of the sort `{sort}`")

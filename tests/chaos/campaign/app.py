@@ -1,6 +1,7 @@
 """The app of the campaign: `romancy serve tests.chaos.campaign.app:app`.
 
-`python -m tests.chaos.campaign.app` is a worker alone; it ends with its standard input. Options come from the environment.
+`python -m tests.chaos.campaign.app` runs a worker without HTTP; it ends with its standard input. Options come from the
+environment.
 """
 
 from __future__ import annotations
@@ -36,32 +37,32 @@ WATCHED = "ROMANCY_CHAOS_WATCHED"
 _TAKEN = (202, {"status": "accepted", "instance_ids": []})
 
 
-class TownApp(App):
-    """An app before which faults can be planted."""
+class CampaignApp(App):
+    """An app whose HTTP interface can contain planted faults."""
 
     def __init__(self, database: str | None = None, **options: Any) -> None:
-        patient = RetryPolicy.fixed(1000, 0.1)  # the database may be away for long
+        patient = RetryPolicy.fixed(1000, 0.1)  # the database may be unavailable for a long time
         super().__init__(database, workflows=WORKFLOWS, default_retry=patient, **options)
-        self._held_back: dict[tuple[str, ...], list[Callable[[], Any]]] = defaultdict(list)
+        self._delayed: dict[tuple[str, ...], list[Callable[[], Any]]] = defaultdict(list)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve, as well as the planted fault allows."""
+        """Serve a request, possibly with the planted fault."""
         kind = _kind_of(scope)
         if kind is None or VARIABLE not in os.environ:
             return await super().__call__(scope, receive, send)
         body = await _read(receive)
         key = _key_of(kind, scope, body)
-        serve = _Serving(super().__call__, scope)
+        serve = _Forwarder(super().__call__, scope)
         if planted(Plant(f"lost-{kind}"), key):
             await _answer(send, *_TAKEN)
         elif planted(Plant(f"refused-{kind}"), key):
-            await serve(body, _nobody)
+            await serve(body, _discard_response)
             await _answer(send, *_REFUSED)
         elif kind is CallKind.MESSAGE and planted(Plant.DISORDERED_MESSAGE, key):
-            self._held_back[_way_of(body)].append(lambda: serve(body, _nobody))
+            self._delayed[_order_key(body)].append(lambda: serve(body, _discard_response))
             await _answer(send, *_TAKEN)
-        elif kind is CallKind.MESSAGE and (late := self._held_back.pop(_way_of(body), [])):
-            await serve(body, _nobody)
+        elif kind is CallKind.MESSAGE and (late := self._delayed.pop(_order_key(body), [])):
+            await serve(body, _discard_response)
             for serve_late in late:
                 await serve_late()
             await _answer(send, *_TAKEN)
@@ -69,15 +70,15 @@ class TownApp(App):
             await self._serve_again(kind, key, body, serve)
             await serve(body, send)
 
-    async def _serve_again(self, kind: CallKind, key: str, body: bytes, serve: _Serving) -> None:
+    async def _serve_again(self, kind: CallKind, key: str, body: bytes, serve: _Forwarder) -> None:
         if kind is CallKind.MESSAGE and planted(Plant.DOUBLED_MESSAGE, key):
-            await serve(body, _nobody)
+            await serve(body, _discard_response)
         if kind is CallKind.EVENT and planted(Plant.DOUBLED_EVENT, key):
-            await serve(json.dumps({**json.loads(body), "source": "nobody"}).encode(), _nobody)
+            await serve(json.dumps({**json.loads(body), "source": "planted"}).encode(), _discard_response)
 
 
-class _Serving:
-    """Requests like one that has come, with the bodies they are given."""
+class _Forwarder:
+    """Passes a request on to the app, with a given body."""
 
     def __init__(self, app: ASGIApp, scope: Scope) -> None:
         self._app = app
@@ -89,7 +90,7 @@ class _Serving:
         async def receive() -> Message:
             nonlocal said
             if said:
-                await asyncio.Event().wait()  # the client stays
+                await asyncio.Event().wait()  # the client stays connected
             said = True
             return {"type": "http.request", "body": body, "more_body": False}
 
@@ -113,12 +114,12 @@ def _key_of(kind: CallKind, scope: Scope, body: bytes) -> str:
     except ValueError:
         return ""
     if kind is CallKind.START and parts.get("workflow") != "order":
-        return ""  # without those who are always there nothing begins
+        return ""  # the long-running workflows must start
     return str(parts.get({CallKind.START: "instance_id", CallKind.EVENT: "id", CallKind.MESSAGE: "data"}[kind]))
 
 
-def _way_of(body: bytes) -> tuple[str, ...]:
-    """What messages have to share for one to come before the other."""
+def _order_key(body: bytes) -> tuple[str, ...]:
+    """Messages with equal keys must be received in order."""
     parts = json.loads(body)
     return parts["channel"], parts.get("to", "")
 
@@ -138,22 +139,22 @@ async def _answer(send: Send, status: int, content: dict[str, Any]) -> None:
     await send({"type": "http.response.body", "body": json.dumps(content).encode()})
 
 
-async def _nobody(message: Message) -> None:
-    """The answer is heard by nobody."""
+async def _discard_response(message: Message) -> None:
+    """Discard the response."""
 
 
-app = TownApp()
+app = CampaignApp()
 
 
-def tell_where(number: int, frame: object) -> None:
-    """Say where every task and thread is: for a process that does not end."""
+def dump_tasks(number: int, frame: object) -> None:
+    """Print the stacks of all tasks and threads, to diagnose a process that does not end."""
     faulthandler.dump_traceback(all_threads=True)
     for task in asyncio.all_tasks(asyncio.get_running_loop()):
         task.print_stack(file=sys.stderr)
 
 
 if WATCHED in os.environ:
-    signal.signal(signal.SIGUSR1, tell_where)
+    signal.signal(signal.SIGUSR1, dump_tasks)
 
 
 async def main() -> None:

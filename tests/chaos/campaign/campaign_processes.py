@@ -1,6 +1,6 @@
-"""The processes of a campaign: workers, and `romancy serve`, each with a cable to the database.
+"""The processes of a campaign: workers and `romancy serve`, each with a proxy to the database.
 
-Each server has another, on which its clients come.
+Each server has a second proxy for its clients.
 """
 
 from __future__ import annotations
@@ -18,34 +18,34 @@ import httpx
 from tests import servers
 from tests.chaos import order_workflows
 from tests.chaos.campaign.app import WATCHED
-from tests.chaos.campaign.database_targets import Place
-from tests.chaos.campaign.network_namespace import Island
-from tests.chaos.campaign.tcp_proxy import Cable
+from tests.chaos.campaign.database_targets import DatabaseTarget
+from tests.chaos.campaign.network_namespace import NetworkNamespace
+from tests.chaos.campaign.tcp_proxy import TcpProxy
 from tests.chaos.worker_processes import HEARTBEAT, LEASE, ROOT, Worker
 
 _number = count(1)
-_PATIENCE = 45.0
-"""Seconds that a process gets to stop in order: it may be waiting for a database that is away, for 30."""
+_STOP_TIMEOUT = 45.0
+"""Seconds that a process gets to shut down: it may wait up to 30 seconds for an unavailable database."""
 
 
 class DidNotStop(Exception):
-    """A process has not shut down in order; its log ends with where it was."""
+    """A process did not shut down; its log ends with its stacks."""
 
 
-class Hand(Worker):
-    """A process with the campaign's app."""
+class CampaignProcess(Worker):
+    """A process that runs the campaign's app."""
 
     def __init__(self, command: list[str], address: str, folder: Path, label: str, entry: list[str]) -> None:
         self.log = folder / f"{label}-{next(_number)}.log"
         variables = {
             WATCHED: "1",
-            order_workflows.LEDGER: str(folder / "effects"),
+            order_workflows.EFFECT_LOG: str(folder / "effects"),
             "ROMANCY_DATABASE": address,
             "ROMANCY_WORKER_ID": label,
             "ROMANCY_HEARTBEAT_INTERVAL": str(HEARTBEAT),
             "ROMANCY_LEASE_TIMEOUT": str(LEASE),
             "ROMANCY_POLL_INTERVAL": "0.2",
-            "ROMANCY_MAX_LOSSES": "0",  # whoever is killed at random is no culprit
+            "ROMANCY_MAX_LOSSES": "0",  # a process that is killed at random says nothing about the instances it ran
             "ROMANCY_POOL_SIZE": "4",
             "ROMANCY_CACHE_SIZE": "50",
             "ROMANCY_SHUTDOWN_TIMEOUT": "1",
@@ -63,109 +63,109 @@ class Hand(Worker):
 
     @property
     def is_running(self) -> bool:
-        """It has not ended."""
+        """Whether the process is running."""
         return self._process.poll() is None
 
     def finish(self, *, by_signal: bool) -> None:
-        """Let it shut down in order. Raises if it does not."""
+        """Shut the process down in an orderly way. Raises `DidNotStop` if it does not end."""
         assert self._process.stdin is not None
         self._process.stdin.close()
         if by_signal:
             self._process.send_signal(signal.SIGTERM)
         try:
-            self._process.wait(_PATIENCE)
+            self._process.wait(_STOP_TIMEOUT)
         except subprocess.TimeoutExpired:
-            self._process.send_signal(signal.SIGUSR1)  # it says where it is
+            self._process.send_signal(signal.SIGUSR1)  # it prints its stacks
             time.sleep(1)
             self.kill()
-            raise DidNotStop(f"a process did not stop within {_PATIENCE:g} s: {self.log}") from None
+            raise DidNotStop(f"a process did not stop within {_STOP_TIMEOUT:g} s: {self.log}") from None
 
 
-class Post:
-    """A place for a process: when one is gone, the next stands there."""
+class ProcessSlot:
+    """A place in the campaign where one process runs at a time, with its proxy."""
 
     by_signal = False
-    """How it is told to stop: by SIGTERM, or by the end of its standard input."""
+    """Whether the process is stopped with SIGTERM, or by the end of its standard input."""
 
-    def __init__(self, label: str, folder: Path, place: Place, island: Island | None = None) -> None:
+    def __init__(self, label: str, folder: Path, target: DatabaseTarget, namespace: NetworkNamespace | None = None) -> None:
         self.label = label
-        self.island = island
-        self.cable = Cable("127.0.0.1", place.port) if place.port is not None else None
+        self.namespace = namespace
+        self.proxy = TcpProxy("127.0.0.1", target.port) if target.port is not None else None
         self._folder = folder
-        self._place = place
-        self.hand: Hand | None = None
+        self._target = target
+        self.process: CampaignProcess | None = None
 
     async def open(self) -> None:
-        """Lay the cables."""
-        if self.cable is not None:
-            await self.cable.open(self.island.host if self.island is not None else "127.0.0.1")
+        """Open the proxy."""
+        if self.proxy is not None:
+            await self.proxy.open(self.namespace.host if self.namespace is not None else "127.0.0.1")
 
     async def close(self) -> None:
-        """Kill who stands there, and take the cables up."""
-        if self.hand is not None and self.hand.is_running:
-            self.hand.kill()
-        if self.cable is not None:
-            await self.cable.close()
-        if self.island is not None:
-            self.island.close()
+        """Kill the process and close the proxy."""
+        if self.process is not None and self.process.is_running:
+            self.process.kill()
+        if self.proxy is not None:
+            await self.proxy.close()
+        if self.namespace is not None:
+            self.namespace.close()
 
     def start(self) -> None:
-        """The next process."""
-        address = self._place.address if self.cable is None else self.cable.over(self._place.address)
-        entry = self.island.entry if self.island is not None else []
-        self.hand = Hand(self.command(), address, self._folder, self.label, entry)
+        """Start the next process."""
+        address = self._target.address if self.proxy is None else self.proxy.over(self._target.address)
+        entry = self.namespace.entry if self.namespace is not None else []
+        self.process = CampaignProcess(self.command(), address, self._folder, self.label, entry)
 
     def command(self) -> list[str]:
-        """What it runs."""
+        """The command that the process runs."""
         return ["tests.chaos.campaign.app"]
 
     async def is_ready(self) -> bool:
         """Whether the process can work."""
-        return self.hand is not None and "ready" in self.hand.text().splitlines()
+        return self.process is not None and "ready" in self.process.text().splitlines()
 
     async def until_ready(self, seconds: float = 60.0) -> None:
-        """Wait until it can work."""
+        """Wait until the process can work."""
         deadline = time.monotonic() + seconds
         while not await self.is_ready():
             if time.monotonic() > deadline:
-                text = "" if self.hand is None else self.hand.text()
+                text = "" if self.process is None else self.process.text()
                 raise AssertionError(f"{self.label} is not ready after {seconds:g} s:\n{text[-3000:]}")
             await asyncio.sleep(0.05)
 
     def finish(self) -> None:
-        """Let the process shut down in order."""
-        assert self.hand is not None
-        self.hand.finish(by_signal=self.by_signal)
+        """Shut the process down in an orderly way."""
+        assert self.process is not None
+        self.process.finish(by_signal=self.by_signal)
 
 
-class Counter(Post):
-    """Where clients are served."""
+class ServerSlot(ProcessSlot):
+    """A place for a server process."""
 
     by_signal = True
 
-    def __init__(self, label: str, folder: Path, place: Place) -> None:
-        super().__init__(label, folder, place)
+    def __init__(self, label: str, folder: Path, target: DatabaseTarget) -> None:
+        super().__init__(label, folder, target)
         self.port = servers.free_port()
-        self.line = Cable("127.0.0.1", self.port)
+        self.client_proxy = TcpProxy("127.0.0.1", self.port)
 
     async def open(self) -> None:
-        """Lay the cables."""
+        """Open both proxies."""
         await super().open()
-        await self.line.open()
+        await self.client_proxy.open()
 
     async def close(self) -> None:
-        """Kill who stands there, and take the cables up."""
+        """Kill the process and close both proxies."""
         await super().close()
-        await self.line.close()
+        await self.client_proxy.close()
 
     def command(self) -> list[str]:
-        """What it runs."""
+        """The command that the process runs."""
         return ["romancy", "serve", "tests.chaos.campaign.app:app", "--port", str(self.port)]
 
     async def is_ready(self) -> bool:
-        """Whether it answers, and has its database."""
+        """Whether the server answers and its database is available."""
         try:
-            async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{self.port}", timeout=5) as line:
-                return (await line.get("/health/ready")).is_success
+            async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{self.port}", timeout=5) as connection:
+                return (await connection.get("/health/ready")).is_success
         except httpx.TransportError:
             return False

@@ -1,14 +1,14 @@
-"""The workflows of the campaign, and the faults that can be planted in them.
+"""The workflows of the campaign, with the faults that can be planted in them.
 
-    order     books a row, waits for its payment, hears words in order until `bye`, sleeps, stamps, publishes a letter, sends
-              an event; some fail and take back their row, some are cancelled
-    clerk     competes for letters, and files each: a row; begins anew every few letters
-    reader    hears the news that are broadcast
-    teller    waits for the events that orders send
-    ticker    sleeps and ticks, a generation for each tick, until it is told to stop
-    parcel    is started by an event
+    order          writes a row, waits for its payment, receives words in order until `bye`, sleeps, stamps, publishes a
+                   letter, sends an event; some orders fail and compensate, some are cancelled
+    clerk          competes for letters and writes a row for each; recurs after some letters
+    reader         receives the broadcast news
+    event_counter  waits for the events that orders send
+    ticker         sleeps and ticks, one generation for each tick, until it is stopped
+    parcel         is started by an event
 
-Rows are written through `ctx.session`: there is one for each recorded activity, or something is wrong.
+Rows are written through `ctx.session`, so there must be exactly one for each recorded activity.
 """
 
 from __future__ import annotations
@@ -37,20 +37,20 @@ from romancy import (
 
 DESK, LETTERS, NEWS = "desk", "letters", "news"
 PAID, FINISHED, PARCEL, STOP_TICKING = "paid", "finished", "parcel", "stop-ticking"
-SOURCE = "town"
-"""Of the events that workflows send."""
+SOURCE = "campaign"
+"""The source of events that workflows send."""
 STOP, BYE = "stop", "bye"
 OK, FAILS, CANCELLED = "ok", "fails", "cancelled"
-"""What becomes of an order."""
+"""How an order is meant to end."""
 AT_A_TIME = 20
-"""Letters, news or events of one generation."""
+"""Letters, news or events that an instance receives in one generation."""
 TICK = 0.3
 
 ROWS = "CREATE TABLE chaos_rows (instance_id VARCHAR(100), name VARCHAR(100), idem VARCHAR(300), tag VARCHAR(300))"
 
 
 def tag_of(word: str) -> str:
-    """The word without the number of the try: `order-1.bye#2` is `bye`."""
+    """The word without the number of the attempt: `order-1.bye#2` is `bye`."""
     return word.rpartition(".")[2].partition("#")[0]
 
 
@@ -66,7 +66,7 @@ async def _row(ctx: ActivityContext, name: str, tag: str) -> None:
 
 @activity
 async def book(ctx: ActivityContext, number: int) -> int:
-    """A row, in the transaction of its record."""
+    """Write a row in the transaction that records the activity."""
     if not planted(Plant.LOST_ROW, ctx.instance_id):
         await _row(ctx, "book", f"book {number}")
     return number + 1
@@ -74,14 +74,14 @@ async def book(ctx: ActivityContext, number: int) -> int:
 
 @book.compensate
 async def unbook(ctx: ActivityContext, number: int) -> None:
-    """Another row, likewise."""
+    """Write another row in the same way."""
     if not planted(Plant.LOST_COMPENSATION, ctx.instance_id):
         await _row(ctx, "unbook", f"unbook {number}")
 
 
 @activity
 async def stamp(ctx: ActivityContext, number: int) -> int:
-    """An effect in the world: a line in a file."""
+    """Write two lines to the effect log."""
     order_workflows.write(ctx, "begin")
     await asyncio.sleep(0.002)
     order_workflows.write(ctx, "done")
@@ -90,13 +90,13 @@ async def stamp(ctx: ActivityContext, number: int) -> int:
 
 @activity
 async def fail(ctx: ActivityContext) -> None:
-    """What cannot be helped."""
+    """Fail without retries."""
     raise TerminalError("this order fails")
 
 
 @workflow
 async def order(ctx: WorkflowContext, number: int, fate: str) -> dict[str, Any]:
-    """What it was paid, and the words it has heard."""
+    """Returns the payment and the words received."""
     await subscribe(ctx, DESK, "direct")
     await book(ctx, number)
     paid = await wait_event(ctx, PAID, subject=ctx.instance_id)
@@ -109,27 +109,27 @@ async def order(ctx: WorkflowContext, number: int, fate: str) -> dict[str, Any]:
     stamped = await stamp(ctx, number)
     if not planted(Plant.LOST_LETTER, ctx.instance_id):
         await publish(ctx, LETTERS, f"letter {ctx.instance_id}")
-    await send_event(ctx, FINISHED, SOURCE, ctx.instance_id, subject="teller", event_id=f"finished-{ctx.instance_id}")
+    await send_event(ctx, FINISHED, SOURCE, ctx.instance_id, subject="event_counter", event_id=f"finished-{ctx.instance_id}")
     return {"paid": paid.data, "words": words, "stamped": stamped}
 
 
 def expected(number: int) -> dict[str, Any]:
-    """The result of an order, but for its words."""
+    """The result of an order without its words."""
     return {"paid": {"amount": number}, "stamped": 2 * number}
 
 
-# --- those who are always there
+# --- long-running workflows
 
 
 @activity
 async def file(ctx: ActivityContext, tag: str) -> None:
-    """A row for each letter."""
+    """Write a row for a letter."""
     await _row(ctx, "file", tag)
 
 
 @workflow
 async def clerk(ctx: WorkflowContext, taken: int = 0) -> int:
-    """How many letters it has filed."""
+    """Returns the number of letters filed."""
     await subscribe(ctx, LETTERS, "competing")
     for _ in range(AT_A_TIME):
         letter = (await receive(ctx, LETTERS, model=str)).data
@@ -141,21 +141,21 @@ async def clerk(ctx: WorkflowContext, taken: int = 0) -> int:
 
 
 @workflow
-async def reader(ctx: WorkflowContext, heard: int = 0) -> int:
-    """How many news it has heard."""
+async def reader(ctx: WorkflowContext, received: int = 0) -> int:
+    """Returns the number of news received."""
     await subscribe(ctx, NEWS, "broadcast")
     for _ in range(AT_A_TIME):
         if tag_of((await receive(ctx, NEWS, model=str)).data) == STOP:
-            return heard
-        heard += 1
-    await ctx.recur(heard)
+            return received
+        received += 1
+    await ctx.recur(received)
 
 
 @workflow
-async def teller(ctx: WorkflowContext, counted: int = 0) -> int:
-    """How many events it has counted."""
+async def event_counter(ctx: WorkflowContext, counted: int = 0) -> int:
+    """Returns the number of events received."""
     for _ in range(AT_A_TIME):
-        if (await wait_event(ctx, FINISHED, subject="teller")).data == STOP:
+        if (await wait_event(ctx, FINISHED, subject="event_counter")).data == STOP:
             return counted
         counted += 1
     await ctx.recur(counted)
@@ -163,14 +163,14 @@ async def teller(ctx: WorkflowContext, counted: int = 0) -> int:
 
 @activity
 async def tick(ctx: ActivityContext, number: int) -> int:
-    """A row for each generation."""
+    """Write a row for a generation."""
     await _row(ctx, "tick", f"tick {number}")
     return number + 1
 
 
 @workflow
 async def ticker(ctx: WorkflowContext, number: int = 1) -> int:
-    """The number of its last tick."""
+    """Returns the number of the last tick."""
     following = await tick(ctx, number)
     stop = wait_event(ctx, STOP_TICKING)
     done, pending = await asyncio.wait({stop, sleep(ctx, TICK)}, return_when=asyncio.FIRST_COMPLETED)
@@ -183,19 +183,19 @@ async def ticker(ctx: WorkflowContext, number: int = 1) -> int:
 
 @activity
 async def unpack(ctx: ActivityContext, number: str) -> str:
-    """A row for each parcel."""
+    """Write a row for a parcel."""
     await _row(ctx, "unpack", number)
     return number
 
 
 @workflow(name=PARCEL, event_handler=True)
 async def parcel(ctx: WorkflowContext, number: str) -> str:
-    """Its number."""
+    """Returns the number of the parcel."""
     return await unpack(ctx, number)
 
 
-WORKFLOWS: list[Workflow[..., Any]] = [order, clerk, reader, teller, ticker, parcel]
+WORKFLOWS: list[Workflow[..., Any]] = [order, clerk, reader, event_counter, ticker, parcel]
 WITH_ROWS = ("book", "unbook", "file", "tick", "unpack")
-"""Activities and compensations that write a row each time they are recorded."""
-RESIDENTS = {"clerk": 4, "reader": 2, "teller": 1, "ticker": 2}
-"""Those who are always there: how many of each. Two tellers would get each event twice."""
+"""Activities and compensations that write one row for each record."""
+LONG_RUNNING = {"clerk": 4, "reader": 2, "event_counter": 1, "ticker": 2}
+"""The number of instances of each long-running workflow."""

@@ -1,8 +1,8 @@
-"""What a client was told: a file that only grows, a line for each thing it asked for and each answer.
+"""Log of one client: an append-only file with a line for each request and each answer.
 
-asked     it is about to be sent
+asked     the request is about to be sent
 done      it was acknowledged
-unknown   no answer, or one that says nothing: it may have been done, or may yet be
+unknown   there was no answer, or one that leaves the outcome open
 refused   the answer says that nothing was done
 """
 
@@ -18,7 +18,7 @@ from typing import Any
 
 
 class CallKind(StrEnum):
-    """What a client can ask for."""
+    """The kinds of requests."""
 
     START = "start"
     EVENT = "event"
@@ -27,7 +27,7 @@ class CallKind(StrEnum):
 
 
 class State(StrEnum):
-    """What is known of it."""
+    """What the client knows about a request."""
 
     ASKED = "asked"
     DONE = "done"
@@ -37,40 +37,40 @@ class State(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One line."""
+    """One line of a log."""
 
     kind: CallKind
     id: str
-    """Of an instance, an event, or a message: the last has none but what is in it."""
+    """The id of an instance or event; of a message its data, because it has no id of its own."""
     state: State
     at: float
-    """Seconds of a clock that all clients share."""
+    """Seconds on a clock that all clients share."""
     about: str = ""
-    """What it is for: the channel of a message, the type of an event, the fate of an order."""
+    """The channel of a message, the type of an event, or the intended end of an order."""
     why: str = ""
-    """What the answer said, where it was none."""
+    """The text of an answer that was not an acknowledgement."""
 
 
-class Ledger:
-    """The book of one client."""
+class ClientLog:
+    """The log of one client."""
 
     def __init__(self, path: Path) -> None:
         self._file = path.open("a", encoding="utf-8")
 
     def write(self, kind: CallKind, id: str, state: State, about: str = "", why: str = "") -> None:
-        """Add a line; it is in the file when this returns."""
+        """Append a line; it is in the file when this returns."""
         line = Line(kind, id, state, time.monotonic(), about, why)
         self._file.write(json.dumps(asdict(line)) + "\n")
         self._file.flush()
 
     def close(self) -> None:
-        """No more lines."""
+        """Close the file."""
         self._file.close()
 
 
 def read(folder: Path) -> list[Line]:
-    """The lines of all clients, in the order of their times."""
-    texts = (line for path in sorted(folder.glob("*.ledger")) for line in path.read_text("utf-8").splitlines())
+    """The lines of all clients, ordered by time."""
+    texts = (line for path in sorted(folder.glob("*.calls")) for line in path.read_text("utf-8").splitlines())
     return sorted((_parsed(text) for text in texts), key=lambda line: line.at)
 
 
@@ -81,45 +81,45 @@ def _parsed(text: str) -> Line:
 
 
 @dataclass(slots=True)
-class Account:
-    """All that a client was told of one thing."""
+class CallRecord:
+    """What a client knows about one call, over all its requests."""
 
     kind: CallKind
     id: str
     about: str
     asked_at: float
-    """When it was first sent."""
+    """When the first request was sent."""
     done_at: float | None = None
     """When it was first acknowledged."""
     unknown: bool = False
-    """Of some request nothing is known."""
+    """Whether the outcome of any request is unknown."""
     refused: str | None = None
 
     @property
     def done(self) -> bool:
-        """It was acknowledged."""
+        """Whether it was acknowledged."""
         return self.done_at is not None
 
     @property
     def cannot_be(self) -> bool:
-        """Every request was refused."""
+        """Whether every request was refused."""
         return self.refused is not None and not self.done and not self.unknown
 
 
-def accounts(lines: Iterable[Line]) -> dict[tuple[CallKind, str], Account]:
-    """The lines, brought together for each thing."""
-    found: dict[tuple[CallKind, str], Account] = {}
+def call_records(lines: Iterable[Line]) -> dict[tuple[CallKind, str], CallRecord]:
+    """The lines grouped by call."""
+    found: dict[tuple[CallKind, str], CallRecord] = {}
     open_requests: dict[tuple[CallKind, str], int] = {}
     for line in lines:
         key = (line.kind, line.id)
-        account = found.setdefault(key, Account(line.kind, line.id, line.about, line.at))
+        record = found.setdefault(key, CallRecord(line.kind, line.id, line.about, line.at))
         open_requests[key] = open_requests.get(key, 0) + (1 if line.state is State.ASKED else -1)
-        if line.state is State.DONE and account.done_at is None:
-            account.done_at = line.at
+        if line.state is State.DONE and record.done_at is None:
+            record.done_at = line.at
         elif line.state is State.UNKNOWN:
-            account.unknown = True
+            record.unknown = True
         elif line.state is State.REFUSED:
-            account.refused = line.why
+            record.refused = line.why
     for key, count in open_requests.items():
-        found[key].unknown |= count > 0  # the client has not lived to hear of it
+        found[key].unknown |= count > 0  # the client ended before the answer
     return found

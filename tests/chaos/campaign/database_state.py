@@ -1,4 +1,4 @@
-"""What is in the database when all is over."""
+"""The state of the database at the end of a campaign."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ from tests.chaos.worker_processes import HISTORY_WITH_GAPS, LEFT_BEHIND, RECORDE
 
 
 class Instance(NamedTuple):
-    """An instance, as far as it matters."""
+    """An instance."""
 
     workflow: str
     status: str
     output: Any = None
 
 
-class Heard(NamedTuple):
-    """A message that an instance has received, or an event that it has consumed."""
+class Receipt(NamedTuple):
+    """A message that an instance received, or an event that it consumed."""
 
     instance: str
     workflow: str
     about: str
-    """The channel, or the type of the event."""
+    """The channel of the message or the type of the event."""
     id: str
-    """What is in the message, or the id of the event."""
+    """The data of the message or the id of the event."""
 
 
 class Row(NamedTuple):
-    """What an activity wrote through its session."""
+    """A row that an activity wrote through its session."""
 
     instance: str
     name: str
@@ -42,20 +42,20 @@ class Row(NamedTuple):
 
 
 @dataclass
-class Found:
-    """All of it."""
+class DatabaseState:
+    """Everything that the comparison needs from the database."""
 
     instances: dict[str, Instance] = field(default_factory=dict[str, Instance])
     events: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
-    """Source and id of each."""
-    messages: list[Heard] = field(default_factory=list[Heard])
-    """In the order in which each instance received them."""
-    consumed: list[Heard] = field(default_factory=list[Heard])
+    """The source and id of each event."""
+    messages: list[Receipt] = field(default_factory=list[Receipt])
+    """Messages in the order in which each instance received them."""
+    consumed: list[Receipt] = field(default_factory=list[Receipt])
     rows: list[Row] = field(default_factory=list[Row])
     recorded: Counter[tuple[str, str]] = field(default_factory=Counter[tuple[str, str]])
     """How often each instance has recorded each activity that writes a row."""
     broken: list[str] = field(default_factory=list[str])
-    """What no database may ever show."""
+    """Violated invariants."""
 
 
 _INSTANCES = """
@@ -73,22 +73,22 @@ _RECORDED = f"""
     WHERE kind IN ('activity', 'compensation') AND outcome = 'ok' AND name IN ({_NAMES})
     GROUP BY instance_id, name
 """
-# What came through a session lies in the inbox first; the next owner puts it into the history, with the name of who left it.
-# Times are not compared: a claim has its own from before it waited, for a line that stood still or for the lock of a file.
+# The result of an activity with a session is first an inbox item; the next owner records it with the old worker's name.
+# Times are not compared: a claim has the time before it waited for a silent connection or for the lock of a file.
 _EPOCH_FALLS = f"{hotel_workload.EPOCH_FALLS} AND b.name NOT IN ({_NAMES})"
 _NEVER = (
     ("an activity is recorded twice", RECORDED_TWICE),
     ("there is a gap in a history", HISTORY_WITH_GAPS),
     ("something was left behind", LEFT_BEHIND),
-    ("nobody would ever touch it again", WITHOUT_WAKE_SOURCE),
-    ("two have written in one epoch", hotel_workload.TWO_WRITERS),
-    ("one has written whose time was over", _EPOCH_FALLS),
+    ("nothing would wake the instance", WITHOUT_WAKE_SOURCE),
+    ("two workers have written in one epoch", hotel_workload.TWO_WRITERS),
+    ("the epoch decreases in a history", _EPOCH_FALLS),
 )
 
 
-async def look(address: str, folder: Path) -> Found:
-    """Read everything. Nobody may be at work any more."""
-    found = Found(
+async def read_database(address: str, folder: Path) -> DatabaseState:
+    """Read the database. All processes must have ended."""
+    found = DatabaseState(
         events=[(source, id) for source, id in await hotel_workload.rows(address, "SELECT source, id FROM romancy_events")]
     )
     for id, workflow, status, output in await hotel_workload.rows(address, _INSTANCES):
@@ -96,9 +96,9 @@ async def look(address: str, folder: Path) -> Found:
     for instance, workflow, kind, value in await hotel_workload.rows(address, _HEARD):
         whole = json.loads(value)
         if kind == "message":
-            found.messages.append(Heard(instance, workflow, whole["channel"], whole["data"]))
+            found.messages.append(Receipt(instance, workflow, whole["channel"], whole["data"]))
         else:
-            found.consumed.append(Heard(instance, workflow, whole["type"], whole["id"]))
+            found.consumed.append(Receipt(instance, workflow, whole["type"], whole["id"]))
     rows = await hotel_workload.rows(address, "SELECT instance_id, name, idem, tag FROM chaos_rows")
     found.rows = [Row(*row) for row in rows]
     for instance, name, times in await hotel_workload.rows(address, _RECORDED):

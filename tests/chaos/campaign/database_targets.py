@@ -1,4 +1,4 @@
-"""Where a campaign can be: a file, or a server of its own that may be restarted."""
+"""Databases for campaigns: a file, or a server of the campaign's own that can be restarted."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from tests.chaos.hotel_workload import Server
 KINDS = ("sqlite", "postgres", "mariadb")
 
 
-class Place(Protocol):
+class DatabaseTarget(Protocol):
     """A database for one campaign."""
 
     address: str
     port: int | None
-    """Where the server listens on the loopback; None: it is a file."""
+    """The port of the server on the loopback; None for a file."""
     server: Server | None
 
     def remove(self) -> None:
-        """It is over."""
+        """Remove the database."""
         ...
 
 
 class File:
-    """SQLite."""
+    """A SQLite file."""
 
     def __init__(self, folder: Path) -> None:
         self.address = str(folder / "chaos.db")
@@ -34,7 +34,7 @@ class File:
         self.server: Server | None = None
 
     def remove(self) -> None:
-        """The folder is the campaign's."""
+        """Nothing to do: the folder belongs to the campaign."""
 
 
 class _OnServer:
@@ -45,17 +45,17 @@ class _OnServer:
         self._server = server
 
     def remove(self) -> None:
-        """Stop the server, and throw away what it has."""
+        """Stop the server and delete its data."""
         self._server.remove()
 
 
 def why_not(kind: str) -> str:
-    """Why there can be none of this kind here; empty if there can."""
+    """Why this kind of database is not available; empty if it is."""
     return mariadb.why_not() if kind == "mariadb" else ""
 
 
 def on_each(wanted: str, run: Callable[[str], int]) -> int:
-    """Run on one kind, or on all that there are here; the worst exit code."""
+    """Run on one kind of database, or on all that are available; returns the highest exit code."""
     worst = 0
     for kind in KINDS if wanted == "all" else [wanted]:
         if reason := why_not(kind):
@@ -66,8 +66,8 @@ def on_each(wanted: str, run: Callable[[str], int]) -> int:
     return worst
 
 
-def begin(kind: str, folder: Path, *settings: str) -> Place:
-    """An empty database; a server gets these settings."""
+def begin(kind: str, folder: Path, *settings: str) -> DatabaseTarget:
+    """A new database; a server is started with these settings."""
     if kind == "sqlite":
         return File(folder)
     if kind == "postgres":

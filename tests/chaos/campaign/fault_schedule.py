@@ -1,195 +1,216 @@
-"""What goes wrong during a campaign, by a plan that follows from its seed."""
+"""Faults of a campaign, injected according to a plan that follows from the seed."""
 
 from __future__ import annotations
 
 import asyncio
 import random
 import time
-from collections import Counter as Tally
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 
-from tests.chaos.campaign.campaign_processes import Counter, DidNotStop, Post
-from tests.chaos.campaign.database_targets import Place
-from tests.chaos.campaign.network_namespace import Island
-from tests.chaos.campaign.tcp_proxy import Cable
+from tests.chaos.campaign.campaign_processes import DidNotStop, ProcessSlot, ServerSlot
+from tests.chaos.campaign.database_targets import DatabaseTarget
+from tests.chaos.campaign.network_namespace import NetworkNamespace
+from tests.chaos.campaign.tcp_proxy import TcpProxy
 from tests.chaos.worker_processes import LEASE, write_lock
 
-_PATIENCE = 15.0
-"""Seconds after which a new process that is not ready is left to itself."""
+_STOP_TIMEOUT = 15.0
+"""Seconds after which the schedule no longer waits for a new process."""
 
 
-class Blow(StrEnum):
-    """What can happen."""
+class FaultKind(StrEnum):
+    """The kinds of faults."""
 
     KILL_WORKER = "a worker is killed"
     KILL_SERVER = "a server is killed"
-    STOP_WORKER = "a worker stands still, for longer than its lease"
-    STOP_SERVER = "a server stands still, for longer than its lease"
-    RELIEVE_SERVER = "a server is stopped in order, and another started"
+    STOP_WORKER = "a worker is stopped for longer than its lease"
+    STOP_SERVER = "a server is stopped for longer than its lease"
+    REPLACE_SERVER = "a server is shut down and another started"
     CUT = "a process is cut off from the database"
-    FREEZE = "a process hears nothing from the database, and is not heard"
-    DEAF = "a process does not hear what the database says"
-    MUTE = "the database does not hear what a process says"
-    PULL = "what a process and the database send each other vanishes"
+    FREEZE = "traffic between a process and the database is blocked"
+    BLOCK_RESPONSES = "responses of the database to a process are blocked"
+    BLOCK_REQUESTS = "requests of a process to the database are blocked"
+    UNPLUG = "packets between a process and the database are lost"
     CLIENTS_CUT = "a server is cut off from its clients"
-    CLIENTS_DEAF = "clients do not hear what a server says"
-    RESTART = "the database is stopped in order, and started"
-    CRASH = "the database is killed, and started"
-    LOCK = "somebody holds the write lock of the file"
+    CLIENTS_BLOCK_RESPONSES = "responses of a server to its clients are blocked"
+    RESTART = "the database is shut down and started"
+    CRASH = "the database is killed and started"
+    LOCK = "the write lock of the file is held"
 
 
-PROCESSES = (Blow.KILL_WORKER, Blow.KILL_SERVER, Blow.STOP_WORKER, Blow.STOP_SERVER, Blow.RELIEVE_SERVER)
-CLIENTS = (Blow.CLIENTS_CUT, Blow.CLIENTS_DEAF)
-ISLANDS = (Blow.PULL,)
-LINES = (Blow.CUT, Blow.FREEZE, Blow.DEAF, Blow.MUTE, *CLIENTS, Blow.RESTART, Blow.CRASH)
-FILES = (Blow.LOCK, *CLIENTS)
+PROCESSES = (
+    FaultKind.KILL_WORKER,
+    FaultKind.KILL_SERVER,
+    FaultKind.STOP_WORKER,
+    FaultKind.STOP_SERVER,
+    FaultKind.REPLACE_SERVER,
+)
+CLIENT_CONNECTIONS = (FaultKind.CLIENTS_CUT, FaultKind.CLIENTS_BLOCK_RESPONSES)
+NAMESPACES = (FaultKind.UNPLUG,)
+CONNECTIONS = (
+    FaultKind.CUT,
+    FaultKind.FREEZE,
+    FaultKind.BLOCK_RESPONSES,
+    FaultKind.BLOCK_REQUESTS,
+    *CLIENT_CONNECTIONS,
+    FaultKind.RESTART,
+    FaultKind.CRASH,
+)
+FILES = (FaultKind.LOCK, *CLIENT_CONNECTIONS)
 
 
 @dataclass(frozen=True, slots=True)
-class Strike:
-    """One thing that happens."""
+class PlannedFault:
+    """One fault of the plan."""
 
-    blow: Blow
+    kind: FaultKind
     victim: float
-    """Which of the candidates: a part of them."""
+    """Selects the target among the candidates: a number from 0 to 1."""
     seconds: float
-    """How long it lasts."""
+    """How long the fault lasts."""
     breaks: bool
-    """A line that stood still breaks afterwards, and what was held up on it is lost."""
-    calm: float
-    """Seconds until the next."""
+    """Whether a connection that was blocked breaks afterwards, with the data on it lost."""
+    pause: float
+    """Seconds until the next fault."""
 
 
-def plan(blows: Sequence[Blow], seed: str, calm: float) -> Iterator[Strike]:
-    """Without end; all of them come before one comes again."""
+def plan(kinds: Sequence[FaultKind], seed: str, pause: float) -> Iterator[PlannedFault]:
+    """An endless plan; each round contains every kind once."""
     chance = random.Random(seed)
     while True:
-        for blow in chance.sample(blows, len(blows)):
-            long = LEASE * (1.5 + chance.random()) if blow in (Blow.STOP_WORKER, Blow.STOP_SERVER) else 2.5 * chance.random()
-            yield Strike(blow, chance.random(), long, chance.random() < 0.5, calm * chance.random())
+        for kind in chance.sample(kinds, len(kinds)):
+            long = (
+                LEASE * (1.5 + chance.random())
+                if kind in (FaultKind.STOP_WORKER, FaultKind.STOP_SERVER)
+                else 2.5 * chance.random()
+            )
+            yield PlannedFault(kind, chance.random(), long, chance.random() < 0.5, pause * chance.random())
 
 
 @dataclass
-class Weather:
-    """Two lanes: processes suffer, and, beside that, lines and the database."""
+class FaultSchedule:
+    """Injects faults into processes and, concurrently, into connections and the database."""
 
-    place: Place
-    workers: list[Post]
-    counters: list[Counter]
+    target: DatabaseTarget
+    workers: list[ProcessSlot]
+    server_slots: list[ServerSlot]
     folder: Path
     seed: int
-    calm: float = 1.0
-    trouble: list[str] = field(default_factory=list[str])
-    """What processes did that they must not do."""
-    done: Tally[Blow] = field(default_factory=Tally[Blow])
+    pause: float = 1.0
+    problems: list[str] = field(default_factory=list[str])
+    """Processes that behaved wrongly."""
+    done: Counter[FaultKind] = field(default_factory=Counter[FaultKind])
 
-    async def rage(self, over: asyncio.Event) -> None:
-        """Until it is over; whatever was done to anybody has ended then."""
-        others = FILES if self.place.server is None else (*LINES, *(ISLANDS if self._islands else ()))
+    async def run(self, over: asyncio.Event) -> None:
+        """Inject faults until the event is set; no fault lasts longer than this call."""
+        others = FILES if self.target.server is None else (*CONNECTIONS, *(NAMESPACES if self._namespaces else ()))
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._strike_on(PROCESSES, over))
-            group.create_task(self._strike_on(others, over))
+            group.create_task(self._inject_each(PROCESSES, over))
+            group.create_task(self._inject_each(others, over))
 
-    async def _strike_on(self, blows: Sequence[Blow], over: asyncio.Event) -> None:
-        for strike in plan(blows, f"{self.seed} {blows[0]}", self.calm):
+    async def _inject_each(self, kinds: Sequence[FaultKind], over: asyncio.Event) -> None:
+        for planned in plan(kinds, f"{self.seed} {kinds[0]}", self.pause):
             if over.is_set():
                 return
-            await self._strike(strike)
-            self.done[strike.blow] += 1
-            await _unless(over, strike.calm)
+            await self._inject(planned)
+            self.done[planned.kind] += 1
+            await _sleep_unless(over, planned.pause)
 
-    async def _strike(self, strike: Strike) -> None:
-        with (self.folder / "weather").open("a") as log:
-            log.write(f"{time.strftime('%H:%M:%S')} {strike}\n")
-        match strike.blow:
-            case Blow.KILL_WORKER | Blow.KILL_SERVER:
-                await self._kill(self._post(strike), strike)
-            case Blow.STOP_WORKER | Blow.STOP_SERVER:
-                await self._stop(self._post(strike), strike)
-            case Blow.RELIEVE_SERVER:
-                await self._relieve(self._post(strike))
-            case Blow.RESTART | Blow.CRASH:
-                await self._restart(hard=strike.blow is Blow.CRASH)
-            case Blow.PULL:
-                await self._pull(self._islands[int(strike.victim * len(self._islands))], strike)
-            case Blow.LOCK:
-                await asyncio.to_thread(self._lock, strike.seconds)
+    async def _inject(self, planned: PlannedFault) -> None:
+        with (self.folder / "faults-injected").open("a") as log:
+            log.write(f"{time.strftime('%H:%M:%S')} {planned}\n")
+        match planned.kind:
+            case FaultKind.KILL_WORKER | FaultKind.KILL_SERVER:
+                await self._kill(self._slot(planned), planned)
+            case FaultKind.STOP_WORKER | FaultKind.STOP_SERVER:
+                await self._stop(self._slot(planned), planned)
+            case FaultKind.REPLACE_SERVER:
+                await self._restart_in_order(self._slot(planned))
+            case FaultKind.RESTART | FaultKind.CRASH:
+                await self._restart(hard=planned.kind is FaultKind.CRASH)
+            case FaultKind.UNPLUG:
+                await self._unplug(self._namespaces[int(planned.victim * len(self._namespaces))], planned)
+            case FaultKind.LOCK:
+                await asyncio.to_thread(self._lock, planned.seconds)
             case _:
-                await self._trouble(self._cable(strike), strike)
+                await self._disrupt(self._proxy(planned), planned)
 
     @property
-    def _islands(self) -> list[Island]:
-        return [post.island for post in self.workers if post.island is not None]
+    def _namespaces(self) -> list[NetworkNamespace]:
+        return [slot.namespace for slot in self.workers if slot.namespace is not None]
 
-    def _post(self, strike: Strike) -> Post:
-        some = self.workers if strike.blow in (Blow.KILL_WORKER, Blow.STOP_WORKER) else self.counters
-        return some[int(strike.victim * len(some))]
+    def _slot(self, planned: PlannedFault) -> ProcessSlot:
+        candidates = self.workers if planned.kind in (FaultKind.KILL_WORKER, FaultKind.STOP_WORKER) else self.server_slots
+        return candidates[int(planned.victim * len(candidates))]
 
-    def _cable(self, strike: Strike) -> Cable:
-        if strike.blow in CLIENTS:
-            return self.counters[int(strike.victim * len(self.counters))].line
-        posts = [*self.workers, *self.counters]
-        cable = posts[int(strike.victim * len(posts))].cable
-        assert cable is not None
-        return cable
+    def _proxy(self, planned: PlannedFault) -> TcpProxy:
+        if planned.kind in CLIENT_CONNECTIONS:
+            return self.server_slots[int(planned.victim * len(self.server_slots))].client_proxy
+        slots = [*self.workers, *self.server_slots]
+        proxy = slots[int(planned.victim * len(slots))].proxy
+        assert proxy is not None
+        return proxy
 
-    async def _kill(self, post: Post, strike: Strike) -> None:
-        assert post.hand is not None
-        await asyncio.to_thread(post.hand.kill)
-        await asyncio.sleep(strike.seconds / 10)
-        await self._replace(post)
+    async def _kill(self, slot: ProcessSlot, planned: PlannedFault) -> None:
+        assert slot.process is not None
+        await asyncio.to_thread(slot.process.kill)
+        await asyncio.sleep(planned.seconds / 10)
+        await self._replace(slot)
 
-    async def _stop(self, post: Post, strike: Strike) -> None:
-        assert post.hand is not None
-        post.hand.stop()
-        await asyncio.sleep(strike.seconds)
-        post.hand.go_on()
+    async def _stop(self, slot: ProcessSlot, planned: PlannedFault) -> None:
+        assert slot.process is not None
+        slot.process.stop()
+        await asyncio.sleep(planned.seconds)
+        slot.process.go_on()
 
-    async def _relieve(self, post: Post) -> None:
+    async def _restart_in_order(self, slot: ProcessSlot) -> None:
         try:
-            await asyncio.to_thread(post.finish)
+            await asyncio.to_thread(slot.finish)
         except DidNotStop as error:
-            self.trouble.append(str(error))
-        await self._replace(post)
+            self.problems.append(str(error))
+        await self._replace(slot)
 
-    async def _replace(self, post: Post) -> None:
-        """Start the next; wait for it, if it need not wait for the database: there must be somebody left to suffer."""
-        post.start()
+    async def _replace(self, slot: ProcessSlot) -> None:
+        """Start the next process and wait a while for it, so that the next fault has a target."""
+        slot.start()
         with suppress(AssertionError):
-            await post.until_ready(_PATIENCE)
+            await slot.until_ready(_STOP_TIMEOUT)
 
     async def _restart(self, *, hard: bool) -> None:
-        assert self.place.server is not None
-        await asyncio.to_thread(self.place.server.stop, hard=hard)
-        await asyncio.to_thread(self.place.server.start)
+        assert self.target.server is not None
+        await asyncio.to_thread(self.target.server.stop, hard=hard)
+        await asyncio.to_thread(self.target.server.start)
 
     def _lock(self, seconds: float) -> None:
         with write_lock(self.folder):
             time.sleep(seconds)
 
-    async def _pull(self, island: Island, strike: Strike) -> None:
-        island.pull()
-        await asyncio.sleep(strike.seconds)
-        island.plug()
+    async def _unplug(self, namespace: NetworkNamespace, planned: PlannedFault) -> None:
+        namespace.unplug()
+        await asyncio.sleep(planned.seconds)
+        namespace.plug()
 
-    async def _trouble(self, cable: Cable, strike: Strike) -> None:
-        if strike.blow in (Blow.CUT, Blow.CLIENTS_CUT):
-            cable.cut()
+    async def _disrupt(self, proxy: TcpProxy, planned: PlannedFault) -> None:
+        if planned.kind in (FaultKind.CUT, FaultKind.CLIENTS_CUT):
+            proxy.cut()
         else:
-            deaf, mute = strike.blow in (Blow.DEAF, Blow.CLIENTS_DEAF), strike.blow is Blow.MUTE
-            cable.freeze(there=not deaf, back=not mute)
-        await asyncio.sleep(strike.seconds)
-        if strike.breaks:
-            cable.cut()
-        cable.mend()
+            blocks_responses, blocks_requests = (
+                planned.kind in (FaultKind.BLOCK_RESPONSES, FaultKind.CLIENTS_BLOCK_RESPONSES),
+                planned.kind is FaultKind.BLOCK_REQUESTS,
+            )
+            proxy.freeze(there=not blocks_responses, back=not blocks_requests)
+        await asyncio.sleep(planned.seconds)
+        if planned.breaks:
+            proxy.cut()
+        proxy.restore()
 
 
-async def _unless(over: asyncio.Event, seconds: float) -> None:
-    """Wait so long, unless it is over before."""
+async def _sleep_unless(over: asyncio.Event, seconds: float) -> None:
+    """Sleep, unless the event is set before."""
     try:
         async with asyncio.timeout(seconds):
             await over.wait()

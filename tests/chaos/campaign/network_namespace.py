@@ -1,7 +1,7 @@
-"""A network namespace of its own for a process, with one wire to this machine that can be pulled.
+"""A network namespace for a process, with one virtual link to the host that can be taken down.
 
-A cable that stands still keeps its connections; on a pulled wire packets vanish, and both kernels send them again for a
-while. Needs Linux, root and the program `ip`; a campaign goes without where they are not to be had.
+A blocked proxy keeps its connections open. On a link that is down packets are lost, and both kernels retransmit them for a
+while. Needs Linux, root and the program `ip`; without them, a campaign runs without a namespace.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from itertools import count
 
 _numbers = count(0)
 _MOST = 64
-"""As many as fit into the addresses of one process here."""
+"""The number of namespaces that fit into the address range of one process."""
 
 
-class Island:
-    """Made at once; `close` takes it away."""
+class NetworkNamespace:
+    """A network namespace; it exists until `close`."""
 
     def __init__(self) -> None:
         number = next(_numbers) % _MOST
@@ -27,7 +27,7 @@ class Island:
         self._near, self._far = f"ra{os.getpid() % 100000}-{number}", f"rb{os.getpid() % 100000}-{number}"
         net = f"10.213.{os.getpid() % 256}"
         self.host = f"{net}.{4 * number + 1}"
-        """The address of this machine, as seen from there."""
+        """The address of the host as seen from the namespace."""
         try:
             self._make(f"{net}.{4 * number + 2}")
         except RuntimeError:
@@ -45,30 +45,30 @@ class Island:
 
     @property
     def entry(self) -> list[str]:
-        """What is put before a command, so that it runs there; it stays the same process."""
+        """The prefix that runs a command in the namespace, in the same process."""
         return [_program(), "netns", "exec", self._name]
 
-    def pull(self) -> None:
-        """Nothing gets there, and nothing back."""
+    def unplug(self) -> None:
+        """Take the link down: packets are lost in both directions."""
         _ip("link", "set", self._near, "down")
 
     def plug(self) -> None:
-        """As before."""
+        """Bring the link up again."""
         _ip("link", "set", self._near, "up")
 
     def close(self) -> None:
-        """Take it away."""
+        """Delete the namespace."""
         for words in (("netns", "delete", self._name), ("link", "delete", self._near)):
-            subprocess.run([_program(), *words], capture_output=True, check=False)  # the one goes with the other
+            subprocess.run([_program(), *words], capture_output=True, check=False)  # deleting one end deletes the other
 
 
 @cache
 def why_not() -> str:
-    """Why there can be none here; empty if there can."""
-    if sys.platform != "linux" or os.geteuid() != 0 or not shutil.which("ip", path=_places()):
+    """Why namespaces are not available here; empty if they are."""
+    if sys.platform != "linux" or os.geteuid() != 0 or not shutil.which("ip", path=_search_path()):
         return "network namespaces need Linux, root and the program `ip`"
     try:
-        Island().close()
+        NetworkNamespace().close()
     except RuntimeError as error:
         return f"network namespaces cannot be made here: {error}"
     return ""
@@ -81,8 +81,8 @@ def _ip(*words: str) -> None:
 
 
 def _program() -> str:
-    return shutil.which("ip", path=_places()) or "ip"
+    return shutil.which("ip", path=_search_path()) or "ip"
 
 
-def _places() -> str:
+def _search_path() -> str:
     return os.pathsep.join((os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin"))

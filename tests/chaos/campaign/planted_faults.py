@@ -1,6 +1,6 @@
-"""Faults that are planted on purpose, to see that the comparison finds them: `ROMANCY_CHAOS_PLANT=name:n`, one in n.
+"""Faults that are planted to test the comparison: `ROMANCY_CHAOS_PLANT=name:n` affects one call in n.
 
-They are in the campaign's own code: before the app (see `app`), and in its workflows (see `town`).
+They are part of the campaign's own code: of its app (see `app`) and its workflows (see `campaign_workflows`).
 """
 
 from __future__ import annotations
@@ -13,23 +13,23 @@ VARIABLE = "ROMANCY_CHAOS_PLANT"
 
 
 class Plant(StrEnum):
-    """Where something goes wrong."""
+    """The faults that can be planted."""
 
     LOST_START = "lost-start"
-    """It is acknowledged, and not done."""
+    """Acknowledged, but not done."""
     LOST_EVENT = "lost-event"
     LOST_MESSAGE = "lost-message"
     LOST_CANCEL = "lost-cancel"
     REFUSED_START = "refused-start"
-    """It is done, and refused."""
+    """Done, but refused."""
     REFUSED_EVENT = "refused-event"
     REFUSED_MESSAGE = "refused-message"
     REFUSED_CANCEL = "refused-cancel"
     DOUBLED_EVENT = "doubled-event"
-    """It is done twice."""
+    """Done twice."""
     DOUBLED_MESSAGE = "doubled-message"
     DISORDERED_MESSAGE = "disordered-message"
-    """It is acknowledged, and done after the next one that goes the same way."""
+    """Acknowledged, but done after the next message with the same order key."""
     DOUBLED_ROW = "doubled-row"
     LOST_ROW = "lost-row"
     LOST_COMPENSATION = "lost-compensation"
@@ -37,7 +37,7 @@ class Plant(StrEnum):
 
 
 def planted(plant: Plant, key: str) -> bool:
-    """Whether it goes wrong for this one. The same again when a workflow is replayed, or asked for again."""
-    # Not by a checksum: those of `a.one` and `a.two` differ as those of `b.one` and `b.two` do, so both go wrong or neither.
+    """Whether the fault affects this key; the same again in a replay or a repeated request."""
+    # Not a checksum: those of `a.one` and `a.two` differ like those of `b.one` and `b.two`, so both or neither would be hit.
     name, _, every = os.environ.get(VARIABLE, "").partition(":")
     return name == plant and key != "" and blake2b(key.encode()).digest()[0] % int(every) == 0

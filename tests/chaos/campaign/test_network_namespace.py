@@ -1,4 +1,4 @@
-"""A process in a network namespace of its own, and the wire that leads there."""
+"""Tests of a network namespace and of the link to it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 from tests.chaos.campaign import network_namespace
-from tests.chaos.campaign.network_namespace import Island
+from tests.chaos.campaign.network_namespace import NetworkNamespace
 
 pytestmark = pytest.mark.chaos
 
@@ -21,28 +21,28 @@ with socket.create_connection((sys.argv[1], int(sys.argv[2])), timeout=0.5) as l
 
 
 @pytest.fixture
-def place() -> Iterator[Island]:
+def namespace() -> Iterator[NetworkNamespace]:
     if reason := network_namespace.why_not():
         pytest.skip(reason)
-    one = Island()
+    one = NetworkNamespace()
     yield one
     one.close()
 
 
-def test_it_is_heard_unless_its_wire_is_pulled(place: Island) -> None:
-    with socket.create_server((place.host, 0)) as server:
+def test_a_process_is_unreachable_while_its_link_is_down(namespace: NetworkNamespace) -> None:
+    with socket.create_server((namespace.host, 0)) as server:
         server.settimeout(30)
-        call = [*place.entry, sys.executable, "-c", CALL, place.host, str(server.getsockname()[1])]
-        place.pull()
+        call = [*namespace.entry, sys.executable, "-c", CALL, namespace.host, str(server.getsockname()[1])]
+        namespace.unplug()
         assert subprocess.run(call, capture_output=True, check=False).returncode != 0
-        place.plug()
+        namespace.plug()
         subprocess.run(call, check=True)
         line, _ = server.accept()
         with line:
             assert line.recv(5) == b"hello"
 
 
-def test_what_cannot_be_done_says_why(place: Island) -> None:
-    place.close()
+def test_an_error_gives_the_reason(namespace: NetworkNamespace) -> None:
+    namespace.close()
     with pytest.raises(RuntimeError, match=r"ip link set \S+ down: "):
-        place.pull()
+        namespace.unplug()

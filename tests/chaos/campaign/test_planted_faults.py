@@ -1,4 +1,4 @@
-"""Every oracle of the campaign sees the fault that it is for: planted in the app, or in the database afterwards."""
+"""The comparison finds each fault that is planted in the app or in the database."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import httpx
 import pytest
 from tests.chaos import hotel_workload, order_workflows
 from tests.chaos.campaign import campaign, campaign_workflows, clients
-from tests.chaos.campaign.app import TownApp
+from tests.chaos.campaign.app import CampaignApp
 from tests.chaos.campaign.campaign import Report
 from tests.chaos.campaign.comparison import Fault, Sort
 from tests.chaos.campaign.planted_faults import VARIABLE, Plant
@@ -19,10 +19,10 @@ pytestmark = [pytest.mark.chaos, pytest.mark.slow]
 
 ORDERS = 24
 TIMEOUT = 60.0
-"""Seconds: a request that the busy machine answers late must not count as one of unknown outcome."""
+"""Seconds; long enough that a late answer on a busy machine does not count as an unknown outcome."""
 UNENDING = {Plant.LOST_EVENT, Plant.LOST_MESSAGE, Plant.LOST_CANCEL, Plant.DISORDERED_MESSAGE}
-"""With these some orders never end, and nothing is gained by waiting for them."""
-SEEN_AS = {
+"""With these faults some orders never end, so the test does not wait for them."""
+FOUND_AS = {
     Plant.LOST_START: Sort.LOST,
     Plant.LOST_EVENT: Sort.LOST,
     Plant.LOST_MESSAGE: Sort.LOST,
@@ -41,43 +41,43 @@ SEEN_AS = {
 }
 
 
-async def _faults(folder: Path, *, patience: float) -> list[Fault]:
-    """A town in this process, without any chaos: what is wrong when it is over."""
+async def _faults(folder: Path, *, timeout: float) -> list[Fault]:
+    """Run a campaign in this process without injected faults, and return the faults found."""
     address = str(folder / "chaos.db")
     await hotel_workload.rows(address, campaign_workflows.ROWS)
-    app = TownApp(address, heartbeat_interval=0.5, lease_timeout=30)
+    app = CampaignApp(address, heartbeat_interval=0.5, lease_timeout=30)
     transport = httpx.ASGITransport(app, client=("127.0.0.1", 1))
 
     def open(number: int) -> httpx.AsyncClient:
         return httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1")
 
-    async with clients.some(["mayor", "c0"], 1, open, folder, seed=1, timeout=TIMEOUT) as (mayor, client):
-        await campaign.settle(mayor, address, 30)
+    async with clients.open_clients(["operator", "c0"], 1, open, folder, seed=1, timeout=TIMEOUT) as (operator, client):
+        await campaign.start_long_running(operator, address, 30)
         over = asyncio.Event()
-        living = asyncio.create_task(client.live(over, at_once=12))
+        serving = asyncio.create_task(client.live(over, at_once=12))
         while client.served < ORDERS:
             await asyncio.sleep(0.01)
         over.set()
-        await living
-        await campaign.none_left(address, campaign.ORDERS_LEFT, patience)
-        await campaign.close(mayor, address, patience)
+        await serving
+        await campaign.none_left(address, campaign.ORDERS_LEFT, timeout)
+        await campaign.stop_long_running(operator, address, timeout)
     await app.shutdown()
     report = Report()
-    await campaign.judge(address, folder, report)
+    await campaign.compare_state(address, folder, report)
     return report.faults
 
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv(order_workflows.LEDGER, str(tmp_path / "effects"))
+    monkeypatch.setenv(order_workflows.EFFECT_LOG, str(tmp_path / "effects"))
     return tmp_path
 
 
 @pytest.mark.parametrize("plant", Plant)
-async def test_a_planted_fault_is_seen(plant: Plant, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_planted_fault_is_found(plant: Plant, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(VARIABLE, f"{plant}:2")
-    patience = 2 if plant in UNENDING else 60
-    assert SEEN_AS[plant] in {fault.sort for fault in await _faults(folder, patience=patience)}
+    timeout = 2 if plant in UNENDING else 60
+    assert FOUND_AS[plant] in {fault.sort for fault in await _faults(folder, timeout=timeout)}
 
 
 TAMPERING = {
@@ -89,30 +89,31 @@ TAMPERING = {
     "there is a gap in a history": "DELETE FROM romancy_history WHERE instance_id LIKE 'order-%' AND seq = 2",
     "something was left behind": """
         INSERT INTO romancy_waits (instance_id, op, kind, since, key, site) VALUES ('clerk-0', 'x', 'timer', 0, '', '')""",
-    "nobody would ever touch it again": """
+    "nothing would wake the instance": """
         UPDATE romancy_instances SET ended_at = NULL, status = 'running', owner = NULL, wake_at = NULL
         WHERE id = 'clerk-0'""",
-    "two have written in one epoch": "UPDATE romancy_history SET worker = 'x' WHERE instance_id LIKE 'order-%' AND seq = 2",
-    "one has written whose time was over": """
+    "two workers have written in one epoch": """
+        UPDATE romancy_history SET worker = 'x' WHERE instance_id LIKE 'order-%' AND seq = 2""",
+    "the epoch decreases in a history": """
         UPDATE romancy_history SET epoch = 99 WHERE instance_id LIKE 'order-%' AND seq = 3""",
 }
 
 
-async def test_nothing_is_wrong_unless_somebody_tampers_with_it(folder: Path) -> None:
-    assert await _faults(folder, patience=60) == []
+async def test_a_changed_row_is_found(folder: Path) -> None:
+    assert await _faults(folder, timeout=60) == []
     for number, (what, sql) in enumerate(TAMPERING.items()):
         copy = folder.parent / f"{folder.name}-{number}"
         shutil.copytree(folder, copy)
         await hotel_workload.rows(str(copy / "chaos.db"), sql)
         report = Report()
-        await campaign.judge(str(copy / "chaos.db"), copy, report)
+        await campaign.compare_state(str(copy / "chaos.db"), copy, report)
         assert any(fault.sort is Sort.BROKEN and fault.what.startswith(what) for fault in report.faults), what
 
 
-async def test_an_effect_that_comes_again_for_no_reason_is_seen(folder: Path) -> None:
-    assert await _faults(folder, patience=60) == []
+async def test_an_effect_that_is_repeated_without_a_loss_is_found(folder: Path) -> None:
+    assert await _faults(folder, timeout=60) == []
     effects = folder / "effects"
     effects.write_text(2 * effects.read_text())
     report = Report()
-    await campaign.judge(str(folder / "chaos.db"), folder, report)
-    assert any("was not taken from" in fault.what for fault in report.faults)
+    await campaign.compare_state(str(folder / "chaos.db"), folder, report)
+    assert any("had not lost the instance" in fault.what for fault in report.faults)
